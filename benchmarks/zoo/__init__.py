@@ -1,0 +1,1 @@
+"""Public models with labelled data, pinned, fetched on demand and evaluated."""

@@ -1,0 +1,172 @@
+"""all-MiniLM-L6 as a PyTorch module and as float32 ONNX files, both from the fetched checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from benchmarks.zoo.fetch import cache_dir, locked
+from benchmarks.zoo.minilm_text import INPUT_NAMES, lee_documents, model_dir, tokenize
+from benchmarks.zoo.sessions import Array, Feed, open_session
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Exporter", "onnx_path", "torch_hidden_states", "torch_model"]
+
+Exporter = Literal["torchscript", "dynamo"]
+
+_TOLERANCE = 1e-4  # hidden states are of order 1; a wrong mask or position shows as 0.1 and more
+_RECIPE = 1  # raise when the export below changes, so that nobody reads an older file
+
+
+def torch_model() -> torch.nn.Module:
+    """Float32 ``transformers.BertModel`` in eval mode, without the pooler that no embedding uses.
+
+    Attention is the eager one: explicit MatMul and Softmax, as in most published ONNX files.
+    """
+    from safetensors.torch import load_file
+    from transformers import BertConfig, BertModel
+
+    # Plain load_state_dict instead of from_pretrained: no hub code, no report on the unused pooler.
+    config = BertConfig.from_pretrained(
+        str(model_dir()), local_files_only=True, attn_implementation="eager"
+    )
+    model = BertModel(config, add_pooling_layer=False)
+    weights = load_file(str(model_dir() / "model.safetensors"))
+    wanted = model.state_dict().keys()
+    model.load_state_dict(
+        {name: value for name, value in weights.items() if name in wanted}, strict=True
+    )
+    return model.eval()
+
+
+def torch_hidden_states(model: torch.nn.Module, feed: Feed) -> Array:
+    """Hidden states, float32 ``[batch, tokens, 384]``, of ``torch_model()``, quantized or not."""
+    import torch
+
+    with torch.inference_mode():
+        result: Array = model(**{name: torch.from_numpy(feed[name]) for name in INPUT_NAMES})[
+            0
+        ].numpy()
+    return result
+
+
+def onnx_path(exporter: Exporter = "torchscript") -> Path:
+    """Path of the float32 model (90 MB), exported now if the cache lacks it.
+
+    Inputs ``input_ids``, ``attention_mask``, ``token_type_ids``: int64 ``[batch, sequence]``, both
+    free; output ``last_hidden_state``: float32 ``[batch, sequence, 384]``. The file is compared
+    with PyTorch on padded documents before anybody sees it; ``RuntimeError`` if they differ by more
+    than 1e-4.
+    """
+    import torch
+    import transformers
+
+    versions = f"torch{torch.__version__.split('+')[0]}-transformers{transformers.__version__}"
+    path = cache_dir() / "models" / f"minilm-{exporter}-{versions}-r{_RECIPE}.onnx"
+    if not path.is_file():
+        with locked(path.stem):
+            if not path.is_file():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _export_checked(exporter, path)
+    return path
+
+
+def _export_checked(exporter: Exporter, path: Path) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        model = torch_model()
+        with _quiet():
+            _export(model, exporter, partial)
+        _check(model, partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _export(model: torch.nn.Module, exporter: Exporter, path: Path) -> None:
+    import torch
+
+    # A mask with zeros, so that no tracer concludes that masking can be left out.
+    example = {
+        name: torch.from_numpy(value)
+        for name, value in tokenize(["one", "and one longer text"]).items()
+    }
+    axes = {0: "batch", 1: "sequence"}
+    options: dict[str, Any]
+    if exporter == "torchscript":
+        shapes = dict.fromkeys((*INPUT_NAMES, "last_hidden_state"), axes)
+        options = {"dynamo": False, "opset_version": 17, "dynamic_axes": shapes}
+    else:
+        dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence", max=512)}
+        options = {"dynamo": True, "dynamic_shapes": dict.fromkeys(INPUT_NAMES, dims)}
+        options |= {"external_data": False, "verbose": False}
+    with torch.no_grad():
+        torch.onnx.export(
+            _hidden_states_only(model),
+            tuple(example[name] for name in INPUT_NAMES),
+            str(path),
+            input_names=list(INPUT_NAMES),
+            output_names=["last_hidden_state"],
+            **options,
+        )
+
+
+def _hidden_states_only(model: torch.nn.Module) -> torch.nn.Module:
+    import torch
+
+    class HiddenStates(torch.nn.Module):  # type: ignore[misc]
+        """Positional inputs in, one tensor out: both exporters name those reliably."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.bert = model
+
+        def forward(
+            self,
+            input_ids: torch.Tensor,
+            attention_mask: torch.Tensor,
+            token_type_ids: torch.Tensor,
+        ) -> torch.Tensor:
+            found = self.bert(
+                input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+            )
+            hidden: torch.Tensor = found.last_hidden_state
+            return hidden
+
+    return HiddenStates().eval()
+
+
+def _check(model: torch.nn.Module, path: Path) -> None:
+    session = open_session(path)
+    documents = lee_documents()
+    for texts in (documents[:4], documents[4:5], ["hi", "a few words more", *documents[:1]]):
+        feed = tokenize(texts)
+        real = feed["attention_mask"] == 1
+        difference = session.run(None, feed)[0][real] - torch_hidden_states(model, feed)[real]
+        worst = float(np.abs(difference).max())
+        if not worst < _TOLERANCE:
+            raise RuntimeError(
+                f"the export {path.name} differs from PyTorch by {worst:.2g} (limit {_TOLERANCE})"
+            )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Both exporters warn of deprecations and of branches that ``_check`` shows to be harmless."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,41 @@
+"""What the zoo asks of a model under measurement, and how it opens float ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Array", "Feed", "Float32", "Int64", "Session", "open_session"]
+
+Array = NDArray[Any]
+Float32 = NDArray[np.float32]
+Int64 = NDArray[np.int64]
+Feed = Mapping[str, Array]
+
+
+@runtime_checkable
+class Session(Protocol):
+    """The part of ``onnxruntime.InferenceSession`` that the evaluations use."""
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Feed) -> Sequence[Array]: ...
+
+    def get_inputs(self) -> Sequence[Any]: ...
+
+
+def open_session(path: str | os.PathLike[str], threads: int = 1) -> Session:
+    """CPU session over the model file with every optimization on, as a user would load it."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # the exports' unused initializers are not worth a warning each
+    session = onnxruntime.InferenceSession(
+        str(Path(path)), options, providers=["CPUExecutionProvider"]
+    )
+    return cast("Session", session)

@@ -1,0 +1,13 @@
+// What this processor can execute, as the operating system lets us use it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace octavo {
+
+// Names among: sse2 avx2 fma avx512f avx512bw avx512vl avx512vnni avxvnni amxint8 (x86-64), neon
+// (aarch64); empty elsewhere.
+std::vector<std::string> cpu_features();
+
+}  // namespace octavo

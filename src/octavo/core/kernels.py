@@ -1,0 +1,66 @@
+"""Typed entry points of the C++ core. Shapes, dtypes and errors are checked here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo import _native
+from octavo.core.qparams import QParams
+from octavo.core.qtype import Grid
+
+
+@dataclass(frozen=True)
+class QuantizedWeight:
+    """Integers of a weight, in its shape, with their parameters.
+
+    `signal` and `noise` are the sums over all weights of `w**2` and `(w - dequantized w)**2`.
+    """
+
+    q: npt.NDArray[Any]
+    qparams: QParams
+    signal: float
+    noise: float
+
+
+def cpu_features() -> list[str]:
+    """Instruction sets that this processor has and the operating system lets programs use."""
+    return list(_native.cpu_features())
+
+
+def quantize_weight(w: npt.NDArray[np.float32], grid: Grid, axis: int | None) -> QuantizedWeight:
+    """Quantizes a float32 weight of any shape with one scale for each index of `axis`.
+
+    `axis=None` takes one scale for the whole tensor. The formulas are those of
+    `qparams_from_range` and `QParams.quantize`. Raises ValueError on NaN or infinity (the message
+    names the channel) and on dtypes other than float32.
+    """
+    if w.dtype != np.float32:
+        raise ValueError(f"quantize_weight takes float32, not {w.dtype}; convert it first")
+    cube = np.ascontiguousarray(w).reshape(_cube_shape(w.shape, axis))
+    channels = cube.shape[1]
+    lo, hi = np.empty(channels, np.float32), np.empty(channels, np.float32)
+    bad = _native.channel_ranges(cube, lo, hi)
+    if bad >= 0:
+        where = "it" if axis is None else f"channel {bad} along axis {axis}"
+        raise ValueError(f"{where} holds NaN or infinity")
+    scale, zero = np.empty(channels, np.float32), np.empty(channels, np.int32)
+    _native.channel_qparams(
+        lo, hi, grid.qmin, grid.qmax, grid.symmetric, grid.zero_point, scale, zero
+    )
+    q = np.empty(cube.shape, grid.dtype)
+    signal, noise = _native.quantize_channels(cube, grid.qmin, grid.qmax, scale, zero, q)
+    return QuantizedWeight(q.reshape(w.shape), QParams(scale, zero, axis), signal, noise)
+
+
+def _cube_shape(shape: tuple[int, ...], axis: int | None) -> tuple[int, int, int]:
+    if axis is None:
+        return (1, 1, int(np.prod(shape, dtype=np.int64)))
+    if not 0 <= axis < len(shape):
+        raise ValueError(f"axis {axis} is not in 0..{len(shape) - 1} of shape {shape}")
+    outer = int(np.prod(shape[:axis], dtype=np.int64))
+    inner = int(np.prod(shape[axis + 1 :], dtype=np.int64))
+    return (outer, shape[axis], inner)

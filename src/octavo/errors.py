@@ -1,0 +1,93 @@
+"""Every error that Octavo raises on purpose.
+
+    OctavoError
+    ├── ModelError                the input model cannot be read or handled
+    │   └── AlreadyQuantizedError it holds quantized layers already
+    ├── RecipeError               a recipe names what does not exist
+    ├── OptionError               an argument or extra option is unknown, refused or contradictory
+    ├── NothingQuantizedError     the result would be the float model
+    ├── VerificationError         the quantized model does not load, is not finite or is too far off
+    ├── OutputError               the output cannot be written
+    └── InputDataError            inputs for the check cannot be read or do not fit the model
+
+A message names the part (file, node, key), the value, what is allowed and what to do. Whatever is
+raised, the input is as it was and no partial output is left.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class OctavoError(Exception):
+    """Base of all errors raised on purpose; `exit_code` is what the command line returns for it."""
+
+    exit_code = 1
+
+
+class ModelError(OctavoError):
+    """The input model cannot be read or handled."""
+
+    exit_code = 3
+
+
+class AlreadyQuantizedError(ModelError):
+    """The model holds quantized layers already."""
+
+
+class RecipeError(OctavoError, ValueError):
+    """A recipe, preset, layer name or operator type does not exist or contradicts another."""
+
+    exit_code = 2
+
+
+class OptionError(OctavoError, ValueError):
+    """An argument or extra option is unknown, refused or contradictory."""
+
+    exit_code = 2
+
+
+class NothingQuantizedError(OctavoError):
+    """No layer would be quantized."""
+
+    exit_code = 4
+
+
+class VerificationError(OctavoError):
+    """The quantized model does not load, gives non-finite numbers or is too far from the float one.
+
+    `layer` is the name of the layer to look at first, where one could be told.
+    """
+
+    exit_code = 5
+
+    def __init__(self, message: str, layer: str | None = None) -> None:
+        super().__init__(message)
+        self.layer = layer
+
+
+class OutputError(OctavoError, OSError):
+    """The output cannot be written."""
+
+    exit_code = 6
+
+
+class InputDataError(OctavoError, ValueError):
+    """Inputs for the check cannot be read or do not fit the model."""
+
+    exit_code = 2
+
+
+def did_you_mean(name: str, known: Iterable[str], limit: int = 40) -> str:
+    """The end of an "unknown X" message: the near misses first, then what exists.
+
+    A long list is cut after `limit` names, and says so.
+    """
+    known = sorted(set(known))
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    shown = ", ".join(known[:limit]) + (
+        f", ... ({len(known) - limit} more)" if len(known) > limit else ""
+    )
+    return f"{hint} Known: {shown or '(none)'}."

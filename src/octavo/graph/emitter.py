@@ -1,0 +1,164 @@
+"""Adds nodes and constants to an onnx_ir graph under names that nobody else has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+MS = "com.microsoft"
+
+
+class Names:
+    """Hands out names that no value or node of the model has, in any of its graphs."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._taken: set[str] = set()
+        for graph in model.graphs():
+            self._taken.update(v.name for v in graph.inputs if v.name)
+            self._taken.update(graph.initializers)
+            for node in graph:
+                if node.name:
+                    self._taken.add(node.name)
+                self._taken.update(v.name for v in node.outputs if v.name)
+
+    def new(self, wish: str) -> str:
+        """`wish`, or `wish_1`, `wish_2`, ... where it is taken."""
+        name, i = wish, 0
+        while name in self._taken:
+            i += 1
+            name = f"{wish}_{i}"
+        self._taken.add(name)
+        return name
+
+
+class Emitter:
+    """Builds the nodes that replace `anchor`, and inserts them before it on `flush`.
+
+    `opset` is the version of the standard operators in the model; helpers below pick the form of
+    an operator that fits it. Constants go into the main graph, where every subgraph sees them.
+    """
+
+    def __init__(self, model: ir.Model, names: Names, opset: int) -> None:
+        self.model = model
+        self.names = names
+        self.opset = opset
+        self.domains: set[str] = set()
+        self._nodes: list[ir.Node] = []
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
+
+    def op(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        *,
+        out: str,
+        domain: str = "",
+        name: str | None = None,
+        **attributes: Any,
+    ) -> ir.Value:
+        """A node with one output, called `out` or the next free name like it."""
+        return self.op_n(op_type, inputs, outs=(out,), domain=domain, name=name, **attributes)[0]
+
+    def op_n(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        *,
+        outs: Sequence[str],
+        domain: str = "",
+        name: str | None = None,
+        **attributes: Any,
+    ) -> Sequence[ir.Value]:
+        """A node with several outputs. `name` is its wished node name, by default the output's."""
+        outputs = [ir.Value(name=self.names.new(o)) for o in outs]
+        node = ir.node(
+            op_type,
+            list(inputs),
+            attributes=attributes or None,
+            domain=domain,
+            outputs=outputs,
+            name=self.names.new(name if name is not None else f"{outs[0]}/{op_type}"),
+        )
+        if domain:
+            self.domains.add(domain)
+        self._nodes.append(node)
+        return outputs
+
+    def scalar(self, value: float | int, dtype: Any) -> ir.Value:
+        """A shared rank-0 constant."""
+        return self.constant(np.asarray(value, dtype), f"octavo_{np.dtype(dtype).name}_{value:g}")
+
+    def vector(self, values: Sequence[int]) -> ir.Value:
+        """A shared int64 vector, for shapes and axes."""
+        return self.constant(
+            np.asarray(values, np.int64), "octavo_shape_" + "_".join(map(str, values))
+        )
+
+    def constant(self, array: np.ndarray[Any, Any], wish: str) -> ir.Value:
+        """An initializer of the main graph; equal small arrays are kept once."""
+        key = (array.dtype.name, array.shape, array.tobytes()) if array.size <= 64 else None
+        if key is not None and key in self._constants:
+            return self._constants[key]
+        name = self.names.new(wish)
+        value = self.initializer(ir.Tensor(array, name=name), name)
+        if key is not None:
+            self._constants[key] = value
+        return value
+
+    def initializer(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
+        """Registers `tensor` under `name`, which must come from `names.new`."""
+        value = ir.Value(
+            name=name,
+            shape=ir.Shape(tensor.shape),
+            type=ir.TensorType(tensor.dtype),
+            const_value=tensor,
+        )
+        self.model.graph.register_initializer(value)
+        return value
+
+    def cast(self, value: ir.Value, dtype: ir.DataType, out: str) -> ir.Value:
+        """A Cast node to `dtype`."""
+        return self.op("Cast", [value], out=out, to=int(dtype))
+
+    def transpose(self, value: ir.Value, perm: Sequence[int], out: str) -> ir.Value:
+        """A Transpose node."""
+        return self.op("Transpose", [value], out=out, perm=list(perm))
+
+    def reduce_last(self, op_type: str, value: ir.Value, out: str) -> ir.Value:
+        """A reduction along the last axis that keeps it, in the form this opset has."""
+        since = 13 if op_type == "ReduceSum" else 18
+        if self.opset >= since:
+            return self.op(op_type, [value, self.vector([-1])], out=out, keepdims=1)
+        return self.op(op_type, [value], out=out, axes=[-1], keepdims=1)
+
+    def split_last(self, value: ir.Value, sizes: Sequence[int], outs: Sequence[str]) -> Any:
+        """Splits the last axis into `sizes`, in the form this opset has."""
+        if self.opset >= 13:
+            return self.op_n("Split", [value, self.vector(sizes)], outs=outs, axis=-1)
+        return self.op_n("Split", [value], outs=outs, axis=-1, split=list(sizes))
+
+    def squeeze_last(self, value: ir.Value, out: str) -> ir.Value:
+        """Drops a last axis of length 1."""
+        if self.opset >= 13:
+            return self.op("Squeeze", [value, self.vector([-1])], out=out)
+        return self.op("Squeeze", [value], out=out, axes=[-1])
+
+    def flush_before(self, anchor: ir.Node) -> list[ir.Node]:
+        """Inserts what was built before `anchor`, in its graph."""
+        nodes, self._nodes = self._nodes, []
+        graph = anchor.graph
+        assert graph is not None
+        graph.insert_before(anchor, nodes)
+        return nodes
+
+    def flush_first(self) -> None:
+        """Inserts what was built at the start of the main graph: it depends on constants only."""
+        nodes, self._nodes = self._nodes, []
+        first = next(iter(self.model.graph), None)
+        if first is None:
+            self.model.graph.extend(nodes)
+        else:
+            self.model.graph.insert_before(first, nodes)

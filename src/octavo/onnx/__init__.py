@@ -1,0 +1,31 @@
+"""The ONNX front end: `octavo.onnx.quantize_dynamic` and what goes with it, loaded on first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from octavo.onnx.inventory import Inspection as Inspection
+    from octavo.onnx.options import QuantType as QuantType
+    from octavo.onnx.quantize import inspect as inspect
+    from octavo.onnx.quantize import quantize_dynamic as quantize_dynamic
+    from octavo.onnx.rules import supported_ops as supported_ops
+    from octavo.onnx.session import session as session
+
+_HOME = {
+    "Inspection": "octavo.onnx.inventory",
+    "QuantType": "octavo.onnx.options",
+    "inspect": "octavo.onnx.quantize",
+    "quantize_dynamic": "octavo.onnx.quantize",
+    "session": "octavo.onnx.session",
+    "supported_ops": "octavo.onnx.rules",
+}
+
+__all__ = ["Inspection", "QuantType", "inspect", "quantize_dynamic", "session", "supported_ops"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'octavo.onnx' has no attribute {name!r}; it has {__all__}")
+    return getattr(importlib.import_module(_HOME[name]), name)

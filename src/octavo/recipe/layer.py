@@ -1,0 +1,75 @@
+"""One entry of a model's inventory, and what is decided about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any
+
+from octavo.recipe.scheme import Scheme
+
+
+class Kind(Enum):
+    """What a layer does, in words that PyTorch and ONNX share."""
+
+    LINEAR = "linear"
+    EMBEDDING = "embedding"
+    ATTENTION = "attention"
+    CONV = "conv"
+    LSTM = "lstm"
+    GRU = "gru"
+    RNN = "rnn"
+    ACTIVATION_MATMUL = "activation_matmul"  # a product of two activations: no weight
+    OTHER = "other"  # holds weights, and Octavo has no rule for it
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A part of a model that holds weights (or multiplies two activations).
+
+    `op` is the framework's own name (`MatMul`, `com.microsoft.Attention`), `scope` the path of the
+    subgraph that it lies in ("" for the main graph). `weights` are (name, shape) pairs, `bytes`
+    their size in the float model, `macs_per_row` the multiply-accumulates for one row of input
+    (None where it depends on the input's size), `shares_with` the names of layers that use one of
+    the same weights.
+    """
+
+    name: str
+    kind: Kind
+    op: str
+    weights: tuple[tuple[str, tuple[int, ...]], ...]
+    bytes: int
+    macs_per_row: int | None
+    dtype: str = "float32"
+    scope: str = ""
+    shares_with: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        data = asdict(self)
+        data["kind"] = self.kind.value
+        data["weights"] = [[name, list(shape)] for name, shape in self.weights]
+        data["shares_with"] = list(self.shares_with)
+        return data
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Layer:
+        """The inverse of `to_dict`."""
+        weights = tuple((name, tuple(shape)) for name, shape in data["weights"])
+        return cls(
+            **{
+                **data,
+                "kind": Kind(data["kind"]),
+                "weights": weights,
+                "shares_with": tuple(data["shares_with"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a recipe says about one layer: its scheme, and why where it stays float."""
+
+    layer: Layer
+    scheme: Scheme
+    reason: str = ""

@@ -1,0 +1,86 @@
+"""The float models give the figures that quantized ones are measured against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.zoo import magika, minilm, silero
+from benchmarks.zoo.sessions import open_session
+
+pytestmark = pytest.mark.models
+
+# Golden values: onnxruntime 1.31, torch 2.13, x86-64. On another machine its kernels move the
+# correlations in the sixth digit and a few of a classifier's borderline cases.
+
+
+@pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
+def test_minilm_float(exporter: minilm.Exporter) -> None:
+    session = minilm.open_session(minilm.onnx_path(exporter))
+    embed = minilm.embedder(session)
+    evaluation = minilm.Evaluation(embed)
+    assert evaluation.lee(embed) == pytest.approx(0.65637, abs=1e-4)
+    assert evaluation.wordsim(embed) == pytest.approx(0.72890, abs=1e-4)
+    assert np.allclose(np.linalg.norm(embed(["one", "two words"]), axis=1), 1.0, atol=1e-6)
+
+
+def test_minilm_probe() -> None:
+    embed = minilm.embedder(minilm.open_session(minilm.onnx_path()))
+    assert minilm.Evaluation(embed).trec(embed) == pytest.approx(0.805, abs=0.005)
+
+
+def test_minilm_pytorch_and_onnx_agree() -> None:
+    session = minilm.open_session(minilm.onnx_path())
+    assert abs(minilm.hidden_state_error(session, minilm.torch_model())) < 1e-9
+
+
+def test_minilm_data_is_what_the_papers_describe() -> None:
+    questions = minilm.questions()
+    assert len(minilm.lee_documents()) == 50
+    assert minilm.lee_similarities().shape == (1225,)
+    assert len(minilm.word_pairs()) == 353
+    assert len(questions.texts) == 5380
+    assert set(questions.labels) == {"ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"}
+
+
+def test_silero_forms_are_one_network() -> None:
+    found = {
+        name: silero.frame_probabilities(open_session(path))
+        for name, path in {**silero.forms(), **silero.more_forms()}.items()
+    }
+    reference = found.pop("initializers")
+    for name, probabilities in found.items():
+        assert np.abs(probabilities - reference).max() < 1e-4, name
+
+
+def test_silero_float() -> None:
+    scores = silero.scores(open_session(silero.forms()["initializers"]))
+    assert scores.auc == pytest.approx(0.9906, abs=1e-3)
+    assert scores.accuracy == pytest.approx(0.9652, abs=2e-3)
+
+
+def test_silero_refuses_another_model() -> None:
+    with pytest.raises(ValueError, match="not a silero-vad model"):
+        silero.frame_auc(open_session(magika.model_path()))
+
+
+def test_magika_float() -> None:
+    session = open_session(magika.model_path())
+    files = magika.known_files()
+    assert len(files) == 626
+    assert {name for file in files for name in file.allowed} <= set(magika.labels())
+    assert magika.accuracy(session) == pytest.approx(0.920, abs=0.004)
+
+
+def test_magika_features_pad_and_strip(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"  \nabc" + b"d" * 5000 + b"e\n\n")
+    row = magika.features([path])[0]
+    assert bytes(row[:4].astype(np.uint8)) == b"abcd"
+    assert bytes(row[-2:].astype(np.uint8)) == b"de"
+    path.write_bytes(b" xy ")
+    row = magika.features([path])[0]
+    assert row[:4].tolist() == [*b"xy ", 256]
+    assert row[-4:].tolist() == [256, *b" xy"]
