@@ -12,20 +12,17 @@ namespace {
 // and unlike nearbyint it vectorizes on every x86-64. Callers clamp first.
 constexpr float kRound = 12582912.0f;
 
-// Float sums run in lanes of a short block, so that the compiler may vectorize them without
-// reordering anything, and blocks are added in double.
+// Sums run in lanes, so that the compiler may vectorize them without reordering anything, and in
+// double: the square of a float above 1e19 or below 1e-19 does not fit into a float.
 constexpr std::size_t kLanes = 16;
-constexpr std::size_t kBlock = 1024;
 
-struct LaneSum {
-  float lane[kLanes] = {};
-  double drain() {
-    double total = 0.0;
-    for (float& v : lane) {
-      total += static_cast<double>(v);
-      v = 0.0f;
-    }
-    return total;
+struct SquareSum {
+  double lane[kLanes] = {};
+  void add(float v, std::size_t l) { lane[l] += static_cast<double>(v) * static_cast<double>(v); }
+  double total() const {
+    double sum = 0.0;
+    for (double v : lane) sum += v;
+    return sum;
   }
 };
 
@@ -34,13 +31,13 @@ inline float round_half_even(float v) { return (v + kRound) - kRound; }
 // One run of n weights with one scale: the channel's inner elements.
 template <class Q>
 void quantize_run(const float* w, std::size_t n, float scale, float lo, float hi, std::int32_t zp,
-                  Q* q, LaneSum& signal, LaneSum& noise) {
+                  Q* q, SquareSum& signal, SquareSum& noise) {
   auto one = [&](std::size_t i, std::size_t lane) {
     const float r = round_half_even(std::min(std::max(w[i] / scale, lo), hi));
     const float e = w[i] - r * scale;
     q[i] = static_cast<Q>(static_cast<std::int32_t>(r) + zp);
-    signal.lane[lane] += w[i] * w[i];
-    noise.lane[lane] += e * e;
+    signal.add(w[i], lane);
+    noise.add(e, lane);
   };
   std::size_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
@@ -51,13 +48,14 @@ void quantize_run(const float* w, std::size_t n, float scale, float lo, float hi
 // One row of n weights, each of its own channel: the channel axis is the last.
 template <class Q>
 void quantize_row(const float* w, std::size_t n, const float* scale, const float* lo,
-                  const float* hi, const std::int32_t* zp, Q* q, LaneSum& signal, LaneSum& noise) {
+                  const float* hi, const std::int32_t* zp, Q* q, SquareSum& signal,
+                  SquareSum& noise) {
   auto one = [&](std::size_t i, std::size_t lane) {
     const float r = round_half_even(std::min(std::max(w[i] / scale[i], lo[i]), hi[i]));
     const float e = w[i] - r * scale[i];
     q[i] = static_cast<Q>(static_cast<std::int32_t>(r) + zp[i]);
-    signal.lane[lane] += w[i] * w[i];
-    noise.lane[lane] += e * e;
+    signal.add(w[i], lane);
+    noise.add(e, lane);
   };
   std::size_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
@@ -147,38 +145,26 @@ void channel_qparams(const float* lo, const float* hi, std::size_t channels, con
 template <class Q>
 WeightStats quantize_channels(const WeightView& w, const Grid& grid, const float* scale,
                               const std::int32_t* zero_point, Q* q) {
-  WeightStats stats;
-  LaneSum signal, noise;
+  SquareSum signal, noise;
   std::vector<float> lo(w.channels), hi(w.channels);
   for (std::size_t c = 0; c < w.channels; ++c) {
     lo[c] = static_cast<float>(grid.qmin - zero_point[c]);
     hi[c] = static_cast<float>(grid.qmax - zero_point[c]);
   }
-  auto drain = [&] {
-    stats.signal += signal.drain();
-    stats.noise += noise.drain();
-  };
-  if (w.inner == 1) {
-    for (std::size_t o = 0; o < w.outer; ++o)
-      for (std::size_t c = 0; c < w.channels; c += kBlock) {
-        const std::size_t n = std::min(kBlock, w.channels - c), at = o * w.channels + c;
-        quantize_row(w.data + at, n, scale + c, lo.data() + c, hi.data() + c, zero_point + c,
-                     q + at, signal, noise);
-        drain();
-      }
-    return stats;
-  }
-  for (std::size_t o = 0; o < w.outer; ++o)
-    for (std::size_t c = 0; c < w.channels; ++c) {
-      const std::size_t base = (o * w.channels + c) * w.inner;
-      for (std::size_t i = 0; i < w.inner; i += kBlock) {
-        const std::size_t n = std::min(kBlock, w.inner - i);
-        quantize_run(w.data + base + i, n, scale[c], lo[c], hi[c], zero_point[c], q + base + i,
-                     signal, noise);
-        drain();
-      }
+  for (std::size_t o = 0; o < w.outer; ++o) {
+    const std::size_t row = o * w.channels * w.inner;
+    if (w.inner == 1) {
+      quantize_row(w.data + row, w.channels, scale, lo.data(), hi.data(), zero_point, q + row,
+                   signal, noise);
+      continue;
     }
-  return stats;
+    for (std::size_t c = 0; c < w.channels; ++c) {
+      const std::size_t at = row + c * w.inner;
+      quantize_run(w.data + at, w.inner, scale[c], lo[c], hi[c], zero_point[c], q + at, signal,
+                   noise);
+    }
+  }
+  return {signal.total(), noise.total()};
 }
 
 template WeightStats quantize_channels<std::int8_t>(const WeightView&, const Grid&, const float*,

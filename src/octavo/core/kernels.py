@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo import _native
-from octavo.core.qparams import QParams
+import octavo._native as _native  # noqa: PLR0402 (mypy takes `from octavo` for __getattr__)
+from octavo.core.qparams import Float32, QParams
 from octavo.core.qtype import Grid
 
 
@@ -31,22 +31,30 @@ def cpu_features() -> list[str]:
     return list(_native.cpu_features())
 
 
-def quantize_weight(w: npt.NDArray[np.float32], grid: Grid, axis: int | None) -> QuantizedWeight:
+def quantize_weight(
+    w: npt.NDArray[np.float32],
+    grid: Grid,
+    axis: int | None,
+    ranges: tuple[Float32, Float32] | None = None,
+) -> QuantizedWeight:
     """Quantizes a float32 weight of any shape with one scale for each index of `axis`.
 
-    `axis=None` takes one scale for the whole tensor. The formulas are those of
-    `qparams_from_range` and `QParams.quantize`. Raises ValueError on NaN or infinity (the message
-    names the channel) and on dtypes other than float32.
+    `axis=None` takes one scale for the whole tensor. `ranges` are (lo, hi), float32 [channels]
+    each, to use in place of the weight's own: what lies outside is clipped. The formulas are those
+    of `qparams_from_range` and `QParams.quantize`. Raises ValueError on NaN or infinity (the
+    message names the channel), on dtypes other than float32 and on ranges that do not fit.
     """
     if w.dtype != np.float32:
         raise ValueError(f"quantize_weight takes float32, not {w.dtype}; convert it first")
-    cube = np.ascontiguousarray(w).reshape(_cube_shape(w.shape, axis))
-    channels = cube.shape[1]
+    shape = _cube_shape(w.shape, axis)
+    cube, channels = np.ascontiguousarray(w).reshape(shape), shape[1]
     lo, hi = np.empty(channels, np.float32), np.empty(channels, np.float32)
     bad = _native.channel_ranges(cube, lo, hi)
     if bad >= 0:
         where = "it" if axis is None else f"channel {bad} along axis {axis}"
         raise ValueError(f"{where} holds NaN or infinity")
+    if ranges is not None:
+        lo, hi = _checked_ranges(ranges, channels)
     scale, zero = np.empty(channels, np.float32), np.empty(channels, np.int32)
     _native.channel_qparams(
         lo, hi, grid.qmin, grid.qmax, grid.symmetric, grid.zero_point, scale, zero
@@ -54,6 +62,22 @@ def quantize_weight(w: npt.NDArray[np.float32], grid: Grid, axis: int | None) ->
     q = np.empty(cube.shape, grid.dtype)
     signal, noise = _native.quantize_channels(cube, grid.qmin, grid.qmax, scale, zero, q)
     return QuantizedWeight(q.reshape(w.shape), QParams(scale, zero, axis), signal, noise)
+
+
+def _checked_ranges(ranges: tuple[Float32, Float32], channels: int) -> tuple[Float32, Float32]:
+    """`ranges` as the C++ core wants them: widened to include 0, as every range is."""
+    lo, hi = (np.asarray(bound, np.float32) for bound in ranges)
+    if lo.shape != (channels,) or hi.shape != (channels,):
+        raise ValueError(
+            f"ranges are two arrays of shape ({channels},), one element a channel; "
+            f"got {lo.shape} and {hi.shape}"
+        )
+    # The negation also catches NaN.
+    bad = np.flatnonzero(~(np.isfinite(lo) & np.isfinite(hi) & (lo <= hi)))
+    if bad.size:
+        c = int(bad[0])
+        raise ValueError(f"the range of channel {c} is {lo[c]}..{hi[c]}: not finite, or lo > hi")
+    return np.minimum(lo, np.float32(0)), np.maximum(hi, np.float32(0))
 
 
 def _cube_shape(shape: tuple[int, ...], axis: int | None) -> tuple[int, int, int]:

@@ -24,6 +24,11 @@ class Names:
                     self._taken.add(node.name)
                 self._taken.update(v.name for v in node.outputs if v.name)
 
+    def free(self, name: str | None) -> None:
+        """Gives a name back: the node or value that had it is about to be replaced."""
+        if name:
+            self._taken.discard(name)
+
     def new(self, wish: str) -> str:
         """`wish`, or `wish_1`, `wish_2`, ... where it is taken."""
         name, i = wish, 0

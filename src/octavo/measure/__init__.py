@@ -1,0 +1,1 @@
+"""What a model or a machine does: plain data, without a front end."""

@@ -107,9 +107,7 @@ class Report:
         values = dict(data)
         values["verification"] = Verification(**values["verification"])
         values["layers"] = tuple(
-            LayerOutcome(
-                **{**o, "layer": Layer.from_dict(o["layer"]), "notes": tuple(o["notes"])}
-            )
+            LayerOutcome(**{**o, "layer": Layer.from_dict(o["layer"]), "notes": tuple(o["notes"])})
             for o in values["layers"]
         )
         values["notes"] = tuple(values["notes"])

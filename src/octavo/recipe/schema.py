@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from reprlib import repr as short
 from typing import Any
 
 from octavo.errors import RecipeError, did_you_mean
 from octavo.recipe.layer import Kind, Layer
-from octavo.recipe.scheme import Scheme, _refuse_unknown
+from octavo.recipe.located import LocatedRecipeError, expect, refuse_unknown, within
+from octavo.recipe.scheme import Scheme
 
 VERSION = 1
 
@@ -20,7 +23,8 @@ class Rule:
     """The layers it matches get `scheme`; `reason` is shown where that is FLOAT.
 
     Exactly one of: `name` (a glob over layer names, case-sensitive), `regex` (full match),
-    `kind`, `op` (the framework's operator name). `line` is where a YAML file says it.
+    `kind`, `op` (the framework's operator name). `line` is where a YAML file says it; rules that
+    differ in it alone are equal.
     """
 
     scheme: Scheme
@@ -29,7 +33,7 @@ class Rule:
     kind: Kind | None = None
     op: str | None = None
     reason: str = ""
-    line: int | None = None
+    line: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         given = [k for k in ("name", "regex", "kind", "op") if getattr(self, k) is not None]
@@ -41,7 +45,7 @@ class Rule:
             try:
                 re.compile(self.regex)
             except re.error as error:
-                raise RecipeError(f"regex {self.regex!r}: {error}") from None
+                raise LocatedRecipeError(f"regex {self.regex!r}: {error}", ("regex",)) from None
 
     def matches(self, layer: Layer) -> bool:
         """Whether the rule speaks of `layer`."""
@@ -76,18 +80,21 @@ class Rule:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Rule:
-        """The inverse of `to_dict`."""
-        known = ("name", "regex", "kind", "op", "scheme", "reason")
-        _refuse_unknown(data, known, "a rule")
+        """The inverse of `to_dict`. Unknown keys and values and wrong types raise RecipeError."""
+        refuse_unknown(data, ("name", "regex", "kind", "op", "scheme", "reason"), "a rule")
         if "scheme" not in data:
             raise RecipeError("a rule needs `scheme`: float, a preset's name, or a mapping")
-        values = {k: str(data[k]) for k in ("name", "regex", "op", "reason") if k in data}
-        kind = data.get("kind")
-        return cls(
-            Scheme.from_dict(data["scheme"]),
-            kind=None if kind is None else parse_kind(str(kind)),
-            **values,
-        )
+        values: dict[str, Any] = {}
+        for key, value in data.items():
+            if key == "scheme":
+                with within(key):
+                    values[key] = Scheme.from_dict(value)
+            else:
+                values[key] = expect(value, str, key)
+        if "kind" in values:
+            with within("kind"):
+                values["kind"] = parse_kind(values["kind"])
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -106,10 +113,11 @@ class Recipe:
     version: int = VERSION
 
     def __post_init__(self) -> None:
-        if self.version != VERSION:
-            raise RecipeError(f"recipe version {self.version} is not {VERSION}, the one known here")
-        if not self.max_error > 0:
-            raise RecipeError(f"max_error {self.max_error} must be above 0")
+        _check_version(self.version)
+        if not 0 < self.max_error < math.inf:
+            raise LocatedRecipeError(
+                f"max_error {self.max_error} must be above 0 and finite", ("max_error",)
+            )
 
     def rule_for(self, layer: Layer) -> Rule | None:
         """The first rule that matches `layer`, or None where the default applies."""
@@ -133,29 +141,52 @@ class Recipe:
     def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
         """The inverse of `to_dict`; `base: PRESET` fills in what is left out.
 
-        With a base, the file's rules come before the preset's.
+        With a base, the data's rules come before the preset's. Unknown keys and values and wrong
+        types raise RecipeError.
         """
-        from octavo.recipe.presets import preset
+        from octavo.recipe.presets import PRESETS, preset
 
+        if isinstance(data, Mapping) and "version" in data:  # another version has other keys
+            _check_version(expect(data["version"], int, "version"))
         known = ("version", "name", "base", "max_error", "default", "rules")
-        _refuse_unknown(data, known, "a recipe")
-        base = preset(str(data["base"])) if "base" in data else None
-        if base is None and "default" not in data:
-            raise RecipeError("a recipe needs `default` (a scheme) or `base` (a preset's name)")
-        default = base.default if base else None
+        refuse_unknown(data, known, "a recipe")
+        if "base" not in data and "default" not in data:
+            raise RecipeError(
+                "a recipe needs `default` (a scheme) or `base` (a preset's name)."
+                + did_you_mean("", PRESETS)
+            )
+        values: dict[str, Any] = {"name": "custom"}
+        if "base" in data:
+            name = expect(data["base"], str, "base")
+            with within("base"):
+                values = vars(preset(name)).copy()
+        if "name" in data:
+            values["name"] = expect(data["name"], str, "name")
+        if "max_error" in data:
+            values["max_error"] = expect(data["max_error"], float, "max_error")
         if "default" in data:
-            default = Scheme.from_dict(data["default"])
-        assert default is not None
-        raw_rules = data.get("rules") or []
-        if not isinstance(raw_rules, list):
-            raise RecipeError(f"`rules` is a list of mappings; got {raw_rules!r}")
-        rules = tuple(Rule.from_dict(rule) for rule in raw_rules)
-        return cls(
-            name=str(data.get("name", base.name if base else "custom")),
-            default=default,
-            rules=rules + (base.rules if base else ()),
-            max_error=float(data.get("max_error", base.max_error if base else 0.1)),
-            version=int(data.get("version", VERSION)),
+            with within("default"):
+                values["default"] = Scheme.from_dict(data["default"])
+        values["rules"] = (*_rules_from_list(data.get("rules")), *values.get("rules", ()))
+        return cls(**values)
+
+
+def _rules_from_list(data: object) -> list[Rule]:
+    if data is None:  # `rules:` and nothing after it
+        return []
+    if not isinstance(data, list):
+        raise LocatedRecipeError(f"`rules` is a list of mappings; got {short(data)}", ("rules",))
+    rules = []
+    for index, rule in enumerate(data):
+        with within("rules", index):
+            rules.append(Rule.from_dict(rule))
+    return rules
+
+
+def _check_version(version: int) -> None:
+    if version != VERSION:
+        raise LocatedRecipeError(
+            f"recipe version {version} is not {VERSION}, the one known here", ("version",)
         )
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 from octavo.core.qtype import QType
 from octavo.errors import RecipeError, did_you_mean
+from octavo.recipe.located import LocatedRecipeError, expect, refuse_unknown, within
 
 OBSERVERS = ("minmax", "histogram")
+LENGTHS = (16, 32, 64, 128, 256)  # of blocks and groups
 
 
 class Granularity(Enum):
@@ -21,6 +23,25 @@ class Granularity(Enum):
     BLOCK = "block"  # weights: `block` consecutive inputs of one output channel
     ROW = "row"  # activations: one vector along the inputs
     GROUP = "group"  # activations: `group` consecutive inputs of one row
+
+    @classmethod
+    def parse(cls, text: str) -> Granularity:
+        """The granularity called `text`; RecipeError names the known ones."""
+        known = [g.value for g in cls]
+        if text not in known:
+            raise RecipeError(f"unknown granularity {text!r}.{did_you_mean(text, known)}")
+        return cls(text)
+
+
+def _check_length(key: str, length: int | None, wanted: bool) -> None:
+    """A length goes with the granularity of its name."""
+    if (length is not None) != wanted:
+        raise LocatedRecipeError(
+            f"`{key}` (a length) goes with granularity '{key}', and only with it", (key,)
+        )
+    if length is not None and length not in LENGTHS:
+        known = ", ".join(map(str, LENGTHS))
+        raise LocatedRecipeError(f"{key} {length} is not one of {known}", (key,))
 
 
 @dataclass(frozen=True)
@@ -40,23 +61,23 @@ class WeightScheme:
 
     def __post_init__(self) -> None:
         if self.granularity in (Granularity.ROW, Granularity.GROUP):
-            raise RecipeError(
+            raise LocatedRecipeError(
                 f"weight granularity {self.granularity.value!r} is for activations; "
-                "a weight takes 'tensor', 'channel' or 'block'"
+                "a weight takes 'tensor', 'channel' or 'block'",
+                ("granularity",),
             )
         if self.observer not in OBSERVERS:
-            raise RecipeError(
-                f"unknown observer {self.observer!r}.{did_you_mean(self.observer, OBSERVERS)}"
+            raise LocatedRecipeError(
+                f"unknown observer {self.observer!r}.{did_you_mean(self.observer, OBSERVERS)}",
+                ("observer",),
             )
         if self.observer == "histogram" and self.granularity is not Granularity.TENSOR:
-            raise RecipeError(
+            raise LocatedRecipeError(
                 "observer 'histogram' clips one range of a whole weight; "
-                "use it with granularity 'tensor', or observer 'minmax'"
+                "use it with granularity 'tensor', or observer 'minmax'",
+                ("observer",),
             )
-        if (self.block is not None) != (self.granularity is Granularity.BLOCK):
-            raise RecipeError("'block' (a length) goes with granularity 'block', and only with it")
-        if self.block is not None and (self.block not in (16, 32, 64, 128, 256)):
-            raise RecipeError(f"block {self.block} is not one of 16, 32, 64, 128, 256")
+        _check_length("block", self.block, self.granularity is Granularity.BLOCK)
 
 
 @dataclass(frozen=True)
@@ -69,17 +90,18 @@ class ActivationScheme:
 
     def __post_init__(self) -> None:
         if self.granularity in (Granularity.CHANNEL, Granularity.BLOCK):
-            raise RecipeError(
+            raise LocatedRecipeError(
                 f"activation granularity {self.granularity.value!r} is for weights; "
-                "an activation takes 'tensor', 'row' or 'group'"
+                "an activation takes 'tensor', 'row' or 'group'",
+                ("granularity",),
             )
         if self.qtype is not QType.UINT8:
-            raise RecipeError(
+            raise LocatedRecipeError(
                 f"activations are quantized to 'uint8', not {self.qtype.value!r}; "
-                "leave `activation` out (null) to keep them float"
+                "leave `activation` out (null) to keep them float",
+                ("qtype",),
             )
-        if (self.group is not None) != (self.granularity is Granularity.GROUP):
-            raise RecipeError("'group' (a length) goes with granularity 'group', and only with it")
+        _check_length("group", self.group, self.granularity is Granularity.GROUP)
 
 
 @dataclass(frozen=True)
@@ -94,9 +116,14 @@ class Scheme:
 
     def __post_init__(self) -> None:
         if self.weight is None and self.activation is not None:
-            raise RecipeError("a scheme with quantized activations needs a quantized weight")
+            raise LocatedRecipeError(
+                "a scheme with quantized activations needs a quantized weight", ("weight",)
+            )
         if self.weight and not self.weight.qtype.is_integer and self.activation:
-            raise RecipeError(f"{self.weight.qtype.value} weights take float activations (null)")
+            raise LocatedRecipeError(
+                f"{self.weight.qtype.value} weights take float activations; say `activation: null`",
+                ("activation",),
+            )
 
     @property
     def is_float(self) -> bool:
@@ -145,14 +172,20 @@ class Scheme:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any] | str) -> Scheme:
-        """The inverse of `to_dict`. Unknown keys and values raise RecipeError."""
+        """The inverse of `to_dict`; a preset's name stands for its default scheme.
+
+        Unknown keys and values and wrong types raise RecipeError.
+        """
         if data == "float":
             return FLOAT
         if isinstance(data, str):
-            from octavo.recipe.presets import preset
+            from octavo.recipe.presets import PRESETS
 
-            return preset(data).default
-        _refuse_unknown(data, ("weight", "activation"), "a scheme")
+            if data not in PRESETS:
+                known = ["float", *PRESETS]
+                raise LocatedRecipeError(f"unknown scheme {data!r}.{did_you_mean(data, known)}")
+            return PRESETS[data].default
+        refuse_unknown(data, ("weight", "activation"), "a scheme (or `float`, or a preset's name)")
         return cls(
             _section(WeightScheme, data.get("weight", {}), "weight"),
             _section(ActivationScheme, data.get("activation", {}), "activation"),
@@ -160,27 +193,24 @@ class Scheme:
 
 
 def _section(cls: Any, data: Mapping[str, Any] | None, where: str) -> Any:
+    """The `cls` that `data` describes, key by key; None for None."""
     if data is None:
         return None
-    _refuse_unknown(data, cls.__dataclass_fields__, where)
-    values = dict(data)
-    if "qtype" in values:
-        values["qtype"] = QType.parse(str(values["qtype"]))
-    if "granularity" in values:
-        text = str(values["granularity"])
-        known = [g.value for g in Granularity]
-        if text not in known:
-            raise RecipeError(f"unknown granularity {text!r}.{did_you_mean(text, known)}")
-        values["granularity"] = Granularity(text)
-    return cls(**values)
+    with within(where):
+        refuse_unknown(data, cls.__dataclass_fields__, f"`{where}`")
+        return cls(**{key: _field(key, value) for key, value in data.items()})
 
 
-def _refuse_unknown(data: Mapping[str, Any], known: Any, where: str) -> None:
-    if not isinstance(data, Mapping):
-        raise RecipeError(f"{where} is a mapping with {', '.join(known)}; got {data!r}")
-    for key in data:
-        if key not in known:
-            raise RecipeError(f"unknown key {key!r} in {where}.{did_you_mean(str(key), known)}")
+def _field(key: str, value: Any) -> Any:
+    if key in ("block", "group"):
+        return None if value is None else expect(value, int, key)
+    if key in ("symmetric", "reduce_range"):
+        return expect(value, bool, key)
+    text = expect(value, str, key)
+    with within(key):
+        if key == "qtype":
+            return QType.parse(text)
+        return Granularity.parse(text) if key == "granularity" else text
 
 
 FLOAT = Scheme(weight=None, activation=None)

@@ -1,0 +1,1 @@
+"""Reports for people: text and tables. Sees plain dataclasses, no model."""

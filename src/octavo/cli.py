@@ -1,0 +1,362 @@
+"""The command line: a thin shell around the front ends, which are imported when a command runs."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json as json_module
+import sys
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.errors import OctavoError, OptionError, OutputError, RecipeError, did_you_mean
+
+if TYPE_CHECKING:
+    from octavo.recipe import Recipe
+
+INTERRUPTED = 130
+SOMETHING_MISSING = 7
+
+_EXIT_CODES = """
+\b
+Exit codes:
+  0    done
+  1    an unexpected error (with a traceback: please report it)
+  2    a wrong option, recipe, layer name, operator type or input data
+  3    the model cannot be read or handled, or is quantized already
+  4    nothing would be quantized
+  5    the quantized model does not load or is too far from the float one
+  6    the output cannot be written
+  7    doctor: something that is needed is missing or too old
+  130  interrupted (Ctrl-C)
+"""
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Cpu(str, Enum):
+    """Values of --cpu."""
+
+    VNNI = "vnni"
+    ANY = "any"
+
+
+class Target(str, Enum):
+    """Values of --target."""
+
+    PORTABLE = "portable"
+
+
+class Format(str, Enum):
+    """Values of --format."""
+
+    QOPERATOR = "qoperator"
+    QDQ = "qdq"
+
+
+RecipeOption = Annotated[
+    str,
+    typer.Option(
+        "--recipe",
+        metavar="PRESET|FILE",
+        help="A preset (int8, int8-per-tensor, int8-accurate, int8-block, float16) or a YAML file.",
+    ),
+]
+OpsOption = Annotated[
+    list[str],
+    typer.Option(
+        "--ops",
+        metavar="OP[,OP]",
+        help="Quantize these operator types too, with the recipe's default scheme (Conv, for "
+        "example, is float by default). May be repeated.",
+    ),
+]
+CpuOption = Annotated[
+    Cpu,
+    typer.Option(
+        "--cpu",
+        help="vnni: int8 weights, fastest with VNNI or AMX; x86 without them needs "
+        "octavo.onnx.session. any: uint8 weights, exact everywhere, half as fast.",
+    ),
+]
+FormatOption = Annotated[
+    Format,
+    typer.Option(
+        "--format",
+        help="qoperator: integer operators, for ONNX Runtime. qdq: "
+        "DynamicQuantizeLinear/DequantizeLinear pairs, per tensor, for other runtimes.",
+    ),
+]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the command line and exits; `argv` defaults to the process's arguments."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # names in models need not fit the locale
+            stream.reconfigure(errors="backslashreplace")
+    typer.main.get_command(app).main(args=None if argv is None else list(argv), prog_name="octavo")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from octavo import __version__
+
+        print(f"octavo {__version__}")  # noqa: T201
+        raise typer.Exit
+
+
+@app.callback(epilog=_EXIT_CODES)
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Dynamic int8 quantization for CPU inference: small, fast, verified, nothing silent."""
+
+
+@app.command(epilog=_EXIT_CODES)
+def quantize(  # noqa: PLR0917 - options, not positions
+    model: Annotated[Path, typer.Argument(metavar="IN", help="The float ONNX model.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="OUT",
+            help="The file to write; one that exists is replaced once the new one is complete. "
+            "Default: IN's name with .int8.onnx (.fp16.onnx for float16) in the current "
+            "directory, which must not exist unless --force is given.",
+            show_default=False,
+        ),
+    ] = None,
+    recipe: RecipeOption = "int8",
+    exclude: Annotated[
+        list[str],
+        typer.Option(metavar="GLOB", help="Leave these layers float. May be repeated."),
+    ] = [],  # noqa: B006
+    only: Annotated[
+        list[str],
+        typer.Option(metavar="GLOB", help="Quantize these layers only. May be repeated."),
+    ] = [],  # noqa: B006
+    ops: OpsOption = [],  # noqa: B006
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA",
+            help="Inputs for the check against the float model, .npz or .jsonl, one entry for "
+            "each model input. Default: made up from the model's graph.",
+            show_default=False,
+        ),
+    ] = None,
+    cpu: CpuOption = Cpu.VNNI,
+    target: Annotated[
+        Target, typer.Option(help="What runs the result. portable: stock ONNX Runtime.")
+    ] = Target.PORTABLE,
+    format: FormatOption = Format.QOPERATOR,
+    external_data: Annotated[
+        bool,
+        typer.Option(
+            "--external-data",
+            help="Write the weights to a file of their own beside OUT; above 2 GB it must be.",
+        ),
+    ] = False,
+    no_verify: Annotated[
+        bool,
+        typer.Option(
+            "--no-verify", help="Do not load the result and compare it with the float model."
+        ),
+    ] = False,
+    allow_quantized: Annotated[
+        bool,
+        typer.Option(
+            "--allow-quantized", help="Accept a model that is partly quantized; do the rest."
+        ),
+    ] = False,
+    allow_nothing: Annotated[
+        bool,
+        typer.Option("--allow-nothing", help="Write OUT even if no layer would be quantized."),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace OUT even where -o does not name it.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Report every layer by name.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Quantize IN and check the result against it.
+
+    Layer names may be globs (quote them: '/encoder/*'). Whatever goes wrong, IN is as it was and
+    no partial OUT is left.
+    """
+    with _exit_codes():
+        chosen = _recipe(recipe, ops)
+        out = output or _default_output(model, chosen, force)
+        from octavo.onnx import quantize_dynamic
+        from octavo.report.progress import progress_bar
+
+        with progress_bar() as progress:
+            report = quantize_dynamic(
+                model,
+                out,
+                nodes_to_quantize=list(only) or None,
+                nodes_to_exclude=list(exclude) or None,
+                use_external_data_format=external_data,
+                recipe=chosen,
+                target=target.value,
+                cpu=cpu.value,
+                quant_format=format.value,
+                check_inputs=inputs,
+                verify=not no_verify,
+                progress=progress,
+                allow_quantized=allow_quantized,
+                allow_nothing=allow_nothing,
+            )
+        if json:
+            print(report.to_json())  # noqa: T201
+            return
+        from octavo.report.table import print_report
+        from octavo.report.text import console
+
+        print_report(report, console(), verbose)
+
+
+@app.command(epilog=_EXIT_CODES)
+def inspect(  # noqa: PLR0917 - options, not positions
+    model: Annotated[Path, typer.Argument(metavar="IN", help="The ONNX model to look at.")],
+    recipe: RecipeOption = "int8",
+    ops: OpsOption = [],  # noqa: B006
+    cpu: CpuOption = Cpu.VNNI,
+    format: FormatOption = Format.QOPERATOR,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Show the layers of IN and what a recipe would do with each. Writes nothing."""
+    with _exit_codes():
+        chosen = _recipe(recipe, ops)
+        from octavo.onnx import inspect as inspect_model
+
+        found = inspect_model(model, chosen, cpu=cpu.value, quant_format=format.value)
+        if json:
+            print(json_module.dumps(found.to_dict(), indent=2))  # noqa: T201
+            return
+        from octavo.report.inspection import print_inspection
+        from octavo.report.text import console
+
+        print_inspection(found, console())
+
+
+@app.command(epilog=_EXIT_CODES, short_help="Show what this machine has, and what is missing.")
+def doctor(
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A quantized model to match with this machine."),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Show versions, instruction sets, the kernels that would run, and what is missing.
+
+    Exits with 7 if something that is needed is missing or too old, else 0, also with warnings.
+    """
+    with _exit_codes():
+        from octavo.measure.doctor import diagnose
+        from octavo.onnx.session import metadata
+
+        said = None if model is None else metadata(model)
+        diagnosis = diagnose(None if model is None else str(model), said)
+        if json:
+            print(json_module.dumps(diagnosis.to_dict(), indent=2))  # noqa: T201
+        else:
+            from octavo.report.doctor import print_diagnosis
+            from octavo.report.text import console
+
+            print_diagnosis(diagnosis, console())
+        if not diagnosis.ok:
+            raise typer.Exit(SOMETHING_MISSING)
+
+
+@contextlib.contextmanager
+def _exit_codes() -> Iterator[None]:
+    """Ends the process with one line and the error's code; what is unexpected passes through."""
+    try:
+        yield
+    except OctavoError as error:
+        from octavo.report.text import clean
+
+        message = "\n".join(clean(line) for line in str(error).split("\n"))
+        print(f"error: {message}", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _recipe(given: str, ops: Sequence[str]) -> Recipe:
+    """The preset or file, with a rule for each of `ops`."""
+    from octavo.recipe import PRESETS, load_recipe, preset
+
+    path = Path(given)
+    if given in PRESETS:
+        recipe = preset(given)
+    elif path.suffix in (".yaml", ".yml") or path.exists():
+        recipe = load_recipe(path)
+    else:
+        raise RecipeError(
+            f"--recipe {given!r} is neither a preset nor a file." + did_you_mean(given, PRESETS)
+        )
+    return _with_ops(recipe, [op for part in ops for op in part.split(",") if op])
+
+
+def _with_ops(recipe: Recipe, ops: Sequence[str]) -> Recipe:
+    """`recipe` with `ops` quantized by its default scheme.
+
+    The rules by layer name with which a recipe begins stay stronger, and so do those for products
+    of two activations, whose operator is MatMul too.
+    """
+    from octavo.onnx import supported_ops
+    from octavo.recipe import Kind, Rule
+
+    if not ops:
+        return recipe
+    if recipe.default.is_float:
+        raise OptionError(
+            f"--ops {','.join(ops)} asks for recipe {recipe.name!r}'s default scheme, which is "
+            "float; add a rule with `op` and a scheme to the recipe instead"
+        )
+    known = supported_ops()
+    rules = []
+    for op in ops:
+        named = [name for name in known if op in (name, name.rpartition(".")[2])]
+        if not named:
+            raise OptionError(f"--ops: unknown operator type {op!r}.{did_you_mean(op, known)}")
+        rules += [Rule(recipe.default, op=name) for name in named]
+    by_name = list(itertools.takewhile(lambda r: r.kind is None and r.op is None, recipe.rules))
+    products = [r for r in recipe.rules if r.kind is Kind.ACTIVATION_MATMUL]
+    return recipe.with_rules_first(*by_name, *products, *rules)
+
+
+def _default_output(model: Path, recipe: Recipe, force: bool) -> Path:
+    from octavo.core.qtype import QType
+
+    weight = recipe.default.weight
+    kind = "fp16" if weight is not None and weight.qtype is QType.FLOAT16 else "int8"
+    out = Path(f"{model.stem}.{kind}.onnx")
+    if out.exists() and not force:
+        raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
+    return out

@@ -1,0 +1,238 @@
+"""What a machine has for running int8 models, what is missing, and how to get it. Plain data."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata as dist
+import platform
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+VERSION = 1
+VNNI = frozenset({"avx512vnni", "avxvnni", "amxint8"})
+_FIRST = ("numpy", "onnx", "onnx-ir", "onnxruntime")
+_OPTIONAL = ("torch",)
+# Builds of ONNX Runtime that install the same module under other distribution names.
+_RUNTIME_BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml")
+
+
+@dataclass(frozen=True)
+class Package:
+    """One distribution: what is installed (None: nothing), what is needed, and whether it is."""
+
+    name: str
+    installed: str | None
+    needs: str
+    required: bool
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What ONNX Runtime's int8 matrix products use on this processor.
+
+    `exact` is whether int8 weights times uint8 activations never saturate.
+    """
+
+    name: str
+    exact: bool
+    advice: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to do: a `problem` stops work, a `warning` does not; `fix` is what mends it."""
+
+    level: str
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the doctor saw. `model` and `metadata` speak of the file that was looked at, if any."""
+
+    python: str
+    platform: str
+    octavo: str
+    packages: tuple[Package, ...]
+    cpu_features: tuple[str, ...]
+    kernels: Kernels
+    findings: tuple[Finding, ...]
+    model: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    version: int = VERSION
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing that is needed is missing."""
+        return not any(f.level == "problem" for f in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        data = asdict(self)
+        for key in ("packages", "cpu_features", "findings"):
+            data[key] = list(data[key])
+        return {**data, "ok": self.ok}
+
+
+def diagnose(model: str | None = None, metadata: Mapping[str, str] | None = None) -> Diagnosis:
+    """Looks at this process's machine, and at what a file says of itself where one is given.
+
+    `metadata` are the `metadata_props` of the file at `model`.
+    """
+    import octavo
+
+    packages = check_packages(_requirements(), installed_version)
+    findings = [*package_findings(packages), *_import_findings(packages)]
+    features, broken = _cpu_features()
+    findings += broken
+    if model is not None:
+        runtime = next((p.installed for p in packages if p.name == "onnxruntime"), None)
+        findings += file_findings(model, metadata or {}, features, runtime)
+    return Diagnosis(
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        octavo=octavo.__version__,
+        packages=tuple(packages),
+        cpu_features=features,
+        kernels=kernels(features),
+        findings=tuple(findings),
+        model=model,
+        metadata=dict(metadata or {}),
+    )
+
+
+def release(version: str) -> tuple[int, ...]:
+    """`2.13.0+cpu` as (2, 13, 0): enough to compare the releases that requirements name."""
+    digits = re.split(r"[^\d.]", version)[0].split(".")
+    return tuple(int(part) for part in digits if part)
+
+
+def kernels(features: Sequence[str]) -> Kernels:
+    """What ONNX Runtime's int8 matrix products use on a processor with `features`."""
+    has = set(features)
+    if "neon" in has:
+        return Kernels("NEON", True, "exact for every file; dot-product instructions where present")
+    if has & VNNI:
+        name = "AMX and VNNI" if "amxint8" in has else "VNNI"
+        return Kernels(name, True, "exact and fast with int8 weights (--cpu vnni, the default)")
+    if "avx2" in has:
+        return Kernels(
+            "AVX2 without VNNI",
+            False,
+            "int8 weights saturate here: open files made for cpu vnni with octavo.onnx.session, "
+            "which sets session.x64quantprecision=1, or make them with --cpu any",
+        )
+    return Kernels("none for int8 (no AVX2, VNNI or NEON)", True, "exact, and slower than float")
+
+
+def check_packages(
+    requirements: Sequence[str], installed: Callable[[str], str | None]
+) -> list[Package]:
+    """One entry for each distribution in `requirements` (of `importlib.metadata`) that matters.
+
+    Those of extras count only where named in `_OPTIONAL`.
+    """
+    found: dict[str, Package] = {}
+    for line in requirements:
+        specifier, _, marker = line.partition(";")
+        match = re.match(r"\s*([A-Za-z0-9._-]+)\s*(?:\[.*\])?\s*\(?([^)]*)\)?", specifier)
+        if match is None:
+            continue
+        name, needs = match[1], match[2].strip()
+        required = "extra" not in marker
+        if name not in found and (required or name in _OPTIONAL):
+            found[name] = Package(name, installed(name), needs, required)
+    order = {name: i for i, name in enumerate(_FIRST)}
+    return sorted(found.values(), key=lambda p: (not p.required, order.get(p.name, len(order))))
+
+
+def package_findings(packages: Sequence[Package]) -> list[Finding]:
+    """What is missing or older than needed, each with the pip command that mends it."""
+    findings = []
+    for p in packages:
+        fix = f"{sys.executable} -m pip install '{p.name}{p.needs}'"
+        if p.installed is None:
+            if p.required:
+                findings.append(Finding("problem", f"{p.name} is not installed", fix))
+            continue
+        least = re.search(r">=\s*([\d.]+)", p.needs)
+        if least and release(p.installed) < release(least[1]):
+            level = "problem" if p.required else "warning"
+            message = f"{p.name} {p.installed} is older than {least[1]}, the least that works"
+            findings.append(Finding(level, message, fix))
+    return findings
+
+
+def file_findings(
+    model: str, metadata: Mapping[str, str], features: Sequence[str], onnxruntime: str | None
+) -> list[Finding]:
+    """Where a file written by Octavo and this machine do not fit. Foreign files give nothing."""
+    findings = []
+    needed = metadata.get("octavo.min_onnxruntime")
+    if needed and onnxruntime and release(onnxruntime) < release(needed):
+        findings.append(
+            Finding(
+                "problem",
+                f"{model} needs ONNX Runtime {needed} or newer; installed is {onnxruntime}",
+                f"{sys.executable} -m pip install 'onnxruntime>={needed}'",
+            )
+        )
+    if metadata.get("octavo.cpu") == "vnni" and not kernels(features).exact:
+        findings.append(
+            Finding(
+                "warning",
+                f"{model} was made for processors with VNNI, and this one has none: opened "
+                "plainly in ONNX Runtime its products saturate and its results are wrong",
+                "open it with octavo.onnx.session, or quantize the float model with --cpu any",
+            )
+        )
+    return findings
+
+
+def installed_version(name: str) -> str | None:
+    """The version of the distribution `name`, None where it is not installed."""
+    for candidate in _RUNTIME_BUILDS if name == "onnxruntime" else (name,):
+        try:
+            return dist.version(candidate)
+        except dist.PackageNotFoundError:
+            continue
+    return None
+
+
+def _requirements() -> list[str]:
+    try:
+        return dist.requires("octavo") or []
+    except dist.PackageNotFoundError:  # run from a source tree: name what matters, any version
+        return [*_FIRST, *(f'{name}; extra == "{name}"' for name in _OPTIONAL)]
+
+
+def _import_findings(packages: Sequence[Package]) -> list[Finding]:
+    """Packages that are installed and do not load: a broken wheel, a missing system library."""
+    findings = []
+    for p in packages:
+        if p.installed is None or not p.required:
+            continue
+        try:
+            importlib.import_module(p.name.replace("-", "_"))
+        except Exception as error:  # noqa: BLE001 - a broken package may raise anything
+            findings.append(
+                Finding(
+                    "problem",
+                    f"{p.name} {p.installed} does not load: {type(error).__name__}: {error}",
+                    f"{sys.executable} -m pip install --force-reinstall '{p.name}{p.needs}'",
+                )
+            )
+    return findings
+
+
+def _cpu_features() -> tuple[tuple[str, ...], list[Finding]]:
+    try:
+        from octavo.core.kernels import cpu_features
+    except ImportError as error:
+        fix = f"{sys.executable} -m pip install --force-reinstall octavo"
+        return (), [Finding("problem", f"Octavo's native module does not load: {error}", fix)]
+    return tuple(cpu_features()), []

@@ -1,0 +1,72 @@
+"""Brings a model into the shape that the rules read: known opset, no local functions."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+from onnxscript import version_converter
+
+from octavo.errors import AlreadyQuantizedError, ModelError
+
+OLDEST, NEWEST = 7, 26
+FIRST_WITH_QUANTIZE = 10  # QuantizeLinear, MatMulInteger
+FIRST_WITH_DYNAMIC = 11  # DynamicQuantizeLinear
+
+QUANTIZED_OPS = frozenset(
+    "DynamicQuantizeLinear QuantizeLinear DequantizeLinear MatMulInteger ConvInteger QLinearMatMul "
+    "QLinearConv MatMulIntegerToFloat DynamicQuantizeMatMul DynamicQuantizeLSTM QAttention QGemm "
+    "MatMulNBits GatherBlockQuantized QEmbedLayerNormalization QLinearAdd QLinearMul".split()
+)
+
+
+def opset_of(model: ir.Model) -> int:
+    """The version of the standard operators."""
+    imports = model.opset_imports
+    version = imports.get("", imports.get("ai.onnx"))
+    if version is None:
+        raise ModelError("the model imports no version of the standard ONNX operators")
+    return int(version)
+
+
+def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
+    """Inlines functions and raises the opset to `needed` if it is below; returns what was done."""
+    notes = []
+    opset = opset_of(model)
+    if opset < OLDEST:
+        raise ModelError(
+            f"{label} has opset {opset}; {OLDEST} to {NEWEST} are supported. Export it again, or "
+            "raise it with onnx.version_converter.convert_version"
+        )
+    if opset > NEWEST:
+        raise ModelError(f"{label} has opset {opset}; {OLDEST} to {NEWEST} are supported")
+    if len(model.functions):
+        count = len(model.functions)
+        InlinePass()(model)
+        notes.append(f"{count} local functions were inlined")
+    if opset < needed:
+        try:
+            version_converter.convert_version(model, target_version=needed, fallback=True)
+        except Exception as error:  # noqa: BLE001 - the converter raises whatever its C++ side throws
+            raise ModelError(
+                f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
+                f"version converter cannot raise it: {error}"
+            ) from error
+        if opset_of(model) < needed:
+            raise ModelError(
+                f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
+                "version converter did not raise it; export the model again with a newer opset"
+            )
+        notes.append(f"opset raised from {opset} to {opset_of(model)}")
+    return notes
+
+
+def refuse_quantized(model: ir.Model, label: str) -> None:
+    """Raises AlreadyQuantizedError if the model holds quantized layers."""
+    for graph in model.graphs():
+        for node in graph:
+            if node.op_type in QUANTIZED_OPS:
+                raise AlreadyQuantizedError(
+                    f"{label} is quantized already: it holds {node.op_type} {node.name!r}. Start "
+                    "from the float model, or ask to quantize only the rest "
+                    "(allow_quantized=True, --allow-quantized)"
+                )

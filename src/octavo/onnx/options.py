@@ -1,0 +1,266 @@
+"""The arguments of `onnxruntime.quantization.quantize_dynamic`, turned into a recipe.
+
+An argument that is given changes only its own axis of the recipe's schemes; what is left out stays
+as the recipe has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from octavo.core.qtype import QType
+from octavo.errors import OptionError, RecipeError, did_you_mean
+from octavo.onnx.rules import RULES, find_op, supported_ops
+from octavo.recipe import (
+    FLOAT,
+    Decision,
+    Granularity,
+    Kind,
+    Layer,
+    Recipe,
+    Scheme,
+    load_recipe,
+    plan,
+    preset,
+)
+
+TARGETS, CPUS, FORMATS = ("portable", "native"), ("vnni", "any"), ("qoperator", "qdq")
+WEIGHTLESS_OPS = ("Transpose",)  # ONNX Runtime accepts it; it holds nothing to quantize
+
+# Documented keys of extra_options that only False fits, with the reason for the refusal.
+_ONLY_FALSE = {
+    "extra.Sigmoid.nnapi": "it is for Android's NNAPI and has no meaning here",
+    "ActivationRestrictedAsymmetric": "it speaks of calibrated activations; dynamic ones have none",
+    "ForceQuantizeNoInputCheck": "operators without weights are never quantized here",
+}
+EXTRA_OPTIONS = (
+    *_ONLY_FALSE,
+    "ActivationSymmetric",
+    "EnableSubgraph",
+    "MatMulConstBOnly",
+    "WeightSymmetric",
+)
+
+
+class QuantType(Enum):
+    """Storage of weights, under the names that ONNX Runtime gives them."""
+
+    QInt8 = "int8"
+    QUInt8 = "uint8"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which layers may be quantized at all; None means all."""
+
+    ops: frozenset[str] | None = None
+    only: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    subgraphs: bool = True
+    activation_matmuls: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked call of `quantize_dynamic`, as far as it says what to do with layers."""
+
+    recipe: Recipe
+    selection: Selection
+    target: str
+    cpu: str
+    quant_format: str
+
+
+def parse_request(  # noqa: PLR0913 - it takes what the drop-in takes
+    *,
+    recipe: str | Path | Recipe | None,
+    op_types_to_quantize: Sequence[str] | None,
+    per_channel: bool | None,
+    reduce_range: bool | None,
+    weight_type: Any,
+    nodes_to_quantize: Sequence[str] | None,
+    nodes_to_exclude: Sequence[str] | None,
+    extra_options: Mapping[str, Any] | None,
+    target: str,
+    cpu: str,
+    quant_format: str,
+) -> Request:
+    """Checks every argument by name and value; raises OptionError or RecipeError."""
+    _one_of("target", target, TARGETS)
+    _one_of("cpu", cpu, CPUS)
+    _one_of("quant_format", quant_format, FORMATS)
+    if target == "native":
+        raise OptionError(
+            "target 'native' does not exist yet; 'portable' (stock ONNX Runtime operators) does"
+        )
+    extra = dict(extra_options or {})
+    _check_extra(extra)
+    chosen = resolve_recipe(recipe)
+    chosen = _adjusted(chosen, per_channel, reduce_range, _qtype(weight_type), extra)
+    if quant_format == "qdq":
+        chosen = _for_qdq(chosen)
+    if extra.get("ActivationSymmetric") and _has_tensor_activations(chosen):
+        raise OptionError(
+            "extra_options['ActivationSymmetric']=True: activations per tensor go through "
+            "DynamicQuantizeLinear, which is asymmetric; rows (recipe 'int8') are symmetric"
+        )
+    selection = Selection(
+        ops=_ops(op_types_to_quantize),
+        only=tuple(nodes_to_quantize) if nodes_to_quantize else None,
+        exclude=tuple(nodes_to_exclude or ()),
+        subgraphs=bool(extra.get("EnableSubgraph", True)),
+        activation_matmuls=not extra.get("MatMulConstBOnly", True),
+    )
+    return Request(chosen, selection, target, cpu, quant_format)
+
+
+def resolve_recipe(recipe: str | Path | Recipe | None) -> Recipe:
+    """A recipe, from itself, a preset's name or a YAML file; the default is `int8`."""
+    if recipe is None:
+        return preset("int8")
+    if isinstance(recipe, Recipe):
+        return recipe
+    if isinstance(recipe, Path) or str(recipe).endswith((".yaml", ".yml")):
+        return load_recipe(recipe)
+    return preset(recipe)
+
+
+def decide(layers: Sequence[Layer], nodes: Sequence[str], request: Request) -> list[Decision]:
+    """One decision a layer: the recipe's, within what the selection allows.
+
+    `nodes` are all node names of the model: a pattern that matches none of them is an error.
+    """
+    s = request.selection
+    names = [*nodes, *(layer.name for layer in layers)]
+    for argument, patterns in (("nodes_to_quantize", s.only), ("nodes_to_exclude", s.exclude)):
+        for pattern in patterns or ():
+            if not any(_matches(pattern, n) for n in names):
+                known = [layer.name for layer in layers]
+                raise RecipeError(
+                    f"{argument}: {pattern!r} matches no node.{did_you_mean(pattern, known)}"
+                )
+    return [_within(decision, request) for decision in plan(layers, request.recipe)]
+
+
+def _within(decision: Decision, request: Request) -> Decision:
+    s, layer = request.selection, decision.layer
+    if any(_matches(p, layer.name) for p in s.exclude):
+        return Decision(layer, FLOAT, "excluded by name")
+    if s.only is not None and not any(_matches(p, layer.name) for p in s.only):
+        return Decision(layer, FLOAT, "not among the nodes to quantize")
+    if s.ops is not None and layer.op not in s.ops:
+        return Decision(layer, FLOAT, "not among the operator types to quantize")
+    if not s.subgraphs and layer.scope:
+        return Decision(layer, FLOAT, "in a subgraph, and EnableSubgraph is False")
+    asked = s.only is not None or (s.ops is not None and layer.kind is Kind.CONV)
+    if layer.kind is Kind.ACTIVATION_MATMUL:
+        asked = s.activation_matmuls or s.only is not None
+    if decision.scheme.is_float and asked and not _named_by_recipe(layer, request.recipe):
+        return Decision(layer, request.recipe.default)
+    return decision
+
+
+def _named_by_recipe(layer: Layer, recipe: Recipe) -> bool:
+    rule = recipe.rule_for(layer)
+    return rule is not None and (rule.name is not None or rule.regex is not None)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+def _one_of(argument: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise OptionError(f"{argument}={value!r}.{did_you_mean(str(value), allowed)}")
+
+
+def _check_extra(extra: Mapping[str, Any]) -> None:
+    for key, value in extra.items():
+        if key not in EXTRA_OPTIONS:
+            raise OptionError(f"unknown extra option {key!r}.{did_you_mean(key, EXTRA_OPTIONS)}")
+        if not isinstance(value, bool):
+            raise OptionError(f"extra_options[{key!r}] is True or False, not {value!r}")
+        if key in _ONLY_FALSE and value:
+            raise OptionError(f"extra_options[{key!r}]=True is refused: {_ONLY_FALSE[key]}")
+
+
+def _qtype(weight_type: Any) -> QType | None:
+    """From our QuantType, ONNX Runtime's (by its name), or None."""
+    if weight_type is None:
+        return None
+    name = getattr(weight_type, "name", str(weight_type))
+    if name not in QuantType.__members__:
+        raise OptionError(f"weight_type {name!r}.{did_you_mean(name, QuantType.__members__)}")
+    return QType(QuantType[name].value)
+
+
+def _ops(op_types: Sequence[str] | None) -> frozenset[str] | None:
+    if not op_types:
+        return None
+    ops = set()
+    for name in op_types:
+        full = find_op(name)
+        if full is None and name not in WEIGHTLESS_OPS:
+            raise RecipeError(f"unknown op type {name!r}.{did_you_mean(name, supported_ops())}")
+        if full is not None:
+            ops.update(op for op in RULES if op.rpartition(".")[2] == full.rpartition(".")[2])
+    return frozenset(ops)
+
+
+def _adjusted(
+    recipe: Recipe,
+    per_channel: bool | None,
+    reduce_range: bool | None,
+    qtype: QType | None,
+    extra: Mapping[str, Any],
+) -> Recipe:
+    changes: dict[str, Any] = {}
+    if per_channel is not None:
+        changes["granularity"] = Granularity.CHANNEL if per_channel else Granularity.TENSOR
+    if reduce_range is not None:
+        changes["reduce_range"] = bool(reduce_range)
+    if qtype is not None:
+        changes["qtype"] = qtype
+        if qtype is QType.UINT8 and recipe.name == "int8-per-tensor":
+            changes["symmetric"] = False  # as in ONNX Runtime's quantize_dynamic
+    if "WeightSymmetric" in extra:
+        changes["symmetric"] = extra["WeightSymmetric"]
+    if not changes:
+        return recipe
+
+    def change(scheme: Scheme) -> Scheme:
+        if scheme.weight is None:
+            return scheme
+        w = scheme.weight
+        if not w.qtype.is_integer or w.granularity is Granularity.BLOCK:
+            raise OptionError(
+                f"{', '.join(changes)} cannot be combined with recipe {recipe.name!r}, whose "
+                f"weights are {scheme.describe()}"
+            )
+        return replace(scheme, weight=replace(w, **changes))
+
+    rules = tuple(replace(rule, scheme=change(rule.scheme)) for rule in recipe.rules)
+    return replace(recipe, default=change(recipe.default), rules=rules)
+
+
+def _for_qdq(recipe: Recipe) -> Recipe:
+    """Activations per tensor: what DynamicQuantizeLinear can do."""
+
+    def change(scheme: Scheme) -> Scheme:
+        if scheme.activation is None:
+            return scheme
+        tensor = replace(scheme.activation, granularity=Granularity.TENSOR, group=None)
+        return replace(scheme, activation=tensor)
+
+    rules = tuple(replace(rule, scheme=change(rule.scheme)) for rule in recipe.rules)
+    return replace(recipe, default=change(recipe.default), rules=rules)
+
+
+def _has_tensor_activations(recipe: Recipe) -> bool:
+    a = recipe.default.activation
+    return a is not None and a.granularity is Granularity.TENSOR

@@ -1,0 +1,349 @@
+"""What MatMul, Gemm and FusedMatMul have in common: y = alpha * x @ W + beta * bias.
+
+    x ─┐                       x ─ quantize_rows ─┬─ MatMulIntegerToFloat ─ Mul ─ Add ─ y
+    W ─┴ MatMul/Gemm ─ y  ->   W int8, scale [N] ─┘      row scale ─────────┘     │
+                                                                       bias ──────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from octavo.core.kernels import QuantizedWeight
+from octavo.graph.linear import (
+    QuantizedWeightValues,
+    dequantize,
+    linear_block,
+    linear_per_tensor,
+    linear_rows,
+    qdq_activation,
+    scale_output,
+)
+from octavo.onnx.constants import Constants, Root
+from octavo.onnx.rule import Context, Drawn, Rule, is_float_type
+from octavo.onnx.weights import Stats
+from octavo.recipe import Granularity, Kind, Scheme
+
+MAX_INPUTS = 65_536  # int32 partial sums of uint8 x int8 are exact up to here
+
+
+@dataclass(frozen=True)
+class LinearForm:
+    """The operands of a linear operator; W is `w`, or its last two axes swapped."""
+
+    x: ir.Value
+    w: ir.Value
+    transpose_x: bool = False
+    transpose_w: bool = False
+    alpha: float = 1.0
+    bias: ir.Value | None = None
+    beta: float = 1.0
+
+
+def reference(
+    x: npt.NDArray[Any],
+    q: npt.NDArray[Any],
+    scale: npt.NDArray[Any],
+    zero_point: npt.NDArray[Any] | int = 0,
+) -> npt.NDArray[np.float64]:
+    """What the per-row form computes, in float64: x [..., K], q [K, N], scale [N] -> [..., N].
+
+    Rows are symmetric: `r = max|x|`, integers `round(127 x / r)`. A row with NaN or infinity gives
+    NaN.
+    """
+    x64 = np.asarray(x, np.float64)
+    r = np.abs(x64).max(axis=-1, keepdims=True, initial=0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        steps = np.where(r > 0, np.rint(127.0 * x64 / r), 0.0)
+    integers = q.astype(np.float64) - np.asarray(zero_point, np.float64)
+    y = (steps @ integers) * np.asarray(scale, np.float64) * (r / 127.0)
+    finite = np.isfinite(x64).all(axis=-1, keepdims=True)
+    return np.where(finite, y, np.nan)
+
+
+class LinearRule(Rule):
+    """Shared by the three operators; a subclass gives `form`."""
+
+    kind = Kind.LINEAR
+
+    def form(self, node: ir.Node) -> LinearForm | None:
+        """The operands, or None where an input is missing."""
+        raise NotImplementedError(type(self).__name__)
+
+    def refuse(self, node: ir.Node, form: LinearForm) -> str | None:
+        """A reason of the operator's own why it stays float, or None."""
+        return None
+
+    def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
+        form = self.form(node)
+        if form is None:
+            return None
+        found = tuple(v for v in (form.w, form.x) if constants.is_constant(v))
+        floats = [is_float_type(constants.dtype(v)) for v in found]
+        if len(found) == 2 or not all(floats):
+            return None  # a constant product is folded at load; integers are not ours
+        return found
+
+    def kind_of(self, node: ir.Node, weights: tuple[ir.Value, ...]) -> Kind:
+        return Kind.LINEAR if weights else Kind.ACTIVATION_MATMUL
+
+    def check(self, node: ir.Node, scheme: Scheme, context: Context) -> str | None:
+        form = self.form(node)
+        assert form is not None and scheme.weight is not None
+        if not context.constants.is_constant(form.w):
+            if context.constants.is_constant(form.x):
+                return "its weight is the left operand: activations would be the columns"
+            return self._check_activations(form, scheme)
+        shape = context.constants.shape(form.w)
+        if 0 in shape:
+            return f"its weight has no elements: shape {list(shape)}"
+        inputs = _inputs(shape, form.transpose_w)
+        if inputs > MAX_INPUTS and scheme.activation is not None:
+            return f"{inputs} inputs: int32 sums would overflow above {MAX_INPUTS}"
+        if scheme.weight.granularity is Granularity.BLOCK and len(shape) != 2:
+            return f"blocks need a weight of rank 2, this one has rank {len(shape)}"
+        return self.refuse(node, form)
+
+    def _check_activations(self, form: LinearForm, scheme: Scheme) -> str | None:
+        if scheme.activation is None:
+            return "a product of two activations: this recipe makes only weights smaller"
+        if form.x.type is None or form.x.dtype is not ir.DataType.FLOAT:
+            return "a product of two activations whose element type the model does not state"
+        if form.transpose_x or form.transpose_w or form.alpha != 1.0 or form.bias is not None:
+            return "a product of two activations with transposes, alpha or bias"
+        width = None if form.x.shape is None else form.x.shape[-1]
+        if scheme.activation.granularity is not Granularity.TENSOR and not isinstance(width, int):
+            # The narrow form needs no width; the wide one is only chosen for a known one.
+            return None
+        return None
+
+    def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:
+        form = self.form(node)
+        assert form is not None and scheme.weight is not None
+        if not context.constants.is_constant(form.w) or not scheme.weight.qtype.is_integer:
+            return
+        if len(context.constants.shape(form.w)) == 2:
+            root, transposed = _orientation(form, context.constants)
+            context.weights.announce(root, 0 if transposed else 1, transposed=transposed)
+
+    def rewrite(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:
+        form = self.form(node)
+        assert form is not None
+        return Draft(self, node, form, scheme, context, name).draw()
+
+
+class Draft:
+    """One linear node while its quantized form is drawn."""
+
+    def __init__(
+        self,
+        rule: LinearRule,
+        node: ir.Node,
+        form: LinearForm,
+        scheme: Scheme,
+        context: Context,
+        name: str,
+    ) -> None:
+        self.node, self.form, self.context, self.name = node, form, context, name
+        self.scheme = context.weight_scheme_for_cpu(scheme)
+        self.e = context.emitter
+        self.constant_w = context.constants.is_constant(form.w)
+        dtype = context.constants.dtype(form.w) if self.constant_w else form.x.dtype
+        self.dtype = dtype or ir.DataType.FLOAT
+        self.out = node.outputs[0].name or name
+        self.notes: list[str] = []
+        self.stats: Stats | None = None
+        self.rank = len(context.constants.shape(form.w)) if self.constant_w else 2
+
+    def draw(self) -> Drawn:
+        """The nodes from x to y, in the form that the scheme asks for."""
+        x = self.context.as_float32(self.form.x, self.node, self.dtype)
+        if self.form.transpose_x:
+            x = self._transposed(x)
+        steps = [self._scaled, self._squeezed, self._typed, self._biased]
+        todo = [step for step in steps if step(None, "") is not None]
+        y = self._product(x, self.out if not todo else f"{self.out}_product")
+        for i, step in enumerate(todo):
+            y_next = step(y, self.out if i == len(todo) - 1 else f"{self.out}_{i}")
+            assert y_next is not None
+            y = y_next
+        if self._is_per_row():
+            self.context.uniform.mark(y)
+        return Drawn([y], [self.stats], self.notes)
+
+    def _is_per_row(self) -> bool:
+        a = self.scheme.activation
+        return a is not None and a.granularity is not Granularity.TENSOR and not self.context.qdq
+
+    def _product(self, x: ir.Value, out: str) -> ir.Value:
+        assert self.scheme.weight is not None
+        if self.scheme.weight.granularity is Granularity.BLOCK:
+            return self._blocks(x, out)
+        if not self.constant_w:
+            return self._activations(x, out)
+        if self.context.qdq or self.scheme.activation is None:
+            return self._dequantized(x, out)
+        w = self._weight()
+        width = _inputs(self.context.constants.shape(self.form.w), self.form.transpose_w)
+        rows = self.context.activation(x, width, self.node, self.scheme)
+        if rows.row_scale is None and self.scheme.weight.granularity is Granularity.TENSOR:
+            return linear_per_tensor(self.e, rows, w, name=self.name, out=out)
+        if rows.row_scale is not None and self.form.alpha != 1.0:
+            rows = replace(rows, scale=self._times_alpha(rows.scale))
+        return linear_rows(self.e, rows, w, name=self.name, out=out)
+
+    def _weight(self) -> QuantizedWeightValues:
+        scheme = self.scheme.weight
+        assert scheme is not None
+        constants, store = self.context.constants, self.context.weights
+        if self.rank != 2:
+            return self._odd_rank()
+        root, transposed = _orientation(self.form, constants)
+        axis = 0 if transposed else 1
+        if store.shares_one_scale(root) and scheme.granularity is Granularity.CHANNEL:
+            self.notes.append(
+                "one scale for the whole weight: layers that share it have their outputs along "
+                "different axes"
+            )
+        w, self.stats = store.matrix(root, axis, transposed=transposed, scheme=scheme)
+        return w
+
+    def _odd_rank(self) -> QuantizedWeightValues:
+        """A vector [K] as [K, 1], or batched matrices [..., K, N]."""
+        scheme = self.scheme.weight
+        assert scheme is not None
+        root = self.context.constants.root(self.form.w)
+        per_channel = scheme.granularity is Granularity.CHANNEL
+        shapes: list[tuple[int, ...]] = []
+
+        def make() -> tuple[npt.NDArray[np.float32], int | None]:
+            array = self.context.weights.float32(self.form.w)
+            matrix = array[:, None] if array.ndim == 1 else array
+            if self.form.transpose_w and array.ndim > 1:
+                matrix = np.swapaxes(matrix, -1, -2)
+            shapes.append(matrix.shape)
+            columns = np.ascontiguousarray(np.swapaxes(matrix, -1, -2))
+            self.context.constants.release(self.form.w)
+            return columns.reshape(-1, matrix.shape[-2]), 0 if per_channel else None
+
+        def finish(w: QuantizedWeight) -> tuple[npt.NDArray[Any], ...]:
+            *batch, inputs, outputs = shapes[0]
+            q = np.swapaxes(w.q.reshape(*batch, outputs, inputs), -1, -2)
+            shape = (*batch, 1, outputs) if batch else (outputs,)
+            scale, zero = w.qparams.scale, w.qparams.zero_point.astype(w.q.dtype)
+            shape = shape if per_channel else ()
+            return np.ascontiguousarray(q), scale.reshape(shape), zero.reshape(shape)
+
+        key = ("odd", root.key, root.transposed, self.form.transpose_w)
+        w, self.stats = self.context.weights.custom(
+            key, self.form.w.name or "weight", make, finish, scheme
+        )
+        return w
+
+    def _activations(self, x: ir.Value, out: str) -> ir.Value:
+        shape = self.form.x.shape
+        width = shape[-1] if shape is not None and isinstance(shape[-1], int) else 0
+        tensor = replace(self.scheme, activation=_per_tensor(self.scheme))
+        if self.context.qdq:
+            a, b = qdq_activation(self.e, x), qdq_activation(self.e, self.form.w)
+            return self.e.op("MatMul", [a, b], out=out, name=self.name)
+        a_rows = self.context.activation(x, width, self.node, self.scheme)
+        b_rows = self.context.activation(self.form.w, 0, self.node, tensor)
+        w = QuantizedWeightValues(b_rows.q, b_rows.scale, b_rows.zero_point)
+        if a_rows.row_scale is None:
+            return linear_per_tensor(self.e, a_rows, w, name=self.name, out=out)
+        return linear_rows(self.e, a_rows, w, name=self.name, out=out)
+
+    def _dequantized(self, x: ir.Value, out: str) -> ir.Value:
+        scheme = self.scheme.weight
+        assert scheme is not None
+        if self.context.opset < 13 or self.rank != 2:
+            scheme = replace(scheme, granularity=Granularity.TENSOR)
+            self.scheme = replace(self.scheme, weight=scheme)
+        w = self._weight()
+        per_channel = w.scale.shape is not None and len(w.scale.shape) > 0
+        matrix = dequantize(self.e, w, out=f"{out}_weight", axis=1 if per_channel else None)
+        if self.scheme.activation is not None:
+            x = qdq_activation(self.e, x)
+        return self.e.op("MatMul", [x, matrix], out=out, name=self.name)
+
+    def _blocks(self, x: ir.Value, out: str) -> ir.Value:
+        scheme = self.scheme.weight
+        assert scheme is not None and scheme.block is not None
+        root, transposed = _orientation(self.form, self.context.constants)
+        w, self.stats = self.context.weights.blocks(
+            root, transposed=transposed, block=scheme.block
+        )
+        return linear_block(self.e, x, w, name=self.name, out=out)
+
+    def _alpha_pending(self) -> bool:
+        folded = self._is_per_row() and self.constant_w and self.scheme.weight is not None
+        blocks = self.scheme.weight and self.scheme.weight.granularity is Granularity.BLOCK
+        return self.form.alpha != 1.0 and (not folded or bool(blocks))
+
+    def _times_alpha(self, scale: ir.Value) -> ir.Value:
+        tensor = scale.const_value
+        assert tensor is not None
+        return self.e.scalar(np.float32(tensor.numpy()) * np.float32(self.form.alpha), np.float32)
+
+    def _scaled(self, y: ir.Value | None, out: str) -> Any:
+        if not self._alpha_pending():
+            return None
+        return True if y is None else scale_output(self.e, y, self.form.alpha, out)
+
+    def _squeezed(self, y: ir.Value | None, out: str) -> Any:
+        if self.rank != 1:
+            return None
+        return True if y is None else self.e.squeeze_last(y, out)
+
+    def _typed(self, y: ir.Value | None, out: str) -> Any:
+        if self.dtype is ir.DataType.FLOAT:
+            return None
+        return True if y is None else self.context.from_float32(y, self.dtype, out)
+
+    def _biased(self, y: ir.Value | None, out: str) -> Any:
+        if self.form.bias is None or self.form.beta == 0.0:
+            return None
+        if y is None:
+            return True
+        return self.e.op("Add", [y, self._bias()], out=out, name=f"{self.name}_bias")
+
+    def _bias(self) -> ir.Value:
+        bias, beta = self.form.bias, self.form.beta
+        assert bias is not None
+        if beta == 1.0:
+            return bias
+        tensor = self.context.constants.tensor(bias)
+        if tensor is not None and self.dtype is ir.DataType.FLOAT:
+            scaled = np.asarray(tensor.numpy() * np.float32(beta), np.float32)
+            return self.e.constant(scaled, f"{bias.name}_beta")
+        like = self.e.constant(np.asarray(beta, self.dtype.numpy()), f"{self.name}_beta")
+        return self.e.op("Mul", [bias, like], out=f"{bias.name}_beta")
+
+    def _transposed(self, x: ir.Value) -> ir.Value:
+        rank = 2 if self.form.x.shape is None else len(self.form.x.shape)
+        perm = [*range(rank - 2), rank - 1, rank - 2]
+        return self.e.transpose(x, perm, f"{x.name}_transposed")
+
+
+def _orientation(form: LinearForm, constants: Constants) -> tuple[Root, bool]:
+    """Where W [K, N] is stored, and whether it is stored as [N, K]."""
+    root = constants.root(form.w)
+    return root, root.transposed != form.transpose_w
+
+
+def _inputs(shape: Sequence[int], transposed: bool) -> int:
+    if len(shape) == 1:
+        return shape[0]
+    return shape[-1] if transposed else shape[-2]
+
+
+def _per_tensor(scheme: Scheme) -> Any:
+    assert scheme.activation is not None
+    return replace(scheme.activation, granularity=Granularity.TENSOR, group=None)

@@ -1,0 +1,141 @@
+"""com.microsoft.Attention: its Q, K, V projection is a linear layer inside a fused operator.
+
+    Attention(x, W, b, mask)  ->  per row:     linear_rows, Split, MultiHeadAttention
+                                  per tensor:  DynamicQuantizeLinear, QAttention
+
+MultiHeadAttention takes the same mask only as [B, S]; with a past, another mask or the causal
+flag, the projection cannot be taken out, and the per-tensor form is written with a note.
+The standard Attention of opset 23 holds no weights and is another operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from octavo.graph.attention import attention_per_tensor, attention_rows
+from octavo.onnx.constants import Constants
+from octavo.onnx.rule import (
+    Context,
+    Drawn,
+    Rule,
+    attribute_int,
+    attributes_of,
+    input_at,
+    is_float_type,
+)
+from octavo.onnx.rules._linear import reference as reference  # the projection's arithmetic
+from octavo.recipe import Granularity, Kind, Scheme
+
+MAX_INPUTS = 65_536
+
+
+class AttentionRule(Rule):
+    """x [B, S, K], W [K, Q + K + V], b [Q + K + V]."""
+
+    op = "com.microsoft.Attention"
+    kind = Kind.ATTENTION
+
+    def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
+        w = node.inputs[1]
+        if w is None or not constants.is_constant(w) or not is_float_type(constants.dtype(w)):
+            return None
+        return (w,)
+
+    def check(self, node: ir.Node, scheme: Scheme, context: Context) -> str | None:
+        w, x = node.inputs[1], node.inputs[0]
+        assert w is not None and x is not None
+        if context.qdq or scheme.activation is None:
+            return "only the integer forms of the fused Attention are written"
+        if context.constants.dtype(w) is not ir.DataType.FLOAT:
+            return "the fused Attention in 16 bits has no CPU form to compare with"
+        shape = context.constants.shape(w)
+        if len(shape) != 2 or shape[0] > MAX_INPUTS:
+            return f"its weight has shape {list(shape)}"
+        if not _splits(node, context) and self._per_tensor_refused(node):
+            return self._per_tensor_refused(node)
+        return None
+
+    def _per_tensor_refused(self, node: ir.Node) -> str | None:
+        if "qkv_hidden_sizes" in node.attributes:
+            return "unequal Q, K, V sizes with a past or another mask: QAttention has no such form"
+        if input_at(node, 5) is not None or input_at(node, 6) is not None:
+            return "an attention bias or past length with a past: QAttention has no such input"
+        return None
+
+    def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:
+        w = node.inputs[1]
+        assert w is not None and scheme.weight is not None
+        if scheme.weight.qtype.is_integer:
+            root = context.constants.root(w)
+            axis = 0 if root.transposed else 1
+            context.weights.announce(root, axis, transposed=root.transposed)
+
+    def rewrite(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:
+        x, w_value = node.inputs[0], node.inputs[1]
+        assert x is not None and w_value is not None and scheme.weight is not None
+        assert scheme.activation is not None
+        notes = []
+        per_row = scheme.activation.granularity is not Granularity.TENSOR
+        if per_row and not _splits(node, context):
+            notes.append(f"activations per tensor in QAttention: {_why_fused(node, context)}")
+            per_row = False
+            tensor = replace(scheme.activation, granularity=Granularity.TENSOR, group=None)
+            scheme = replace(scheme, activation=tensor)
+        weight = context.weight_scheme_for_cpu(scheme).weight
+        assert weight is not None
+        if weight.granularity is Granularity.BLOCK:
+            weight = replace(weight, granularity=Granularity.CHANNEL, block=None)
+        root = context.constants.root(w_value)
+        axis = 0 if root.transposed else 1
+        w, stats = context.weights.matrix(root, axis, transposed=root.transposed, scheme=weight)
+        width = context.constants.shape(w_value)[0]
+        rows = context.activation(x, width, node, scheme)
+        bias, mask = input_at(node, 2), input_at(node, 3)
+        outs = [o.name or f"{name}_{i}" for i, o in enumerate(node.outputs)]
+        if not per_row:
+            past = input_at(node, 4)
+            attributes = attributes_of(node, without=("qkv_hidden_sizes",))
+            results = attention_per_tensor(
+                context.emitter, rows, w, bias, mask, past, attributes, name=name, outs=outs
+            )
+            return Drawn(list(results), [stats], notes)
+        kept = {k: a for k, a in node.attributes.items() if k in ("num_heads", "scale",
+                                                                  "mask_filter_value")}
+        y = attention_rows(
+            context.emitter, rows, w, bias, mask, _sizes(node, context), kept, name=name, out=outs[0]
+        )
+        return Drawn([y], [stats], notes)
+
+
+def _sizes(node: ir.Node, context: Context) -> list[int]:
+    stated = node.attributes.get("qkv_hidden_sizes")
+    if stated is not None:
+        return [int(i) for i in stated.as_ints()]
+    w = node.inputs[1]
+    assert w is not None
+    return [context.constants.shape(w)[1] // 3] * 3
+
+
+def _splits(node: ir.Node, context: Context) -> bool:
+    return _why_fused(node, context) == ""
+
+
+def _why_fused(node: ir.Node, context: Context) -> str:
+    """Why the projection cannot be taken out of the operator, or nothing."""
+    mask = input_at(node, 3)
+    if mask is not None and (mask.shape is None or len(mask.shape) != 2):
+        return "its mask is not stated to be [batch, sequence]"
+    if input_at(node, 4) is not None or len([o for o in node.outputs if o.uses()]) > 1:
+        return "it keeps a past"
+    if input_at(node, 5) is not None or input_at(node, 6) is not None:
+        return "it has an attention bias"
+    if attribute_int(node, "unidirectional", 0):
+        return "it is causal"
+    if attribute_int(node, "do_rotary", 0):
+        return "it rotates positions"
+    if np.any([s <= 0 for s in _sizes(node, context)]):
+        return "its sizes are not stated"
+    return ""

@@ -1,0 +1,136 @@
+"""com.microsoft.EmbedLayerNormalization: three embedding tables inside a fused operator.
+
+    EmbedLayerNormalization(ids, segments, word, position, segment, gamma, beta, mask)
+      ->  lookup_rows(word, ids) + lookup_rows(position, 0..S-1) [+ lookup_rows(segment, segments)]
+          -> LayerNormalization;  the mask's row sums as the second output
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from octavo.graph.embedding import lookup_rows
+from octavo.onnx.constants import Constants
+from octavo.onnx.rule import (
+    Context,
+    Drawn,
+    Rule,
+    attribute_float,
+    attribute_int,
+    input_at,
+    is_float_type,
+)
+from octavo.onnx.rules.gather import reference as reference  # each lookup's arithmetic
+from octavo.onnx.weights import Stats
+from octavo.recipe import Granularity, Kind, Scheme
+
+TABLES = (2, 3, 4)
+
+
+class EmbedLayerNormalizationRule(Rule):
+    """Tables [V, H], [P, H] and perhaps [T, H]."""
+
+    op = "com.microsoft.EmbedLayerNormalization"
+    kind = Kind.EMBEDDING
+
+    def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
+        tables = [t for t in (input_at(node, i) for i in TABLES) if t is not None]
+        if not tables or not all(constants.is_constant(t) for t in tables):
+            return None
+        if not all(is_float_type(constants.dtype(t)) for t in tables):
+            return None
+        return tuple(tables)
+
+    def check(self, node: ir.Node, scheme: Scheme, context: Context) -> str | None:
+        word = node.inputs[2]
+        assert word is not None and scheme.weight is not None
+        if context.constants.dtype(word) is not ir.DataType.FLOAT:
+            return "the fused operator in 16 bits has no CPU form to compare with"
+        if attribute_int(node, "mask_index_type", 1) == 0:
+            return "mask_index_type 0"
+        if input_at(node, 8) is not None:
+            return "position_ids of its own"
+        if scheme.weight.granularity is Granularity.TENSOR or not scheme.weight.symmetric:
+            return "its tables are held with one symmetric scale a row, or float"
+        return None
+
+    def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:
+        assert scheme.weight is not None
+        for i in TABLES:
+            table = input_at(node, i)
+            if table is not None and scheme.weight.qtype.is_integer:
+                root = context.constants.root(table)
+                axis = 1 if root.transposed else 0
+                context.weights.announce(root, axis, transposed=root.transposed, lookup=True)
+
+    def macs_per_row(self, weights: object) -> int | None:
+        return None
+
+    def rewrite(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:
+        e = context.emitter
+        ids, segments, mask = node.inputs[0], input_at(node, 1), input_at(node, 7)
+        assert ids is not None
+        outs = [o.name or f"{name}_{i}" for i, o in enumerate(node.outputs)]
+        stats: list[Stats | None] = []
+
+        def look_up(index: int, indices: ir.Value, what: str) -> ir.Value:
+            table = node.inputs[index]
+            assert table is not None and scheme.weight is not None
+            root = context.constants.root(table)
+            axis = 1 if root.transposed else 0
+            w, s = context.weights.matrix(
+                root, axis, transposed=root.transposed, scheme=scheme.weight
+            )
+            stats.append(s)
+            scales = context.weights.row_scales(w, 2)
+            return lookup_rows(
+                e, w.q, scales, indices, name=f"{name}_{what}", out=f"{outs[0]}_{what}"
+            )
+
+        total = e.op(
+            "Add",
+            [look_up(2, ids, "word"), look_up(3, self._positions(context, ids, name), "position")],
+            out=f"{outs[0]}_sum",
+        )
+        if segments is not None and input_at(node, 4) is not None:
+            total = e.op(
+                "Add", [total, look_up(4, segments, "segment")], out=f"{outs[0]}_segment_sum"
+            )
+        y = e.op(
+            "LayerNormalization",
+            [total, node.inputs[5], node.inputs[6]],
+            out=outs[0],
+            name=name,
+            axis=-1,
+            epsilon=attribute_float(node, "epsilon", 1e-12),
+        )
+        results: list[ir.Value | None] = [y]
+        if len(outs) > 1:
+            results.append(self._mask_index(context, ids, mask, outs[1]))
+        if len(outs) > 2:
+            results.append(total)
+        return Drawn(results, stats, [])
+
+    def _positions(self, context: Context, ids: ir.Value, name: str) -> ir.Value:
+        """0..S-1 from the shape of ids [B, S], int64 [S]."""
+        e = context.emitter
+        shape = e.op("Shape", [ids], out=f"{name}_shape")
+        length = e.op("Gather", [shape, e.scalar(1, np.int64)], out=f"{name}_length", axis=0)
+        first, step = e.scalar(0, np.int64), e.scalar(1, np.int64)
+        return e.op("Range", [first, length, step], out=f"{name}_positions")
+
+    def _mask_index(
+        self, context: Context, ids: ir.Value, mask: ir.Value | None, out: str
+    ) -> ir.Value:
+        """How many positions each sequence uses, int32 [B]; zeros without a mask."""
+        e = context.emitter
+        source = mask if mask is not None else ids
+        wide = e.cast(source, ir.DataType.INT32, f"{out}_int32")
+        if mask is None:
+            wide = e.op("Mul", [wide, e.scalar(0, np.int32)], out=f"{out}_zeros")
+        if e.opset >= 13:
+            return e.op("ReduceSum", [wide, e.vector([1])], out=out, keepdims=0)
+        return e.op("ReduceSum", [wide], out=out, axes=[1], keepdims=0)
+
+

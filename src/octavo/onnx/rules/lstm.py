@@ -1,0 +1,174 @@
+"""LSTM with constant W and R.
+
+    LSTM(X, W, R, B, ...)  ->  com.microsoft.DynamicQuantizeLSTM: int8 W and R, a scale a gate unit
+
+ONNX Runtime's operator has no batch-first layout, so `layout=1` gets Transposes around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from octavo.core.kernels import QuantizedWeight
+from octavo.graph.linear import QuantizedWeightValues
+from octavo.graph.rnn import dynamic_quantize_lstm
+from octavo.onnx.constants import Constants
+from octavo.onnx.rule import (
+    Context,
+    Drawn,
+    Rule,
+    attribute_int,
+    attributes_of,
+    input_at,
+    is_float_type,
+)
+from octavo.onnx.weights import Stats
+from octavo.recipe import Granularity, Kind, Scheme
+
+PER_STEP_NOTE = (
+    "activations have one scale a step for the whole batch: ONNX Runtime's DynamicQuantizeLSTM "
+    "knows no other"
+)
+
+
+def reference(w: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """The weight that the operator computes with: w [D, 4H, I], one scale a row, float64."""
+    w64 = np.asarray(w, np.float64)
+    scale = np.abs(w64).max(axis=-1, keepdims=True) / 127.0
+    scale[scale == 0] = 1.0
+    return np.clip(np.rint(w64 / scale), -127, 127) * scale
+
+
+class LstmRule(Rule):
+    """W [D, 4H, I], R [D, 4H, H]."""
+
+    op = "LSTM"
+    kind = Kind.LSTM
+
+    def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
+        w, r = node.inputs[1], node.inputs[2]
+        found = tuple(v for v in (w, r) if v is not None and constants.is_constant(v))
+        if not found or not all(is_float_type(constants.dtype(v)) for v in found):
+            return None
+        return found
+
+    def check(self, node: ir.Node, scheme: Scheme, context: Context) -> str | None:
+        for index, letter in ((1, "W"), (2, "R")):
+            value = node.inputs[index]
+            if value is None or not context.constants.is_constant(value):
+                return f"its {letter} is computed while the model runs"
+            if len(context.constants.shape(value)) != 3:
+                return f"its {letter} has rank {len(context.constants.shape(value))}, not 3"
+        if context.qdq:
+            return "a DequantizeLinear in front of an LSTM would run at every step"
+        return None
+
+    def rewrite(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:
+        scheme, notes = _operator_scheme(scheme, context)
+        e = context.emitter
+        x, w_value, r_value = node.inputs[0], node.inputs[1], node.inputs[2]
+        assert x is not None and w_value is not None and r_value is not None
+        dtype = context.constants.dtype(w_value) or ir.DataType.FLOAT
+        batch_first = attribute_int(node, "layout", 0) == 1
+        w, w_stats = _gates(w_value, scheme, context)
+        r, r_stats = _gates(r_value, scheme, context)
+
+        def fed(value: ir.Value | None, *, state: bool) -> ir.Value | None:
+            if value is None:
+                return None
+            value = context.as_float32(value, node, dtype)
+            return e.transpose(value, [1, 0, 2], f"{value.name}_time_first") if state else value
+
+        sequence = fed(x, state=batch_first)
+        rest = [
+            fed(input_at(node, 3), state=False),
+            input_at(node, 4),
+            fed(input_at(node, 5), state=batch_first),
+            fed(input_at(node, 6), state=batch_first),
+            fed(input_at(node, 7), state=False),
+        ]
+        plain = dtype is ir.DataType.FLOAT and not batch_first
+        names = [o.name or f"{name}_{i}" for i, o in enumerate(node.outputs)]
+        outs = [n if plain else f"{n}_raw" for n in names]
+        assert sequence is not None
+        results: list[ir.Value | None] = list(
+            dynamic_quantize_lstm(
+                e,
+                sequence,
+                w,
+                r,
+                rest,
+                attributes_of(node, without=("layout",)),
+                name=name if scheme_keeps_name(scheme) else f"{name}_quant",
+                outs=outs,
+            )
+        )
+        if not plain:
+            results = [
+                _finished(context, y, n, i, dtype, batch_first)
+                if node.outputs[i].uses() or node.outputs[i].is_graph_output()
+                else None
+                for i, (y, n) in enumerate(zip(results, names, strict=True))
+            ]
+        return Drawn(results, [w_stats, r_stats], notes)
+
+
+def scheme_keeps_name(scheme: Scheme) -> bool:
+    """Per-tensor weights follow ONNX Runtime's quantize_dynamic, which renames the node."""
+    return scheme.weight is not None and scheme.weight.granularity is not Granularity.TENSOR
+
+
+def _operator_scheme(scheme: Scheme, context: Context) -> tuple[Scheme, list[str]]:
+    """What the operator can hold of the scheme, and notes on what it cannot."""
+    notes = []
+    a, w = scheme.activation, scheme.weight
+    assert w is not None
+    if w.granularity is Granularity.BLOCK:
+        w = replace(w, granularity=Granularity.CHANNEL, block=None)
+        notes.append("weights per channel: the operator has no blocks")
+    if a is None or a.granularity is not Granularity.TENSOR:
+        notes.append(PER_STEP_NOTE)
+    held = context.weight_scheme_for_cpu(Scheme(w, a or Scheme().activation))
+    return held, notes
+
+
+def _gates(
+    value: ir.Value, scheme: Scheme, context: Context
+) -> tuple[QuantizedWeightValues, Stats | None]:
+    """[D, 4H, I] quantized per gate unit, stored as the operator wants it: [D, I, 4H]."""
+    assert scheme.weight is not None
+    per_channel = scheme.weight.granularity is Granularity.CHANNEL
+    directions, gates, inputs = context.constants.shape(value)
+    root = context.constants.root(value)
+
+    def make() -> tuple[npt.NDArray[np.float32], int | None]:
+        array = context.weights.float32(value).reshape(directions, gates, inputs)
+        context.constants.release(value)
+        if per_channel:
+            return array.reshape(directions * gates, inputs), 0
+        return array.reshape(directions, gates * inputs), 0
+
+    def finish(w: QuantizedWeight) -> tuple[npt.NDArray[Any], ...]:
+        q = w.q.reshape(directions, gates, inputs).transpose(0, 2, 1)
+        shape = (directions, gates) if per_channel else (directions,)
+        zero = w.qparams.zero_point.astype(w.q.dtype).reshape(shape)
+        return np.ascontiguousarray(q), w.qparams.scale.reshape(shape), zero
+
+    key = ("gates", root.key, root.transposed)
+    return context.weights.custom(key, value.name or "weight", make, finish, scheme.weight)
+
+
+def _finished(
+    context: Context, y: ir.Value, name: str, index: int, dtype: ir.DataType, batch_first: bool
+) -> ir.Value:
+    """An output in the layer's own layout and type: Y [T, D, B, H], Y_h and Y_c [D, B, H]."""
+    half = dtype is not ir.DataType.FLOAT
+    if batch_first:
+        perm = [2, 0, 1, 3] if index == 0 else [1, 0, 2]
+        y = context.emitter.transpose(y, perm, f"{name}_batch_first" if half else name)
+    return context.from_float32(y, dtype, name) if half else y

@@ -1,0 +1,169 @@
+"""Opens a quantized file the way it needs. Serving needs numpy and onnxruntime, nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from octavo.errors import ModelError
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+_PRECISION = "session.x64quantprecision"
+_VNNI = frozenset({"avx512vnni", "avxvnni", "amxint8"})
+# onnx.proto: ModelProto.graph is 7, .metadata_props 14; StringStringEntryProto.key is 1, .value 2.
+_GRAPH, _METADATA_PROPS, _KEY, _VALUE = 7, 14, 1, 2
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def session(
+    path: str | os.PathLike[str],
+    providers: Sequence[Any] | None = None,
+    sess_options: ort.SessionOptions | None = None,
+) -> ort.InferenceSession:
+    """An `onnxruntime.InferenceSession` on the file at `path`, on the CPU unless told otherwise.
+
+    A file made for `cpu="vnni"` gives wrong numbers on x86 processors without VNNI, where ONNX
+    Runtime's products of int8 and uint8 saturate; there the session is opened with
+    `session.x64quantprecision=1`, which makes them exact and slower. ONNX Runtime cannot copy
+    session options, so that one entry is added to `sess_options`; an entry that is already there
+    is left as it is.
+
+    Raises ModelError for what is not a model, needs a newer ONNX Runtime or cannot be opened.
+    """
+    import onnxruntime as ort
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    said = metadata(path)
+    _refuse_misfit(path, said, ort.__version__)
+    options = ort.SessionOptions() if sess_options is None else sess_options
+    if said.get("octavo.cpu") == "vnni" and _saturates():
+        _add_entry(options, _PRECISION, "1")
+    refusals = tuple(
+        e for e in vars(state).values() if isinstance(e, type) and issubclass(e, Exception)
+    )
+    try:
+        return ort.InferenceSession(
+            os.fspath(path), options, providers=list(providers or ["CPUExecutionProvider"])
+        )
+    except refusals as error:
+        raise ModelError(
+            f"{os.fspath(path)}: ONNX Runtime {ort.__version__} cannot open it: {error}. If its "
+            "weights are in a file of their own, that file belongs in the same folder"
+        ) from error
+
+
+def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The `metadata_props` of the ONNX file at `path`, read without reading its weights.
+
+    Raises ModelError where `path` is not an ONNX file.
+    """
+    name = os.fspath(path)
+    if Path(name).is_dir():
+        raise ModelError(f"{name} is a directory; give the .onnx file in it")
+    try:
+        with Path(name).open("rb") as file:
+            return _read_metadata(file)
+    except FileNotFoundError:
+        raise ModelError(f"{name} does not exist") from None
+    except OSError as error:
+        raise ModelError(f"{name} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise ModelError(
+            f"{name} is not an ONNX model ({error}); it may be cut short or of another format"
+        ) from None
+
+
+def _refuse_misfit(path: str | os.PathLike[str], said: Mapping[str, str], installed: str) -> None:
+    name = os.fspath(path)
+    if said.get("octavo.target") == "native":
+        raise ModelError(
+            f"{name} is made for target native, which octavo {said.get('octavo.version', '?')} "
+            "wrote and this version cannot open; install a later octavo, or quantize the float "
+            "model with target portable"
+        )
+    needed = said.get("octavo.min_onnxruntime", "")
+    if needed and _release(installed) < _release(needed):
+        raise ModelError(
+            f"{name} needs ONNX Runtime {needed} or newer; installed is {installed}. Run: "
+            f"pip install 'onnxruntime>={needed}'"
+        )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    digits = re.split(r"[^\d.]", version)[0].split(".")
+    return tuple(int(part) for part in digits if part)
+
+
+def _saturates() -> bool:
+    from octavo.core.kernels import cpu_features
+
+    features = set(cpu_features())
+    return "sse2" in features and not features & _VNNI
+
+
+def _add_entry(options: ort.SessionOptions, key: str, value: str) -> None:
+    try:
+        options.get_session_config_entry(key)
+    except RuntimeError:  # it is not set
+        options.add_session_config_entry(key, value)
+
+
+def _read_metadata(file: BinaryIO) -> dict[str, str]:
+    """Walks the outermost protobuf message, seeking past all but `metadata_props`."""
+    end = os.fstat(file.fileno()).st_size
+    found: dict[str, str] = {}
+    has_graph = False
+    while file.tell() < end:
+        field, length = _next_field(file, end)
+        if field == _METADATA_PROPS:
+            key, value = _read_entry(file, file.tell() + length)
+            found[key] = value
+        else:
+            has_graph = has_graph or field == _GRAPH
+            file.seek(length, os.SEEK_CUR)
+    if not has_graph:
+        raise ValueError("it holds no graph")
+    return found
+
+
+def _read_entry(file: BinaryIO, end: int) -> tuple[str, str]:
+    strings = {_KEY: "", _VALUE: ""}
+    while file.tell() < end:
+        field, length = _next_field(file, end)
+        strings[field] = file.read(length).decode()
+    return strings[_KEY], strings[_VALUE]
+
+
+def _next_field(file: BinaryIO, end: int) -> tuple[int, int]:
+    """Number and byte length of the next field; the file is left at its content."""
+    tag = _varint(file)
+    field, wire = tag >> 3, tag & 7
+    if wire == _BYTES:
+        length = _varint(file)
+    elif wire == _VARINT:
+        _varint(file)
+        length = 0
+    elif wire in (_FIXED32, _FIXED64):
+        length = 4 if wire == _FIXED32 else 8
+    else:
+        raise ValueError(f"it holds a field of the unknown wire type {wire}")
+    if length > end - file.tell():
+        raise ValueError("it ends in the middle of a field")
+    return field, length
+
+
+def _varint(file: BinaryIO) -> int:
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = file.read(1)
+        if not byte:
+            raise ValueError("it ends in the middle of a number")
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value
+    raise ValueError("it holds a number longer than 10 bytes")

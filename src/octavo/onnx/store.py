@@ -1,0 +1,85 @@
+"""Where quantized tensors go while a model is converted: memory, or straight into the data file.
+
+Small results stay one file. Where the result needs external data, each tensor is appended to the
+data file as soon as it exists and only its place is kept, so that converting a model takes little
+more memory than its largest tensor.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+ALIGNMENT = 64  # bytes; keeps mapped tensors on cache lines
+INLINE_BELOW = 1024  # bytes; smaller tensors stay in the model file in any case
+
+
+class TensorStore:
+    """Keeps tensors in memory (`path=None`) or appends them to the data file at `path`."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._file: BinaryIO | None = None if path is None else path.open("wb")
+
+    def put(
+        self, array: npt.NDArray[Any], name: str, dtype: ir.DataType | None = None
+    ) -> ir.TensorProtocol:
+        """A tensor with these numbers, under `name`."""
+        if self._file is None or array.nbytes < INLINE_BELOW:
+            return ir.Tensor(np.ascontiguousarray(array), name=name, dtype=dtype)
+        offset = self._aligned()
+        self._file.write(np.ascontiguousarray(array).data)
+        kept = dtype if dtype is not None else ir.DataType.from_numpy(array.dtype)
+        return self._external(name, kept, array.shape, offset, array.nbytes)
+
+    def adopt(self, tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
+        """The same tensor, moved into the data file where it is large; it is copied in pieces."""
+        if self._file is None or tensor.nbytes < INLINE_BELOW:
+            return self._inline(tensor, name)
+        if tensor.dtype is ir.DataType.STRING:
+            return tensor
+        if isinstance(tensor, ir.ExternalTensor) and Path(tensor.path) == self.path:
+            return tensor
+        offset = self._aligned()
+        tensor.tofile(self._file)
+        if isinstance(tensor, ir.ExternalTensor):
+            tensor.release()
+        shape = tuple(int(d) for d in tensor.shape)
+        return self._external(name, tensor.dtype, shape, offset, tensor.nbytes)
+
+    def close(self) -> None:
+        """Writes out what is buffered."""
+        if self._file is not None:
+            self._file.close()
+
+    def _inline(self, tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
+        if not isinstance(tensor, ir.ExternalTensor):
+            return tensor
+        array = np.array(tensor.numpy())
+        dtype = tensor.dtype
+        tensor.release()
+        return ir.Tensor(array, name=name, dtype=dtype)
+
+    def _aligned(self) -> int:
+        assert self._file is not None
+        gap = -self._file.tell() % ALIGNMENT
+        self._file.write(b"\0" * gap)
+        return self._file.tell()
+
+    def _external(
+        self, name: str, dtype: ir.DataType, shape: tuple[int, ...], offset: int, length: int
+    ) -> ir.ExternalTensor:
+        assert self.path is not None
+        return ir.ExternalTensor(
+            self.path.name,
+            offset,
+            length,
+            dtype,
+            shape=ir.Shape(shape),
+            name=name,
+            base_dir=self.path.parent,
+        )

@@ -1,0 +1,261 @@
+"""Quantizes each stored weight once, and hands its integers to every layer that uses it.
+
+A weight that two layers share (an embedding table that is also the output layer's matrix, a matrix
+that two Gemms transpose) stays one tensor in the file. Layers that want it the other way round read
+it through a Transpose node, which ONNX Runtime folds when it loads the model. Where layers that
+share a weight have their channels along different axes, no scale per channel serves both, and the
+weight gets a single one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from octavo.core.kernels import QuantizedWeight, quantize_weight
+from octavo.core.observers import HistogramObserver
+from octavo.core.qtype import Grid, QType
+from octavo.errors import ModelError
+from octavo.graph.emitter import Emitter
+from octavo.graph.linear import BlockWeightValues, QuantizedWeightValues
+from octavo.onnx.constants import Constants, Root
+from octavo.onnx.store import TensorStore
+from octavo.recipe import Granularity, WeightScheme
+
+
+@dataclass
+class MatrixUses:
+    """How the layers of a model use one stored matrix: wished axes and orientations."""
+
+    axes: set[int] = field(default_factory=set)
+    transposed: set[bool] = field(default_factory=set)
+    lookups_only: bool = True
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Of one quantized weight: bytes in the file, and the sums behind its SQNR."""
+
+    bytes: int
+    signal: float
+    noise: float
+
+
+@dataclass
+class _Held:
+    q: ir.Value
+    scale: ir.Value
+    zero_point: ir.Value
+    transposed: bool
+    stats: Stats
+    views: dict[str, ir.Value] = field(default_factory=dict)
+
+
+class WeightStore:
+    """The quantized weights of one conversion."""
+
+    def __init__(self, constants: Constants, prelude: Emitter, tensors: TensorStore) -> None:
+        self.constants = constants
+        self._prelude = prelude
+        self._tensors = tensors
+        self._uses: dict[Any, MatrixUses] = {}
+        self._held: dict[Any, Any] = {}
+
+    def announce(self, root: Root, axis: int, *, transposed: bool, lookup: bool = False) -> None:
+        """Says before conversion that a layer will use `root` with channels along `axis`.
+
+        `transposed`: the layer wants the integers in the other orientation than stored; `lookup`:
+        it picks rows of a table.
+        """
+        uses = self._uses.setdefault(root.key, MatrixUses())
+        uses.axes.add(axis)
+        uses.transposed.add(transposed)
+        uses.lookups_only = uses.lookups_only and lookup
+
+    def shares_one_scale(self, root: Root) -> bool:
+        """Whether the layers that share `root` disagree about the channel axis."""
+        return len(self._uses[root.key].axes) > 1
+
+    def matrix(
+        self, root: Root, axis: int, *, transposed: bool, scheme: WeightScheme
+    ) -> tuple[QuantizedWeightValues, Stats | None]:
+        """Integers of the stored matrix, with channels along its `axis`.
+
+        The statistics are given to the first layer that asks and are None for the others.
+        """
+        per_channel = scheme.granularity is Granularity.CHANNEL and not self.shares_one_scale(root)
+        key = ("matrix", root.key, axis if per_channel else None, scheme)
+        first = key not in self._held
+        if first:
+            uses = self._uses[root.key]
+            self._held[key] = self._hold(root.leaf, axis if per_channel else None, uses, scheme)
+        held: _Held = self._held[key]
+        q = held.q
+        if held.transposed != transposed:
+            q = self._view(held, "transposed", lambda: self._transpose(held))
+        values = QuantizedWeightValues(q, held.scale, held.zero_point)
+        return values, held.stats if first else None
+
+    def row_scales(self, w: QuantizedWeightValues, rank: int) -> ir.Value:
+        """The scale of a table as [V, 1, ...], for a lookup beside the table's."""
+        held = next(h for h in self._held.values() if isinstance(h, _Held) and h.scale is w.scale)
+        if w.scale.shape is not None and len(w.scale.shape) == rank:
+            return w.scale
+        shape = [-1] + [1] * (rank - 1)
+        return self._view(held, "column", lambda: self._reshape(w.scale, shape, "column"))
+
+    def custom(
+        self,
+        key: Any,
+        name: str,
+        make: Callable[[], tuple[npt.NDArray[np.float32], int | None]],
+        finish: Callable[[QuantizedWeight], tuple[npt.NDArray[Any], ...]],
+        scheme: WeightScheme,
+    ) -> tuple[QuantizedWeightValues, Stats | None]:
+        """A weight in a layout of its own: `make` gives float32 numbers and the channel axis.
+
+        `finish` turns the result into the arrays to store: integers, scale, zero point.
+        """
+        full = ("custom", key, scheme)
+        first = full not in self._held
+        if first:
+            array, axis = make()
+            quantized = self._quantize(array, axis, scheme, name)
+            q, scale, zero = finish(quantized)
+            self._held[full] = self._register(name, q, scale, zero, quantized)
+        held: _Held = self._held[full]
+        values = QuantizedWeightValues(held.q, held.scale, held.zero_point)
+        return values, held.stats if first else None
+
+    def blocks(self, root: Root, *, transposed: bool, block: int) -> tuple[BlockWeightValues, Any]:
+        """A matrix [K, N] (after `transposed`) in blocks along K for MatMulNBits."""
+        key = ("blocks", root.key, transposed, block)
+        first = key not in self._held
+        if first:
+            stored = self.float32(root.leaf)
+            matrix = stored if transposed else stored.T  # [N, K]
+            self._held[key] = self._hold_blocks(matrix, block, root.leaf.name or "weight")
+            self.constants.release(root.leaf)
+        values, stats = self._held[key]
+        return values, stats if first else None
+
+    def float16(self, value: ir.Value) -> tuple[ir.Value, Stats | None]:
+        """`value` stored in float16 behind a Cast to its own type."""
+        root = self.constants.root(value)
+        key = ("float16", self.constants.root(value).key, root.transposed)
+        first = key not in self._held
+        if first:
+            self._held[key] = self._hold_float16(value)
+        held, stats = self._held[key]
+        return held, stats if first else None
+
+    def float32(self, leaf: ir.Value) -> npt.NDArray[np.float32]:
+        """The numbers of a stored weight as float32."""
+        return np.asarray(self.constants.array(leaf)).astype(np.float32, copy=False)
+
+    def _hold(
+        self, leaf: ir.Value, axis: int | None, uses: MatrixUses, scheme: WeightScheme
+    ) -> _Held:
+        name = leaf.name or "weight"
+        quantized = self._quantize(self.float32(leaf), axis, scheme, name)
+        self.constants.release(leaf)
+        flip = uses.transposed == {True}
+        q = quantized.q
+        if flip:
+            q = np.ascontiguousarray(np.swapaxes(q, -1, -2))
+        params = quantized.qparams
+        scale, zero = params.scale, params.zero_point.astype(q.dtype)
+        if axis is None:
+            scale, zero = scale.reshape(()), zero.reshape(())
+        elif uses.lookups_only:
+            scale = scale.reshape([-1] + [1] * (q.ndim - 1))
+        held = self._register(name, q, scale, zero, quantized)
+        held.transposed = flip
+        return held
+
+    def _quantize(
+        self, array: npt.NDArray[np.float32], axis: int | None, scheme: WeightScheme, name: str
+    ) -> QuantizedWeight:
+        grid = Grid.of(
+            scheme.qtype, symmetric=scheme.symmetric, reduce_range=scheme.reduce_range
+        )
+        ranges = None
+        try:
+            if scheme.observer == "histogram":
+                observer = HistogramObserver()
+                observer.observe(array)
+                ranges = observer.range()
+            return quantize_weight(array, grid, axis, ranges)
+        except ValueError as error:
+            raise ModelError(
+                f"weight {name!r} {array.shape} cannot be quantized: {error}; "
+                "exclude the layers that use it, or mend the model"
+            ) from error
+
+    def _register(
+        self,
+        name: str,
+        q: npt.NDArray[Any],
+        scale: npt.NDArray[Any],
+        zero: npt.NDArray[Any],
+        quantized: QuantizedWeight,
+    ) -> _Held:
+        values = [
+            self._constant(array, f"{name}{suffix}")
+            for array, suffix in ((q, "_quantized"), (scale, "_scale"), (zero, "_zero_point"))
+        ]
+        size = q.nbytes + scale.nbytes + zero.nbytes
+        stats = Stats(size, quantized.signal, quantized.noise)
+        return _Held(values[0], values[1], values[2], False, stats)
+
+    def _constant(self, array: npt.NDArray[Any], wish: str) -> ir.Value:
+        name = self._prelude.names.new(wish)
+        return self._prelude.initializer(self._tensors.put(array, name), name)
+
+    def _hold_blocks(
+        self, matrix: npt.NDArray[np.float32], block: int, name: str
+    ) -> tuple[BlockWeightValues, Stats]:
+        outputs, inputs = matrix.shape
+        count = -(-inputs // block)
+        padded = np.zeros((outputs, count * block), np.float32)
+        padded[:, :inputs] = matrix
+        scheme = WeightScheme(qtype=QType.UINT8)
+        quantized = self._quantize(padded.reshape(outputs * count, block), 0, scheme, name)
+        q = quantized.q.reshape(outputs, count, block)
+        scale = quantized.qparams.scale
+        stats = Stats(q.nbytes + scale.nbytes, quantized.signal, quantized.noise)
+        q_value = self._constant(q, f"{name}_quantized")
+        scale_value = self._constant(scale, f"{name}_scale")
+        return BlockWeightValues(q_value, scale_value, inputs, outputs, block), stats
+
+    def _hold_float16(self, value: ir.Value) -> tuple[ir.Value, Stats]:
+        array = self.float32(value)
+        half = array.astype(np.float16)
+        error = array.astype(np.float64) - half.astype(np.float64)
+        signal = float(np.square(array, dtype=np.float64).sum())
+        stats = Stats(half.nbytes, signal, float(np.square(error).sum()))
+        name = value.name or "weight"
+        dtype = self.constants.dtype(value) or ir.DataType.FLOAT
+        self.constants.release(value)
+        stored = self._constant(half, f"{name}_float16")
+        cast = self._prelude.cast(stored, dtype, f"{name}_widened")
+        self._prelude.flush_first()
+        return cast, stats
+
+    def _transpose(self, held: _Held) -> ir.Value:
+        return self._prelude.transpose(held.q, [1, 0], f"{held.q.name}_transposed")
+
+    def _reshape(self, value: ir.Value, shape: list[int], wish: str) -> ir.Value:
+        e = self._prelude
+        return e.op("Reshape", [value, e.vector(shape)], out=f"{value.name}_{wish}")
+
+    def _view(self, held: _Held, name: str, build: Callable[[], ir.Value]) -> ir.Value:
+        if name not in held.views:
+            held.views[name] = build()
+            self._prelude.flush_first()
+        return held.views[name]
