@@ -26,11 +26,19 @@ struct SquareSum {
   }
 };
 
+// One copy a vector width, chosen when the library is loaded. The arithmetic is the same in each:
+// the compiler may not contract, and every lane does what the scalar code says.
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define OCTAVO_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define OCTAVO_CLONES
+#endif
+
 inline float round_half_even(float v) { return (v + kRound) - kRound; }
 
 // One run of n weights with one scale: the channel's inner elements.
 template <class Q>
-void quantize_run(const float* w, std::size_t n, float scale, float lo, float hi, std::int32_t zp,
+[[gnu::always_inline]] inline void run_body(const float* w, std::size_t n, float scale, float lo, float hi, std::int32_t zp,
                   Q* q, SquareSum& signal, SquareSum& noise) {
   auto one = [&](std::size_t i, std::size_t lane) {
     const float r = round_half_even(std::min(std::max(w[i] / scale, lo), hi));
@@ -47,7 +55,7 @@ void quantize_run(const float* w, std::size_t n, float scale, float lo, float hi
 
 // One row of n weights, each of its own channel: the channel axis is the last.
 template <class Q>
-void quantize_row(const float* w, std::size_t n, const float* scale, const float* lo,
+[[gnu::always_inline]] inline void row_body(const float* w, std::size_t n, const float* scale, const float* lo,
                   const float* hi, const std::int32_t* zp, Q* q, SquareSum& signal,
                   SquareSum& noise) {
   auto one = [&](std::size_t i, std::size_t lane) {
@@ -63,8 +71,46 @@ void quantize_row(const float* w, std::size_t n, const float* scale, const float
   for (; i < n; ++i) one(i, i % kLanes);
 }
 
+// The clones cannot be templates: one pair of functions for each integer type.
+OCTAVO_CLONES void quantize_run_i8(const float* w, std::size_t n, float scale, float lo, float hi,
+                                   std::int32_t zp, std::int8_t* q, LaneSum& s, LaneSum& e) {
+  run_body(w, n, scale, lo, hi, zp, q, s, e);
+}
+OCTAVO_CLONES void quantize_run_u8(const float* w, std::size_t n, float scale, float lo, float hi,
+                                   std::int32_t zp, std::uint8_t* q, LaneSum& s, LaneSum& e) {
+  run_body(w, n, scale, lo, hi, zp, q, s, e);
+}
+OCTAVO_CLONES void quantize_row_i8(const float* w, std::size_t n, const float* scale,
+                                   const float* lo, const float* hi, const std::int32_t* zp,
+                                   std::int8_t* q, LaneSum& s, LaneSum& e) {
+  row_body(w, n, scale, lo, hi, zp, q, s, e);
+}
+OCTAVO_CLONES void quantize_row_u8(const float* w, std::size_t n, const float* scale,
+                                   const float* lo, const float* hi, const std::int32_t* zp,
+                                   std::uint8_t* q, LaneSum& s, LaneSum& e) {
+  row_body(w, n, scale, lo, hi, zp, q, s, e);
+}
+inline void quantize_run(const float* w, std::size_t n, float scale, float lo, float hi,
+                         std::int32_t zp, std::int8_t* q, LaneSum& s, LaneSum& e) {
+  quantize_run_i8(w, n, scale, lo, hi, zp, q, s, e);
+}
+inline void quantize_row(const float* w, std::size_t n, const float* scale, const float* lo,
+                         const float* hi, const std::int32_t* zp, std::int8_t* q, LaneSum& s,
+                         LaneSum& e) {
+  quantize_row_i8(w, n, scale, lo, hi, zp, q, s, e);
+}
+inline void quantize_run(const float* w, std::size_t n, float scale, float lo, float hi,
+                         std::int32_t zp, std::uint8_t* q, LaneSum& s, LaneSum& e) {
+  quantize_run_u8(w, n, scale, lo, hi, zp, q, s, e);
+}
+inline void quantize_row(const float* w, std::size_t n, const float* scale, const float* lo,
+                         const float* hi, const std::int32_t* zp, std::uint8_t* q, LaneSum& s,
+                         LaneSum& e) {
+  quantize_row_u8(w, n, scale, lo, hi, zp, q, s, e);
+}
+
 // Widens [lo, hi] by n weights, elementwise or into one pair; returns false on NaN or infinity.
-bool range_row(const float* w, std::size_t n, float* lo, float* hi) {
+OCTAVO_CLONES bool range_row(const float* w, std::size_t n, float* lo, float* hi) {
   int bad = 0;
   for (std::size_t i = 0; i < n; ++i) {
     bad |= !(std::fabs(w[i]) <= FLT_MAX);
@@ -74,17 +120,26 @@ bool range_row(const float* w, std::size_t n, float* lo, float* hi) {
   return bad == 0;
 }
 
-bool range_run(const float* w, std::size_t n, float& lo, float& hi) {
+// Widens one pair by a run of n weights, in lanes, so that no step waits for the one before.
+OCTAVO_CLONES bool range_run(const float* w, std::size_t n, float& lo, float& hi) {
   float lows[kLanes] = {}, highs[kLanes] = {};
-  bool good = true;
+  std::int32_t bad[kLanes] = {};
+  auto one = [&](float v, std::size_t l) {
+    bad[l] |= !(std::fabs(v) <= FLT_MAX);
+    lows[l] = v < lows[l] ? v : lows[l];
+    highs[l] = v > highs[l] ? v : highs[l];
+  };
   std::size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) good &= range_row(w + i, kLanes, lows, highs);
-  good &= range_row(w + i, n - i, lows, highs);
+  for (; i + kLanes <= n; i += kLanes)
+    for (std::size_t l = 0; l < kLanes; ++l) one(w[i + l], l);
+  for (; i < n; ++i) one(w[i], i % kLanes);
+  std::int32_t any = 0;
   for (std::size_t l = 0; l < kLanes; ++l) {
     lo = std::min(lo, lows[l]);
     hi = std::max(hi, highs[l]);
+    any |= bad[l];
   }
-  return good;
+  return any == 0;
 }
 
 std::ptrdiff_t first_non_finite_channel(const WeightView& w) {

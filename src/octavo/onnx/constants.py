@@ -58,7 +58,7 @@ class Constants:
             return None
         attribute = producer.attributes.get("value")
         if attribute is not None and attribute.type is ir.AttributeType.TENSOR:
-            tensor: ir.TensorProtocol = attribute.as_tensor()
+            tensor: ir.TensorProtocol = attribute.value  # as_tensor() checks a slow protocol
             return tensor
         return ir.convenience.get_const_tensor(value)
 

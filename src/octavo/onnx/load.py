@@ -10,6 +10,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from octavo.errors import ModelError
+from octavo.onnx.wire import WireError, skeleton
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ def load(model_input: str | Path | onnx.ModelProto) -> Source:
     if not path.exists():
         raise ModelError(f"{path} does not exist")
     try:
-        proto = onnx.load(str(path), format="protobuf", load_external_data=False)
-    except DecodeError as error:
+        proto = skeleton(path)
+    except (DecodeError, WireError) as error:
         raise ModelError(
             f"{path} is not an ONNX model, or it is truncated ({path.stat().st_size} bytes): {error}"
         ) from error
@@ -65,38 +66,58 @@ def _from_proto(proto: onnx.ModelProto, path: Path | None) -> Source:
     if not len(model.graph):
         raise ModelError(f"{label} has no nodes")
     size = proto.ByteSize() if path is None else path.stat().st_size
-    base = path.parent if path is not None else None
-    external = _external_files(model, base, label)
+    external = _external_files(model, path, label)
     size += sum(f.stat().st_size for f in external)
     return Source(model, path, proto if path is None else None, size, bool(external))
 
 
-def _external_files(model: ir.Model, base: Path | None, label: str) -> set[Path]:
-    """The data files that tensors of the model lie in, each checked to be there and long enough."""
+def _external_files(model: ir.Model, path: Path | None, label: str) -> set[Path]:
+    """The data files that tensors of the model lie in, each checked to be there and long enough.
+
+    The model file itself, into which `skeleton` refers, is not among them.
+    """
+    own = None if path is None else path.resolve()
     needed: dict[Path, tuple[int, str]] = {}
     for graph in model.graphs():
-        ir.external_data.set_base_dir(graph, str(base) if base is not None else "")
         for name, value in graph.initializers.items():
             tensor = value.const_value
-            if not isinstance(tensor, ir.ExternalTensor):
-                continue
-            if base is None:
-                raise ModelError(
-                    f"{label} keeps tensor {name!r} in an external file and has no folder to find "
-                    "it in; give the path of the .onnx file instead"
-                )
-            end = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
-            path = Path(tensor.path)
-            needed[path] = max(needed.get(path, (0, "")), (end, name))
-    for path, (end, name) in needed.items():
-        if not path.is_file():
+            if isinstance(tensor, ir.ExternalTensor):
+                where = _locate(tensor, name, path, label)
+                end = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
+                needed[where] = max(needed.get(where, (0, "")), (end, name))
+    for where, (end, name) in needed.items():
+        if not where.is_file():
             raise ModelError(
-                f"{label}: external data file {path} of tensor {name!r} is missing; put it beside "
+                f"{label}: external data file {where} of tensor {name!r} is missing; put it beside "
                 "the model under that name"
             )
-        if path.stat().st_size < end:
+        if where.stat().st_size < end:
             raise ModelError(
-                f"{label}: external data file {path} is truncated: tensor {name!r} ends at byte "
-                f"{end}, the file has {path.stat().st_size}"
+                f"{label}: external data file {where} is truncated: tensor {name!r} ends at byte "
+                f"{end}, the file has {where.stat().st_size}"
             )
-    return set(needed)
+    return {where for where in needed if where != own}
+
+
+def _locate(tensor: ir.ExternalTensor, name: str, path: Path | None, label: str) -> Path:
+    """Makes the tensor's place absolute. It lies in the model's folder, perhaps behind a link."""
+    if path is None:
+        raise ModelError(
+            f"{label} keeps tensor {name!r} in an external file and has no folder to find it in; "
+            "give the path of the .onnx file instead"
+        )
+    location = Path(tensor.location)
+    own = path.resolve()
+    if location == own:
+        where = own
+    elif location.is_absolute() or ".." in location.parts:
+        raise ModelError(
+            f"{label}: tensor {name!r} claims to lie in {location}, outside the model's folder; "
+            "external data must lie beside the model"
+        )
+    else:
+        # Model hubs keep files as links into a store: the link must lie here, not what it names.
+        where = (path.parent / location).resolve()
+    tensor._location = str(where)  # onnx_ir checks links against base_dir, which stays empty
+    tensor._base_dir = ""
+    return where

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 
 import octavo
-from octavo.errors import NothingQuantizedError, OptionError
+from octavo.errors import NothingQuantizedError
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
 from octavo.onnx.convert import Converted, Progress, convert
@@ -22,6 +22,7 @@ from octavo.onnx.requirements import least_onnxruntime
 from octavo.onnx.staging import Staging, output_error
 from octavo.onnx.store import TensorStore
 from octavo.onnx.verify import verify as verify_model
+from octavo.onnx.wire import write_model
 from octavo.recipe import Decision, Granularity, Recipe, Report, Verification
 
 ONE_FILE_LIMIT = 256 * 2**20  # bytes; a larger result of a model with external data keeps one
@@ -245,14 +246,17 @@ def _write(
                 value.const_value = tensors.adopt(value.const_value, name)
     tensors.close()
     model.metadata_props.update(metadata)
-    proto = ir.serde.serialize_model(model)
+    # The main graph's initializers go to the file from where they lie; see `wire`.
+    stored = [v for v in model.graph.initializers.values() if v.const_value is not None]
+    for value in stored:
+        del model.graph.initializers[value.name]
     try:
-        data = proto.SerializeToString()
-    except Exception as error:  # noqa: BLE001 - protobuf's own type differs between versions
-        raise OptionError(
-            f"the result does not fit into one file ({error}); pass use_external_data_format=True"
-        ) from error
-    staging.model.write_bytes(data)
+        proto = ir.serde.serialize_model(model)
+    finally:
+        for value in stored:
+            model.graph.register_initializer(value)
+    with staging.model.open("wb") as file:
+        write_model(proto, stored, file)
 
 
 def _metadata(request: Request, needs: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -117,7 +118,7 @@ def output_error(error: OSError, out: Path) -> OutputError:
 
 def _data_files_of(path: Path) -> set[Path]:
     """Data files that an existing Octavo model at `path` refers to; they go when it is replaced."""
-    if not path.exists():
+    if not path.exists() or not any(path.parent.glob(f"{glob.escape(path.name)}*.data")):
         return set()
     try:
         model = onnx.load(str(path), format="protobuf", load_external_data=False)

@@ -1,0 +1,296 @@
+"""Observers against torch.ao's numbers, kept here as golden values.
+
+The golden values are what `torch.ao.quantization.observer` of torch 2.13.0 (CPU) gives on the same
+data: `min_val` and `max_val`, and for HistogramObserver `_non_linear_param_search()`.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from octavo.core.observers import (
+    HistogramObserver,
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+    Observer,
+    PerChannelMinMaxObserver,
+    PlaceholderObserver,
+)
+from octavo.core.qparams import qparams_from_range
+from octavo.core.qtype import Grid, QType
+
+BATCHES = [
+    np.array([[0.1, -0.7, 0.3], [1.9, 0.2, -1.1]], np.float32),
+    np.array([[0.4, 2.6, -0.9], [-0.3, 0.8, 0.6]], np.float32),
+    np.array([[-1.3, 0.5, 0.7], [0.01, -2.2, 3.3]], np.float32),
+]
+INT8 = Grid.of(QType.INT8, symmetric=True)
+UINT8 = Grid.of(QType.UINT8, symmetric=False)
+RANGED = [
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    PerChannelMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+    HistogramObserver,
+]
+every_ranged = pytest.mark.parametrize("kind", RANGED)
+
+
+def watched(observer: Observer, batches: list[np.ndarray]) -> Observer:
+    for batch in batches:
+        observer.observe(batch)
+    return observer
+
+
+def numbers(observer: Observer) -> tuple[list[float], list[float]]:
+    lo, hi = observer.range()
+    assert lo.dtype == hi.dtype == np.float32
+    assert lo.ndim == hi.ndim == 1
+    return lo.tolist(), hi.tolist()
+
+
+def as_float32(*values: float) -> list[float]:
+    return np.array(values, np.float32).tolist()
+
+
+@pytest.mark.parametrize(
+    ("observer", "lo", "hi"),
+    [
+        (MinMaxObserver(), [-2.200000047683716], [3.299999952316284]),
+        (MovingAverageMinMaxObserver(), [-1.1090199947357178], [1.9209299087524414]),
+        (
+            PerChannelMinMaxObserver(axis=0),
+            [-1.2999999523162842, -2.200000047683716],
+            [2.5999999046325684, 3.299999952316284],
+        ),
+        (
+            PerChannelMinMaxObserver(axis=1),
+            [-1.2999999523162842, -2.200000047683716, -1.100000023841858],
+            [1.899999976158142, 2.5999999046325684, 3.299999952316284],
+        ),
+        (
+            MovingAveragePerChannelMinMaxObserver(axis=0),
+            [-0.7079799771308899, -1.1030800342559814],
+            [0.32677000761032104, 1.9031099081039429],
+        ),
+        (
+            MovingAveragePerChannelMinMaxObserver(axis=1),
+            [0.08204000443220139, -0.7001500129699707, -1.0800200700759888],
+            [1.8662500381469727, 0.22675999999046326, 0.33296999335289],
+        ),
+    ],
+    ids=["minmax", "average", "channel-0", "channel-1", "average-channel-0", "average-channel-1"],
+)
+def test_ranges_have_the_bits_of_torch(observer: Observer, lo: list, hi: list) -> None:
+    assert numbers(watched(observer, BATCHES)) == (lo, hi)
+
+
+# --- histograms ---
+
+
+def ramp(n: int) -> np.ndarray:
+    """`n` values spread evenly over -1..1."""
+    return ((np.arange(n) * 7919 % 10007 - 5003) / 5003).astype(np.float32)
+
+
+def bell(n: int) -> np.ndarray:
+    """`n` values around 0 in -4..4, roughly normal: the sum of eight ramps."""
+    i = np.arange(n, dtype=np.int64)
+    steps = (7919, 31, 5003, 1234, 8642, 977, 4441, 613)
+    total = sum((i * step % 10007 for step in steps), np.zeros(n, np.int64))
+    return (total / 10007 - 4).astype(np.float32)
+
+
+HISTOGRAMS = {
+    "bell": ([bell(9000)], -4.0, 3.0580086708068848),
+    "heavy tails": ([bell(10007) ** 5], -1024.0, 149.612548828125),
+    "ramp": ([ramp(5000) ** 9], -1.0, 0.994140625),
+    "outliers": ([np.append(ramp(4000), np.float32([9.0, -6.5]))], -6.5, 8.992431640625),
+    "all positive": ([np.abs(ramp(3000)) ** 5 + 1], 1.0, 1.99853515625),
+    "constant": ([np.full(5, -2.5, np.float32)], -2.5, -2.5),
+    "merged, wider": (
+        [bell(5000) ** 3, bell(9000)[5000:] ** 3 * np.float32(1.5)],
+        -64.0,
+        26.385269165039062,
+    ),
+    "merged, outlier": ([ramp(4000), np.float32([9.0]), ramp(2000)], -1.0, 8.9951171875),
+    "merged, constant first": (
+        [np.full(50, 0.25, np.float32), ramp(3000) ** 3],
+        -1.0,
+        0.9931640625,
+    ),
+}
+
+
+@pytest.mark.parametrize(("batches", "lo", "hi"), HISTOGRAMS.values(), ids=HISTOGRAMS)
+def test_histograms_find_the_range_of_torch(batches: list, lo: float, hi: float) -> None:
+    observer = watched(HistogramObserver(), batches)
+    width = (max(b.max() for b in batches) - min(b.min() for b in batches)) / 2048
+    (got_lo,), (got_hi,) = numbers(observer)
+    assert abs(got_lo - lo) <= width
+    assert abs(got_hi - hi) <= width
+
+
+def squared_error(x: np.ndarray, observer: Observer) -> float:
+    params = observer.qparams(UINT8)
+    back = params.dequantize(params.quantize(x, UINT8)).astype(np.float64)
+    return float(((x - back) ** 2).sum())
+
+
+def test_a_histogram_beats_min_and_max_where_tails_are_heavy() -> None:
+    x = np.append(bell(10007), np.float32([-30.0, 30.0]))[:-1] ** 3
+    assert squared_error(x, watched(HistogramObserver(), [x])) < 0.999 * squared_error(
+        x, watched(MinMaxObserver(), [x])
+    )
+
+
+def test_merged_histograms_keep_every_value() -> None:
+    observer = HistogramObserver(bins=64)
+    for factor in (0.0, 1.0, 0.5, 7.0, 1.0):
+        observer.observe(bell(1000) * np.float32(factor))
+    assert observer._counts.sum() == pytest.approx(5000, rel=1e-12)
+
+
+def test_histograms_of_extreme_values() -> None:
+    big = np.float32(3.4028234663852886e38)
+    for batches in (
+        [np.array([-big, 0, big])],
+        [np.array([1.0]), np.array([-big, big])],
+        [np.array([1e-45, -1e-45])],
+        [np.zeros(3), np.array([1e-45])],
+    ):
+        (lo,), (hi,) = numbers(watched(HistogramObserver(), batches))
+        values = np.concatenate(batches)
+        assert values.min() <= lo <= hi <= values.max()
+
+
+# --- what they have in common ---
+
+
+@every_ranged
+@settings(deadline=None, max_examples=50)
+@given(
+    batches=st.lists(
+        hnp.arrays(np.float32, (3, 4), elements=st.floats(-1e6, 1e6, width=32)),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_ranges_stay_within_the_data(kind: type[Observer], batches: list) -> None:
+    lo, hi = watched(kind(), batches).range()
+    stack = np.stack(batches)
+    one_bin = (float(stack.max()) - float(stack.min())) * 1e-6
+    assert (lo <= hi).all()
+    assert stack.min() <= lo.min()
+    assert hi.max() <= stack.max() + one_bin
+    if "MinMax" in kind.__name__ and "Moving" not in kind.__name__:
+        axes = (0, 2) if "Channel" in kind.__name__ else None
+        assert lo.tolist() == np.atleast_1d(stack.min(axis=axes)).tolist()
+        assert hi.tolist() == np.atleast_1d(stack.max(axis=axes)).tolist()
+
+
+@every_ranged
+def test_qparams_are_those_of_the_range(kind: type[Observer]) -> None:
+    observer = watched(kind(), BATCHES)
+    for grid in (INT8, UINT8):
+        got = observer.qparams(grid)
+        want = qparams_from_range(*observer.range(), grid, observer.axis)
+        assert got.scale.tolist() == want.scale.tolist()
+        assert got.zero_point.tolist() == want.zero_point.tolist()
+        assert got.axis == (0 if "Channel" in kind.__name__ else None)
+
+
+@every_ranged
+def test_nothing_observed_is_an_error(kind: type[Observer]) -> None:
+    observer = kind()
+    observer.observe(np.zeros((0, 4), np.float32))  # empty: as if it had not been
+    for ask in (observer.range, lambda: observer.qparams(INT8)):
+        with pytest.raises(ValueError, match=f"{kind.__name__} has observed nothing yet; call obs"):
+            ask()
+    watched(observer, BATCHES).reset()
+    with pytest.raises(ValueError, match="observed nothing"):
+        observer.range()
+
+
+@every_ranged
+def test_reset_forgets(kind: type[Observer]) -> None:
+    used = watched(kind(), [b * 100 for b in BATCHES])
+    used.reset()
+    assert numbers(watched(used, BATCHES)) == numbers(watched(kind(), BATCHES))
+
+
+@every_ranged
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300])
+def test_non_finite_data_is_refused_and_not_kept(kind: type[Observer], value: float) -> None:
+    observer = watched(kind(), BATCHES)
+    before = numbers(observer)
+    bad = np.ones((2, 3))
+    bad[1, 2] = value  # 1e300 is infinite in float32
+    with pytest.raises(ValueError, match=r"cannot observe NaN or infinity: -?(nan|inf) at index"):
+        observer.observe(bad)
+    assert numbers(observer) == before
+
+
+@every_ranged
+def test_ranges_are_copies_and_data_is_left_alone(kind: type[Observer]) -> None:
+    data = [b.copy() for b in BATCHES]
+    observer = watched(kind(), data)
+    before = numbers(observer)
+    observer.range()[0][:] = 77
+    for batch, original in zip(data, BATCHES, strict=True):
+        assert np.array_equal(batch, original)
+        batch[:] = 99
+    assert numbers(observer) == before
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.bool_])
+def test_other_dtypes_are_seen_as_float32(dtype: type) -> None:
+    observer = watched(MinMaxObserver(), [np.array([0, 1, 1], dtype)])
+    assert numbers(observer) == ([0.0], [1.0])
+
+
+def test_numbers_and_vectors() -> None:
+    assert numbers(watched(MinMaxObserver(), [np.float32(2.5), np.float32(-1)])) == ([-1], [2.5])
+    vector = watched(PerChannelMinMaxObserver(0), [np.float32([3, -4]), np.float32([1, 2])])
+    assert numbers(vector) == ([1, -4], [3, 2])
+
+
+@pytest.mark.parametrize("kind", [PerChannelMinMaxObserver, MovingAveragePerChannelMinMaxObserver])
+def test_channel_axes_are_checked(kind: type[Observer]) -> None:
+    with pytest.raises(ValueError, match="axis -1 must be counted from the front"):
+        kind(axis=-1)
+    with pytest.raises(ValueError, match=r"axis 1 is not in 0\.\.0 of shape \(3,\)"):
+        kind(axis=1).observe(np.zeros(3, np.float32))
+    observer = watched(kind(axis=1), BATCHES)
+    with pytest.raises(ValueError, match="saw 3 channels along axis 1 before, now 2"):
+        observer.observe(np.zeros((2, 2), np.float32))
+
+
+def test_moving_averages_follow_their_constant() -> None:
+    exact = MovingAverageMinMaxObserver(averaging_constant=0.5)
+    assert numbers(watched(exact, [np.float32([0, 8]), np.float32([-4, 4])])) == ([-2], [6])
+    latest = MovingAverageMinMaxObserver(averaging_constant=1.0)
+    assert numbers(watched(latest, BATCHES)) == (as_float32(-2.2), as_float32(3.3))
+    for constant in (0.0, -1.0, 1.5, math.nan):
+        with pytest.raises(ValueError, match=f"averaging_constant {constant} is not above 0"):
+            MovingAverageMinMaxObserver(constant)
+    with pytest.raises(ValueError, match="does not fit into float32"):
+        watched(exact, [np.float32([3e38, 3e38]), np.float32([-3e38, -3e38])])
+
+
+def test_bins_are_checked() -> None:
+    with pytest.raises(ValueError, match="bins 1 must be at least 2"):
+        HistogramObserver(bins=1)
+
+
+def test_a_placeholder_does_nothing_and_says_so() -> None:
+    observer = PlaceholderObserver()
+    watched(observer, [*BATCHES, np.array([math.nan])]).reset()
+    for ask in (observer.range, lambda: observer.qparams(INT8)):
+        with pytest.raises(ValueError, match="PlaceholderObserver observes nothing: the tensor is"):
+            ask()

@@ -1,0 +1,237 @@
+"""The C++ weight quantizer against a float64 statement of the definition, and against NumPy's bits."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from octavo.core.kernels import QuantizedWeight, quantize_weight
+from octavo.core.metrics import sqnr_db
+from octavo.core.qparams import qparams_from_range
+from octavo.core.qtype import Grid
+from tests.core.grids import GRIDS, every_grid
+
+INT8, AFFINE = GRIDS["int8-symmetric"], GRIDS["uint8-affine"]
+PROPERTY = settings(deadline=None, max_examples=60)
+
+
+@st.composite
+def weights(draw: st.DrawFn) -> tuple[np.ndarray, int | None]:
+    """A float32 array of any rank up to 4, some sides 0, of any magnitude, and an axis or None."""
+    shape = draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6))
+    unit = st.one_of(st.floats(-1, 1, width=32), st.sampled_from([0.0, 1.0, -1.0, 0.5]))
+    w = draw(hnp.arrays(np.float32, shape, elements=unit)).astype(np.float64)
+    axis = draw(st.none() | st.integers(0, len(shape) - 1)) if shape else None
+    w *= 10.0 ** draw(st.sampled_from([0, 0, -44, -41, -38, -30, -20, -3, 5, 19, 30, 38]))
+    if axis is not None and w.size and draw(st.booleans()):
+        w.swapaxes(0, axis)[draw(st.integers(0, shape[axis] - 1))] = 0  # an all-zero channel
+    return w.astype(np.float32), axis
+
+
+def channels_first(array: np.ndarray, axis: int | None) -> np.ndarray:
+    """[channels, values of the channel]; one channel where axis is None."""
+    if axis is None:
+        return array.reshape(1, -1)
+    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1 if array.size else 0)
+
+
+def observed(w: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray]:
+    rows = channels_first(w, axis)
+    lo = [min([0.0, *row]) for row in rows.tolist()]
+    hi = [max([0.0, *row]) for row in rows.tolist()]
+    return np.array(lo, np.float32), np.array(hi, np.float32)
+
+
+def check_sums(w: np.ndarray, got: QuantizedWeight) -> None:
+    """`signal` and `noise` within 1e-5 of float64 sums."""
+    exact = w.astype(np.float64)
+    noise = exact - got.qparams.dequantize(got.q).astype(np.float64)
+    assert got.signal == pytest.approx(float((exact**2).sum()), rel=1e-5, abs=0)
+    assert got.noise == pytest.approx(float((noise**2).sum()), rel=1e-5, abs=0)
+
+
+def check_integers(w: np.ndarray, grid: Grid, got: QuantizedWeight) -> None:
+    """Each integer is `clamp(round_half_even(w / scale) + zero_point)`, worked out in float64.
+
+    Where the float64 quotient lies within a rounding error of a tie, both neighbours are right.
+    """
+    scale = channels_first(np.broadcast_to(_spread(got, "scale", w), w.shape), got.qparams.axis)
+    zero = channels_first(np.broadcast_to(_spread(got, "zero_point", w), w.shape), got.qparams.axis)
+    rows = channels_first(w, got.qparams.axis).astype(np.float64) / scale.astype(np.float64)
+    q = channels_first(got.q, got.qparams.axis).astype(np.int64)
+    near = np.abs(rows) * 1e-7
+    low, high = (np.clip(np.rint(rows + d) + zero, grid.qmin, grid.qmax) for d in (-near, near))
+    assert (low <= q).all()
+    assert (q <= high).all()
+
+
+def _spread(got: QuantizedWeight, name: str, w: np.ndarray) -> np.ndarray:
+    shape = [1] * w.ndim
+    if got.qparams.axis is not None:
+        shape[got.qparams.axis] = -1
+    return np.asarray(getattr(got.qparams, name)).reshape(shape)
+
+
+@every_grid
+@PROPERTY
+@given(case=weights())
+def test_every_shape_axis_and_magnitude(grid: Grid, case: Any) -> None:
+    w, axis = case
+    before = w.copy()
+    got = quantize_weight(w, grid, axis)
+    want = qparams_from_range(*observed(w, axis), grid, axis)
+    assert (got.q.shape, got.q.dtype) == (w.shape, grid.dtype)
+    assert got.qparams.axis == axis
+    assert got.qparams.scale.tolist() == want.scale.tolist()
+    assert got.qparams.zero_point.tolist() == want.zero_point.tolist()
+    assert np.array_equal(got.q, got.qparams.quantize(w, grid))
+    check_integers(w, grid, got)
+    check_sums(w, got)
+    assert np.array_equal(w, before)
+
+
+@every_grid
+@PROPERTY
+@given(case=weights())
+def test_zeros_are_exact_and_errors_at_most_half_a_step(grid: Grid, case: Any) -> None:
+    w, axis = case
+    got = quantize_weight(w, grid, axis)
+    back = got.qparams.dequantize(got.q)
+    assert (back[w == 0] == 0).all()
+    rows, error = channels_first(w, axis), channels_first(np.abs(w - back), axis)
+    for scale, row, errors in zip(got.qparams.scale.tolist(), rows, error, strict=True):
+        if not row.any():
+            assert scale == 1.0
+        # A subnormal scale has too few bits to promise anything of the sort.
+        elif row.size and scale >= np.finfo(np.float32).smallest_normal and scale != 1.0:
+            assert errors.max() <= scale * (0.5 + 1e-4)
+
+
+@every_grid
+@pytest.mark.parametrize("axis", [None, 0, 1, 2], ids=["whole", "first", "middle", "last"])
+def test_bits_at_vector_boundaries(grid: Grid, axis: int | None) -> None:
+    rng = np.random.default_rng(0)
+    for side in (*range(1, 19), 31, 32, 33, 1023, 1024, 1025):
+        for shape in ((1, 1, side), (1, side, 1), (side, 1, 1), (2, 3, side), (2, side, 3)):
+            w = rng.standard_normal(shape, dtype=np.float32)
+            got = quantize_weight(w, grid, axis)
+            want = qparams_from_range(*observed(w, axis), grid, axis)
+            assert np.array_equal(got.qparams.scale, want.scale), shape
+            assert np.array_equal(got.q, want.quantize(w, grid)), shape
+            check_sums(w, got)
+
+
+def test_golden_per_channel() -> None:
+    # By hand: the first channel's scale is 2/127, and 63.5 and 31.75 round to even and to nearest.
+    w = np.array([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0], [127.0, 0.5, 1.5]], np.float32)
+    got = quantize_weight(w, INT8, 0)
+    assert got.q.tolist() == [[64, -127, 32], [0, 0, 0], [127, 0, 2]]
+    assert got.qparams.scale.tolist() == [float(np.float32(2 / 127)), 1.0, 1.0]
+    assert got.qparams.zero_point.tolist() == [0, 0, 0]
+    assert got.signal == 5.25 + 127**2 + 0.25 + 2.25
+    assert got.noise == pytest.approx(0.3125 * (2 / 127) ** 2 + 0.5, rel=1e-5)
+
+
+def test_golden_affine_whole_tensor() -> None:
+    w = np.array([-25.5, 0.0, 0.25, 0.75, 102.0], np.float32)  # scale 0.5, zero point 51
+    got = quantize_weight(w, AFFINE, None)
+    assert got.q.tolist() == [0, 51, 51, 53, 255]
+    assert (got.qparams.scale.tolist(), got.qparams.zero_point.tolist()) == ([0.5], [51])
+    assert got.noise == 0.125
+
+
+def test_the_order_of_memory_does_not_matter() -> None:
+    w = np.random.default_rng(1).standard_normal((6, 10), dtype=np.float32)
+    want = quantize_weight(w, INT8, 0)
+    for other in (np.asfortranarray(w), w[::-1][::-1], w.T.copy().T):
+        assert np.array_equal(quantize_weight(other, INT8, 0).q, want.q)
+    turned = quantize_weight(w.T, INT8, 1)
+    assert np.array_equal(turned.q.T, want.q)
+    frozen = w.copy()
+    frozen.flags.writeable = False
+    assert np.array_equal(quantize_weight(frozen, INT8, 0).q, want.q)
+
+
+def test_huge_and_tiny_weights_have_a_finite_sqnr() -> None:
+    unit = np.linspace(-1, 1, 64, dtype=np.float32)
+    want = sqnr_db(*_sums(unit))
+    for magnitude in (1e-30, 1e-20, 1e20, 1e38):
+        got = sqnr_db(*_sums(unit * np.float32(magnitude)))
+        assert got == pytest.approx(want, abs=0.1)
+
+
+def _sums(w: np.ndarray) -> tuple[float, float]:
+    got = quantize_weight(w, INT8, None)
+    return got.signal, got.noise
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=["nan", "inf", "-inf"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("own_ranges", [True, False], ids=["observed", "given"])
+def test_non_finite_weights_name_the_first_channel(
+    value: float, axis: int, own_ranges: bool
+) -> None:
+    w = np.zeros((4, 5, 19), np.float32)
+    w[3, 2, 17] = w[2, 3, 18] = value
+    ranges = None if own_ranges else (-np.ones(w.shape[axis], np.float32),) * 2
+    first = (2, 2, 17)[axis]
+    with pytest.raises(ValueError, match=f"channel {first} along axis {axis} holds NaN or infin"):
+        quantize_weight(w, INT8, axis, ranges)
+
+
+def test_non_finite_whole_tensors_and_wrong_arguments() -> None:
+    with pytest.raises(ValueError, match="it holds NaN or infinity"):
+        quantize_weight(np.array([1, np.nan], np.float32), INT8, None)
+    with pytest.raises(ValueError, match="takes float32, not float64; convert it first"):
+        quantize_weight(np.zeros(3), INT8, None)
+    for axis in (2, -1):
+        with pytest.raises(ValueError, match=rf"axis {axis} is not in 0\.\.1 of shape \(2, 3\)"):
+            quantize_weight(np.zeros((2, 3), np.float32), INT8, axis)
+
+
+# --- ranges that are given ---
+
+
+@every_grid
+@PROPERTY
+@given(case=weights(), shrink=st.floats(0.01, 2.0))
+def test_given_ranges_replace_the_observed_ones(grid: Grid, case: Any, shrink: float) -> None:
+    w, axis = case
+    lo, hi = (np.float32(shrink) * bound for bound in observed(w, axis))
+    got = quantize_weight(w, grid, axis, (lo, hi))
+    want = qparams_from_range(lo, hi, grid, axis)
+    assert got.qparams.scale.tolist() == want.scale.tolist()
+    assert got.qparams.zero_point.tolist() == want.zero_point.tolist()
+    assert np.array_equal(got.q, want.quantize(w, grid))
+    check_integers(w, grid, got)
+    check_sums(w, got)
+
+
+def test_values_outside_the_given_ranges_clip() -> None:
+    w = np.array([[-4.0, 0.5, 100.0], [-1.0, 0.0, 3.4e38]], np.float32)
+    ranges = (np.array([-1.27, 0.5], np.float32), np.array([1.0, 1.27], np.float32))
+    got = quantize_weight(w, INT8, 0, ranges)
+    assert got.q.tolist() == [[-127, 50, 127], [-100, 0, 127]]
+    affine = quantize_weight(w, AFFINE, 0, ranges)
+    assert affine.qparams.zero_point.tolist() == [143, 0]  # 0.5..1.27 is widened to 0..1.27
+    assert affine.q.tolist() == [[0, 199, 255], [0, 0, 255]]
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "message"),
+    [
+        ([0.0], [1.0], r"shape \(2,\), one element a channel; got \(1,\) and \(1,\)"),
+        ([0.0, 0.0], [1.0], r"got \(2,\) and \(1,\)"),
+        ([0.0, 2.0], [1.0, 1.0], r"range of channel 1 is 2\.0\.\.1\.0"),
+        ([0.0, math.nan], [1.0, 1.0], r"range of channel 1 is nan\.\.1\.0: not finite"),
+        ([-math.inf, 0.0], [1.0, 1.0], r"range of channel 0 is -inf\.\.1\.0: not finite"),
+    ],
+)
+def test_ranges_that_do_not_fit_are_refused(lo: list, hi: list, message: str) -> None:
+    ranges = (np.array(lo, np.float32), np.array(hi, np.float32))
+    with pytest.raises(ValueError, match=message):
+        quantize_weight(np.ones((2, 3), np.float32), INT8, 0, ranges)

@@ -1,0 +1,189 @@
+"""The doctor: what is missing or too old, which kernels would run, whether a file fits."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from octavo.measure import doctor
+from octavo.measure.doctor import Finding, Package
+from octavo.report.doctor import diagnosis_text
+
+REQUIREMENTS = [
+    "rich>=13.7",
+    "onnxruntime>=1.23",
+    "numpy>=1.26",
+    "ruamel.yaml (>=0.18)",
+    'torch>=2.4; extra == "torch"',
+    'torch==2.13.0; extra == "dev"',
+    'dask[distributed]>=2024.5; extra == "distributed"',
+]
+OLD_X86 = ["sse2", "fma", "avx2", "avx512f"]
+
+
+def packages(versions: Mapping[str, str]) -> list[Package]:
+    return doctor.check_packages(REQUIREMENTS, versions.get)
+
+
+def test_what_is_required_comes_first_and_extras_count_where_they_matter() -> None:
+    assert packages({"numpy": "2.0", "rich": "14.1"}) == [
+        Package("numpy", "2.0", ">=1.26", True),
+        Package("onnxruntime", None, ">=1.23", True),
+        Package("rich", "14.1", ">=13.7", True),
+        Package("ruamel.yaml", None, ">=0.18", True),
+        Package("torch", None, ">=2.4", False),
+    ]
+
+
+def test_nothing_is_missing_when_all_are_new_enough() -> None:
+    new = {"numpy": "1.26.0", "onnxruntime": "1.23", "rich": "13.10.1", "ruamel.yaml": "0.18"}
+    assert doctor.package_findings(packages(new)) == []
+    assert doctor.package_findings(packages({**new, "torch": "2.13.0+cpu"})) == []
+
+
+def test_missing_and_old_packages_come_with_the_command() -> None:
+    old = {"numpy": "1.9.3", "onnxruntime": "1.23.0rc1", "rich": "13.7", "torch": "2.3.1"}
+    pip = f"{sys.executable} -m pip install "
+    assert doctor.package_findings(packages(old)) == [
+        Finding(
+            "problem",
+            "numpy 1.9.3 is older than 1.26, the least that works",
+            pip + "'numpy>=1.26'",
+        ),
+        Finding("problem", "ruamel.yaml is not installed", pip + "'ruamel.yaml>=0.18'"),
+        Finding(
+            "warning",
+            "torch 2.3.1 is older than 2.4, the least that works",
+            pip + "'torch>=2.4'",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("features", "name", "exact"),
+    [
+        ([*OLD_X86, "avx512vnni", "amxint8"], "AMX and VNNI", True),
+        ([*OLD_X86, "avxvnni"], "VNNI", True),
+        (OLD_X86, "AVX2 without VNNI", False),
+        (["sse2"], "none for int8 (no AVX2, VNNI or NEON)", True),
+        (["neon"], "NEON", True),
+        ([], "none for int8 (no AVX2, VNNI or NEON)", True),
+    ],
+)
+def test_kernels(features: list[str], name: str, exact: bool) -> None:
+    found = doctor.kernels(features)
+    assert (found.name, found.exact) == (name, exact)
+    assert ("--cpu any" in found.advice) == (not exact)
+
+
+@pytest.mark.parametrize("extra", [[], ["avx512vnni"], ["avxvnni"], ["amxint8"]])
+def test_the_doctor_and_the_session_agree_on_who_saturates(
+    extra: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session: Any = importlib.import_module("octavo.onnx.session")
+    for features in ([*OLD_X86, *extra], ["neon"]):
+        monkeypatch.setattr("octavo.core.kernels.cpu_features", lambda found=features: found)
+        assert session._saturates() == (not doctor.kernels(features).exact)
+
+
+def findings(
+    said: Mapping[str, str], features: Sequence[str], runtime: str | None = "1.31.1"
+) -> list[Finding]:
+    return doctor.file_findings("m.onnx", said, features, runtime)
+
+
+def test_a_vnni_file_on_a_processor_without_it_is_a_warning() -> None:
+    said = {"octavo.cpu": "vnni", "octavo.min_onnxruntime": "1.17"}
+    (found,) = findings(said, OLD_X86)
+    assert found.level == "warning"
+    assert "octavo.onnx.session" in found.fix
+    assert findings(said, [*OLD_X86, "avxvnni"]) == []
+    assert findings(said, ["neon"]) == []
+    assert findings({"octavo.cpu": "any"}, OLD_X86) == []
+    assert findings({}, OLD_X86) == []
+
+
+def test_a_file_that_needs_a_newer_onnxruntime_is_a_problem() -> None:
+    said = {"octavo.min_onnxruntime": "1.23"}
+    (found,) = findings(said, [], "1.17.3")
+    assert found.level == "problem"
+    assert found.message == "m.onnx needs ONNX Runtime 1.23 or newer; installed is 1.17.3"
+    assert found.fix.endswith("-m pip install 'onnxruntime>=1.23'")
+    assert findings(said, [], "1.23.0") == []
+    assert findings(said, [], None) == []  # its absence is a finding of its own
+
+
+def test_this_environment_is_fine() -> None:
+    found = doctor.diagnose()
+    assert found.ok, found.findings
+    assert {p.name for p in found.packages} >= {"numpy", "onnx", "onnx-ir", "onnxruntime", "torch"}
+    assert found.cpu_features
+    assert json.loads(json.dumps(found.to_dict()))["ok"] is True
+    assert "nothing is missing" in diagnosis_text(found) or found.findings
+
+
+def test_a_package_that_does_not_load_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = importlib.import_module
+
+    def broken(name: str, package: str | None = None) -> object:
+        if name == "onnx_ir":
+            raise OSError("libfoo.so.1: cannot open shared object file")
+        return load(name, package)
+
+    monkeypatch.setattr(importlib, "import_module", broken)
+    found = doctor.diagnose()
+    assert not found.ok
+    assert [f.message for f in found.findings] == [
+        f"onnx-ir {doctor.installed_version('onnx-ir')} does not load: OSError: libfoo.so.1: "
+        "cannot open shared object file"
+    ]
+    assert "problem: onnx-ir" in diagnosis_text(found)
+    assert "pip install --force-reinstall 'onnx-ir>=" in diagnosis_text(found)
+
+
+def test_without_the_native_module_the_doctor_still_speaks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "octavo.core.kernels", None)
+    found = doctor.diagnose()
+    assert not found.ok
+    assert "native module does not load" in found.findings[0].message
+    assert "instruction sets  unknown" in diagnosis_text(found)
+
+
+def test_what_a_file_says_of_itself_is_shown() -> None:
+    said = {"octavo.cpu": "any", "octavo.recipe": "int8\x1b[1m", "producer": "someone"}
+    out = diagnosis_text(doctor.diagnose("m.onnx", said))
+    assert "m.onnx\noctavo.cpu     any\noctavo.recipe  int8\\x1b[1m\n" in out
+    assert "someone" not in out
+    foreign = diagnosis_text(doctor.diagnose("m.onnx", {}))
+    assert "m.onnx\n  not written by Octavo" in foreign
+
+
+def test_an_optional_package_that_is_missing_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed = doctor.installed_version
+    monkeypatch.setattr(
+        doctor, "installed_version", lambda name: None if name == "torch" else installed(name)
+    )
+    found = doctor.diagnose()
+    assert found.ok
+    line = "not installed (needs >=2.4), optional: pip install 'octavo[torch]'"
+    assert line in diagnosis_text(found)
+
+
+def test_builds_of_onnxruntime_under_other_names_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name == "onnxruntime-gpu":
+            return "1.30.0"
+        raise doctor.dist.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.dist, "version", version)
+    assert doctor.installed_version("onnxruntime") == "1.30.0"
+    assert doctor.installed_version("onnx") is None

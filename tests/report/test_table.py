@@ -1,0 +1,295 @@
+"""Reports as text: what they say, and that a terminal's width loses nothing."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from dataclasses import dataclass, replace
+
+import pytest
+from rich.console import Console
+
+from octavo.recipe import FLOAT, Decision, Kind, Layer, LayerOutcome, Report, Scheme, Verification
+from octavo.report import text as words
+from octavo.report.inspection import inspection_text, print_inspection
+from octavo.report.table import print_report, report_text
+
+SCHEME = Scheme().describe()
+LONG = "/encoder/layer.11/attention/self/a_name_without_any_place_to_break_it_in_two/query/MatMul"
+REASON = "a product of two activations: nothing to store smaller; ask for it by kind"
+
+
+def linear(name: str, **changes: object) -> Layer:
+    layer = Layer(name, Kind.LINEAR, "MatMul", ((name + ".w", (384, 1536)),), 2_359_296, 589_824)
+    return replace(layer, **changes)  # type: ignore[arg-type]
+
+
+def quantized(name: str, sqnr: float | None = 40.0, **changes: object) -> LayerOutcome:
+    layer = linear(name)
+    outcome = LayerOutcome(layer, True, SCHEME, "", layer.bytes, 595_968, sqnr)
+    return replace(outcome, **changes)  # type: ignore[arg-type]
+
+
+def left(name: str, reason: str = REASON) -> LayerOutcome:
+    layer = Layer(name, Kind.ACTIVATION_MATMUL, "MatMul", (), 0, None)
+    return LayerOutcome(layer, False, "float", reason, 0, 0)
+
+
+def report(*layers: LayerOutcome, **changes: object) -> Report:
+    made = Report(
+        source="model.onnx",
+        output="out/model.int8.onnx",
+        recipe={"name": "int8"},
+        target="portable",
+        cpu="vnni",
+        quant_format="qoperator",
+        layers=layers,
+        model_bytes_before=90_400_000,
+        model_bytes_after=22_900_000,
+        opset=17,
+        min_onnxruntime="1.17",
+        verification=Verification("passed", "made up", 3, 0.00213, 0.0021, 0.1),
+        seconds=1.234,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def on_terminal(shown: Report, verbose: bool = False, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    print_report(shown, console, verbose)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_whole_text() -> None:
+    shown = report(
+        quantized("/a"),
+        quantized("/b", 38.04),
+        left("/qk"),
+        quantized("/c", notes=("activations per tensor, not per row",)),
+        notes=("opset raised from 11 to 13",),
+    )
+    assert report_text(shown) == (
+        """\
+model.onnx -> out/model.int8.onnx
+recipe int8, target portable, cpu vnni, format qoperator
+
+Quantized: 3 of 4 layers, 7.1 MB -> 1.8 MB
+layers  op      before   after  worst SQNR  scheme, and its worst layer
+     3  MatMul  7.1 MB  1.8 MB     38.0 dB  int8 per channel, activations per row
+                                            /b
+
+Left float: 1 of 4 layers, 0 B
+  - 1 MatMul, 0 B: a product of two activations: nothing to store smaller; ask for it by kind
+      /qk
+
+Done differently from what the recipe asks
+  - 1 layer: activations per tensor, not per row
+      /c
+
+Notes
+  - opset raised from 11 to 13
+
+File      90.4 MB -> 22.9 MB (3.9x smaller)
+Check     passed: error against the float model 0.0021 (at most 0.1 allowed), 1 - cosine 0.0021; """
+        """3 runs on inputs made up
+Needs     ONNX Runtime 1.17 or newer (opset 17)
+Made for  VNNI, AMX or NEON; other x86 processors need octavo.onnx.session
+Took      1.2 s"""
+    )
+
+
+def test_str_of_a_report_is_its_text() -> None:
+    shown = report(quantized("/a"))
+    assert str(shown) == report_text(shown)
+
+
+def test_four_hundred_layers_take_few_lines_and_verbose_names_each() -> None:
+    layers = [quantized(f"/layer.{i}/MatMul") for i in range(400)]
+    shown = report(*layers, *(left(f"/layer.{i}/qk") for i in range(400)))
+    short = report_text(shown)
+    assert len(short.splitlines()) < 20
+    assert "/layer.0/qk, /layer.1/qk, /layer.2/qk and 397 more" in short
+    full = report_text(shown, verbose=True)
+    squeezed = re.sub(r"(?<=\S) +", " ", full)
+    for i in range(400):
+        assert f"  /layer.{i}/MatMul 384x1536 2.4 MB 596.0 kB 40.0 dB\n" in squeezed
+        assert f"/layer.{i}/qk" in full
+
+
+def test_groups_are_by_operator_and_scheme() -> None:
+    gather = replace(linear("/emb"), op="Gather", kind=Kind.EMBEDDING)
+    shown = report(quantized("/a"), quantized("/emb", layer=gather), quantized("/b", scheme="other"))
+    rows = [line.split()[:2] for line in report_text(shown).splitlines() if " dB  " in line]
+    assert rows == [["1", "MatMul"], ["1", "Gather"], ["1", "MatMul"]]
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_a_terminal_is_never_overrun(width: int, verbose: bool) -> None:
+    shown = report(quantized(LONG), left(LONG), notes=("n" * 300,), source="/s" * 70)
+    assert max(len(line) for line in on_terminal(shown, verbose, width).splitlines()) <= width
+
+
+def test_on_80_columns_long_names_fold_and_lose_nothing() -> None:
+    screen = on_terminal(report(quantized(LONG), left(LONG)), verbose=True)
+    lines = screen.splitlines()
+    header = next(line for line in lines if line.startswith("  layer"))
+    start, edge = lines.index(header) + 1, header.index("weights")
+    assert LONG in "".join(line[:edge].strip() for line in lines[start : start + 4])
+    assert LONG in "".join(line.strip() for line in lines[lines.index(header) + 4 :])
+    assert "…" not in screen
+    assert "..." not in screen
+
+
+def test_plain_text_holds_each_name_in_one_line() -> None:
+    assert LONG in report_text(report(quantized(LONG)))
+    long_path = "/".join(["folder"] * 60) + "/model.onnx"
+    assert long_path in report_text(report(quantized("/a"), source=long_path))
+
+
+def test_what_is_not_a_terminal_gets_plain_text() -> None:
+    stream = io.StringIO()
+    shown = report(quantized(LONG), left("/qk"))
+    print_report(shown, Console(file=stream, width=80))
+    assert stream.getvalue() == report_text(shown) + "\n"
+
+
+def test_names_cannot_style_or_break_the_text() -> None:
+    shown = report(quantized("/a[bold]b[/bold]"), left("/esc\x1b[31m\nred"), source="m\x1b.onnx")
+    out = report_text(shown, verbose=True)
+    assert "\x1b" not in out
+    assert "/a[bold]b[/bold]" in out
+    assert r"/esc\x1b[31m\nred" in out
+    assert "\x1b" not in on_terminal(shown, verbose=True)
+
+
+def test_verification_that_was_skipped_or_only_loaded() -> None:
+    skipped = report(quantized("/a"), verification=Verification("skipped"))
+    assert "Check     skipped: nothing was loaded or compared\n" in report_text(skipped)
+    loaded = Verification("loaded", detail="an input has no known shape")
+    assert (
+        "Check     it loads in ONNX Runtime, but was not compared with the float model: "
+        "an input has no known shape\n"
+    ) in report_text(report(quantized("/a"), verification=loaded))
+
+
+def test_inputs_that_were_given_are_said_to_be() -> None:
+    given = Verification("passed", "given", 1, 0.5, None, 1.0, "output 'y' is the worst")
+    line = "0.5 (at most 1 allowed); 1 run on inputs given; output 'y' is the worst"
+    assert line in report_text(report(quantized("/a"), verification=given))
+
+
+def test_a_model_in_which_nothing_is_quantized() -> None:
+    out = report_text(report(left("/qk")))
+    assert "Quantized: 0 of 1 layer\n" in out
+    assert "Made for" not in out
+    assert "Quantized: 0 of 0 layers" in report_text(report())
+
+
+def test_what_needs_no_integer_products_is_made_for_every_processor() -> None:
+    weights_only = report(quantized("/a", scheme="float16, weights only"))
+    assert "Made for" not in report_text(weights_only)
+    assert "Made for" not in report_text(report(quantized("/a"), cpu="any"))
+
+
+def test_a_shared_weight_is_counted_once_and_said_to_be_shared() -> None:
+    tied = linear("/b", shares_with=("/a",))
+    again = quantized("/b", layer=tied, bytes_before=0, bytes_after=0)
+    line = next(
+        line
+        for line in report_text(report(quantized("/a"), again), verbose=True).splitlines()
+        if line.startswith("  /b")
+    )
+    assert line.split() == ["/b", "384x1536", "shared", "shared", "40.0", "dB"]
+
+
+def test_weights_without_noise_or_number() -> None:
+    assert "exact  int8" in report_text(report(quantized("/a", math.inf)))
+    assert "/a" not in report_text(report(quantized("/a", None)))
+
+
+@pytest.mark.parametrize(
+    ("n", "shown"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (90_387_630, "90.4 MB"),
+        (999_960_000, "1.00 GB"),
+        (4_294_967_296, "4.29 GB"),
+        (3_000_000_000_000, "3000.00 GB"),
+    ],
+)
+def test_sizes_are_decimal(n: int, shown: str) -> None:
+    assert words.size(n) == shown
+
+
+def test_ratios() -> None:
+    assert words.ratio(400, 100) == "4.0x smaller"
+    assert words.ratio(100, 120) == "1.2x larger"
+    assert words.ratio(5, 5) == "the same size"
+    assert words.ratio(0, 5) == "0 B to 5 B"
+
+
+@dataclass(frozen=True)
+class Inspected:
+    decisions: tuple[Decision, ...]
+    model: str = "model.onnx"
+    opset: int = 17
+    ir_version: int = 8
+    model_bytes: int = 90_400_000
+    recipe_name: str = "int8"
+
+
+INSPECTED = Inspected(
+    (
+        Decision(linear(LONG), Scheme()),
+        Decision(replace(left("/qk").layer, scope="body"), FLOAT, REASON),
+        Decision(linear("/b", shares_with=("/c",), dtype="float16"), Scheme()),
+        Decision(linear("/half", macs_per_row=100), FLOAT, "the recipe's rule for name '/half'"),
+    )
+)
+
+
+def test_the_whole_inventory() -> None:
+    wide = len(LONG) + 2
+    assert inspection_text(INSPECTED) == (
+        f"""\
+model.onnx
+90.4 MB, opset 17, IR version 8, 4 layers with 7.1 MB of weights
+What the recipe int8 would do:
+
+Quantize: int8 per channel, activations per row
+  2 MatMul (linear), 4.7 MB, 100.0% of the work
+    {"layer":{wide}}weights            bytes   work
+    {LONG}  384x1536          2.4 MB  50.0%
+    {"/b (shares weights with /c)":{wide}}384x1536 float16  2.4 MB  50.0%
+
+Leave float: {REASON}
+  1 MatMul (activation_matmul), 0 B
+    layer          weights  bytes  work
+    /qk (in body)             0 B     ?
+
+Leave float: the recipe's rule for name '/half'
+  1 MatMul (linear), 2.4 MB, <0.1% of the work
+    layer  weights    bytes   work
+    /half  384x1536  2.4 MB  <0.1%
+
+work: share of the multiply-accumulates for one row of input
+?: it depends on the size of the input (1 layer, not counted)"""
+    )
+
+
+def test_the_inventory_fits_80_columns_and_loses_nothing() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    print_inspection(INSPECTED, console)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    header = next(line for line in lines if line.startswith("    layer"))
+    start, edge = lines.index(header) + 1, header.index("weights")
+    assert LONG in "".join(line[:edge].strip() for line in lines[start : start + 4])
