@@ -73,39 +73,39 @@ template <class Q>
 
 // The clones cannot be templates: one pair of functions for each integer type.
 OCTAVO_CLONES void quantize_run_i8(const float* w, std::size_t n, float scale, float lo, float hi,
-                                   std::int32_t zp, std::int8_t* q, LaneSum& s, LaneSum& e) {
+                                   std::int32_t zp, std::int8_t* q, SquareSum& s, SquareSum& e) {
   run_body(w, n, scale, lo, hi, zp, q, s, e);
 }
 OCTAVO_CLONES void quantize_run_u8(const float* w, std::size_t n, float scale, float lo, float hi,
-                                   std::int32_t zp, std::uint8_t* q, LaneSum& s, LaneSum& e) {
+                                   std::int32_t zp, std::uint8_t* q, SquareSum& s, SquareSum& e) {
   run_body(w, n, scale, lo, hi, zp, q, s, e);
 }
 OCTAVO_CLONES void quantize_row_i8(const float* w, std::size_t n, const float* scale,
                                    const float* lo, const float* hi, const std::int32_t* zp,
-                                   std::int8_t* q, LaneSum& s, LaneSum& e) {
+                                   std::int8_t* q, SquareSum& s, SquareSum& e) {
   row_body(w, n, scale, lo, hi, zp, q, s, e);
 }
 OCTAVO_CLONES void quantize_row_u8(const float* w, std::size_t n, const float* scale,
                                    const float* lo, const float* hi, const std::int32_t* zp,
-                                   std::uint8_t* q, LaneSum& s, LaneSum& e) {
+                                   std::uint8_t* q, SquareSum& s, SquareSum& e) {
   row_body(w, n, scale, lo, hi, zp, q, s, e);
 }
 inline void quantize_run(const float* w, std::size_t n, float scale, float lo, float hi,
-                         std::int32_t zp, std::int8_t* q, LaneSum& s, LaneSum& e) {
+                         std::int32_t zp, std::int8_t* q, SquareSum& s, SquareSum& e) {
   quantize_run_i8(w, n, scale, lo, hi, zp, q, s, e);
 }
 inline void quantize_row(const float* w, std::size_t n, const float* scale, const float* lo,
-                         const float* hi, const std::int32_t* zp, std::int8_t* q, LaneSum& s,
-                         LaneSum& e) {
+                         const float* hi, const std::int32_t* zp, std::int8_t* q, SquareSum& s,
+                         SquareSum& e) {
   quantize_row_i8(w, n, scale, lo, hi, zp, q, s, e);
 }
 inline void quantize_run(const float* w, std::size_t n, float scale, float lo, float hi,
-                         std::int32_t zp, std::uint8_t* q, LaneSum& s, LaneSum& e) {
+                         std::int32_t zp, std::uint8_t* q, SquareSum& s, SquareSum& e) {
   quantize_run_u8(w, n, scale, lo, hi, zp, q, s, e);
 }
 inline void quantize_row(const float* w, std::size_t n, const float* scale, const float* lo,
-                         const float* hi, const std::int32_t* zp, std::uint8_t* q, LaneSum& s,
-                         LaneSum& e) {
+                         const float* hi, const std::int32_t* zp, std::uint8_t* q, SquareSum& s,
+                         SquareSum& e) {
   quantize_row_u8(w, n, scale, lo, hi, zp, q, s, e);
 }
 

@@ -142,11 +142,10 @@ def squared_error(x: np.ndarray, observer: Observer) -> float:
     return float(((x - back) ** 2).sum())
 
 
-def test_a_histogram_beats_min_and_max_where_tails_are_heavy() -> None:
-    x = np.append(bell(10007), np.float32([-30.0, 30.0]))[:-1] ** 3
-    assert squared_error(x, watched(HistogramObserver(), [x])) < 0.999 * squared_error(
-        x, watched(MinMaxObserver(), [x])
-    )
+def test_a_histogram_beats_min_and_max_on_normal_data() -> None:
+    x = np.random.default_rng(0).standard_normal(200_000, dtype=np.float32)
+    clipped, whole = watched(HistogramObserver(), [x]), watched(MinMaxObserver(), [x])
+    assert squared_error(x, clipped) < 0.9 * squared_error(x, whole)  # 0.80 measured
 
 
 def test_merged_histograms_keep_every_value() -> None:
@@ -161,8 +160,8 @@ def test_histograms_of_extreme_values() -> None:
     for batches in (
         [np.array([-big, 0, big])],
         [np.array([1.0]), np.array([-big, big])],
-        [np.array([1e-45, -1e-45])],
-        [np.zeros(3), np.array([1e-45])],
+        [np.float32([1e-45, -1e-45])],
+        [np.zeros(3), np.float32([1e-45])],
     ):
         (lo,), (hi,) = numbers(watched(HistogramObserver(), batches))
         values = np.concatenate(batches)

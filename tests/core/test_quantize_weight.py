@@ -1,4 +1,4 @@
-"""The C++ weight quantizer against a float64 statement of the definition, and against NumPy's bits."""
+"""The C++ weight quantizer against a float64 statement of its definition, and NumPy's bits."""
 
 import math
 from typing import Any

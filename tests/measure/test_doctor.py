@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -182,8 +183,8 @@ def test_builds_of_onnxruntime_under_other_names_count(monkeypatch: pytest.Monke
     def version(name: str) -> str:
         if name == "onnxruntime-gpu":
             return "1.30.0"
-        raise doctor.dist.PackageNotFoundError(name)
+        raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(doctor.dist, "version", version)
+    monkeypatch.setattr("importlib.metadata.version", version)
     assert doctor.installed_version("onnxruntime") == "1.30.0"
     assert doctor.installed_version("onnx") is None

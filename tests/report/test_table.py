@@ -120,7 +120,9 @@ def test_four_hundred_layers_take_few_lines_and_verbose_names_each() -> None:
 
 def test_groups_are_by_operator_and_scheme() -> None:
     gather = replace(linear("/emb"), op="Gather", kind=Kind.EMBEDDING)
-    shown = report(quantized("/a"), quantized("/emb", layer=gather), quantized("/b", scheme="other"))
+    shown = report(
+        quantized("/a"), quantized("/emb", layer=gather), quantized("/b", scheme="other")
+    )
     rows = [line.split()[:2] for line in report_text(shown).splitlines() if " dB  " in line]
     assert rows == [["1", "MatMul"], ["1", "Gather"], ["1", "MatMul"]]
 
@@ -141,6 +143,13 @@ def test_on_80_columns_long_names_fold_and_lose_nothing() -> None:
     assert LONG in "".join(line.strip() for line in lines[lines.index(header) + 4 :])
     assert "…" not in screen
     assert "..." not in screen
+
+
+def test_on_80_columns_the_worst_layers_name_folds_too() -> None:
+    lines = on_terminal(report(quantized(LONG))).splitlines()
+    header = next(i for i, line in enumerate(lines) if line.startswith("layers"))
+    edge = lines[header].index("scheme")
+    assert LONG in "".join(line[edge:].strip() for line in lines[header + 1 : header + 8])
 
 
 def test_plain_text_holds_each_name_in_one_line() -> None:
@@ -226,6 +235,20 @@ def test_weights_without_noise_or_number() -> None:
 )
 def test_sizes_are_decimal(n: int, shown: str) -> None:
     assert words.size(n) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0312, "31 ms"),
+        (0.9996, "1.0 s"),
+        (59.9, "59.9 s"),
+        (59.96, "1 min 0 s"),
+        (125, "2 min 5 s"),
+    ],
+)
+def test_durations(seconds: float, shown: str) -> None:
+    assert words.duration(seconds) == shown
 
 
 def test_ratios() -> None:

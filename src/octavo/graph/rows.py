@@ -1,16 +1,18 @@
 """Quantizing activations while the model runs, with operators of stock ONNX Runtime.
 
-Per row, symmetric around 128, in one of two forms that give the same integers up to the last bit
-of a division:
+Per row, around a constant zero point z: r = max(max x, -min x * (255 - z) / z) is the row's range,
+q = round(x / r * (255 - z)) + z, and the integer product is multiplied by r / (255 - z) afterwards.
+With z = 128 that is the symmetric form; with z = 0 the row has no negative values. Two ways to draw it,
+which give the same integers up to the last bit of a division:
 
-    narrow   x ─ Abs ─ ReduceMax ─ r ──┐            7 nodes at most, two passes more over x:
-             x ────────────────────── Div ─ QuantizeLinear(1/127, 128)    wins for few rows
-    wide     x ─ ReduceMax, ReduceMin ─ r/127 ─┐    13 nodes at most, no pass that writes floats:
-             x ─ Reshape[-1, K] ─ QuantizeLinear(axis 0) ─ Reshape        wins for long rows
+    narrow   x ─ Abs ─ ReduceMax ─ r ──┐            8 nodes at most, two passes more over x:
+             x ────────────────────── Div ─ QuantizeLinear(1/(255-z), z)   wins for few rows
+    wide     x ─ ReduceMax, ReduceMin ─ r ─┐        14 nodes at most, no pass that writes floats:
+             x ─ Reshape[-1, K] ─ QuantizeLinear(axis 0) ─ Reshape         wins for long rows
 
 ONNX Runtime's maximum drops NaN, so that a row with one would come out finite. Where the row is not
-known to hold NaN everywhere or nowhere (`uniform`), `0 * ReduceSum(x)` is added to its scale.
-A row of zeros divides 0 by 0; whatever integers come of that are multiplied by its scale, 0.
+known to hold NaN everywhere or nowhere (`uniform`), `0 * ReduceSum(x)` is added to its range.
+A row of zeros divides 0 by 0; whatever integers come of that are multiplied by its range, 0.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import onnx_ir as ir
 
 from octavo.graph.emitter import Emitter
 
+SYMMETRIC = 128  # the zero point that leaves as many integers below as above, but one
 WIDE_FROM = 1024  # inputs; measured: below, the nodes cost more than the passes
 
 
@@ -39,36 +42,58 @@ class QuantizedRows:
     row_scale: ir.Value | None
 
 
-def quantize_rows(e: Emitter, x: ir.Value, width: int, *, uniform: bool) -> QuantizedRows:
+def quantize_rows(
+    e: Emitter, x: ir.Value, width: int, *, uniform: bool, zero_point: int = SYMMETRIC
+) -> QuantizedRows:
     """Nodes that quantize float32 `x` [..., width] per row. See the module's picture."""
     name = x.name or "x"
-    if width >= WIDE_FROM and e.opset >= 13:
-        return _wide(e, x, width, name, uniform)
-    amax = e.reduce_last("ReduceMax", e.op("Abs", [x], out=f"{name}_abs"), f"{name}_amax")
-    row = amax if uniform else _poison(e, x, amax, name)
+    wide = width >= WIDE_FROM and e.opset >= 13
+    row = _range(e, x, name, zero_point, wide=wide)
+    if not uniform:
+        row = _poison(e, x, row, name)
+    step = e.scalar(np.float32(1 / (255 - zero_point)), np.float32)
+    zero = e.scalar(zero_point, np.uint8)
+    if wide:
+        return QuantizedRows(_by_axis(e, x, width, name, row, step, zero), step, zero, row)
     ratio = e.op("Div", [x, row], out=f"{name}_ratio")
-    step, zero = e.scalar(np.float32(1 / 127), np.float32), e.scalar(128, np.uint8)
     q = e.op("QuantizeLinear", [ratio, step, zero], out=f"{name}_quantized")
     return QuantizedRows(q, step, zero, row)
 
 
-def _wide(e: Emitter, x: ir.Value, width: int, name: str, uniform: bool) -> QuantizedRows:
+def _range(e: Emitter, x: ir.Value, name: str, zero_point: int, *, wide: bool) -> ir.Value:
+    """r [..., 1]: what the largest integer distance from the zero point upwards stands for."""
+    if zero_point == 0:
+        return e.reduce_last("ReduceMax", x, f"{name}_max")
+    if zero_point == SYMMETRIC and not wide:
+        return e.reduce_last("ReduceMax", e.op("Abs", [x], out=f"{name}_abs"), f"{name}_range")
     high = e.reduce_last("ReduceMax", x, f"{name}_max")
     low = e.reduce_last("ReduceMin", x, f"{name}_min")
-    amax = e.op("Max", [high, e.op("Neg", [low], out=f"{name}_negmin")], out=f"{name}_amax")
-    step = e.scalar(np.float32(1 / 127), np.float32)
-    row = e.op("Mul", [amax, step], out=f"{name}_row_scale")
-    if not uniform:
-        row = _poison(e, x, row, name)
+    if zero_point == SYMMETRIC:
+        below = e.op("Neg", [low], out=f"{name}_below")
+    else:
+        ratio = e.scalar(np.float32(-(255 - zero_point) / zero_point), np.float32)
+        below = e.op("Mul", [low, ratio], out=f"{name}_below")
+    return e.op("Max", [high, below], out=f"{name}_range")
+
+
+def _by_axis(
+    e: Emitter,
+    x: ir.Value,
+    width: int,
+    name: str,
+    row: ir.Value,
+    step: ir.Value,
+    zero: ir.Value,
+) -> ir.Value:
+    """One QuantizeLinear over the rows of x as a matrix, each with its own scale."""
     flat = e.op("Reshape", [x, e.vector([-1, width])], out=f"{name}_flat")
-    scales = e.op("Reshape", [row, e.vector([-1])], out=f"{name}_flat_scale")
-    zero = e.scalar(128, np.uint8)
+    scales = e.op("Mul", [row, step], out=f"{name}_row_scale")
+    scales = e.op("Reshape", [scales, e.vector([-1])], out=f"{name}_flat_scale")
     rows = e.op("Shape", [scales], out=f"{name}_rows")
     zeros = e.op("Expand", [zero, rows], out=f"{name}_zeros")
     q = e.op("QuantizeLinear", [flat, scales, zeros], out=f"{name}_flat_quantized", axis=0)
     shape = e.op("Shape", [x], out=f"{name}_shape")
-    q = e.op("Reshape", [q, shape], out=f"{name}_quantized")
-    return QuantizedRows(q, e.scalar(1.0, np.float32), zero, row)
+    return e.op("Reshape", [q, shape], out=f"{name}_quantized")
 
 
 def _poison(e: Emitter, x: ir.Value, row: ir.Value, name: str) -> ir.Value:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from octavo.core.cpu import VNNI, release, saturates
+
 VERSION = 1
-VNNI = frozenset({"avx512vnni", "avxvnni", "amxint8"})
 _FIRST = ("numpy", "onnx", "onnx-ir", "onnxruntime")
 _OPTIONAL = ("torch",)
 # Builds of ONNX Runtime that install the same module under other distribution names.
@@ -105,12 +106,6 @@ def diagnose(model: str | None = None, metadata: Mapping[str, str] | None = None
     )
 
 
-def release(version: str) -> tuple[int, ...]:
-    """`2.13.0+cpu` as (2, 13, 0): enough to compare the releases that requirements name."""
-    digits = re.split(r"[^\d.]", version)[0].split(".")
-    return tuple(int(part) for part in digits if part)
-
-
 def kernels(features: Sequence[str]) -> Kernels:
     """What ONNX Runtime's int8 matrix products use on a processor with `features`."""
     has = set(features)
@@ -119,7 +114,7 @@ def kernels(features: Sequence[str]) -> Kernels:
     if has & VNNI:
         name = "AMX and VNNI" if "amxint8" in has else "VNNI"
         return Kernels(name, True, "exact and fast with int8 weights (--cpu vnni, the default)")
-    if "avx2" in has:
+    if saturates(has):
         return Kernels(
             "AVX2 without VNNI",
             False,

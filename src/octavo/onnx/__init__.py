@@ -5,20 +5,22 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+# Not late: a submodule's name is bound in the package on its first import, and this function has
+# the name of its module. It needs nothing heavy.
+from octavo.onnx.session import session
+
 if TYPE_CHECKING:
     from octavo.onnx.inventory import Inspection as Inspection
     from octavo.onnx.options import QuantType as QuantType
     from octavo.onnx.quantize import inspect as inspect
     from octavo.onnx.quantize import quantize_dynamic as quantize_dynamic
     from octavo.onnx.rules import supported_ops as supported_ops
-    from octavo.onnx.session import session as session
 
 _HOME = {
     "Inspection": "octavo.onnx.inventory",
     "QuantType": "octavo.onnx.options",
     "inspect": "octavo.onnx.quantize",
     "quantize_dynamic": "octavo.onnx.quantize",
-    "session": "octavo.onnx.session",
     "supported_ops": "octavo.onnx.rules",
 }
 

@@ -163,7 +163,7 @@ class Constants:
             seen.add(id(v))
             tensor = self.tensor(v)
             if isinstance(tensor, ir.ExternalTensor):
-                tensor.release()
+                unmap(tensor)
             node = v.producer()
             if tensor is None and node is not None:
                 stack.extend(i for i in node.inputs if i is not None)
@@ -226,6 +226,14 @@ class Constants:
             if i is not None:
                 self._collect(i, nodes, feeds, names)
         nodes[id(node)] = node
+
+
+def unmap(tensor: ir.ExternalTensor) -> None:
+    """Gives the tensor's mapped memory back, now or when the last view of it is gone."""
+    try:
+        tensor.release()
+    except BufferError:
+        tensor.raw = None
 
 
 def _swaps_two(node: ir.Node, source: ir.Value, constants: Constants) -> bool:

@@ -18,6 +18,7 @@ from octavo.core.qtype import QType
 from octavo.graph.emitter import Emitter, Names
 from octavo.graph.rows import QuantizedRows, quantize_rows, quantize_tensor
 from octavo.onnx.constants import FLOATS, Constants
+from octavo.onnx.one_sided import zero_point_for
 from octavo.onnx.uniform import UniformRows
 from octavo.onnx.weights import Stats, WeightStore
 from octavo.recipe import Granularity, Kind, Scheme
@@ -92,7 +93,13 @@ class Context:
             rows = (
                 quantize_tensor(e, x)
                 if per_tensor
-                else quantize_rows(e, x, width, uniform=self.uniform(x))
+                else quantize_rows(
+                    e,
+                    x,
+                    width,
+                    uniform=self.uniform(x),
+                    zero_point=zero_point_for(x, self.constants),
+                )
             )
             self._activations[key] = (x, rows)
         return self._activations[key][1]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from octavo.core.cpu import release, saturates
 from octavo.errors import ModelError
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
 _PRECISION = "session.x64quantprecision"
-_VNNI = frozenset({"avx512vnni", "avxvnni", "amxint8"})
 # onnx.proto: ModelProto.graph is 7, .metadata_props 14; StringStringEntryProto.key is 1, .value 2.
 _GRAPH, _METADATA_PROPS, _KEY, _VALUE = 7, 14, 1, 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -87,23 +86,17 @@ def _refuse_misfit(path: str | os.PathLike[str], said: Mapping[str, str], instal
             "model with target portable"
         )
     needed = said.get("octavo.min_onnxruntime", "")
-    if needed and _release(installed) < _release(needed):
+    if needed and release(installed) < release(needed):
         raise ModelError(
             f"{name} needs ONNX Runtime {needed} or newer; installed is {installed}. Run: "
             f"pip install 'onnxruntime>={needed}'"
         )
 
 
-def _release(version: str) -> tuple[int, ...]:
-    digits = re.split(r"[^\d.]", version)[0].split(".")
-    return tuple(int(part) for part in digits if part)
-
-
 def _saturates() -> bool:
     from octavo.core.kernels import cpu_features
 
-    features = set(cpu_features())
-    return "sse2" in features and not features & _VNNI
+    return saturates(cpu_features())
 
 
 def _add_entry(options: ort.SessionOptions, key: str, value: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from octavo.errors import RecipeError, did_you_mean
-from octavo.recipe.layer import Decision, Layer
+from octavo.recipe.layer import Decision, Kind, Layer
 from octavo.recipe.schema import Recipe, Rule
 
 
@@ -29,11 +30,14 @@ def plan(layers: Sequence[Layer], recipe: Recipe) -> list[Decision]:
 
 def _decide(layer: Layer, recipe: Recipe) -> Decision:
     rule = recipe.rule_for(layer)
-    if rule is None:
-        reason = "the recipe's default is float" if recipe.default.is_float else ""
-        return Decision(layer, recipe.default, reason)
-    reason = rule.reason or (f"the recipe's rule for {rule.describe()}")
-    return Decision(layer, rule.scheme, reason if rule.scheme.is_float else "")
+    scheme = recipe.default if rule is None else rule.scheme
+    if scheme.is_float:
+        if rule is None:
+            return Decision(layer, scheme, "the recipe's default is float")
+        return Decision(layer, scheme, rule.reason or f"the recipe's rule for {rule.describe()}")
+    if layer.kind is Kind.EMBEDDING:
+        scheme = replace(scheme, activation=None)  # a lookup reads indices
+    return Decision(layer, scheme)
 
 
 def _unmatched(rule: Rule, layers: Sequence[Layer]) -> str:

@@ -63,8 +63,21 @@ def dump_recipe(recipe: Recipe) -> str:
     yaml = YAML()
     yaml.indent(mapping=2, sequence=4, offset=2)
     out = io.StringIO()
-    yaml.dump(recipe.to_dict(), out)
+    yaml.dump(_quoted(recipe.to_dict()), out)
     return out.getvalue()
+
+
+def _quoted(data: Any) -> Any:
+    """`data` with unprintable text in double quotes: ruamel escapes it there, and loses it else."""
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+    if isinstance(data, dict):
+        return {key: _quoted(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_quoted(value) for value in data]
+    if isinstance(data, str) and not data.isprintable():
+        return DoubleQuotedScalarString(data)
+    return data
 
 
 class _Document:

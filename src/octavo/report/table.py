@@ -146,7 +146,7 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     yield "Needs", f"ONNX Runtime {clean(report.min_onnxruntime)} or newer (opset {report.opset})"
     if report.cpu == "vnni" and any("activations" in o.scheme for o in report.quantized):
         yield "Made for", "VNNI, AMX or NEON; other x86 processors need octavo.onnx.session"
-    yield "Took", f"{report.seconds:.1f} s"
+    yield "Took", words.duration(report.seconds)
 
 
 def _verification(v: Verification) -> str:

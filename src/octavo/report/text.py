@@ -46,6 +46,16 @@ def number(x: float) -> str:
     return f"{x:.2g}"
 
 
+def duration(seconds: float) -> str:
+    """`31 ms`, `1.2 s`, `2 min 5 s`."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
 def decibels(x: float | None) -> str:
     """`41.2 dB`; `exact` without noise, nothing where there is no number."""
     if x is None:

@@ -1,0 +1,228 @@
+"""A benchmark's result: what was asked, what was measured, on which machine, by which code.
+
+`write` leaves `NAME.json` for programs and `NAME.md` for people in `benchmarks/results/`. A figure
+that was missed stays in both, as `missed`. Neither holds a path of the machine.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+REPOSITORY = Path(__file__).resolve().parent.parent
+FOLDER = REPOSITORY / "benchmarks" / "results"
+_PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "octavo")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure. With a bound it is reached or missed, without one it is for information.
+
+    `measured` is NaN where nothing could be measured, and `note` says why; a bound is missed then.
+    """
+
+    what: str
+    measured: float
+    unit: str = ""
+    at_least: float | None = None
+    at_most: float | None = None
+    section: str = ""
+    note: str = ""
+
+    @property
+    def asked(self) -> str:
+        """The bound in words; empty without one."""
+        bounds = (("at least", self.at_least), ("at most", self.at_most))
+        return ", ".join(f"{w} {_figure(b, self.unit)}" for w, b in bounds if b is not None)
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether every bound holds; None without one."""
+        if self.at_least is None and self.at_most is None:
+            return None
+        low = self.at_least is None or self.measured >= self.at_least
+        return low and (self.at_most is None or self.measured <= self.at_most)
+
+    @property
+    def verdict(self) -> str:
+        """`reached`, `missed`, or nothing without a bound."""
+        return {True: "reached", False: "missed", None: ""}[self.reached]
+
+    @property
+    def shown(self) -> str:
+        """The measured figure with its unit."""
+        return "not measured" if math.isnan(self.measured) else _figure(self.measured, self.unit)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, which has no NaN."""
+        measured = None if math.isnan(self.measured) else self.measured
+        return {**asdict(self), "measured": measured, "asked": self.asked, "reached": self.reached}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the figures depend on."""
+
+    cpu: str
+    instruction_sets: tuple[str, ...]
+    cores: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """The rows of one run of one script, with all that it takes to run it again."""
+
+    name: str
+    title: str
+    rows: tuple[Row, ...]
+    machine: Machine
+    versions: Mapping[str, str]
+    commit: str
+    dirty: bool
+    date: str
+    command: str
+    version: int = field(default=VERSION)
+
+    @property
+    def missed(self) -> tuple[Row, ...]:
+        """The rows whose bound does not hold."""
+        return tuple(row for row in self.rows if row.reached is False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**asdict(self), "rows": [row.to_dict() for row in self.rows]}
+
+    def to_markdown(self) -> str:
+        """A page: machine, versions, then one table for each section in order of appearance."""
+        m = self.machine
+        lines = [f"# {self.title}", "", f"`{self.command}`, {self.date}, {self._code()}", ""]
+        lines.append(f"- {m.cpu}, {m.cores} cores, {m.memory_bytes / 2**30:.0f} GiB")
+        lines.append(f"- {' '.join(m.instruction_sets)}")
+        lines.append("- " + ", ".join(f"{name} {v}" for name, v in self.versions.items()))
+        bounded = [row for row in self.rows if row.reached is not None]
+        lines += ["", f"{len(bounded) - len(self.missed)} of {len(bounded)} figures reached."]
+        for section in dict.fromkeys(row.section for row in self.rows):
+            lines += ["", f"## {section}", ""] if section else [""]
+            lines += _table([row for row in self.rows if row.section == section])
+        return "\n".join(lines) + "\n"
+
+    def _code(self) -> str:
+        return f"commit {self.commit[:12]}" + (" with uncommitted changes" if self.dirty else "")
+
+
+def result(name: str, title: str, rows: Sequence[Row], arguments: Sequence[str] = ()) -> Result:
+    """`rows` with what this machine, environment and tree say of themselves.
+
+    `arguments` are those of `python -m benchmarks.NAME`.
+    """
+    commit, dirty = _commit()
+    return Result(
+        name=name,
+        title=title,
+        rows=tuple(rows),
+        machine=machine(),
+        versions=versions(),
+        commit=commit,
+        dirty=dirty,
+        date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        command=" ".join(["python -m", f"benchmarks.{name}", *arguments]),
+    )
+
+
+def write(outcome: Result, folder: Path = FOLDER) -> tuple[Path, Path]:
+    """`NAME.json` and `NAME.md` in `folder`, in place of older ones."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data, page = folder / f"{outcome.name}.json", folder / f"{outcome.name}.md"
+    data.write_text(json.dumps(outcome.to_dict(), indent=1, allow_nan=False) + "\n")
+    page.write_text(outcome.to_markdown())
+    return data, page
+
+
+def publish(outcome: Result, quick: bool) -> None:
+    """Prints the page and keeps it, unless the run was a quick one, whose figures are rough."""
+    print(outcome.to_markdown())
+    if quick:
+        print("A quick run: nothing is written to benchmarks/results.")
+    else:
+        print(*(f"wrote {path.relative_to(REPOSITORY)}" for path in write(outcome)), sep="\n")
+    for row in outcome.missed:
+        print(f"missed: {row.section}: {row.what}: {row.shown}, asked {row.asked}")
+
+
+def say(text: str) -> None:
+    """What a script is about to do, on stderr: some steps take a minute."""
+    print(f"... {text}", file=sys.stderr, flush=True)
+
+
+def machine() -> Machine:
+    """The machine this process runs on."""
+    from octavo.core.kernels import cpu_features
+
+    return Machine(
+        cpu=_proc("cpuinfo", "model name") or platform.machine(),
+        instruction_sets=tuple(cpu_features()),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that the figures depend on."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _proc(file: str, key: str) -> str:
+    for line in Path("/proc", file).read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return ""
+
+
+def _commit() -> tuple[str, bool]:
+    """The tree's commit and whether files differ from it, results apart: a run changes those."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return commit, bool(_git("status", "--porcelain", "--", ".", ":!benchmarks/results"))
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown", True
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    lines = ["| what | asked | measured | | note |", "|---|---|--:|---|---|"]
+    for row in rows:
+        verdict = f"**{row.verdict}**" if row.reached is False else row.verdict
+        cells = (row.what, row.asked, row.shown, verdict, row.note)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return lines
+
+
+def _figure(value: float, unit: str) -> str:
+    # Four digits: with fewer, a figure just below its bound would look as if it reached it.
+    text = f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    return f"{text} {unit}".rstrip()

@@ -1,0 +1,108 @@
+"""From an inventory and a recipe to decisions."""
+
+import pytest
+
+from octavo.errors import RecipeError
+from octavo.recipe import FLOAT, PRESETS, Kind, Layer, Recipe, Rule, Scheme, plan
+from octavo.recipe.yaml_io import loads_recipe
+
+ACCURATE = PRESETS["int8-accurate"].default
+BLOCK = PRESETS["int8-block"].default
+
+
+def layer(name: str, kind: Kind = Kind.LINEAR, op: str = "MatMul") -> Layer:
+    return Layer(name, kind, op, (("w", (4, 4)),), bytes=64, macs_per_row=16)
+
+
+LAYERS = [
+    layer("/encoder/0/query"),
+    layer("/encoder/0/dense", op="Gemm"),
+    layer("/encoder/1/query"),
+    layer("/conv", Kind.CONV, "Conv"),
+    layer("/head[0]", op="Gemm"),
+]
+
+
+def schemes(*rules: Rule, default: Scheme = FLOAT) -> list[Scheme]:
+    return [d.scheme for d in plan(LAYERS, Recipe("test", default, rules))]
+
+
+def test_one_decision_for_each_layer_in_order() -> None:
+    decisions = plan(LAYERS, PRESETS["int8"])
+    assert [d.layer for d in decisions] == LAYERS
+    assert [d.scheme.is_float for d in decisions] == [False, False, False, True, False]
+    assert decisions[3].reason.startswith("float by default: ONNX Runtime's integer convolution")
+    assert {d.reason for d in decisions if not d.scheme.is_float} == {""}
+    assert plan([], PRESETS["int8"]) == []
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    one, every = Rule(ACCURATE, name="/encoder/0/query"), Rule(BLOCK, name="/encoder/*")
+    assert schemes(one, every)[:3] == [ACCURATE, BLOCK, BLOCK]
+    assert schemes(every, one)[:3] == [BLOCK, BLOCK, BLOCK]
+    assert schemes(Rule(BLOCK, kind=Kind.LINEAR), Rule(ACCURATE, op="MatMul"))[0] == BLOCK
+    assert schemes(Rule(ACCURATE, op="Gemm"), default=BLOCK) == [
+        *(BLOCK, ACCURATE, BLOCK, BLOCK, ACCURATE)
+    ]
+
+
+def test_a_base_decides_after_the_rules_of_the_file() -> None:
+    recipe = loads_recipe("base: int8\nrules: [{kind: conv, scheme: int8}]")
+    assert not plan(LAYERS, recipe)[3].scheme.is_float
+
+
+def test_how_patterns_match() -> None:
+    def matched(rule: Rule) -> list[int]:
+        return [i for i, entry in enumerate(LAYERS) if rule.matches(entry)]
+
+    assert matched(Rule(FLOAT, name="/encoder/*/query")) == [0, 2]
+    assert matched(Rule(FLOAT, name="/head[0]")) == [4]  # the very name, though also a glob
+    assert matched(Rule(FLOAT, name="/ENCODER/*")) == []
+    assert matched(Rule(FLOAT, regex=r"/encoder/\d/.*")) == [0, 1, 2]
+    assert matched(Rule(FLOAT, regex="query")) == []  # the whole name
+    assert matched(Rule(FLOAT, op="Gemm")) == [1, 4]
+    assert matched(Rule(FLOAT, kind=Kind.CONV)) == [3]
+
+
+def test_float_layers_have_a_reason() -> None:
+    rules = (Rule(FLOAT, name="/conv", reason="too slow"), Rule(FLOAT, op="Gemm"))
+    decisions = plan(LAYERS, Recipe("test", FLOAT, rules))
+    assert [d.reason for d in decisions] == [
+        "the recipe's default is float",
+        "the recipe's rule for op 'Gemm'",
+        "the recipe's default is float",
+        "too slow",
+        "the recipe's rule for op 'Gemm'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (
+            Rule(FLOAT, name="/encoder/0/qeury"),
+            "rule name '/encoder/0/qeury' matches no layer. Did you mean '/encoder/0/query' or ",
+        ),
+        (Rule(FLOAT, name="/decoder/*"), "Known: /conv, /encoder/0/dense, /encoder/0/query, /en"),
+        (
+            Rule(FLOAT, regex="/conv/.*"),
+            "rule regex '/conv/.*' matches no layer. Did you mean '/conv'",
+        ),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_an_error(rule: Rule, message: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        plan(LAYERS, Recipe("test", Scheme(), (rule,)))
+    assert message in str(caught.value)
+
+
+def test_the_error_names_the_line_of_the_rule() -> None:
+    recipe = loads_recipe("base: int8\nrules:\n  - {name: nowhere, scheme: float}")
+    with pytest.raises(RecipeError, match=r"rule name 'nowhere' \(line 3\) matches no layer"):
+        plan(LAYERS, recipe)
+
+
+def test_kinds_ops_and_shadowed_rules_need_not_match() -> None:
+    shadowed = (Rule(FLOAT, name="/*"), Rule(BLOCK, name="/conv"))
+    unused = (Rule(FLOAT, kind=Kind.GRU), Rule(FLOAT, op="Einsum"))
+    assert set(schemes(*shadowed, *unused)) == {FLOAT}
