@@ -111,6 +111,7 @@ def interleave(
     """
     if rounds < 2:
         raise ValueError(f"rounds is {rounds}; quartiles need at least 2")
+    names = list(calls)
     repeats: dict[str, int] = {}
     for name, call in calls.items():
         for _ in range(warmup):
@@ -120,7 +121,7 @@ def interleave(
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     cores: dict[str, list[float]] = {name: [] for name in calls}
     for i in range(rounds):
-        for name in list(calls) if i % 2 == 0 else reversed(calls):
+        for name in names if i % 2 == 0 else reversed(names):
             elapsed, busy = _timed(calls[name], repeats[name], wall, cpu)
             seconds[name].append(elapsed)
             cores[name].append(busy)

@@ -1,8 +1,11 @@
 #include "quantize_weight.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cfloat>
 #include <cmath>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 namespace octavo {
@@ -15,6 +18,9 @@ constexpr float kRound = 12582912.0f;
 // Sums run in lanes, so that the compiler may vectorize them without reordering anything, and in
 // double: the square of a float above 1e19 or below 1e-19 does not fit into a float.
 constexpr std::size_t kLanes = 16;
+
+constexpr std::size_t kChunk = 1 << 17;  // elements: half a megabyte, worth a thread's while
+constexpr std::size_t kMaxThreads = 8;
 
 struct SquareSum {
   double lane[kLanes] = {};
@@ -142,6 +148,41 @@ OCTAVO_CLONES bool range_run(const float* w, std::size_t n, float& lo, float& hi
   return any == 0;
 }
 
+// A weight as runs of consecutive elements: rows over all channels where the channel axis is the
+// last, else one run for each channel. Runs are worked on in chunks of a size that does not depend
+// on the number of threads, so that sums over chunks do not either.
+struct Runs {
+  std::size_t count, length, per_chunk, channels;
+
+  explicit Runs(const WeightView& w)
+      : count(w.inner == 1 ? w.outer : w.outer * w.channels),
+        length(w.inner == 1 ? w.channels : w.inner),
+        per_chunk(std::max<std::size_t>(1, kChunk / std::max<std::size_t>(1, length))),
+        channels(w.inner == 1 ? 1 : w.channels) {}
+
+  // The channel of a run; 0 for a row over all of them.
+  std::size_t channel(std::size_t run) const { return channels == 0 ? 0 : run % channels; }
+
+  std::size_t chunks() const { return (count + per_chunk - 1) / per_chunk; }
+
+  // Calls work(chunk, first run, end) for every chunk, on as many threads as are worth it.
+  template <class Work>
+  void for_each(const Work& work) const {
+    std::atomic<std::size_t> next{0};
+    const std::size_t total = chunks();
+    auto loop = [&] {
+      for (std::size_t i = next++; i < total; i = next++)
+        work(i, i * per_chunk, std::min(count, (i + 1) * per_chunk));
+    };
+    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+    std::vector<std::thread> helpers;
+    for (std::size_t t = 1; t < std::min({cores, total, kMaxThreads}); ++t)
+      helpers.emplace_back(loop);
+    loop();
+    for (auto& helper : helpers) helper.join();
+  }
+};
+
 std::ptrdiff_t first_non_finite_channel(const WeightView& w) {
   std::size_t found = w.channels;
   for (std::size_t o = 0; o < w.outer; ++o)
@@ -161,15 +202,29 @@ std::ptrdiff_t first_non_finite_channel(const WeightView& w) {
 std::ptrdiff_t channel_ranges(const WeightView& w, float* lo, float* hi) {
   std::fill(lo, lo + w.channels, 0.0f);
   std::fill(hi, hi + w.channels, 0.0f);
-  bool good = true;
-  if (w.inner == 1) {
-    for (std::size_t o = 0; o < w.outer; ++o)
-      good &= range_row(w.data + o * w.channels, w.channels, lo, hi);
-  } else {
-    for (std::size_t o = 0; o < w.outer; ++o)
-      for (std::size_t c = 0; c < w.channels; ++c)
-        good &= range_run(w.data + (o * w.channels + c) * w.inner, w.inner, lo[c], hi[c]);
-  }
+  const Runs runs(w);
+  std::atomic<bool> good{true};
+  std::mutex merging;
+  // With one outer index each run is a channel of its own, and threads write to different places.
+  const bool apart = w.outer == 1 && w.inner != 1;
+  runs.for_each([&](std::size_t, std::size_t begin, std::size_t end) {
+    std::vector<float> own(apart ? 0 : 2 * w.channels, 0.0f);
+    float* low = apart ? lo : own.data();
+    float* high = apart ? hi : own.data() + w.channels;
+    for (std::size_t r = begin; r < end; ++r) {
+      const float* run = w.data + r * runs.length;
+      const std::size_t c = runs.channel(r);
+      const bool finite = w.inner == 1 ? range_row(run, runs.length, low, high)
+                                       : range_run(run, runs.length, low[c], high[c]);
+      if (!finite) good = false;
+    }
+    if (apart) return;
+    const std::lock_guard<std::mutex> lock(merging);  // minima and maxima come in any order
+    for (std::size_t c = 0; c < w.channels; ++c) {
+      lo[c] = std::min(lo[c], low[c]);
+      hi[c] = std::max(hi[c], high[c]);
+    }
+  });
   return good ? -1 : first_non_finite_channel(w);
 }
 
@@ -200,26 +255,30 @@ void channel_qparams(const float* lo, const float* hi, std::size_t channels, con
 template <class Q>
 WeightStats quantize_channels(const WeightView& w, const Grid& grid, const float* scale,
                               const std::int32_t* zero_point, Q* q) {
-  SquareSum signal, noise;
   std::vector<float> lo(w.channels), hi(w.channels);
   for (std::size_t c = 0; c < w.channels; ++c) {
     lo[c] = static_cast<float>(grid.qmin - zero_point[c]);
     hi[c] = static_cast<float>(grid.qmax - zero_point[c]);
   }
-  for (std::size_t o = 0; o < w.outer; ++o) {
-    const std::size_t row = o * w.channels * w.inner;
-    if (w.inner == 1) {
-      quantize_row(w.data + row, w.channels, scale, lo.data(), hi.data(), zero_point, q + row,
-                   signal, noise);
-      continue;
+  const Runs runs(w);
+  std::vector<SquareSum> signal(runs.chunks()), noise(runs.chunks());
+  runs.for_each([&](std::size_t chunk, std::size_t begin, std::size_t end) {
+    for (std::size_t r = begin; r < end; ++r) {
+      const std::size_t at = r * runs.length, c = runs.channel(r);
+      if (w.inner == 1)
+        quantize_row(w.data + at, runs.length, scale, lo.data(), hi.data(), zero_point, q + at,
+                     signal[chunk], noise[chunk]);
+      else
+        quantize_run(w.data + at, runs.length, scale[c], lo[c], hi[c], zero_point[c], q + at,
+                     signal[chunk], noise[chunk]);
     }
-    for (std::size_t c = 0; c < w.channels; ++c) {
-      const std::size_t at = row + c * w.inner;
-      quantize_run(w.data + at, w.inner, scale[c], lo[c], hi[c], zero_point[c], q + at, signal,
-                   noise);
-    }
+  });
+  WeightStats stats;
+  for (std::size_t i = 0; i < runs.chunks(); ++i) {
+    stats.signal += signal[i].total();
+    stats.noise += noise[i].total();
   }
-  return {signal.total(), noise.total()};
+  return stats;
 }
 
 template WeightStats quantize_channels<std::int8_t>(const WeightView&, const Grid&, const float*,

@@ -91,3 +91,9 @@ def did_you_mean(name: str, known: Iterable[str], limit: int = 40) -> str:
         f", ... ({len(known) - limit} more)" if len(known) > limit else ""
     )
     return f"{hint} Known: {shown or '(none)'}."
+
+
+def brief(error: BaseException, limit: int = 300) -> str:
+    """The text of another library's error on one line, cut where it is long."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= limit else text[:limit] + " ..."

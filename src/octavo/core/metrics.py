@@ -10,10 +10,13 @@ import numpy.typing as npt
 
 
 def sqnr_db(signal: float, noise: float) -> float:
-    """Signal to quantization noise ratio in dB, `10 log10(signal / noise)`; inf without noise."""
+    """Signal to quantization noise ratio in dB, `10 log10(signal / noise)`; inf without noise,
+    -inf where the noise is all there is, or overflows."""
     if noise == 0.0:
         return math.inf
-    return 10.0 * math.log10(signal / noise) if signal > 0.0 else -math.inf
+    if signal <= 0.0 or not math.isfinite(noise):
+        return -math.inf
+    return 10.0 * math.log10(signal / noise)
 
 
 def cosine_error(reference: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:

@@ -29,7 +29,8 @@ class QParams:
     def dequantize(self, q: npt.NDArray[Any]) -> Float32:
         """`(q - zero_point) * scale`, float32, in the shape of `q`."""
         scale, zero = self._spread(q.ndim)
-        return ((q.astype(np.int32) - zero).astype(np.float32) * scale).astype(np.float32)
+        steps: Float32 = (q.astype(np.int32) - zero).astype(np.float32)
+        return np.multiply(steps, scale, dtype=np.float32)
 
     def quantize(self, w: Float32, grid: Grid) -> npt.NDArray[Any]:
         """`clamp(round_half_even(w / scale) + zero_point, qmin, qmax)` in `grid.dtype`.
@@ -38,7 +39,8 @@ class QParams:
         """
         scale, zero = self._spread(w.ndim)
         steps = np.clip(np.rint(w / scale), grid.qmin - zero, grid.qmax - zero)
-        return (steps.astype(np.int32) + zero).astype(grid.dtype)
+        integers: npt.NDArray[Any] = (steps.astype(np.int32) + zero).astype(grid.dtype)
+        return integers
 
     def _spread(self, ndim: int) -> tuple[Float32, Int32]:
         shape = [1] * ndim

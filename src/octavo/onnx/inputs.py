@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import onnx_ir as ir
 
 from octavo.errors import InputDataError, did_you_mean
 from octavo.onnx.constants import Constants
+from octavo.onnx.readers import Wish, compared_with, table_rows, wanted_shape
 
 Feed = dict[str, npt.NDArray[Any]]
 CheckInputs = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -20,147 +23,175 @@ CheckInputs = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 # Sizes tried for symbolic dimensions, in this order, until the float model runs.
 SIZES = (8, 1, 2, 16, 32, 64, 3, 128, 224, 256, 512)
 BATCH_WORDS = ("batch", "n", "b", "bs", "batch_size")
-LOOKUP_STEPS = frozenset("Cast Identity Unsqueeze Squeeze Reshape Flatten Slice Expand".split())
+MOST_ELEMENTS = 2**24  # of all inputs of a guess with symbolic dimensions
+_GIVE = "give a .npz or .jsonl file, a mapping of input names to arrays, or a list of mappings"
 
 
 def read_inputs(given: CheckInputs, graph: ir.Graph) -> list[Feed]:
     """The runs of a .npz (one run), a .jsonl (one run a line) or a mapping or list of mappings.
 
-    Arrays are converted to the type of the input; unknown and missing names raise InputDataError.
+    Arrays are converted to the type of the input where that keeps their values. What does not fit
+    the model's inputs raises InputDataError.
     """
-    if isinstance(given, Mapping):
-        runs: list[Mapping[str, Any]] = [given]
-    elif isinstance(given, (str, Path)):
+    if isinstance(given, (str, os.PathLike)):
         runs = _read_file(Path(given))
+    elif isinstance(given, Mapping):
+        runs = [("run 0", given)]
+    elif isinstance(given, Iterable):
+        runs = [(f"run {i}", run) for i, run in enumerate(given)]
     else:
-        runs = list(given)
+        raise InputDataError(f"check_inputs is a {type(given).__name__}; {_GIVE}")
     if not runs:
-        raise InputDataError("no inputs were given to check with: the file or list is empty")
-    return [_fitted(run, graph, i) for i, run in enumerate(runs)]
+        raise InputDataError(f"check_inputs {_named(given)}holds no runs; {_GIVE}")
+    return [_fitted(run, graph, where) for where, run in runs]
 
 
-def _read_file(path: Path) -> list[Mapping[str, Any]]:
+def _named(given: object) -> str:
+    return f"{given} " if isinstance(given, (str, os.PathLike)) else ""
+
+
+def _read_file(path: Path) -> list[tuple[str, Any]]:
+    """Each run with where it stands."""
     if not path.is_file():
-        raise InputDataError(f"inputs {path}: no such file; give a .npz or .jsonl")
+        raise InputDataError(f"inputs {path}: no such file; {_GIVE}")
+    if path.suffix not in (".npz", ".jsonl"):
+        raise InputDataError(f"inputs {path}: the suffix is {path.suffix!r}; {_GIVE}")
+    where = str(path)
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:
-                return [{name: archive[name] for name in archive.files}]
-        if path.suffix == ".jsonl":
-            lines = path.read_text(encoding="utf-8").splitlines()
-            return [json.loads(line) for line in lines if line.strip()]
-    except Exception as error:  # noqa: BLE001 - zipfile, json and numpy each raise their own
-        raise InputDataError(f"inputs {path} cannot be read: {error}") from error
-    raise InputDataError(f"inputs {path}: the suffix is {path.suffix!r}; give a .npz or .jsonl")
+                return [(where, {name: archive[name] for name in archive.files})]
+        runs = []
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            where = f"{path}, line {number}"
+            if line.strip():
+                runs.append((where, json.loads(line)))
+    except Exception as error:  # zipfile, json and numpy each raise their own
+        raise InputDataError(f"inputs {where}: cannot be read: {error}") from error
+    return runs
 
 
-def _fitted(run: Mapping[str, Any], graph: ir.Graph, index: int) -> Feed:
-    inputs = {v.name: v for v in _fed(graph) if v.name}
+def _fitted(run: Any, graph: ir.Graph, where: str) -> Feed:
+    if not isinstance(run, Mapping):
+        raise InputDataError(
+            f"inputs {where}: a run maps names of inputs to arrays, and this is a "
+            f"{type(run).__name__}"
+        )
+    defaults = {v.name: v for v in graph.inputs if v.is_initializer() and v.name}
+    inputs = {v.name: v for v in fed(graph) if v.name}
     for name in run:
-        if name not in inputs:
+        if name not in inputs and name not in defaults:
             raise InputDataError(
-                f"run {index}: the model has no input {name!r}.{did_you_mean(name, inputs)}"
+                f"inputs {where}: the model has no input {name!r}.{did_you_mean(str(name), inputs)}"
             )
     missing = [n for n in inputs if n not in run]
     if missing:
-        raise InputDataError(f"run {index}: input {missing[0]!r} is missing; {sorted(inputs)}")
-    feed: Feed = {}
-    for name, value in run.items():
-        wanted = inputs[name].dtype
-        try:
-            array = np.asarray(value)
-            feed[name] = array if wanted is None else array.astype(wanted.numpy())
-        except (ValueError, TypeError) as error:
-            raise InputDataError(f"run {index}: input {name!r}: {error}") from error
-    return feed
+        raise InputDataError(
+            f"inputs {where}: {missing[0]!r} is missing; the model takes {', '.join(inputs)}"
+        )
+    known = {**defaults, **inputs}
+    return {name: _array(known[name], value, where) for name, value in run.items()}
+
+
+def _array(value: ir.Value, given: Any, where: str) -> npt.NDArray[Any]:
+    """`given` in the input's type and shape."""
+    problem = f"inputs {where}: input {value.name!r}"
+    try:
+        array = np.asarray(given)
+        wanted = array.dtype if value.dtype is None else value.dtype.numpy()
+        with np.errstate(all="ignore"):
+            result = array.astype(wanted)
+            kept = wanted.kind not in "iub" or bool(np.all(result == array))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InputDataError(f"{problem}: {error}") from error
+    if value.dtype is ir.DataType.STRING:
+        kept = all(isinstance(item, str) for item in result.ravel())
+    if not kept:
+        raise InputDataError(
+            f"{problem} takes {value.dtype.name.lower() if value.dtype else wanted}, which cannot "
+            f"hold what is given ({array.dtype})"
+        )
+    dims = [d if isinstance(d, int) and d >= 0 else None for d in value.shape or ()]
+    misfit = len(dims) != array.ndim or any(
+        d is not None and d != n for d, n in zip(dims, array.shape, strict=False)
+    )
+    if value.shape is not None and misfit:
+        raise InputDataError(
+            f"{problem} has the shape {list(array.shape)}; the model takes {value.shape}"
+        )
+    return result
 
 
 def made_up(model: ir.Model, constants: Constants, seed: int = 0) -> Iterator[Feed]:
-    """Guesses at inputs, most likely first: one a size for the symbolic dimensions.
+    """Guesses at inputs that the model accepts, one for each of SIZES.
 
-    Floats are normal; integers that index a table stay inside it, integers that are compared with
-    a constant take it, other integers and booleans are 1.
+    Symbolic dimensions of one name get one size, sums of names their sum, and the axis along which
+    a layer reads its input what the layer's weight has. Floats are standard normal; integers that
+    index a table stay inside it, integers that are compared with a constant take it, other
+    integers and booleans are 1.
     """
+    inputs = [v for v in fed(model.graph) if v.name]
+    wishes = [wanted_shape(v, constants) for v in inputs]
     for size in SIZES:
         rng = np.random.default_rng(seed)
         symbols: dict[str, int] = {}
+        shapes = [_shape(v, wish, size, symbols) for v, wish in zip(inputs, wishes, strict=True)]
+        if symbols and sum(map(math.prod, shapes)) > MOST_ELEMENTS:
+            continue
         yield {
-            v.name: _made_up_one(v, size, symbols, constants, rng) for v in _fed(model.graph) if v.name
+            v.name or "": _made_up_one(v, shape, constants, rng)
+            for v, shape in zip(inputs, shapes, strict=True)
         }
 
 
-def _fed(graph: ir.Graph) -> list[ir.Value]:
+def fed(graph: ir.Graph) -> list[ir.Value]:
     """The inputs that have no initializer as their default."""
     return [v for v in graph.inputs if not v.is_initializer()]
 
 
+def _shape(value: ir.Value, wish: Wish, size: int, symbols: dict[str, int]) -> list[int]:
+    dims: list[int | str | None]
+    if value.shape is None:
+        symbols.setdefault("?", size)
+        dims = [None] * (wish.rank or 0)
+    else:
+        dims = [d if isinstance(d, int) else d.value for d in value.shape]
+    shape = []
+    for i, d in enumerate(dims):
+        wanted = wish.dims.get(i, wish.dims.get(i - len(dims)))
+        if isinstance(d, int) and d >= 0:
+            shape.append(d)
+        elif wanted is not None:
+            shape.append(wanted)
+        else:
+            shape.append(_symbol(d if isinstance(d, str) else f"?{i}", size, symbols))
+    return shape
+
+
+def _symbol(name: str, size: int, symbols: dict[str, int]) -> int:
+    terms = [t.strip() for t in name.split("+")]
+    if len(terms) > 1 and all(terms):  # such as "past_length + length"
+        return sum(int(t) if t.isdigit() else _symbol(t, size, symbols) for t in terms)
+    if name not in symbols:
+        is_batch = name.lower() in BATCH_WORDS or "batch" in name.lower()
+        symbols[name] = (1 if size == 1 else 2) if is_batch else size
+    return symbols[name]
+
+
 def _made_up_one(
-    value: ir.Value,
-    size: int,
-    symbols: dict[str, int],
-    constants: Constants,
-    rng: np.random.Generator,
+    value: ir.Value, shape: list[int], constants: Constants, rng: np.random.Generator
 ) -> npt.NDArray[Any]:
-    shape = [
-        d if isinstance(d, int) else _symbol(d.value, i, size, symbols)
-        for i, d in enumerate(value.shape or ())
-    ]
     dtype = (value.dtype or ir.DataType.FLOAT).numpy()
     if value.dtype is ir.DataType.STRING:
         return np.full(shape, "text", dtype=object)
     if dtype.kind == "b":
         return np.ones(shape, dtype)
     if dtype.kind in "iu":
-        compared = _compared_with(value, constants)
+        compared = compared_with(value, constants)
         if compared is not None:
             return np.full(shape, compared, dtype)
-        bound = _table_rows(value, constants)
+        bound = table_rows(value, constants)
         if bound is None and value.dtype is ir.DataType.UINT8:
             bound = 256
         return rng.integers(0, bound, shape).astype(dtype) if bound else np.ones(shape, dtype)
-    return rng.standard_normal(shape).astype(dtype)
-
-
-def _symbol(name: str | None, position: int, size: int, symbols: dict[str, int]) -> int:
-    key = name or f"?{position}"
-    if key not in symbols:
-        is_batch = key.lower() in BATCH_WORDS or "batch" in key.lower()
-        symbols[key] = (1 if size == 1 else 2) if is_batch else size
-    return symbols[key]
-
-
-def _readers(value: ir.Value) -> Iterator[tuple[ir.Node, int, ir.Value]]:
-    """Nodes that read `value`, directly or through steps that keep its numbers."""
-    stack, seen = [value], set()
-    while stack:
-        v = stack.pop()
-        for node, index in v.uses():
-            yield node, index, v
-            if node.op_type in LOOKUP_STEPS and index == 0 and id(node) not in seen:
-                seen.add(id(node))
-                stack.extend(node.outputs)
-
-
-def _table_rows(value: ir.Value, constants: Constants) -> int | None:
-    """The length of the shortest table axis that `value` indexes, or None."""
-    found = []
-    for node, index, _ in _readers(value):
-        if node.op_type == "Gather" and index == 1 and node.inputs[0] is not None:
-            table = node.inputs[0]
-            if constants.is_constant(table):
-                axis = node.attributes.get("axis")
-                found.append(constants.shape(table)[0 if axis is None else axis.as_int()])
-        elif node.op_type == "EmbedLayerNormalization" and index in (0, 1):
-            table = node.inputs[2 if index == 0 else 4]
-            if table is not None and constants.is_constant(table):
-                found.append(constants.shape(table)[0])
-    return min(found) if found else None
-
-
-def _compared_with(value: ir.Value, constants: Constants) -> int | None:
-    for node, index, _ in _readers(value):
-        if node.op_type == "Equal":
-            other = constants.tensor(node.inputs[1 - index])
-            if other is not None and other.size == 1:
-                return int(other.numpy().ravel()[0])
-    return None
+    return np.asarray(rng.standard_normal(shape, np.float32)).astype(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,24 +10,41 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
-from octavo.errors import ModelError
-from octavo.onnx.wire import WireError, skeleton
+from octavo.errors import ModelError, OptionError, brief
+from octavo.onnx.wellformed import check_graphs, check_tensor, check_text, stored_tensors
+from octavo.onnx.wire import OWN_FILE, WireError, skeleton
 
 
 @dataclass(frozen=True)
 class Source:
-    """A model to convert. `path` is None where it came as a ModelProto."""
+    """A model to convert. `path` is None where it came as a ModelProto.
+
+    `bytes` counts the model with its data files, which are beside it or behind links there.
+    """
 
     model: ir.Model
     path: Path | None
     proto: onnx.ModelProto | None
     bytes: int
-    external: bool
+    data_files: frozenset[Path]
 
     @property
     def label(self) -> str:
         """What messages and reports call it."""
         return str(self.path) if self.path is not None else "(ModelProto)"
+
+    @property
+    def origin(self) -> Path | onnx.ModelProto:
+        """What `load` took: another call of it gives the model as it was."""
+        if self.path is not None:
+            return self.path
+        assert self.proto is not None
+        return self.proto
+
+    @property
+    def files(self) -> frozenset[Path]:
+        """All files that hold parts of it."""
+        return self.data_files if self.path is None else self.data_files | {self.path}
 
 
 def load(model_input: str | Path | onnx.ModelProto) -> Source:
@@ -36,16 +54,23 @@ def load(model_input: str | Path | onnx.ModelProto) -> Source:
     """
     if isinstance(model_input, onnx.ModelProto):
         return _from_proto(model_input, None)
+    if not isinstance(model_input, (str, os.PathLike)):
+        raise OptionError(
+            f"model_input is a {type(model_input).__name__}; give a path or an onnx.ModelProto"
+        )
     path = Path(model_input)
-    if path.is_dir():
-        raise ModelError(f"{path} is a directory; give the .onnx file in it")
-    if not path.exists():
-        raise ModelError(f"{path} does not exist")
     try:
+        if path.is_dir():
+            raise ModelError(f"{path} is a directory; give the .onnx file in it")
+        if not path.exists():
+            raise ModelError(f"{path} does not exist")
+        if not path.is_file():
+            raise ModelError(f"{path} is not a regular file; give the path of an .onnx file")
         proto = skeleton(path)
     except (DecodeError, WireError) as error:
         raise ModelError(
-            f"{path} is not an ONNX model, or it is truncated ({path.stat().st_size} bytes): {error}"
+            f"{path} is not an ONNX model, or it is truncated ({path.stat().st_size} bytes): "
+            f"{error}; get the file again"
         ) from error
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -59,32 +84,50 @@ def _from_proto(proto: onnx.ModelProto, path: Path | None) -> Source:
             f"{label} is not an ONNX model: it states no "
             f"{'graph' if not proto.HasField('graph') else 'opset'}"
         )
+    check_text(proto, label)
+    _refuse_unknown_parts(proto, label)
     try:
         model = ir.serde.deserialize_model(proto)
-    except Exception as error:  # noqa: BLE001 - a broken model breaks the reader in many ways
-        raise ModelError(f"{label} is not a valid ONNX model: {error}") from error
+    except Exception as error:  # a broken model breaks the reader in many ways
+        raise ModelError(f"{label} is not a valid ONNX model: {_first_cause(error)}") from error
     if not len(model.graph):
         raise ModelError(f"{label} has no nodes")
+    check_graphs(model, label)
     size = proto.ByteSize() if path is None else path.stat().st_size
-    external = _external_files(model, path, label)
-    size += sum(f.stat().st_size for f in external)
-    return Source(model, path, proto if path is None else None, size, bool(external))
+    data_files = _data_files(model, path, label)
+    size += sum(f.stat().st_size for f in data_files)
+    return Source(model, path, proto if path is None else None, size, data_files)
 
 
-def _external_files(model: ir.Model, path: Path | None, label: str) -> set[Path]:
-    """The data files that tensors of the model lie in, each checked to be there and long enough.
+def _refuse_unknown_parts(proto: onnx.ModelProto, label: str) -> None:
+    """The reader passes over these without a word."""
+    if proto.graph.sparse_initializer:
+        name = proto.graph.sparse_initializer[0].values.name
+        raise ModelError(
+            f"{label} holds the sparse initializer {name!r}; sparse weights are not supported: "
+            "export the model with dense ones"
+        )
+
+
+def _first_cause(error: BaseException) -> str:
+    """What went wrong at the bottom; the reader's own messages repeat the whole model."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return brief(error)
+
+
+def _data_files(model: ir.Model, path: Path | None, label: str) -> frozenset[Path]:
+    """The files beside the model that its tensors lie in, each checked to be there and long enough.
 
     The model file itself, into which `skeleton` refers, is not among them.
     """
-    own = None if path is None else path.resolve()
     needed: dict[Path, tuple[int, str]] = {}
-    for graph in model.graphs():
-        for name, value in graph.initializers.items():
-            tensor = value.const_value
-            if isinstance(tensor, ir.ExternalTensor):
-                where = _locate(tensor, name, path, label)
-                end = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
-                needed[where] = max(needed.get(where, (0, "")), (end, name))
+    for name, tensor in stored_tensors(model):
+        check_tensor(tensor, name, label)
+        if isinstance(tensor, ir.ExternalTensor):
+            where = _locate(tensor, name, path, label)
+            end = (tensor.offset or 0) + tensor.nbytes
+            needed[where] = max(needed.get(where, (0, "")), (end, name))
     for where, (end, name) in needed.items():
         if not where.is_file():
             raise ModelError(
@@ -94,9 +137,9 @@ def _external_files(model: ir.Model, path: Path | None, label: str) -> set[Path]
         if where.stat().st_size < end:
             raise ModelError(
                 f"{label}: external data file {where} is truncated: tensor {name!r} ends at byte "
-                f"{end}, the file has {where.stat().st_size}"
+                f"{end}, the file has {where.stat().st_size}; get the file again"
             )
-    return {where for where in needed if where != own}
+    return frozenset(where for where in needed if where != path)
 
 
 def _locate(tensor: ir.ExternalTensor, name: str, path: Path | None, label: str) -> Path:
@@ -107,17 +150,17 @@ def _locate(tensor: ir.ExternalTensor, name: str, path: Path | None, label: str)
             "give the path of the .onnx file instead"
         )
     location = Path(tensor.location)
-    own = path.resolve()
-    if location == own:
-        where = own
-    elif location.is_absolute() or ".." in location.parts:
+    if tensor.location == OWN_FILE:
+        where = path
+    elif not location.name or location.is_absolute() or ".." in location.parts:
         raise ModelError(
-            f"{label}: tensor {name!r} claims to lie in {location}, outside the model's folder; "
-            "external data must lie beside the model"
+            f"{label}: tensor {name!r} claims to lie in {str(tensor.location)!r}, outside the "
+            "model's folder; external data must lie beside the model"
         )
     else:
-        # Model hubs keep files as links into a store: the link must lie here, not what it names.
-        where = (path.parent / location).resolve()
-    tensor._location = str(where)  # onnx_ir checks links against base_dir, which stays empty
+        where = path.parent / location
+    # Model hubs keep files as links into a store, which onnx_ir refuses under a base_dir: the link
+    # must lie beside the model, not what it names.
+    tensor._location = str(where.resolve())
     tensor._base_dir = ""
     return where

@@ -13,9 +13,25 @@ FIRST_WITH_QUANTIZE = 10  # QuantizeLinear, MatMulInteger
 FIRST_WITH_DYNAMIC = 11  # DynamicQuantizeLinear
 
 QUANTIZED_OPS = frozenset(
-    "DynamicQuantizeLinear QuantizeLinear DequantizeLinear MatMulInteger ConvInteger QLinearMatMul "
-    "QLinearConv MatMulIntegerToFloat DynamicQuantizeMatMul DynamicQuantizeLSTM QAttention QGemm "
-    "MatMulNBits GatherBlockQuantized QEmbedLayerNormalization QLinearAdd QLinearMul".split()
+    [
+        "DynamicQuantizeLinear",
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "MatMulInteger",
+        "ConvInteger",
+        "QLinearMatMul",
+        "QLinearConv",
+        "MatMulIntegerToFloat",
+        "DynamicQuantizeMatMul",
+        "DynamicQuantizeLSTM",
+        "QAttention",
+        "QGemm",
+        "MatMulNBits",
+        "GatherBlockQuantized",
+        "QEmbedLayerNormalization",
+        "QLinearAdd",
+        "QLinearMul",
+    ]
 )
 
 
@@ -46,7 +62,7 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
     if opset < needed:
         try:
             version_converter.convert_version(model, target_version=needed, fallback=True)
-        except Exception as error:  # noqa: BLE001 - the converter raises whatever its C++ side throws
+        except Exception as error:  # the converter raises whatever its C++ side throws
             raise ModelError(
                 f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
                 f"version converter cannot raise it: {error}"

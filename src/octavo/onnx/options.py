@@ -76,7 +76,7 @@ class Request:
     quant_format: str
 
 
-def parse_request(  # noqa: PLR0913 - it takes what the drop-in takes
+def parse_request(
     *,
     recipe: str | Path | Recipe | None,
     op_types_to_quantize: Sequence[str] | None,
@@ -202,7 +202,7 @@ def _qtype(weight_type: Any) -> QType | None:
 def _ops(op_types: Sequence[str] | None) -> frozenset[str] | None:
     if not op_types:
         return None
-    ops = set()
+    ops: set[str] = set()
     for name in op_types:
         full = find_op(name)
         if full is None and name not in WEIGHTLESS_OPS:

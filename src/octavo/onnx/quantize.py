@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +12,23 @@ import onnx
 import onnx_ir as ir
 
 import octavo
-from octavo.errors import NothingQuantizedError
+from octavo.errors import NothingQuantizedError, OptionError, OutputError
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
 from octavo.onnx.convert import Converted, Progress, convert
+from octavo.onnx.inputs import read_inputs
 from octavo.onnx.inventory import Inspection, Site, inventory
 from octavo.onnx.load import Source, load
 from octavo.onnx.options import Request, decide, parse_request
 from octavo.onnx.requirements import least_onnxruntime
-from octavo.onnx.staging import Staging, output_error
+from octavo.onnx.save import misfortune, needs_data_file, save
+from octavo.onnx.staging import Staging
 from octavo.onnx.store import TensorStore
 from octavo.onnx.verify import verify as verify_model
-from octavo.onnx.wire import write_model
 from octavo.recipe import Decision, Granularity, Recipe, Report, Verification
 
-ONE_FILE_LIMIT = 256 * 2**20  # bytes; a larger result of a model with external data keeps one
-PROTOBUF_LIMIT = 1900 * 2**20  # bytes; protobuf ends at 2 GiB
 
-
-def quantize_dynamic(  # noqa: PLR0913 - the signature of ONNX Runtime's function, and ours
+def quantize_dynamic(  # noqa: PLR0917 - the signature of ONNX Runtime's function, and ours
     model_input: str | Path | onnx.ModelProto,
     model_output: str | Path,
     op_types_to_quantize: Sequence[str] | None = None,
@@ -100,39 +99,32 @@ def quantize_dynamic(  # noqa: PLR0913 - the signature of ONNX Runtime's functio
         cpu=cpu,
         quant_format=quant_format,
     )
+    if check_inputs is not None and not verify:
+        raise OptionError("check_inputs are given and verify=False; leave one of them out")
     report_progress("reading", 0, 1)
     source = load(model_input)
-    with Staging(model_output, source.path) as staging:
-        prepared = _prepare(source, request, allow_quantized=allow_quantized)
-        external = use_external_data_format or _needs_external(source, prepared)
-        tensors = TensorStore(staging.data if external else None)
+    staging = Staging(model_output, source.files)
+    feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)
+    prepared = _prepare(source, request, allow_quantized=allow_quantized)
+    with staging:
         try:
-            converted = convert(
-                source.model,
-                prepared.sites,
-                prepared.decisions,
-                tensors,
-                prepared.constants,
-                opset=prepared.opset,
-                cpu=cpu,
-                quant_format=quant_format,
+            converted = _convert(
+                source,
+                prepared,
+                request,
+                staging,
+                external=use_external_data_format,
+                allow_nothing=allow_nothing,
                 progress=report_progress,
             )
-            if not any(o.quantized for o in converted.outcomes) and not allow_nothing:
-                raise NothingQuantizedError(_nothing(source, converted))
-            needs = least_onnxruntime(source.model)
-            report_progress("writing", 0, 1)
-            _write(source.model, staging, tensors, _metadata(request, needs))
+        except OutputError:
+            raise
         except OSError as error:
-            raise output_error(error, staging.out) from error
-        finally:
-            tensors.close()
+            raise misfortune(error, source, staging) from error
         outcome = Verification("skipped")
         if verify:
             report_progress("verifying", 0, 1)
-            outcome = verify_model(
-                source, staging.model, check_inputs, request.recipe, converted.outcomes
-            )
+            outcome = verify_model(source, staging.model, feeds, request.recipe, converted.outcomes)
         size = sum(p.stat().st_size for p in (staging.model, staging.data) if p.exists())
         staging.commit()
     return Report(
@@ -146,7 +138,7 @@ def quantize_dynamic(  # noqa: PLR0913 - the signature of ONNX Runtime's functio
         model_bytes_before=source.bytes,
         model_bytes_after=size,
         opset=normalize.opset_of(source.model),
-        min_onnxruntime=needs,
+        min_onnxruntime=least_onnxruntime(source.model),
         verification=outcome,
         seconds=time.perf_counter() - started,
         notes=(*prepared.notes, *converted.notes),
@@ -223,50 +215,55 @@ def _prepare(source: Source, request: Request, *, allow_quantized: bool) -> _Pre
 def _per_tensor(recipe: Recipe) -> bool:
     schemes = [recipe.default, *(rule.scheme for rule in recipe.rules)]
     return any(
-        s.activation is not None and s.activation.granularity is Granularity.TENSOR
-        for s in schemes
+        s.activation is not None and s.activation.granularity is Granularity.TENSOR for s in schemes
     )
 
 
-def _needs_external(source: Source, prepared: _Prepared) -> bool:
-    """Whether the result is too large for one file."""
-    total = source.bytes
-    for site, decision in zip(prepared.sites, prepared.decisions, strict=True):
-        if not decision.scheme.is_float and decision.scheme.weight is not None:
-            total -= site.layer.bytes * (4 - decision.scheme.weight.qtype.bytes) // 4
-    return total > (ONE_FILE_LIMIT if source.external else PROTOBUF_LIMIT)
-
-
-def _write(
-    model: ir.Model, staging: Staging, tensors: TensorStore, metadata: Mapping[str, str]
-) -> None:
-    for graph in model.graphs():
-        for name, value in graph.initializers.items():
-            if value.const_value is not None:
-                value.const_value = tensors.adopt(value.const_value, name)
-    tensors.close()
-    model.metadata_props.update(metadata)
-    # The main graph's initializers go to the file from where they lie; see `wire`.
-    stored = [v for v in model.graph.initializers.values() if v.const_value is not None]
-    for value in stored:
-        del model.graph.initializers[value.name]
+def _convert(
+    source: Source,
+    prepared: _Prepared,
+    request: Request,
+    staging: Staging,
+    *,
+    external: bool,
+    allow_nothing: bool,
+    progress: Progress,
+) -> Converted:
+    """Converts and writes into `staging`; nothing is in place yet."""
+    large = needs_data_file(source, prepared.sites, prepared.decisions, prepared.constants)
+    tensors = TensorStore(staging.data if external or large else None)
     try:
-        proto = ir.serde.serialize_model(model)
+        converted = convert(
+            source.model,
+            prepared.sites,
+            prepared.decisions,
+            tensors,
+            prepared.constants,
+            opset=prepared.opset,
+            cpu=request.cpu,
+            quant_format=request.quant_format,
+            progress=progress,
+        )
+        if not any(o.quantized for o in converted.outcomes) and not allow_nothing:
+            raise NothingQuantizedError(_nothing(source, converted))
+        progress("writing", 0, 1)
+        save(source.model, staging, tensors, _metadata(request, source.model))
     finally:
-        for value in stored:
-            model.graph.register_initializer(value)
-    with staging.model.open("wb") as file:
-        write_model(proto, stored, file)
+        tensors.close()
+    if staging.data.exists() and not external:
+        note = f"the weights are in {staging.data.name}: the model is too large for one file"
+        return replace(converted, notes=(*converted.notes, note))
+    return converted
 
 
-def _metadata(request: Request, needs: str) -> dict[str, str]:
+def _metadata(request: Request, model: ir.Model) -> dict[str, str]:
     return {
         "octavo.version": octavo.__version__,
         "octavo.recipe": request.recipe.name,
         "octavo.target": request.target,
         "octavo.cpu": request.cpu,
         "octavo.quant_format": request.quant_format,
-        "octavo.min_onnxruntime": needs,
+        "octavo.min_onnxruntime": least_onnxruntime(model),
     }
 
 

@@ -1,9 +1,9 @@
 """Writes outputs so that they appear whole or not at all.
 
-Everything is written in a hidden folder beside the output and renamed into place at the end: the
-data file first, under a name that no file has, then the model over whatever had its name. The
-folder is removed whatever happens; one that a killed process left behind is removed by the next run
-(it holds a lock as long as its process lives).
+Everything is written in a hidden folder beside the output and put in place at the end: the data
+file first, under a name that no file has, then the model over whatever had its name. The folder is
+removed whatever happens; one that a killed process left behind is removed by the next run (it holds
+a lock as long as its process lives), and with it what an unfinished commit left outside.
 """
 
 from __future__ import annotations
@@ -11,42 +11,58 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import glob
+import json
 import os
+import secrets
 import shutil
-import tempfile
+import weakref
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-import onnx
+from octavo.errors import ModelError, OutputError
+from octavo.onnx.session import metadata
 
-from octavo.errors import OutputError
-
-PREFIX = ".octavo-"
+PREFIX = ".octavo-staging-"
+DATA_FILE = "octavo.data_file"  # metadata key: the data file that belongs to a model
+_JOURNAL = "commit.json"
 
 
 class Staging:
-    """A folder in which the output at `out` is prepared. Use as a context manager."""
+    """A folder in which the output at `out` is prepared. Use as a context manager.
 
-    def __init__(self, out: str | Path, source: Path | None) -> None:
+    `sources` are the files that the input is made of. Nothing is written before the context is
+    entered; a place that cannot be written raises OutputError.
+    """
+
+    def __init__(self, out: str | Path, sources: Iterable[Path] = ()) -> None:
         self.out = Path(out)
-        if self.out.is_dir():
-            raise OutputError(f"{self.out} is a directory; give a file name")
-        if not self.out.parent.is_dir():
-            raise OutputError(f"the folder {self.out.parent} of the output does not exist")
-        if source is not None and self.out.exists() and self.out.samefile(source):
-            raise OutputError(f"the output {self.out} is the input; give another name")
-        self._data_name = self._free_data_name()
-
-    def __enter__(self) -> Staging:
-        parent = self.out.parent
-        remove_abandoned(parent)
+        self._sources = tuple(sources)
         try:
-            self.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-            self._lock = os.open(self.folder, os.O_RDONLY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            _refuse_place(self.out, self._sources)
+            self._data_name = _free_data_name(self.out)
+        except OutputError:
+            raise
         except OSError as error:
             raise output_error(error, self.out) from error
+        self.folder = self.out.parent / f"{PREFIX}{secrets.token_hex(8)}"
+        self._files = self.folder / "files"
+
+    def __enter__(self) -> Staging:
+        remove_abandoned(self.out.parent)
+        self._lock: list[int] = []
+        # A last resort for Ctrl-C on the way in or out of the context.
+        self._last_resort = weakref.finalize(self, _discard, self.folder, self._lock)
+        try:
+            _make_locked(self.folder, self._lock)
+            self._files.mkdir()
+        except OSError as error:
+            self._remove()
+            raise output_error(error, self.out) from error
+        except BaseException:
+            self._remove()
+            raise
         return self
 
     def __exit__(
@@ -55,50 +71,54 @@ class Staging:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self._lock)
+        self._remove()
 
     @property
     def model(self) -> Path:
         """Where to write the model file."""
-        return self.folder / self.out.name
+        return self._files / self.out.name
 
     @property
     def data(self) -> Path:
         """Where to write the external data; the model refers to it by this file name."""
-        return self.folder / self._data_name
+        return self._files / self._data_name
 
     def commit(self) -> None:
-        """Puts what was written in place, and removes the data file of a model it replaces."""
+        """Puts what was written in place; the data file of a model that is replaced goes."""
         try:
-            old = _data_files_of(self.out)
+            _refuse_place(self.out, self._sources)
+            old = _data_file_of(self.out, self._sources)
             for path in (self.data, self.model):
                 if path.exists():
                     _sync(path)
-            if self.data.exists():
-                self.data.rename(self.out.parent / self._data_name)
+            data = self._data_name if self.data.exists() else None
+            plan = {"model": self.out.name, "data": data, "old": old}
+            (self.folder / _JOURNAL).write_text(json.dumps(plan), encoding="utf-8")
+            if data is not None:
+                _rename_to_free(self.data, self.out.parent / data)
             self.model.replace(self.out)
-            for path in old - {self.out.parent / self._data_name}:
-                path.unlink(missing_ok=True)
+        except OutputError:
+            raise
         except OSError as error:
             raise output_error(error, self.out) from error
 
-    def _free_data_name(self) -> str:
-        name, i = f"{self.out.name}.data", 0
-        while (self.out.parent / name).exists():
-            i += 1
-            name = f"{self.out.name}.{i}.data"
-        return name
+    def _remove(self) -> None:
+        try:
+            _discard(self.folder, self._lock)
+        except BaseException:
+            _discard(self.folder, self._lock)
+            raise
+        self._last_resort.detach()
 
 
 def remove_abandoned(parent: Path) -> None:
     """Removes staging folders in `parent` whose process is gone."""
     for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                _discard(folder, [])
             finally:
                 os.close(lock)
 
@@ -112,27 +132,110 @@ def output_error(error: OSError, out: Path) -> OutputError:
         errno.EPERM: "give a folder that you may write to",
         errno.EROFS: "give a folder on a disk that is not read-only",
         errno.EFBIG: "raise the limit on file sizes, or write to another disk",
+        errno.ENAMETOOLONG: "give a shorter name",
     }.get(error.errno or 0, "nothing was written")
     return OutputError(f"{out} cannot be written: {error.strerror or error}; {advice}")
 
 
-def _data_files_of(path: Path) -> set[Path]:
-    """Data files that an existing Octavo model at `path` refers to; they go when it is replaced."""
-    if not path.exists() or not any(path.parent.glob(f"{glob.escape(path.name)}*.data")):
-        return set()
+def _refuse_place(out: Path, sources: Iterable[Path]) -> None:
+    if out.is_dir():
+        raise OutputError(f"the output {out} is a directory; give a file name")
+    if not out.parent.is_dir():
+        what = "is not a folder" if out.parent.exists() else "does not exist"
+        raise OutputError(f"the folder {out.parent} of the output {what}; give one that is there")
+    if not _is_text(out.name):
+        raise OutputError(f"the output's name {out.name!a} is not UTF-8; give another name")
+    if not out.exists():
+        return
+    if not out.is_file():
+        raise OutputError(f"the output {out} is not a regular file; give another name")
+    if any(out.samefile(source) for source in sources):
+        raise OutputError(f"the output {out} is the input, or part of it; give another name")
+
+
+def _is_text(name: str) -> bool:
     try:
-        model = onnx.load(str(path), format="protobuf", load_external_data=False)
-    except Exception:  # noqa: BLE001 - whatever is being replaced need not be a model
-        return set()
-    if not any(p.key.startswith("octavo.") for p in model.metadata_props):
-        return set()
-    names = {
-        entry.value
-        for tensor in model.graph.initializer
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
-    return {path.parent / n for n in names if n.startswith(path.name) and n.endswith(".data")}
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _free_data_name(out: Path) -> str:
+    name, i = f"{out.name}.data", 0
+    while os.path.lexists(out.parent / name):
+        i += 1
+        name = f"{out.name}.{i}.data"
+    return name
+
+
+def _make_locked(folder: Path, lock: list[int]) -> None:
+    """Makes `folder` and locks it; again if another run took it for an abandoned one between."""
+    while True:
+        folder.mkdir(mode=0o700)
+        with contextlib.suppress(FileNotFoundError):
+            lock.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+            with contextlib.suppress(OSError):  # a file system without locks: nobody removes it
+                fcntl.flock(lock[0], fcntl.LOCK_EX)
+            if os.path.samestat(folder.stat(), os.fstat(lock[0])):
+                return
+        while lock:
+            os.close(lock.pop())
+
+
+def _rename_to_free(path: Path, target: Path) -> None:
+    """Renames as `Path.rename` does, but never over a file that appeared meanwhile."""
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        raise OutputError(
+            f"{target} appeared during the conversion and is not overwritten; run it again"
+        ) from None
+    except OSError:  # a file system without hard links
+        path.rename(target)
+    else:
+        path.unlink()
+
+
+def _data_file_of(out: Path, sources: Iterable[Path]) -> dict[str, int]:
+    """Name and inode of the data file of an Octavo model at `out`: it goes with the model.
+
+    Only a file that an earlier run wrote under a name of this output; never part of the input.
+    """
+    if not out.exists():
+        return {}
+    try:
+        name = metadata(out).get(DATA_FILE, "")
+    except ModelError:  # whatever is being replaced need not be a model
+        return {}
+    path = out.parent / name
+    ours = name.startswith(f"{out.name}.") and name.endswith(".data") and path.name == name
+    if not ours or not path.is_file() or any(path.samefile(source) for source in sources):
+        return {}
+    return {name: path.stat().st_ino}
+
+
+def _discard(folder: Path, lock: list[int]) -> None:
+    """Removes a staging folder, after what its commit, finished or not, leaves to be removed."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        plan = json.loads((folder / _JOURNAL).read_text(encoding="utf-8"))
+        _settle(folder, plan)
+    shutil.rmtree(folder, ignore_errors=True)
+    while lock:
+        os.close(lock.pop())
+
+
+def _settle(folder: Path, plan: Mapping[str, Any]) -> None:
+    staged = folder / "files"
+    if not (staged / plan["model"]).exists():  # the new model is in place, the old one is gone
+        for name, inode in plan["old"].items():
+            path = folder.parent / name
+            if path.exists() and path.stat().st_ino == inode:
+                path.unlink()
+    elif plan["data"] is not None:  # perhaps the new data file is in place already
+        data, target = staged / plan["data"], folder.parent / plan["data"]
+        if target.exists() and (not data.exists() or data.samefile(target)):
+            target.unlink()
 
 
 def _sync(path: Path) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.onnx.constants import unmap
+
 ALIGNMENT = 64  # bytes; keeps mapped tensors on cache lines
 INLINE_BELOW = 1024  # bytes; smaller tensors stay in the model file in any case
 
@@ -38,18 +40,24 @@ class TensorStore:
 
     def adopt(self, tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
         """The same tensor, moved into the data file where it is large; it is copied in pieces."""
-        if self._file is None or tensor.nbytes < INLINE_BELOW:
-            return self._inline(tensor, name)
         if tensor.dtype is ir.DataType.STRING:
             return tensor
+        if self._file is None or tensor.nbytes < INLINE_BELOW:
+            return self._inline(tensor, name)
         if isinstance(tensor, ir.ExternalTensor) and Path(tensor.path) == self.path:
             return tensor
         offset = self._aligned()
-        tensor.tofile(self._file)
         if isinstance(tensor, ir.ExternalTensor):
-            tensor.release()
-        shape = tuple(int(d) for d in tensor.shape)
+            tensor.tofile(self._file)
+            unmap(tensor)
+        else:
+            self._file.write(tensor.tobytes())  # NumPy's own tofile() hides why a write failed
+        shape = tuple(tensor.shape.numpy())
         return self._external(name, tensor.dtype, shape, offset, tensor.nbytes)
+
+    def spill(self, path: Path) -> None:
+        """From now on tensors go to a data file at `path`; `adopt` moves the earlier ones there."""
+        self.path, self._file = path, path.open("wb")
 
     def close(self) -> None:
         """Writes out what is buffered."""
@@ -61,7 +69,7 @@ class TensorStore:
             return tensor
         array = np.array(tensor.numpy())
         dtype = tensor.dtype
-        tensor.release()
+        unmap(tensor)
         return ir.Tensor(array, name=name, dtype=dtype)
 
     def _aligned(self) -> int:

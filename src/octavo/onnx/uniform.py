@@ -27,7 +27,7 @@ UNARY = frozenset(
     "Identity Relu Gelu FastGelu QuickGelu Erf Tanh Sigmoid Silu Neg Abs Sqrt Exp Cast Dropout "
     "LeakyRelu Elu Softplus HardSigmoid HardSwish Reciprocal".split()
 )
-BINARY = frozenset("Add Sub Mul Div Pow BiasGelu".split())
+BINARY = frozenset("Add Sum Sub Mul Div Pow BiasGelu".split())
 MAX_DEPTH = 24
 
 

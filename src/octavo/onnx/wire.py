@@ -1,8 +1,9 @@
 """Reads and writes .onnx files without copying their weights through protobuf.
 
-In an .onnx file the weights lie as they are (`TensorProto.raw_data`), wrapped in lengths. `skeleton`
-walks those lengths over the mapped file and returns the model with each large initializer replaced
-by a reference to its place in the same file, so that loading touches none of the weights.
+In an .onnx file the weights lie as they are (`TensorProto.raw_data`), wrapped in lengths.
+`skeleton` walks those lengths over the mapped file and returns the model with each large
+initializer replaced by a reference to its place in the same file, so that loading touches none of
+the weights.
 `write_model` writes the same structure the other way: each tensor goes to the file from where it
 lies. What is read and written is plain protobuf (the encoding of protobuf.dev/programming-guides/
 encoding and the field numbers of onnx.proto).
@@ -23,6 +24,7 @@ GRAPH_INITIALIZER = 5  # GraphProto.initializer
 TENSOR_RAW_DATA = 9  # TensorProto.raw_data
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 LARGE = 1024  # bytes; smaller tensors are parsed as usual
+OWN_FILE = "<the model's own file>"  # location of tensors that `skeleton` leaves where they are
 
 
 class WireError(ValueError):
@@ -30,7 +32,7 @@ class WireError(ValueError):
 
 
 def skeleton(path: Path) -> onnx.ModelProto:
-    """The model at `path`, its large initializers as references into the file itself.
+    """The model at `path`, its large initializers as references into the file itself (`OWN_FILE`).
 
     Raises WireError or protobuf's DecodeError where the file is no model or truncated.
     """
@@ -38,7 +40,7 @@ def skeleton(path: Path) -> onnx.ModelProto:
         if path.stat().st_size == 0:
             raise WireError("the file is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            parts = list(_model_parts(data, str(path.resolve())))
+            parts = list(_model_parts(data))
     model = onnx.ModelProto()
     model.ParseFromString(b"".join(parts))
     return model
@@ -47,82 +49,97 @@ def skeleton(path: Path) -> onnx.ModelProto:
 def write_model(model: onnx.ModelProto, tensors: Iterable[ir.Value], file: BinaryIO) -> None:
     """Writes `model`, whose graph has no initializers of its own, with `tensors` as those."""
     graph = model.graph.SerializeToString()
-    entries = [(value, _tensor_head(value)) for value in tensors]
-    sizes = [_entry_size(value, head) for value, head in entries]
+    entries = [(_tensor(value), _tensor_head(value)) for value in tensors]
+    sizes = [_entry_size(tensor, head) for tensor, head in entries]
     total = len(graph) + sum(
         _varint_size(_tag(GRAPH_INITIALIZER, BYTES)) + _varint_size(size) + size for size in sizes
     )
     model.ClearField("graph")
     file.write(model.SerializeToString())
     file.write(_varint(_tag(MODEL_GRAPH, BYTES)) + _varint(total) + graph)
-    for (value, head), size in zip(entries, sizes, strict=True):
+    for (tensor, head), size in zip(entries, sizes, strict=True):
         file.write(_varint(_tag(GRAPH_INITIALIZER, BYTES)) + _varint(size) + head)
-        tensor = value.const_value
-        assert tensor is not None
-        if not isinstance(tensor, (ir.ExternalTensor, ir.StringTensor)):
+        if _has_raw_data(tensor):
             file.write(_varint(_tag(TENSOR_RAW_DATA, BYTES)) + _varint(tensor.nbytes))
-            tensor.tofile(file)
+            file.write(tensor.tobytes())  # NumPy's own tofile() hides why a write failed
+
+
+def _tensor(value: ir.Value) -> ir.TensorProtocol:
+    assert value.const_value is not None
+    return value.const_value
+
+
+def _has_raw_data(tensor: ir.TensorProtocol) -> bool:
+    """Strings have no raw form, and what lies in another file is only referred to."""
+    return not isinstance(tensor, ir.ExternalTensor) and tensor.dtype is not ir.DataType.STRING
 
 
 def _tensor_head(value: ir.Value) -> bytes:
     """A tensor's message but for its raw data."""
-    tensor = value.const_value
-    assert tensor is not None
-    if isinstance(tensor, (ir.ExternalTensor, ir.StringTensor)):
-        proto = ir.serde.serialize_tensor(tensor)
-    else:
+    tensor = _tensor(value)
+    if _has_raw_data(tensor):
         proto = onnx.TensorProto(
-            data_type=int(tensor.dtype), dims=[int(d) for d in tensor.shape]
+            data_type=int(tensor.dtype),
+            dims=tensor.shape.numpy(),
+            doc_string=tensor.doc_string or None,
         )
+        for key, text in tensor.metadata_props.items():
+            proto.metadata_props.add(key=key, value=text)
+    else:
+        proto = ir.serde.serialize_tensor(tensor)
     proto.name = value.name or ""
     return bytes(proto.SerializeToString())
 
 
-def _entry_size(value: ir.Value, head: bytes) -> int:
-    tensor = value.const_value
-    assert tensor is not None
-    if isinstance(tensor, (ir.ExternalTensor, ir.StringTensor)):
+def _entry_size(tensor: ir.TensorProtocol, head: bytes) -> int:
+    if not _has_raw_data(tensor):
         return len(head)
     tag = _varint_size(_tag(TENSOR_RAW_DATA, BYTES))
     return len(head) + tag + _varint_size(tensor.nbytes) + int(tensor.nbytes)
 
 
-def _model_parts(data: mmap.mmap, name: str) -> Iterator[bytes]:
-    for number, start, body, end in _fields(data, 0, len(data)):
-        if number != MODEL_GRAPH:
+def _model_parts(data: mmap.mmap) -> Iterator[bytes]:
+    for kind, start, body, end in _fields(data, 0, len(data)):
+        if kind != _tag(MODEL_GRAPH, BYTES):
             yield data[start:end]
             continue
-        parts = list(_graph_parts(data, body, end, name))
-        yield _varint(_tag(MODEL_GRAPH, BYTES)) + _varint(sum(map(len, parts)))
+        parts = list(_graph_parts(data, body, end))
+        yield _varint(kind) + _varint(sum(map(len, parts)))
         yield from parts
 
 
-def _graph_parts(data: mmap.mmap, start: int, end: int, name: str) -> Iterator[bytes]:
-    for number, begin, body, stop in _fields(data, start, end):
-        if number == GRAPH_INITIALIZER and stop - body > LARGE:
-            tensor = _tensor_without_data(data, body, stop, name)
-            yield _varint(_tag(GRAPH_INITIALIZER, BYTES)) + _varint(len(tensor)) + tensor
+def _graph_parts(data: mmap.mmap, start: int, end: int) -> Iterator[bytes]:
+    for kind, begin, body, stop in _fields(data, start, end):
+        if kind == _tag(GRAPH_INITIALIZER, BYTES) and stop - body > LARGE:
+            tensor = _tensor_without_data(data, body, stop)
+            yield _varint(kind) + _varint(len(tensor)) + tensor
         else:
             yield data[begin:stop]
 
 
-def _tensor_without_data(data: mmap.mmap, start: int, end: int, name: str) -> bytes:
-    kept, place = [], None
-    for number, begin, body, stop in _fields(data, start, end):
-        if number == TENSOR_RAW_DATA and stop - body >= LARGE:
-            place = (body, stop - body)
+def _tensor_without_data(data: mmap.mmap, start: int, end: int) -> bytes:
+    kept, raw = [], None
+    for kind, begin, body, stop in _fields(data, start, end):
+        if kind == _tag(TENSOR_RAW_DATA, BYTES):
+            raw = (begin, body, stop)  # the last one counts, as in any protobuf message
         else:
             kept.append(data[begin:stop])
-    if place is None:
+    if raw is None:
         return b"".join(kept)
+    begin, body, stop = raw
+    if stop - body < LARGE:
+        return b"".join([*kept, data[begin:stop]])
     reference = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
-    for key, text in (("location", name), ("offset", place[0]), ("length", place[1])):
+    for key, text in (("location", OWN_FILE), ("offset", body), ("length", stop - body)):
         reference.external_data.add(key=key, value=str(text))
     return b"".join(kept) + bytes(reference.SerializeToString())
 
 
 def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """(field number, start of its tag, start of its body, end) of each field in data[start:end]."""
+    """(tag, its start, start of the body, end) of each field in data[start:end].
+
+    A tag is the field's number and wire type: a known number with a foreign type is another field.
+    """
     at = start
     while at < end:
         tag, body = _read_varint(data, at, end)
@@ -138,7 +155,7 @@ def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, i
             raise WireError(f"unknown wire type {wire} at byte {at}")
         if stop > end or tag >> 3 == 0:
             raise WireError(f"a field at byte {at} ends at {stop}, beyond {end}")
-        yield tag >> 3, at, body, stop
+        yield tag, at, body, stop
         at = stop
 
 

@@ -25,6 +25,8 @@ from octavo.graph.linear import (
     qdq_activation,
     scale_output,
 )
+from octavo.graph.rows import SYMMETRIC
+from octavo.onnx.bias_gelu import keep_apart
 from octavo.onnx.constants import Constants, Root
 from octavo.onnx.rule import Context, Drawn, Rule, is_float_type
 from octavo.onnx.weights import Stats
@@ -51,18 +53,23 @@ def reference(
     q: npt.NDArray[Any],
     scale: npt.NDArray[Any],
     zero_point: npt.NDArray[Any] | int = 0,
+    row_zero_point: int = SYMMETRIC,
 ) -> npt.NDArray[np.float64]:
     """What the per-row form computes, in float64: x [..., K], q [K, N], scale [N] -> [..., N].
 
-    Rows are symmetric: `r = max|x|`, integers `round(127 x / r)`. A row with NaN or infinity gives
-    NaN.
+    A row's range is `r = max(max x, -min x * (255 - z) / z)` with z its zero point, its integers
+    are `round(x / r * (255 - z))`. A row with NaN or infinity gives NaN.
     """
     x64 = np.asarray(x, np.float64)
-    r = np.abs(x64).max(axis=-1, keepdims=True, initial=0.0)
+    up = 255.0 - row_zero_point
+    r = x64.max(axis=-1, keepdims=True, initial=0.0)
+    if row_zero_point:
+        low = x64.min(axis=-1, keepdims=True, initial=0.0)
+        r = np.maximum(r, -low * up / row_zero_point)
     with np.errstate(invalid="ignore", divide="ignore"):
-        steps = np.where(r > 0, np.rint(127.0 * x64 / r), 0.0)
-    integers = q.astype(np.float64) - np.asarray(zero_point, np.float64)
-    y = (steps @ integers) * np.asarray(scale, np.float64) * (r / 127.0)
+        steps = np.where(r > 0, np.rint(up * x64 / r), 0.0)
+        integers = q.astype(np.float64) - np.asarray(zero_point, np.float64)
+        y = (steps @ integers) * np.asarray(scale, np.float64) * (r / up)
     finite = np.isfinite(x64).all(axis=-1, keepdims=True)
     return np.where(finite, y, np.nan)
 
@@ -175,6 +182,7 @@ class Draft:
             y = y_next
         if self._is_per_row():
             self.context.uniform.mark(y)
+            keep_apart(self.node.outputs[0], self.context.constants)
         return Drawn([y], [self.stats], self.notes)
 
     def _is_per_row(self) -> bool:

@@ -1,0 +1,55 @@
+# make test    everything that must pass: lint, types, all tests that are not slow
+# make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
+# make bench   all figures, written to benchmarks/results (about 20 minutes, on an idle machine)
+# Needs python3 (3.10 or newer), gcc, g++ and make; the rest comes through pip.
+
+PYTHON ?= python3
+VENV := .venv
+OLDEST := .venv-ort117
+PY := $(VENV)/bin/python
+PIP := -m pip install -qq --disable-pip-version-check
+
+.PHONY: setup demo test test-all bench check clean
+
+setup: $(VENV)/.stamp $(OLDEST)/.stamp
+
+# Again when the dependencies or the native module change.
+$(VENV)/.stamp: pyproject.toml CMakeLists.txt $(shell find native -type f)
+	@echo "setting up $(VENV): takes some minutes the first time"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PY) $(PIP) --editable '.[dev]' torch==2.13.0
+	@touch $@
+
+# The oldest ONNX Runtime that converted models must run on. It has no wheels after Python 3.12; there
+# the environment stays empty and the tests that need it are skipped.
+$(OLDEST)/.stamp:
+	@mkdir -p $(OLDEST)
+	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then \
+	    echo "setting up $(OLDEST)" && $(PYTHON) -m venv $(OLDEST) && \
+	    $(OLDEST)/bin/python $(PIP) onnxruntime==1.17.3 'numpy<2' 'onnx<1.17'; \
+	fi
+	@touch $@
+
+demo: setup
+	@$(PY) -m benchmarks.demo
+
+# pytest comes last, so that its count ends the output.
+test: setup check
+	@$(PY) -m pytest -q -n 2 -m 'not slow'
+
+test-all: setup check
+	@$(PY) -m pytest -q -n 2
+
+bench: setup
+	@$(PY) -m benchmarks.models
+	@$(PY) -m benchmarks.convert
+
+check: $(VENV)/.stamp
+	@$(PY) -m ruff check --quiet
+	@$(PY) -m ruff format --check --quiet
+	@$(PY) -m mypy -p octavo -p benchmarks --no-error-summary
+
+# Leaves the environments; to be rid of them, remove .venv and .venv-ort117.
+clean:
+	@rm -rf build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache
+	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -1,0 +1,96 @@
+"""Finds the layer at which a quantized model and the float one part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from octavo.core.metrics import relative_error
+from octavo.onnx import normalize
+from octavo.onnx.constants import Constants
+from octavo.onnx.inputs import Feed
+from octavo.onnx.inventory import inventory
+from octavo.onnx.load import Source, load
+from octavo.onnx.save import self_contained
+from octavo.recipe import LayerOutcome
+
+
+class Blame:
+    """Runs both models with every quantized layer's output in view."""
+
+    def __init__(self, source: Source, quantized: Path, outcomes: Sequence[LayerOutcome]) -> None:
+        self._source, self._quantized = source, quantized
+        self._outcomes = [o for o in outcomes if o.quantized]
+
+    def layer(self, feed: Feed) -> str | None:
+        """The layer whose output adds the largest error to what it was fed, or None.
+
+        Where the layers' outputs cannot be had (in subgraphs, above 2 GB): the one whose weight
+        lost most.
+        """
+        try:
+            steps = self._steps(feed)
+        except Exception:  # noqa: BLE001 - this only improves a message that is shown in any case
+            return self._worst_weight()
+        previous, found, jump = 0.0, None, 0.0
+        for name, error in steps:
+            if error - previous > jump:
+                found, jump = name, error - previous
+            previous = max(previous, error)
+        return found or self._worst_weight()
+
+    def _worst_weight(self) -> str | None:
+        known = [(o.sqnr_db, o.layer.name) for o in self._outcomes if o.sqnr_db is not None]
+        return min(known)[1] if known else None
+
+    def _steps(self, feed: Feed) -> list[tuple[str, float]]:
+        """(layer, error of its output), in the order in which layers run."""
+        outputs = self._layer_outputs()
+        theirs = _run(self._source.origin, list(outputs), feed)
+        ours = _run(self._quantized, list(outputs), feed)
+        return [
+            (layer, _error(theirs[name], ours[name]))
+            for name, layer in outputs.items()
+            if name in theirs and name in ours
+        ]
+
+    def _layer_outputs(self) -> dict[str, str]:
+        """The layer of each output of a quantized layer in the main graph."""
+        quantized = {o.layer.name for o in self._outcomes}
+        model = load(self._source.origin).model
+        normalize.normalize(model, self._source.label, normalize.OLDEST)
+        return {
+            site.node.outputs[0].name or "": site.layer.name
+            for site in inventory(model, Constants(normalize.opset_of(model)))
+            if site.layer.name in quantized and not site.layer.scope
+        }
+
+
+def _run(origin: Path | onnx.ModelProto, names: Sequence[str], feed: Feed) -> dict[str, Any]:
+    """Runs a model with more of its values as outputs."""
+    model = load(origin).model
+    normalize.normalize(model, "", normalize.OLDEST)
+    proto = self_contained(model)
+    made = {o for node in proto.graph.node for o in node.output}
+    present = {o.name for o in proto.graph.output}
+    wanted = [n for n in names if n in made]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in wanted if n not in present)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    runner = ort.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return dict(zip(wanted, runner.run(wanted, feed), strict=True))
+
+
+def _error(a: Any, b: Any) -> float:
+    """Of `b` where `a` is finite; infinite where `b` is not finite there."""
+    where = np.isfinite(a)
+    if not np.isfinite(b[where]).all():
+        return float("inf")
+    return relative_error(a[where], b[where])

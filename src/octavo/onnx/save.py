@@ -1,0 +1,115 @@
+"""Writes a converted model: as one file, or with its weights in a data file beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from octavo.errors import ModelError, OutputError
+from octavo.onnx.constants import Constants
+from octavo.onnx.inventory import Site
+from octavo.onnx.load import Source
+from octavo.onnx.staging import DATA_FILE, Staging, output_error
+from octavo.onnx.store import TensorStore
+from octavo.onnx.wellformed import stored_tensors, tensors_of
+from octavo.onnx.wire import write_model
+from octavo.recipe import Decision
+
+ONE_FILE_LIMIT = 256 * 2**20  # bytes; a larger result of a model with external data keeps one
+PROTOBUF_LIMIT = 1900 * 2**20  # bytes; protobuf ends at 2 GiB
+
+
+def needs_data_file(
+    source: Source, sites: Sequence[Site], decisions: Sequence[Decision], constants: Constants
+) -> bool:
+    """Whether the result is expected to be too large for one file."""
+    total = source.bytes
+    seen = set()
+    for site, decision in zip(sites, decisions, strict=True):
+        scheme = decision.scheme.weight
+        if scheme is None:
+            continue
+        for weight in site.weights:
+            key, dtype = constants.root(weight).key, constants.dtype(weight)
+            if key not in seen and dtype is not None:
+                seen.add(key)
+                bits = dtype.bitwidth - 8 * scheme.qtype.bytes
+                total -= math.prod(constants.shape(weight)) * max(0, bits) // 8
+    return total > (ONE_FILE_LIMIT if source.data_files else PROTOBUF_LIMIT)
+
+
+def save(
+    model: ir.Model, staging: Staging, tensors: TensorStore, metadata: Mapping[str, str]
+) -> None:
+    """Writes `model` into `staging`, with the data file that `tensors` began or one that it needs.
+
+    The model comes out with the tensors that were written. Raises OSError.
+    """
+    _inline_attributes(model)
+    if tensors.path is None and _bytes(model) > PROTOBUF_LIMIT:
+        tensors.spill(staging.data)
+    for graph in model.graphs():
+        for name, value in graph.initializers.items():
+            if value.const_value is not None:
+                value.const_value = tensors.adopt(value.const_value, name)
+    tensors.close()
+    if staging.data.exists() and not staging.data.stat().st_size:
+        staging.data.unlink()
+    model.metadata_props.pop(DATA_FILE, None)
+    model.metadata_props.update(metadata)
+    if staging.data.exists():
+        model.metadata_props[DATA_FILE] = staging.data.name
+    # The main graph's initializers go to the file from where they lie; see `wire`.
+    stored = [v for v in model.graph.initializers.values() if v.const_value is not None]
+    for value in stored:
+        del model.graph.initializers[value.name or ""]
+    try:
+        proto = ir.serde.serialize_model(model)
+    finally:
+        for value in stored:
+            model.graph.register_initializer(value)
+    with staging.model.open("wb") as file:
+        write_model(proto, stored, file)
+
+
+def self_contained(model: ir.Model) -> onnx.ModelProto:
+    """The model as one message, which holds all its tensors."""
+    _inline_attributes(model)
+    for graph in model.graphs():
+        for name, value in graph.initializers.items():
+            if value.const_value is not None:
+                value.const_value = TensorStore(None).adopt(value.const_value, name)
+    return ir.serde.serialize_model(model)
+
+
+def misfortune(error: OSError, source: Source, staging: Staging) -> ModelError | OutputError:
+    """What an OSError during a conversion means: the input went away, or the output failed."""
+    files = {str(path.resolve()) for path in source.files}
+    if isinstance(error.filename, str) and error.filename in files:
+        return ModelError(
+            f"{error.filename} cannot be read any more: {error.strerror}; leave the input in place "
+            "while it is converted"
+        )
+    return output_error(error, staging.out)
+
+
+def _inline_attributes(model: ir.Model) -> None:
+    """Brings tensors of attributes that lie in a file into the model: a node has them at hand."""
+    for graph in model.graphs():
+        for node in graph:
+            for name, attribute in list(node.attributes.items()):
+                if any(isinstance(t, ir.ExternalTensor) for t in tensors_of(attribute)):
+                    held = [TensorStore(None).adopt(t, t.name or "") for t in tensors_of(attribute)]
+                    one = attribute.type is ir.AttributeType.TENSOR
+                    node.attributes[name] = ir.Attr(name, attribute.type, held[0] if one else held)
+
+
+def _bytes(model: ir.Model) -> int:
+    return sum(
+        tensor.nbytes
+        for _, tensor in stored_tensors(model)
+        if tensor.dtype is not ir.DataType.STRING
+    )

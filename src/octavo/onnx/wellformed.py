@@ -1,0 +1,224 @@
+"""Refuses models that are broken in a way that no reader could make sense of.
+
+ONNX Runtime refuses them too. They are found here, before anything is done with them, so that the
+message can name what is wrong in the model instead of what went wrong in its conversion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from octavo.errors import ModelError
+
+_STANDARD = ("", "ai.onnx")
+_SHOWN = 60  # characters of a broken text that a message repeats
+
+# Where TensorProto keeps the numbers of each type that has no raw data, and how many entries a
+# number takes there.
+_INT32S = (
+    *("BFLOAT16", "BOOL", "FLOAT16", "INT8", "INT16", "INT32", "UINT8", "UINT16", "FLOAT8E8M0"),
+    *("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"),
+)
+_TYPED: dict[str, tuple[str, int]] = {
+    **dict.fromkeys(_INT32S, ("int32_data", 1)),
+    "FLOAT": ("float_data", 1),
+    "COMPLEX64": ("float_data", 2),
+    "DOUBLE": ("double_data", 1),
+    "COMPLEX128": ("double_data", 2),
+    "INT64": ("int64_data", 1),
+    "UINT32": ("uint64_data", 1),
+    "UINT64": ("uint64_data", 1),
+}
+
+
+def check_text(model: onnx.ModelProto, label: str) -> None:
+    """Raises ModelError where a name or another text of the model is not UTF-8."""
+    stack: list[Message] = [model]
+    while stack:
+        message = stack.pop()
+        for field, value in message.ListFields():
+            if field.type == FieldDescriptor.TYPE_MESSAGE:
+                stack.extend(value if field.is_repeated else (value,))
+            elif field.type == FieldDescriptor.TYPE_STRING:
+                for text in value if field.is_repeated else (value,):
+                    if not isinstance(text, str):  # protobuf gives bytes it cannot decode
+                        raise ModelError(
+                            f"{label} is damaged: {message.DESCRIPTOR.name}.{field.name} is not "
+                            f"UTF-8 text: {text[:_SHOWN]!r}; get the file again"
+                        )
+
+
+def check_graphs(model: ir.Model, label: str) -> None:
+    """Raises ModelError for a node that reads what does not exist or that its operator forbids."""
+    for graph, opsets in _graphs(model):
+        opset = opsets.get("", opsets.get("ai.onnx", 0))
+        for node in graph:
+            for value in node.inputs:
+                if value is not None and not _exists(value):
+                    raise ModelError(
+                        f"{label} is damaged: {_node(node)} reads {value.name!r}, which no node, "
+                        "input or initializer gives; export the model again"
+                    )
+            problem = _misuse(node, opset) if node.domain in _STANDARD else None
+            if problem:
+                raise ModelError(
+                    f"{label} is damaged: {_node(node)} {problem}; export the model again"
+                )
+        for value in graph.outputs:
+            if not _exists(value):
+                raise ModelError(
+                    f"{label} is damaged: nothing gives the graph output {value.name!r}; "
+                    "export the model again"
+                )
+
+
+def check_tensor(tensor: ir.TensorProtocol, name: str, label: str) -> None:
+    """Raises ModelError where a stored tensor does not hold what its shape and type say."""
+    shape = tuple(tensor.shape.numpy())
+    problem = None
+    if tensor.dtype is ir.DataType.UNDEFINED:
+        problem = "has no element type"
+    elif any(d < 0 for d in shape):
+        problem = f"has the shape {shape}"
+    elif isinstance(tensor, ir.ExternalTensor) and (tensor.offset or 0) < 0:
+        problem = f"lies at byte {tensor.offset} of its file"
+    else:
+        held, expected, unit = _held_and_expected(tensor, shape)
+        if held is not None and held != expected:
+            problem = (
+                f"holds {held} {unit}, and its shape {shape} of {tensor.dtype.name.lower()} "
+                f"takes {expected}"
+            )
+    if problem:
+        raise ModelError(
+            f"{label} is damaged: tensor {name!r} {problem}; get the file again or export it again"
+        )
+
+
+def stored_tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtocol]]:
+    """Every tensor of the model with its name: initializers, and attributes of nodes."""
+    for graph, _ in _graphs(model):
+        if isinstance(graph, ir.Graph):
+            for name, value in graph.initializers.items():
+                if value.const_value is not None:
+                    yield name, value.const_value
+        for node in graph:
+            for attribute in node.attributes.values():
+                for tensor in tensors_of(attribute):
+                    yield f"{_node(node)}, {attribute.name}", tensor
+
+
+def tensors_of(attribute: ir.Attr) -> list[ir.TensorProtocol]:
+    """The tensors that an attribute holds."""
+    if attribute.is_ref():
+        return []
+    if attribute.type is ir.AttributeType.TENSOR:
+        return [attribute.value]
+    return list(attribute.value) if attribute.type is ir.AttributeType.TENSORS else []
+
+
+def _graphs(model: ir.Model) -> Iterator[tuple[Any, Mapping[str, int]]]:
+    """Graphs with the operator versions they use: the main one, subgraphs, local functions."""
+    for graph in model.graphs():
+        yield graph, model.opset_imports
+    for function in model.functions.values():
+        yield function, function.opset_imports
+        for node in ir.traversal.RecursiveGraphIterator(function):
+            for attribute in node.attributes.values():
+                if attribute.is_ref():
+                    continue
+                if attribute.type is ir.AttributeType.GRAPH:
+                    yield attribute.as_graph(), function.opset_imports
+                elif attribute.type is ir.AttributeType.GRAPHS:
+                    for graph in attribute.as_graphs():
+                        yield graph, function.opset_imports
+
+
+def _exists(value: ir.Value) -> bool:
+    return value.producer() is not None or value.is_graph_input() or value.is_initializer()
+
+
+def _node(node: ir.Node) -> str:
+    outputs = [v.name for v in node.outputs if v.name]
+    return f"{node.op_type} {node.name or ', '.join(outputs) or '(without a name)'!r}"
+
+
+@dataclass(frozen=True)
+class _Signature:
+    """What an operator takes; `single` is how many inputs must be there."""
+
+    least: int
+    most: int
+    single: int
+    required: tuple[str, ...]
+    types: Mapping[str, str]
+
+
+@lru_cache(maxsize=1024)
+def _signature(op_type: str, opset: int) -> _Signature | None:
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return None
+    one = onnx.defs.OpSchema.FormalParameterOption.Single
+    needed = schema.inputs[: schema.min_input]
+    return _Signature(
+        schema.min_input,
+        schema.max_input,
+        len(list(takewhile(lambda parameter: parameter.option == one, needed))),
+        tuple(name for name, a in schema.attributes.items() if a.required),
+        {name: str(a.type).rpartition(".")[2] for name, a in schema.attributes.items()},
+    )
+
+
+def _misuse(node: ir.Node, opset: int) -> str | None:
+    """What the node's operator forbids, or None. Operators that ONNX does not know pass."""
+    signature = _signature(node.op_type, opset)
+    if signature is None:
+        return None
+    given = len(node.inputs)
+    if not signature.least <= given <= signature.most:
+        return f"has {given} inputs; {node.op_type} takes {signature.least} to {signature.most}"
+    if None in node.inputs[: signature.single]:
+        return f"leaves out one of the {signature.single} inputs that {node.op_type} needs"
+    for name in signature.required:
+        if name not in node.attributes:
+            return f"has no attribute {name!r}, which {node.op_type} needs"
+    for name, attribute in node.attributes.items():
+        wanted = signature.types.get(name, attribute.type.name)
+        if attribute.type.name != wanted:
+            return (
+                f"has the attribute {name!r} of type {attribute.type.name.lower()}; "
+                f"{node.op_type} takes {wanted.lower()}"
+            )
+    return None
+
+
+def _held_and_expected(
+    tensor: ir.TensorProtocol, shape: tuple[int, ...]
+) -> tuple[int | None, int, str]:
+    elements = int(np.prod(shape, dtype=object)) if shape else 1
+    if tensor.dtype is ir.DataType.STRING:
+        return len(tensor.string_data()), elements, "strings"  # type: ignore[attr-defined]
+    size = -(-elements * tensor.dtype.bitwidth // 8)
+    if isinstance(tensor, ir.ExternalTensor):
+        return tensor.length, size, "bytes"
+    proto = getattr(tensor, "raw", None)
+    if not isinstance(proto, onnx.TensorProto):
+        return None, 0, ""
+    if proto.HasField("raw_data"):
+        return len(proto.raw_data), size, "bytes"
+    if tensor.dtype.name in _TYPED:
+        field, each = _TYPED[tensor.dtype.name]
+        return len(getattr(proto, field)), elements * each, "numbers"
+    return len(proto.int32_data), size, "numbers"  # packed: a byte an entry

@@ -1,0 +1,22 @@
+"""What a converted linear layer must compute, from its integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from octavo.onnx.rules._linear import reference
+from tests.onnx.rules.support import Array, Converted, peek, quantized_products
+
+
+def per_row(converted: Converted, x: Array, feeds: Mapping[str, Array], index: int = 0) -> Array:
+    """The rule's own statement of the product of `x` and the `index`-th quantized weight."""
+    product = [n for n in quantized_products(converted) if n.op_type == "MatMulIntegerToFloat"]
+    names = [product[index].input[i] for i in (1, 3, 4, 5)]
+    q, scale, x_zero, zero = peek(converted, names, feeds)
+    assert q.dtype in (np.int8, np.uint8)
+    y = reference(x, q, scale, zero, int(x_zero))
+    if q.ndim == 2 and q.shape[1] == 1 and y.shape[-1] == 1 and converted.ops[-1] == "Squeeze":
+        return y[..., 0]
+    return y
