@@ -35,10 +35,10 @@ demo: setup
 
 # pytest comes last, so that its count ends the output.
 test: setup check
-	@$(PY) -m pytest -q -n 2 -m 'not slow'
+	@$(PY) -m pytest -n 2 -m 'not slow'
 
 test-all: setup check
-	@$(PY) -m pytest -q -n 2
+	@$(PY) -m pytest -n 2
 
 bench: setup
 	@$(PY) -m benchmarks.models

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -31,8 +32,8 @@ SHAPES: tuple[Shape, ...] = (SHORT, LONG)
 MODEL, RESULT = "all-MiniLM-L6.onnx", "all-MiniLM-L6.int8.onnx"
 LABELS = {
     FLOAT: "float",
-    QD: "ONNX Runtime quantize_dynamic",
-    QD_CHANNEL: "the same, per channel",
+    QD: "quantize_dynamic",
+    QD_CHANNEL: "  per channel",
     OCTAVO: "Octavo",
 }
 
@@ -85,15 +86,18 @@ def evaluate(files: Mapping[str, Path]) -> dict[str, Outcome]:
 
 def table(outcomes: Mapping[str, Outcome], found: Mapping[Shape, Comparison]) -> Table:
     """One line for each model."""
-    shown = Table(title="all-MiniLM-L6, one thread", title_style="bold")
-    shown.add_column("model")
-    heads = ("size\nMB", "1x32\nms", "\nspeed", "8x128\nms", "\nspeed", "error\n1 - cosine")
+    title = "all-MiniLM-L6 in ONNX Runtime, one thread"
+    shown = Table(
+        title=title, title_style="bold", box=SIMPLE, show_edge=False, padding=(0, 1, 0, 0)
+    )
+    shown.add_column("\n", no_wrap=True)
+    heads = ("size\nMB", "1x32\nms", "\nspeed", "8x128\nms", "\nspeed", "error\n1 - cos")
     for head in (*heads, "Lee\nPearson", "WordSim\nSpearman", "TREC\naccuracy"):
-        shown.add_column(head, justify="right")
+        shown.add_column(head, justify="right", no_wrap=True)
     for name, outcome in outcomes.items():
         cells = [LABELS[name], f"{outcome.bytes / 1e6:.1f}"]
         for shape in SHAPES:
-            cells.append(f"{found[shape][name].median * 1e3:.2f}")
+            cells.append(f"{found[shape][name].median * 1e3:.3g}")
             cells.append(f"{found[shape].speed(name, FLOAT).median:.2f}x")
         s = outcome.scores
         cells.append("" if name == FLOAT else f"{outcome.error:.4f}")
@@ -123,17 +127,17 @@ def conclusion(outcomes: Mapping[str, Outcome], found: Mapping[Shape, Comparison
 
 def main() -> int:
     """Runs the demo."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(width=None if sys.stdout.isatty() else 100)
     with workplace() as folder:
         files = quantize(folder, console)
         results.say("measuring latency")
-        found = latency.measure(files, SHAPES, rounds=15)
+        found = latency.measure(files, SHAPES, processes=4)
         results.say("measuring error and labelled accuracy")
         outcomes = evaluate(files)
     machine = results.machine()
     console.print()
     console.print(table(outcomes, found))
-    console.print(f"{machine.cpu}: {' '.join(machine.instruction_sets)}\n")
+    console.print(f"{machine.cpu}: {' '.join(machine.instruction_sets)}\n", highlight=False)
     console.print(conclusion(outcomes, found), highlight=False)
     return 0
 

@@ -1,6 +1,6 @@
-"""Latency of all-MiniLM-L6 files, interleaved, in a process of its own.
+"""Latency of all-MiniLM-L6 files, interleaved, in processes of their own.
 
-The child loads neither PyTorch nor anything else that might hold a core, and can give up AMX
+A child loads neither PyTorch nor anything else that might hold a core, and can give up AMX
 before ONNX Runtime is loaded. `python -m benchmarks.latency` is what `measure` starts.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.results import REPOSITORY
-from benchmarks.timing import Comparison, interleave, without_amx
+from benchmarks.timing import Comparison, interleave, pooled, without_amx
 
 Shape = tuple[int, int]
 SHAPES: tuple[Shape, ...] = ((1, 8), (1, 32), (1, 128), (8, 128))
@@ -30,17 +30,30 @@ def measure(
     shapes: Sequence[Shape] = SHAPES,
     *,
     threads: int = 1,
-    rounds: int = 31,
+    processes: int = 7,
+    rounds: int = 11,
     amx: bool = True,
 ) -> dict[Shape, Comparison]:
-    """One comparison of all `files` for each batch x length, made by a child process."""
+    """One comparison of all `files` for each batch x length, pooled over child processes.
+
+    The children open the files in different orders.
+    """
     command = [sys.executable, "-m", "benchmarks.latency", f"--threads={threads}"]
     command += [f"--rounds={rounds}", "--shapes", *map(label, shapes)]
     command += [] if amx else ["--without-amx"]
-    command += ["--files", *(f"{name}={path}" for name, path in files.items())]
-    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, check=True)
-    found = json.loads(done.stdout)
-    return {shape: Comparison.from_dict(found[label(shape)]) for shape in shapes}
+    named = [f"{name}={path}" for name, path in files.items()]
+    found = []
+    for i in range(processes):
+        first = i % len(named)
+        turned = ["--files", *named[first:], *named[:first]]
+        done = subprocess.run(
+            [*command, *turned], cwd=REPOSITORY, stdout=subprocess.PIPE, check=True
+        )
+        found.append(json.loads(done.stdout))
+    return {
+        shape: pooled([Comparison.from_dict(part[label(shape)]) for part in found])
+        for shape in shapes
+    }
 
 
 def compare(files: Mapping[str, Path], shape: Shape, threads: int, rounds: int) -> Comparison:
@@ -66,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints the comparisons as JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--without-amx", action="store_true")
     parser.add_argument("--shapes", nargs="+", default=[label(s) for s in SHAPES])
     parser.add_argument("--files", nargs="+", required=True, metavar="NAME=PATH")

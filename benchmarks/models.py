@@ -87,14 +87,14 @@ def size_rows(files: Mapping[str, Path], report: Report, where: str, asked: bool
 def speed_rows(files: Mapping[str, Path], where: str, asked: bool, quick: bool) -> Iterator[Row]:
     """Latency with and without AMX on one thread, and on two as far as there are two cores."""
     machine = results.machine()
-    rounds = 7 if quick else 31
     modes = [True, False] if "amxint8" in machine.instruction_sets else [True]
     for threads in (1, 2) if asked and machine.cores > 1 and not quick else (1,):
         for amx in modes:
             words = f"{threads} thread{'s' * (threads > 1)}"
             words += "" if len(modes) == 1 else ", AMX" if amx else ", AMX refused (VNNI only)"
             say(f"{where}: latency, {words}")
-            found = latency.measure(files, threads=threads, rounds=rounds, amx=amx)
+            processes = 2 if quick else 7 if asked and threads == 1 else 3
+            found = latency.measure(files, threads=threads, processes=processes, amx=amx)
             section = f"{where}: speed, {words}"
             for shape, comparison in found.items():
                 yield from _speeds(comparison, latency.label(shape), section, asked, threads)
@@ -131,7 +131,7 @@ def preset_rows(folder: Path, quick: bool) -> Iterator[Row]:
         yield Row(f"{name}: 1 - cosine of hidden states", error, section=section)
         yield Row(f"{name}: file", path.stat().st_size / 1e6, "MB", section=section)
     shapes = ((1, 32), (8, 128))
-    found = latency.measure({FLOAT: model, **files}, shapes, rounds=5 if quick else 15)
+    found = latency.measure({FLOAT: model, **files}, shapes, processes=1 if quick else 3)
     for shape, comparison in found.items():
         for name in files:
             speed = comparison.speed(name, FLOAT)

@@ -14,7 +14,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,23 @@ class Comparison:
         )
 
 
+def pooled(parts: Sequence[Comparison]) -> Comparison:
+    """One comparison with the rounds of all `parts`, which timed the same calls.
+
+    How fast a model runs depends on where its weights happen to lie in memory, by a tenth and more,
+    and that changes from process to process, not from round to round.
+    """
+    return Comparison(
+        {
+            name: Timing(
+                tuple(second for part in parts for second in part[name].seconds),
+                tuple(busy for part in parts for busy in part[name].cores),
+            )
+            for name in parts[0].timings
+        }
+    )
+
+
 def interleave(
     calls: Mapping[str, Callable[[], object]],
     *,
@@ -142,7 +159,7 @@ def _timed(
     return elapsed / repeats, (cpu() - cpu_start) / max(elapsed, 1e-9)
 
 
-def _quartiles(values: tuple[float, ...] | list[float]) -> tuple[float, float]:
+def _quartiles(values: Sequence[float]) -> tuple[float, float]:
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     return low, high
 

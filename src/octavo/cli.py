@@ -126,7 +126,7 @@ def _root(
 
 
 @app.command(epilog=_EXIT_CODES)
-def quantize(  # noqa: PLR0917 - options, not positions
+def quantize(
     model: Annotated[Path, typer.Argument(metavar="IN", help="The float ONNX model.")],
     output: Annotated[
         Path | None,
@@ -235,7 +235,7 @@ def quantize(  # noqa: PLR0917 - options, not positions
 
 
 @app.command(epilog=_EXIT_CODES)
-def inspect(  # noqa: PLR0917 - options, not positions
+def inspect(
     model: Annotated[Path, typer.Argument(metavar="IN", help="The ONNX model to look at.")],
     recipe: RecipeOption = "int8",
     ops: OpsOption = [],  # noqa: B006

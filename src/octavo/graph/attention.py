@@ -56,6 +56,4 @@ def attention_per_tensor(
     inputs = [x.q, w.q, bias, x.scale, w.scale, mask, x.zero_point, w.zero_point, past]
     while inputs and inputs[-1] is None:
         inputs.pop()
-    return e.op_n(
-        "QAttention", inputs, outs=outs, domain=MS, name=f"{name}_quant", **attributes
-    )
+    return e.op_n("QAttention", inputs, outs=outs, domain=MS, name=f"{name}_quant", **attributes)

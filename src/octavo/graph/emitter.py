@@ -117,7 +117,7 @@ class Emitter:
         """Registers `tensor` under `name`, which must come from `names.new`."""
         value = ir.Value(
             name=name,
-            shape=ir.Shape(tensor.shape),
+            shape=ir.Shape([int(d) for d in tensor.shape.numpy()]),
             type=ir.TensorType(tensor.dtype),
             const_value=tensor,
         )

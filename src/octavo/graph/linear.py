@@ -85,9 +85,7 @@ class BlockWeightValues:
     block: int
 
 
-def linear_block(
-    e: Emitter, x: ir.Value, w: BlockWeightValues, *, name: str, out: str
-) -> ir.Value:
+def linear_block(e: Emitter, x: ir.Value, w: BlockWeightValues, *, name: str, out: str) -> ir.Value:
     """MatMulNBits with 8 bits; accuracy level 4 multiplies integers."""
     return e.op(
         "MatMulNBits",

@@ -1,9 +1,9 @@
 """Quantizing activations while the model runs, with operators of stock ONNX Runtime.
 
-Per row, around a constant zero point z: r = max(max x, -min x * (255 - z) / z) is the row's range,
-q = round(x / r * (255 - z)) + z, and the integer product is multiplied by r / (255 - z) afterwards.
-With z = 128 that is the symmetric form; with z = 0 the row has no negative values. Two ways to draw it,
-which give the same integers up to the last bit of a division:
+Per row, around a constant zero point z: q = round(x / r * (255 - z)) + z, and the integer product is
+multiplied by r / (255 - z) afterwards. The row's range r is max|x| for z = 128 (symmetric), max x for
+z = 0 (no negative values), and max(max x, -min x * (255 - z) / z) for others. Two ways to draw it, which
+give the same integers up to the last bit of a division:
 
     narrow   x ─ Abs ─ ReduceMax ─ r ──┐            8 nodes at most, two passes more over x:
              x ────────────────────── Div ─ QuantizeLinear(1/(255-z), z)   wins for few rows
@@ -11,7 +11,8 @@ which give the same integers up to the last bit of a division:
              x ─ Reshape[-1, K] ─ QuantizeLinear(axis 0) ─ Reshape         wins for long rows
 
 ONNX Runtime's maximum drops NaN, so that a row with one would come out finite. Where the row is not
-known to hold NaN everywhere or nowhere (`uniform`), `0 * ReduceSum(x)` is added to its range.
+known to hold NaN everywhere or nowhere (`uniform`), `0 * ReduceSum(x)` is added to its range; a row
+whose sum overflows float32 is taken for one that is not finite.
 A row of zeros divides 0 by 0; whatever integers come of that are multiplied by its range, 0.
 """
 
@@ -43,14 +44,27 @@ class QuantizedRows:
 
 
 def quantize_rows(
-    e: Emitter, x: ir.Value, width: int, *, uniform: bool, zero_point: int = SYMMETRIC
+    e: Emitter,
+    x: ir.Value,
+    width: int,
+    *,
+    uniform: bool,
+    maybe_none: bool = False,
+    zero_point: int = SYMMETRIC,
 ) -> QuantizedRows:
-    """Nodes that quantize float32 `x` [..., width] per row. See the module's picture."""
+    """Nodes that quantize float32 `x` [..., width] per row. See the module's picture.
+
+    `maybe_none`: there may be no rows at all. ONNX Runtime's reductions of nothing keep the axis
+    they reduce, so it is cut off.
+    """
     name = x.name or "x"
     wide = width >= WIDE_FROM and e.opset >= 13
     row = _range(e, x, name, zero_point, wide=wide)
     if not uniform:
         row = _poison(e, x, row, name)
+    if maybe_none:
+        first = [e.vector([i]) for i in (0, 1, -1)]
+        row = e.op("Slice", [row, *first], out=f"{name}_one_a_row")
     step = e.scalar(np.float32(1 / (255 - zero_point)), np.float32)
     zero = e.scalar(zero_point, np.uint8)
     if wide:

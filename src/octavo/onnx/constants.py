@@ -8,7 +8,7 @@ computes one only when it is asked for, so that nothing is loaded or copied for 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -114,9 +114,9 @@ class Constants:
         """The shape of a constant; a chain whose shape the model does not state is computed."""
         tensor = self.tensor(value)
         if tensor is not None:
-            return tuple(int(d) for d in tensor.shape)
+            return tuple(tensor.shape.numpy())
         if value.shape is not None and all(isinstance(d, int) for d in value.shape):
-            return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]
+            return tuple(value.shape.numpy())
         root = self.root(value)
         if root.leaf is not value:
             shape = self.shape(root.leaf)
@@ -199,8 +199,8 @@ class Constants:
             graph, opset_imports=[onnx.helper.make_opsetid("", self._opset)]
         )
         try:
-            result = ReferenceEvaluator(model).run(None, feeds)[0]
-        except Exception as error:  # noqa: BLE001 - whatever the evaluator raises, name the value
+            result = cast(list[Any], ReferenceEvaluator(model).run(None, feeds))[0]
+        except Exception as error:
             raise ModelError(
                 f"weight {value.name!r} could not be computed from the nodes that feed it: {error}"
             ) from error

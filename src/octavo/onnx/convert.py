@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from octavo.core.metrics import sqnr_db
-from octavo.core.qtype import QType
 from octavo.errors import ModelError
 from octavo.graph.emitter import MS, Emitter, Names
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
+from octavo.onnx.resolve import resolve
 from octavo.onnx.rule import Context, Drawn
 from octavo.onnx.store import TensorStore
 from octavo.onnx.weights import Stats, WeightStore
-from octavo.recipe import Decision, Granularity, Kind, LayerOutcome, Scheme
+from octavo.recipe import Decision, LayerOutcome, Scheme
 
 Progress = Callable[[str, int, int], None]
 
@@ -42,16 +42,12 @@ def convert(
     progress: Progress,
 ) -> Converted:
     """Rewrites `model` in place; every site gets an outcome."""
-    names = Names(model)
-    weights = WeightStore(constants, Emitter(model, names, opset), tensors)
-    context = Context(
-        model, names, constants, weights, opset=opset, cpu=cpu, quant_format=quant_format
+    context = make_context(
+        model, tensors, constants, opset=opset, cpu=cpu, quant_format=quant_format
     )
-    planned = [
-        _resolve(s, d, context) for s, d in zip(sites, decisions, strict=True)
-    ]
+    planned = [resolve(s, d, context) for s, d in zip(sites, decisions, strict=True)]
     for site, decision, _ in planned:
-        if not decision.scheme.is_float and site.rule is not None and _integer(decision.scheme):
+        if site.rule is not None and _integer(decision.scheme):
             site.rule.announce(site.node, decision.scheme, context)
     outcomes = []
     counted: set[object] = set()
@@ -65,66 +61,25 @@ def convert(
     return Converted(tuple(outcomes), tuple(sweeper.notes()))
 
 
+def make_context(
+    model: ir.Model,
+    tensors: TensorStore,
+    constants: Constants,
+    *,
+    opset: int,
+    cpu: str,
+    quant_format: str,
+) -> Context:
+    """What the rules work with in one conversion."""
+    names = Names(model)
+    weights = WeightStore(constants, Emitter(model, names, opset), tensors)
+    return Context(
+        model, names, constants, weights, opset=opset, cpu=cpu, quant_format=quant_format
+    )
+
+
 def _integer(scheme: Scheme) -> bool:
     return scheme.weight is not None and scheme.weight.qtype.is_integer
-
-
-def _resolve(site: Site, decision: Decision, context: Context) -> tuple[Site, Decision, list[str]]:
-    """The decision as this target can hold it: FLOAT with a reason, or an adjusted scheme."""
-    scheme, notes = decision.scheme, []
-    if scheme.is_float:
-        return site, decision, notes
-    if scheme.weight is not None and scheme.weight.qtype is QType.FLOAT16:
-        reason = _float16_refused(site)
-        if reason:
-            return site, _left_float(decision, reason), notes
-        return site, decision, notes
-    if site.rule is None:
-        return site, _left_float(decision, f"no rule for {site.layer.op}"), notes
-    if scheme.activation is not None and scheme.activation.granularity is Granularity.GROUP:
-        row = replace(scheme.activation, granularity=Granularity.ROW, group=None)
-        if site.layer.kind is not Kind.EMBEDDING:
-            notes.append(
-                f"activations per row: target portable has no groups of {scheme.activation.group}"
-            )
-        scheme = replace(scheme, activation=row)
-    scheme, more = _without_blocks(site, scheme)
-    notes += more
-    decision = replace(decision, scheme=scheme)
-    reason = site.rule.check(site.node, scheme, context)
-    return site, (_left_float(decision, reason) if reason else decision), notes
-
-
-def _without_blocks(site: Site, scheme: Scheme) -> tuple[Scheme, list[str]]:
-    """Blocks are for linear layers; others hold int8 per channel or row, as the preset int8."""
-    w = scheme.weight
-    if w is None or (site.layer.kind is Kind.LINEAR and w.granularity is Granularity.BLOCK):
-        return scheme, []
-    notes = []
-    if w.granularity is Granularity.BLOCK:
-        w = replace(w, granularity=Granularity.CHANNEL, block=None)
-        notes.append(f"per channel: blocks are for linear layers, not for {site.layer.op}")
-        activation = scheme.activation or Scheme().activation
-        scheme = replace(scheme, weight=w, activation=activation)
-    if site.layer.kind is Kind.EMBEDDING and not w.symmetric:
-        if w.granularity is not Granularity.TENSOR:
-            scheme = replace(scheme, weight=replace(w, symmetric=True))
-            notes.append("symmetric rows: a lookup has no zero points a row")
-    return scheme, notes
-
-
-def _left_float(decision: Decision, reason: str) -> Decision:
-    return Decision(decision.layer, Scheme(None, None), reason)
-
-
-def _float16_refused(site: Site) -> str | None:
-    if not site.weights:
-        return "a product of two activations holds no weight"
-    if site.layer.dtype != "float32":
-        return f"its weights are {site.layer.dtype} already"
-    if site.layer.bytes < 4096:
-        return f"its weights have {site.layer.bytes} bytes: nothing to win"
-    return None
 
 
 def _apply(
@@ -256,5 +211,5 @@ class _Sweeper:
         if value.is_graph_input():
             graph.inputs.remove(value)
             self._dropped_inputs.append(value.name or "")
-        if value.name in graph.initializers:
+        if value.name is not None and value.name in graph.initializers:
             del graph.initializers[value.name]

@@ -104,8 +104,9 @@ def _site(node: ir.Node, scope: str, constants: Constants) -> Site | None:
         weights=tuple((w.name or "", s) for w, s in zip(weights, shapes, strict=True)),
         bytes=elements * dtype.bitwidth // 8,
         macs_per_row=rule.macs_per_row(shapes) if rule is not None else None,
-        dtype=dtype.name.lower().replace("float", "float32") if dtype.name == "FLOAT" else
-        dtype.name.lower(),
+        dtype=dtype.name.lower().replace("float", "float32")
+        if dtype.name == "FLOAT"
+        else dtype.name.lower(),
         scope=scope.rstrip("/"),
     )
     return Site(layer, node, rule, weights)

@@ -63,7 +63,8 @@ def load(model_input: str | Path | onnx.ModelProto) -> Source:
         if path.is_dir():
             raise ModelError(f"{path} is a directory; give the .onnx file in it")
         if not path.exists():
-            raise ModelError(f"{path} does not exist")
+            what = "is a link that leads nowhere" if path.is_symlink() else "does not exist"
+            raise ModelError(f"{path} {what}")
         if not path.is_file():
             raise ModelError(f"{path} is not a regular file; give the path of an .onnx file")
         proto = skeleton(path)
@@ -78,13 +79,15 @@ def load(model_input: str | Path | onnx.ModelProto) -> Source:
 
 
 def _from_proto(proto: onnx.ModelProto, path: Path | None) -> Source:
-    label = str(path) if path is not None else "the ModelProto"
-    if not proto.HasField("graph") or not proto.opset_import:
-        raise ModelError(
-            f"{label} is not an ONNX model: it states no "
-            f"{'graph' if not proto.HasField('graph') else 'opset'}"
-        )
+    label = str(path) if path is not None else "(ModelProto)"
+    if not proto.HasField("graph"):
+        raise ModelError(f"{label} is not an ONNX model: it holds no graph")
     check_text(proto, label)
+    if not any(entry.domain in ("", "ai.onnx") for entry in proto.opset_import):
+        raise ModelError(
+            f"{label} does not say which opset (version of the standard operators) it uses; "
+            "export it again"
+        )
     _refuse_unknown_parts(proto, label)
     try:
         model = ir.serde.deserialize_model(proto)
@@ -111,8 +114,8 @@ def _refuse_unknown_parts(proto: onnx.ModelProto, label: str) -> None:
 
 def _first_cause(error: BaseException) -> str:
     """What went wrong at the bottom; the reader's own messages repeat the whole model."""
-    while error.__cause__ is not None:
-        error = error.__cause__
+    while (deeper := error.__cause__ or error.__context__) is not None:
+        error = deeper
     return brief(error)
 
 

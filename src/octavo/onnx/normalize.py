@@ -6,7 +6,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 from onnxscript import version_converter
 
-from octavo.errors import AlreadyQuantizedError, ModelError
+from octavo.errors import AlreadyQuantizedError, ModelError, brief
 
 OLDEST, NEWEST = 7, 26
 FIRST_WITH_QUANTIZE = 10  # QuantizeLinear, MatMulInteger
@@ -40,7 +40,9 @@ def opset_of(model: ir.Model) -> int:
     imports = model.opset_imports
     version = imports.get("", imports.get("ai.onnx"))
     if version is None:
-        raise ModelError("the model imports no version of the standard ONNX operators")
+        raise ModelError(
+            "the model imports no version of the standard ONNX operators; export it again"
+        )
     return int(version)
 
 
@@ -57,7 +59,12 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
         raise ModelError(f"{label} has opset {opset}; {OLDEST} to {NEWEST} are supported")
     if len(model.functions):
         count = len(model.functions)
-        InlinePass()(model)
+        try:
+            InlinePass()(model)
+        except Exception as error:  # such as functions that call themselves
+            raise ModelError(
+                f"{label}: its local functions cannot be inlined: {brief(error)}"
+            ) from error
         notes.append(f"{count} local functions were inlined")
     if opset < needed:
         try:
@@ -65,7 +72,7 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
         except Exception as error:  # the converter raises whatever its C++ side throws
             raise ModelError(
                 f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
-                f"version converter cannot raise it: {error}"
+                f"version converter cannot raise it: {brief(error)}"
             ) from error
         if opset_of(model) < needed:
             raise ModelError(

@@ -93,8 +93,10 @@ def _gate_argument(value: ir.Value, constants: Constants) -> ir.Value | None:
     for index in (0, 1):
         inner = node.inputs[index]
         maker = None if inner is None else inner.producer()
-        if maker is not None and maker.op_type in ("Erf", "Tanh") and _is_one(
-            node.inputs[1 - index], constants
+        if (
+            maker is not None
+            and maker.op_type in ("Erf", "Tanh")
+            and _is_one(node.inputs[1 - index], constants)
         ):
             return maker.inputs[0]
     return None

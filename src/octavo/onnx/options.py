@@ -6,6 +6,7 @@ as the recipe has it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -98,21 +99,27 @@ def parse_request(
         raise OptionError(
             "target 'native' does not exist yet; 'portable' (stock ONNX Runtime operators) does"
         )
-    extra = dict(extra_options or {})
-    _check_extra(extra)
+    extra = _extra(extra_options)
+    only = _names("nodes_to_quantize", nodes_to_quantize)
     chosen = resolve_recipe(recipe)
-    chosen = _adjusted(chosen, per_channel, reduce_range, _qtype(weight_type), extra)
+    chosen = _adjusted(
+        chosen,
+        _flag("per_channel", per_channel),
+        _flag("reduce_range", reduce_range),
+        _qtype(weight_type),
+        extra,
+    )
     if quant_format == "qdq":
         chosen = _for_qdq(chosen)
-    if extra.get("ActivationSymmetric") and _has_tensor_activations(chosen):
+    if extra.get("ActivationSymmetric") and has_tensor_activations(chosen):
         raise OptionError(
             "extra_options['ActivationSymmetric']=True: activations per tensor go through "
             "DynamicQuantizeLinear, which is asymmetric; rows (recipe 'int8') are symmetric"
         )
     selection = Selection(
         ops=_ops(op_types_to_quantize),
-        only=tuple(nodes_to_quantize) if nodes_to_quantize else None,
-        exclude=tuple(nodes_to_exclude or ()),
+        only=only or None,
+        exclude=_names("nodes_to_exclude", nodes_to_exclude),
         subgraphs=bool(extra.get("EnableSubgraph", True)),
         activation_matmuls=not extra.get("MatMulConstBOnly", True),
     )
@@ -125,8 +132,14 @@ def resolve_recipe(recipe: str | Path | Recipe | None) -> Recipe:
         return preset("int8")
     if isinstance(recipe, Recipe):
         return recipe
-    if isinstance(recipe, Path) or str(recipe).endswith((".yaml", ".yml")):
-        return load_recipe(recipe)
+    if isinstance(recipe, os.PathLike) or (
+        isinstance(recipe, str) and recipe.endswith((".yaml", ".yml"))
+    ):
+        return load_recipe(Path(recipe))
+    if not isinstance(recipe, str):
+        raise OptionError(
+            f"recipe is a {type(recipe).__name__}; give a preset's name, a .yaml file or a Recipe"
+        )
     return preset(recipe)
 
 
@@ -179,14 +192,32 @@ def _one_of(argument: str, value: str, allowed: Sequence[str]) -> None:
         raise OptionError(f"{argument}={value!r}.{did_you_mean(str(value), allowed)}")
 
 
-def _check_extra(extra: Mapping[str, Any]) -> None:
+def _flag(argument: str, value: Any) -> bool | None:
+    if value is not None and value not in (True, False):
+        raise OptionError(f"{argument} is True, False or None, not {value!r}")
+    return None if value is None else bool(value)
+
+
+def _names(argument: str, value: Sequence[str] | None) -> tuple[str, ...]:
+    names = () if value is None or isinstance(value, (str, bytes)) else tuple(value)
+    if isinstance(value, (str, bytes)) or not all(isinstance(name, str) for name in names):
+        raise OptionError(f"{argument} is a list of names, such as ['a', 'b*'], not {value!r}")
+    return names
+
+
+def _extra(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise OptionError(f"extra_options maps names to True or False; this is {given!r}")
+    extra = dict(given or {})
     for key, value in extra.items():
         if key not in EXTRA_OPTIONS:
-            raise OptionError(f"unknown extra option {key!r}.{did_you_mean(key, EXTRA_OPTIONS)}")
+            near = did_you_mean(str(key), EXTRA_OPTIONS)
+            raise OptionError(f"unknown extra option {key!r}.{near}")
         if not isinstance(value, bool):
             raise OptionError(f"extra_options[{key!r}] is True or False, not {value!r}")
         if key in _ONLY_FALSE and value:
             raise OptionError(f"extra_options[{key!r}]=True is refused: {_ONLY_FALSE[key]}")
+    return extra
 
 
 def _qtype(weight_type: Any) -> QType | None:
@@ -200,10 +231,11 @@ def _qtype(weight_type: Any) -> QType | None:
 
 
 def _ops(op_types: Sequence[str] | None) -> frozenset[str] | None:
-    if not op_types:
+    names = _names("op_types_to_quantize", op_types)
+    if not names:
         return None
     ops: set[str] = set()
-    for name in op_types:
+    for name in names:
         full = find_op(name)
         if full is None and name not in WEIGHTLESS_OPS:
             raise RecipeError(f"unknown op type {name!r}.{did_you_mean(name, supported_ops())}")
@@ -223,7 +255,7 @@ def _adjusted(
     if per_channel is not None:
         changes["granularity"] = Granularity.CHANNEL if per_channel else Granularity.TENSOR
     if reduce_range is not None:
-        changes["reduce_range"] = bool(reduce_range)
+        changes["reduce_range"] = reduce_range
     if qtype is not None:
         changes["qtype"] = qtype
         if qtype is QType.UINT8 and recipe.name == "int8-per-tensor":
@@ -261,6 +293,9 @@ def _for_qdq(recipe: Recipe) -> Recipe:
     return replace(recipe, default=change(recipe.default), rules=rules)
 
 
-def _has_tensor_activations(recipe: Recipe) -> bool:
-    a = recipe.default.activation
-    return a is not None and a.granularity is Granularity.TENSOR
+def has_tensor_activations(recipe: Recipe) -> bool:
+    """Whether some layers get one activation scale per tensor."""
+    schemes = [recipe.default, *(rule.scheme for rule in recipe.rules)]
+    return any(
+        s.activation is not None and s.activation.granularity is Granularity.TENSOR for s in schemes
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,20 +16,21 @@ import octavo
 from octavo.errors import NothingQuantizedError, OptionError, OutputError
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
-from octavo.onnx.convert import Converted, Progress, convert
+from octavo.onnx.convert import Converted, Progress, convert, make_context
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.inventory import Inspection, Site, inventory
 from octavo.onnx.load import Source, load
-from octavo.onnx.options import Request, decide, parse_request
+from octavo.onnx.options import Request, decide, has_tensor_activations, parse_request
 from octavo.onnx.requirements import least_onnxruntime
+from octavo.onnx.resolve import resolve
 from octavo.onnx.save import misfortune, needs_data_file, save
 from octavo.onnx.staging import Staging
 from octavo.onnx.store import TensorStore
 from octavo.onnx.verify import verify as verify_model
-from octavo.recipe import Decision, Granularity, Recipe, Report, Verification
+from octavo.recipe import Decision, Recipe, Report, Verification
 
 
-def quantize_dynamic(  # noqa: PLR0917 - the signature of ONNX Runtime's function, and ours
+def quantize_dynamic(
     model_input: str | Path | onnx.ModelProto,
     model_output: str | Path,
     op_types_to_quantize: Sequence[str] | None = None,
@@ -102,6 +104,8 @@ def quantize_dynamic(  # noqa: PLR0917 - the signature of ONNX Runtime's functio
     if check_inputs is not None and not verify:
         raise OptionError("check_inputs are given and verify=False; leave one of them out")
     report_progress("reading", 0, 1)
+    if not isinstance(model_output, (str, os.PathLike)):
+        raise OptionError(f"model_output is a {type(model_output).__name__}; give a path")
     source = load(model_input)
     staging = Staging(model_output, source.files)
     feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)
@@ -155,8 +159,8 @@ def inspect(
 ) -> Inspection:
     """The layers of a model and what a recipe would do with each; nothing is written.
 
-    A decision is the recipe's; a layer that the target cannot hold so is only known once it is
-    converted, and is then in the report with its reason.
+    A decision is what a conversion would hold: a layer that the target cannot hold as the recipe
+    asks has its reason.
     """
     request = parse_request(
         recipe=recipe,
@@ -173,13 +177,22 @@ def inspect(
     )
     source = load(model_input)
     prepared = _prepare(source, request, allow_quantized=allow_quantized)
+    context = make_context(
+        source.model,
+        TensorStore(None),
+        prepared.constants,
+        opset=prepared.opset,
+        cpu=cpu,
+        quant_format=quant_format,
+    )
+    pairs = zip(prepared.sites, prepared.decisions, strict=True)
     return Inspection(
         model=source.label,
         opset=prepared.opset,
         ir_version=source.model.ir_version,
         model_bytes=source.bytes,
         recipe_name=request.recipe.name,
-        decisions=tuple(prepared.decisions),
+        decisions=tuple(resolve(site, decision, context)[1] for site, decision in pairs),
     )
 
 
@@ -201,7 +214,7 @@ class _Prepared:
 def _prepare(source: Source, request: Request, *, allow_quantized: bool) -> _Prepared:
     if not allow_quantized:
         normalize.refuse_quantized(source.model, source.label)
-    dynamic = request.quant_format == "qdq" or _per_tensor(request.recipe)
+    dynamic = request.quant_format == "qdq" or has_tensor_activations(request.recipe)
     needed = normalize.FIRST_WITH_DYNAMIC if dynamic else normalize.FIRST_WITH_QUANTIZE
     notes = normalize.normalize(source.model, source.label, needed)
     opset = normalize.opset_of(source.model)
@@ -210,13 +223,6 @@ def _prepare(source: Source, request: Request, *, allow_quantized: bool) -> _Pre
     node_names = [n.name for g in source.model.graphs() for n in g if n.name]
     decisions = decide([s.layer for s in sites], node_names, request)
     return _Prepared(opset, constants, sites, decisions, notes)
-
-
-def _per_tensor(recipe: Recipe) -> bool:
-    schemes = [recipe.default, *(rule.scheme for rule in recipe.rules)]
-    return any(
-        s.activation is not None and s.activation.granularity is Granularity.TENSOR for s in schemes
-    )
 
 
 def _convert(

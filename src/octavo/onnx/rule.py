@@ -23,6 +23,9 @@ from octavo.onnx.uniform import UniformRows
 from octavo.onnx.weights import Stats, WeightStore
 from octavo.recipe import Granularity, Kind, Scheme
 
+# Operators that pick as many items as the data has; after them an activation may have no rows.
+SELECTIONS = frozenset("NonZero NonMaxSuppression Compress Unique TopK Loop".split())
+
 
 @dataclass
 class Drawn:
@@ -56,6 +59,7 @@ class Context:
         self.constants = constants
         self.weights = weights
         self.uniform = UniformRows(constants)
+        self.maybe_none = any(n.op_type in SELECTIONS for g in model.graphs() for n in g)
         self.needs_onnxruntime = "1.17"
         self._activations: dict[tuple[int, int, str], tuple[ir.Value, QuantizedRows]] = {}
         self._casts: dict[tuple[int, int], tuple[ir.Value, ir.Value]] = {}
@@ -98,6 +102,7 @@ class Context:
                     x,
                     width,
                     uniform=self.uniform(x),
+                    maybe_none=self.maybe_none,
                     zero_point=zero_point_for(x, self.constants),
                 )
             )

@@ -52,8 +52,10 @@ class TensorStore:
             unmap(tensor)
         else:
             self._file.write(tensor.tobytes())  # NumPy's own tofile() hides why a write failed
-        shape = tuple(tensor.shape.numpy())
-        return self._external(name, tensor.dtype, shape, offset, tensor.nbytes)
+        moved = self._external(
+            name, tensor.dtype, tuple(tensor.shape.numpy()), offset, tensor.nbytes
+        )
+        return _documented(moved, tensor)
 
     def spill(self, path: Path) -> None:
         """From now on tensors go to a data file at `path`; `adopt` moves the earlier ones there."""
@@ -70,7 +72,7 @@ class TensorStore:
         array = np.array(tensor.numpy())
         dtype = tensor.dtype
         unmap(tensor)
-        return ir.Tensor(array, name=name, dtype=dtype)
+        return _documented(ir.Tensor(array, name=name, dtype=dtype), tensor)
 
     def _aligned(self) -> int:
         assert self._file is not None
@@ -91,3 +93,9 @@ class TensorStore:
             name=name,
             base_dir=self.path.parent,
         )
+
+
+def _documented(tensor: ir.TensorProtocol, like: ir.TensorProtocol) -> ir.TensorProtocol:
+    tensor.doc_string = like.doc_string
+    tensor.metadata_props.update(like.metadata_props)
+    return tensor

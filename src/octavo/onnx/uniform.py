@@ -1,34 +1,44 @@
 """Which activations have rows that are NaN everywhere or nowhere.
 
 ONNX Runtime's maximum skips NaN, so a quantized row that holds one must be marked by a sum over the
-row: a pass over the activation. Where a NaN anywhere in the row has already spread over all of it,
-the maximum is NaN by itself and the pass is saved. That holds for
+row: a pass over the activation. Where a NaN or infinity anywhere in a row has already made all of
+it NaN, the maximum is NaN by itself and the pass is saved. That holds for
 
-- the output of a normalization over the last axis, whose mean and variance see the whole row,
-- the output of a layer quantized per row here, whose row scale is NaN,
-- what elementwise operators make of such values, of constants, and of one number a row.
+- the output of a layer normalization, as one operator or written out, whose mean and variance see
+  the whole row (not of an RMS normalization: `x / rms(x)` of one infinity is NaN there and 0
+  elsewhere),
+- the product of a layer quantized per row here, whose row scale is NaN,
+- what elementwise operators that make no NaN of their own make of such values and finite constants.
 
-An overflow of float32 inside such an elementwise operator (`inf - inf`, `0 * inf`) can make a
+An overflow of float32 inside such an elementwise operator can make an infinity, and `inf - inf` a
 single NaN; that is beyond 3.4e38 and not looked for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.onnx.constants import Constants
 
-NORMALIZATIONS = frozenset(
-    "LayerNormalization SimplifiedLayerNormalization SkipLayerNormalization "
-    "SkipSimplifiedLayerNormalization RMSNormalization EmbedLayerNormalization".split()
-)
+# The inputs that scale and shift each column, and must be finite constants.
+NORMALIZATIONS = {
+    "LayerNormalization": (1, 2),
+    "SkipLayerNormalization": (2, 3),
+    "EmbedLayerNormalization": (5, 6),
+}
+# Of a number that is not NaN, none of these makes NaN.
 UNARY = frozenset(
-    "Identity Relu Gelu FastGelu QuickGelu Erf Tanh Sigmoid Silu Neg Abs Sqrt Exp Cast Dropout "
-    "LeakyRelu Elu Softplus HardSigmoid HardSwish Reciprocal".split()
+    "Identity Relu Gelu FastGelu QuickGelu BiasGelu Erf Tanh Sigmoid Silu Neg Abs Cast Dropout "
+    "LeakyRelu Elu Softplus HardSigmoid HardSwish".split()
 )
-BINARY = frozenset("Add Sum Sub Mul Div Pow BiasGelu".split())
+BINARY = frozenset("Add Sum Sub Mul".split())
+DOMAINS = frozenset(("", "ai.onnx", "com.microsoft"))
 MAX_DEPTH = 24
+MAX_CONSTANT = 1 << 16  # elements; a larger constant is not read only to look for NaN
 
 
 class UniformRows:
@@ -59,56 +69,134 @@ class UniformRows:
 
     def _from_producer(self, value: ir.Value, depth: int) -> bool:
         node = value.producer()
-        if node is None:
+        if node is None or node.domain not in DOMAINS or value.index() != 0:
             return False
-        op = node.op_type
+        op, first = node.op_type, node.inputs[0] if node.inputs else None
         if op in NORMALIZATIONS:
-            axis = node.attributes.get("axis")
-            return value.index() == 0 and (axis is None or axis.as_int() == -1)
-        if op in UNARY:
-            first = node.inputs[0]
-            return first is not None and self._uniform(first, depth)
+            return self._normalizes_rows(node)
+        if op in UNARY and first is not None:
+            if op == "Dropout" and len(node.inputs) > 2:  # it may be training
+                return False
+            return self._uniform(first, depth) and self._finite(node.inputs[1:])
         if op in BINARY:
-            if op == "Sub" and _minus_its_mean(node):
-                return True
             operands = [i for i in node.inputs if i is not None]
             uniform = [self._uniform(i, depth) for i in operands]
-            return any(uniform) and all(
-                u or self._finite_constant(i) or _one_number_a_row(i)
-                for u, i in zip(uniform, operands, strict=True)
-            )
+            rest = [i for u, i in zip(uniform, operands, strict=True) if not u]
+            if any(uniform) and self._finite(rest):
+                return True
+        if op == "Pow" and first is not None:
+            return self._whole_power(node.inputs[1]) and self._uniform(first, depth)
+        if op == "Div" and first is not None and self._divisor(node.inputs[1]):
+            return self._uniform(first, depth)
+        return op in ("Div", "Mul") and self._written_out(node)
+
+    def _normalizes_rows(self, node: ir.Node) -> bool:
+        axis, x = node.attributes.get("axis"), node.inputs[0]
+        last = {-1}
+        if x is not None and x.shape is not None:
+            last.add(len(x.shape) - 1)
+        if axis is not None and axis.as_int() not in last:
+            return False
+        columns = NORMALIZATIONS[node.op_type]
+        return self._finite([v for i, v in enumerate(node.inputs) if i in columns])
+
+    def _written_out(self, node: ir.Node) -> bool:
+        """Whether the node ends `d / sqrt(mean(d * d) + epsilon)` with `d = x - mean(x)`."""
+        for i in (0, 1) if node.op_type == "Mul" else (0,):
+            d, factor = node.inputs[i], node.inputs[1 - i]
+            if d is not None and factor is not None and _is_centred(d):
+                square = self._squares_behind(factor)
+                if square is not None and _is_square_of(square, d, self._scalar):
+                    return True
         return False
 
-    def _finite_constant(self, value: ir.Value) -> bool:
+    def _squares_behind(self, value: ir.Value) -> ir.Value | None:
+        """`s` where `value` is `sqrt(mean(s) + epsilon)`, its reciprocal, or such a power."""
+        shifted = False
+        for _ in range(6):
+            node = value.producer()
+            if node is None or node.domain not in DOMAINS:
+                return None
+            if _reduces_last(node):
+                return node.inputs[0] if shifted and node.op_type == "ReduceMean" else None
+            follow = node.inputs[0]
+            if node.op_type == "Add":
+                a, b = (self._scalar(i) for i in node.inputs)
+                epsilon = b if a is None else a
+                if epsilon is None or not epsilon > 0:
+                    return None
+                follow, shifted = node.inputs[0 if a is None else 1], True
+            elif node.op_type == "Div":  # 1 / sqrt(.)
+                if self._scalar(node.inputs[0]) is None:
+                    return None
+                follow = node.inputs[1]
+            elif node.op_type == "Pow":
+                if self._scalar(node.inputs[1]) is None:
+                    return None
+            elif node.op_type not in ("Sqrt", "Reciprocal", "Identity", "Cast"):
+                return None
+            if follow is None:
+                return None
+            value = follow
+        return None
+
+    def _finite(self, values: Sequence[ir.Value | None]) -> bool:
+        return all(v is None or self._finite_constant(v) is not None for v in values)
+
+    def _divisor(self, value: ir.Value | None) -> bool:
+        array = None if value is None else self._finite_constant(value)
+        return array is not None and bool(np.all(array != 0))
+
+    def _whole_power(self, value: ir.Value | None) -> bool:
+        power = self._scalar(value)
+        return power is not None and power >= 1 and power == int(power)
+
+    def _scalar(self, value: ir.Value | None) -> float | None:
+        """The number in a finite constant of one element."""
+        array = None if value is None else self._finite_constant(value)
+        return float(array.ravel()[0]) if array is not None and array.size == 1 else None
+
+    def _finite_constant(self, value: ir.Value) -> npt.NDArray[np.float64] | None:
+        """The numbers of a small stored constant without NaN and infinity, else None."""
         tensor = self._constants.tensor(value)
-        if tensor is None or tensor.size > 1 << 16:
-            return False
-        return bool(np.isfinite(np.asarray(tensor.numpy(), np.float64)).all())
+        if tensor is None or tensor.size > MAX_CONSTANT:
+            return None
+        array = np.asarray(tensor.numpy(), np.float64)
+        return array if bool(np.isfinite(array).all()) else None
 
 
-def _minus_its_mean(node: ir.Node) -> bool:
-    x, mean = node.inputs[0], node.inputs[1]
-    maker = None if mean is None else mean.producer()
-    return maker is not None and _reduces_last(maker) and maker.inputs[0] is x
+def _is_centred(value: ir.Value) -> bool:
+    """Whether `value` is `x - mean(x)` over the last axis."""
+    node = value.producer()
+    if node is None or node.op_type != "Sub" or node.inputs[1] is None:
+        return False
+    mean = node.inputs[1].producer()
+    return (
+        mean is not None
+        and mean.op_type == "ReduceMean"
+        and _reduces_last(mean)
+        and mean.inputs[0] is node.inputs[0]
+    )
 
 
-def _one_number_a_row(value: ir.Value) -> bool:
-    """Whether `value` follows from a mean over the last axis by steps on that one number."""
-    for _ in range(6):
-        node = value.producer()
-        if node is None:
-            return False
-        if _reduces_last(node):
-            return True
-        if node.op_type not in ("Sqrt", "Add", "Reciprocal", "Max", "Identity", "Cast", "Pow"):
-            return False
-        first = node.inputs[0]
-        if first is None:
-            return False
-        if first.producer() is None and len(node.inputs) > 1 and node.inputs[1] is not None:
-            first = node.inputs[1]
-        value = first
-    return False
+def _is_square_of(
+    square: ir.Value, d: ir.Value, scalar: Callable[[ir.Value | None], float | None]
+) -> bool:
+    """Whether `square` is `d * d` or `d ** 2`, or of an equal difference."""
+    node = square.producer()
+    if node is None or node.op_type not in ("Mul", "Pow"):
+        return False
+    base = node.inputs[0]
+    if node.op_type == "Mul" and node.inputs[1] is not base:
+        return False
+    if node.op_type == "Pow" and scalar(node.inputs[1]) != 2.0:
+        return False
+    return base is d or (base is not None and _is_centred(base) and _centre(base) is _centre(d))
+
+
+def _centre(value: ir.Value) -> ir.Value | None:
+    node = value.producer()
+    return None if node is None else node.inputs[0]
 
 
 def _reduces_last(node: ir.Node) -> bool:

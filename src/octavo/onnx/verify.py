@@ -174,7 +174,7 @@ def _open_quantized(path: Path, float_model: Any) -> Any:
 
 def _first_that_runs(model: Any, guesses: Iterable[Feed]) -> Feed | str:
     """The first feed that the model accepts, or why the last one was refused."""
-    reason = "all that came to mind are too large"
+    reason = "all that came to mind are empty or too large"
     for feed in guesses:
         try:
             model.run(None, feed)

@@ -181,9 +181,7 @@ class WeightStore:
     def _quantize(
         self, array: npt.NDArray[np.float32], axis: int | None, scheme: WeightScheme, name: str
     ) -> QuantizedWeight:
-        grid = Grid.of(
-            scheme.qtype, symmetric=scheme.symmetric, reduce_range=scheme.reduce_range
-        )
+        grid = Grid.of(scheme.qtype, symmetric=scheme.symmetric, reduce_range=scheme.reduce_range)
         ranges = None
         try:
             if scheme.observer == "histogram":

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
+from reprlib import Repr
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from google.protobuf.message import Message
 from octavo.errors import ModelError
 
 _STANDARD = ("", "ai.onnx")
-_SHOWN = 60  # characters of a broken text that a message repeats
+_SHORT = Repr()  # a damaged model may hold names and shapes of any length
+_SHORT.maxstring, _SHORT.maxother, _SHORT.maxtuple = 200, 200, 12
+short = _SHORT.repr
 
 # Where TensorProto keeps the numbers of each type that has no raw data, and how many entries a
 # number takes there.
@@ -54,7 +57,7 @@ def check_text(model: onnx.ModelProto, label: str) -> None:
                     if not isinstance(text, str):  # protobuf gives bytes it cannot decode
                         raise ModelError(
                             f"{label} is damaged: {message.DESCRIPTOR.name}.{field.name} is not "
-                            f"UTF-8 text: {text[:_SHOWN]!r}; get the file again"
+                            f"UTF-8 text: {short(text)}; get the file again"
                         )
 
 
@@ -63,10 +66,14 @@ def check_graphs(model: ir.Model, label: str) -> None:
     for graph, opsets in _graphs(model):
         opset = opsets.get("", opsets.get("ai.onnx", 0))
         for node in graph:
+            if not node.op_type:
+                raise ModelError(
+                    f"{label} is damaged: {_node(node)} names no operator; export the model again"
+                )
             for value in node.inputs:
                 if value is not None and not _exists(value):
                     raise ModelError(
-                        f"{label} is damaged: {_node(node)} reads {value.name!r}, which no node, "
+                        f"{label} is damaged: {_node(node)} reads {short(value.name)}, which no node, "
                         "input or initializer gives; export the model again"
                     )
             problem = _misuse(node, opset) if node.domain in _STANDARD else None
@@ -77,7 +84,7 @@ def check_graphs(model: ir.Model, label: str) -> None:
         for value in graph.outputs:
             if not _exists(value):
                 raise ModelError(
-                    f"{label} is damaged: nothing gives the graph output {value.name!r}; "
+                    f"{label} is damaged: nothing gives the graph output {short(value.name)}; "
                     "export the model again"
                 )
 
@@ -86,23 +93,30 @@ def check_tensor(tensor: ir.TensorProtocol, name: str, label: str) -> None:
     """Raises ModelError where a stored tensor does not hold what its shape and type say."""
     shape = tuple(tensor.shape.numpy())
     problem = None
-    if tensor.dtype is ir.DataType.UNDEFINED:
-        problem = "has no element type"
+    if _dtype(tensor) is ir.DataType.UNDEFINED:
+        problem = "has no element type that is known"
     elif any(d < 0 for d in shape):
-        problem = f"has the shape {shape}"
+        problem = f"has the shape {short(shape)}"
     elif isinstance(tensor, ir.ExternalTensor) and (tensor.offset or 0) < 0:
         problem = f"lies at byte {tensor.offset} of its file"
     else:
         held, expected, unit = _held_and_expected(tensor, shape)
         if held is not None and held != expected:
             problem = (
-                f"holds {held} {unit}, and its shape {shape} of {tensor.dtype.name.lower()} "
+                f"holds {held} {unit}, and its shape {short(shape)} of {tensor.dtype.name.lower()} "
                 f"takes {expected}"
             )
     if problem:
         raise ModelError(
-            f"{label} is damaged: tensor {name!r} {problem}; get the file again or export it again"
+            f"{label} is damaged: tensor {short(name)} {problem}; get the file again or export it again"
         )
+
+
+def _dtype(tensor: ir.TensorProtocol) -> ir.DataType:
+    try:
+        return tensor.dtype
+    except ValueError:
+        return ir.DataType.UNDEFINED
 
 
 def stored_tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtocol]]:
@@ -150,7 +164,8 @@ def _exists(value: ir.Value) -> bool:
 
 def _node(node: ir.Node) -> str:
     outputs = [v.name for v in node.outputs if v.name]
-    return f"{node.op_type} {node.name or ', '.join(outputs) or '(without a name)'!r}"
+    name = node.name or ", ".join(outputs) or "(without a name)"
+    return f"{node.op_type or 'a node'} {short(name)}"
 
 
 @dataclass(frozen=True)
@@ -194,8 +209,12 @@ def _misuse(node: ir.Node, opset: int) -> str | None:
     for name in signature.required:
         if name not in node.attributes:
             return f"has no attribute {name!r}, which {node.op_type} needs"
+    if node.op_type == "Constant" and len(node.attributes) != 1:
+        return f"has {len(node.attributes)} attributes; Constant takes one, its value"
     for name, attribute in node.attributes.items():
-        wanted = signature.types.get(name, attribute.type.name)
+        wanted = signature.types.get(name)
+        if wanted is None:
+            return f"has an attribute {name!r}, which {node.op_type} does not know"
         if attribute.type.name != wanted:
             return (
                 f"has the attribute {name!r} of type {attribute.type.name.lower()}; "

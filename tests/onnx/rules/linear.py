@@ -16,7 +16,8 @@ def per_row(converted: Converted, x: Array, feeds: Mapping[str, Array], index: i
     names = [product[index].input[i] for i in (1, 3, 4, 5)]
     q, scale, x_zero, zero = peek(converted, names, feeds)
     assert q.dtype in (np.int8, np.uint8)
-    y = reference(x, q, scale, zero, int(x_zero))
-    if q.ndim == 2 and q.shape[1] == 1 and y.shape[-1] == 1 and converted.ops[-1] == "Squeeze":
-        return y[..., 0]
-    return y
+    y = reference(x if x.ndim > 1 else x[None], q, scale, zero, int(x_zero))
+    if "Squeeze" in converted.ops:  # a vector W, held as a matrix of one column
+        y = y[..., 0]
+        return y[0] if x.ndim == 1 else y
+    return y[..., 0, :] if x.ndim == 1 else y

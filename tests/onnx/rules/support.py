@@ -89,9 +89,7 @@ def build(
     )
     imports = [helper.make_opsetid("", opset), helper.make_opsetid(MS, 1)]
     imports += [helper.make_opsetid(d, 1) for d in domains]
-    return helper.make_model(
-        graph, opset_imports=imports, ir_version=ir, functions=list(functions)
-    )
+    return helper.make_model(graph, opset_imports=imports, ir_version=ir, functions=list(functions))
 
 
 def _tensor(name: str, array: Array | onnx.TensorProto) -> onnx.TensorProto:
@@ -155,9 +153,7 @@ def sizes(w: Array) -> Array:
     return np.asarray(np.linalg.norm(np.asarray(w, np.float64), axis=-2, keepdims=w.ndim > 2))
 
 
-def assert_close(
-    actual: Array, expected: Array, bound: float, size: Array | float = 1.0
-) -> None:
+def assert_close(actual: Array, expected: Array, bound: float, size: Array | float = 1.0) -> None:
     """Within `bound`, where every channel counts by its own `size`, not by its numbers'."""
     assert actual.dtype == expected.dtype
     found = error(actual.astype(np.float64) / size, expected.astype(np.float64) / size)

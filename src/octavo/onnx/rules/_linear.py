@@ -1,8 +1,8 @@
 """What MatMul, Gemm and FusedMatMul have in common: y = alpha * x @ W + beta * bias.
 
-    x ─┐                       x ─ quantize_rows ─┬─ MatMulIntegerToFloat ─ Mul ─ Add ─ y
-    W ─┴ MatMul/Gemm ─ y  ->   W int8, scale [N] ─┘      row scale ─────────┘     │
-                                                                       bias ──────┘
+x ─┐                       x ─ quantize_rows ─┬─ MatMulIntegerToFloat ─ Mul ─ Add ─ y
+W ─┴ MatMul/Gemm ─ y  ->   W int8, scale [N] ─┘      row scale ─────────┘     │
+                                                                   bias ──────┘
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from octavo.graph.linear import (
 from octavo.graph.rows import SYMMETRIC
 from octavo.onnx.bias_gelu import keep_apart
 from octavo.onnx.constants import Constants, Root
+from octavo.onnx.normalize import FIRST_WITH_DYNAMIC
 from octavo.onnx.rule import Context, Drawn, Rule, is_float_type
 from octavo.onnx.weights import Stats
 from octavo.recipe import Granularity, Kind, Scheme
@@ -57,15 +58,16 @@ def reference(
 ) -> npt.NDArray[np.float64]:
     """What the per-row form computes, in float64: x [..., K], q [K, N], scale [N] -> [..., N].
 
-    A row's range is `r = max(max x, -min x * (255 - z) / z)` with z its zero point, its integers
-    are `round(x / r * (255 - z))`. A row with NaN or infinity gives NaN.
+    A row's range is `r = max|x|` for the zero point z = 128, else
+    `r = max(max x, -min x * (255 - z) / z)`; its integers are `round(x / r * (255 - z))`. A row
+    with NaN or infinity gives NaN.
     """
     x64 = np.asarray(x, np.float64)
     up = 255.0 - row_zero_point
     r = x64.max(axis=-1, keepdims=True, initial=0.0)
     if row_zero_point:
         low = x64.min(axis=-1, keepdims=True, initial=0.0)
-        r = np.maximum(r, -low * up / row_zero_point)
+        r = np.maximum(r, -low * (1.0 if row_zero_point == SYMMETRIC else up / row_zero_point))
     with np.errstate(invalid="ignore", divide="ignore"):
         steps = np.where(r > 0, np.rint(up * x64 / r), 0.0)
         integers = q.astype(np.float64) - np.asarray(zero_point, np.float64)
@@ -106,7 +108,7 @@ class LinearRule(Rule):
         if not context.constants.is_constant(form.w):
             if context.constants.is_constant(form.x):
                 return "its weight is the left operand: activations would be the columns"
-            return self._check_activations(form, scheme)
+            return self._check_activations(form, scheme, context)
         shape = context.constants.shape(form.w)
         if 0 in shape:
             return f"its weight has no elements: shape {list(shape)}"
@@ -117,17 +119,15 @@ class LinearRule(Rule):
             return f"blocks need a weight of rank 2, this one has rank {len(shape)}"
         return self.refuse(node, form)
 
-    def _check_activations(self, form: LinearForm, scheme: Scheme) -> str | None:
+    def _check_activations(self, form: LinearForm, scheme: Scheme, context: Context) -> str | None:
         if scheme.activation is None:
             return "a product of two activations: this recipe makes only weights smaller"
         if form.x.type is None or form.x.dtype is not ir.DataType.FLOAT:
             return "a product of two activations whose element type the model does not state"
         if form.transpose_x or form.transpose_w or form.alpha != 1.0 or form.bias is not None:
             return "a product of two activations with transposes, alpha or bias"
-        width = None if form.x.shape is None else form.x.shape[-1]
-        if scheme.activation.granularity is not Granularity.TENSOR and not isinstance(width, int):
-            # The narrow form needs no width; the wide one is only chosen for a known one.
-            return None
+        if context.opset < FIRST_WITH_DYNAMIC:
+            return f"its right operand needs DynamicQuantizeLinear; opset {context.opset} has none"
         return None
 
     def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:
@@ -173,15 +173,16 @@ class Draft:
         x = self.context.as_float32(self.form.x, self.node, self.dtype)
         if self.form.transpose_x:
             x = self._transposed(x)
-        steps = [self._scaled, self._squeezed, self._typed, self._biased]
+        steps = [self._scaled, self._squeezed, self._biased, self._typed]
         todo = [step for step in steps if step(None, "") is not None]
         y = self._product(x, self.out if not todo else f"{self.out}_product")
+        if self._is_per_row() and self.rank > 1:
+            self.context.uniform.mark(y)
         for i, step in enumerate(todo):
             y_next = step(y, self.out if i == len(todo) - 1 else f"{self.out}_{i}")
             assert y_next is not None
             y = y_next
         if self._is_per_row():
-            self.context.uniform.mark(y)
             keep_apart(self.node.outputs[0], self.context.constants)
         return Drawn([y], [self.stats], self.notes)
 
@@ -285,9 +286,7 @@ class Draft:
         scheme = self.scheme.weight
         assert scheme is not None and scheme.block is not None
         root, transposed = _orientation(self.form, self.context.constants)
-        w, self.stats = self.context.weights.blocks(
-            root, transposed=transposed, block=scheme.block
-        )
+        w, self.stats = self.context.weights.blocks(root, transposed=transposed, block=scheme.block)
         return linear_block(self.e, x, w, name=self.name, out=out)
 
     def _alpha_pending(self) -> bool:
@@ -323,19 +322,20 @@ class Draft:
         return self.e.op("Add", [y, self._bias()], out=out, name=f"{self.name}_bias")
 
     def _bias(self) -> ir.Value:
+        """`beta * bias` in float32, as the product is."""
         bias, beta = self.form.bias, self.form.beta
         assert bias is not None
-        if beta == 1.0:
-            return bias
         tensor = self.context.constants.tensor(bias)
-        if tensor is not None and self.dtype is ir.DataType.FLOAT:
-            scaled = np.asarray(tensor.numpy() * np.float32(beta), np.float32)
-            return self.e.constant(scaled, f"{bias.name}_beta")
-        like = self.e.constant(np.asarray(beta, self.dtype.numpy()), f"{self.name}_beta")
-        return self.e.op("Mul", [bias, like], out=f"{bias.name}_beta")
+        if tensor is not None and beta != 1.0:
+            scaled = np.asarray(tensor.numpy()).astype(np.float32) * np.float32(beta)
+            return self.e.constant(np.asarray(scaled), f"{bias.name}_beta")
+        bias = self.context.as_float32(bias, self.node, self.dtype)
+        return bias if beta == 1.0 else scale_output(self.e, bias, beta, f"{bias.name}_beta")
 
     def _transposed(self, x: ir.Value) -> ir.Value:
         rank = 2 if self.form.x.shape is None else len(self.form.x.shape)
+        if rank == 1:  # ONNX Runtime's FusedMatMul leaves a vector as it is
+            return x
         perm = [*range(rank - 2), rank - 1, rank - 2]
         return self.e.transpose(x, perm, f"{x.name}_transposed")
 

@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from octavo.graph.attention import attention_per_tensor, attention_rows
 from octavo.onnx.constants import Constants
+from octavo.onnx.normalize import FIRST_WITH_DYNAMIC
 from octavo.onnx.rule import (
     Context,
     Drawn,
@@ -54,15 +55,8 @@ class AttentionRule(Rule):
         shape = context.constants.shape(w)
         if len(shape) != 2 or shape[0] > MAX_INPUTS:
             return f"its weight has shape {list(shape)}"
-        if not _splits(node, context) and self._per_tensor_refused(node):
-            return self._per_tensor_refused(node)
-        return None
-
-    def _per_tensor_refused(self, node: ir.Node) -> str | None:
-        if "qkv_hidden_sizes" in node.attributes:
-            return "unequal Q, K, V sizes with a past or another mask: QAttention has no such form"
-        if input_at(node, 5) is not None or input_at(node, 6) is not None:
-            return "an attention bias or past length with a past: QAttention has no such input"
+        if scheme.activation.granularity is Granularity.TENSOR or _why_fused(node, context):
+            return _fused_refused(node, context)
         return None
 
     def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:
@@ -79,7 +73,7 @@ class AttentionRule(Rule):
         assert scheme.activation is not None
         notes = []
         per_row = scheme.activation.granularity is not Granularity.TENSOR
-        if per_row and not _splits(node, context):
+        if per_row and _why_fused(node, context):
             notes.append(f"activations per tensor in QAttention: {_why_fused(node, context)}")
             per_row = False
             tensor = replace(scheme.activation, granularity=Granularity.TENSOR, group=None)
@@ -102,10 +96,21 @@ class AttentionRule(Rule):
                 context.emitter, rows, w, bias, mask, past, attributes, name=name, outs=outs
             )
             return Drawn(list(results), [stats], notes)
-        kept = {k: a for k, a in node.attributes.items() if k in ("num_heads", "scale",
-                                                                  "mask_filter_value")}
+        kept = {
+            k: a
+            for k, a in node.attributes.items()
+            if k in ("num_heads", "scale", "mask_filter_value")
+        }
         y = attention_rows(
-            context.emitter, rows, w, bias, mask, _sizes(node, context), kept, name=name, out=outs[0]
+            context.emitter,
+            rows,
+            w,
+            bias,
+            mask,
+            _sizes(node, context),
+            kept,
+            name=name,
+            out=outs[0],
         )
         return Drawn([y], [stats], notes)
 
@@ -119,8 +124,17 @@ def _sizes(node: ir.Node, context: Context) -> list[int]:
     return [context.constants.shape(w)[1] // 3] * 3
 
 
-def _splits(node: ir.Node, context: Context) -> bool:
-    return _why_fused(node, context) == ""
+def _fused_refused(node: ir.Node, context: Context) -> str | None:
+    """Why QAttention cannot take the operator's place either, or None."""
+    if context.opset < FIRST_WITH_DYNAMIC:
+        return f"its form here needs DynamicQuantizeLinear, which opset {context.opset} has not"
+    if "qkv_hidden_sizes" in node.attributes:
+        return "Q, K and V of sizes of their own: QAttention has no such form"
+    if input_at(node, 2) is None:
+        return "it has no bias: QAttention needs one"
+    if input_at(node, 5) is not None or input_at(node, 6) is not None:
+        return "an attention bias or past length: QAttention has no such input"
+    return None
 
 
 def _why_fused(node: ir.Node, context: Context) -> str:
@@ -128,7 +142,8 @@ def _why_fused(node: ir.Node, context: Context) -> str:
     mask = input_at(node, 3)
     if mask is not None and (mask.shape is None or len(mask.shape) != 2):
         return "its mask is not stated to be [batch, sequence]"
-    if input_at(node, 4) is not None or len([o for o in node.outputs if o.uses()]) > 1:
+    read = [o.uses() or o.is_graph_output() for o in node.outputs]
+    if input_at(node, 4) is not None or any(read[1:]):
         return "it keeps a past"
     if input_at(node, 5) is not None or input_at(node, 6) is not None:
         return "it has an attention bias"

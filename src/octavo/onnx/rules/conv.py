@@ -40,8 +40,9 @@ def reference(
     x64 = np.asarray(x, np.float64)
     r = np.abs(x64).max(axis=(1, 2), keepdims=True)
     steps = np.where(r > 0, np.rint(127 * x64 / np.where(r > 0, r, 1)), 0)
-    y = np.einsum("mc,bcp->bmp", q.astype(np.float64), steps)
-    return y * np.asarray(scale, np.float64)[None, :, None] * (r / 127)
+    y: npt.NDArray[np.float64] = np.einsum("mc,bcp->bmp", q.astype(np.float64), steps)
+    held: npt.NDArray[np.float64] = y * np.asarray(scale, np.float64)[None, :, None] * (r / 127)
+    return held
 
 
 class ConvRule(Rule):
@@ -125,4 +126,3 @@ def _weight(
     key = ("filters", context.constants.root(value).key)
     w, stats = context.weights.custom(key, value.name or "weight", make, finish, w_scheme)
     return w, stats, notes
-

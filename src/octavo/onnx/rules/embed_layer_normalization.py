@@ -1,8 +1,8 @@
 """com.microsoft.EmbedLayerNormalization: three embedding tables inside a fused operator.
 
-    EmbedLayerNormalization(ids, segments, word, position, segment, gamma, beta, mask)
-      ->  lookup_rows(word, ids) + lookup_rows(position, 0..S-1) [+ lookup_rows(segment, segments)]
-          -> LayerNormalization;  the mask's row sums as the second output
+EmbedLayerNormalization(ids, segments, word, position, segment, gamma, beta, mask)
+  ->  lookup_rows(word, ids) + lookup_rows(position, 0..S-1) [+ lookup_rows(segment, segments)]
+      -> LayerNormalization;  the mask's row sums as the second output
 """
 
 from __future__ import annotations
@@ -132,5 +132,3 @@ class EmbedLayerNormalizationRule(Rule):
         if e.opset >= 13:
             return e.op("ReduceSum", [wide, e.vector([1])], out=out, keepdims=0)
         return e.op("ReduceSum", [wide], out=out, axes=[1], keepdims=0)
-
-

@@ -1,6 +1,6 @@
 """com.microsoft.FusedMatMul with a constant right operand.
 
-    FusedMatMul(x, W, alpha, transA, transB)  ->  as Gemm, without a bias
+FusedMatMul(x, W, alpha, transA, transB)  ->  as Gemm, without a bias
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Gather from a constant table: an embedding lookup.
 
-    Gather(table, i)  ->  Mul(Cast(Gather(int8 table, i)), Gather(row scales, i))
+Gather(table, i)  ->  Mul(Cast(Gather(int8 table, i)), Gather(row scales, i))
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ def reference(
     q: npt.NDArray[Any], row_scales: npt.NDArray[Any], indices: npt.NDArray[Any]
 ) -> npt.NDArray[np.float64]:
     """q int8 [V, ...], row_scales [V, 1, ...], any indices -> the dequantized rows."""
-    return q[indices].astype(np.float64) * row_scales[indices].astype(np.float64)
+    rows: npt.NDArray[np.float64] = q[indices].astype(np.float64)
+    scales: npt.NDArray[np.float64] = row_scales[indices].astype(np.float64)
+    return rows * scales
 
 
 class GatherRule(Rule):

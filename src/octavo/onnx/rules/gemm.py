@@ -1,7 +1,7 @@
 """Gemm with any alpha, beta, transA and transB, its B constant.
 
-    Gemm(A, B, C)  ->  [Transpose(A)], quantize_rows, MatMulIntegerToFloat (alpha in its scale),
-                       Mul by the row scale, Add(beta * C)
+Gemm(A, B, C)  ->  [Transpose(A)], quantize_rows, MatMulIntegerToFloat (alpha in its scale),
+                   Mul by the row scale, Add(beta * C)
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
+from octavo.core.qtype import QType
 from octavo.graph.linear import QuantizedWeightValues
 from octavo.graph.rnn import dynamic_quantize_lstm
 from octavo.onnx.constants import Constants
@@ -41,7 +42,8 @@ def reference(w: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     w64 = np.asarray(w, np.float64)
     scale = np.abs(w64).max(axis=-1, keepdims=True) / 127.0
     scale[scale == 0] = 1.0
-    return np.clip(np.rint(w64 / scale), -127, 127) * scale
+    held: npt.NDArray[np.float64] = np.clip(np.rint(w64 / scale), -127, 127) * scale
+    return held
 
 
 class LstmRule(Rule):
@@ -111,7 +113,7 @@ class LstmRule(Rule):
         if not plain:
             results = [
                 _finished(context, y, n, i, dtype, batch_first)
-                if node.outputs[i].uses() or node.outputs[i].is_graph_output()
+                if y is not None and (node.outputs[i].uses() or node.outputs[i].is_graph_output())
                 else None
                 for i, (y, n) in enumerate(zip(results, names, strict=True))
             ]
@@ -131,8 +133,14 @@ def _operator_scheme(scheme: Scheme, context: Context) -> tuple[Scheme, list[str
     if w.granularity is Granularity.BLOCK:
         w = replace(w, granularity=Granularity.CHANNEL, block=None)
         notes.append("weights per channel: the operator has no blocks")
+    if w.granularity is Granularity.CHANNEL and not w.symmetric:
+        w = replace(w, symmetric=True)
+        notes.append("symmetric weights: the operator has no zero point a unit")
     if a is None or a.granularity is not Granularity.TENSOR:
         notes.append(PER_STEP_NOTE)
+    elif w.qtype is QType.UINT8:
+        w = replace(w, qtype=QType.INT8, symmetric=True)
+        notes.append("int8 weights, as in ONNX Runtime's quantize_dynamic, which knows no other")
     held = context.weight_scheme_for_cpu(Scheme(w, a or Scheme().activation))
     return held, notes
 

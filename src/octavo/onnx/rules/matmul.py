@@ -1,6 +1,6 @@
 """MatMul with a constant right operand of any rank, or of two activations when asked for.
 
-    MatMul(x, W)  ->  quantize_rows(x), MatMulIntegerToFloat, Mul by the row scale
+MatMul(x, W)  ->  quantize_rows(x), MatMulIntegerToFloat, Mul by the row scale
 """
 
 from __future__ import annotations

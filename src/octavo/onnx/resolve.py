@@ -1,0 +1,63 @@
+"""From what a recipe asks to what the portable target can hold, layer by layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from octavo.core.qtype import QType
+from octavo.onnx.inventory import Site
+from octavo.onnx.rule import Context
+from octavo.recipe import FLOAT, Decision, Granularity, Kind, Scheme
+
+FLOAT16_FROM = 4096  # bytes; a smaller weight saves nothing worth a Cast
+
+
+def resolve(site: Site, decision: Decision, context: Context) -> tuple[Site, Decision, list[str]]:
+    """FLOAT with a reason, or the scheme as it will be held, and notes on what is different."""
+    scheme = decision.scheme
+    if scheme.is_float:
+        return site, decision, []
+    if scheme.weight is not None and scheme.weight.qtype is QType.FLOAT16:
+        reason = _float16_refused(site)
+        return site, (_left_float(decision, reason) if reason else decision), []
+    if site.rule is None:
+        return site, _left_float(decision, f"no rule for {site.layer.op}"), []
+    scheme, notes = _held(site, scheme)
+    reason = site.rule.check(site.node, scheme, context)
+    if reason:
+        return site, _left_float(decision, reason), []
+    return site, replace(decision, scheme=scheme), notes
+
+
+def _held(site: Site, scheme: Scheme) -> tuple[Scheme, list[str]]:
+    """Groups become rows, blocks elsewhere than in linear layers channels, affine rows symmetric."""
+    notes = []
+    w, a = scheme.weight, scheme.activation
+    assert w is not None
+    kind = site.layer.kind
+    if a is not None and a.granularity is Granularity.GROUP:
+        notes.append(f"activations per row: target portable has no groups of {a.group}")
+        a = replace(a, granularity=Granularity.ROW, group=None)
+    if w.granularity is Granularity.BLOCK and kind is not Kind.LINEAR:
+        notes.append(f"per channel: blocks are for linear layers, not for {site.layer.op}")
+        w = replace(w, granularity=Granularity.CHANNEL, block=None)
+        a = a if kind is Kind.EMBEDDING else (a or Scheme().activation)
+    per_tensor = w.granularity is Granularity.TENSOR
+    if kind is Kind.EMBEDDING and not w.symmetric and not per_tensor:
+        notes.append("symmetric rows: a lookup has no zero point a row")
+        w = replace(w, symmetric=True)
+    return replace(scheme, weight=w, activation=a), notes
+
+
+def _left_float(decision: Decision, reason: str) -> Decision:
+    return Decision(decision.layer, FLOAT, reason)
+
+
+def _float16_refused(site: Site) -> str | None:
+    if not site.weights:
+        return "a product of two activations holds no weight"
+    if site.layer.dtype != "float32":
+        return f"its weights are {site.layer.dtype} already"
+    if site.layer.bytes < FLOAT16_FROM:
+        return f"its weights have {site.layer.bytes} bytes: below {FLOAT16_FROM} nothing to win"
+    return None

@@ -1,0 +1,137 @@
+"""Interleaved timing: a planted difference is found, and drift of the machine does not matter."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from benchmarks.results import REPOSITORY
+from benchmarks.timing import Comparison, Timing, interleave, pooled
+from octavo.core.kernels import cpu_features
+
+
+class Clock:
+    """Time that only work moves; `pace` is what the machine's speed does to it."""
+
+    def __init__(self, pace: Callable[[float], float] = lambda now: 1.0) -> None:
+        self.now, self.busy, self.pace = 0.0, 0.0, pace
+
+    def work(self, seconds: float, threads: int = 1) -> None:
+        elapsed = seconds * self.pace(self.now)
+        self.now += elapsed
+        self.busy += elapsed * threads
+
+    def interleave(self, calls: dict[str, Callable[[], object]], rounds: int) -> Comparison:
+        return interleave(
+            calls, rounds=rounds, wall=lambda: self.now, cpu=lambda: self.busy, least=0.01
+        )
+
+
+def test_a_planted_slowdown_of_two_is_measured() -> None:
+    # Sleeping needs no core, so a busy machine does not disturb it.
+    calls = {"fast": partial(time.sleep, 0.01), "slow": partial(time.sleep, 0.02)}
+    found = interleave(calls, rounds=11, warmup=0, least=0.01)
+    assert found.speed("fast", over="slow").median == pytest.approx(2.0, rel=0.1)
+    assert found.time("fast", over="slow").median == pytest.approx(0.5, rel=0.1)
+
+
+def test_drift_does_not_reach_the_ratio() -> None:
+    """The machine gets ten times slower during the run; round by round that cancels."""
+    clock = Clock(pace=lambda now: 1.0 + now * 5)
+    found = clock.interleave(
+        {"fast": lambda: clock.work(0.01), "slow": lambda: clock.work(0.02)}, rounds=40
+    )
+    assert found["fast"].seconds[-1] > 5 * found["fast"].seconds[0]
+    assert found.speed("fast", over="slow").median == pytest.approx(2.0, rel=0.03)
+
+
+def test_one_disturbed_round_does_not_reach_the_ratio() -> None:
+    clock = Clock(pace=lambda now: 50.0 if 0.3 < now < 0.35 else 1.0)
+    found = clock.interleave(
+        {"fast": lambda: clock.work(0.01), "slow": lambda: clock.work(0.02)}, rounds=21
+    )
+    assert max(found["fast"].seconds + found["slow"].seconds) > 0.2
+    assert found.speed("fast", over="slow").median == pytest.approx(2.0)
+    assert found["slow"].median == pytest.approx(0.02)
+    assert found["slow"].spread < 1e-6
+
+
+def test_short_calls_are_repeated_and_the_order_turns() -> None:
+    clock, made = Clock(), []
+
+    def call(name: str, seconds: float) -> None:
+        made.append(name)
+        clock.work(seconds)
+
+    found = clock.interleave({"a": lambda: call("a", 0.004), "b": lambda: call("b", 0.02)}, 2)
+    # Two to warm up and one to see how long it takes; then 3 of a and 1 of b fill 0.01 s.
+    assert "".join(made) == "aaa" + "bbb" + "aaab" + "baaa"
+    assert found["a"].seconds == pytest.approx((0.004, 0.004))
+
+
+def test_threads_are_counted() -> None:
+    clock = Clock()
+    found = clock.interleave(
+        {"one": lambda: clock.work(0.02), "two": lambda: clock.work(0.02, threads=2)}, rounds=3
+    )
+    assert (found["one"].busy, found["two"].busy) == pytest.approx((1.0, 2.0))
+    found.check_threads(2)
+    with pytest.raises(RuntimeError, match=r"two kept 2\.0 cores busy and was to use 1 thread"):
+        found.check_threads(1)
+
+
+def test_quartiles_and_json() -> None:
+    found = Comparison(
+        {
+            "a": Timing((1.0, 1.0, 1.0, 1.0, 1.0), (1.0,) * 5),
+            "b": Timing((1.0, 2.0, 3.0, 4.0, 5.0), (1.0,) * 5),
+        }
+    )
+    speed = found.speed("a", over="b")
+    assert (speed.median, speed.low, speed.high) == (3.0, 2.0, 4.0)
+    assert str(speed) == "3.000 (2.000 to 4.000)"
+    assert found["b"].spread == pytest.approx(2 / 3)
+    assert Comparison.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    twice = pooled([found, found])
+    assert twice["b"].seconds == found["b"].seconds * 2
+    assert twice.speed("a", over="b").median == 3.0
+
+
+def test_one_round_is_refused() -> None:
+    with pytest.raises(ValueError, match="rounds is 1"):
+        interleave({"a": lambda: None}, rounds=1)
+
+
+def child(code: str) -> str:
+    """What a child process prints, and the last line of what it complains about."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, check=False, capture_output=True, text=True
+    )
+    return done.stdout + "".join(done.stderr.splitlines(keepends=True)[-1:])
+
+
+x86_linux = pytest.mark.skipif(
+    (platform.system(), platform.machine()) != ("Linux", "x86_64"), reason="needs Linux on x86-64"
+)
+
+
+@x86_linux
+def test_without_amx_the_kernel_refuses_it_and_nothing_else_breaks() -> None:
+    has_amx = "amxint8" in cpu_features()
+    asks = "from benchmarks.timing import amx_granted, without_amx\n"
+    assert child(asks + "print(amx_granted())") == f"{has_amx}\n"
+    code = "without_amx()\nimport numpy, onnxruntime\nprint(amx_granted())"
+    assert child(asks + code) == "False\n"
+
+
+@x86_linux
+def test_without_amx_too_late() -> None:
+    code = "import onnxruntime\nfrom benchmarks.timing import without_amx\nwithout_amx()"
+    assert child(code) == "RuntimeError: onnxruntime may have asked for AMX already\n"
