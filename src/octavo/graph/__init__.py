@@ -1,1 +1,1 @@
-"""The quantized form of one layer as ONNX nodes. Front ends bring the values, this draws the nodes."""
+"""The quantized form of one layer as ONNX nodes: front ends bring values, this draws nodes."""

@@ -1,9 +1,9 @@
 """Quantizing activations while the model runs, with operators of stock ONNX Runtime.
 
-Per row, around a constant zero point z: q = round(x / r * (255 - z)) + z, and the integer product is
-multiplied by r / (255 - z) afterwards. The row's range r is max|x| for z = 128 (symmetric), max x for
-z = 0 (no negative values), and max(max x, -min x * (255 - z) / z) for others. Two ways to draw it, which
-give the same integers up to the last bit of a division:
+Per row, around a constant zero point z: q = round(x / r * (255 - z)) + z, and the integer product
+is multiplied by r / (255 - z) afterwards. The row's range r is max|x| for z = 128 (symmetric), max x
+for z = 0 (no negative values), and max(max x, -min x * (255 - z) / z) for others. Two ways to draw
+it, which give the same integers up to the last bit of a division:
 
     narrow   x ─ Abs ─ ReduceMax ─ r ──┐            8 nodes at most, two passes more over x:
              x ────────────────────── Div ─ QuantizeLinear(1/(255-z), z)   wins for few rows
@@ -117,7 +117,7 @@ def _poison(e: Emitter, x: ir.Value, row: ir.Value, name: str) -> ir.Value:
 
 
 def quantize_tensor(e: Emitter, x: ir.Value) -> QuantizedRows:
-    """One scale and zero point for the whole of `x`, as ONNX Runtime's quantize_dynamic names them."""
+    """One scale and zero point for all of `x`, named as ONNX Runtime's quantize_dynamic does."""
     name = x.name or "x"
     q, scale, zero = e.op_n(
         "DynamicQuantizeLinear",

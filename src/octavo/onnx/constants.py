@@ -40,7 +40,7 @@ class Root:
 
 
 class Constants:
-    """Which values of a model are constant, and what they are. Reads the graph, never changes it."""
+    """Which values of a model are constant, and what they are. It never changes the graph."""
 
     def __init__(self, opset: int) -> None:
         self._opset = opset

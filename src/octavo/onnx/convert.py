@@ -112,7 +112,7 @@ def _apply(
         before,
         sum(s.bytes for s in stats),
         sqnr_db(signal, noise) if stats else None,
-        tuple([*notes, *drawn.notes]),
+        (*notes, *drawn.notes),
     )
 
 

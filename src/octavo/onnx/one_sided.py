@@ -9,8 +9,8 @@ values, and most of that half after GELU or SiLU, which end at -0.17 and -0.28. 
     anything else                        zero point 128   steps of max|x| / 127
 
 With 32 a row's range is measured on both sides, so that nothing is cut off: a wrong guess costs
-resolution, not correctness. 0 is for operators that cannot give a negative number. On all-MiniLM-L6 this lowers the error of the hidden states
-by a sixth.
+resolution, not correctness. 0 is for operators that cannot give a negative number. On
+all-MiniLM-L6 this lowers the error of the hidden states by a sixth.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def resolve(site: Site, decision: Decision, context: Context) -> tuple[Site, Dec
 
 
 def _held(site: Site, scheme: Scheme) -> tuple[Scheme, list[str]]:
-    """Groups become rows, blocks elsewhere than in linear layers channels, affine rows symmetric."""
+    """Groups become rows, blocks of other than linear layers channels, affine rows symmetric."""
     notes = []
     w, a = scheme.weight, scheme.activation
     assert w is not None
