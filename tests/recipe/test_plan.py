@@ -36,6 +36,13 @@ def test_one_decision_for_each_layer_in_order() -> None:
     assert plan([], PRESETS["int8"]) == []
 
 
+def test_convolutions_stay_float_except_as_quantize_dynamic_has_them() -> None:
+    converted = {
+        name for name, recipe in PRESETS.items() if not plan(LAYERS, recipe)[3].scheme.is_float
+    }
+    assert converted == {"int8-per-tensor", "float16"}
+
+
 def test_the_first_rule_that_matches_decides() -> None:
     one, every = Rule(ACCURATE, name="/encoder/0/query"), Rule(BLOCK, name="/encoder/*")
     assert schemes(one, every)[:3] == [ACCURATE, BLOCK, BLOCK]

@@ -38,7 +38,9 @@ def conv_integer(
     name: str,
     out: str,
 ) -> ir.Value:
-    """ConvInteger and its scales. `w.scale` is [] or [M, 1, 1, ...], `bias` [1, M, 1, 1, ...].
+    """ConvInteger and its scales, named as ONNX Runtime's quantize_dynamic names them.
+
+    `w.scale` is [] or [M, 1, 1, ...], `bias` [1, M, 1, 1, ...].
 
     `w.zero_point` is a scalar: ConvInteger's weights have one.
     """
@@ -60,7 +62,12 @@ def conv_integer(
         name=f"{name}_quant_scales_mul",
     )
     plain = bias is None and x.row_scale is None
-    y = e.op("Mul", [steps, scales], out=out if plain else f"{out}_scaled")
+    y = e.op(
+        "Mul",
+        [steps, scales],
+        out=out if plain else f"{out}quant_scaled_output",
+        name=f"{name}_quant_output_scale_mul",
+    )
     if x.row_scale is not None:
         y = e.op("Mul", [y, x.row_scale], out=out if bias is None else f"{out}_per_image")
     if bias is not None:

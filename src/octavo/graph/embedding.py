@@ -2,20 +2,59 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.emitter import Emitter
-from octavo.graph.linear import QuantizedWeightValues
+from octavo.graph.linear import BlockWeightValues, QuantizedWeightValues
 
 
 def lookup_rows(
-    e: Emitter, table: ir.Value, row_scales: ir.Value, indices: ir.Value, *, name: str, out: str
+    e: Emitter,
+    table: ir.Value,
+    row_scales: ir.Value,
+    indices: ir.Value,
+    *,
+    name: str,
+    out: str,
+    zero_point: int = 0,
 ) -> ir.Value:
-    """`float(table[i]) * row_scales[i]`: table int8 [V, ...], row_scales float32 [V, 1, ...]."""
+    """`(float(table[i]) - zero_point) * row_scales[i]`.
+
+    table int8 or uint8 [V, ...], row_scales float32 [V, 1, ...].
+    """
     picked = e.op("Gather", [table, indices], out=f"{out}_quantized", name=name, axis=0)
     scales = e.op("Gather", [row_scales, indices], out=f"{out}_scale", axis=0)
     steps = e.cast(picked, ir.DataType.FLOAT, f"{out}_steps")
+    if zero_point:
+        steps = e.op("Sub", [steps, e.scalar(zero_point, np.float32)], out=f"{out}_centred")
     return e.op("Mul", [steps, scales], out=out, name=f"{name}_dequantize")
+
+
+def lookup_blocks(
+    e: Emitter,
+    table: BlockWeightValues,
+    scales: ir.Value,
+    indices: ir.Value,
+    *,
+    name: str,
+    out: str,
+) -> ir.Value:
+    """Rows of a table in blocks: `table.q` uint8 [V, blocks, block], `scales` [V, blocks, 1]."""
+    picked = e.op("Gather", [table.q, indices], out=f"{out}_quantized", name=name, axis=0)
+    scale = e.op("Gather", [scales, indices], out=f"{out}_scale", axis=0)
+    steps = e.cast(picked, ir.DataType.FLOAT, f"{out}_steps")
+    steps = e.op("Sub", [steps, e.scalar(128, np.float32)], out=f"{out}_centred")
+    rows = e.op("Mul", [steps, scale], out=f"{out}_blocks", name=f"{name}_dequantize")
+    width = -(-table.inputs // table.block) * table.block
+    leading = e.op("Shape", [indices], out=f"{out}_leading")
+    shape = e.op("Concat", [leading, e.vector([width])], out=f"{out}_shape", axis=0)
+    padded = width != table.inputs
+    y = e.op("Reshape", [rows, shape], out=f"{out}_padded" if padded else out)
+    if not padded:
+        return y
+    cut = [e.vector([i]) for i in (0, table.inputs, -1)]
+    return e.op("Slice", [y, *cut], out=out)
 
 
 def lookup_per_tensor(

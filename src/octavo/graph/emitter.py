@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,32 +12,47 @@ import onnx_ir as ir
 MS = "com.microsoft"
 
 
-class Names:
-    """Hands out names that no value or node of the model has, in any of its graphs."""
+class NameSet:
+    """Hands out names that nothing of its kind has yet."""
 
-    def __init__(self, model: ir.Model) -> None:
-        self._taken: set[str] = set()
-        for graph in model.graphs():
-            self._taken.update(v.name for v in graph.inputs if v.name)
-            self._taken.update(graph.initializers)
-            for node in graph:
-                if node.name:
-                    self._taken.add(node.name)
-                self._taken.update(v.name for v in node.outputs if v.name)
+    def __init__(self, taken: Iterable[str | None]) -> None:
+        self._taken = Counter(name for name in taken if name)
 
     def free(self, name: str | None) -> None:
-        """Gives a name back: the node or value that had it is about to be replaced."""
+        """Gives a name back: what had it is about to be replaced."""
         if name:
-            self._taken.discard(name)
+            self._taken[name] -= 1
 
     def new(self, wish: str) -> str:
         """`wish`, or `wish_1`, `wish_2`, ... where it is taken."""
         name, i = wish, 0
-        while name in self._taken:
+        while self._taken[name] > 0:
             i += 1
             name = f"{wish}_{i}"
-        self._taken.add(name)
+        self._taken[name] = 1
         return name
+
+
+class Names:
+    """The names of all graphs of a model: of values, and apart from them those of nodes."""
+
+    def __init__(self, model: ir.Model) -> None:
+        graphs = list(model.graphs())
+        self.values = NameSet(
+            v.name
+            for graph in graphs
+            for v in (
+                *graph.inputs,
+                *(i for i in graph.initializers.values() if not i.is_graph_input()),
+                *(o for node in graph for o in node.outputs),
+            )
+        )
+        # Nodes of two graphs may share a name, and both keep it. Newer releases of ONNX Runtime
+        # refuse it within one graph: there, one of them gets another.
+        nodes: Counter[str | None] = Counter()
+        for graph in graphs:
+            nodes |= Counter(node.name for node in graph)
+        self.nodes = NameSet(nodes.elements())
 
 
 class Emitter:
@@ -78,14 +94,14 @@ class Emitter:
         **attributes: Any,
     ) -> Sequence[ir.Value]:
         """A node with several outputs. `name` is its wished node name, by default the output's."""
-        outputs = [ir.Value(name=self.names.new(o)) for o in outs]
+        outputs = [ir.Value(name=self.names.values.new(o)) for o in outs]
         node = ir.node(
             op_type,
             list(inputs),
             attributes=attributes or None,
             domain=domain,
             outputs=outputs,
-            name=self.names.new(name if name is not None else f"{outs[0]}/{op_type}"),
+            name=self.names.nodes.new(name if name is not None else f"{outs[0]}/{op_type}"),
         )
         if domain:
             self.domains.add(domain)
@@ -107,14 +123,14 @@ class Emitter:
         key = (array.dtype.name, array.shape, array.tobytes()) if array.size <= 64 else None
         if key is not None and key in self._constants:
             return self._constants[key]
-        name = self.names.new(wish)
+        name = self.names.values.new(wish)
         value = self.initializer(ir.Tensor(array, name=name), name)
         if key is not None:
             self._constants[key] = value
         return value
 
     def initializer(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
-        """Registers `tensor` under `name`, which must come from `names.new`."""
+        """Registers `tensor` under `name`, which must come from `names.values`."""
         value = ir.Value(
             name=name,
             shape=ir.Shape([int(d) for d in tensor.shape.numpy()]),

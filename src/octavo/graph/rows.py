@@ -116,6 +116,13 @@ def _poison(e: Emitter, x: ir.Value, row: ir.Value, name: str) -> ir.Value:
     return e.op("Add", [row, nothing], out=f"{name}_row")
 
 
+def spread_nan(e: Emitter, x: ir.Value, scale: ir.Value) -> ir.Value:
+    """`scale`, one number for all of `x`; NaN where `x` holds what is not finite."""
+    total = e.op("ReduceSum", [x], out=f"{x.name}_sum", keepdims=0)
+    nothing = e.op("Mul", [total, e.scalar(0.0, np.float32)], out=f"{x.name}_nan")
+    return e.op("Add", [scale, nothing], out=f"{x.name}_marked_scale")
+
+
 def quantize_tensor(e: Emitter, x: ir.Value) -> QuantizedRows:
     """One scale and zero point for all of `x`, named as ONNX Runtime's quantize_dynamic does."""
     name = x.name or "x"

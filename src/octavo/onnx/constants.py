@@ -23,6 +23,7 @@ CHAIN_OPS = frozenset(
     "Identity Cast Transpose Reshape Squeeze Unsqueeze Flatten Slice Concat Split Gather "
     "Mul Div Add Sub Neg Expand Tile Shape Dropout Pad".split()
 )
+SMALL = 64  # elements of shapes, axes and bounds
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
 
@@ -44,8 +45,10 @@ class Constants:
 
     def __init__(self, opset: int) -> None:
         self._opset = opset
-        self._constant: dict[int, bool] = {}
-        self._arrays: dict[int, npt.NDArray[Any]] = {}
+        # By the values themselves, not their ids: a new value may get the id of one that is gone.
+        self._constant: dict[ir.Value, bool] = {}
+        self._arrays: dict[ir.Value, npt.NDArray[Any]] = {}
+        self._shapes: dict[ir.Value, tuple[int, ...]] = {}
 
     def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
         """The stored tensor behind an initializer or Constant node, else None."""
@@ -66,32 +69,32 @@ class Constants:
         """Whether `value` is stored, or follows from stored values by CHAIN_OPS alone."""
         if value is None:
             return False
-        known = self._constant.get(id(value))
+        known = self._constant.get(value)
         if known is not None:
             return known
         stack = [value]
         while stack:
             v = stack[-1]
-            if id(v) in self._constant:
+            if v in self._constant:
                 stack.pop()
                 continue
             node = v.producer()
             if node is None or self.tensor(v) is not None:
-                self._constant[id(v)] = self.tensor(v) is not None
+                self._constant[v] = self.tensor(v) is not None
                 stack.pop()
                 continue
             if node.op_type not in CHAIN_OPS or node.domain not in ("", "ai.onnx"):
-                self._constant[id(v)] = False
+                self._constant[v] = False
                 stack.pop()
                 continue
             inputs = [i for i in node.inputs if i is not None]
-            unknown = [i for i in inputs if id(i) not in self._constant]
+            unknown = [i for i in inputs if i not in self._constant]
             if unknown:
                 stack.extend(unknown)
                 continue
-            self._constant[id(v)] = all(self._constant[id(i)] for i in inputs)
+            self._constant[v] = all(self._constant[i] for i in inputs)
             stack.pop()
-        return self._constant[id(value)]
+        return self._constant[value]
 
     def dtype(self, value: ir.Value) -> ir.DataType | None:
         """The element type of a constant, without loading it where that can be told."""
@@ -111,19 +114,21 @@ class Constants:
         return None if first is None else self.dtype(first)
 
     def shape(self, value: ir.Value) -> tuple[int, ...]:
-        """The shape of a constant; a chain whose shape the model does not state is computed."""
+        """The shape of a constant. A chain's is inferred: what a model states may be stale."""
         tensor = self.tensor(value)
         if tensor is not None:
             return tuple(tensor.shape.numpy())
-        if value.shape is not None and all(isinstance(d, int) for d in value.shape):
-            return tuple(value.shape.numpy())
         root = self.root(value)
         if root.leaf is not value:
             shape = self.shape(root.leaf)
             return shape[::-1] if root.transposed else shape
-        array = self.array(value)
-        self._arrays[id(value)] = array
-        return tuple(array.shape)
+        if value not in self._shapes:
+            inferred = self._infer_shape(value)
+            if inferred is None:
+                self._arrays[value] = array = self.array(value)
+                inferred = tuple(array.shape)
+            self._shapes[value] = inferred
+        return self._shapes[value]
 
     def root(self, value: ir.Value) -> Root:
         """Follows Identity and 2-D Transpose back to where the numbers are stored."""
@@ -144,8 +149,8 @@ class Constants:
 
     def array(self, value: ir.Value) -> npt.NDArray[Any]:
         """The numbers of a constant. Call `release` when done with them."""
-        if id(value) in self._arrays:
-            return self._arrays[id(value)]
+        if value in self._arrays:
+            return self._arrays[value]
         tensor = self.tensor(value)
         if tensor is not None:
             return _numpy(tensor, value.name)
@@ -153,7 +158,7 @@ class Constants:
 
     def release(self, value: ir.Value) -> None:
         """Unmaps what `array` mapped, so that a large model passes through little memory."""
-        self._arrays.pop(id(value), None)
+        self._arrays.pop(value, None)
         seen: set[int] = set()
         stack = [value]
         while stack:
@@ -171,17 +176,50 @@ class Constants:
     def _key(self, value: ir.Value) -> Any:
         node = value.producer()
         if node is None or self.tensor(value) is not None:
-            return id(value)
+            return value
         attributes = tuple(sorted((k, str(a.value)) for k, a in node.attributes.items()))
         inputs = tuple(None if i is None else self._key(i) for i in node.inputs)
         return (node.op_type, attributes, inputs, value.index())
 
     def _evaluate(self, value: ir.Value) -> npt.NDArray[Any]:
         """Runs the chain that makes `value` with ONNX's reference implementation."""
+        graph, leaves = self._chain(value)
+        feeds = {n: _numpy(tensor, leaf) for n, (leaf, tensor) in leaves.items()}
+        try:
+            result = cast(Any, ReferenceEvaluator(self._model(graph)).run(None, feeds))[0]
+        except Exception as error:  # whatever the evaluator raises, name the value
+            raise ModelError(
+                f"weight {value.name!r} could not be computed from the nodes that feed it: {error}"
+            ) from error
+        return np.asarray(result)
+
+    def _infer_shape(self, value: ir.Value) -> tuple[int, ...] | None:
+        """The shape that the chain gives, from its leaves' shapes and small integers alone."""
+        graph, leaves = self._chain(value)
+        for name, (leaf, tensor) in leaves.items():
+            if tensor.size <= SMALL and tensor.dtype in (ir.DataType.INT64, ir.DataType.INT32):
+                graph.initializer.append(onnx.numpy_helper.from_array(_numpy(tensor, leaf), name))
+        try:
+            inferred = onnx.shape_inference.infer_shapes(self._model(graph), data_prop=True)
+        except Exception:  # noqa: BLE001 - then it is computed, which names what is wrong
+            return None
+        dims = inferred.graph.output[0].type.tensor_type
+        if not dims.HasField("shape") or not all(d.HasField("dim_value") for d in dims.shape.dim):
+            return None
+        return tuple(d.dim_value for d in dims.shape.dim)
+
+    def _model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
+        imports = [onnx.helper.make_opsetid("", self._opset)]
+        return onnx.helper.make_model(graph, opset_imports=imports)
+
+    def _chain(
+        self, value: ir.Value
+    ) -> tuple[onnx.GraphProto, dict[str, tuple[str | None, ir.TensorProtocol]]]:
+        """The nodes that make `value`, and by input name what is stored in front of them."""
         nodes: dict[int, ir.Node] = {}
-        feeds: dict[str, npt.NDArray[Any]] = {}
+        leaves: dict[str, tuple[str | None, ir.TensorProtocol]] = {}
         names: dict[int, str] = {}
-        self._collect(value, nodes, feeds, names)
+        self._collect(value, nodes, leaves, names)
         protos = []
         for node in nodes.values():
             proto = ir.serde.serialize_node(node)
@@ -189,34 +227,24 @@ class Constants:
             proto.input.extend("" if i is None else names[id(i)] for i in node.inputs)
             proto.output.extend(names.setdefault(id(o), f"v{id(o)}") for o in node.outputs)
             protos.append(proto)
-        graph = onnx.helper.make_graph(
-            protos,
-            "chain",
-            [onnx.helper.make_empty_tensor_value_info(n) for n in feeds],
-            [onnx.helper.make_empty_tensor_value_info(names[id(value)])],
-        )
-        model = onnx.helper.make_model(
-            graph, opset_imports=[onnx.helper.make_opsetid("", self._opset)]
-        )
-        try:
-            result = cast(list[Any], ReferenceEvaluator(model).run(None, feeds))[0]
-        except Exception as error:
-            raise ModelError(
-                f"weight {value.name!r} could not be computed from the nodes that feed it: {error}"
-            ) from error
-        return np.asarray(result)
+        inputs = [
+            onnx.helper.make_tensor_value_info(n, int(t.dtype), list(t.shape.numpy()))
+            for n, (_, t) in leaves.items()
+        ]
+        output = onnx.helper.make_empty_tensor_value_info(names[id(value)])
+        return onnx.helper.make_graph(protos, "chain", inputs, [output]), leaves
 
     def _collect(
         self,
         value: ir.Value,
         nodes: dict[int, ir.Node],
-        feeds: dict[str, npt.NDArray[Any]],
+        leaves: dict[str, tuple[str | None, ir.TensorProtocol]],
         names: dict[int, str],
     ) -> None:
         names.setdefault(id(value), f"v{id(value)}")
         tensor = self.tensor(value)
         if tensor is not None:
-            feeds[names[id(value)]] = _numpy(tensor, value.name)
+            leaves[names[id(value)]] = (value.name, tensor)
             return
         node = value.producer()
         assert node is not None
@@ -224,7 +252,7 @@ class Constants:
             return
         for i in node.inputs:
             if i is not None:
-                self._collect(i, nodes, feeds, names)
+                self._collect(i, nodes, leaves, names)
         nodes[id(node)] = node
 
 

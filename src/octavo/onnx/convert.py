@@ -134,11 +134,10 @@ def _bytes_before(site: Site, constants: Constants, counted: set[object]) -> int
 def _rewrite(site: Site, scheme: Scheme, context: Context, sweeper: _Sweeper) -> Drawn:
     node = site.node
     assert site.rule is not None
-    context.names.free(node.name)
-    for output in node.outputs:
-        context.names.free(output.name)
-    name = node.name or context.names.new(f"{node.op_type}_{node.outputs[0].name}")
-    context.names.free(name)
+    names = context.names
+    name = node.name or names.nodes.new(f"{node.op_type}_{node.outputs[0].name}")
+    names.nodes.free(name)
+    # The outputs' names stay taken, so that no constant gets one; `replace` hands them over.
     drawn = site.rule.rewrite(node, scheme, context, name)
     context.emitter.flush_before(node)
     sweeper.replace(node, drawn.outputs)

@@ -113,8 +113,11 @@ def _refuse_unknown_parts(proto: onnx.ModelProto, label: str) -> None:
 
 
 def _first_cause(error: BaseException) -> str:
-    """What went wrong at the bottom; the reader's own messages repeat the whole model."""
-    while (deeper := error.__cause__ or error.__context__) is not None:
+    """What went wrong; the reader wraps it in messages that repeat the model, or fails to."""
+    while isinstance(error, (ir.serde.SerdeError, TypeError)):
+        deeper = error.__cause__ or error.__context__
+        if deeper is None:
+            break
         error = deeper
     return brief(error)
 

@@ -11,6 +11,7 @@ from octavo.errors import AlreadyQuantizedError, ModelError, brief
 OLDEST, NEWEST = 7, 26
 FIRST_WITH_QUANTIZE = 10  # QuantizeLinear, MatMulInteger
 FIRST_WITH_DYNAMIC = 11  # DynamicQuantizeLinear
+FIRST_WITH_PLAIN_INITIALIZERS = 4  # the IR version
 
 QUANTIZED_OPS = frozenset(
     [
@@ -57,6 +58,8 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
         )
     if opset > NEWEST:
         raise ModelError(f"{label} has opset {opset}; {OLDEST} to {NEWEST} are supported")
+    if model.ir_version < FIRST_WITH_PLAIN_INITIALIZERS:
+        notes += _raise_format(model)
     if len(model.functions):
         count = len(model.functions)
         try:
@@ -81,6 +84,18 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
             )
         notes.append(f"opset raised from {opset} to {opset_of(model)}")
     return notes
+
+
+def _raise_format(model: ir.Model) -> list[str]:
+    """Below IR version 4 initializers must be graph inputs, and are constants all the same."""
+    inputs = model.graph.inputs
+    named = sorted(v.name or "" for v in inputs if v.is_initializer())
+    inputs[:] = [v for v in inputs if not v.is_initializer()]
+    old, model.ir_version = model.ir_version, FIRST_WITH_PLAIN_INITIALIZERS
+    return [
+        f"file format (IR version) raised from {old} to {model.ir_version}, where initializers "
+        f"are no graph inputs: {', '.join(named)}"
+    ]
 
 
 def refuse_quantized(model: ir.Model, label: str) -> None:

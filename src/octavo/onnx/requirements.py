@@ -8,11 +8,15 @@ from octavo.onnx.normalize import opset_of
 
 BASE = (1, 17)  # the oldest version that conversions are tested with
 
-# First ONNX Runtime release that supports an opset or a file format (IR) version.
-OPSETS = {21: (1, 18), 22: (1, 20), 23: (1, 23), 24: (1, 24), 25: (1, 25), 26: (1, 27)}
-IR_VERSIONS = {10: (1, 18), 11: (1, 22), 12: (1, 23), 13: (1, 24), 14: (1, 27)}
-# MatMulNBits with 8 bits on the CPU.
+# First ONNX Runtime release that runs our files of an opset or a file format (IR) version, each
+# tried: 1.17.3, then the last release of 1.18 to 1.25. Opset 23 loads in 1.23, which has no
+# QuantizeLinear for it. IR version 14 is refused up to 1.31, the newest that there was.
+OPSETS = {21: (1, 18), 22: (1, 21), 23: (1, 24), 24: (1, 24), 25: (1, 24), 26: (1, 25)}
+IR_VERSIONS = {10: (1, 18), 11: (1, 23), 12: (1, 24), 13: (1, 24), 14: (1, 32)}
+# MatMulNBits with 8 bits on the CPU: refused by 1.21.1, runs in 1.22.1.
 EIGHT_BIT_BLOCKS = (1, 22)
+# ConvInteger with int8 weights: "not implemented" in 1.23.2, runs in 1.24.1. uint8 always did.
+SIGNED_FILTERS = (1, 24)
 
 
 def least_onnxruntime(model: ir.Model) -> str:
@@ -22,7 +26,14 @@ def least_onnxruntime(model: ir.Model) -> str:
     needs += [v for first, v in OPSETS.items() if opset >= first]
     needs += [v for first, v in IR_VERSIONS.items() if model.ir_version >= first]
     for graph in model.graphs():
-        if any(node.op_type == "MatMulNBits" for node in graph):
-            needs.append(EIGHT_BIT_BLOCKS)
+        for node in graph:
+            if node.op_type == "MatMulNBits":
+                needs.append(EIGHT_BIT_BLOCKS)
+            elif node.op_type == "ConvInteger" and _is_signed(node.inputs[1]):
+                needs.append(SIGNED_FILTERS)
     major, minor = max(needs)
     return f"{major}.{minor}"
+
+
+def _is_signed(filters: ir.Value | None) -> bool:
+    return filters is not None and filters.dtype is ir.DataType.INT8

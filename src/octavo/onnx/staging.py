@@ -217,7 +217,7 @@ def _data_file_of(out: Path, sources: Iterable[Path]) -> dict[str, int]:
 
 def _discard(folder: Path, lock: list[int]) -> None:
     """Removes a staging folder, after what its commit, finished or not, leaves to be removed."""
-    with contextlib.suppress(OSError, ValueError, KeyError):
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # no plan, or half
         plan = json.loads((folder / _JOURNAL).read_text(encoding="utf-8"))
         _settle(folder, plan)
     shutil.rmtree(folder, ignore_errors=True)

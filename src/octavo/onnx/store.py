@@ -32,7 +32,8 @@ class TensorStore:
     ) -> ir.TensorProtocol:
         """A tensor with these numbers, under `name`."""
         if self._file is None or array.nbytes < INLINE_BELOW:
-            return ir.Tensor(np.ascontiguousarray(array), name=name, dtype=dtype)
+            # Not ascontiguousarray: it makes a scalar a vector.
+            return ir.Tensor(np.asarray(array, order="C"), name=name, dtype=dtype)
         offset = self._aligned()
         self._file.write(np.ascontiguousarray(array).data)
         kept = dtype if dtype is not None else ir.DataType.from_numpy(array.dtype)

@@ -2,9 +2,8 @@
 
 A weight that two layers share (an embedding table that is also the output layer's matrix, a matrix
 that two Gemms transpose) stays one tensor in the file. Layers that want it the other way round read
-it through a Transpose node, which ONNX Runtime folds when it loads the model. Where layers that
-share a weight have their channels along different axes, no scale per channel serves both, and the
-weight gets a single one.
+it through a Transpose node, which ONNX Runtime folds when it loads the model. Where they ask for
+different schemes, all get one that serves each of them: see `sharing`.
 """
 
 from __future__ import annotations
@@ -24,17 +23,9 @@ from octavo.errors import ModelError
 from octavo.graph.emitter import Emitter
 from octavo.graph.linear import BlockWeightValues, QuantizedWeightValues
 from octavo.onnx.constants import Constants, Root
+from octavo.onnx.sharing import MatrixUses
 from octavo.onnx.store import TensorStore
 from octavo.recipe import Granularity, WeightScheme
-
-
-@dataclass
-class MatrixUses:
-    """How the layers of a model use one stored matrix: wished axes and orientations."""
-
-    axes: set[int] = field(default_factory=set)
-    transposed: set[bool] = field(default_factory=set)
-    lookups_only: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,36 +55,55 @@ class WeightStore:
         self._prelude = prelude
         self._tensors = tensors
         self._uses: dict[Any, MatrixUses] = {}
+        self._in_blocks: dict[tuple[Any, int], int] = {}
         self._held: dict[Any, Any] = {}
 
-    def announce(self, root: Root, axis: int, *, transposed: bool, lookup: bool = False) -> None:
+    def announce(
+        self,
+        root: Root,
+        axis: int,
+        scheme: WeightScheme,
+        *,
+        transposed: bool,
+        lookup: bool = False,
+    ) -> None:
         """Says before conversion that a layer will use `root` with channels along `axis`.
 
         `transposed`: the layer wants the integers in the other orientation than stored; `lookup`:
         it picks rows of a table.
         """
         uses = self._uses.setdefault(root.key, MatrixUses())
-        uses.axes.add(axis)
-        uses.transposed.add(transposed)
-        uses.lookups_only = uses.lookups_only and lookup
+        uses.add(axis, scheme, transposed=transposed, lookup=lookup)
 
-    def shares_one_scale(self, root: Root) -> bool:
-        """Whether the layers that share `root` disagree about the channel axis."""
-        return len(self._uses[root.key].axes) > 1
+    def announce_blocks(self, root: Root, *, transposed: bool, block: int) -> None:
+        """Says before conversion that a linear layer will ask for `blocks` of `root`."""
+        self._in_blocks[root.key, 0 if transposed else 1] = block
+
+    def block_along(self, root: Root, axis: int) -> int | None:
+        """The length of the blocks that the slices of `root` along `axis` are held in, if any."""
+        return self._in_blocks.get((root.key, axis))
+
+    def scheme(self, root: Root) -> WeightScheme:
+        """The scheme under which all layers that share `root` get it."""
+        return self._uses[root.key].scheme()
+
+    def compromise(self, root: Root, wished: WeightScheme) -> list[str]:
+        """A note for the report where a layer that wished for `wished` gets another scheme."""
+        return self._uses[root.key].compromise(wished)
 
     def matrix(
-        self, root: Root, axis: int, *, transposed: bool, scheme: WeightScheme
+        self, root: Root, axis: int, *, transposed: bool
     ) -> tuple[QuantizedWeightValues, Stats | None]:
-        """Integers of the stored matrix, with channels along its `axis`.
+        """Integers of the stored matrix under `scheme(root)`, with channels along its `axis`.
 
         The statistics are given to the first layer that asks and are None for the others.
         """
-        per_channel = scheme.granularity is Granularity.CHANNEL and not self.shares_one_scale(root)
-        key = ("matrix", root.key, axis if per_channel else None, scheme)
+        key = ("matrix", root.key)
         first = key not in self._held
         if first:
             uses = self._uses[root.key]
-            self._held[key] = self._hold(root.leaf, axis if per_channel else None, uses, scheme)
+            per_channel = uses.scheme().granularity is Granularity.CHANNEL
+            self._held[key] = self._hold(root.leaf, axis if per_channel else None, uses)
         held: _Held = self._held[key]
         q = held.q
         if held.transposed != transposed:
@@ -144,25 +154,37 @@ class WeightStore:
         values, stats = self._held[key]
         return values, stats if first else None
 
+    def block_scales(self, w: BlockWeightValues) -> ir.Value:
+        """The scales of `blocks` as [N, blocks, 1], to be looked up beside the integers."""
+        key = ("block scales", id(w.scale))
+        if key not in self._held:
+            shape = [w.outputs, -1, 1]
+            self._held[key] = (self._reshape(w.scale, shape, "column"), w.scale)
+            self._prelude.flush_first()
+        view: ir.Value = self._held[key][0]
+        return view
+
     def float16(self, value: ir.Value) -> tuple[ir.Value, Stats | None]:
-        """`value` stored in float16 behind a Cast to its own type."""
+        """`value` stored in float16 behind a Cast to its own type, and a Transpose where asked."""
         root = self.constants.root(value)
-        key = ("float16", self.constants.root(value).key, root.transposed)
+        key, view = ("float16", root.key), ("float16 transposed", root.key)
         first = key not in self._held
         if first:
-            self._held[key] = self._hold_float16(value)
+            self._held[key] = self._hold_float16(root.leaf)
         held, stats = self._held[key]
-        return held, stats if first else None
+        if root.transposed and view not in self._held:
+            wide = self._prelude.transpose(held, [1, 0], f"{held.name}_transposed")
+            self._prelude.flush_first()
+            self._held[view] = (wide, held)
+        return self._held[view][0] if root.transposed else held, stats if first else None
 
     def float32(self, leaf: ir.Value) -> npt.NDArray[np.float32]:
         """The numbers of a stored weight as float32."""
         return np.asarray(self.constants.array(leaf)).astype(np.float32, copy=False)
 
-    def _hold(
-        self, leaf: ir.Value, axis: int | None, uses: MatrixUses, scheme: WeightScheme
-    ) -> _Held:
+    def _hold(self, leaf: ir.Value, axis: int | None, uses: MatrixUses) -> _Held:
         name = leaf.name or "weight"
-        quantized = self._quantize(self.float32(leaf), axis, scheme, name)
+        quantized = self._quantize(self.float32(leaf), axis, uses.scheme(), name)
         self.constants.release(leaf)
         flip = uses.transposed == {True}
         q = quantized.q
@@ -212,7 +234,7 @@ class WeightStore:
         return _Held(values[0], values[1], values[2], False, stats)
 
     def _constant(self, array: npt.NDArray[Any], wish: str) -> ir.Value:
-        name = self._prelude.names.new(wish)
+        name = self._prelude.names.values.new(wish)
         return self._prelude.initializer(self._tensors.put(array, name), name)
 
     def _hold_blocks(

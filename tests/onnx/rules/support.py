@@ -96,7 +96,7 @@ def _tensor(name: str, array: Array | onnx.TensorProto) -> onnx.TensorProto:
     if isinstance(array, onnx.TensorProto):
         array.name = name
         return array
-    return numpy_helper.from_array(np.ascontiguousarray(array), name)
+    return numpy_helper.from_array(np.asarray(array, order="C"), name)
 
 
 def convert(model: onnx.ModelProto, folder: Path, **options: Any) -> Converted:

@@ -7,46 +7,20 @@ W ─┴ MatMul/Gemm ─ y  ->   W int8, scale [N] ─┘      row scale ──�
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.kernels import QuantizedWeight
-from octavo.graph.linear import (
-    QuantizedWeightValues,
-    dequantize,
-    linear_block,
-    linear_per_tensor,
-    linear_rows,
-    qdq_activation,
-    scale_output,
-)
 from octavo.graph.rows import SYMMETRIC
-from octavo.onnx.bias_gelu import keep_apart
-from octavo.onnx.constants import Constants, Root
+from octavo.onnx.constants import Constants
 from octavo.onnx.normalize import FIRST_WITH_DYNAMIC
 from octavo.onnx.rule import Context, Drawn, Rule, is_float_type
-from octavo.onnx.weights import Stats
+from octavo.onnx.rules._draft import Draft, LinearForm, held_weight, inputs_of, orientation
 from octavo.recipe import Granularity, Kind, Scheme
 
 MAX_INPUTS = 65_536  # int32 partial sums of uint8 x int8 are exact up to here
-
-
-@dataclass(frozen=True)
-class LinearForm:
-    """The operands of a linear operator; W is `w`, or its last two axes swapped."""
-
-    x: ir.Value
-    w: ir.Value
-    transpose_x: bool = False
-    transpose_w: bool = False
-    alpha: float = 1.0
-    bias: ir.Value | None = None
-    beta: float = 1.0
 
 
 def reference(
@@ -112,7 +86,7 @@ class LinearRule(Rule):
         shape = context.constants.shape(form.w)
         if 0 in shape:
             return f"its weight has no elements: shape {list(shape)}"
-        inputs = _inputs(shape, form.transpose_w)
+        inputs = inputs_of(shape, form.transpose_w)
         if inputs > MAX_INPUTS and scheme.activation is not None:
             return f"{inputs} inputs: int32 sums would overflow above {MAX_INPUTS}"
         if scheme.weight.granularity is Granularity.BLOCK and len(shape) != 2:
@@ -122,7 +96,8 @@ class LinearRule(Rule):
     def _check_activations(self, form: LinearForm, scheme: Scheme, context: Context) -> str | None:
         if scheme.activation is None:
             return "a product of two activations: this recipe makes only weights smaller"
-        if form.x.type is None or form.x.dtype is not ir.DataType.FLOAT:
+        stated = {form.x.dtype, form.w.dtype} - {None}  # the operands have the same type
+        if stated != {ir.DataType.FLOAT}:
             return "a product of two activations whose element type the model does not state"
         if form.transpose_x or form.transpose_w or form.alpha != 1.0 or form.bias is not None:
             return "a product of two activations with transposes, alpha or bias"
@@ -136,222 +111,15 @@ class LinearRule(Rule):
         if not context.constants.is_constant(form.w) or not scheme.weight.qtype.is_integer:
             return
         if len(context.constants.shape(form.w)) == 2:
-            root, transposed = _orientation(form, context.constants)
-            context.weights.announce(root, 0 if transposed else 1, transposed=transposed)
+            root, transposed = orientation(form, context.constants)
+            held = held_weight(scheme, 2, context)
+            store, axis = context.weights, 0 if transposed else 1
+            if held.block is not None:
+                store.announce_blocks(root, transposed=transposed, block=held.block)
+            else:
+                store.announce(root, axis, held, transposed=transposed)
 
     def rewrite(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:
         form = self.form(node)
         assert form is not None
-        return Draft(self, node, form, scheme, context, name).draw()
-
-
-class Draft:
-    """One linear node while its quantized form is drawn."""
-
-    def __init__(
-        self,
-        rule: LinearRule,
-        node: ir.Node,
-        form: LinearForm,
-        scheme: Scheme,
-        context: Context,
-        name: str,
-    ) -> None:
-        self.node, self.form, self.context, self.name = node, form, context, name
-        self.scheme = context.weight_scheme_for_cpu(scheme)
-        self.e = context.emitter
-        self.constant_w = context.constants.is_constant(form.w)
-        dtype = context.constants.dtype(form.w) if self.constant_w else form.x.dtype
-        self.dtype = dtype or ir.DataType.FLOAT
-        self.out = node.outputs[0].name or name
-        self.notes: list[str] = []
-        self.stats: Stats | None = None
-        self.rank = len(context.constants.shape(form.w)) if self.constant_w else 2
-
-    def draw(self) -> Drawn:
-        """The nodes from x to y, in the form that the scheme asks for."""
-        x = self.context.as_float32(self.form.x, self.node, self.dtype)
-        if self.form.transpose_x:
-            x = self._transposed(x)
-        steps = [self._scaled, self._squeezed, self._biased, self._typed]
-        todo = [step for step in steps if step(None, "") is not None]
-        y = self._product(x, self.out if not todo else f"{self.out}_product")
-        if self._is_per_row() and self.rank > 1:
-            self.context.uniform.mark(y)
-        for i, step in enumerate(todo):
-            y_next = step(y, self.out if i == len(todo) - 1 else f"{self.out}_{i}")
-            assert y_next is not None
-            y = y_next
-        if self._is_per_row():
-            keep_apart(self.node.outputs[0], self.context.constants)
-        return Drawn([y], [self.stats], self.notes)
-
-    def _is_per_row(self) -> bool:
-        a = self.scheme.activation
-        return a is not None and a.granularity is not Granularity.TENSOR and not self.context.qdq
-
-    def _product(self, x: ir.Value, out: str) -> ir.Value:
-        assert self.scheme.weight is not None
-        if self.scheme.weight.granularity is Granularity.BLOCK:
-            return self._blocks(x, out)
-        if not self.constant_w:
-            return self._activations(x, out)
-        if self.context.qdq or self.scheme.activation is None:
-            return self._dequantized(x, out)
-        w = self._weight()
-        width = _inputs(self.context.constants.shape(self.form.w), self.form.transpose_w)
-        rows = self.context.activation(x, width, self.node, self.scheme)
-        if rows.row_scale is None and self.scheme.weight.granularity is Granularity.TENSOR:
-            return linear_per_tensor(self.e, rows, w, name=self.name, out=out)
-        if rows.row_scale is not None and self.form.alpha != 1.0:
-            rows = replace(rows, scale=self._times_alpha(rows.scale))
-        return linear_rows(self.e, rows, w, name=self.name, out=out)
-
-    def _weight(self) -> QuantizedWeightValues:
-        scheme = self.scheme.weight
-        assert scheme is not None
-        constants, store = self.context.constants, self.context.weights
-        if self.rank != 2:
-            return self._odd_rank()
-        root, transposed = _orientation(self.form, constants)
-        axis = 0 if transposed else 1
-        if store.shares_one_scale(root) and scheme.granularity is Granularity.CHANNEL:
-            self.notes.append(
-                "one scale for the whole weight: layers that share it have their outputs along "
-                "different axes"
-            )
-        w, self.stats = store.matrix(root, axis, transposed=transposed, scheme=scheme)
-        return w
-
-    def _odd_rank(self) -> QuantizedWeightValues:
-        """A vector [K] as [K, 1], or batched matrices [..., K, N]."""
-        scheme = self.scheme.weight
-        assert scheme is not None
-        root = self.context.constants.root(self.form.w)
-        per_channel = scheme.granularity is Granularity.CHANNEL
-        shapes: list[tuple[int, ...]] = []
-
-        def make() -> tuple[npt.NDArray[np.float32], int | None]:
-            array = self.context.weights.float32(self.form.w)
-            matrix = array[:, None] if array.ndim == 1 else array
-            if self.form.transpose_w and array.ndim > 1:
-                matrix = np.swapaxes(matrix, -1, -2)
-            shapes.append(matrix.shape)
-            columns = np.ascontiguousarray(np.swapaxes(matrix, -1, -2))
-            self.context.constants.release(self.form.w)
-            return columns.reshape(-1, matrix.shape[-2]), 0 if per_channel else None
-
-        def finish(w: QuantizedWeight) -> tuple[npt.NDArray[Any], ...]:
-            *batch, inputs, outputs = shapes[0]
-            q = np.swapaxes(w.q.reshape(*batch, outputs, inputs), -1, -2)
-            shape = (*batch, 1, outputs) if batch else (outputs,)
-            scale, zero = w.qparams.scale, w.qparams.zero_point.astype(w.q.dtype)
-            shape = shape if per_channel else ()
-            return np.ascontiguousarray(q), scale.reshape(shape), zero.reshape(shape)
-
-        key = ("odd", root.key, root.transposed, self.form.transpose_w)
-        w, self.stats = self.context.weights.custom(
-            key, self.form.w.name or "weight", make, finish, scheme
-        )
-        return w
-
-    def _activations(self, x: ir.Value, out: str) -> ir.Value:
-        shape = self.form.x.shape
-        width = shape[-1] if shape is not None and isinstance(shape[-1], int) else 0
-        tensor = replace(self.scheme, activation=_per_tensor(self.scheme))
-        if self.context.qdq:
-            a, b = qdq_activation(self.e, x), qdq_activation(self.e, self.form.w)
-            return self.e.op("MatMul", [a, b], out=out, name=self.name)
-        a_rows = self.context.activation(x, width, self.node, self.scheme)
-        b_rows = self.context.activation(self.form.w, 0, self.node, tensor)
-        w = QuantizedWeightValues(b_rows.q, b_rows.scale, b_rows.zero_point)
-        if a_rows.row_scale is None:
-            return linear_per_tensor(self.e, a_rows, w, name=self.name, out=out)
-        return linear_rows(self.e, a_rows, w, name=self.name, out=out)
-
-    def _dequantized(self, x: ir.Value, out: str) -> ir.Value:
-        scheme = self.scheme.weight
-        assert scheme is not None
-        if self.context.opset < 13 or self.rank != 2:
-            scheme = replace(scheme, granularity=Granularity.TENSOR)
-            self.scheme = replace(self.scheme, weight=scheme)
-        w = self._weight()
-        per_channel = w.scale.shape is not None and len(w.scale.shape) > 0
-        matrix = dequantize(self.e, w, out=f"{out}_weight", axis=1 if per_channel else None)
-        if self.scheme.activation is not None:
-            x = qdq_activation(self.e, x)
-        return self.e.op("MatMul", [x, matrix], out=out, name=self.name)
-
-    def _blocks(self, x: ir.Value, out: str) -> ir.Value:
-        scheme = self.scheme.weight
-        assert scheme is not None and scheme.block is not None
-        root, transposed = _orientation(self.form, self.context.constants)
-        w, self.stats = self.context.weights.blocks(root, transposed=transposed, block=scheme.block)
-        return linear_block(self.e, x, w, name=self.name, out=out)
-
-    def _alpha_pending(self) -> bool:
-        folded = self._is_per_row() and self.constant_w and self.scheme.weight is not None
-        blocks = self.scheme.weight and self.scheme.weight.granularity is Granularity.BLOCK
-        return self.form.alpha != 1.0 and (not folded or bool(blocks))
-
-    def _times_alpha(self, scale: ir.Value) -> ir.Value:
-        tensor = scale.const_value
-        assert tensor is not None
-        return self.e.scalar(np.float32(tensor.numpy()) * np.float32(self.form.alpha), np.float32)
-
-    def _scaled(self, y: ir.Value | None, out: str) -> Any:
-        if not self._alpha_pending():
-            return None
-        return True if y is None else scale_output(self.e, y, self.form.alpha, out)
-
-    def _squeezed(self, y: ir.Value | None, out: str) -> Any:
-        if self.rank != 1:
-            return None
-        return True if y is None else self.e.squeeze_last(y, out)
-
-    def _typed(self, y: ir.Value | None, out: str) -> Any:
-        if self.dtype is ir.DataType.FLOAT:
-            return None
-        return True if y is None else self.context.from_float32(y, self.dtype, out)
-
-    def _biased(self, y: ir.Value | None, out: str) -> Any:
-        if self.form.bias is None or self.form.beta == 0.0:
-            return None
-        if y is None:
-            return True
-        return self.e.op("Add", [y, self._bias()], out=out, name=f"{self.name}_bias")
-
-    def _bias(self) -> ir.Value:
-        """`beta * bias` in float32, as the product is."""
-        bias, beta = self.form.bias, self.form.beta
-        assert bias is not None
-        tensor = self.context.constants.tensor(bias)
-        if tensor is not None and beta != 1.0:
-            scaled = np.asarray(tensor.numpy()).astype(np.float32) * np.float32(beta)
-            return self.e.constant(np.asarray(scaled), f"{bias.name}_beta")
-        bias = self.context.as_float32(bias, self.node, self.dtype)
-        return bias if beta == 1.0 else scale_output(self.e, bias, beta, f"{bias.name}_beta")
-
-    def _transposed(self, x: ir.Value) -> ir.Value:
-        rank = 2 if self.form.x.shape is None else len(self.form.x.shape)
-        if rank == 1:  # ONNX Runtime's FusedMatMul leaves a vector as it is
-            return x
-        perm = [*range(rank - 2), rank - 1, rank - 2]
-        return self.e.transpose(x, perm, f"{x.name}_transposed")
-
-
-def _orientation(form: LinearForm, constants: Constants) -> tuple[Root, bool]:
-    """Where W [K, N] is stored, and whether it is stored as [N, K]."""
-    root = constants.root(form.w)
-    return root, root.transposed != form.transpose_w
-
-
-def _inputs(shape: Sequence[int], transposed: bool) -> int:
-    if len(shape) == 1:
-        return shape[0]
-    return shape[-1] if transposed else shape[-2]
-
-
-def _per_tensor(scheme: Scheme) -> Any:
-    assert scheme.activation is not None
-    return replace(scheme.activation, granularity=Granularity.TENSOR, group=None)
+        return Draft(node, form, scheme, context, name).draw()

@@ -28,7 +28,7 @@ from octavo.onnx.rule import (
     is_float_type,
 )
 from octavo.onnx.rules._linear import reference as reference  # the projection's arithmetic
-from octavo.recipe import Granularity, Kind, Scheme
+from octavo.recipe import Granularity, Kind, Scheme, WeightScheme
 
 MAX_INPUTS = 65_536
 
@@ -61,11 +61,12 @@ class AttentionRule(Rule):
 
     def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:
         w = node.inputs[1]
-        assert w is not None and scheme.weight is not None
-        if scheme.weight.qtype.is_integer:
+        assert w is not None
+        weight = _held(scheme, context)
+        if weight.qtype.is_integer:
             root = context.constants.root(w)
             axis = 0 if root.transposed else 1
-            context.weights.announce(root, axis, transposed=root.transposed)
+            context.weights.announce(root, axis, weight, transposed=root.transposed)
 
     def rewrite(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:
         x, w_value = node.inputs[0], node.inputs[1]
@@ -78,13 +79,10 @@ class AttentionRule(Rule):
             per_row = False
             tensor = replace(scheme.activation, granularity=Granularity.TENSOR, group=None)
             scheme = replace(scheme, activation=tensor)
-        weight = context.weight_scheme_for_cpu(scheme).weight
-        assert weight is not None
-        if weight.granularity is Granularity.BLOCK:
-            weight = replace(weight, granularity=Granularity.CHANNEL, block=None)
         root = context.constants.root(w_value)
         axis = 0 if root.transposed else 1
-        w, stats = context.weights.matrix(root, axis, transposed=root.transposed, scheme=weight)
+        w, stats = context.weights.matrix(root, axis, transposed=root.transposed)
+        notes += context.weights.compromise(root, _held(scheme, context))
         width = context.constants.shape(w_value)[0]
         rows = context.activation(x, width, node, scheme)
         bias, mask = input_at(node, 2), input_at(node, 3)
@@ -113,6 +111,12 @@ class AttentionRule(Rule):
             out=outs[0],
         )
         return Drawn([y], [stats], notes)
+
+
+def _held(scheme: Scheme, context: Context) -> WeightScheme:
+    weight = context.weight_scheme_for_cpu(scheme).weight
+    assert weight is not None
+    return weight
 
 
 def _sizes(node: ir.Node, context: Context) -> list[int]:

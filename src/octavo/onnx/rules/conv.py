@@ -3,7 +3,8 @@
     Conv(x, W, b)  ->  quantize per image, ConvInteger (uint8 weights around 128), Cast,
                        Mul(scales), Mul(image scale), Add(b)
 
-uint8 weights because ONNX Runtime's int8 ones run at a quarter of the float speed.
+uint8 weights, the int8 ones plus 128, because ONNX Runtime's ConvInteger with int8 ones runs at a
+quarter of the float speed, and not at all before 1.24.
 """
 
 from __future__ import annotations
@@ -77,14 +78,14 @@ class ConvRule(Rule):
         dtype = context.constants.dtype(w_value) or ir.DataType.FLOAT
         rank = len(context.constants.shape(w_value))
         per_image = scheme.activation.granularity is not Granularity.TENSOR
-        w, stats, notes = _weight(w_value, scheme, context, per_image)
+        w, stats, notes = _weight(w_value, scheme, context)
         x32 = context.as_float32(x, node, dtype)
         image = quantize_images(e, x32, rank) if per_image else quantize_tensor(e, x32)
-        bias = input_at(node, 2)
+        bias, out = input_at(node, 2), node.outputs[0].name or name
         if bias is not None:
             bias = context.as_float32(bias, node, dtype)
-            bias = e.op("Reshape", [bias, e.vector([1, -1] + [1] * (rank - 2))], out=f"{name}_bias")
-        out = node.outputs[0].name or name
+            shape = e.vector([1, -1] + [1] * (rank - 2))
+            bias = e.op("Reshape", [bias, shape], out=f"{out}_bias_reshape_output")
         wide = out if dtype is ir.DataType.FLOAT else f"{out}_float32"
         y = conv_integer(e, image, w, bias, attributes_of(node), name=name, out=wide)
         if dtype is not ir.DataType.FLOAT:
@@ -96,17 +97,16 @@ class ConvRule(Rule):
 
 
 def _weight(
-    value: ir.Value, scheme: Scheme, context: Context, per_image: bool
+    value: ir.Value, scheme: Scheme, context: Context
 ) -> tuple[QuantizedWeightValues, Stats | None, list[str]]:
     """The filters in one integer tensor; scale [M, 1, 1, ...] beside the output [B, M, ...]."""
     assert scheme.weight is not None
     notes: list[str] = []
     w_scheme = scheme.weight
-    if not w_scheme.symmetric:
+    if not w_scheme.symmetric and w_scheme.granularity is not Granularity.TENSOR:
         w_scheme = replace(w_scheme, symmetric=True)
         notes.append("symmetric weights: ConvInteger has one zero point for all channels")
-    if per_image or context.cpu == "any":
-        w_scheme = replace(w_scheme, qtype=QType.UINT8)
+    w_scheme = replace(w_scheme, qtype=QType.UINT8)
     if w_scheme.granularity is Granularity.BLOCK:
         w_scheme = replace(w_scheme, granularity=Granularity.CHANNEL, block=None)
         notes.append("weights per channel: ConvInteger has no blocks")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.embedding import lookup_rows
 from octavo.onnx.constants import Constants
 from octavo.onnx.rule import (
     Context,
@@ -21,11 +20,13 @@ from octavo.onnx.rule import (
     input_at,
     is_float_type,
 )
+from octavo.onnx.rules._lookup import announce, look_up
 from octavo.onnx.rules.gather import reference as reference  # each lookup's arithmetic
 from octavo.onnx.weights import Stats
 from octavo.recipe import Granularity, Kind, Scheme
 
 TABLES = (2, 3, 4)
+FIRST_WITH_RANGE = 11  # opset
 
 
 class EmbedLayerNormalizationRule(Rule):
@@ -47,6 +48,8 @@ class EmbedLayerNormalizationRule(Rule):
         assert word is not None and scheme.weight is not None
         if context.constants.dtype(word) is not ir.DataType.FLOAT:
             return "the fused operator in 16 bits has no CPU form to compare with"
+        if context.opset < FIRST_WITH_RANGE:
+            return f"positions are counted with Range, which opset {context.opset} has not"
         if attribute_int(node, "mask_index_type", 1) == 0:
             return "mask_index_type 0"
         if input_at(node, 8) is not None:
@@ -59,10 +62,8 @@ class EmbedLayerNormalizationRule(Rule):
         assert scheme.weight is not None
         for i in TABLES:
             table = input_at(node, i)
-            if table is not None and scheme.weight.qtype.is_integer:
-                root = context.constants.root(table)
-                axis = 1 if root.transposed else 0
-                context.weights.announce(root, axis, transposed=root.transposed, lookup=True)
+            if table is not None:
+                announce(table, scheme.weight, context)
 
     def macs_per_row(self, weights: object) -> int | None:
         return None
@@ -73,30 +74,30 @@ class EmbedLayerNormalizationRule(Rule):
         assert ids is not None
         outs = [o.name or f"{name}_{i}" for i, o in enumerate(node.outputs)]
         stats: list[Stats | None] = []
+        notes: list[str] = []
 
-        def look_up(index: int, indices: ir.Value, what: str) -> ir.Value:
+        def rows(index: int, indices: ir.Value, what: str) -> ir.Value:
             table = node.inputs[index]
             assert table is not None and scheme.weight is not None
-            root = context.constants.root(table)
-            axis = 1 if root.transposed else 0
-            w, s = context.weights.matrix(
-                root, axis, transposed=root.transposed, scheme=scheme.weight
+            y, new, more = look_up(
+                table,
+                indices,
+                scheme.weight,
+                context,
+                name=f"{name}_{what}",
+                out=f"{outs[0]}_{what}",
             )
-            stats.append(s)
-            scales = context.weights.row_scales(w, 2)
-            return lookup_rows(
-                e, w.q, scales, indices, name=f"{name}_{what}", out=f"{outs[0]}_{what}"
-            )
+            stats.append(new)
+            notes.extend(more)
+            return y
 
         total = e.op(
             "Add",
-            [look_up(2, ids, "word"), look_up(3, self._positions(context, ids, name), "position")],
+            [rows(2, ids, "word"), rows(3, self._positions(context, ids, name), "position")],
             out=f"{outs[0]}_sum",
         )
         if segments is not None and input_at(node, 4) is not None:
-            total = e.op(
-                "Add", [total, look_up(4, segments, "segment")], out=f"{outs[0]}_segment_sum"
-            )
+            total = e.op("Add", [total, rows(4, segments, "segment")], out=f"{outs[0]}_segment_sum")
         y = e.op(
             "LayerNormalization",
             [total, node.inputs[5], node.inputs[6]],
@@ -110,7 +111,7 @@ class EmbedLayerNormalizationRule(Rule):
             results.append(self._mask_index(context, ids, mask, outs[1]))
         if len(outs) > 2:
             results.append(total)
-        return Drawn(results, stats, [])
+        return Drawn(results, stats, notes)
 
     def _positions(self, context: Context, ids: ir.Value, name: str) -> ir.Value:
         """0..S-1 from the shape of ids [B, S], int64 [S]."""

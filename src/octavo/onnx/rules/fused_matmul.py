@@ -8,7 +8,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from octavo.onnx.rule import attribute_float, attribute_int
-from octavo.onnx.rules._linear import LinearForm, LinearRule
+from octavo.onnx.rules._draft import LinearForm
+from octavo.onnx.rules._linear import LinearRule
 
 
 class FusedMatMulRule(LinearRule):

@@ -5,16 +5,18 @@ Gather(table, i)  ->  Mul(Cast(Gather(int8 table, i)), Gather(row scales, i))
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.embedding import lookup_per_tensor, lookup_rows
+from octavo.core.qtype import QType
 from octavo.onnx.constants import Constants
 from octavo.onnx.rule import Context, Drawn, Rule, attribute_int, is_float_type
-from octavo.recipe import Granularity, Kind, Scheme
+from octavo.onnx.rules._lookup import announce, look_up, table_bytes
+from octavo.recipe import Granularity, Kind, Scheme, WeightScheme
 
 MIN_BYTES = 16 * 1024  # a smaller table saves nothing worth two more nodes
 
@@ -49,44 +51,45 @@ class GatherRule(Rule):
         axis = attribute_int(node, "axis", 0)
         if len(shape) < 2 or axis not in (0, -len(shape)):
             return f"not a table of rows: shape {list(shape)}, axis {axis}"
-        size = int(np.prod(shape)) * 4
-        if size < MIN_BYTES:
+        size = table_bytes(shape)
+        if size < MIN_BYTES and not _like_quantize_dynamic(scheme, context):
             return f"its table has {size} bytes: below {MIN_BYTES} there is nothing to win"
         return None
 
     def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:
         table = node.inputs[0]
-        assert table is not None and scheme.weight is not None
-        if not scheme.weight.qtype.is_integer:
-            return
-        root = context.constants.root(table)
-        axis = 1 if root.transposed else 0
-        context.weights.announce(root, axis, transposed=root.transposed, lookup=True)
+        assert table is not None
+        announce(table, _held(scheme, context), context)
 
     def macs_per_row(self, weights: Any) -> int | None:
         return None
 
     def rewrite(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:
         table, indices = node.inputs[0], node.inputs[1]
-        assert table is not None and indices is not None and scheme.weight is not None
-        root = context.constants.root(table)
-        axis = 1 if root.transposed else 0
-        store, notes = context.weights, []
-        per_channel = scheme.weight.granularity is not Granularity.TENSOR
-        w_scheme = scheme.weight
-        if per_channel and store.shares_one_scale(root):
-            notes.append("one scale for the whole table: a layer that shares it needs columns")
-            per_channel = False
-        w, stats = store.matrix(root, axis, transposed=root.transposed, scheme=w_scheme)
+        assert table is not None and indices is not None
         dtype = context.constants.dtype(table) or ir.DataType.FLOAT
         out = node.outputs[0].name or name
         wide = out if dtype is ir.DataType.FLOAT else f"{out}_float32"
-        e = context.emitter
-        if per_channel and scheme.weight.symmetric:
-            scales = store.row_scales(w, len(context.constants.shape(table)))
-            y = lookup_rows(e, w.q, scales, indices, name=name, out=wide)
-        else:
-            y = lookup_per_tensor(e, w, indices, name=name, out=wide)
+        held = _held(scheme, context)
+        y, stats, notes = look_up(table, indices, held, context, name=name, out=wide)
+        if held != scheme.weight:
+            notes.append("affine uint8, as in ONNX Runtime's quantize_dynamic")
         if dtype is not ir.DataType.FLOAT:
             y = context.from_float32(y, dtype, out)
         return Drawn([y], [stats], notes)
+
+
+def _like_quantize_dynamic(scheme: Scheme, context: Context) -> bool:
+    """Whether the table has one scale, and is held as ONNX Runtime's quantize_dynamic holds it."""
+    w = scheme.weight
+    return w is not None and w.granularity is Granularity.TENSOR and not context.qdq
+
+
+def _held(scheme: Scheme, context: Context) -> WeightScheme:
+    """The table's scheme. quantize_dynamic takes a table for an activation: affine uint8."""
+    w = scheme.weight
+    assert w is not None
+    if not _like_quantize_dynamic(scheme, context):
+        return w
+    symmetric = w.symmetric and w.qtype is QType.UINT8
+    return replace(w, qtype=QType.UINT8, symmetric=symmetric, reduce_range=False)

@@ -121,8 +121,8 @@ class LstmRule(Rule):
 
 
 def scheme_keeps_name(scheme: Scheme) -> bool:
-    """Per-tensor weights follow ONNX Runtime's quantize_dynamic, which renames the node."""
-    return scheme.weight is not None and scheme.weight.granularity is not Granularity.TENSOR
+    """Activations per tensor follow ONNX Runtime's quantize_dynamic, which renames the node."""
+    return scheme.activation is None or scheme.activation.granularity is not Granularity.TENSOR
 
 
 def _operator_scheme(scheme: Scheme, context: Context) -> tuple[Scheme, list[str]]:

@@ -1,0 +1,240 @@
+"""Conv as ConvInteger, a scale an image, when it is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import numpy_helper
+
+from octavo.errors import NothingQuantizedError
+from octavo.onnx.rules.conv import reference
+from tests.onnx.rules.support import (
+    EXACT,
+    FLOAT,
+    FLOAT16,
+    INT8,
+    Array,
+    assert_close,
+    build,
+    convert,
+    error,
+    integer_tensors,
+    node,
+    run,
+    values,
+    weight,
+)
+
+ASKED = {"op_types_to_quantize": ["Conv"]}
+C, M, B = 8, 12, 3
+
+
+def filters(*shape: int) -> Array:
+    """[M, C/group, k...]; output channels differ in size a hundredfold."""
+    flat = weight(shape[0], int(np.prod(shape[1:])), axis=0, spread=True)
+    return np.asarray(flat.reshape(shape) / np.sqrt(np.prod(shape[1:]) / shape[0]), np.float32)
+
+
+def conv(
+    x: Any, w: Array, bias: bool = False, *, dtype: int = FLOAT, opset: int = 17, **attributes: Any
+) -> Any:
+    kind = np.float16 if dtype == FLOAT16 else np.float32
+    weights = {"w": w.astype(kind)}
+    if bias:
+        weights["b"] = (0.1 * values(w.shape[0], seed=3)).astype(kind)
+    names = ["x", "w"] + (["b"] if bias else [])
+    return build(
+        [node("Conv", names, ["y"], **attributes)],
+        {"x": (dtype, x)},
+        {"y": (dtype, None)},
+        weights,
+        opset=opset,
+    )
+
+
+def per_channel_size(w: Array, rank: int) -> Array:
+    """How large each output channel is."""
+    size = np.sqrt(np.square(w.astype(np.float64)).sum(axis=tuple(range(1, w.ndim))))
+    return np.asarray(size.reshape(1, -1, *[1] * (rank - 2)))
+
+
+SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "1-D": ((B, C, 20), (M, C, 3), {}),
+    "1-D-strides": ((B, C, 21), (M, C, 4), {"strides": [2], "pads": [1, 2]}),
+    "2-D": ((B, C, 9, 7), (M, C, 3, 3), {}),
+    "1x1": ((B, C, 5, 5), (M, C, 1, 1), {}),
+    "pads": ((B, C, 9, 7), (M, C, 3, 3), {"pads": [1, 2, 0, 1]}),
+    "same": ((B, C, 9, 7), (M, C, 3, 3), {"auto_pad": "SAME_UPPER"}),
+    "strides": ((B, C, 9, 8), (M, C, 3, 2), {"strides": [2, 3]}),
+    "dilations": ((B, C, 12, 12), (M, C, 3, 3), {"dilations": [2, 3]}),
+    "groups": ((B, C, 9, 7), (M, C // 4, 3, 3), {"group": 4}),
+    "depthwise": ((B, C, 9, 7), (C, 1, 3, 3), {"group": C, "pads": [1, 1, 1, 1]}),
+    "depthwise-1-D": ((B, C, 30), (C, 1, 5), {"group": C}),
+    "3-D": ((B, 2, 5, 6, 7), (M, 2, 3, 3, 3), {}),
+    "one-image": ((1, C, 9, 7), (M, C, 3, 3), {}),
+    "one-channel": ((B, 1, 9, 7), (M, 1, 3, 3), {}),
+}
+
+
+@pytest.mark.parametrize(("x", "w", "attributes"), SHAPES.values(), ids=SHAPES.keys())
+@pytest.mark.parametrize("bias", [False, True], ids=["no-bias", "bias"])
+def test_shapes(
+    tmp_path: Path,
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    attributes: dict[str, Any],
+    bias: bool,
+) -> None:
+    stored = filters(*w)
+    model = conv(x, stored, bias, **attributes)
+    feeds = {"x": values(*x)}
+    done = convert(model, tmp_path, **ASKED)
+    assert "ConvInteger" in done.ops
+    size = per_channel_size(stored, len(x))
+    added = 0.1 * values(w[0], seed=3).reshape(size.shape) if bias else 0.0
+    actual, expected = run(done.path, feeds)[0], run(model, feeds)[0]
+    assert actual.dtype == np.float32
+    # Few numbers a sum: their noise is closer to the bound than that of long rows.
+    assert error((actual - added) / size, (expected - added) / size) <= 1.5 * INT8
+
+
+def test_follows_the_rules_reference(tmp_path: Path) -> None:
+    w = filters(M, C, 1, 1)
+    x = values(B, C, 6, 5)
+    done = convert(conv(x.shape, w), tmp_path, **ASKED)
+    found = {i.name: numpy_helper.to_array(i) for i in done.proto.graph.initializer}
+    q = found["w_quantized"].astype(np.int32) - found["w_zero_point"].astype(np.int32)
+    assert found["w_quantized"].dtype == np.uint8  # ONNX Runtime's int8 filters are slow
+    by_rule = reference(x.reshape(B, C, -1), q.reshape(M, C), found["w_scale"].reshape(M))
+    actual = run(done.path, {"x": x})[0].reshape(B, M, -1)
+    size = per_channel_size(w, 3)
+    assert error(actual / size, by_rule / size) <= EXACT
+
+
+def test_stays_float_unless_asked_for(tmp_path: Path) -> None:
+    model = conv((B, C, 9, 7), filters(M, C, 3, 3))
+    with pytest.raises(NothingQuantizedError, match="slower than or as slow as"):
+        convert(model, tmp_path)
+    for asked in (ASKED, {"nodes_to_quantize": ["y_node"]}):
+        assert "ConvInteger" in convert(model, tmp_path, **asked).ops
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8-accurate", "int8-block"])
+def test_asking_among_other_layers(tmp_path: Path, recipe: str) -> None:
+    w = filters(M, C, 3, 3)
+    model = build(
+        [
+            node("Conv", ["x", "w"], ["h"], pads=[1, 1, 1, 1]),
+            node("Relu", ["h"], ["r"]),
+            node("GlobalAveragePool", ["r"], ["p"]),
+            node("Flatten", ["p"], ["f"]),
+            node("Gemm", ["f", "v"], ["y"]),
+        ],
+        {"x": (FLOAT, (B, C, 9, 7))},
+        ["y"],
+        {"w": w, "v": weight(M, 40)},
+    )
+    done = convert(model, tmp_path, recipe=recipe)
+    assert not done.outcome("h_node").quantized
+    assert done.outcome("y_node").quantized
+    done = convert(model, tmp_path, recipe=recipe, op_types_to_quantize=["Conv", "Gemm"])
+    assert done.outcome("h_node").quantized
+    feeds = {"x": values(B, C, 9, 7)}
+    assert error(run(done.path, feeds)[0], run(model, feeds)[0]) <= 2 * INT8
+
+
+@pytest.mark.parametrize("bad", [100.0, 0.0, np.nan, np.inf, 1e30], ids=str)
+def test_an_image_does_not_touch_the_others(tmp_path: Path, bad: float) -> None:
+    done = convert(conv(("b", C, 9, 7), filters(M, C, 3, 3), True), tmp_path, **ASKED)
+    x = values(4, C, 9, 7)
+    before = run(done.path, {"x": x})[0]
+    if np.isfinite(bad):
+        x[2] *= np.float32(bad)
+    else:
+        x[2, 3, 4, 5] = bad
+    after = run(done.path, {"x": x})[0]
+    others = [0, 1, 3]
+    assert np.array_equal(before[others], after[others])
+    assert np.isfinite(after[2]).all() if np.isfinite(bad) else not np.isfinite(after[2]).any()
+    assert np.array_equal(run(done.path, {"x": x[:1]})[0], after[:1])
+    if bad == 0.0:
+        bias = 0.1 * values(M, seed=3)
+        assert np.array_equal(after[2], np.broadcast_to(bias[:, None, None], after[2].shape))
+
+
+def test_float16(tmp_path: Path) -> None:
+    w = filters(M, C, 3, 3)
+    model = conv((B, C, 9, 7), w, True, dtype=FLOAT16)
+    feeds = {"x": values(B, C, 9, 7).astype(np.float16)}
+    done = convert(model, tmp_path, **ASKED)
+    actual, expected = run(done.path, feeds)[0], run(model, feeds)[0]
+    assert actual.dtype == np.float16
+    size = per_channel_size(w, 4)
+    assert error(actual / size, expected / size) <= 1.5 * INT8
+
+
+@pytest.mark.parametrize("opset", [10, 11, 13, 18, 21])
+def test_opsets(tmp_path: Path, opset: int) -> None:
+    w = filters(M, C, 3, 3)
+    model = conv((B, C, 9, 7), w, True, opset=opset)
+    feeds = {"x": values(B, C, 9, 7)}
+    done = convert(model, tmp_path, **ASKED)
+    assert done.report.opset == opset
+    size = per_channel_size(w, 4)
+    assert error(run(done.path, feeds)[0] / size, run(model, feeds)[0] / size) <= 1.5 * INT8
+
+
+OPTIONS: dict[str, tuple[dict[str, Any], Any]] = {
+    "any-cpu": ({"cpu": "any"}, np.uint8),
+    "QUInt8": ({"weight_type": "QUInt8"}, np.uint8),
+    "QInt8": ({"weight_type": "QInt8"}, np.uint8),
+    "affine": ({"extra_options": {"WeightSymmetric": False}}, np.uint8),
+    "per_channel=False": ({"per_channel": False}, np.uint8),
+    "reduce_range": ({"reduce_range": True}, np.uint8),
+    "int8-block": ({"recipe": "int8-block"}, np.uint8),
+    "per-tensor": ({"recipe": "int8-per-tensor"}, np.int8),
+    "per-tensor-QUInt8": ({"recipe": "int8-per-tensor", "weight_type": "QUInt8"}, np.uint8),
+    "per-tensor-per_channel": ({"recipe": "int8-per-tensor", "per_channel": True}, np.int8),
+    "per-tensor-any-cpu": ({"recipe": "int8-per-tensor", "cpu": "any"}, np.uint8),
+}
+
+
+@pytest.mark.parametrize(("options", "dtype"), OPTIONS.values(), ids=OPTIONS.keys())
+def test_weight_types(tmp_path: Path, options: dict[str, Any], dtype: Any) -> None:
+    w = filters(M, C, 3, 3)
+    w = np.asarray(w / per_channel_size(w, 4).reshape(M, 1, 1, 1), np.float32)  # of one size
+    model = conv((B, C, 9, 7), w, True)
+    feeds = {"x": values(B, C, 9, 7)}
+    done = convert(model, tmp_path, **options, **ASKED)
+    (held,) = integer_tensors(done).values()
+    assert held.dtype == dtype
+    coarse = 2.0 if "reduce_range" in options else 1.0
+    assert error(run(done.path, feeds)[0], run(model, feeds)[0]) <= 2 * coarse * INT8
+
+
+def test_qdq_leaves_it_float_with_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(NothingQuantizedError, match="integer form"):
+        convert(conv((B, C, 9), filters(M, C, 3)), tmp_path, quant_format="qdq", **ASKED)
+
+
+def test_two_convolutions_share_filters(tmp_path: Path) -> None:
+    w = filters(C, C, 3, 3)
+    model = build(
+        [
+            node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+            node("Conv", ["a", "w"], ["y"], dilations=[2, 2]),
+        ],
+        {"x": (FLOAT, (B, C, 9, 9))},
+        ["a", "y"],
+        {"w": w},
+    )
+    done = convert(model, tmp_path, **ASKED)
+    assert len(integer_tensors(done)) == 1
+    feeds = {"x": values(B, C, 9, 9)}
+    size = per_channel_size(w, 4)
+    actual, expected = run(done.path, feeds), run(model, feeds)
+    assert error(actual[0] / size, expected[0] / size) <= 1.5 * INT8
+    assert_close(actual[1], expected[1], 2 * INT8)

@@ -1,0 +1,255 @@
+"""ONNX's own operator cases: converted where we have a rule, let be where they are quantized.
+
+A case holds a model of one operator, inputs and the outputs that it must give. Weights are graph
+inputs there; they are made initializers here. The names are written out, so that naming the tests
+does not generate all of ONNX's cases.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from octavo.errors import AlreadyQuantizedError
+from octavo.onnx import quantize_dynamic
+from tests.onnx.rules.support import INT8, PER_TENSOR, Array, assert_close, convert, error, run
+
+LINEAR = (
+    "gemm_all_attributes gemm_alpha gemm_beta gemm_default_matrix_bias gemm_default_no_bias "
+    "gemm_default_scalar_bias gemm_default_single_elem_vector_bias gemm_default_vector_bias "
+    "gemm_default_zero_bias gemm_transposeA gemm_transposeB matmul_1d_1d matmul_1d_3d matmul_2d "
+    "matmul_3d matmul_4d matmul_4d_1d matmul_bcast"
+).split()
+CONV = (
+    "basic_conv_with_padding basic_conv_without_padding conv_with_autopad_same "
+    "conv_with_strides_and_asymmetric_padding conv_with_strides_no_padding "
+    "conv_with_strides_padding"
+).split()
+LSTM = (
+    "lstm_batchwise lstm_bidirectional lstm_defaults lstm_reverse lstm_with_initial_bias "
+    "lstm_with_peepholes"
+).split()
+NO_INTEGER_FORM = (
+    "gru_batchwise gru_bidirectional gru_defaults gru_reverse gru_seq_length "
+    "gru_with_initial_bias rnn_seq_length simple_rnn_batchwise simple_rnn_bidirectional "
+    "simple_rnn_defaults simple_rnn_reverse simple_rnn_with_initial_bias"
+).split()
+GATHER = "gather_0 gather_1 gather_negative_indices".split()
+QUANTIZED = (
+    "convinteger_with_padding convinteger_without_padding dequantizelinear dequantizelinear_axis "
+    "dequantizelinear_blocked dequantizelinear_e4m3fn dequantizelinear_e4m3fn_float16 "
+    "dequantizelinear_e4m3fn_zero_point dequantizelinear_e5m2 dequantizelinear_float4e2m1 "
+    "dequantizelinear_int16 dequantizelinear_int2 dequantizelinear_int4 dequantizelinear_uint16 "
+    "dequantizelinear_uint2 dequantizelinear_uint4 dynamicquantizelinear "
+    "dynamicquantizelinear_max_adjusted dynamicquantizelinear_min_adjusted matmulinteger "
+    "qlinearconv qlinearmatmul_2D_int8_float16 qlinearmatmul_2D_int8_float32 "
+    "qlinearmatmul_2D_uint8_float16 qlinearmatmul_2D_uint8_float32 qlinearmatmul_3D_int8_float16 "
+    "qlinearmatmul_3D_int8_float32 qlinearmatmul_3D_uint8_float16 qlinearmatmul_3D_uint8_float32 "
+    "quantizelinear quantizelinear_axis quantizelinear_blocked_asymmetric "
+    "quantizelinear_blocked_symmetric quantizelinear_e4m3fn quantizelinear_e5m2 "
+    "quantizelinear_float4e2m1 quantizelinear_int16 quantizelinear_int2 quantizelinear_int4 "
+    "quantizelinear_uint16 quantizelinear_uint2 quantizelinear_uint4"
+).split()
+# ONNX Runtime's CPU has no kernel for these, or its binding takes no such arrays.
+NOT_RUNNING = (
+    "convinteger_with_padding dequantizelinear_e4m3fn dequantizelinear_e4m3fn_float16 "
+    "dequantizelinear_e4m3fn_zero_point dequantizelinear_e5m2 dequantizelinear_float4e2m1 "
+    "dequantizelinear_int2 dequantizelinear_int4 dequantizelinear_uint2 dequantizelinear_uint4 "
+    "quantizelinear_e4m3fn quantizelinear_e5m2 quantizelinear_float4e2m1 quantizelinear_int2 "
+    "quantizelinear_int4 quantizelinear_uint2 quantizelinear_uint4"
+).split()
+WEIGHTS = {"MatMul": (1,), "Gemm": (1, 2), "Gather": (0,), "Conv": (1,)}
+WEIGHTS |= dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3, 7))  # W, R, B and the peepholes
+OPSET, IR = 25, 11  # what both we and the installed ONNX Runtime take; some cases are newer
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operator case, its weights stored in the model."""
+
+    model: onnx.ModelProto
+    feeds: dict[str, Array]
+    weights: dict[str, Array]
+    expected: Sequence[Any]
+
+    @property
+    def node(self) -> onnx.NodeProto:
+        return self.model.graph.node[0]
+
+    def value(self, index: int) -> Array:
+        name = self.node.input[index]
+        array = self.weights[name] if name in self.weights else self.feeds[name]
+        return array.astype(np.float64)
+
+    def attribute(self, name: str, default: float) -> float:
+        found = [onnx.helper.get_attribute_value(a) for a in self.node.attribute if a.name == name]
+        return float(found[0]) if found else default
+
+
+@cache
+def collected() -> dict[str, Any]:
+    """All of ONNX's operator cases by name: it takes seconds, and is done once."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return {case.name.removeprefix("test_"): case for case in collect_testcases(None)}
+
+
+def load(name: str) -> Case:
+    if name not in collected():
+        pytest.skip(f"ONNX {onnx.__version__} has no case {name}")
+    found = collected()[name]
+    model = onnx.ModelProto()
+    model.CopyFrom(found.model)
+    graph = model.graph
+    for opset in model.opset_import:
+        opset.version = min(opset.version, OPSET)
+    model.ir_version = min(model.ir_version, IR)
+    inputs, expected = found.data_sets[0]
+    feeds = {i.name: np.asarray(a) for i, a in zip(graph.input, inputs, strict=True)}
+    node = graph.node[0]
+    frozen = [node.input[i] for i in WEIGHTS.get(node.op_type, ()) if i < len(node.input)]
+    weights = {n: feeds.pop(n) for n in frozen if n}
+    graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in weights.items())
+    kept = [i for i in graph.input if i.name not in weights]
+    del graph.input[:]
+    graph.input.extend(kept)
+    return Case(model, feeds, weights, expected)
+
+
+def quantized(case: Case, folder: Path, **options: Any) -> Any:
+    """The converted model, in which nothing of the float operator is left."""
+    done = convert(case.model, folder, **options)
+    (outcome,) = done.report.layers
+    assert outcome.quantized
+    assert case.node.op_type not in done.ops
+    return done
+
+
+def half_steps(case: Case) -> tuple[Array, Array]:
+    """The exact product of a MatMul or Gemm, and how far rounding may move it at most.
+
+    A row's integers are steps of `max|row| / 127`, a column's of `max|column| / 127`; each number
+    is off by half a step at most, and the errors of a sum add up.
+    """
+    x, w = case.value(0), case.value(1)
+    x = x.T if case.attribute("transA", 0) else x
+    w = w.T if case.attribute("transB", 0) else w
+    alpha, beta = case.attribute("alpha", 1.0), case.attribute("beta", 1.0)
+    dx = np.abs(x).max(axis=-1, keepdims=True) / 254 + np.zeros_like(x)
+    dw = np.abs(w).max(axis=-2 if w.ndim > 1 else -1, keepdims=True) / 254 + np.zeros_like(w)
+    bound = alpha * (dx @ np.abs(w) + np.abs(x) @ dw + dx @ dw)
+    exact = alpha * (x @ w)
+    if len(case.node.input) > 2:
+        exact = exact + beta * case.value(2)
+    return exact, bound * 1.001 + 1e-6
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear(tmp_path: Path, name: str) -> None:
+    case = load(name)
+    (y,) = run(quantized(case, tmp_path).path, case.feeds)
+    exact, bound = half_steps(case)
+    assert y.shape == case.expected[0].shape
+    np.testing.assert_allclose(exact, case.expected[0], rtol=1e-4, atol=1e-5)
+    assert (np.abs(y - case.expected[0]) <= bound + 1e-5).all()
+    assert bound.max() < 0.1 * np.abs(case.value(1)).max() * np.abs(case.value(0)).sum()
+    if y.size > 4:
+        assert error(y, case.expected[0]) < INT8
+
+
+@pytest.mark.parametrize("name", CONV)
+def test_conv(tmp_path: Path, name: str) -> None:
+    """Float unless asked for; the cases' filters are ones, which int8 holds exactly."""
+    case = load(name)
+    done = convert(case.model, tmp_path, allow_nothing=True)
+    assert done.ops == ["Conv"]
+    assert_close(run(done.path, case.feeds)[0], case.expected[0], 1e-6)
+    done = quantized(case, tmp_path, op_types_to_quantize=["Conv"])
+    y, expected = run(done.path, case.feeds)[0], case.expected[0]
+    assert_close(y, expected, INT8)
+    half_step = np.abs(case.value(0)).max() / 254
+    assert np.abs(y - expected).max() <= half_step * np.abs(case.value(1)).sum() * 1.01
+
+
+@pytest.mark.parametrize("name", LSTM)
+def test_lstm(tmp_path: Path, name: str) -> None:
+    """Also `batchwise`, which ONNX Runtime cannot run in float."""
+    case = load(name)
+    done = quantized(case, tmp_path)
+    assert "DynamicQuantizeLSTM" in done.ops
+    for y, expected in zip(run(done.path, case.feeds), case.expected, strict=True):
+        assert_close(y, np.asarray(expected), PER_TENSOR)
+
+
+@pytest.mark.parametrize("name", NO_INTEGER_FORM)
+def test_gru_and_rnn_stay_float(tmp_path: Path, name: str) -> None:
+    case = load(name)
+    done = convert(case.model, tmp_path, allow_nothing=True)
+    (outcome,) = done.report.layers
+    assert not outcome.quantized
+    assert f"no int8 {case.node.op_type}" in outcome.reason
+    assert done.ops == [case.node.op_type]
+    if case.attribute("layout", 0):
+        return  # not for ONNX Runtime's CPU
+    for y, expected in zip(run(done.path, case.feeds), case.expected, strict=True):
+        assert_close(y, np.asarray(expected), 1e-5)
+
+
+@pytest.mark.parametrize("name", GATHER)
+def test_small_gather_stays_float(tmp_path: Path, name: str) -> None:
+    case = load(name)
+    done = convert(case.model, tmp_path, allow_nothing=True)
+    (outcome,) = done.report.layers
+    assert not outcome.quantized
+    reasons = {"gather_0": "nothing to win", "gather_1": "axis 1"}
+    assert reasons.get(name, "not a table of rows") in outcome.reason
+    np.testing.assert_array_equal(run(done.path, case.feeds)[0], case.expected[0])
+
+
+@pytest.mark.parametrize("name", ["gather_0", "gather_negative_indices"])
+def test_large_gather(tmp_path: Path, name: str) -> None:
+    """The same indices into a table that is worth it."""
+    case = load(name)
+    table = np.random.default_rng(3).standard_normal((300, 32)).astype(np.float32)
+    case.model.graph.initializer[0].CopyFrom(numpy_helper.from_array(table, "data"))
+    del case.model.graph.output[0].type.tensor_type.shape.dim[:]
+    case.model.graph.output[0].type.tensor_type.ClearField("shape")
+    done = convert(case.model, tmp_path)
+    assert done.report.layers[0].quantized
+    expected = table[case.feeds["indices"]]
+    half_step = np.abs(expected).max(axis=-1, keepdims=True) / 254
+    y = run(done.path, case.feeds)[0]
+    assert (np.abs(y - expected) <= half_step * 1.001).all()
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_quantized_operators(tmp_path: Path, name: str) -> None:
+    """Refused, unless the rest is asked for: then they come through with the same bits."""
+    case = load(name)
+    with pytest.raises(AlreadyQuantizedError, match=case.node.op_type):
+        quantize_dynamic(case.model, tmp_path / "refused.onnx")
+    assert list(tmp_path.iterdir()) == []
+    options: dict[str, Any] = {"allow_quantized": True, "allow_nothing": True}
+    done = convert(case.model, tmp_path, **options)
+    assert not any(o.quantized for o in done.report.layers)
+    assert done.ops == [n.op_type for n in case.model.graph.node]
+    if name in NOT_RUNNING:
+        assert done.proto.graph.node == case.model.graph.node
+        return
+    expected = run(case.model, case.feeds)
+    assert list(map(bits, run(done.path, case.feeds))) == list(map(bits, expected))
+
+
+def bits(array: Array) -> tuple[Any, ...]:
+    return array.dtype, array.shape, array.tobytes()

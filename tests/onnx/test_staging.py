@@ -1,0 +1,456 @@
+"""Outputs appear whole or not at all, whatever happens at whatever line."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import onnx
+import pytest
+from onnx import helper
+
+from octavo.errors import OutputError
+from octavo.onnx import staging as module
+from octavo.onnx.staging import PREFIX, Staging, output_error, remove_abandoned
+from tests.onnx.helpers import mlp, snapshot
+
+OLD, NEW = b"the old model", b"the new model"
+
+
+def model_with_data(name: str | None) -> bytes:
+    """A file that says which data file belongs to it."""
+    model = mlp(1, 2)
+    if name is not None:
+        helper.set_model_props(model, {"octavo.data_file": name})
+    return model.SerializeToString()
+
+
+def write(out: Path, data: bytes | None = None, content: bytes = NEW, **more: Any) -> str:
+    """One conversion's worth of staging; returns the name of the data file."""
+    with Staging(out, **more) as staging:
+        staging.model.write_bytes(content)
+        if data is not None:
+            staging.data.write_bytes(data)
+        staging.commit()
+    return staging.data.name
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_nothing_is_there_before_the_commit(tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    out.write_bytes(OLD)
+    with Staging(out) as staging:
+        staging.model.write_bytes(NEW)
+        staging.data.write_bytes(b"data")
+        assert out.read_bytes() == OLD
+        hidden = [n for n in names(tmp_path) if n != "out.onnx"]
+        assert len(hidden) == 1 and hidden[0].startswith(PREFIX) and PREFIX.startswith(".octavo-")
+    assert names(tmp_path) == ["out.onnx"] and out.read_bytes() == OLD
+
+
+def test_the_commit_puts_both_files_in_place(tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    assert write(out, b"data") == "out.onnx.data"
+    assert names(tmp_path) == ["out.onnx", "out.onnx.data"]
+    assert out.read_bytes() == NEW and (tmp_path / "out.onnx.data").read_bytes() == b"data"
+    assert (tmp_path / "out.onnx.data").stat().st_nlink == 1
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert out.stat().st_mode == plain.stat().st_mode
+
+
+def test_nothing_is_written_before_the_context_is_entered(tmp_path: Path) -> None:
+    Staging(tmp_path / "out.onnx")
+    assert names(tmp_path) == []
+
+
+def test_an_exception_inside_leaves_nothing(tmp_path: Path) -> None:
+    for error in (ValueError, KeyboardInterrupt, SystemExit):
+        with pytest.raises(error), Staging(tmp_path / "out.onnx") as staging:
+            staging.model.write_bytes(NEW)
+            raise error
+        assert names(tmp_path) == []
+
+
+# Data files ------------------------------------------------------------------------------------
+
+
+def test_a_foreign_data_file_is_never_overwritten(tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    (tmp_path / "out.onnx.data").write_bytes(b"foreign")
+    (tmp_path / "out.onnx.1.data").symlink_to("nowhere")
+    assert write(out, b"data") == "out.onnx.2.data"
+    assert (tmp_path / "out.onnx.data").read_bytes() == b"foreign"
+    assert (tmp_path / "out.onnx.1.data").is_symlink()
+
+
+def test_a_data_file_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    out.write_bytes(OLD)
+    with pytest.raises(OutputError, match=r"out\.onnx\.data appeared during.*run it again"):  # noqa: SIM117
+        with Staging(out) as staging:
+            staging.model.write_bytes(NEW)
+            staging.data.write_bytes(b"data")
+            (tmp_path / "out.onnx.data").write_bytes(b"foreign")
+            staging.commit()
+    assert names(tmp_path) == ["out.onnx", "out.onnx.data"]
+    assert out.read_bytes() == OLD and (tmp_path / "out.onnx.data").read_bytes() == b"foreign"
+
+
+def test_the_data_of_a_replaced_model_goes(tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    expected = ["out.onnx.data", "out.onnx.1.data", "out.onnx.data"]
+    for i, name in enumerate(expected):
+        assert write(out, b"%d" % i, model_with_data(name)) == name
+        assert names(tmp_path) == sorted(["out.onnx", name])
+        assert (tmp_path / name).read_bytes() == b"%d" % i
+    write(out, None, model_with_data(None))
+    assert names(tmp_path) == ["out.onnx"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["other.data", "sub/out.onnx.data", "../out.onnx.data", "out.onnx.d/../../x.data", "",
+     "out.onnx", "out.onnx.backup", "/etc/passwd"],
+)  # fmt: skip
+def test_only_what_an_earlier_run_wrote_goes(tmp_path: Path, name: str) -> None:
+    """A file may say anything about its data."""
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "out.onnx.d").mkdir()
+    keep = ["other.data", "sub/out.onnx.data", "../out.onnx.data", "../x.data", "out.onnx.backup"]
+    for other in keep:
+        (folder / other).write_bytes(b"keep")
+    out = folder / "out.onnx"
+    out.write_bytes(model_with_data(name))
+    write(out)
+    assert out.read_bytes() == NEW
+    assert all((folder / other).read_bytes() == b"keep" for other in keep)
+
+
+def test_the_data_of_an_old_model_stays_if_it_is_the_inputs(tmp_path: Path) -> None:
+    out, data = tmp_path / "out.onnx", tmp_path / "out.onnx.data"
+    data.write_bytes(b"shared")
+    out.write_bytes(model_with_data(data.name))
+    write(out, sources=[tmp_path / "in.onnx", data] if (tmp_path / "in.onnx").exists() else [data])
+    assert data.read_bytes() == b"shared"
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\xff" * 99])
+def test_what_is_replaced_need_not_be_a_model(tmp_path: Path, content: bytes) -> None:
+    out = tmp_path / "out.onnx"
+    out.write_bytes(content)
+    (tmp_path / "out.onnx.data").write_bytes(b"foreign")
+    write(out)
+    assert out.read_bytes() == NEW and (tmp_path / "out.onnx.data").exists()
+
+
+def test_two_conversions_to_one_output(tmp_path: Path) -> None:
+    """The one that is later fails clearly; the output is one whole model with its data."""
+    out = tmp_path / "out.onnx"
+    with pytest.raises(OutputError, match="appeared during"), Staging(out) as first:
+        with Staging(out) as second:
+            for staging, text in ((first, b"1"), (second, b"2")):
+                staging.model.write_bytes(text)
+                staging.data.write_bytes(text)
+            second.commit()
+        first.commit()
+    assert names(tmp_path) == ["out.onnx", "out.onnx.data"]
+    assert {p.read_bytes() for p in tmp_path.iterdir()} == {b"2"}
+
+
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*args: Any) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    write(tmp_path / "out.onnx", b"data")
+    assert names(tmp_path) == ["out.onnx", "out.onnx.data"]
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*args: Any) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with Staging(tmp_path / "a.onnx") as staging:
+        write(tmp_path / "b.onnx", b"data")  # takes nothing away from the other
+        staging.model.write_bytes(NEW)
+        staging.commit()
+    assert names(tmp_path) == ["a.onnx", "b.onnx", "b.onnx.data"]
+
+
+# Abandoned folders -----------------------------------------------------------------------------
+
+
+def abandoned(parent: Path, name: str, plan: dict[str, Any] | None = None) -> Path:
+    folder = parent / f"{PREFIX}{name}"
+    (folder / "files").mkdir(parents=True)
+    (folder / "files" / "out.onnx").write_bytes(NEW)
+    if plan is not None:
+        (folder / "commit.json").write_text(json.dumps(plan))
+    return folder
+
+
+def test_abandoned_folders_are_removed_and_others_are_not(tmp_path: Path) -> None:
+    abandoned(tmp_path, "a")
+    (tmp_path / f"{PREFIX}file").write_bytes(b"a file")
+    (tmp_path / ".octavo-cache").mkdir()
+    (tmp_path / ".octavo-cache" / "precious").write_bytes(b"mine")
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "precious").write_bytes(b"mine")
+    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "target")
+    write(tmp_path / "out.onnx")
+    assert names(tmp_path) == sorted(
+        [".octavo-cache", f"{PREFIX}file", f"{PREFIX}link", "out.onnx", "target"]
+    )
+    assert (tmp_path / "target" / "precious").exists()
+    assert (tmp_path / ".octavo-cache" / "precious").exists()
+
+
+def test_the_folder_of_a_living_process_stays(tmp_path: Path) -> None:
+    code = f"""
+from octavo.onnx.staging import Staging
+with Staging({str(tmp_path / "a.onnx")!r}) as staging:
+    staging.model.write_bytes(b"a")
+    print("ready", flush=True)
+    input()
+    staging.commit()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "ready\n"
+        write(tmp_path / "b.onnx")
+        other.communicate("\n")
+    assert other.returncode == 0
+    assert names(tmp_path) == ["a.onnx", "b.onnx"]
+
+
+def test_a_folder_taken_away_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run may see it between `mkdir` and `flock`, and think its process gone."""
+    flock, times = fcntl.flock, []
+
+    def slow(handle: int, how: int) -> None:
+        if how == fcntl.LOCK_EX and len(times) < 2:
+            times.append(1)
+            remove_abandoned(tmp_path)
+        flock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    write(tmp_path / "out.onnx", b"data")
+    assert len(times) == 2 and names(tmp_path) == ["out.onnx", "out.onnx.data"]
+
+
+def test_an_unfinished_commit_is_taken_back(tmp_path: Path) -> None:
+    """Killed between the data file and the model: the data file belongs to nothing."""
+    plan = {"model": "out.onnx", "data": "out.onnx.data", "old": {}}
+    abandoned(tmp_path, "a", plan)
+    (tmp_path / "out.onnx.data").write_bytes(b"new data")
+    (tmp_path / "out.onnx").write_bytes(OLD)
+    remove_abandoned(tmp_path)
+    assert names(tmp_path) == ["out.onnx"] and (tmp_path / "out.onnx").read_bytes() == OLD
+
+
+def test_a_commit_that_had_not_begun_takes_no_foreign_file(tmp_path: Path) -> None:
+    plan = {"model": "out.onnx", "data": "out.onnx.data", "old": {}}
+    folder = abandoned(tmp_path, "a", plan)
+    (folder / "files" / "out.onnx.data").write_bytes(b"new data")
+    (tmp_path / "out.onnx.data").write_bytes(b"foreign")
+    remove_abandoned(tmp_path)
+    assert names(tmp_path) == ["out.onnx.data"]
+
+
+def test_a_commit_that_was_done_is_finished(tmp_path: Path) -> None:
+    """Killed after the model was replaced: the old one's data goes, if it is still that file."""
+    old = tmp_path / "out.onnx.data"
+    old.write_bytes(b"old data")
+    foreign = tmp_path / "out.onnx.7.data"
+    foreign.write_bytes(b"somebody made this since")
+    inodes = {old.name: old.stat().st_ino, foreign.name: foreign.stat().st_ino + 1}
+    plan = {"model": "out.onnx", "data": None, "old": inodes}
+    folder = abandoned(tmp_path, "a", plan)
+    (folder / "files" / "out.onnx").rename(tmp_path / "out.onnx")
+    remove_abandoned(tmp_path)
+    assert names(tmp_path) == ["out.onnx", "out.onnx.7.data"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"model": 3}', '{"model": "out.onnx"}'])
+def test_a_broken_plan(tmp_path: Path, text: str) -> None:
+    (abandoned(tmp_path, "a") / "commit.json").write_text(text)
+    remove_abandoned(tmp_path)
+    assert names(tmp_path) == []
+
+
+# At every line ---------------------------------------------------------------------------------
+
+
+def at_line(number: int, act: Callable[[], None]) -> Callable[..., Any]:
+    """A trace function that acts before the `number`th line of the module that runs."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        nonlocal count
+        if frame.f_code.co_filename != module.__file__:
+            return None
+        if event == "line":
+            count += 1
+            if count == number:
+                act()
+        return trace
+
+    return trace
+
+
+def situation(folder: Path) -> Path:
+    """An earlier result with external data, and what an earlier run that was killed left."""
+    out = folder / "out.onnx"
+    write(out, b"old data", model_with_data("out.onnx.data"))
+    abandoned(folder, "killed")
+    return out
+
+
+def new(out: Path) -> None:
+    write(out, b"new data", model_with_data("out.onnx.1.data"))
+
+
+def data_name(out: Path) -> str:
+    return next(p.value for p in onnx.load(out).metadata_props if p.key == "octavo.data_file")
+
+
+def is_whole(out: Path) -> bool:
+    """The output is a model with its own data, and nothing else is beside it."""
+    name = data_name(out)
+    expected = {"out.onnx.data": b"old data", "out.onnx.1.data": b"new data"}[name]
+    assert (out.parent / name).read_bytes() == expected
+    return names(out.parent) == sorted(["out.onnx", name])
+
+
+INTERRUPT = """
+import gc, sys
+def interrupt():
+    raise KeyboardInterrupt
+def happened(number, out):
+    sys.settrace(at_line(number, interrupt))
+    try:
+        new(out)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+def each(number, out):
+    came = happened(number, out)
+    gc.collect()  # the last resort works when nothing holds the object any more
+    return came
+"""
+KILL = """
+import os, sys
+def each(number, out):
+    child = os.fork()
+    if child == 0:
+        sys.settrace(at_line(number, lambda: os._exit(9)))
+        new(out)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+"""
+AT_EVERY_LINE = """
+import itertools
+from pathlib import Path
+from tests.onnx.test_staging import at_line, new, situation
+for number in itertools.count(1):
+    folder = Path({folder!r}) / str(number)
+    folder.mkdir()
+    if not each(number, situation(folder)):
+        break
+print(number)
+"""
+
+
+def at_every_line(tmp_path: Path, act: str) -> list[Path]:
+    """The folders in which a conversion was stopped, at one line after the other."""
+    code = f"import sys\nsys.path[:0] = {sys.path!r}\n{act}"
+    code += AT_EVERY_LINE.format(folder=str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100
+    return [tmp_path / str(number) for number in range(1, int(done.stdout))]
+
+
+def test_ctrl_c_at_every_line(tmp_path: Path) -> None:
+    results = set()
+    for folder in at_every_line(tmp_path, INTERRUPT):
+        out = folder / "out.onnx"
+        hidden = [n for n in names(folder) if n.startswith(PREFIX)]
+        assert hidden in ([], [f"{PREFIX}killed"]), (folder.name, hidden)
+        remove_abandoned(folder)
+        assert is_whole(out), (folder.name, names(folder))
+        results.add(data_name(out))
+    assert results == {"out.onnx.data", "out.onnx.1.data"}
+
+
+def test_killed_at_every_line(tmp_path: Path) -> None:
+    results, between = set(), 0
+    for folder in at_every_line(tmp_path, KILL):
+        out = folder / "out.onnx"
+        beside = [n for n in names(folder) if not n.startswith(PREFIX)]
+        assert data_name(out) in beside
+        between += len(beside) > 2
+        write(folder / "another.onnx")
+        (folder / "another.onnx").unlink()
+        assert is_whole(out), (folder.name, names(folder))
+        results.add(data_name(out))
+    assert results == {"out.onnx.data", "out.onnx.1.data"}
+    # Two files cannot be put in place at once: in between, the data files of both models are there.
+    assert 0 < between < 25
+
+
+# Messages --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EDQUOT, "quota"),
+        (errno.EACCES, "folder that you may write to"),
+        (errno.EPERM, "folder that you may write to"),
+        (errno.EROFS, "not read-only"),
+        (errno.EFBIG, "limit on file sizes"),
+        (errno.ENAMETOOLONG, "shorter name"),
+        (errno.EIO, "nothing was written"),
+    ],
+)
+def test_messages_say_what_to_do(number: int, advice: str) -> None:
+    error = output_error(OSError(number, os.strerror(number)), Path("/x/out.onnx"))
+    assert str(error).startswith(f"/x/out.onnx cannot be written: {os.strerror(number)}; ")
+    assert advice in str(error)
+
+
+def test_failing_to_enter_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mkdir, calls = Path.mkdir, []
+
+    def second_fails(self: Path, *args: Any, **kwargs: Any) -> None:
+        calls.append(self)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        mkdir(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", second_fails)
+    before = snapshot(tmp_path)
+    with pytest.raises(OutputError, match="No space left on device; free some space"):
+        Staging(tmp_path / "out.onnx").__enter__()
+    assert snapshot(tmp_path) == before
