@@ -1,6 +1,6 @@
 # make test    everything that must pass: lint, types, all tests that are not slow
 # make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
-# make bench   all figures, written to benchmarks/results (about 20 minutes, on an idle machine)
+# make bench   all figures, written to benchmarks/results (about 15 minutes; the machine should be idle)
 # Needs python3 (3.10 or newer), gcc, g++ and make; the rest comes through pip.
 
 PYTHON ?= python3
@@ -15,13 +15,13 @@ setup: $(VENV)/.stamp $(OLDEST)/.stamp
 
 # Again when the dependencies or the native module change.
 $(VENV)/.stamp: pyproject.toml CMakeLists.txt $(shell find native -type f)
-	@echo "setting up $(VENV): takes some minutes the first time"
+	@echo "setting up $(VENV): some minutes the first time"
 	@$(PYTHON) -m venv $(VENV)
-	@$(PY) $(PIP) --editable '.[dev]' torch==2.13.0
+	@$(PY) $(PIP) --editable '.[dev]'
 	@touch $@
 
-# The oldest ONNX Runtime that converted models must run on. It has no wheels after Python 3.12; there
-# the environment stays empty and the tests that need it are skipped.
+# The oldest ONNX Runtime that converted models must run on. It has no wheels after Python 3.12;
+# there the environment stays empty, and the tests that need it are skipped.
 $(OLDEST)/.stamp:
 	@mkdir -p $(OLDEST)
 	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then \

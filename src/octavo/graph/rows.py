@@ -1,8 +1,8 @@
 """Quantizing activations while the model runs, with operators of stock ONNX Runtime.
 
 Per row, around a constant zero point z: q = round(x / r * (255 - z)) + z, and the integer product
-is multiplied by r / (255 - z) afterwards. The row's range r is max|x| for z = 128 (symmetric), max x
-for z = 0 (no negative values), and max(max x, -min x * (255 - z) / z) for others. Two ways to draw
+is multiplied by r / (255 - z) afterwards. The row's range r is max|x| for z = 128 (symmetric), max
+x for z = 0 (no negative values), max(max x, -min x * (255 - z) / z) for others. Two ways to draw
 it, which give the same integers up to the last bit of a division:
 
     narrow   x ─ Abs ─ ReduceMax ─ r ──┐            8 nodes at most, two passes more over x:

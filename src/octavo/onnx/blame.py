@@ -26,6 +26,7 @@ class Blame:
     def __init__(self, source: Source, quantized: Path, outcomes: Sequence[LayerOutcome]) -> None:
         self._source, self._quantized = source, quantized
         self._outcomes = [o for o in outcomes if o.quantized]
+        self.suspects = len(self._outcomes)
 
     def layer(self, feed: Feed) -> str | None:
         """The layer whose output adds the largest error to what it was fed, or None.

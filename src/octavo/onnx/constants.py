@@ -49,6 +49,8 @@ class Constants:
         self._constant: dict[ir.Value, bool] = {}
         self._arrays: dict[ir.Value, npt.NDArray[Any]] = {}
         self._shapes: dict[ir.Value, tuple[int, ...]] = {}
+        self._keys: dict[ir.Value, int] = {}
+        self._chains: dict[tuple[object, ...], int] = {}
 
     def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
         """The stored tensor behind an initializer or Constant node, else None."""
@@ -174,12 +176,28 @@ class Constants:
                 stack.extend(i for i in node.inputs if i is not None)
 
     def _key(self, value: ir.Value) -> Any:
-        node = value.producer()
-        if node is None or self.tensor(value) is not None:
-            return value
+        """The same number for equal chains over the same stored tensors."""
+        stack = [value]
+        while stack:
+            v = stack[-1]
+            node = v.producer()
+            if v in self._keys:
+                stack.pop()
+            elif node is None or self.tensor(v) is not None:
+                self._keys[v] = len(self._keys)
+            else:
+                inputs = [i for i in node.inputs if i is not None]
+                unknown = [i for i in inputs if i not in self._keys]
+                stack.extend(unknown)
+                if not unknown:
+                    self._keys[v] = self._chain_key(v, node)
+        return self._keys[value]
+
+    def _chain_key(self, value: ir.Value, node: ir.Node) -> int:
         attributes = tuple(sorted((k, str(a.value)) for k, a in node.attributes.items()))
-        inputs = tuple(None if i is None else self._key(i) for i in node.inputs)
-        return (node.op_type, attributes, inputs, value.index())
+        inputs = tuple(-1 if i is None else self._keys[i] for i in node.inputs)
+        step = (node.op_type, attributes, inputs, value.index())
+        return self._chains.setdefault(step, len(self._keys))
 
     def _evaluate(self, value: ir.Value) -> npt.NDArray[Any]:
         """Runs the chain that makes `value` with ONNX's reference implementation."""

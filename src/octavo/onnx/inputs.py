@@ -59,7 +59,7 @@ def _read_file(path: Path) -> list[tuple[str, Any]]:
     where = str(path)
     try:
         if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as archive:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 return [(where, {name: archive[name] for name in archive.files})]
         runs = []
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -194,5 +194,5 @@ def _made_up_one(
         bound = table_rows(value, constants)
         if bound is None and value.dtype is ir.DataType.UINT8:
             bound = 256
-        return rng.integers(0, bound, shape).astype(dtype) if bound else np.ones(shape, dtype)
+        return rng.integers(0, bound, shape, dtype) if bound else np.ones(shape, dtype)
     return np.asarray(rng.standard_normal(shape, np.float32)).astype(dtype)

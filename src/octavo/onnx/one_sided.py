@@ -27,7 +27,7 @@ MOSTLY_POSITIVE_OPS = frozenset(
     "Gelu FastGelu BiasGelu QuickGelu Silu Swish HardSwish Mish".split()
 )
 PASSING = frozenset("Identity Dropout Cast MaxPool AveragePool GlobalMaxPool".split())
-ARGUMENT_STEPS = frozenset("Mul Div Add Pow Neg Cast".split())
+ARGUMENT_STEPS = frozenset("Mul Div Add Pow Cast".split())
 MAX_NODES = 24
 
 
@@ -69,13 +69,18 @@ def _factors(node: ir.Node, constants: Constants) -> list[ir.Value]:
     while stack and seen < MAX_NODES:
         value = stack.pop()
         seen += 1
-        if value is None or constants.is_constant(value):
+        if value is None:
+            continue
+        if constants.is_constant(value):
+            tensor = constants.tensor(value)
+            if tensor is None or not _is_positive(tensor):
+                return []
             continue
         maker = value.producer()
-        if maker is not None and maker.op_type == "Mul":
+        if maker is not None and (
+            maker.op_type == "Mul" or (maker.op_type == "Div" and _constant(maker, 1, constants))
+        ):
             stack.extend(maker.inputs)
-        elif maker is not None and maker.op_type == "Div" and _constant(maker, 1, constants):
-            stack.append(maker.inputs[0])
         else:
             found.append(value)
     return found
@@ -122,13 +127,15 @@ def _sources(argument: ir.Value, constants: Constants) -> set[int]:
 def _is_step(node: ir.Node, constants: Constants) -> bool:
     """Whether the node belongs to an argument and not to what the argument is made from.
 
-    The layer's own bias addition has a vector; a step of the formula has single numbers.
+    The layer's own bias addition has a vector; a step of the formula has single positive numbers:
+    `x * sigmoid(-x)` is no SiLU.
     """
-    return all(
-        constants.tensor(i) is None or constants.tensor(i).size == 1  # type: ignore[union-attr]
-        for i in node.inputs
-        if i is not None
-    )
+    tensors = [constants.tensor(i) for i in node.inputs if i is not None]
+    return all(t is None or _is_positive(t) for t in tensors)
+
+
+def _is_positive(tensor: ir.TensorProtocol) -> bool:
+    return tensor.size == 1 and float(tensor.numpy().ravel()[0]) > 0.0
 
 
 def _constant(node: ir.Node, index: int, constants: Constants) -> bool:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,10 @@ from octavo.core.qtype import QType
 from octavo.errors import OptionError, RecipeError, did_you_mean
 from octavo.onnx.rules import RULES, find_op, supported_ops
 from octavo.recipe import (
-    FLOAT,
-    Decision,
     Granularity,
-    Kind,
-    Layer,
     Recipe,
     Scheme,
     load_recipe,
-    plan,
     preset,
 )
 
@@ -141,50 +135,6 @@ def resolve_recipe(recipe: str | Path | Recipe | None) -> Recipe:
             f"recipe is a {type(recipe).__name__}; give a preset's name, a .yaml file or a Recipe"
         )
     return preset(recipe)
-
-
-def decide(layers: Sequence[Layer], nodes: Sequence[str], request: Request) -> list[Decision]:
-    """One decision a layer: the recipe's, within what the selection allows.
-
-    `nodes` are all node names of the model: a pattern that matches none of them is an error.
-    """
-    s = request.selection
-    names = [*nodes, *(layer.name for layer in layers)]
-    for argument, patterns in (("nodes_to_quantize", s.only), ("nodes_to_exclude", s.exclude)):
-        for pattern in patterns or ():
-            if not any(_matches(pattern, n) for n in names):
-                known = [layer.name for layer in layers]
-                raise RecipeError(
-                    f"{argument}: {pattern!r} matches no node.{did_you_mean(pattern, known)}"
-                )
-    return [_within(decision, request) for decision in plan(layers, request.recipe)]
-
-
-def _within(decision: Decision, request: Request) -> Decision:
-    s, layer = request.selection, decision.layer
-    if any(_matches(p, layer.name) for p in s.exclude):
-        return Decision(layer, FLOAT, "excluded by name")
-    if s.only is not None and not any(_matches(p, layer.name) for p in s.only):
-        return Decision(layer, FLOAT, "not among the nodes to quantize")
-    if s.ops is not None and layer.op not in s.ops:
-        return Decision(layer, FLOAT, "not among the operator types to quantize")
-    if not s.subgraphs and layer.scope:
-        return Decision(layer, FLOAT, "in a subgraph, and EnableSubgraph is False")
-    asked = s.only is not None or (s.ops is not None and layer.kind is Kind.CONV)
-    if layer.kind is Kind.ACTIVATION_MATMUL:
-        asked = s.activation_matmuls or s.only is not None
-    if decision.scheme.is_float and asked and not _named_by_recipe(layer, request.recipe):
-        return Decision(layer, request.recipe.default)
-    return decision
-
-
-def _named_by_recipe(layer: Layer, recipe: Recipe) -> bool:
-    rule = recipe.rule_for(layer)
-    return rule is not None and (rule.name is not None or rule.regex is not None)
-
-
-def _matches(pattern: str, name: str) -> bool:
-    return name == pattern or fnmatchcase(name, pattern)
 
 
 def _one_of(argument: str, value: str, allowed: Sequence[str]) -> None:

@@ -20,10 +20,11 @@ from octavo.onnx.convert import Converted, Progress, convert, make_context
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.inventory import Inspection, Site, inventory
 from octavo.onnx.load import Source, load
-from octavo.onnx.options import Request, decide, has_tensor_activations, parse_request
+from octavo.onnx.options import Request, has_tensor_activations, parse_request
 from octavo.onnx.requirements import least_onnxruntime
 from octavo.onnx.resolve import resolve
 from octavo.onnx.save import misfortune, needs_data_file, save
+from octavo.onnx.select import decide
 from octavo.onnx.staging import Staging
 from octavo.onnx.store import TensorStore
 from octavo.onnx.verify import verify as verify_model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from octavo.core.qtype import QType
@@ -9,6 +10,7 @@ from octavo.onnx.inventory import Site
 from octavo.onnx.rule import Context
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Scheme
 
+FLOAT16_MAX = 65504.0
 FLOAT16_FROM = 4096  # bytes; a smaller weight saves nothing worth a Cast
 
 
@@ -18,7 +20,7 @@ def resolve(site: Site, decision: Decision, context: Context) -> tuple[Site, Dec
     if scheme.is_float:
         return site, decision, []
     if scheme.weight is not None and scheme.weight.qtype is QType.FLOAT16:
-        reason = _float16_refused(site)
+        reason = _float16_refused(site, context)
         return site, (_left_float(decision, reason) if reason else decision), []
     if site.rule is None:
         return site, _left_float(decision, f"no rule for {site.layer.op}"), []
@@ -53,11 +55,17 @@ def _left_float(decision: Decision, reason: str) -> Decision:
     return Decision(decision.layer, FLOAT, reason)
 
 
-def _float16_refused(site: Site) -> str | None:
+def _float16_refused(site: Site, context: Context) -> str | None:
     if not site.weights:
         return "a product of two activations holds no weight"
     if site.layer.dtype != "float32":
         return f"its weights are {site.layer.dtype} already"
     if site.layer.bytes < FLOAT16_FROM:
         return f"its weights have {site.layer.bytes} bytes: below {FLOAT16_FROM} nothing to win"
+    for weight in site.weights:
+        array = context.constants.array(weight)
+        largest = max(float(array.max(initial=0)), -float(array.min(initial=0)))
+        context.constants.release(weight)
+        if FLOAT16_MAX < largest < math.inf:
+            return f"its weights go up to {largest:g}: float16 ends at {FLOAT16_MAX:g}"
     return None

@@ -146,6 +146,11 @@ class Rule(ABC):
         return total or None
 
 
+def exact_inputs(scheme: Scheme) -> int:
+    """How many products an int32 sum holds exactly: 127 x 255 each, or 255 x 255 where affine."""
+    return 65_536 if scheme.weight is None or scheme.weight.symmetric else 32_768
+
+
 def op_name(node: ir.Node) -> str:
     """`MatMul`, or `com.microsoft.Attention` for an operator of another domain."""
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"

@@ -37,7 +37,9 @@ class Staging:
     """
 
     def __init__(self, out: str | Path, sources: Iterable[Path] = ()) -> None:
-        self.out = Path(out)
+        given = Path(out)
+        # A link at the output's place stays a link: what it names is replaced.
+        self.out = given.resolve() if os.path.islink(given) else given  # noqa: PTH114 - no error
         self._sources = tuple(sources)
         try:
             _refuse_place(self.out, self._sources)
@@ -96,7 +98,9 @@ class Staging:
             (self.folder / _JOURNAL).write_text(json.dumps(plan), encoding="utf-8")
             if data is not None:
                 _rename_to_free(self.data, self.out.parent / data)
+                _sync(self.out.parent)
             self.model.replace(self.out)
+            _sync(self.out.parent)
         except OutputError:
             raise
         except OSError as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,29 @@ Outputs = list[Any]
 Pair = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
+EQUAL = (
+    "the outputs are equal to the last bit: perhaps these inputs do not reach the layers that were "
+    "quantized; pass check_inputs (--inputs data.npz) that do"
+)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The outputs of both models on one feed."""
+
+    feed: Feed
+    expected: Outputs
+    got: Outputs
+
+
 @dataclass(frozen=True)
 class _Worst:
-    """The output with the largest error over all runs, and the run that contributes most to it."""
+    """The output with the largest error over all runs; `feed` contributes most to it."""
 
     error: float
     cosine: float
     output: str
-    run: int
+    feed: Feed
 
 
 def verify(
@@ -54,56 +70,57 @@ def verify(
     if isinstance(theirs, str):
         detail = f"the float model does not load in ONNX Runtime: {theirs}"
         return Verification("loaded", kind, detail=detail)
-    if feeds is None:
-        model = load(source.origin).model
-        tried = _first_that_runs(theirs, made_up(model, Constants(opset_of(model))))
-        if isinstance(tried, str):
-            return Verification(
-                "loaded",
-                kind,
-                detail=f"no inputs could be made up that the float model accepts ({tried}); pass "
-                "check_inputs (--inputs data.npz) to compare",
-            )
-        feeds = [tried]
-    names = [o.name for o in theirs.get_outputs()]
-    runs = [_run_both(theirs, ours, feed, kind) for feed in feeds]
     blame = Blame(source, quantized, outcomes)
-    worst = _compare(names, runs, feeds, blame)
+    if feeds is not None:
+        results: Iterable[list[_Run]] = [[_run_both(theirs, ours, feed, kind) for feed in feeds]]
+    else:
+        accepted = _accepted(theirs, source)
+        if isinstance(accepted, str):
+            return Verification("loaded", kind, detail=accepted)
+        # Where nothing differs at all, the inputs did not reach what was quantized: try others.
+        results = ([_run_both(theirs, ours, feed, kind)] for feed in accepted)
+    names = [o.name for o in theirs.get_outputs()]
+    worst, runs = None, 0
+    for pairs in results:
+        worst, runs = _compare(names, pairs, blame), len(pairs)
+        if worst is not None and worst.error > recipe.max_error:
+            raise _too_far(worst, kind, recipe, blame)
+        if worst is not None and (worst.error > 0 or not blame.suspects):
+            break
     if worst is None:
         detail = "no output holds finite floating-point numbers, so nothing could be compared"
-        return Verification("loaded", kind, len(feeds), detail=detail)
-    if worst.error > recipe.max_error:
-        layer = blame.layer(feeds[worst.run])
-        raise VerificationError(
-            f"the quantized model is too far from the float one: error {worst.error:.4g} at output "
-            f"{worst.output!r} on inputs that were {kind}, above the recipe's max_error "
-            f"{recipe.max_error:g}.{_advice(layer)}",
-            layer,
-        )
-    return Verification("passed", kind, len(feeds), worst.error, worst.cosine, recipe.max_error)
+        return Verification("loaded", kind, runs, detail=detail)
+    detail = "" if worst.error > 0 or not blame.suspects else EQUAL
+    return Verification("passed", kind, runs, worst.error, worst.cosine, recipe.max_error, detail)
 
 
-def _compare(
-    names: Sequence[str],
-    runs: Sequence[tuple[Outputs, Outputs]],
-    feeds: Sequence[Feed],
-    blame: Blame,
-) -> _Worst | None:
+def _too_far(worst: _Worst, kind: str, recipe: Recipe, blame: Blame) -> VerificationError:
+    layer = blame.layer(worst.feed)
+    return VerificationError(
+        f"the quantized model is too far from the float one: error {worst.error:.4g} at output "
+        f"{worst.output!r} on inputs that were {kind}, above the recipe's max_error "
+        f"{recipe.max_error:g}.{_advice(layer)}",
+        layer,
+    )
+
+
+def _compare(names: Sequence[str], runs: Sequence[_Run], blame: Blame) -> _Worst | None:
     """The worst output, or None where no output holds a finite floating-point number."""
     worst: _Worst | None = None
     for i, name in enumerate(names):
-        floats = [(k, a[i], b[i]) for k, (a, b) in enumerate(runs) if _is_float(a[i])]
-        for k, a, b in floats:
-            _check(name, (a, b), feeds[k], blame)
-        pairs = [(k, _finite(a, a), _finite(b, a)) for k, a, b in floats]
-        if not sum(a.size for _, a, _ in pairs):
+        floats = [run for run in runs if _is_float(run.expected[i])]
+        for run in floats:
+            _check(name, (run.expected[i], run.got[i]), run.feed, blame)
+        expected = [_finite(run.expected[i], run.expected[i]) for run in floats]
+        got = [_finite(run.got[i], run.expected[i]) for run in floats]
+        if not sum(a.size for a in expected):
             continue
-        reference = np.concatenate([a for _, a, _ in pairs])
-        other = np.concatenate([b for _, _, b in pairs])
+        reference, other = np.concatenate(expected), np.concatenate(got)
         error = relative_error(reference, other)
         if worst is None or error > worst.error:
-            run = max(pairs, key=lambda pair: float(np.square(pair[2] - pair[1]).sum()))[0]
-            worst = _Worst(error, cosine_error(reference, other), name, run)
+            apart = [float(np.square(b - a).sum()) for a, b in zip(expected, got, strict=True)]
+            feed = floats[apart.index(max(apart))].feed
+            worst = _Worst(error, cosine_error(reference, other), name, feed)
     return worst
 
 
@@ -172,20 +189,32 @@ def _open_quantized(path: Path, float_model: Any) -> Any:
         ) from error
 
 
-def _first_that_runs(model: Any, guesses: Iterable[Feed]) -> Feed | str:
-    """The first feed that the model accepts, or why the last one was refused."""
+def _accepted(float_model: Any, source: Source) -> Iterator[Feed] | str:
+    """The made-up inputs that the float model accepts, or why there are none."""
+    model = load(source.origin).model
     reason = "all that came to mind are empty or too large"
+    guesses = made_up(model, Constants(opset_of(model)))
     for feed in guesses:
-        try:
-            model.run(None, feed)
-        except Exception as error:  # noqa: BLE001 - a wrong guess fails in many ways
-            reason = brief(error)
-        else:
-            return dict(feed)
-    return reason
+        problem = _problem(float_model, feed)
+        if problem is None:
+            others = (g for g in guesses if _problem(float_model, g) is None)
+            return chain([feed], others)
+        reason = problem
+    return (
+        f"no inputs could be made up that the float model accepts ({reason}); pass "
+        "check_inputs (--inputs data.npz) to compare"
+    )
 
 
-def _run_both(theirs: Any, ours: Any, feed: Feed, kind: str) -> tuple[Outputs, Outputs]:
+def _problem(model: Any, feed: Feed) -> str | None:
+    try:
+        model.run(None, feed)
+    except Exception as error:  # noqa: BLE001 - a wrong guess fails in many ways
+        return brief(error)
+    return None
+
+
+def _run_both(theirs: Any, ours: Any, feed: Feed, kind: str) -> _Run:
     try:
         expected = theirs.run(None, feed)
     except Exception as error:
@@ -193,7 +222,7 @@ def _run_both(theirs: Any, ours: Any, feed: Feed, kind: str) -> tuple[Outputs, O
             f"the float model rejects the inputs that were {kind}: {brief(error)}"
         ) from error
     try:
-        return expected, ours.run(None, feed)
+        return _Run(feed, expected, ours.run(None, feed))
     except Exception as error:
         raise VerificationError(
             f"the quantized model fails on inputs that the float model accepts: {brief(error)}"

@@ -73,8 +73,8 @@ def check_graphs(model: ir.Model, label: str) -> None:
             for value in node.inputs:
                 if value is not None and not _exists(value):
                     raise ModelError(
-                        f"{label} is damaged: {_node(node)} reads {short(value.name)}, which no node, "
-                        "input or initializer gives; export the model again"
+                        f"{label} is damaged: {_node(node)} reads {short(value.name)}, which no "
+                        "node, input or initializer gives; export the model again"
                     )
             problem = _misuse(node, opset) if node.domain in _STANDARD else None
             if problem:
@@ -108,7 +108,8 @@ def check_tensor(tensor: ir.TensorProtocol, name: str, label: str) -> None:
             )
     if problem:
         raise ModelError(
-            f"{label} is damaged: tensor {short(name)} {problem}; get the file again or export it again"
+            f"{label} is damaged: tensor {short(name)} {problem}; get the file again "
+            "or export it again"
         )
 
 

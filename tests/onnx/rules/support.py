@@ -79,7 +79,7 @@ def build(
 ) -> onnx.ModelProto:
     """A model. `inputs` are (element type, shape); outputs given by name are float of any shape."""
     if not isinstance(outputs, Mapping):
-        outputs = {name: (FLOAT, None) for name in outputs}
+        outputs = dict.fromkeys(outputs, (FLOAT, None))
     graph = helper.make_graph(
         list(nodes),
         "g",
@@ -114,14 +114,18 @@ def run(
     plain: bool = False,
 ) -> list[Array]:
     """The outputs in ONNX Runtime: with all optimizations, or with none (`plain`)."""
+    return list(opened(model, plain=plain).run(names, dict(feeds)))
+
+
+def opened(model: onnx.ModelProto | Path, *, plain: bool = False) -> ort.InferenceSession:
+    """A session on the model, for several runs."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     if plain:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     given = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
-    session = ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
-    return list(session.run(names, dict(feeds)))
+    return ort.InferenceSession(given, options, providers=["CPUExecutionProvider"])
 
 
 def peek(converted: Converted, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:

@@ -195,9 +195,9 @@ OPTIONS: dict[str, tuple[dict[str, Any], Any]] = {
     "per_channel=False": ({"per_channel": False}, np.uint8),
     "reduce_range": ({"reduce_range": True}, np.uint8),
     "int8-block": ({"recipe": "int8-block"}, np.uint8),
-    "per-tensor": ({"recipe": "int8-per-tensor"}, np.int8),
+    "per-tensor": ({"recipe": "int8-per-tensor"}, np.uint8),
     "per-tensor-QUInt8": ({"recipe": "int8-per-tensor", "weight_type": "QUInt8"}, np.uint8),
-    "per-tensor-per_channel": ({"recipe": "int8-per-tensor", "per_channel": True}, np.int8),
+    "per-tensor-per_channel": ({"recipe": "int8-per-tensor", "per_channel": True}, np.uint8),
     "per-tensor-any-cpu": ({"recipe": "int8-per-tensor", "cpu": "any"}, np.uint8),
 }
 

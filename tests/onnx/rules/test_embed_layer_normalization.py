@@ -78,9 +78,7 @@ def embed(
 @pytest.mark.parametrize("mask", [True, False], ids=["mask", "no-mask"])
 @pytest.mark.parametrize("outs", [2, 3])
 @pytest.mark.parametrize("opset", [11, 12, 13, 17, 21])
-def test_every_form(
-    tmp_path: Path, segments: bool, mask: bool, outs: int, opset: int
-) -> None:
+def test_every_form(tmp_path: Path, segments: bool, mask: bool, outs: int, opset: int) -> None:
     model, feeds = embed(segments=segments, mask=mask, outs=outs, opset=opset)
     done = convert(model, tmp_path)
     assert "EmbedLayerNormalization" not in done.ops
@@ -152,8 +150,14 @@ def test_position_ids_stay_float(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"weight_type": "QUInt8"}, {"reduce_range": True}, {"cpu": "any"}, {"recipe": "int8-accurate"},
-     {"recipe": "int8-block"}, {"quant_format": "qdq"}],
+    [
+        {"weight_type": "QUInt8"},
+        {"reduce_range": True},
+        {"cpu": "any"},
+        {"recipe": "int8-accurate"},
+        {"recipe": "int8-block"},
+        {"quant_format": "qdq"},
+    ],
     ids=str,
 )
 def test_weight_types(tmp_path: Path, options: dict[str, Any]) -> None:

@@ -53,8 +53,9 @@ def gemm(
 @pytest.mark.parametrize("c_shape", C_SHAPES.values(), ids=C_SHAPES.keys())
 @pytest.mark.parametrize("trans_b", [0, 1], ids=["B", "B'"])
 @pytest.mark.parametrize("trans_a", [0, 1], ids=["A", "A'"])
-@pytest.mark.parametrize("beta", [1.0, 0.0, -0.5], ids=lambda b: f"beta={b}")
-@pytest.mark.parametrize("alpha", [1.0, 0.25, -3.0], ids=lambda a: f"alpha={a}")
+@pytest.mark.parametrize(
+    ("alpha", "beta"), [(1.0, 1.0), (0.25, -0.5), (-3.0, 1.0), (1.0, 0.0)], ids=str
+)
 def test_every_form(
     tmp_path: Path,
     alpha: float,

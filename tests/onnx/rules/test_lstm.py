@@ -27,7 +27,7 @@ from tests.onnx.rules.support import (
     weight,
 )
 
-T, B, I = 6, 3, 20
+T, B, WIDTH = 6, 3, 20
 # The gates saturate, so errors shrink; a step's activations share one scale.
 BOUND = 0.03
 
@@ -51,7 +51,7 @@ def lstm(
     kind = np.float16 if dtype == FLOAT16 else np.float32
     gates = 4 * hidden
     arrays = {
-        "W": weight(directions, gates, I, spread=False, seed=1) * np.sqrt(gates / I),
+        "W": weight(directions, gates, WIDTH, spread=False, seed=1) * np.sqrt(gates / WIDTH),
         "R": weight(directions, gates, hidden, spread=False, seed=2) * 2,
         "B": 0.5 * values(directions, 2 * gates, seed=3),
         "P": values(directions, 3 * hidden, seed=4),
@@ -59,7 +59,7 @@ def lstm(
     # One unit's weights are much larger than another's: a scale a unit pays.
     arrays["W"] *= np.geomspace(0.1, 3.0, gates).astype(np.float32)[None, :, None]
     arrays = {k: v.astype(kind) for k, v in arrays.items()}
-    batched = (B, T, I) if layout else (T, B, I)
+    batched = (B, T, WIDTH) if layout else (T, B, WIDTH)
     state = (B, directions, hidden) if layout else (directions, B, hidden)
     feeds = {"X": values(*batched, seed=5).astype(kind)}
     inputs: dict[str, Any] = {"X": (dtype, batched)}

@@ -10,7 +10,7 @@ import pytest
 from octavo.errors import NothingQuantizedError
 from tests.onnx.rules.support import FLOAT, INT8, build, convert, error, node, run, values, weight
 
-T, B, I, H = 5, 2, 12, 8
+T, B, WIDTH, H = 5, 2, 12, 8
 
 
 def recurrent(op: str, gates: int, *, linear: bool) -> tuple[object, dict[str, object]]:
@@ -19,15 +19,15 @@ def recurrent(op: str, gates: int, *, linear: bool) -> tuple[object, dict[str, o
         nodes += [node("Squeeze", ["h"], ["s"]), node("MatMul", ["s", "v"], ["y"])]
     model = build(
         nodes,
-        {"x": (FLOAT, (T, B, I))},
+        {"x": (FLOAT, (T, B, WIDTH))},
         ["y" if linear else "h"],
         {
-            "w": weight(1, gates * H, I, spread=False),
+            "w": weight(1, gates * H, WIDTH, spread=False),
             "r": weight(1, gates * H, H, spread=False),
             "v": weight(H, 24),
         },
     )
-    return model, {"x": values(T, B, I)}
+    return model, {"x": values(T, B, WIDTH)}
 
 
 @pytest.mark.parametrize(("op", "gates"), [("GRU", 3), ("RNN", 1)])
@@ -39,7 +39,7 @@ def test_stays_float_with_a_reason(tmp_path: Path, op: str, gates: int, recipe: 
     outcome = done.outcome("cell")
     assert not outcome.quantized
     assert f"no int8 {op}" in outcome.reason
-    assert outcome.bytes_before == outcome.bytes_after == 4 * gates * H * (I + H)
+    assert outcome.bytes_before == outcome.bytes_after == 4 * gates * H * (WIDTH + H)
     assert error(run(done.path, feeds)[0], run(model, feeds)[0]) <= 2 * INT8
 
 

@@ -20,6 +20,7 @@ from tests.onnx.rules.support import (
     convert,
     error,
     node,
+    opened,
     run,
     sizes,
     values,
@@ -76,9 +77,10 @@ def test_a_row_does_not_touch_the_others(tmp_path: Path, layer: str, k: int, cha
 def test_a_row_alone_gives_the_same_bits(tmp_path: Path, layer: str, k: int) -> None:
     done = convert(model_of(layer, k), tmp_path)
     x = batch(k)
-    together = run(done.path, {"x": x})[0]
+    session = opened(done.path)
+    together = session.run(None, {"x": x})[0]
     for i in range(len(x)):
-        assert np.array_equal(run(done.path, {"x": x[i : i + 1]})[0][0], together[i])
+        assert np.array_equal(session.run(None, {"x": x[i : i + 1]})[0][0], together[i])
 
 
 BAD = {

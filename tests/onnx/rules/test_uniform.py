@@ -8,8 +8,8 @@ their bits.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -23,10 +23,10 @@ from tests.onnx.rules.support import (
     INT64,
     MS,
     Array,
-    Converted,
     build,
     convert,
     node,
+    opened,
     run,
     values,
     weight,
@@ -344,7 +344,9 @@ MORE = {
 
 
 def model_of(nodes: Nodes) -> onnx.ModelProto:
-    x_rows = ROWS * K if any(n.input[0] == "x" and n.input[1:2] == ["cube"] for n in nodes) else ROWS
+    x_rows = (
+        ROWS * K if any(n.input[0] == "x" and n.input[1:2] == ["cube"] for n in nodes) else ROWS
+    )
     names = {i for n in nodes for i in n.input} | {"w"}
     weights = {k: v for k, v in {**CONSTANTS, **MORE}.items() if k in names}
     return build(
@@ -371,25 +373,31 @@ def inject(feeds: dict[str, Array], row: int, bad: float, where: str) -> dict[st
     return {**feeds, "x": x}
 
 
-def assert_nothing_hidden(done: Converted, model: onnx.ModelProto, feeds: dict[str, Array]) -> None:
-    """Rows that are NaN throughout in float are not finite in int8."""
-    floats, ours = run(model, feeds)[0], run(done.path, feeds)[0]
-    hidden = np.isnan(floats).all(axis=-1) & np.isfinite(ours).any(axis=-1)
-    assert not hidden.any(), f"rows {np.flatnonzero(hidden)} came out finite"
+def injections(feeds: dict[str, Array]) -> Iterator[dict[str, Array]]:
+    """The feeds as they are, and with what is not finite in row 2."""
+    yield feeds
+    for bad in (NAN, INF, -INF):
+        for where in ("first", "middle", "last", "all", "two"):
+            yield inject(feeds, 2, bad, where)
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_what_is_not_finite_reaches_the_output(tmp_path: Path, graph: str) -> None:
+    """Rows that are NaN throughout in float are not finite in int8."""
     model = model_of(GRAPHS[graph])
     done = convert(model, tmp_path)
     assert done.outcome("reader").quantized
-    feeds = feeds_of(model)
-    assert_nothing_hidden(done, model, feeds)
-    finite = np.isfinite(run(model, feeds)[0])
-    assert np.isfinite(run(done.path, feeds)[0])[finite].all()
-    for bad in (NAN, INF, -INF):
-        for where in ("first", "middle", "last", "all", "two"):
-            assert_nothing_hidden(done, model, inject(feeds, 2, bad, where))
+    theirs, ours = opened(model), opened(done.path)
+    spoilt_rows = 0
+    for i, feeds in enumerate(injections(feeds_of(model))):
+        floats, y = theirs.run(None, feeds)[0], ours.run(None, feeds)[0]
+        spoilt = np.isnan(floats).all(axis=-1)
+        hidden = spoilt & np.isfinite(y).any(axis=-1)
+        assert not hidden.any(), f"rows {np.flatnonzero(hidden)} came out finite"
+        if i == 0:
+            assert np.isfinite(y)[np.isfinite(floats)].all()
+        spoilt_rows += int(spoilt.sum())
+    assert spoilt_rows > 0, "the graph gives no row of NaN in float either: it shows nothing"
 
 
 SPREADING = [
@@ -412,19 +420,6 @@ def test_the_pass_is_saved_where_it_can_be(tmp_path: Path, graph: str) -> None:
     """The reader's rows cost no sum: at most the first layer's do."""
     done = convert(model_of(GRAPHS[graph]), tmp_path)
     assert "h_sum" not in {o for n in done.proto.graph.node for o in n.output}
-
-
-@pytest.mark.parametrize("graph", [g for g in GRAPHS if g not in SPREADING])
-def test_the_cases_have_teeth(graph: str) -> None:
-    """In each graph the float model does give rows of NaN, or it would show nothing."""
-    model = model_of(GRAPHS[graph])
-    feeds = feeds_of(model)
-    injected = [feeds] + [
-        inject(feeds, 2, bad, where)
-        for bad in (NAN, INF, -INF)
-        for where in ("first", "middle", "last", "all", "two")
-    ]
-    assert any(np.isnan(run(model, f)[0]).all(axis=-1).any() for f in injected)
 
 
 def test_an_embedding_norm_with_NaN_in_gamma(tmp_path: Path) -> None:

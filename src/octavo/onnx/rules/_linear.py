@@ -16,11 +16,9 @@ import onnx_ir as ir
 from octavo.graph.rows import SYMMETRIC
 from octavo.onnx.constants import Constants
 from octavo.onnx.normalize import FIRST_WITH_DYNAMIC
-from octavo.onnx.rule import Context, Drawn, Rule, is_float_type
+from octavo.onnx.rule import Context, Drawn, Rule, exact_inputs, is_float_type
 from octavo.onnx.rules._draft import Draft, LinearForm, held_weight, inputs_of, orientation
 from octavo.recipe import Granularity, Kind, Scheme
-
-MAX_INPUTS = 65_536  # int32 partial sums of uint8 x int8 are exact up to here
 
 
 def reference(
@@ -87,8 +85,9 @@ class LinearRule(Rule):
         if 0 in shape:
             return f"its weight has no elements: shape {list(shape)}"
         inputs = inputs_of(shape, form.transpose_w)
-        if inputs > MAX_INPUTS and scheme.activation is not None:
-            return f"{inputs} inputs: int32 sums would overflow above {MAX_INPUTS}"
+        most = exact_inputs(scheme)
+        if inputs > most and scheme.activation is not None:
+            return f"{inputs} inputs: int32 sums would overflow above {most}"
         if scheme.weight.granularity is Granularity.BLOCK and len(shape) != 2:
             return f"blocks need a weight of rank 2, this one has rank {len(shape)}"
         return self.refuse(node, form)

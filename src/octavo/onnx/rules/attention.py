@@ -24,13 +24,12 @@ from octavo.onnx.rule import (
     Rule,
     attribute_int,
     attributes_of,
+    exact_inputs,
     input_at,
     is_float_type,
 )
 from octavo.onnx.rules._linear import reference as reference  # the projection's arithmetic
 from octavo.recipe import Granularity, Kind, Scheme, WeightScheme
-
-MAX_INPUTS = 65_536
 
 
 class AttentionRule(Rule):
@@ -53,7 +52,7 @@ class AttentionRule(Rule):
         if context.constants.dtype(w) is not ir.DataType.FLOAT:
             return "the fused Attention in 16 bits has no CPU form to compare with"
         shape = context.constants.shape(w)
-        if len(shape) != 2 or shape[0] > MAX_INPUTS:
+        if len(shape) != 2 or shape[0] > exact_inputs(scheme):
             return f"its weight has shape {list(shape)}"
         if scheme.activation.granularity is Granularity.TENSOR or _why_fused(node, context):
             return _fused_refused(node, context)

@@ -27,6 +27,7 @@ from octavo.onnx.rule import (
     Drawn,
     Rule,
     attributes_of,
+    exact_inputs,
     input_at,
     is_float_type,
 )
@@ -66,8 +67,9 @@ class ConvRule(Rule):
         shape = context.constants.shape(w)
         if 0 in shape:
             return f"its weight has no elements: shape {list(shape)}"
-        if int(np.prod(shape[1:])) > 65_536:
-            return f"{int(np.prod(shape[1:]))} inputs a sum: int32 would overflow above 65536"
+        inputs, most = int(np.prod(shape[1:])), exact_inputs(scheme)
+        if inputs > most:
+            return f"{inputs} inputs a sum: int32 would overflow above {most}"
         return None
 
     def rewrite(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:

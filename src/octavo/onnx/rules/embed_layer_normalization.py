@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from octavo.graph.emitter import MS
 from octavo.onnx.constants import Constants
 from octavo.onnx.rule import (
     Context,
@@ -98,14 +99,27 @@ class EmbedLayerNormalizationRule(Rule):
         )
         if segments is not None and input_at(node, 4) is not None:
             total = e.op("Add", [total, rows(4, segments, "segment")], out=f"{outs[0]}_segment_sum")
-        y = e.op(
-            "LayerNormalization",
-            [total, node.inputs[5], node.inputs[6]],
-            out=outs[0],
-            name=name,
-            axis=-1,
-            epsilon=attribute_float(node, "epsilon", 1e-12),
-        )
+        epsilon = attribute_float(node, "epsilon", 1e-12)
+        gamma, beta = node.inputs[5], node.inputs[6]
+        if e.opset >= 17:
+            y = e.op(
+                "LayerNormalization",
+                [total, gamma, beta],
+                out=outs[0],
+                name=name,
+                axis=-1,
+                epsilon=epsilon,
+            )
+        else:  # not yet a standard operator: ONNX Runtime's own, which adds a second input
+            nothing = e.op("Sub", [total, total], out=f"{outs[0]}_nothing")
+            y = e.op(
+                "SkipLayerNormalization",
+                [total, nothing, gamma, beta],
+                out=outs[0],
+                name=name,
+                domain=MS,
+                epsilon=epsilon,
+            )
         results: list[ir.Value | None] = [y]
         if len(outs) > 1:
             results.append(self._mask_index(context, ids, mask, outs[1]))

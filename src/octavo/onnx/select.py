@@ -1,0 +1,86 @@
+"""From a recipe and the drop-in's selection to one decision a layer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from octavo.errors import RecipeError, did_you_mean
+from octavo.onnx.options import Request
+from octavo.onnx.rules import supported_ops
+from octavo.recipe import FLOAT, PRESETS, Decision, Kind, Layer, Recipe, plan
+
+_PRESET_RULES = frozenset(rule for recipe in PRESETS.values() for rule in recipe.rules)
+
+
+def decide(layers: Sequence[Layer], nodes: Sequence[str], request: Request) -> list[Decision]:
+    """One decision a layer: the recipe's, within what the selection allows.
+
+    `nodes` are all node names of the model: a pattern that matches none of them is an error.
+    """
+    s = request.selection
+    names = [*nodes, *(layer.name for layer in layers)]
+    for argument, patterns in (("nodes_to_quantize", s.only), ("nodes_to_exclude", s.exclude)):
+        for pattern in patterns or ():
+            if not any(_matches(pattern, n) for n in names):
+                known = [layer.name for layer in layers]
+                raise RecipeError(
+                    f"{argument}: {pattern!r} matches no node.{did_you_mean(pattern, known)}"
+                )
+    _refuse_unknown_ops(request.recipe, layers)
+    return [_within(decision, request) for decision in plan(layers, request.recipe)]
+
+
+def _within(decision: Decision, request: Request) -> Decision:
+    s, layer = request.selection, decision.layer
+    if _named(layer, s.exclude):
+        return Decision(layer, FLOAT, "excluded by name")
+    if s.only is not None and not _named(layer, s.only):
+        return Decision(layer, FLOAT, "not among the nodes to quantize")
+    if s.ops is not None and layer.op not in s.ops:
+        return Decision(layer, FLOAT, "not among the operator types to quantize")
+    if not s.subgraphs and layer.scope:
+        return Decision(layer, FLOAT, "in a subgraph, and EnableSubgraph is False")
+    if _asked_for(layer, request) and _left_to_the_preset(layer, request.recipe):
+        default = request.recipe.default
+        return Decision(layer, default, "the recipe's default is float" if default.is_float else "")
+    return decision
+
+
+def _asked_for(layer: Layer, request: Request) -> bool:
+    """Whether the caller speaks of this very layer, or of its kind; a glob is no such wish."""
+    s = request.selection
+    if s.only is not None and layer.name in s.only:
+        return True
+    if layer.kind is Kind.ACTIVATION_MATMUL:
+        return s.activation_matmuls
+    return s.ops is not None
+
+
+def _left_to_the_preset(layer: Layer, recipe: Recipe) -> bool:
+    """Whether a preset's own rule makes the layer float, and none that the user wrote."""
+    rule = recipe.rule_for(layer)
+    return rule is not None and rule.scheme.is_float and rule in _PRESET_RULES
+
+
+def _refuse_unknown_ops(recipe: Recipe, layers: Sequence[Layer]) -> None:
+    """An operator type in a rule must be one that has a conversion, or one of the model's."""
+    known = {*supported_ops(), *(layer.op for layer in layers)}
+    for rule in recipe.rules:
+        if rule.op is not None and rule.op not in known:
+            at = f" (line {rule.line})" if rule.line else ""
+            raise RecipeError(
+                f"recipe {recipe.name!r}: rule {rule.describe()}{at}: unknown op type."
+                f"{did_you_mean(rule.op, known)}"
+            )
+
+
+def _named(layer: Layer, patterns: Sequence[str]) -> bool:
+    """Whether a pattern fits the layer's name, or its node's where several nodes have one name."""
+    node = re.sub(r"#\d+$", "", layer.name.removeprefix(f"{layer.scope}/"))
+    return any(_matches(p, layer.name) or _matches(p, node) for p in patterns)
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)

@@ -1,0 +1,299 @@
+"""Every preset and option on one model with most kinds of layers, and what each is for."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.reference
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from octavo.errors import OptionError
+from octavo.onnx import session
+from tests.onnx.rules.support import (
+    FLOAT,
+    INT8,
+    INT64,
+    Array,
+    Converted,
+    build,
+    convert,
+    error,
+    integer_tensors,
+    node,
+    run,
+    values,
+    weight,
+)
+
+V, H, W, T, B = 260, 64, 1056, 7, 3
+INTEGERS = {TensorProto.INT8, TensorProto.UINT8}
+
+
+@cache
+def network() -> onnx.ModelProto:
+    """Embedding, normalization, a narrow and a wide linear layer, Gemm, LSTM, tied output layer."""
+    # Columns of one size: what one scale a tensor may cost is told apart in its own test.
+    weights = {
+        "table": weight(V, H, spread=False, seed=1),
+        "gamma": np.ones(H, np.float32),
+        "up": weight(H, W, spread=False, seed=2),
+        "down": weight(H, W, spread=False, seed=3) * np.float32(np.sqrt(H / W)),
+        "bias": 0.1 * values(H, seed=4),
+        "w": weight(1, 4 * H, H, spread=False, seed=5) * np.float32(2),
+        "r": weight(1, 4 * H, H, spread=False, seed=6),
+        "batched": weight(B, H, H, spread=False, seed=7),
+        "flat": np.array([-1, W]),
+        "deep": np.array([T, B, H]),
+        "back": np.array([B, -1, H]),
+    }
+    nodes = [
+        node("Gather", ["table", "ids"], ["e"]),
+        node("LayerNormalization", ["e", "gamma"], ["n"]),
+        node("MatMul", ["n", "up"], ["u"]),
+        node("Relu", ["u"], ["a"]),
+        node("Reshape", ["a", "flat"], ["f"]),
+        node("Gemm", ["f", "down", "bias"], ["g"], transB=1, alpha=0.5),
+        node("Reshape", ["g", "deep"], ["d"]),
+        node("LSTM", ["d", "w", "r"], ["", "h"], hidden_size=H),
+        node("Reshape", ["h", "back"], ["hb"]),
+        node("MatMul", ["hb", "batched"], ["m"]),
+        node("Transpose", ["table"], ["t"]),
+        node("MatMul", ["m", "t"], ["y"]),
+    ]
+    return build(nodes, {"ids": (INT64, (T, B))}, {"u": (FLOAT, None), "y": (FLOAT, None)}, weights)
+
+
+@cache
+def expected() -> tuple[Array, ...]:
+    return tuple(run(network(), feeds()))
+
+
+def feeds() -> dict[str, Array]:
+    return {"ids": np.arange(T * B).reshape(T, B) * 11 % V}
+
+
+def errors(done: Converted, precise: bool = True) -> list[float]:
+    """Of the first linear layer and of the whole."""
+    outputs = session(done.path).run(None, feeds()) if precise else run(done.path, feeds())
+    return [error(a, e) for a, e in zip(outputs, expected(), strict=True)]
+
+
+# The bounds on `u`, one linear layer behind a quantized table, and on `y`, five layers later.
+PRESETS = {
+    "int8": (INT8, 4 * INT8),
+    "int8-per-tensor": (2 * INT8, 8 * INT8),
+    "int8-accurate": (INT8, 4 * INT8),
+    "int8-block": (INT8, 4 * INT8),
+    "float16": (5e-4, 2e-3),
+}
+
+
+@pytest.mark.parametrize("quant_format", ["qoperator", "qdq"])
+@pytest.mark.parametrize("cpu", ["vnni", "any"])
+@pytest.mark.parametrize("recipe", PRESETS)
+def test_presets(tmp_path: Path, recipe: str, cpu: str, quant_format: str) -> None:
+    done = convert(network(), tmp_path, recipe=recipe, cpu=cpu, quant_format=quant_format)
+    bounds = PRESETS[recipe] if quant_format == "qoperator" else (2 * INT8, 8 * INT8)
+    for found, bound in zip(errors(done), bounds, strict=True):
+        assert 0 < found <= bound
+    assert done.report.recipe["name"] == recipe
+    if recipe != "float16":
+        assert integer_tensors(done)
+    else:
+        assert not integer_tensors(done)
+        assert all(o.quantized for o in done.report.layers)
+
+
+@pytest.mark.parametrize("cpu", ["vnni", "any"])
+def test_files_for_any_cpu_hold_no_int8_products(tmp_path: Path, cpu: str) -> None:
+    """uint8 times int8 saturates on x86 without VNNI; uint8 times uint8 nowhere."""
+    done = convert(network(), tmp_path, cpu=cpu)
+    graph = done.proto.graph
+    kinds = {i.name: i.data_type for i in graph.initializer}
+    made_by = {o: n for n in graph.node for o in n.output}
+    products = {"MatMulIntegerToFloat": 1, "DynamicQuantizeLSTM": 1}
+    found = set()
+    for n in graph.node:
+        if n.op_type in products:
+            name = n.input[products[n.op_type]]
+            while name not in kinds:
+                name = made_by[name].input[0]
+            found.add(kinds[name])
+    assert found == {TensorProto.INT8 if cpu == "vnni" else TensorProto.UINT8}
+
+
+def test_both_kinds_of_file_give_the_same_bits(tmp_path: Path) -> None:
+    """The same integers around another zero point; sums of integers are exact."""
+    vnni = session(convert(network(), tmp_path, cpu="vnni").path).run(None, feeds())
+    anywhere = session(convert(network(), tmp_path, cpu="any").path).run(None, feeds())
+    for a, b in zip(vnni, anywhere, strict=True):
+        assert np.array_equal(a, b)
+
+
+WEIGHT_OPTIONS = [
+    {
+        "weight_type": kind,
+        "per_channel": channels,
+        "reduce_range": reduced,
+        "extra_options": {} if symmetric is None else {"WeightSymmetric": symmetric},
+    }
+    for kind, channels, reduced, symmetric in itertools.product(
+        ("QInt8", "QUInt8"), (True, False), (False, True), (None, True, False)
+    )
+]
+
+
+def _id(options: dict[str, Any]) -> str:
+    words = [str(options["weight_type"]), "per_channel" if options["per_channel"] else "per_tensor"]
+    words += ["reduce_range"] if options["reduce_range"] else []
+    symmetric = options["extra_options"].get("WeightSymmetric")
+    return "-".join([*words, {None: "default", True: "symmetric", False: "affine"}[symmetric]])
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8-per-tensor", "int8-accurate"])
+@pytest.mark.parametrize("options", WEIGHT_OPTIONS, ids=_id)
+def test_weight_options(tmp_path: Path, options: dict[str, Any], recipe: str) -> None:
+    done = convert(network(), tmp_path, recipe=recipe, **options)
+    coarse = (2 if options["reduce_range"] else 1) * (2 if recipe == "int8-per-tensor" else 1)
+    first, last = errors(done)
+    assert 0 < first <= 1.5 * coarse * INT8
+    assert 0 < last <= 4 * coarse * INT8
+    stored = {i.name: numpy_helper.to_array(i) for i in done.proto.graph.initializer}
+    up, zero, scale = (stored[f"up_{part}"] for part in ("quantized", "zero_point", "scale"))
+    assert up.dtype == (np.int8 if options["weight_type"] == "QInt8" else np.uint8)
+    assert scale.shape == ((W,) if options["per_channel"] else ())
+    held = (up.astype(np.int32) - zero.astype(np.int32)) * scale.astype(np.float64)
+    floats = {i.name: numpy_helper.to_array(i) for i in network().graph.initializer}["up"]
+    half = scale.astype(np.float64) / 2
+    assert (np.abs(held - floats) <= half * (1 + 1e-4) + np.abs(floats) * 1e-6 + half * 0.02).all()
+    if options["reduce_range"]:  # two products fit into int16
+        assert int(up.max()) - int(up.min()) <= 128
+        assert np.abs(up.astype(int)).max() <= 128
+
+
+@pytest.mark.parametrize("quant_format", ["qdq"])
+@pytest.mark.parametrize("kind", ["QInt8", "QUInt8"])
+@pytest.mark.parametrize("channels", [True, False])
+@pytest.mark.parametrize("opset", [11, 13, 21])
+def test_qdq_options(
+    tmp_path: Path, quant_format: str, kind: str, channels: bool, opset: int
+) -> None:
+    w, c = weight(H, 40, spread=False), values(40)
+    model = build(
+        [node("Gemm", ["x", "w", "c"], ["y"], alpha=2.0, beta=0.5)],
+        {"x": (FLOAT, (5, H))},
+        ["y"],
+        {"w": w, "c": c},
+        opset=opset,
+    )
+    done = convert(
+        model, tmp_path, quant_format=quant_format, weight_type=kind, per_channel=channels
+    )
+    assert done.ops.count("DequantizeLinear") == 2
+    assert done.ops.count("DynamicQuantizeLinear") == 1
+    assert set(done.ops) <= {"DynamicQuantizeLinear", "DequantizeLinear", "MatMul", "Mul", "Add"}
+    assert not {n.domain for n in done.proto.graph.node} - {""}  # other runtimes know them all
+    x = values(5, H)
+    assert error(run(done.path, {"x": x})[0], run(model, {"x": x})[0]) <= 2 * INT8
+    # As the operators are defined, not only as ONNX Runtime fuses them.
+    if opset >= 21:
+        by_definition = onnx.reference.ReferenceEvaluator(done.proto).run(None, {"x": x})[0]
+    else:
+        by_definition = run(done.path, {"x": x}, plain=True)[0]
+    assert error(run(done.path, {"x": x})[0], by_definition) <= 0.5 * INT8
+
+
+@pytest.mark.parametrize("recipe", ["int8-block", "float16"])
+@pytest.mark.parametrize(
+    "option",
+    [{"weight_type": "QInt8"}, {"reduce_range": True}, {"per_channel": True}],
+    ids=str,
+)
+def test_options_that_a_preset_cannot_take_are_refused(
+    tmp_path: Path, recipe: str, option: dict[str, Any]
+) -> None:
+    with pytest.raises(OptionError, match=recipe):
+        convert(network(), tmp_path, recipe=recipe, **option)
+
+
+# --- what each preset is for
+
+
+def linear(w: Array) -> onnx.ModelProto:
+    return build(
+        [node("MatMul", ["x", "w"], ["y"])], {"x": (FLOAT, (64, w.shape[0]))}, ["y"], {"w": w}
+    )
+
+
+def linear_error(tmp_path: Path, w: Array, x: Array, **options: Any) -> float:
+    """Every output channel counts alike."""
+    size = np.linalg.norm(w.astype(np.float64), axis=0)
+    exact = x.astype(np.float64) @ w.astype(np.float64)
+    return error(
+        run(convert(linear(w), tmp_path, **options).path, {"x": x})[0] / size, exact / size
+    )
+
+
+def test_a_scale_a_channel_keeps_small_channels(tmp_path: Path) -> None:
+    w, x = weight(256, 64), values(64, 256)
+    assert linear_error(tmp_path, w, x) <= INT8
+    assert linear_error(tmp_path, w, x, recipe="int8-per-tensor") > 4 * INT8
+
+
+def test_a_scale_a_row_keeps_small_rows(tmp_path: Path) -> None:
+    w = weight(256, 64, spread=False)
+    x = values(64, 256) * np.geomspace(0.01, 1, 64, dtype=np.float32)[:, None]
+    exact = x.astype(np.float64) @ w
+    size = np.linalg.norm(x, axis=1, keepdims=True)
+    rows = run(convert(linear(w), tmp_path).path, {"x": x})[0]
+    tensor = run(convert(linear(w), tmp_path, recipe="int8-per-tensor").path, {"x": x})[0]
+    assert error(rows / size, exact / size) <= INT8
+    assert error(tensor / size, exact / size) > 4 * INT8
+
+
+def test_affine_weights_fit_one_sided_channels(tmp_path: Path) -> None:
+    """int8-accurate: weights of one sign use all integers, symmetric ones half."""
+    w, x = np.abs(weight(256, 64)), values(64, 256)
+    affine, symmetric = (weight_noise(tmp_path, w, r) for r in ("int8-accurate", "int8"))
+    assert affine < 0.3 * symmetric
+    assert linear_error(tmp_path, w, x, recipe="int8-accurate") <= INT8
+
+
+def weight_noise(tmp_path: Path, w: Array, recipe: str) -> float:
+    """Squared error of the stored weight."""
+    done = convert(linear(w), tmp_path, recipe=recipe)
+    found = {i.name: numpy_helper.to_array(i) for i in done.proto.graph.initializer}
+    q = found["w_quantized"].astype(np.float64) - found["w_zero_point"].astype(np.float64)
+    return float(np.square(q * found["w_scale"] - w).sum())
+
+
+def test_blocks_keep_large_activations_apart(tmp_path: Path) -> None:
+    """int8-block: an input a hundred times larger than others costs only its block."""
+    w, x = weight(256, 64, spread=False), values(64, 256)
+    x[:, 5] *= 100
+    w[5] /= 100
+    assert linear_error(tmp_path, w, x, recipe="int8-block") < 0.5 * linear_error(tmp_path, w, x)
+
+
+def test_float16_range(tmp_path: Path) -> None:
+    """A weight above 65504 does not fit into float16: it is left float and the report says so."""
+    w = weight(64, 32, spread=False)
+    w[3, 4] = 1e5
+    model = build(
+        [node("MatMul", ["x", "w"], ["h"]), node("MatMul", ["h", "v"], ["y"])],
+        {"x": (FLOAT, (4, 64))},
+        ["y"],
+        {"w": w, "v": weight(32, 40)},
+    )
+    done = convert(model, tmp_path, recipe="float16")
+    assert not done.outcome("h_node").quantized
+    assert "65504" in done.outcome("h_node").reason
+    assert done.outcome("y_node").quantized
+    feeds = {"x": values(4, 64)}
+    assert error(run(done.path, feeds)[0], run(model, feeds)[0]) <= 1e-3
