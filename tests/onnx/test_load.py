@@ -246,7 +246,7 @@ def test_attributes_in_external_files(tmp_path: Path, options: dict[str, Any]) -
     onnx.checker.check_model(onnx.load(tmp_path / "out.onnx"))
     difference = run(tmp_path / "out.onnx", feed)[0] - plain
     assert np.abs(difference).max() < 0.05 * np.abs(plain).max()
-    with pytest.raises(ModelError, match="of tensor .Constant 'then_b', value"):
+    with pytest.raises(ModelError, match=r"of tensor .Constant 'then_b', value"):
         (tmp_path / "away" / "m.data").unlink()
         load(tmp_path / "away" / "m.onnx")
 
