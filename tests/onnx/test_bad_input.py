@@ -204,7 +204,7 @@ def structure_of(data: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 1 << 20), min_size=1, max_size=3))
 def test_flipped_bits(
     tmp_path_factory: pytest.TempPathFactory, name: str, flips: list[int]

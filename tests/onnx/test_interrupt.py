@@ -21,7 +21,7 @@ from octavo.onnx.session import metadata
 from octavo.onnx.staging import PREFIX
 from tests.onnx.helpers import mlp, normal, run, save, snapshot
 
-MOMENTS = 14
+MOMENTS = 12
 LAYERS, WIDTH = 16, 768  # takes about half a second
 
 # Forks a child for each conversion, so that most imports are paid for once; all but ONNX Runtime's,
