@@ -10,6 +10,7 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import latency, results, variants
@@ -29,17 +30,31 @@ LEAST_AGREEMENT, LEAST_SHARE = 0.995, 0.90
 NAMES = {"lee": "Lee, Pearson", "wordsim": "WordSim353, Spearman", "trec": "TREC probe, accuracy"}
 
 
-def minilm_rows(folder: Path, quick: bool) -> Iterator[Row]:
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured: child processes a figure, exporters (1 or 2)."""
+
+    quick: bool
+    processes: int
+    exporters: int
+
+    @property
+    def informing(self) -> int:
+        """Child processes for rows that nothing is asked of."""
+        return 1 if self.quick else min(3, self.processes)
+
+
+def minilm_rows(folder: Path, effort: Effort) -> Iterator[Row]:
     """all-MiniLM-L6 from both exporters; the figures asked for are of the TorchScript export."""
     exporters: tuple[minilm.Exporter, ...] = ("torchscript", "dynamo")
-    for exporter in exporters[:1] if quick else exporters:
+    for exporter in exporters[: effort.exporters]:
         asked = exporter == "torchscript"
         say(f"all-MiniLM-L6, {exporter}: quantizing")
         files, report = variants.four(minilm.onnx_path(exporter), folder)
         where = "all-MiniLM-L6" if asked else "all-MiniLM-L6, dynamo export"
         yield from accuracy_rows(files, where, asked)
         yield from size_rows(files, report, where, asked)
-        yield from speed_rows(files, where, asked, quick)
+        yield from speed_rows(files, where, asked, effort)
 
 
 def accuracy_rows(files: Mapping[str, Path], where: str, asked: bool) -> Iterator[Row]:
@@ -84,16 +99,16 @@ def size_rows(files: Mapping[str, Path], report: Report, where: str, asked: bool
     )
 
 
-def speed_rows(files: Mapping[str, Path], where: str, asked: bool, quick: bool) -> Iterator[Row]:
+def speed_rows(files: Mapping[str, Path], where: str, asked: bool, effort: Effort) -> Iterator[Row]:
     """Latency with and without AMX on one thread, and on two as far as there are two cores."""
     machine = results.machine()
     modes = [True, False] if "amxint8" in machine.instruction_sets else [True]
-    for threads in (1, 2) if asked and machine.cores > 1 and not quick else (1,):
+    for threads in (1, 2) if asked and machine.cores > 1 and not effort.quick else (1,):
         for amx in modes:
             words = f"{threads} thread{'s' * (threads > 1)}"
             words += "" if len(modes) == 1 else ", AMX" if amx else ", AMX refused (VNNI only)"
             say(f"{where}: latency, {words}")
-            processes = 2 if quick else 7 if asked and threads == 1 else 3
+            processes = effort.processes if asked and threads == 1 else effort.informing
             found = latency.measure(files, threads=threads, processes=processes, amx=amx)
             section = f"{where}: speed, {words}"
             for shape, comparison in found.items():
@@ -117,7 +132,7 @@ def _speeds(
         )
 
 
-def preset_rows(folder: Path, quick: bool) -> Iterator[Row]:
+def preset_rows(folder: Path, effort: Effort) -> Iterator[Row]:
     """What the other presets and formats do to all-MiniLM-L6: for information."""
     model = minilm.onnx_path()
     say("all-MiniLM-L6: other presets")
@@ -131,7 +146,7 @@ def preset_rows(folder: Path, quick: bool) -> Iterator[Row]:
         yield Row(f"{name}: 1 - cosine of hidden states", error, section=section)
         yield Row(f"{name}: file", path.stat().st_size / 1e6, "MB", section=section)
     shapes = ((1, 32), (8, 128))
-    found = latency.measure({FLOAT: model, **files}, shapes, processes=1 if quick else 3)
+    found = latency.measure({FLOAT: model, **files}, shapes, processes=effort.informing)
     for shape, comparison in found.items():
         for name in files:
             speed = comparison.speed(name, FLOAT)
@@ -198,11 +213,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--quick", action="store_true", help="few rounds, fewer rows; writes no result"
     )
+    parser.add_argument(
+        "--processes", type=int, default=7, help="child processes that a figure is pooled from (7)"
+    )
+    parser.add_argument(
+        "--exporters", type=int, default=2, choices=(1, 2), help="1: only the TorchScript export"
+    )
     options = parser.parse_args(arguments)
+    effort = Effort(options.quick, options.processes, options.exporters)
+    if options.quick:
+        effort = Effort(True, 2, 1)
     with tempfile.TemporaryDirectory(prefix="octavo-models-") as name:
         folder = Path(name)
         rows = [*silero_rows(folder), *magika_rows(folder)]
-        rows = [*minilm_rows(folder, options.quick), *preset_rows(folder, options.quick), *rows]
+        rows = [*minilm_rows(folder, effort), *preset_rows(folder, effort), *rows]
     found = results.result("models", "Real models through ONNX Runtime", rows, arguments)
     results.publish(found, options.quick)
     return 0
