@@ -182,7 +182,12 @@ def _open_quantized(path: Path, float_model: Any) -> Any:
     try:
         return session(path, sess_options=_options())
     except Exception as error:
-        neither = f"; nor the float model ({float_model})" if isinstance(float_model, str) else ""
+        neither = ""
+        if isinstance(float_model, str):
+            neither = (
+                f"; nor the float model: {float_model}. If it needs operators that are registered "
+                "elsewhere, pass verify=False (--no-verify)"
+            )
         raise VerificationError(
             f"ONNX Runtime {ort.__version__} does not load the quantized model: "
             f"{brief(error.__cause__ or error)}{neither}"
@@ -216,13 +221,14 @@ def _problem(model: Any, feed: Feed) -> str | None:
 
 def _run_both(theirs: Any, ours: Any, feed: Feed, kind: str) -> _Run:
     try:
-        expected = theirs.run(None, feed)
+        names = [o.name for o in theirs.get_outputs()]
+        expected = theirs.run(names, feed)
     except Exception as error:
         raise InputDataError(
             f"the float model rejects the inputs that were {kind}: {brief(error)}"
         ) from error
     try:
-        return _Run(feed, expected, ours.run(None, feed))
+        return _Run(feed, expected, ours.run(names, feed))
     except Exception as error:
         raise VerificationError(
             f"the quantized model fails on inputs that the float model accepts: {brief(error)}"
