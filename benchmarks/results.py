@@ -22,7 +22,7 @@ from typing import Any
 VERSION = 1
 REPOSITORY = Path(__file__).resolve().parent.parent
 FOLDER = REPOSITORY / "benchmarks" / "results"
-_PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "octavo")
+_PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "openvino", "nncf", "octavo")
 
 
 @dataclass(frozen=True)

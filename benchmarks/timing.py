@@ -117,20 +117,25 @@ def interleave(
     rounds: int = 21,
     warmup: int = 2,
     least: float = 0.02,
+    settle: Callable[[str], object] | None = None,
     wall: Callable[[], float] = time.perf_counter,
     cpu: Callable[[], float] = time.process_time,
 ) -> Comparison:
     """Times `calls` in turn, each for at least `least` seconds a round.
 
     After `warmup` calls each, one more says how often a call must be repeated to fill `least`.
-    Every second round runs backwards, so that none always follows the same neighbour. `wall` and
-    `cpu` are clocks in seconds.
+    Every second round runs backwards, so that none always follows the same neighbour. With
+    `settle`, that function is given a call's name before the call is timed, and the call is then
+    made once untimed, which wakes its threads and warms its weights. `wall` and `cpu` are clocks
+    in seconds.
     """
     if rounds < 2:
         raise ValueError(f"rounds is {rounds}; quartiles need at least 2")
     names = list(calls)
     repeats: dict[str, int] = {}
     for name, call in calls.items():
+        if settle is not None:
+            settle(name)
         for _ in range(warmup):
             call()
         once, _ = _timed(call, 1, wall, cpu)
@@ -139,10 +144,29 @@ def interleave(
     cores: dict[str, list[float]] = {name: [] for name in calls}
     for i in range(rounds):
         for name in names if i % 2 == 0 else reversed(names):
+            if settle is not None:
+                settle(name)
+                calls[name]()
             elapsed, busy = _timed(calls[name], repeats[name], wall, cpu)
             seconds[name].append(elapsed)
             cores[name].append(busy)
     return Comparison({n: Timing(tuple(seconds[n]), tuple(cores[n])) for n in calls})
+
+
+def idle(limit: float = 2.0, step: float = 0.002) -> None:
+    """Waits until no thread of this process works, for `limit` seconds at most.
+
+    Pools spin on after a call, and would take a core from the next one's: on this project's
+    machines TBB's for 1 ms, OpenMP's for 10 ms, ONNX Runtime's for 70 ms. Raises RuntimeError if
+    one is still at it after `limit`.
+    """
+    end = time.perf_counter() + limit
+    while time.perf_counter() < end:
+        before = time.process_time()
+        time.sleep(step)
+        if time.process_time() - before < step / 4:
+            return
+    raise RuntimeError(f"a thread of this process is still busy after {limit} s")
 
 
 def _timed(
@@ -192,13 +216,13 @@ def without_amx() -> None:
 
     A program must ask for AMX's tiles with `arch_prctl(ARCH_REQ_XCOMP_PERM)`; a seccomp filter
     answers EPERM, and ONNX Runtime falls back to its AVX512-VNNI kernels. There is no way back, and
-    it must come before ONNX Runtime and PyTorch are loaded: use it in a child process.
+    it must come before ONNX Runtime, OpenVINO and PyTorch are loaded: use it in a child process.
 
     Raises RuntimeError if it is too late, OSError if the kernel does not have seccomp.
     """
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         raise OSError(errno.ENOTSUP, "without_amx is for Linux on x86-64")
-    if late := {"onnxruntime", "torch"} & set(sys.modules):
+    if late := {"onnxruntime", "openvino", "torch"} & set(sys.modules):
         raise RuntimeError(f"{', '.join(sorted(late))} may have asked for AMX already")
     steps = (
         _Instruction(_LOAD, 0, 0, _ARCHITECTURE_AT),

@@ -28,11 +28,15 @@ std::vector<std::string> cpu_features() {
   const std::uint64_t saved = xcr0();
   const bool ymm = (saved & 0x6) == 0x6, zmm = (saved & 0xe6) == 0xe6;
   const bool tiles = (saved & 0x60000) == 0x60000;
-  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) && ymm && (ecx & (1u << 12))) names.push_back("fma");
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) && ymm) {
+    if (ecx & (1u << 12)) names.push_back("fma");
+    if (ecx & (1u << 29)) names.push_back("f16c");
+  }
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return names;
   const std::uint32_t subleaves = eax;
   if (ymm && (ebx & (1u << 5))) names.push_back("avx2");
   if (zmm && (ebx & (1u << 16))) names.push_back("avx512f");
+  if (zmm && (ebx & (1u << 17))) names.push_back("avx512dq");
   if (zmm && (ebx & (1u << 30))) names.push_back("avx512bw");
   if (zmm && (ebx & (1u << 31))) names.push_back("avx512vl");
   if (zmm && (ecx & (1u << 11))) names.push_back("avx512vnni");

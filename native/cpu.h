@@ -6,7 +6,7 @@
 
 namespace octavo {
 
-// Names among: sse2 avx2 fma avx512f avx512bw avx512vl avx512vnni avxvnni amxint8 (x86-64), neon
+// Names among: sse2 fma f16c avx2 avx512f avx512dq avx512bw avx512vl avx512vnni avxvnni amxint8 (x86-64), neon
 // (aarch64); empty elsewhere.
 std::vector<std::string> cpu_features();
 

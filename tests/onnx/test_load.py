@@ -188,6 +188,14 @@ def test_places_that_do_not_fit(tmp_path: Path, entries: dict[str, object], prob
         quantize_dynamic(path, tmp_path / "out.onnx")
 
 
+def test_a_misspelt_key_of_a_place(tmp_path: Path) -> None:
+    """Without its offset the tensor would be read from the beginning of the file."""
+    path = external(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"offset", b"offsat"))
+    with refused(tmp_path, ModelError, "says 'offsat' of its place", "location, offset, length"):
+        quantize_dynamic(path, tmp_path / "out.onnx")
+
+
 def test_data_in_a_subfolder(tmp_path: Path) -> None:
     path = external(tmp_path)
     (tmp_path / "sub").mkdir()

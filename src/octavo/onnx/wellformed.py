@@ -22,6 +22,8 @@ from google.protobuf.message import Message
 from octavo.errors import ModelError
 
 _STANDARD = ("", "ai.onnx")
+_PLACE = ("location", "offset", "length", "checksum", "basepath")  # keys of external data
+_ONNXRUNTIMES = "prepacked"  # keys that ONNX Runtime adds begin so
 _SHORT = Repr()  # a damaged model may hold names and shapes of any length
 _SHORT.maxstring, _SHORT.maxother, _SHORT.maxtuple = 200, 200, 12
 short = _SHORT.repr
@@ -45,10 +47,17 @@ _TYPED: dict[str, tuple[str, int]] = {
 
 
 def check_text(model: onnx.ModelProto, label: str) -> None:
-    """Raises ModelError where a name or another text of the model is not UTF-8."""
+    """Raises ModelError where a text of the model is not UTF-8, or a tensor's place is misspelt."""
     stack: list[Message] = [model]
     while stack:
         message = stack.pop()
+        if isinstance(message, onnx.TensorProto):
+            for key in (entry.key for entry in message.external_data):
+                if key not in _PLACE and not str(key).startswith(_ONNXRUNTIMES):
+                    raise ModelError(
+                        f"{label} is damaged: tensor {short(message.name)} says {short(key)} of "
+                        f"its place; known are {', '.join(_PLACE)}; get the file again"
+                    )
         for field, value in message.ListFields():
             if field.type == FieldDescriptor.TYPE_MESSAGE:
                 stack.extend(value if field.is_repeated else (value,))

@@ -1,0 +1,114 @@
+"""A part of a kernel benchmark in a process of its own: threads, AMX and instruction set are its own.
+
+`run` starts `python -m benchmarks.children JOB`, whose answer is one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from benchmarks.results import REPOSITORY
+from benchmarks.timing import Comparison, amx_granted, without_amx
+
+Cell = tuple[int, ...]
+
+# What holds PyTorch's own kernels, MKL and oneDNN to AVX2.
+_AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a child measures: the cells of one part, under one setting.
+
+    `isa` is OCTAVO_ISA, empty for the best; `avx2` holds everybody in the child to AVX2.
+    """
+
+    part: str
+    cells: tuple[Cell, ...]
+    threads: int = 1
+    amx: bool = True
+    isa: str = ""
+    avx2: bool = False
+    rounds: int = 7
+    peers: tuple[str, ...] = ()
+    ours: bool = True
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """The inverse of `to_json`."""
+        job = cls(**json.loads(text))
+        return replace(job, cells=tuple(map(tuple, job.cells)), peers=tuple(job.peers))
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+    def environment(self) -> dict[str, str]:
+        """Of the child. numpy's pool would spin after each product."""
+        found = {name: value for name, value in os.environ.items() if name not in _AVX2}
+        found |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": str(self.threads)}
+        found.pop("OCTAVO_ISA", None)
+        found |= {"OCTAVO_ISA": self.isa} if self.isa else {}
+        return found | (_AVX2 if self.avx2 else {})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was measured of each cell, by label, and the instruction set that Octavo used."""
+
+    isa: str
+    found: Mapping[str, Comparison]
+
+
+def run(job: Job) -> Answer:
+    """The answer of a child. Raises subprocess.CalledProcessError if it fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.children", job.to_json()],
+        cwd=REPOSITORY,
+        env=job.environment(),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found = {label: Comparison.from_dict(data) for label, data in answer["found"].items()}
+    return Answer(answer["isa"], found)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures and prints the answer."""
+    job = Job.from_json((sys.argv[1:] if argv is None else argv)[0])
+    if not job.amx:
+        without_amx()
+        if amx_granted():
+            raise RuntimeError("the kernel still grants AMX")
+    import torch
+
+    from benchmarks import ours, parts, parts_rnn
+
+    torch.set_num_threads(job.threads)
+    if job.ours:
+        ours.set_num_threads(job.threads)
+        if job.isa and ours.isa() != job.isa:
+            raise RuntimeError(f"asked for {job.isa}, and Octavo uses {ours.isa()}")
+    with torch.inference_mode():
+        found = (parts.PARTS | parts_rnn.PARTS)[job.part](job)
+    if job.threads == 1:
+        for comparison in found.values():
+            comparison.check_threads(1)
+    data = {label: comparison.to_dict() for label, comparison in found.items()}
+    print(json.dumps({"isa": ours.isa() if job.ours else "", "found": data}))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,228 @@
+"""What the children of `benchmarks.kernels` measure: one function for each part.
+
+A comparison holds the calls by name; a limit of the machine is there as the time that the call
+would take at that limit, read before each round, so that shares are ratios like all others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import ours, peers
+from benchmarks.children import Cell, Job
+from benchmarks.ours import OCTAVO
+from benchmarks.peers import Bound, Float32, Layer
+from benchmarks.timing import Comparison, Timing, idle, interleave
+
+PEAK, READ = "peak", "plain read"
+ROWS, GROUPS, GROUP = "per row", "groups of 128", 128
+ONE, TWO = "one thread", "two threads"
+ALTERNATING, APART = "alternating", "octavo and torch apart"
+STEPS = 4  # layers in the alternating program
+WIDTH = 4096  # of the layers that are larger than the last cache together
+
+
+def label(cell: Cell) -> str:
+    """`8 x 768 x 3072`: M, K, N."""
+    return " x ".join(map(str, cell))
+
+
+def weights(outputs: int, inputs: int) -> tuple[Float32, Float32]:
+    """Weight [outputs, inputs] and bias, such that outputs are about as large as inputs."""
+    random = np.random.default_rng(outputs + inputs)
+    w = random.standard_normal((outputs, inputs), np.float32) / np.float32(inputs**0.5)
+    return w, random.standard_normal(outputs, np.float32)
+
+
+def activations(*shape: int) -> Float32:
+    """Normal inputs."""
+    return np.random.default_rng(len(shape)).standard_normal(shape, np.float32)
+
+
+def compare(bound: Mapping[str, Bound], rounds: int) -> Comparison:
+    """The calls in turn, each with the cores to itself."""
+    calls = {name: layer.run for name, layer in bound.items()}
+    return interleave(calls, rounds=rounds, settle=lambda name: idle())
+
+
+def by_weight(cells: tuple[Cell, ...]) -> Iterator[tuple[tuple[int, int], list[int]]]:
+    """The cells' (K, N), and the Ms asked of each: packing takes longer than measuring."""
+    for k, n in dict.fromkeys((k, n) for _, k, n in cells):
+        yield (k, n), [m for m, *other in cells if other == [k, n]]
+
+
+def linear(job: Job) -> dict[str, Comparison]:
+    """Octavo's layer and the job's peers."""
+    found = {}
+    for (k, n), ms in by_weight(job.cells):
+        w, bias = weights(n, k)
+        layers: dict[str, Layer] = {OCTAVO: ours.linear(w, bias)} if job.ours else {}
+        layers |= {name: peers.LINEAR[name](w, bias, job.threads) for name in job.peers}
+        for m in ms:
+            x = activations(m, k)
+            bound = {name: layer(x) for name, layer in layers.items()}
+            found[label((m, k, n))] = compare(bound, job.rounds)
+    return found
+
+
+def peak(job: Job) -> dict[str, Comparison]:
+    """Octavo's layer, and the time that its products would take at the peak of one core."""
+    isa, found = ours.isa(), {}
+    for (k, n), ms in by_weight(job.cells):
+        layer = ours.linear(*weights(n, k))
+        for m in ms:
+            run = layer(activations(m, k)).run
+            limit = partial(
+                lambda operations: operations / ours.peak_gops(isa) / 1e9, 2 * m * k * n
+            )
+            found[label((m, k, n))] = against_limit(run, PEAK, limit, job.rounds)
+    return found
+
+
+def bandwidth(job: Job) -> dict[str, Comparison]:
+    """One row through layers that the last cache cannot hold, and a read of as many bytes."""
+    count = math.ceil(2 * last_cache_bytes() / WIDTH**2)
+    w, bias = weights(WIDTH, WIDTH)
+    x = activations(1, WIDTH)
+    bound = [ours.linear(w, bias)(x) for _ in range(count)]
+    plain = np.ones(count * WIDTH**2, np.uint8)
+
+    def run() -> None:
+        for layer in bound:
+            layer.run()
+
+    def limit() -> float:
+        return plain.nbytes / ours.read_gbps(plain) / 1e9
+
+    name = f"{count} layers of 1 x {WIDTH} x {WIDTH}, {plain.nbytes / 1e6:.0f} MB"
+    return {name: against_limit(run, READ, limit, job.rounds)}
+
+
+def against_limit(
+    run: Callable[[], object], name: str, limit: Callable[[], float], rounds: int
+) -> Comparison:
+    """`run`, and the seconds that `limit` finds for it, read before each round."""
+    readings: list[float] = []
+
+    def settle(call: str) -> None:
+        idle()
+        readings.append(limit())
+
+    found = interleave({OCTAVO: run}, rounds=rounds, settle=settle)
+    at_limit = Timing(tuple(readings[-rounds:]), (1.0,) * rounds)
+    return Comparison({**found.timings, name: at_limit})
+
+
+def last_cache_bytes() -> int:
+    """Of the largest cache that a core sees."""
+    sizes = [path.read_text() for path in Path("/sys/devices/system/cpu").glob("cpu0/cache/*/size")]
+    return max([int(size.strip().removesuffix("K")) * 1024 for size in sizes], default=32 << 20)
+
+
+def groups(job: Job) -> dict[str, Comparison]:
+    """Octavo's layer with one scale for each row of activations, and for each 128 of a row."""
+    found = {}
+    for (k, n), ms in by_weight(job.cells):
+        w, bias = weights(n, k)
+        layers = {ROWS: ours.linear(w, bias), GROUPS: ours.linear(w, bias, GROUP)}
+        for m in ms:
+            x = activations(m, k)
+            bound = {name: layer(x) for name, layer in layers.items()}
+            found[label((m, k, n))] = compare(bound, job.rounds)
+    return found
+
+
+def scaling(job: Job) -> dict[str, Comparison]:
+    """Octavo's layer on one thread and on two."""
+    threads = {ONE: 1, TWO: 2}
+
+    def settle(name: str) -> None:
+        idle()
+        ours.set_num_threads(threads[name])
+
+    found = {}
+    for (k, n), ms in by_weight(job.cells):
+        layer = ours.linear(*weights(n, k))
+        for m in ms:
+            calls = dict.fromkeys(threads, layer(activations(m, k)).run)
+            found[label((m, k, n))] = interleave(calls, rounds=job.rounds, settle=settle)
+    return found
+
+
+def alternating(job: Job) -> dict[str, Comparison]:
+    """A program of Octavo's layers and PyTorch's operators by turns, and each half alone."""
+    import torch
+
+    found = {}
+    for (k, n), ms in by_weight(job.cells):
+        layers = [ours.linear_module(*weights(n, k)) for _ in range(STEPS)]
+        for m in ms:
+            x = torch.from_numpy(activations(m, k))
+            calls = {
+                OCTAVO: partial(_each, [partial(layer, x) for layer in layers]),
+                "torch": partial(_each, [partial(_attention, x)] * STEPS),
+                ALTERNATING: partial(_program, layers, x),
+            }
+            compared = interleave(calls, rounds=job.rounds, settle=lambda name: idle())
+            halves = zip(compared[OCTAVO].seconds, compared["torch"].seconds, strict=True)
+            apart = Timing(tuple(map(sum, halves)), compared["torch"].cores)
+            found[label((m, k, n))] = Comparison({**compared.timings, APART: apart})
+    return found
+
+
+def _each(calls: list[Callable[[], object]]) -> None:
+    for call in calls:
+        call()
+
+
+def _program(layers: list[Any], x: Any) -> Any:
+    for layer in layers:
+        x = _attention(layer(x))
+    return x
+
+
+def _attention(x: Any) -> Any:
+    """Layer norm, a float product, softmax, a float product: what lies between linear layers."""
+    import torch
+
+    normal = torch.nn.functional.layer_norm(x, x.shape[-1:])
+    return torch.softmax(normal @ normal.T, dim=-1) @ normal
+
+
+def conv_cell(cell: Cell) -> str:
+    """Of (kernel, channels, size, groups)."""
+    kernel, channels, size, of = cell
+    kind = "depthwise " if of > 1 else ""
+    return f"{kind}{kernel} x {kernel}, {channels} channels, {size} x {size}"
+
+
+def conv(job: Job) -> dict[str, Comparison]:
+    """Octavo's convolution and ONNX Runtime's float one, batch 1."""
+    found = {}
+    for cell in job.cells:
+        kernel, channels, size, of = cell
+        w, bias = weights(channels, channels // of * kernel**2)
+        w = w.reshape(channels, channels // of, kernel, kernel)
+        x = activations(1, channels, size, size)
+        layers = {OCTAVO: ours.conv(w, bias, kernel // 2, of)} if job.ours else {}
+        layers[peers.ONNX] = peers.onnx_conv(w, bias, kernel // 2, of, job.threads)
+        bound = {name: layer(x) for name, layer in layers.items()}
+        found[conv_cell(cell)] = compare(bound, job.rounds)
+    return found
+
+
+PARTS: dict[str, Callable[[Job], dict[str, Comparison]]] = {
+    "linear": linear,
+    "peak": peak,
+    "bandwidth": bandwidth,
+    "groups": groups,
+    "scaling": scaling,
+    "alternating": alternating,
+    "conv": conv,
+}

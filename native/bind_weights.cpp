@@ -1,0 +1,65 @@
+#include <nanobind/stl/tuple.h>
+
+#include <tuple>
+
+#include "bind.h"
+#include "quantize_weight.h"
+
+namespace octavo {
+
+using namespace nb::literals;
+
+namespace {
+
+using FloatCube = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using FloatVector = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using IntVector = nb::ndarray<std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class Q>
+using QCube = nb::ndarray<Q, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+WeightView view(const FloatCube& w) {
+  return {w.data(), w.shape(0), w.shape(1), w.shape(2)};
+}
+
+std::ptrdiff_t bound_channel_ranges(FloatCube w, FloatVector lo, FloatVector hi) {
+  expect(lo.shape(0) == w.shape(1) && hi.shape(0) == w.shape(1),
+         "channel_ranges: lo and hi need one element a channel");
+  nb::gil_scoped_release release;
+  return channel_ranges(view(w), lo.data(), hi.data());
+}
+
+void bound_channel_qparams(FloatVector lo, FloatVector hi, int qmin, int qmax, bool symmetric,
+                     int zero_point, FloatVector scale, IntVector zero_points) {
+  const std::size_t channels = lo.shape(0);
+  expect(hi.shape(0) == channels && scale.shape(0) == channels && zero_points.shape(0) == channels,
+         "channel_qparams: lo, hi, scale and zero_points need the same length");
+  channel_qparams(lo.data(), hi.data(), channels, {qmin, qmax, symmetric, zero_point},
+                          scale.data(), zero_points.data());
+}
+
+template <class Q>
+std::tuple<double, double> bound_quantize_channels(FloatCube w, int qmin, int qmax, FloatVector scale,
+                                             IntVector zero_points, QCube<Q> q) {
+  expect(scale.shape(0) == w.shape(1) && zero_points.shape(0) == w.shape(1),
+         "quantize_channels: scale and zero_points need one element a channel");
+  for (int d = 0; d < 3; ++d)
+    expect(q.shape(d) == w.shape(d), "quantize_channels: q needs the shape of w");
+  nb::gil_scoped_release release;
+  const auto stats = quantize_channels<Q>(view(w), {qmin, qmax, true, 0}, scale.data(),
+                                                  zero_points.data(), q.data());
+  return {stats.signal, stats.noise};
+}
+
+}  // namespace
+
+void bind_weights(nb::module_& m) {
+  m.def("channel_ranges", &bound_channel_ranges, "w"_a, "lo"_a, "hi"_a);
+  m.def("channel_qparams", &bound_channel_qparams, "lo"_a, "hi"_a, "qmin"_a, "qmax"_a, "symmetric"_a,
+        "zero_point"_a, "scale"_a, "zero_points"_a);
+  m.def("quantize_channels", &bound_quantize_channels<std::int8_t>, "w"_a, "qmin"_a, "qmax"_a, "scale"_a,
+        "zero_points"_a, "q"_a);
+  m.def("quantize_channels", &bound_quantize_channels<std::uint8_t>, "w"_a, "qmin"_a, "qmax"_a, "scale"_a,
+        "zero_points"_a, "q"_a);
+}
+
+}  // namespace octavo

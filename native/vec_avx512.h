@@ -1,0 +1,48 @@
+// Sixteen elements at a time. Include it inside an anonymous namespace of a file built for AVX-512
+// (F, BW, VL, DQ, VNNI).
+
+struct Avx512 {
+  using F = __m512;
+  using I = __m512i;
+  using Mask = __mmask16;
+  static constexpr int kWidth = 16;
+
+  static Mask first(int n) { return static_cast<Mask>((1u << n) - 1u); }
+  static F load(const float* p) { return _mm512_loadu_ps(p); }
+  static F load_n(const float* p, int n) { return _mm512_maskz_loadu_ps(first(n), p); }
+  static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+  static void store_n(float* p, F x, int n) { _mm512_mask_storeu_ps(p, first(n), x); }
+  static I load_i(const std::int32_t* p) { return _mm512_loadu_si512(p); }
+  static F set(float x) { return _mm512_set1_ps(x); }
+  static I set_i(std::int32_t x) { return _mm512_set1_epi32(x); }
+
+  static F add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static F min(F a, F b) { return _mm512_min_ps(a, b); }
+  static F max(F a, F b) { return _mm512_max_ps(a, b); }
+  static F abs(F a) { return _mm512_abs_ps(a); }
+  static F copysign(F size, F sign) {
+    // 0xd8: the first operand's bits where the mask is 0, the second's where it is 1.
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_castps_si512(size),
+                                                         _mm512_castps_si512(sign),
+                                                         _mm512_set1_epi32(INT32_MIN), 0xd8));
+  }
+  static Mask less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+  static F select(Mask m, F yes, F no) { return _mm512_mask_blend_ps(m, no, yes); }
+
+  static I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I sub_i(I a, I b) { return _mm512_sub_epi32(a, b); }
+  static I mul_i(I a, I b) { return _mm512_mullo_epi32(a, b); }
+  static I round(F x) { return _mm512_cvtps_epi32(x); }
+  static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
+  static F pow2(I n) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+  }
+  static I correct(I acc, I colsum, I pair) { return _mm512_dpwssd_epi32(acc, colsum, pair); }
+  static float lowest(F x) { return _mm512_reduce_min_ps(x); }
+  static float highest(F x) { return _mm512_reduce_max_ps(x); }
+  static bool any_nan(F x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0; }
+};

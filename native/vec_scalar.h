@@ -1,0 +1,56 @@
+// One element at a time, with the meaning that x86's vector instructions have: the normative form of
+// the operations that vec_avx2.h and vec_avx512.h spell with intrinsics. Include it inside an
+// anonymous namespace.
+
+struct Scalar {
+  using F = float;
+  using I = std::int32_t;
+  using Mask = bool;
+  static constexpr int kWidth = 1;
+
+  static F load(const float* p) { return *p; }
+  static F load_n(const float* p, int n) { return n > 0 ? *p : 0.0f; }
+  static void store(float* p, F x) { *p = x; }
+  static void store_n(float* p, F x, int n) {
+    if (n > 0) *p = x;
+  }
+  static I load_i(const std::int32_t* p) { return *p; }
+  static F set(float x) { return x; }
+  static I set_i(std::int32_t x) { return x; }
+
+  static F add(F a, F b) { return a + b; }
+  static F sub(F a, F b) { return a - b; }
+  static F mul(F a, F b) { return a * b; }
+  static F div(F a, F b) { return a / b; }
+  static F fma(F a, F b, F c) { return __builtin_fmaf(a, b, c); }
+  static F min(F a, F b) { return a < b ? a : b; }  // b where either is NaN, as minps
+  static F max(F a, F b) { return a > b ? a : b; }
+  static F abs(F a) { return __builtin_fabsf(a); }
+  static F copysign(F size, F sign) { return __builtin_copysignf(size, sign); }
+  static Mask less(F a, F b) { return a < b; }
+  static F select(Mask m, F yes, F no) { return m ? yes : no; }
+
+  static I add_i(I a, I b) { return static_cast<I>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b)); }
+  static I sub_i(I a, I b) { return static_cast<I>(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b)); }
+  static I mul_i(I a, I b) { return static_cast<I>(static_cast<std::uint32_t>(a) * static_cast<std::uint32_t>(b)); }
+  // To the nearest, halves to even; what is not an int32 gives the smallest one, as cvtps2dq does.
+  static I round(F x) {
+    return x >= -2147483648.0f && x < 2147483648.0f ? static_cast<I>(__builtin_rintf(x)) : INT32_MIN;
+  }
+  static F to_float(I x) { return static_cast<float>(x); }
+  static F pow2(I n) {  // 2^n for n in -126..127
+    const std::uint32_t bits = static_cast<std::uint32_t>(n + 127) << 23;
+    F x;
+    __builtin_memcpy(&x, &bits, 4);
+    return x;
+  }
+  // acc - z * colsum from the pairs of RowQuant::pair and Weight::colsum.
+  static I correct(I acc, I colsum, I pair) {
+    const auto low = [](I v) { return static_cast<std::int32_t>(static_cast<std::int16_t>(v & 0xffff)); };
+    const auto high = [](I v) { return v >> 16; };
+    return add_i(acc, low(colsum) * low(pair) + high(colsum) * high(pair));
+  }
+  static float lowest(F x) { return x; }
+  static float highest(F x) { return x; }
+  static bool any_nan(F x) { return x != x; }
+};
