@@ -1,6 +1,6 @@
 # make test    everything that must pass: lint, types, all tests that are not slow
 # make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
-# make bench   all figures, written to benchmarks/results (about 15 minutes; the machine should be idle)
+# make bench   all figures, written to benchmarks/results (about an hour; the machine must be idle)
 # Needs python3 (3.10 or newer), gcc, g++ and make; the rest comes through pip.
 
 PYTHON ?= python3
@@ -18,6 +18,12 @@ $(VENV)/.stamp: pyproject.toml CMakeLists.txt $(shell find native -type f)
 	@echo "setting up $(VENV): some minutes the first time"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PY) $(PIP) --editable '.[dev]'
+	@touch $@
+
+# The peers that only benchmarks need. They leave PyTorch's release as it is.
+$(VENV)/.bench: pyproject.toml | $(VENV)/.stamp
+	@echo "setting up the peers in $(VENV)"
+	@$(PY) $(PIP) --editable '.[dev,bench]'
 	@touch $@
 
 # The oldest ONNX Runtime that converted models must run on. It has no wheels after Python 3.12;
@@ -40,7 +46,9 @@ test: setup check
 test-all: setup check
 	@$(PY) -m pytest -n 2
 
-bench: setup
+bench: setup $(VENV)/.bench
+	@$(PY) -m benchmarks.kernels
+	@$(PY) -m benchmarks.rnn
 	@$(PY) -m benchmarks.models
 	@$(PY) -m benchmarks.convert
 

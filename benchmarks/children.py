@@ -1,4 +1,4 @@
-"""A part of a kernel benchmark in a process of its own: threads, AMX and instruction set are its own.
+"""A part of a kernel benchmark in a process with its own threads, AMX and instruction set.
 
 `run` starts `python -m benchmarks.children JOB`, whose answer is one line of JSON.
 """
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from benchmarks.results import REPOSITORY
-from benchmarks.timing import Comparison, amx_granted, without_amx
+from benchmarks.timing import Comparison, amx_granted, other_programs, without_amx
 
 Cell = tuple[int, ...]
 
@@ -64,9 +64,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was measured of each cell, by label, and the instruction set that Octavo used."""
+    """What was measured of each cell, by label, and the instruction set that Octavo used.
+
+    `others` is how many cores other programs used meanwhile.
+    """
 
     isa: str
+    others: float
     found: Mapping[str, Comparison]
 
 
@@ -81,12 +85,13 @@ def run(job: Job) -> Answer:
     )
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     found = {label: Comparison.from_dict(data) for label, data in answer["found"].items()}
-    return Answer(answer["isa"], found)
+    return Answer(answer["isa"], answer["others"], found)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints the answer."""
     job = Job.from_json((sys.argv[1:] if argv is None else argv)[0])
+    others = other_programs()
     if not job.amx:
         without_amx()
         if amx_granted():
@@ -106,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for comparison in found.values():
             comparison.check_threads(1)
     data = {label: comparison.to_dict() for label, comparison in found.items()}
-    print(json.dumps({"isa": ours.isa() if job.ours else "", "found": data}))
+    print(json.dumps({"isa": ours.isa() if job.ours else "", "others": others(), "found": data}))
     return 0
 
 

@@ -29,7 +29,8 @@ def model(
         [numpy_helper.from_array(value, name) for name, value in weights.items()],
     )
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MICROSOFT, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    whole = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return bytes(whole.SerializeToString())
 
 
 def gemm(w: Float32, bias: Float32) -> bytes:
@@ -67,8 +68,9 @@ def recurrent(op: str, weights: Sequence[Float32], hidden: int, layers: int, way
         blocks = [np.split(part, len(order)) for part in parts]
         return np.stack([np.concatenate([block[i] for i in order]) for block in blocks])
 
-    extra = {"linear_before_reset": 1} if op == "GRU" else {}
-    nodes, held, last = [], {}, "x"
+    extra: dict[str, Any] = {"linear_before_reset": 1} if op == "GRU" else {}
+    held: dict[str, NDArray[Any]] = {}
+    nodes, last = [], "x"
     for layer in range(layers):
         flat = weights[4 * ways * layer : 4 * ways * (layer + 1)]
         w, r, wb, rb = (reordered(flat[i::4]) for i in range(4))

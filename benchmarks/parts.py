@@ -33,6 +33,11 @@ def label(cell: Cell) -> str:
     return " x ".join(map(str, cell))
 
 
+def cell_of(text: str) -> Cell:
+    """The inverse of `label`."""
+    return tuple(map(int, text.split(" x ")))
+
+
 def weights(outputs: int, inputs: int) -> tuple[Float32, Float32]:
     """Weight [outputs, inputs] and bias, such that outputs are about as large as inputs."""
     random = np.random.default_rng(outputs + inputs)
@@ -195,7 +200,7 @@ def _attention(x: Any) -> Any:
     return torch.softmax(normal @ normal.T, dim=-1) @ normal
 
 
-def conv_cell(cell: Cell) -> str:
+def conv_label(cell: Cell) -> str:
     """Of (kernel, channels, size, groups)."""
     kernel, channels, size, of = cell
     kind = "depthwise " if of > 1 else ""
@@ -213,7 +218,7 @@ def conv(job: Job) -> dict[str, Comparison]:
         layers = {OCTAVO: ours.conv(w, bias, kernel // 2, of)} if job.ours else {}
         layers[peers.ONNX] = peers.onnx_conv(w, bias, kernel // 2, of, job.threads)
         bound = {name: layer(x) for name, layer in layers.items()}
-        found[conv_cell(cell)] = compare(bound, job.rounds)
+        found[conv_label(cell)] = compare(bound, job.rounds)
     return found
 
 

@@ -101,7 +101,7 @@ def onnx_layer(model: bytes, threads: int) -> Layer:
     given, made = session.get_inputs()[0].name, session.get_outputs()[0].name
 
     def bind(x: Float32) -> Bound:
-        y = np.empty_like(session.run([made], {given: x})[0])
+        y: Float32 = np.empty_like(session.run([made], {given: x})[0])
         binding = session.io_binding()
         binding.bind_input(given, "cpu", 0, np.float32, x.shape, x.ctypes.data)
         binding.bind_output(made, "cpu", 0, np.float32, y.shape, y.ctypes.data)

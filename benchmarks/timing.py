@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import math
+import os
 import platform
 import statistics
 import sys
@@ -153,11 +154,11 @@ def interleave(
     return Comparison({n: Timing(tuple(seconds[n]), tuple(cores[n])) for n in calls})
 
 
-def idle(limit: float = 2.0, step: float = 0.002) -> None:
+def idle(limit: float = 10.0, step: float = 0.002) -> None:
     """Waits until no thread of this process works, for `limit` seconds at most.
 
     Pools spin on after a call, and would take a core from the next one's: on this project's
-    machines TBB's for 1 ms, OpenMP's for 10 ms, ONNX Runtime's for 70 ms. Raises RuntimeError if
+    machines TBB's for 1 ms, OpenMP's for 10 ms, ONNX Runtime's for 50 ms. Raises RuntimeError if
     one is still at it after `limit`.
     """
     end = time.perf_counter() + limit
@@ -167,6 +168,28 @@ def idle(limit: float = 2.0, step: float = 0.002) -> None:
         if time.process_time() - before < step / 4:
             return
     raise RuntimeError(f"a thread of this process is still busy after {limit} s")
+
+
+def other_programs() -> Callable[[], float]:
+    """Starts a watch; what it returns says how many cores other programs have used since.
+
+    Nobody else's work shows in a process's own clocks, and it spoils what runs on all cores most: a
+    thread that lost its core keeps all others waiting.
+    """
+    start, system, own = time.perf_counter(), _system_seconds(), time.process_time()
+
+    def read() -> float:
+        others = _system_seconds() - system - (time.process_time() - own)
+        return max(0.0, others / (time.perf_counter() - start))
+
+    return read
+
+
+def _system_seconds() -> float:
+    """Seconds that all cores have worked since the machine started, from proc(5)."""
+    with open("/proc/stat", encoding="ascii") as file:  # noqa: PTH123
+        user, nice, system, _, _, irq, softirq, *_ = map(int, file.readline().split()[1:])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
 def _timed(

@@ -6,6 +6,7 @@
 
 #include <climits>
 #include <cstdint>
+#include <utility>
 
 #include "kernels.h"
 #include "tables.h"

@@ -47,5 +47,9 @@ class MaybeRelease {
 void bind_weights(nb::module_& m);
 void bind_machine(nb::module_& m);
 void bind_linear(nb::module_& m);
+void bind_rnn(nb::module_& m);
+void bind_conv(nb::module_& m);
+void bind_half(nb::module_& m);
+void bind_embedding(nb::module_& m);
 
 }  // namespace octavo

@@ -35,7 +35,7 @@ struct BoundLinear {
 
   static const std::int8_t* checked(const Packed& data, std::size_t n, std::size_t k, bool vectors) {
     expect(data.shape(0) == packed_bytes(n, k), "Linear: packed needs " + std::to_string(packed_bytes(n, k)) + " bytes");
-    expect(reinterpret_cast<std::uintptr_t>(data.data()) % kAlign == 0, "Linear: packed needs 64-byte alignment");
+    expect(data.shape(0) == 0 || reinterpret_cast<std::uintptr_t>(data.data()) % kAlign == 0, "Linear: packed needs 64-byte alignment");
     expect(vectors, "Linear: scale, zero and bias need one element a column");
     return reinterpret_cast<const std::int8_t*>(data.data());
   }
@@ -54,6 +54,12 @@ struct BoundLinear {
            std::size_t out_stride, std::uintptr_t residual, std::size_t residual_stride, int threads) const {
     call({pointer<const void>(x), static_cast<DType>(x_type), rows, x_stride, nullptr, nullptr},
          {pointer<void>(out), static_cast<DType>(out_type), out_stride, pointer<const void>(residual), residual_stride}, threads);
+  }
+
+  // Rows of one type in and out: what front ends call, so the rarer arguments stand last.
+  void run_rows(std::uintptr_t x, std::size_t rows, std::size_t x_stride, std::uintptr_t out, std::size_t out_stride,
+                int type, std::uintptr_t residual, std::size_t residual_stride, int threads) const {
+    run(x, type, rows, x_stride, out, type, out_stride, residual, residual_stride, threads);
   }
 
   // The input is uint8 already: scale and zero_point of each row, or each group of it.
@@ -124,6 +130,8 @@ void bind_linear(nb::module_& m) {
            "packed"_a, "n"_a, "k"_a, "group"_a, "scale"_a, "zero"_a.none(), "bias"_a.none(), "activation"_a)
       .def("run", &BoundLinear::run, "x"_a, "x_type"_a, "rows"_a, "x_stride"_a, "out"_a, "out_type"_a, "out_stride"_a,
            "residual"_a, "residual_stride"_a, "threads"_a)
+      .def("run_rows", &BoundLinear::run_rows, "x"_a, "rows"_a, "x_stride"_a, "out"_a, "out_stride"_a, "dtype"_a = 0,
+           "residual"_a = 0, "residual_stride"_a = 0, "threads"_a = 0)
       .def("run_quantized", &BoundLinear::run_quantized, "q"_a, "rows"_a, "q_stride"_a, "scale"_a, "zero_point"_a,
            "out"_a, "out_type"_a, "out_stride"_a, "residual"_a, "residual_stride"_a, "threads"_a);
   m.def("run_together", &run_together, "layers"_a, "x"_a, "x_type"_a, "rows"_a, "x_stride"_a, "outs"_a, "out_type"_a,

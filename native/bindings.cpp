@@ -5,4 +5,8 @@ NB_MODULE(_native, m) {
   octavo::bind_weights(m);
   octavo::bind_machine(m);
   octavo::bind_linear(m);
+  octavo::bind_rnn(m);
+  octavo::bind_conv(m);
+  octavo::bind_half(m);
+  octavo::bind_embedding(m);
 }

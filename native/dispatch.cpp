@@ -20,9 +20,9 @@ struct Entry {
 const std::vector<Entry>& entries() {  // the fastest first
   static const std::vector<Entry> all{
 #if defined(OCTAVO_X86)
-      // {"amx", amx_table, {"amxint8", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"}, amx_permitted, amx_peak},
+      {"amx", amx_table, {"amxint8", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"}, amx_permitted, amx_peak},
       {"avx512vnni", avx512vnni_table, {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "fma"}, nullptr, avx512vnni_peak},
-      // {"avx2", avx2_table, {"avx2", "fma", "f16c"}, nullptr, avx2_peak},
+      {"avx2", avx2_table, {"avx2", "fma", "f16c"}, nullptr, avx2_peak},
 #endif
       {"reference", reference_table, {}, nullptr, nullptr},
   };

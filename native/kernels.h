@@ -93,29 +93,204 @@ struct Gemm {
   std::size_t chunk;
 };
 
-// One step of recurrent layers for `rows` batch items and `units` (a multiple of 16) hidden units.
-// Gates lie in blocks: [units / 16][gates][16], so that one pass makes all gates of 16 units.
+// out[m, n] = act(s + bias[n]) + residual[m, n], s = fma(x[m, k], w[n, k], s) in ascending k from 0.
+struct HalfGemm {
+  const float* x;
+  std::size_t rows, stride;
+  const std::uint16_t* weight;               // [ceil(n/16)][k][16] of `type`, zero padded, aligned
+  DType type;                                // kFloat16 or kBFloat16
+  std::size_t n, k;
+  std::size_t block_begin, block_end;        // blocks of 16 columns to make
+  const float* bias;                         // [n], padded to a multiple of 16
+  const float* residual;                     // null: none
+  std::size_t residual_stride;
+  Activation activation;
+  float* out;                                // column 0 of row 0
+  std::size_t out_stride;
+};
+
+// A quantized embedding table [rows, dim], row by row.
+struct EmbeddingTable {
+  const std::uint8_t* data;                  // int8 or uint8
+  bool is_signed;
+  std::size_t dim;
+  const float* scale;                        // [rows]
+  const std::int32_t* zero;                  // [rows]; null where all are 0
+};
+
+// out[i, :] = float(q - zero) * scale of row indices[i], for i in begin..end-1. Indices are valid.
+struct EmbeddingLookup {
+  EmbeddingTable table;
+  const void* indices;
+  bool wide;                                 // int64, else int32
+  std::size_t begin, end;
+  float* out;                                // row of index 0
+  std::size_t out_stride;
+};
+
+enum class BagMode : int { kSum, kMean, kMax };
+
+// Bags begin..end-1, each of indices starts[b]..starts[b+1]-1 in ascending order. Sum:
+// s = fma(float(q - zero), scale * weight, s) from 0. Mean: that, divided by how many there were.
+struct EmbeddingBag {
+  EmbeddingTable table;
+  const void* indices;
+  bool wide;
+  std::size_t count;                         // of indices
+  const std::size_t* starts;
+  std::size_t begin, end;
+  const float* weights;                      // one for each index; null: 1
+  std::int64_t padding;                      // this index is passed over; -1: none
+  BagMode mode;
+  float* out;                                // row of bag 0
+  std::size_t out_stride;
+};
+
+// out[m, n] = s, s = fma(x[m, k], w[n, k], s) in ascending k from bias[m, n].
+struct FloatGemm {
+  const float* x;
+  std::size_t rows, x_stride, k;
+  const float* weight;                       // [blocks][k][16], zero padded
+  std::size_t block_begin, block_end;        // blocks of 16 columns to make; they are written whole
+  const float* bias;                         // null: zero
+  std::size_t bias_stride;                   // 0: one bias for all rows, else elements from row to row
+  float* out;                                // column 0 of row 0
+  std::size_t out_stride;
+};
+
+// One step of a recurrent layer, after its products, for some batch items and some hidden units. Gates
+// lie in blocks: [units / 16][gates][16], so that one pass makes all gates of 16 units. Pointers are to
+// the first of the units; strides are from item to item. `clip` bounds what goes into sigmoid and tanh
+// to -clip..clip; 0: nothing does.
+struct CellOutput {
+  std::size_t rows, units;                   // units: a multiple of 16
+  float* h;                                  // [rows][units]
+  std::size_t h_stride;
+  float* y;                                  // h again, without padded units; null: not wanted
+  std::size_t y_stride, y_units;             // y_units: how many units there are from the first on
+};
+
+// c = sigmoid(f) c + sigmoid(i) tanh(n), h = sigmoid(o) tanh(c)
 struct LstmCell {
-  const float* gates;                        // [rows][units * 4], i f g o, before their activations
+  CellOutput out;
+  const float* gates;                        // [rows][units * 4]: i f n o
   std::size_t gates_stride;
   float* c;                                  // [rows][units], read and written
   std::size_t c_stride;
-  float* h;                                  // [rows][units], written
-  std::size_t h_stride;
-  std::size_t rows, units;
-  float clip;                                // 0: none
+  float clip;
 };
 
+// r = sigmoid(x_r + g_r), z = sigmoid(x_z + g_z), n = tanh(x_n + r g_n), h = (1 - z) n + z before
 struct GruCell {
-  const float* x;                            // [rows][units * 3], r z n of the input, with its bias
+  CellOutput out;
+  const float* x;                            // [rows][units * 3]: r z n of the input, with its bias
   std::size_t x_stride;
-  const float* h_part;                       // [rows][units * 3], r z n of the state, with its bias
-  std::size_t h_part_stride;
-  const float* h_before;                     // [rows][units]
-  std::size_t h_before_stride;
-  float* h;
-  std::size_t h_stride;
+  const float* gates;                        // [rows][units * 3]: r z n of the state, with its bias
+  std::size_t gates_stride;
+  const float* before;                       // [rows][units]
+  std::size_t before_stride;
+  float clip;
+};
+
+// The GRU whose reset gate comes before the product (ONNX's linear_before_reset = 0) has two halves:
+// reset = sigmoid(x_r + g_r) before, update = exp(-(x_z + g_z)) ...
+struct ResetCell {
   std::size_t rows, units;
+  const float* x;                            // [rows][units * 3], as GruCell's
+  std::size_t x_stride;
+  const float* gates;                        // [rows][units * 2]: r z of the state
+  std::size_t gates_stride;
+  const float* before;
+  std::size_t before_stride;
+  float* reset;                              // [rows][units]
+  std::size_t reset_stride;
+  float* update;                             // [rows][units]
+  std::size_t update_stride;
+  float clip;
+};
+
+// ... and, after the product of reset, n = tanh(x_n + g), h = (1 - z) n + z before, z = 1 / (1 + update).
+struct UpdateCell {
+  CellOutput out;
+  const float* x;
+  std::size_t x_stride;
+  const float* gates;                        // [rows][units]
+  std::size_t gates_stride;
+  const float* update;
+  std::size_t update_stride;
+  const float* before;
+  std::size_t before_stride;
+  float clip;
+};
+
+// h = tanh(g), or relu(g)
+struct RnnCell {
+  CellOutput out;
+  const float* gates;                        // [rows][units]
+  std::size_t gates_stride;
+  bool relu;
+  float clip;
+};
+
+// The parts of a convolution. A float image is [channels][pixels]; quantized it is channels last, so
+// that a window's inputs lie side by side.
+struct ValueRange {
+  float lo, hi;                              // lo <= 0 <= hi
+  bool finite;                               // whether no value is NaN or infinite
+};
+
+// Pixels that lie side by side in every channel, as integers: clamp(round(x * inverse) + zero_point).
+struct QuantizePixels {
+  const float* x;
+  std::size_t channels, channel_stride, pixels;
+  float inverse;
+  std::int32_t zero_point;
+  std::uint8_t* to;                          // [pixels][stride], `channels` bytes of each are written
+  std::size_t stride;
+};
+
+// Rows of a panel from windows of a quantized image: each window is `segments` runs of `length` bytes.
+struct Windows {
+  const std::uint8_t* image;                 // 63 bytes behind it are readable
+  std::size_t width, row_step, pixel_step;   // windows in a row; bytes from row to row, from window to window
+  std::size_t first, count;
+  const std::size_t* offset;                 // [segments], from the window's start, in bytes
+  std::size_t segments, length;
+  std::uint8_t* to;                          // [count][stride] and 128 bytes; zeros behind a window
+  std::size_t stride;                        // a multiple of kPanelK
+};
+
+// to[c][r] = from[r][c].
+struct Transpose {
+  const float* from;                         // readable up to multiples of 16 rows and columns
+  std::size_t rows, columns, stride;
+  float* to;
+  std::size_t to_stride;
+};
+
+// q - zero_point as floats. With a step the columns of a row are dealt out, so that windows which lie
+// `step` apart are side by side: column i, counted from `first`, goes to (i % step) * run + i / step.
+struct QuantizeLevels {
+  const float* x;                            // [rows][columns]
+  std::size_t rows, columns;
+  float inverse;
+  std::int32_t zero_point;
+  float* to;
+  std::size_t row;                           // floats from row to row
+  std::size_t first, step, run;
+};
+
+// One channel by one filter over a plane of such floats: the sums are integers below 2^24, so exact.
+// out = act(fma(sum * scale, weight_scale, bias)).
+struct Depthwise {
+  const float* plane;                        // 64 floats behind it are readable
+  std::size_t row_step;                      // floats from an output row's windows to the next's
+  const std::size_t* offset;                 // [taps], of each tap from a window's start
+  const float* weight;                       // [taps]
+  std::size_t taps, rows, columns;
+  float scale, weight_scale, bias;
+  Activation activation;
+  float* out;                                // [rows][columns]
 };
 
 struct KernelTable {
@@ -126,10 +301,24 @@ struct KernelTable {
   void (*gemm)(const Gemm&);
   std::uint64_t (*read)(const std::uint8_t* data, std::size_t bytes);  // reads all, as fast as it can
   void (*activate)(Activation, float* x, std::size_t n);
+  // 16-bit floats to and from float32, to the nearest, halves to even; a NaN stays one.
   void (*widen)(DType from, const void* x, float* y, std::size_t n);
   void (*narrow)(DType to, const float* x, void* y, std::size_t n);
+  void (*half_gemm)(const HalfGemm&);
+  void (*embedding_lookup)(const EmbeddingLookup&);
+  void (*embedding_bag)(const EmbeddingBag&);
   void (*lstm_cell)(const LstmCell&);
   void (*gru_cell)(const GruCell&);
+  void (*reset_cell)(const ResetCell&);
+  void (*update_cell)(const UpdateCell&);
+  void (*rnn_cell)(const RnnCell&);
+  void (*float_gemm)(const FloatGemm&);
+  ValueRange (*range)(const float* x, std::size_t n);
+  void (*quantize_pixels)(const QuantizePixels&);
+  void (*windows)(const Windows&);
+  void (*transpose)(const Transpose&);
+  void (*quantize_levels)(const QuantizeLevels&);
+  void (*depthwise)(const Depthwise&);
 };
 
 }  // namespace octavo

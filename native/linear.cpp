@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kStepM = 32;       // rows of a kernel's largest tile
 constexpr std::size_t kStepN = 4;        // blocks of its widest
-constexpr std::size_t kPanelBytes = 256 << 10;  // quantized rows at a time: they stay in the L2 cache
+constexpr std::size_t kPanelBytes = 512 << 10;  // quantized rows at a time: they stay in the L2 cache
 constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 16-bit outputs
 
 std::size_t group_count(std::size_t k, std::size_t group) { return group ? std::max<std::size_t>(1, (k + group - 1) / group) : 1; }
@@ -225,7 +225,7 @@ void linear(const Linear* const* layers, std::size_t count, const Rows& in, cons
     sums = sums || layers[i]->weight.zero;
   }
   if (in.rows == 0 || columns == 0) return;
-  const std::size_t k = layers[0]->weight.k, group = layers[0]->group;
+  const std::size_t k = layers[0]->weight.k, group = k ? layers[0]->group : 0;  // no inputs: no groups
   const double bytes = static_cast<double>(columns) * static_cast<double>(k);
   threads = useful_threads(threads, bytes * static_cast<double>(in.rows), bytes);
   Call call{table(), layers, count, in, outs, k, group, group_count(k, group), sums, true, 0, 0, nullptr, 0, 0, 0, 0};
@@ -250,7 +250,7 @@ void quantize_rows(const Rows& in, std::size_t k, std::size_t group, std::uint8_
       t.widen(in.type, static_cast<const std::uint16_t*>(in.x) + m * in.stride, reinterpret_cast<float*>(base + wide), k);
       x = reinterpret_cast<float*>(base + wide);
     }
-    t.quantize_rows({x, 1, k, k, group, base + panel, one, false});
+    t.quantize_rows({x, 1, k, k, k ? group : 0, base + panel, one, false});
     std::memcpy(q + m * q_stride, base + panel, k);
     for (std::size_t g = 0; g < groups; ++g) {
       scale[m * groups + g] = one[g].scale;

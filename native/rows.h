@@ -15,16 +15,26 @@ struct RowRange {
 
   // Over n values; a NaN or an infinity among them gives scale NaN and integers 0.
   static RowRange of(const float* x, std::size_t n) {
-    const F zero = V::set(0.0f);
-    F lo[2] = {zero, zero}, hi[2] = {zero, zero}, odd[2] = {zero, zero};
+    const ValueRange r = seen(x, n);
+    if (!r.finite) return {__builtin_nanf(""), 0.0f, 0};
+    return from(r.lo, r.hi);
+  }
+
+  static ValueRange seen(const float* x, std::size_t n) {
+    Partial p[4];
     constexpr std::size_t w = V::kWidth;
     std::size_t i = 0;
-    for (; i + 2 * w <= n; i += 2 * w)
-      for (std::size_t j = 0; j < 2; ++j) see(V::load(x + i + j * w), lo[j], hi[j], odd[j]);
-    for (; i < n; i += w)
-      see(V::load_n(x + i, n - i < w ? static_cast<int>(n - i) : static_cast<int>(w)), lo[0], hi[0], odd[0]);
-    if (V::any_nan(V::add(odd[0], odd[1]))) return {__builtin_nanf(""), 0.0f, 0};
-    return from(V::lowest(V::min(lo[0], lo[1])), V::highest(V::max(hi[0], hi[1])));
+    for (; i + 4 * w <= n; i += 4 * w) {  // four at once hide the latency
+      p[0].see(V::load(x + i));
+      p[1].see(V::load(x + i + w));
+      p[2].see(V::load(x + i + 2 * w));
+      p[3].see(V::load(x + i + 3 * w));
+    }
+    for (; i + w <= n; i += w) p[0].see(V::load(x + i));
+    if (i < n) p[1].see(V::load_n(x + i, static_cast<int>(n - i)));
+    const F odd = V::add(V::add(p[0].odd, p[1].odd), V::add(p[2].odd, p[3].odd));
+    return {V::lowest(V::min(V::min(p[0].lo, p[1].lo), V::min(p[2].lo, p[3].lo))),
+            V::highest(V::max(V::max(p[0].hi, p[1].hi), V::max(p[2].hi, p[3].hi))), !V::any_nan(odd)};
   }
 
   static RowRange from(float lo, float hi) {
@@ -38,11 +48,14 @@ struct RowRange {
   bool finite() const { return scale == scale; }
 
  private:
-  static void see(F x, F& lo, F& hi, F& odd) {
-    lo = V::min(x, lo);
-    hi = V::max(x, hi);
-    odd = V::fma(x, V::set(0.0f), odd);  // NaN from infinity and NaN, else 0
-  }
+  struct Partial {
+    F lo = V::set(0.0f), hi = V::set(0.0f), odd = V::set(0.0f);
+    void see(F x) {
+      lo = V::min(x, lo);
+      hi = V::max(x, hi);
+      odd = V::fma(x, V::set(0.0f), odd);  // NaN from infinity and NaN, else 0
+    }
+  };
 };
 
 inline std::int32_t zero_pair(std::int32_t z) {
@@ -82,6 +95,15 @@ struct Finish {
   }
 
   F scaled(I t, const RowQuant& q) const { return V::mul(V::to_float(t), V::set(q.scale)); }
+
+  // Nothing but scales and one bias, all columns there: the hot case, without a branch a row.
+  bool plain() const {
+    return g.activation == Activation::kNone && !g.residual && !g.bias_stride && !g.weight.zero && columns == V::kWidth;
+  }
+  void store_plain(I acc, const RowQuant& q, std::size_t row) const {
+    const F f = scaled(V::correct(acc, colsum, V::set_i(q.pair)), q);
+    V::store(g.out + row * g.out_stride + column, V::fma(f, scale, bias));
+  }
 
   // f: the sum times the row's scale.
   void store(F f, std::size_t row) const {

@@ -1,7 +1,26 @@
 // The table entries that are one template for every instruction set. Include it inside an anonymous
 // namespace, after a vec_*.h, elementwise.h and rows.h.
 
+#include "cells.h"
+#include "embedding_rows.h"
+#include "float_gemm.h"
+#include "half.h"
+#include "half_gemm.h"
+#include "image.h"
+
 template <class V>
 void fill_shared(KernelTable& t) {
   t.activate = Elementwise<V>::activate;
+  t.lstm_cell = Cells<V>::lstm;
+  t.gru_cell = Cells<V>::gru;
+  t.reset_cell = Cells<V>::reset;
+  t.update_cell = Cells<V>::update;
+  t.rnn_cell = Cells<V>::rnn;
+  t.float_gemm = FloatProduct<V>::gemm;
+  t.widen = Halves<V>::widen;
+  t.narrow = Halves<V>::narrow;
+  t.half_gemm = HalfProduct<V>::gemm;
+  t.embedding_lookup = Embeddings<V>::lookup;
+  t.embedding_bag = Embeddings<V>::bag;
+  fill_images<V>(t);
 }

@@ -10,9 +10,12 @@ struct Avx2 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }
   static F load(const float* p) { return _mm256_loadu_ps(p); }
-  static F load_n(const float* p, int n) { return _mm256_maskload_ps(p, first(n)); }
+  static F load_n(const float* p, int n) { return n >= kWidth ? load(p) : _mm256_maskload_ps(p, first(n)); }
   static void store(float* p, F x) { _mm256_storeu_ps(p, x); }
-  static void store_n(float* p, F x, int n) { _mm256_maskstore_ps(p, first(n), x); }
+  static void store_n(float* p, F x, int n) {  // a masked store takes long on some processors
+    if (n >= kWidth) store(p, x);
+    else _mm256_maskstore_ps(p, first(n), x);
+  }
   static I load_i(const std::int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
   static F set(float x) { return _mm256_set1_ps(x); }
   static I set_i(std::int32_t x) { return _mm256_set1_epi32(x); }
@@ -40,22 +43,59 @@ struct Avx2 {
   static F pow2(I n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
   }
+  // 2^n from 1.5 * 2^23 + n, whose low bits are n.
+  static F pow2_of(F x) {
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(x), 23), _mm256_set1_epi32(0x3f800000)));
+  }
   static I correct(I acc, I colsum, I pair) {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(colsum, pair));
   }
   static float lowest(F x) {
-    float lanes[8], least;
-    store(lanes, x);
-    least = lanes[0];
-    for (int i = 1; i < 8; ++i) least = lanes[i] < least ? lanes[i] : least;
-    return least;
+    __m128 v = _mm_min_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    v = _mm_min_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_min_ss(v, _mm_movehdup_ps(v)));
   }
   static float highest(F x) {
-    float lanes[8], most;
-    store(lanes, x);
-    most = lanes[0];
-    for (int i = 1; i < 8; ++i) most = lanes[i] > most ? lanes[i] : most;
-    return most;
+    __m128 v = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+    return _mm_cvtss_f32(_mm_max_ss(v, _mm_movehdup_ps(v)));
   }
   static bool any_nan(F x) { return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0; }
+
+  using Half = std::uint16_t;
+  static F load_f16(const Half* p) { return widen_f16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static F load_bf16(const Half* p) { return widen_bf16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static void store_f16(Half* p, F x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow_f16(x)); }
+  static void store_bf16(Half* p, F x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow_bf16(x)); }
+  static F load_f16_n(const Half* p, int n) { return widen_f16(bytes(p, 2 * n)); }
+  static F load_bf16_n(const Half* p, int n) { return widen_bf16(bytes(p, 2 * n)); }
+  static void store_f16_n(Half* p, F x, int n) { store_bytes(p, narrow_f16(x), 2 * n); }
+  static void store_bf16_n(Half* p, F x, int n) { store_bytes(p, narrow_bf16(x), 2 * n); }
+
+  static I load_q(const std::int8_t* p) { return _mm256_cvtepi8_epi32(eight(p)); }
+  static I load_q(const std::uint8_t* p) { return _mm256_cvtepu8_epi32(eight(p)); }
+  static I load_q_n(const std::int8_t* p, int n) { return _mm256_cvtepi8_epi32(bytes(p, n)); }
+  static I load_q_n(const std::uint8_t* p, int n) { return _mm256_cvtepu8_epi32(bytes(p, n)); }
+
+ private:
+  static F widen_f16(__m128i h) { return _mm256_cvtph_ps(h); }
+  static F widen_bf16(__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); }
+  static __m128i narrow_f16(F x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static __m128i narrow_bf16(F x) {
+    const I bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
+    const I odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    const I rounded = _mm256_srli_epi32(
+        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    const I quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+    const I nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const I h = _mm256_blendv_epi8(rounded, quiet, nan);
+    return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
+  }
+  static __m128i eight(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
+  static __m128i bytes(const void* p, int n) {
+    __m128i x = _mm_setzero_si128();
+    __builtin_memcpy(&x, p, static_cast<std::size_t>(n));
+    return x;
+  }
+  static void store_bytes(void* p, __m128i x, int n) { __builtin_memcpy(p, &x, static_cast<std::size_t>(n)); }
 };

@@ -41,8 +41,42 @@ struct Avx512 {
   static F pow2(I n) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
   }
+  // 2^n from 1.5 * 2^23 + n, whose low bits are n.
+  static F pow2_of(F x) {
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(x), 23), _mm512_set1_epi32(0x3f800000)));
+  }
   static I correct(I acc, I colsum, I pair) { return _mm512_dpwssd_epi32(acc, colsum, pair); }
   static float lowest(F x) { return _mm512_reduce_min_ps(x); }
   static float highest(F x) { return _mm512_reduce_max_ps(x); }
   static bool any_nan(F x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0; }
+
+  using Half = std::uint16_t;
+  static F load_f16(const Half* p) { return _mm512_cvtph_ps(sixteen(p)); }
+  static F load_bf16(const Half* p) { return widen_bf16(sixteen(p)); }
+  static void store_f16(Half* p, F x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow_f16(x)); }
+  static void store_bf16(Half* p, F x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow_bf16(x)); }
+  static F load_f16_n(const Half* p, int n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p)); }
+  static F load_bf16_n(const Half* p, int n) { return widen_bf16(_mm256_maskz_loadu_epi16(first(n), p)); }
+  static void store_f16_n(Half* p, F x, int n) { _mm256_mask_storeu_epi16(p, first(n), narrow_f16(x)); }
+  static void store_bf16_n(Half* p, F x, int n) { _mm256_mask_storeu_epi16(p, first(n), narrow_bf16(x)); }
+
+  static I load_q(const std::int8_t* p) { return _mm512_cvtepi8_epi32(bytes(p)); }
+  static I load_q(const std::uint8_t* p) { return _mm512_cvtepu8_epi32(bytes(p)); }
+  static I load_q_n(const std::int8_t* p, int n) { return _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first(n), p)); }
+  static I load_q_n(const std::uint8_t* p, int n) { return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(n), p)); }
+
+ private:
+  static __m128i bytes(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+  static __m256i sixteen(const Half* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  static F widen_bf16(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }
+  static __m256i narrow_f16(F x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  // Integer arithmetic: AVX512_BF16's conversion flushes subnormals.
+  static __m256i narrow_bf16(F x) {
+    const I bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
+    const I odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    const I rounded = _mm512_srli_epi32(
+        _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+    const I quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
+    return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), rounded, quiet));
+  }
 };

@@ -44,6 +44,14 @@ struct Scalar {
     __builtin_memcpy(&x, &bits, 4);
     return x;
   }
+  // 2^n from 1.5 * 2^23 + n, whose low bits are n.
+  static F pow2_of(F x) {
+    std::uint32_t bits;
+    __builtin_memcpy(&bits, &x, 4);
+    bits = (bits << 23) + 0x3f800000u;
+    __builtin_memcpy(&x, &bits, 4);
+    return x;
+  }
   // acc - z * colsum from the pairs of RowQuant::pair and Weight::colsum.
   static I correct(I acc, I colsum, I pair) {
     const auto low = [](I v) { return static_cast<std::int32_t>(static_cast<std::int16_t>(v & 0xffff)); };
@@ -53,4 +61,52 @@ struct Scalar {
   static float lowest(F x) { return x; }
   static float highest(F x) { return x; }
   static bool any_nan(F x) { return x != x; }
+
+  // 16-bit floats. Rounding to the nearest, halves to even; a NaN keeps its sign and the upper bits of
+  // its payload and becomes a quiet one (but bfloat16 widens as it is).
+  using Half = std::uint16_t;
+  static F load_f16(const Half* p) {
+    const std::uint32_t sign = static_cast<std::uint32_t>(*p & 0x8000) << 16, size = *p & 0x7fffu;
+    if (size < 0x400) return copysign(static_cast<F>(size) * 0x1p-24f, from_bits(sign));
+    if (size < 0x7c00) return from_bits(sign | ((size << 13) + (112u << 23)));
+    return from_bits(sign | 0x7f800000u | (size << 13) | (size > 0x7c00 ? 0x400000u : 0));
+  }
+  static F load_bf16(const Half* p) { return from_bits(static_cast<std::uint32_t>(*p) << 16); }
+  static void store_f16(Half* p, F x) {
+    const std::uint32_t bits = to_bits(x), size = bits & 0x7fffffffu;
+    std::uint32_t h = 0x7c00;  // from 65520 on: infinity
+    if (size > 0x7f800000u) h = 0x7e00u | (size >> 13 & 0x3ffu);
+    else if (size < 0x38800000u) h = static_cast<std::uint32_t>(round(abs(x) * 0x1p24f));  // subnormal
+    else if (size < 0x477ff000u) h = (size + 0xfffu + (size >> 13 & 1u) - (112u << 23)) >> 13;
+    *p = static_cast<Half>((bits >> 16 & 0x8000u) | h);
+  }
+  static void store_bf16(Half* p, F x) {
+    const std::uint32_t bits = to_bits(x);
+    *p = static_cast<Half>(x != x ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+  }
+  static F load_f16_n(const Half* p, int n) { return n > 0 ? load_f16(p) : 0.0f; }
+  static F load_bf16_n(const Half* p, int n) { return n > 0 ? load_bf16(p) : 0.0f; }
+  static void store_f16_n(Half* p, F x, int n) {
+    if (n > 0) store_f16(p, x);
+  }
+  static void store_bf16_n(Half* p, F x, int n) {
+    if (n > 0) store_bf16(p, x);
+  }
+
+  static I load_q(const std::int8_t* p) { return *p; }
+  static I load_q(const std::uint8_t* p) { return *p; }
+  template <class Q>
+  static I load_q_n(const Q* p, int n) { return n > 0 ? *p : 0; }
+
+ private:
+  static F from_bits(std::uint32_t bits) {
+    F x;
+    __builtin_memcpy(&x, &bits, 4);
+    return x;
+  }
+  static std::uint32_t to_bits(F x) {
+    std::uint32_t bits;
+    __builtin_memcpy(&bits, &x, 4);
+    return bits;
+  }
 };

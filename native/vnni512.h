@@ -1,6 +1,15 @@
 // The int8 product on 512-bit VNNI. Include it inside an anonymous namespace, after simd512.h.
 
-#define OCTAVO_DPBUSD(acc, a, b) __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b))
+template <int... i>
+using Indices = std::integer_sequence<int, i...>;
+template <int n>
+using Sequence = std::make_integer_sequence<int, n>;
+
+#define OCTAVO_INLINE inline __attribute__((always_inline))
+
+OCTAVO_INLINE void dpbusd(__m512i& acc, __m512i a, __m512i b) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+}
 
 using VnniFinish = Finish<Avx512>;
 
@@ -10,29 +19,71 @@ inline __m512i broadcast4(const std::uint8_t* p) {
   return _mm512_set1_epi32(four);
 }
 
-// R rows by C blocks of 16 columns over `steps` steps of 4 inputs.
+// Sums of R rows by C blocks of 16 columns. Every index is a constant for the compiler's front end
+// (fold expressions, not loops): only then do all sums stay in registers.
 template <int R, int C>
-inline __attribute__((always_inline)) void vnni_sums(const std::uint8_t* a, std::size_t stride, const std::int8_t* b,
-                                                     std::size_t block, std::size_t steps, __m512i (&acc)[R][C]) {
-  for (std::size_t s = 0; s < steps; ++s) {
-    __m512i w[C];
-    for (int c = 0; c < C; ++c) w[c] = _mm512_load_si512(b + static_cast<std::size_t>(c) * block + s * 64);
-    for (int r = 0; r < R; ++r) {
-      const __m512i x = broadcast4(a + static_cast<std::size_t>(r) * stride + s * 4);
-      for (int c = 0; c < C; ++c) OCTAVO_DPBUSD(acc[r][c], x, w[c]);
+struct VnniSums {
+  __m512i v[R * C];
+
+  using Rows = Sequence<R>;
+  using Columns = Sequence<C>;
+
+  OCTAVO_INLINE void clear() { clear(Sequence<R * C>{}); }
+  OCTAVO_INLINE void add(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, std::size_t steps) {
+    for (std::size_t s = 0; s < steps; ++s) step(a + s * 4, stride, b + s * 64, block, Rows{}, Columns{});
+  }
+  // Beside it asks for the lines of `next`, one a step: weights of the next columns, on their way from
+  // the L3 cache or memory while these are multiplied.
+  OCTAVO_INLINE void add(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, std::size_t steps,
+                         const std::int8_t* next) {
+    if (!next) return add(a, stride, b, block, steps);
+    for (std::size_t s = 0; s < steps; ++s) {
+      _mm_prefetch(next + s * 64, _MM_HINT_T1);
+      step(a + s * 4, stride, b + s * 64, block, Rows{}, Columns{});
     }
   }
-}
 
-template <int R, int C>
-inline void zero_sums(__m512i (&acc)[R][C]) {
-  for (int r = 0; r < R; ++r)
-    for (int c = 0; c < C; ++c) acc[r][c] = _mm512_setzero_si512();
-}
+  // To memory, for the epilogue's loops: a variable index into `v` itself would keep it there always.
+  OCTAVO_INLINE void store(__m512i* to) const { store(to, Sequence<R * C>{}); }
+
+  // For vnni_peak: the products of registers.
+  OCTAVO_INLINE void spin() { spin(Sequence<R * C>{}); }
+  OCTAVO_INLINE void keep() { keep(Sequence<R * C>{}); }
+
+ private:
+  template <int... i>
+  OCTAVO_INLINE void spin(Indices<i...>) {
+    const __m512i one = _mm512_set1_epi32(0x01010101);
+    (dpbusd(v[i], one, one), ...);
+  }
+  template <int... i>
+  OCTAVO_INLINE void keep(Indices<i...>) {
+    (keep_one(v[i]), ...);
+  }
+  static OCTAVO_INLINE void keep_one(__m512i x) { __asm__ volatile("" : : "v"(x)); }
+  template <int... i>
+  OCTAVO_INLINE void store(__m512i* to, Indices<i...>) const {
+    ((to[i] = v[i]), ...);
+  }
+  template <int... i>
+  OCTAVO_INLINE void clear(Indices<i...>) {
+    ((v[i] = _mm512_setzero_si512()), ...);
+  }
+  template <int... r, int... c>
+  OCTAVO_INLINE void step(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, Indices<r...>, Indices<c...> columns) {
+    const __m512i w[C] = {_mm512_load_si512(b + static_cast<std::size_t>(c) * block)...};
+    (row<r>(broadcast4(a + static_cast<std::size_t>(r) * stride), w, columns), ...);
+  }
+  template <int r, int... c>
+  OCTAVO_INLINE void row(__m512i x, const __m512i (&w)[C], Indices<c...>) {
+    (dpbusd(v[r * C + c], x, w[c]), ...);
+  }
+};
 
 struct VnniTile {
   const Gemm& g;
   std::size_t row, block;  // first of each
+  const std::int8_t* next = nullptr;  // a block's worth of weights to ask for meanwhile
 
   const std::uint8_t* a() const { return g.panel + row * round_up(g.weight.k, kPanelK); }
   const std::int8_t* b() const { return g.weight.data + block * g.weight.block_bytes(); }
@@ -40,21 +91,27 @@ struct VnniTile {
 
 inline std::size_t steps_of(std::size_t k) { return (k + kBlockK - 1) / kBlockK; }
 
+// One column block of finished sums, those of row r at sums[r * step].
+inline void vnni_finish(const Gemm& g, std::size_t block, std::size_t row, std::size_t rows, const __m512i* sums, std::size_t step) {
+  const VnniFinish finish(g, block * kBlockN, 0);
+  const RowQuant* q = g.quant + row;
+  if (finish.plain()) {
+    for (std::size_t r = 0; r < rows; ++r) finish.store_plain(sums[r * step], q[r], row + r);
+  } else {
+    for (std::size_t r = 0; r < rows; ++r) finish.store(finish.scaled(finish.exact(sums[r * step], q[r]), q[r]), row + r);
+  }
+}
+
 // One scale for each row.
 template <int R, int C>
 void vnni_tile(const VnniTile& t) {
   const Gemm& g = t.g;
-  __m512i acc[R][C];
-  zero_sums(acc);
-  vnni_sums<R, C>(t.a(), round_up(g.weight.k, kPanelK), t.b(), g.weight.block_bytes(), steps_of(g.weight.k), acc);
-  for (int c = 0; c < C; ++c) {
-    const VnniFinish finish(g, (t.block + static_cast<std::size_t>(c)) * kBlockN, 0);
-    for (int r = 0; r < R; ++r) {
-      const std::size_t row = t.row + static_cast<std::size_t>(r);
-      const RowQuant& q = g.quant[row];
-      finish.store(finish.scaled(finish.exact(acc[r][c], q), q), row);
-    }
-  }
+  VnniSums<R, C> acc;
+  acc.clear();
+  acc.add(t.a(), round_up(g.weight.k, kPanelK), t.b(), g.weight.block_bytes(), steps_of(g.weight.k), t.next);
+  __m512i sums[R * C];
+  acc.store(sums);
+  for (std::size_t c = 0; c < C; ++c) vnni_finish(g, t.block + c, t.row, R, sums + c, C);
 }
 
 // Integer sums of one chunk of a long row.
@@ -62,15 +119,17 @@ template <int R, int C>
 void vnni_raw_tile(const VnniTile& t) {
   const Gemm& g = t.g;
   const std::size_t first = g.chunk * kChunkK, k = g.weight.k - first < kChunkK ? g.weight.k - first : kChunkK;
-  __m512i acc[R][C];
-  zero_sums(acc);
-  vnni_sums<R, C>(t.a() + first, round_up(g.weight.k, kPanelK), t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k), acc);
+  VnniSums<R, C> acc;
+  acc.clear();
+  acc.add(t.a() + first, round_up(g.weight.k, kPanelK), t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k));
+  __m512i sums[R * C];
+  acc.store(sums);
   for (int c = 0; c < C; ++c) {
     const VnniFinish finish(g, (t.block + static_cast<std::size_t>(c)) * kBlockN, g.chunk);
     for (int r = 0; r < R; ++r) {
       const std::size_t row = t.row + static_cast<std::size_t>(r);
       _mm512_mask_storeu_epi32(g.raw + row * g.raw_stride + finish.column, Avx512::first(finish.columns),
-                               Avx512::correct(acc[r][c], finish.colsum, _mm512_set1_epi32(g.quant[row].pair)));
+                               Avx512::correct(sums[r * C + c], finish.colsum, _mm512_set1_epi32(g.quant[row].pair)));
     }
   }
 }
@@ -83,15 +142,17 @@ void vnni_group_tile(const VnniTile& t) {
   __m512 sum[R][C];
   for (std::size_t i = 0; i < groups; ++i) {
     const std::size_t first = i * kGroup, k = g.weight.k - first < kGroup ? g.weight.k - first : kGroup;
-    __m512i acc[R][C];
-    zero_sums(acc);
-    vnni_sums<R, C>(t.a() + first, round_up(g.weight.k, kPanelK), t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k), acc);
+    VnniSums<R, C> acc;
+    acc.clear();
+    acc.add(t.a() + first, round_up(g.weight.k, kPanelK), t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k));
+    __m512i sums[R * C];
+    acc.store(sums);
     for (int c = 0; c < C; ++c) {
       const std::size_t column = (t.block + static_cast<std::size_t>(c)) * kBlockN;
       const __m512i colsum = Avx512::load_i(g.weight.colsum + i * padded + column);
       for (int r = 0; r < R; ++r) {
         const RowQuant& q = g.quant[(t.row + static_cast<std::size_t>(r)) * groups + i];
-        __m512i e = Avx512::correct(acc[r][c], colsum, _mm512_set1_epi32(q.pair));
+        __m512i e = Avx512::correct(sums[r * C + c], colsum, _mm512_set1_epi32(q.pair));
         if (g.weight.zero) e = _mm512_sub_epi32(e, _mm512_mullo_epi32(Avx512::load_i(g.weight.zero + column), _mm512_set1_epi32(q.sum)));
         const __m512 f = _mm512_cvtepi32_ps(e), scale = _mm512_set1_ps(q.scale);
         sum[r][c] = i == 0 ? _mm512_mul_ps(f, scale) : _mm512_fmadd_ps(f, scale, sum[r][c]);
@@ -118,7 +179,7 @@ inline void vnni_row(const VnniTile& t) {
       const __m512i x = broadcast4(a + (s + i) * 4);
       __asm__("vpdpbusd %2, %1, %0" : "+v"(acc[i]) : "v"(x), "m"(*reinterpret_cast<const __m512i*>(b + (s + i) * 64)));
     }
-  for (; s < steps; ++s) OCTAVO_DPBUSD(acc[0], broadcast4(a + s * 4), _mm512_load_si512(b + s * 64));
+  for (; s < steps; ++s) dpbusd(acc[0], broadcast4(a + s * 4), _mm512_load_si512(b + s * 64));
   const __m512i total = _mm512_add_epi32(_mm512_add_epi32(acc[0], acc[1]), _mm512_add_epi32(acc[2], acc[3]));
   const VnniFinish finish(g, t.block * kBlockN, 0);
   const RowQuant& q = g.quant[t.row];
@@ -143,22 +204,65 @@ VnniKernel vnni_kernel(std::size_t rows) {
   return kernels[rows - 1];
 }
 
-// Rows in tiles of at most `tallest`, as even as they go: 8 are 4 + 4, not 6 + 2.
+// Columns are taken in parts whose weights stay in the L2 cache while all rows pass; while one part
+// is used, the next is asked for.
+constexpr std::size_t kPartBytes = 512 << 10;
+
+struct Far {
+  std::size_t blocks;  // of a part
+  std::size_t end;
+  bool ask;
+
+  // `width`: blocks that a kernel takes at once.
+  Far(const Weight& w, std::size_t begin, std::size_t end_, std::size_t tiles, std::size_t width) : end(end_) {
+    const std::size_t bytes = w.block_bytes() * w.blocks(), fit = kPartBytes / (w.block_bytes() + 1) / width * width;
+    ask = bytes > 2 * kPartBytes;
+    // One tile of rows uses its weights once: then a part is what the kernel takes.
+    blocks = tiles < 2 || fit < width ? width : ask ? fit : end_ > begin ? end_ - begin : width;
+  }
+  const std::int8_t* next(const Weight& w, std::size_t first) const {
+    return ask && first + blocks < end ? w.data + (first + blocks) * w.block_bytes() : nullptr;
+  }
+};
+
+// Rows in tiles of at most 6, as even as they go: 8 are 4 + 4, not 6 + 2.
 template <VnniKind kind, int C>
-void vnni_columns(const Gemm& g, std::size_t block, std::size_t tallest) {
-  const std::size_t tiles = (g.rows + tallest - 1) / tallest;
+void vnni_rows(const Gemm& g, std::size_t first, std::size_t last, std::size_t block, const std::int8_t* next) {
+  const std::size_t rows = last - first, tiles = (rows + 5) / 6;
   for (std::size_t i = 0; i < tiles; ++i) {
-    const std::size_t first = g.rows * i / tiles, last = g.rows * (i + 1) / tiles;
-    vnni_kernel<kind, C>(last - first)({g, first, block});
+    const std::size_t begin = first + rows * i / tiles, end = first + rows * (i + 1) / tiles;
+    vnni_kernel<kind, C>(end - begin)({g, begin, block, next});
+    if (next) next += g.weight.block_bytes();
   }
 }
 
+// 48 rows at a time pass a panel of columns that is in the L1 cache, and go on along the row.
+constexpr std::size_t kRowsAtOnce = 48;
+
 template <VnniKind kind>
 void vnni_panels(const Gemm& g, std::size_t widest) {
-  std::size_t block = g.block_begin;
-  for (; widest >= 4 && block + 4 <= g.block_end; block += 4) vnni_columns<kind, 4>(g, block, 6);
-  for (; block + 2 <= g.block_end; block += 2) vnni_columns<kind, 2>(g, block, 6);
-  for (; block < g.block_end; ++block) vnni_columns<kind, 1>(g, block, 6);
+  const std::size_t tiles = (g.rows + 5) / 6, bytes = g.weight.block_bytes();
+  const Far far(g.weight, g.block_begin, g.block_end, tiles, widest);
+  for (std::size_t first = g.block_begin; first < g.block_end; first += far.blocks) {
+    const std::size_t last = first + far.blocks < g.block_end ? first + far.blocks : g.block_end;
+    const std::int8_t* next = far.next(g.weight, first);
+    std::size_t asked = 0;
+    const std::size_t left = next ? (g.block_end - last < far.blocks ? g.block_end - last : far.blocks) : 0;
+    for (std::size_t row = 0; row < g.rows; row += kRowsAtOnce) {
+      const std::size_t until = row + kRowsAtOnce < g.rows ? row + kRowsAtOnce : g.rows, passes = (until - row + 5) / 6;
+      std::size_t block = first;
+      while (block < last) {
+        const std::size_t width = widest >= 4 && block + 4 <= last ? 4 : block + 2 <= last ? 2 : 1;
+        // A tile asks for one block while there are some left.
+        const std::int8_t* ask = asked + passes <= left ? next + asked * bytes : nullptr;
+        if (ask) asked += passes;
+        if (width == 4) vnni_rows<kind, 4>(g, row, until, block, ask);
+        else if (width == 2) vnni_rows<kind, 2>(g, row, until, block, ask);
+        else vnni_rows<kind, 1>(g, row, until, block, ask);
+        block += width;
+      }
+    }
+  }
 }
 
 inline void vnni_gemm(const Gemm& g) {
@@ -171,13 +275,12 @@ inline void vnni_gemm(const Gemm& g) {
   vnni_panels<VnniKind::kRows>(g, 4);
 }
 
+// Twenty-eight independent sums: more than latency times ports.
 inline void vnni_peak(std::size_t turns) {
-  __m512i acc[28];
-  const __m512i a = _mm512_set1_epi32(0x01010101), b = a;
-  for (auto& x : acc) x = _mm512_setzero_si512();
-  for (std::size_t i = 0; i < turns; ++i)
-    for (auto& x : acc) OCTAVO_DPBUSD(x, a, b);
-  for (auto& x : acc) __asm__ volatile("" : : "v"(x));
+  VnniSums<7, 4> acc;
+  acc.clear();
+  for (std::size_t i = 0; i < turns; ++i) acc.spin();
+  acc.keep();
 }
 
 inline std::uint64_t read_bytes(const std::uint8_t* data, std::size_t n) {

@@ -377,3 +377,26 @@ def test_tensors_of_every_origin_are_written(tmp_path: Path) -> None:
     assert np.array_equal(numpy_helper.to_array(result["strided"]), normal(12, 50)[::2])
     assert np.array_equal(numpy_helper.to_array(result["packed"]), packed)
     assert list(result["text"].string_data) == [b"a", b"bc"]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.arange(6, dtype=np.float32).reshape(2, 3).T,
+        np.array(1.5),
+        np.zeros((0, 3), np.int8),
+        np.arange(6).astype(ml_dtypes.bfloat16),
+        np.arange(7).astype(ml_dtypes.uint4),
+    ],
+    ids=["plain", "transposed", "scalar", "empty", "bfloat16", "4 bits"],
+)
+def test_numbers_as_they_lie_in_memory(array: np.ndarray[Any, Any]) -> None:
+    tensor = ir.Tensor(array, name="t")
+    value = ir.Value(name="t", const_value=tensor)
+    model = onnx.ModelProto(graph=onnx.GraphProto(name="g"))
+    file = io.BytesIO()
+    wire.write_model(model, [value], file)
+    stored = onnx.ModelProto.FromString(file.getvalue()).graph.initializer[0]
+    assert stored.raw_data == tensor.tobytes()
+    np.testing.assert_array_equal(ir.serde.deserialize_tensor(stored).numpy(), array)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from octavo.graph.walk import graphs_of
+
 MS = "com.microsoft"
 
 
@@ -37,7 +39,7 @@ class Names:
     """The names of all graphs of a model: of values, and apart from them those of nodes."""
 
     def __init__(self, model: ir.Model) -> None:
-        graphs = list(model.graphs())
+        graphs = graphs_of(model)
         self.values = NameSet(
             v.name
             for graph in graphs
@@ -98,7 +100,7 @@ class Emitter:
         node = ir.node(
             op_type,
             list(inputs),
-            attributes=attributes or None,
+            attributes={k: _attribute(k, v) for k, v in attributes.items()},
             domain=domain,
             outputs=outputs,
             name=self.names.nodes.new(name if name is not None else f"{outs[0]}/{op_type}"),
@@ -183,3 +185,10 @@ class Emitter:
             self.model.graph.extend(nodes)
         else:
             self.model.graph.insert_before(first, nodes)
+
+
+def _attribute(name: str, value: Any) -> Any:
+    """A list of integers as the attribute it becomes: `ir.node` is slow to tell what a list is."""
+    if isinstance(value, list) and value and all(isinstance(v, int) for v in value):
+        return ir.AttrInt64s(name, value)
+    return value

@@ -125,13 +125,21 @@ def _first_cause(error: BaseException) -> str:
 def _data_files(model: ir.Model, path: Path | None, label: str) -> frozenset[Path]:
     """The files beside the model that its tensors lie in, each checked to be there and long enough.
 
+    Makes the places of the tensors absolute: model hubs keep files as links into a store, which
+    onnx_ir refuses under a base_dir. The link must lie beside the model, not what it names.
     The model file itself, into which `skeleton` refers, is not among them.
     """
     needed: dict[Path, tuple[int, str]] = {}
+    places: dict[str, tuple[Path, str]] = {}
     for name, tensor in stored_tensors(model):
         check_tensor(tensor, name, label)
         if isinstance(tensor, ir.ExternalTensor):
-            where = _locate(tensor, name, path, label)
+            location = str(tensor.location)
+            if location not in places:
+                where = _locate(location, name, path, label)
+                places[location] = where, str(where.resolve())
+            where, tensor._location = places[location]
+            tensor._base_dir = ""
             end = (tensor.offset or 0) + tensor.nbytes
             needed[where] = max(needed.get(where, (0, "")), (end, name))
     for where, (end, name) in needed.items():
@@ -148,25 +156,19 @@ def _data_files(model: ir.Model, path: Path | None, label: str) -> frozenset[Pat
     return frozenset(where for where in needed if where != path)
 
 
-def _locate(tensor: ir.ExternalTensor, name: str, path: Path | None, label: str) -> Path:
-    """Makes the tensor's place absolute. It lies in the model's folder, perhaps behind a link."""
+def _locate(location: str, name: str, path: Path | None, label: str) -> Path:
+    """The file that tensor `name` lies in: in the model's folder, perhaps behind a link."""
     if path is None:
         raise ModelError(
             f"{label} keeps tensor {name!r} in an external file and has no folder to find it in; "
             "give the path of the .onnx file instead"
         )
-    location = Path(tensor.location)
-    if tensor.location == OWN_FILE:
-        where = path
-    elif not location.name or location.is_absolute() or ".." in location.parts:
+    if location == OWN_FILE:
+        return path
+    relative = Path(location)
+    if not relative.name or relative.is_absolute() or ".." in relative.parts:
         raise ModelError(
-            f"{label}: tensor {name!r} claims to lie in {str(tensor.location)!r}, outside the "
-            "model's folder; external data must lie beside the model"
+            f"{label}: tensor {name!r} claims to lie in {location!r}, outside the model's folder; "
+            "external data must lie beside the model"
         )
-    else:
-        where = path.parent / location
-    # Model hubs keep files as links into a store, which onnx_ir refuses under a base_dir: the link
-    # must lie beside the model, not what it names.
-    tensor._location = str(where.resolve())
-    tensor._base_dir = ""
-    return where
+    return path.parent / relative

@@ -7,6 +7,7 @@ from onnx_ir.passes.common import InlinePass
 from onnxscript import version_converter
 
 from octavo.errors import AlreadyQuantizedError, ModelError, brief
+from octavo.graph.walk import graphs_of
 
 OLDEST, NEWEST = 7, 26
 FIRST_WITH_QUANTIZE = 10  # QuantizeLinear, MatMulInteger
@@ -100,7 +101,7 @@ def _raise_format(model: ir.Model) -> list[str]:
 
 def refuse_quantized(model: ir.Model, label: str) -> None:
     """Raises AlreadyQuantizedError if the model holds quantized layers."""
-    for graph in model.graphs():
+    for graph in graphs_of(model):
         for node in graph:
             if node.op_type in QUANTIZED_OPS:
                 raise AlreadyQuantizedError(

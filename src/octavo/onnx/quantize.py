@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 import octavo
 from octavo.errors import NothingQuantizedError, OptionError, OutputError
+from octavo.graph.walk import graphs_of
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
 from octavo.onnx.convert import Converted, Progress, convert, make_context
@@ -221,7 +222,7 @@ def _prepare(source: Source, request: Request, *, allow_quantized: bool) -> _Pre
     opset = normalize.opset_of(source.model)
     constants = Constants(opset)
     sites = inventory(source.model, constants)
-    node_names = [n.name for g in source.model.graphs() for n in g if n.name]
+    node_names = [n.name for g in graphs_of(source.model) for n in g if n.name]
     decisions = decide([s.layer for s in sites], node_names, request)
     return _Prepared(opset, constants, sites, decisions, notes)
 

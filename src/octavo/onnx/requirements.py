@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from octavo.graph.walk import graphs_of
 from octavo.onnx.normalize import opset_of
 
 BASE = (1, 17)  # the oldest version that conversions are tested with
@@ -25,7 +26,7 @@ def least_onnxruntime(model: ir.Model) -> str:
     opset = opset_of(model)
     needs += [v for first, v in OPSETS.items() if opset >= first]
     needs += [v for first, v in IR_VERSIONS.items() if model.ir_version >= first]
-    for graph in model.graphs():
+    for graph in graphs_of(model):
         for node in graph:
             if node.op_type == "MatMulNBits":
                 needs.append(EIGHT_BIT_BLOCKS)

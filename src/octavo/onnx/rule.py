@@ -17,6 +17,7 @@ import onnx_ir as ir
 from octavo.core.qtype import QType
 from octavo.graph.emitter import Emitter, Names
 from octavo.graph.rows import QuantizedRows, quantize_rows, quantize_tensor
+from octavo.graph.walk import graphs_of
 from octavo.onnx.constants import FLOATS, Constants
 from octavo.onnx.one_sided import zero_point_for
 from octavo.onnx.uniform import UniformRows
@@ -59,7 +60,7 @@ class Context:
         self.constants = constants
         self.weights = weights
         self.uniform = UniformRows(constants)
-        self.maybe_none = any(n.op_type in SELECTIONS for g in model.graphs() for n in g)
+        self.maybe_none = any(n.op_type in SELECTIONS for g in graphs_of(model) for n in g)
         self.needs_onnxruntime = "1.17"
         self._activations: dict[tuple[int, int, str], tuple[ir.Value, QuantizedRows]] = {}
         self._casts: dict[tuple[int, int], tuple[ir.Value, ir.Value]] = {}

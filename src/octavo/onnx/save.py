@@ -9,6 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from octavo.errors import ModelError, OutputError
+from octavo.graph.walk import graphs_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
 from octavo.onnx.load import Source
@@ -51,7 +52,7 @@ def save(
     _inline_attributes(model)
     if tensors.path is None and _bytes(model) > PROTOBUF_LIMIT:
         tensors.spill(staging.data)
-    for graph in model.graphs():
+    for graph in graphs_of(model):
         for name, value in graph.initializers.items():
             if value.const_value is not None:
                 value.const_value = tensors.adopt(value.const_value, name)
@@ -78,7 +79,7 @@ def save(
 def self_contained(model: ir.Model) -> onnx.ModelProto:
     """The model as one message, which holds all its tensors."""
     _inline_attributes(model)
-    for graph in model.graphs():
+    for graph in graphs_of(model):
         for name, value in graph.initializers.items():
             if value.const_value is not None:
                 value.const_value = TensorStore(None).adopt(value.const_value, name)
@@ -98,7 +99,7 @@ def misfortune(error: OSError, source: Source, staging: Staging) -> ModelError |
 
 def _inline_attributes(model: ir.Model) -> None:
     """Brings tensors of attributes that lie in a file into the model: a node has them at hand."""
-    for graph in model.graphs():
+    for graph in graphs_of(model):
         for node in graph:
             for name, attribute in list(node.attributes.items()):
                 if any(isinstance(t, ir.ExternalTensor) for t in tensors_of(attribute)):

@@ -6,6 +6,7 @@ message can name what is wrong in the model instead of what went wrong in its co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,20 +14,29 @@ from itertools import takewhile
 from reprlib import Repr
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from octavo.errors import ModelError
+from octavo.graph.walk import graphs_of
 
 _STANDARD = ("", "ai.onnx")
 _PLACE = ("location", "offset", "length", "checksum", "basepath")  # keys of external data
 _ONNXRUNTIMES = "prepacked"  # keys that ONNX Runtime adds begin so
 _SHORT = Repr()  # a damaged model may hold names and shapes of any length
 _SHORT.maxstring, _SHORT.maxother, _SHORT.maxtuple = 200, 200, 12
-short = _SHORT.repr
+
+
+def short(value: object) -> str:
+    """`repr`, cut where it is long."""
+    if isinstance(value, str) and len(value) < _SHORT.maxstring:
+        full = repr(value)
+        if len(full) <= _SHORT.maxstring:
+            return full
+    return _SHORT.repr(value)
+
 
 # Where TensorProto keeps the numbers of each type that has no raw data, and how many entries a
 # number takes there.
@@ -153,7 +163,7 @@ def tensors_of(attribute: ir.Attr) -> list[ir.TensorProtocol]:
 
 def _graphs(model: ir.Model) -> Iterator[tuple[Any, Mapping[str, int]]]:
     """Graphs with the operator versions they use: the main one, subgraphs, local functions."""
-    for graph in model.graphs():
+    for graph in graphs_of(model):
         yield graph, model.opset_imports
     for function in model.functions.values():
         yield function, function.opset_imports
@@ -173,8 +183,7 @@ def _exists(value: ir.Value) -> bool:
 
 
 def _node(node: ir.Node) -> str:
-    outputs = [v.name for v in node.outputs if v.name]
-    name = node.name or ", ".join(outputs) or "(without a name)"
+    name = node.name or ", ".join(v.name for v in node.outputs if v.name) or "(without a name)"
     return f"{node.op_type or 'a node'} {short(name)}"
 
 
@@ -236,7 +245,7 @@ def _misuse(node: ir.Node, opset: int) -> str | None:
 def _held_and_expected(
     tensor: ir.TensorProtocol, shape: tuple[int, ...]
 ) -> tuple[int | None, int, str]:
-    elements = int(np.prod(shape, dtype=object)) if shape else 1
+    elements = math.prod(shape)
     if tensor.dtype is ir.DataType.STRING:
         return len(tensor.string_data()), elements, "strings"  # type: ignore[attr-defined]
     size = -(-elements * tensor.dtype.bitwidth // 8)

@@ -12,10 +12,12 @@ encoding and the field numbers of onnx.proto).
 from __future__ import annotations
 
 import mmap
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -61,7 +63,7 @@ def write_model(model: onnx.ModelProto, tensors: Iterable[ir.Value], file: Binar
         file.write(_varint(_tag(GRAPH_INITIALIZER, BYTES)) + _varint(size) + head)
         if _has_raw_data(tensor):
             file.write(_varint(_tag(TENSOR_RAW_DATA, BYTES)) + _varint(tensor.nbytes))
-            file.write(tensor.tobytes())  # NumPy's own tofile() hides why a write failed
+            file.write(_raw_data(tensor))  # NumPy's own tofile() hides why a write failed
 
 
 def _tensor(value: ir.Value) -> ir.TensorProtocol:
@@ -72,6 +74,15 @@ def _tensor(value: ir.Value) -> ir.TensorProtocol:
 def _has_raw_data(tensor: ir.TensorProtocol) -> bool:
     """Strings have no raw form, and what lies in another file is only referred to."""
     return not isinstance(tensor, ir.ExternalTensor) and tensor.dtype is not ir.DataType.STRING
+
+
+def _raw_data(tensor: ir.TensorProtocol) -> bytes | memoryview:
+    """The numbers in the form of the file, not copied where they lie so in memory."""
+    if type(tensor) is ir.Tensor and tensor.dtype.bitwidth >= 8 and sys.byteorder == "little":
+        array = tensor.numpy()
+        if array.flags.c_contiguous:
+            return array.reshape(-1).view(np.uint8).data
+    return tensor.tobytes()
 
 
 def _tensor_head(value: ir.Value) -> bytes:

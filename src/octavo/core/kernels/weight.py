@@ -1,4 +1,4 @@
-"""Typed entry points of the C++ core. Shapes, dtypes and errors are checked here."""
+"""Weights to integers: the typed entry point of the C++ weight quantizer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import octavo._native as _native  # noqa: PLR0402 (mypy takes `from octavo` for __getattr__)
+from octavo import _native
 from octavo.core.qparams import Float32, QParams
 from octavo.core.qtype import Grid
 
@@ -24,11 +24,6 @@ class QuantizedWeight:
     qparams: QParams
     signal: float
     noise: float
-
-
-def cpu_features() -> list[str]:
-    """Instruction sets that this processor has and the operating system lets programs use."""
-    return list(_native.cpu_features())
 
 
 def quantize_weight(

@@ -1,0 +1,105 @@
+#include <nanobind/stl/optional.h>
+
+#include <optional>
+
+#include "arena.h"
+#include "bind.h"
+#include "half_linear.h"
+#include "parallel.h"
+#include "tables.h"
+
+namespace octavo {
+
+using namespace nb::literals;
+
+namespace {
+
+using Packed = Array<const std::uint16_t, 1>;
+
+// Work (multiply-accumulates) from which a call gives up Python's lock: about 20 us.
+constexpr double kLong = 1e6;
+
+void bound_widen(int dtype, Array<const std::uint16_t, 1> x, Array<float, 1> y) {
+  expect(x.shape(0) == y.shape(0), "widen: both arrays need the same length");
+  const nb::gil_scoped_release release;
+  const FloatMode mode;
+  table().widen(static_cast<DType>(dtype), x.data(), y.data(), x.shape(0));
+}
+
+void bound_narrow(int dtype, Array<const float, 1> x, Array<std::uint16_t, 1> y) {
+  expect(x.shape(0) == y.shape(0), "narrow: both arrays need the same length");
+  const nb::gil_scoped_release release;
+  const FloatMode mode;
+  table().narrow(static_cast<DType>(dtype), x.data(), y.data(), x.shape(0));
+}
+
+// A layer with the packed weights that it refers to: any object with a buffer, a mapped file included.
+struct BoundHalfLinear {
+  Packed packed;
+  HalfLinear layer;
+
+  BoundHalfLinear(Packed data, int type, std::size_t n, std::size_t k,
+                  const std::optional<Array<const float, 1>>& bias, int activation)
+      : packed(std::move(data)),
+        layer(checked(packed, n, k, !bias || bias->shape(0) == n), static_cast<DType>(type), n, k,
+              bias ? bias->data() : nullptr, static_cast<Activation>(activation)) {}
+
+  static const std::uint16_t* checked(const Packed& data, std::size_t n, std::size_t k, bool bias) {
+    const std::size_t size = half_packed_size(n, k);
+    expect(data.shape(0) == size, "HalfLinear: packed needs " + std::to_string(size) + " elements");
+    expect(size == 0 || reinterpret_cast<std::uintptr_t>(data.data()) % kAlign == 0,
+           "HalfLinear: packed needs 64-byte alignment");
+    expect(bias, "HalfLinear: bias needs one element a column");
+    return data.data();
+  }
+
+  void run(std::uintptr_t x, int x_type, std::size_t rows, std::size_t x_stride, std::uintptr_t out, int out_type,
+           std::size_t out_stride, std::uintptr_t residual, std::size_t residual_stride, int threads) const {
+    const double work = static_cast<double>(rows) * static_cast<double>(layer.n) * static_cast<double>(layer.k);
+    const MaybeRelease release(work > kLong);
+    half_linear(layer, {pointer<const void>(x), static_cast<DType>(x_type), rows, x_stride, nullptr, nullptr},
+                {pointer<void>(out), static_cast<DType>(out_type), out_stride, pointer<const void>(residual),
+                 residual_stride},
+                threads > 0 ? threads : num_threads());
+  }
+
+  // Rows of one type in and out, as Linear's run_rows.
+  void run_rows(std::uintptr_t x, std::size_t rows, std::size_t x_stride, std::uintptr_t out, std::size_t out_stride,
+                int type, std::uintptr_t residual, std::size_t residual_stride, int threads) const {
+    run(x, type, rows, x_stride, out, type, out_stride, residual, residual_stride, threads);
+  }
+};
+
+}  // namespace
+
+void bind_half(nb::module_& m) {
+  m.def("widen", &bound_widen, "dtype"_a, "x"_a, "y"_a);
+  m.def("narrow", &bound_narrow, "dtype"_a, "x"_a, "y"_a);
+  m.def("half_packed_size", &half_packed_size, "n"_a, "k"_a);
+  m.def(
+      "half_pack",
+      [](Array<const std::uint16_t, 2> w, Array<std::uint16_t, 1> packed) {
+        expect(packed.shape(0) == half_packed_size(w.shape(0), w.shape(1)), "half_pack: the output has the wrong size");
+        const nb::gil_scoped_release release;
+        half_pack(w.data(), w.shape(0), w.shape(1), packed.data());
+      },
+      "w"_a, "packed"_a);
+  m.def(
+      "half_unpack",
+      [](Packed packed, Array<std::uint16_t, 2> w) {
+        expect(packed.shape(0) == half_packed_size(w.shape(0), w.shape(1)),
+               "half_unpack: the input has the wrong size");
+        const nb::gil_scoped_release release;
+        half_unpack(packed.data(), w.shape(0), w.shape(1), w.data());
+      },
+      "packed"_a, "w"_a);
+  nb::class_<BoundHalfLinear>(m, "HalfLinear")
+      .def(nb::init<Packed, int, std::size_t, std::size_t, std::optional<Array<const float, 1>>, int>(), "packed"_a,
+           "dtype"_a, "n"_a, "k"_a, "bias"_a.none(), "activation"_a)
+      .def("run", &BoundHalfLinear::run, "x"_a, "x_type"_a, "rows"_a, "x_stride"_a, "out"_a, "out_type"_a,
+           "out_stride"_a, "residual"_a, "residual_stride"_a, "threads"_a)
+      .def("run_rows", &BoundHalfLinear::run_rows, "x"_a, "rows"_a, "x_stride"_a, "out"_a, "out_stride"_a,
+           "dtype"_a = 0, "residual"_a = 0, "residual_stride"_a = 0, "threads"_a = 0);
+}
+
+}  // namespace octavo

@@ -1,0 +1,152 @@
+// One step of recurrent layers after its products: gates in, states out, over any vector type of
+// vec_*.h. Gates lie in blocks of 16 units (kernels.h). A cell has two divisions: its fractions are put
+// on common denominators. Include it inside an anonymous namespace, after a vec_*.h.
+
+template <class V>
+struct Cells {
+  using F = typename V::F;
+  using I = typename V::I;
+  static constexpr std::size_t kWidth = static_cast<std::size_t>(V::kWidth);
+
+  // 2^(factor x), and the same less one. Beyond 2^40 sigmoid and tanh are 0 and 1 to 1e-12, and products
+  // of three powers stay finite. NaN stays NaN: minps and maxps return their second operand where one is.
+  struct Power {
+    F two, rest;  // 2^n, and 2^r - 1 for factor x = n + r
+    Power(F x, float factor) {
+      const F most = V::set(40.0f / __builtin_fabsf(factor)), least = V::set(-40.0f / __builtin_fabsf(factor));
+      const F by = V::set(factor), whole = V::set(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded
+      x = V::max(least, V::min(most, x));
+      const F n = V::fma(x, by, whole);
+      const F r = V::fma(x, by, V::sub(whole, n));
+      // Least largest relative error of (2^r - 1) / r over |r| <= 1/2: 4.3e-7.
+      F p = V::set(1.3333530e-3f);
+      p = V::fma(p, r, V::set(9.6662445e-3f));
+      p = V::fma(p, r, V::set(5.5505004e-2f));
+      p = V::fma(p, r, V::set(2.4022351e-1f));
+      p = V::fma(p, r, V::set(6.9314712e-1f));
+      two = V::pow2_of(n);
+      rest = V::mul(p, r);
+    }
+    F value() const { return V::fma(rest, two, two); }
+    F less_one() const { return V::fma(rest, two, V::sub(two, V::set(1.0f))); }  // small x keep their digits
+  };
+
+  static constexpr float kSigmoid = -1.44269504f, kTanh = -2.88539008f;  // log2 e, once and twice
+
+  // sigmoid(x) = 1 / (1 + odds).
+  static F odds(F x) { return Power(x, kSigmoid).value(); }
+
+  // tanh(x) = over / under.
+  struct Fraction {
+    F over, under;
+    explicit Fraction(F x) {
+      const F e = Power(x, kTanh).less_one();
+      over = V::sub(V::set(0.0f), e);
+      under = V::add(e, V::set(2.0f));
+    }
+    F value() const { return V::div(over, under); }
+  };
+
+  static F one_plus(F x) { return V::add(V::set(1.0f), x); }
+
+  template <bool clipped>
+  static F bounded(F x, float clip) {
+    if constexpr (clipped) x = V::max(V::set(-clip), V::min(V::set(clip), x));
+    return x;
+  }
+
+  // The state of one row from unit u on: into h, and into the units of y that there are.
+  static void keep(const CellOutput& o, std::size_t row, std::size_t u, F h) {
+    V::store(o.h + row * o.h_stride + u, h);
+    if (!o.y) return;
+    float* y = o.y + row * o.y_stride + u;
+    if (u + kWidth <= o.y_units) V::store(y, h);
+    else if (u < o.y_units) V::store_n(y, h, static_cast<int>(o.y_units - u));
+  }
+
+  // Where the gates of unit u lie, `gates` of them in a block.
+  static std::size_t at(std::size_t u, std::size_t gates) { return u / kBlockN * gates * kBlockN + u % kBlockN; }
+
+  template <bool clipped>
+  static void lstm_cells(const LstmCell& s) {
+    for (std::size_t m = 0; m < s.out.rows; ++m)
+      for (std::size_t u = 0; u < s.out.units; u += kWidth) {
+        const float* g = s.gates + m * s.gates_stride + at(u, 4);
+        const auto gate = [&](std::size_t i) { return bounded<clipped>(V::load(g + i * kBlockN), s.clip); };
+        const F i = one_plus(odds(gate(0))), f = one_plus(odds(gate(1))), o = one_plus(odds(gate(3)));
+        const Fraction n(gate(2));
+        // c / f + n / i
+        const F in = V::mul(i, n.under);
+        float* c = s.c + m * s.c_stride + u;
+        const F state = V::div(V::fma(V::load(c), in, V::mul(n.over, f)), V::mul(in, f));
+        V::store(c, state);
+        const Fraction t(bounded<clipped>(state, s.clip));
+        keep(s.out, m, u, V::div(t.over, V::mul(o, t.under)));
+      }
+  }
+
+  static void lstm(const LstmCell& s) { s.clip > 0.0f ? lstm_cells<true>(s) : lstm_cells<false>(s); }
+
+  // (1 - z) n + z h with z = 1 / (1 + odds): (odds n + h) / (1 + odds)
+  static F mixed(F z_odds, const Fraction& n, F h) {
+    return V::div(V::fma(z_odds, n.over, V::mul(h, n.under)), V::mul(one_plus(z_odds), n.under));
+  }
+
+  template <bool clipped>
+  static void gru_cells(const GruCell& s) {
+    for (std::size_t m = 0; m < s.out.rows; ++m)
+      for (std::size_t u = 0; u < s.out.units; u += kWidth) {
+        const float* x = s.x + m * s.x_stride + at(u, 3);
+        const float* g = s.gates + m * s.gates_stride + at(u, 3);
+        const auto sum = [&](std::size_t i) {
+          return bounded<clipped>(V::add(V::load(x + i * kBlockN), V::load(g + i * kBlockN)), s.clip);
+        };
+        const F r = V::div(V::set(1.0f), one_plus(odds(sum(0)))), z = odds(sum(1));
+        const F n = V::fma(r, V::load(g + 2 * kBlockN), V::load(x + 2 * kBlockN));
+        keep(s.out, m, u, mixed(z, Fraction(bounded<clipped>(n, s.clip)), V::load(s.before + m * s.before_stride + u)));
+      }
+  }
+
+  static void gru(const GruCell& s) { s.clip > 0.0f ? gru_cells<true>(s) : gru_cells<false>(s); }
+
+  template <bool clipped>
+  static void reset_cells(const ResetCell& s) {
+    for (std::size_t m = 0; m < s.rows; ++m)
+      for (std::size_t u = 0; u < s.units; u += kWidth) {
+        const float* x = s.x + m * s.x_stride + at(u, 3);
+        const float* g = s.gates + m * s.gates_stride + at(u, 2);
+        const auto sum = [&](std::size_t i) {
+          return bounded<clipped>(V::add(V::load(x + i * kBlockN), V::load(g + i * kBlockN)), s.clip);
+        };
+        const F h = V::load(s.before + m * s.before_stride + u);
+        V::store(s.reset + m * s.reset_stride + u, V::div(h, one_plus(odds(sum(0)))));
+        V::store(s.update + m * s.update_stride + u, odds(sum(1)));
+      }
+  }
+
+  static void reset(const ResetCell& s) { s.clip > 0.0f ? reset_cells<true>(s) : reset_cells<false>(s); }
+
+  template <bool clipped>
+  static void update_cells(const UpdateCell& s) {
+    for (std::size_t m = 0; m < s.out.rows; ++m)
+      for (std::size_t u = 0; u < s.out.units; u += kWidth) {
+        const F x = V::load(s.x + m * s.x_stride + at(u, 3) + 2 * kBlockN);
+        const F n = V::add(x, V::load(s.gates + m * s.gates_stride + u));
+        const F z = V::load(s.update + m * s.update_stride + u), h = V::load(s.before + m * s.before_stride + u);
+        keep(s.out, m, u, mixed(z, Fraction(bounded<clipped>(n, s.clip)), h));
+      }
+  }
+
+  static void update(const UpdateCell& s) { s.clip > 0.0f ? update_cells<true>(s) : update_cells<false>(s); }
+
+  template <bool clipped>
+  static void rnn_cells(const RnnCell& s) {
+    for (std::size_t m = 0; m < s.out.rows; ++m)
+      for (std::size_t u = 0; u < s.out.units; u += kWidth) {
+        const F g = bounded<clipped>(V::load(s.gates + m * s.gates_stride + u), s.clip);
+        keep(s.out, m, u, s.relu ? V::max(V::set(0.0f), g) : Fraction(g).value());
+      }
+  }
+
+  static void rnn(const RnnCell& s) { s.clip > 0.0f ? rnn_cells<true>(s) : rnn_cells<false>(s); }
+};

@@ -1,0 +1,57 @@
+// Dynamically quantized convolutions over images [N, C, H, W], over the table in use. A row, the thing
+// with one scale and zero point, is one image with all its channels. Weights are symmetric.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "arena.h"
+#include "kernels.h"
+#include "linear.h"
+
+namespace octavo {
+
+struct ConvShape {
+  std::size_t out, in;                      // channels, all groups together
+  std::size_t groups;
+  std::size_t kernel[2], stride[2], dilation[2];  // height, width
+  std::size_t before[2], after[2];          // padding: top and left, bottom and right
+
+  std::size_t group_in() const { return in / groups; }
+  std::size_t group_out() const { return out / groups; }
+  std::size_t taps() const { return kernel[0] * kernel[1]; }
+  std::size_t k() const { return taps() * group_in(); }
+  // One input a filter, and sums that float32 holds exactly: 512 * 255 * 128 < 2^24.
+  bool depthwise() const { return group_in() == 1 && taps() <= 512; }
+  std::size_t padded(int axis, std::size_t size) const { return before[axis] + size + after[axis]; }
+  // 0 where the padded image is smaller than the kernel.
+  std::size_t output(int axis, std::size_t size) const {
+    const std::size_t window = dilation[axis] * (kernel[axis] - 1) + 1, all = padded(axis, size);
+    return all < window ? 0 : (all - window) / stride[axis] + 1;
+  }
+};
+
+// Packed weights: for depthwise filters [out][taps] int8 as they are; else for each group a packed
+// [out / groups, k] (pack.h) with k in the order kernel row, kernel column, channel.
+std::size_t conv_packed_bytes(const ConvShape& shape);
+// From q [out][in / groups][kernel height][kernel width]. `packed` is aligned to kAlign.
+void conv_pack(const ConvShape& shape, const std::int8_t* q, std::int8_t* packed);
+
+class Conv {
+ public:
+  // scale [out], bias [out] or null. The packed data must outlive the layer and be aligned to kAlign.
+  Conv(const ConvShape& shape, const std::int8_t* packed, const float* scale, const float* bias, Activation activation);
+  Conv(Conv&&) = default;
+
+  ConvShape shape;
+  std::vector<Linear> groups;               // empty for depthwise filters, which have:
+  std::vector<float> taps, scale, bias;     // [out][taps], [out], [out]
+  Activation activation;
+};
+
+// x [n, in, h, w] to out [n, out, output(0, h), output(1, w)]. Throws std::bad_alloc before anything
+// is written.
+void conv(const Conv& layer, const float* x, std::size_t n, std::size_t h, std::size_t w, float* out, int threads);
+
+}  // namespace octavo

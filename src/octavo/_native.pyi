@@ -1,0 +1,184 @@
+"""The C++ core, as native/bind_*.cpp define it. `octavo.core.kernels` checks and documents."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_Float32 = npt.NDArray[np.float32]
+_Int32 = npt.NDArray[np.int32]
+_Int8 = npt.NDArray[np.int8]
+_Bytes = npt.NDArray[np.uint8]
+_Bits = npt.NDArray[np.uint16]
+
+# bind_weights.cpp
+def channel_ranges(w: _Float32, lo: _Float32, hi: _Float32) -> int: ...
+def channel_qparams(
+    lo: _Float32,
+    hi: _Float32,
+    qmin: int,
+    qmax: int,
+    symmetric: bool,
+    zero_point: int,
+    scale: _Float32,
+    zero: _Int32,
+) -> None: ...
+def quantize_channels(
+    w: _Float32, qmin: int, qmax: int, scale: _Float32, zero: _Int32, q: npt.NDArray[Any]
+) -> tuple[float, float]: ...
+
+# bind_machine.cpp
+def cpu_features() -> list[str]: ...
+def isas() -> list[str]: ...
+def isa() -> str: ...
+def use_isa(name: str) -> None: ...
+def num_threads() -> int: ...
+def set_num_threads(threads: int) -> None: ...
+def thread_backend() -> str: ...
+def peak_gops(isa: str, seconds: float) -> float: ...
+def read_gbps(data: _Bytes, threads: int) -> float: ...
+
+# bind_linear.cpp
+def packed_bytes(n: int, k: int) -> int: ...
+def pack(q: _Int8, packed: _Bytes) -> None: ...
+def unpack(packed: _Bytes, q: _Int8) -> None: ...
+def quantize_rows(
+    x: int,
+    x_type: int,
+    rows: int,
+    k: int,
+    x_stride: int,
+    group: int,
+    q: _Bytes,
+    scale: _Float32,
+    zero_point: _Int32,
+) -> None: ...
+def run_together(
+    layers: list[Linear],
+    x: int,
+    x_type: int,
+    rows: int,
+    x_stride: int,
+    outs: list[int],
+    out_type: int,
+    out_strides: list[int],
+    threads: int,
+) -> None: ...
+
+class Linear:
+    def __init__(
+        self,
+        packed: _Bytes,
+        n: int,
+        k: int,
+        group: int,
+        scale: _Float32,
+        zero: _Int32 | None,
+        bias: _Float32 | None,
+        activation: int,
+    ) -> None: ...
+    def run(
+        self,
+        x: int,
+        x_type: int,
+        rows: int,
+        x_stride: int,
+        out: int,
+        out_type: int,
+        out_stride: int,
+        residual: int,
+        residual_stride: int,
+        threads: int,
+    ) -> None: ...
+    def run_rows(
+        self,
+        x: int,
+        rows: int,
+        x_stride: int,
+        out: int,
+        out_stride: int,
+        dtype: int = 0,
+        residual: int = 0,
+        residual_stride: int = 0,
+        threads: int = 0,
+    ) -> None: ...
+    def run_quantized(
+        self,
+        q: int,
+        rows: int,
+        q_stride: int,
+        scale: int,
+        zero_point: int,
+        out: int,
+        out_type: int,
+        out_stride: int,
+        residual: int,
+        residual_stride: int,
+        threads: int,
+    ) -> None: ...
+
+# bind_half.cpp
+def widen(dtype: int, x: _Bits, y: _Float32) -> None: ...
+def narrow(dtype: int, x: _Float32, y: _Bits) -> None: ...
+def half_packed_size(n: int, k: int) -> int: ...
+def half_pack(w: _Bits, packed: _Bits) -> None: ...
+def half_unpack(packed: _Bits, w: _Bits) -> None: ...
+
+class HalfLinear:
+    def __init__(
+        self, packed: _Bits, dtype: int, n: int, k: int, bias: _Float32 | None, activation: int
+    ) -> None: ...
+    def run(
+        self,
+        x: int,
+        x_type: int,
+        rows: int,
+        x_stride: int,
+        out: int,
+        out_type: int,
+        out_stride: int,
+        residual: int,
+        residual_stride: int,
+        threads: int,
+    ) -> None: ...
+    def run_rows(
+        self,
+        x: int,
+        rows: int,
+        x_stride: int,
+        out: int,
+        out_stride: int,
+        dtype: int = 0,
+        residual: int = 0,
+        residual_stride: int = 0,
+        threads: int = 0,
+    ) -> None: ...
+
+# bind_embedding.cpp
+class _Embedding:
+    def __init__(self, q: npt.NDArray[Any], scale: _Float32, zero: _Int32 | None) -> None: ...
+    def lookup(
+        self, indices: int, wide: bool, count: int, out: int, out_stride: int, threads: int
+    ) -> None: ...
+    def bag(
+        self,
+        indices: int,
+        wide: bool,
+        count: int,
+        offsets: int,
+        wide_offsets: bool,
+        bags: int,
+        last: bool,
+        length: int,
+        weights: int,
+        padding: int,
+        mode: int,
+        out: int,
+        out_stride: int,
+        threads: int,
+    ) -> None: ...
+
+class EmbeddingInt8(_Embedding): ...
+class EmbeddingUint8(_Embedding): ...
+
+def __getattr__(name: str) -> Any: ...

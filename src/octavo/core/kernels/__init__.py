@@ -1,0 +1,76 @@
+"""Typed entry points of the C++ core. Shapes, dtypes and errors are checked here.
+
+| module | what |
+|---|---|
+| `weight` | float32 weights to integers |
+| `packing` | the layout that kernels read, in memory and on disk |
+| `rows` | rows of activations to integers |
+| `buffers` | how arrays and tensors come in and go out |
+| `machine` | instruction sets, threads, and what the silicon allows |
+
+The layers themselves are in `octavo.core.linear` and its neighbours.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from octavo.core.kernels.activation import Activation
+from octavo.core.kernels.machine import (
+    cpu_features,
+    isa,
+    isas,
+    num_threads,
+    peak_gops,
+    read_gbps,
+    set_num_threads,
+    thread_backend,
+    use_isa,
+)
+from octavo.core.kernels.packing import PackedWeight, aligned, pack, packed_bytes, unpack
+from octavo.core.kernels.rows import quantize_rows
+from octavo.core.kernels.weight import QuantizedWeight, quantize_weight
+
+if TYPE_CHECKING:
+    from octavo.core.embedding import Embedding as Embedding
+    from octavo.core.half_linear import HalfLinear as HalfLinear
+    from octavo.core.linear import Linear as Linear
+    from octavo.core.linear import linear_together as linear_together
+
+# The layers are built on this package; they are loaded when asked for.
+_HOME = dict.fromkeys(("Linear", "linear_together"), "octavo.core.linear") | {
+    "Embedding": "octavo.core.embedding",
+    "HalfLinear": "octavo.core.half_linear",
+}
+
+__all__ = [
+    "Activation",
+    "Embedding",
+    "HalfLinear",
+    "Linear",
+    "PackedWeight",
+    "QuantizedWeight",
+    "aligned",
+    "cpu_features",
+    "isa",
+    "isas",
+    "linear_together",
+    "num_threads",
+    "pack",
+    "packed_bytes",
+    "peak_gops",
+    "quantize_rows",
+    "quantize_weight",
+    "read_gbps",
+    "set_num_threads",
+    "thread_backend",
+    "unpack",
+    "use_isa",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {__all__}")
+    return getattr(importlib.import_module(_HOME[name]), name)

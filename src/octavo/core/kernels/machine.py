@@ -1,0 +1,78 @@
+"""What runs the kernels: the instruction set, the threads, and the bounds that the silicon sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo import _native
+
+
+def cpu_features() -> list[str]:
+    """Instruction sets that this processor has and the operating system lets programs use."""
+    return list(_native.cpu_features())
+
+
+def isas() -> tuple[str, ...]:
+    """Names of the kernel tables that this processor runs, the fastest first, "reference" last."""
+    return tuple(_native.isas())
+
+
+def isa() -> str:
+    """The kernel table in use: OCTAVO_ISA's, else the fastest.
+
+    Raises ValueError, which lists what there is, where OCTAVO_ISA names another.
+    """
+    return _native.isa()
+
+
+def use_isa(name: str) -> None:
+    """Uses the table `name` from here on, in all threads; every table gives the same bits.
+
+    Raises ValueError, which lists what there is, for a name that is not in `isas()`.
+    """
+    _native.use_isa(name)
+
+
+def num_threads() -> int:
+    """How many threads a kernel may use where the call does not say: 1 until set."""
+    return _native.num_threads()
+
+
+def set_num_threads(threads: int) -> None:
+    """Lets kernels use `threads` threads from here on. Raises ValueError below 1."""
+    _native.set_num_threads(checked_threads(threads, least=1))
+
+
+def checked_threads(threads: int, *, least: int = 0) -> int:
+    """`threads`, where it is at least `least`; 0 stands for `num_threads()`."""
+    if threads < least:
+        raise ValueError(f"threads: {threads} must be at least {least}")
+    return threads
+
+
+def thread_backend() -> str:
+    """Which threads do the work: "none" (one thread), "openmp" (PyTorch's) or "pool" (ours)."""
+    return _native.thread_backend()
+
+
+def peak_gops(isa: str, seconds: float = 0.2) -> float:
+    """1e9 int8 operations a second (two a multiply-accumulate) of one core, without any memory.
+
+    Measured by a loop over the registers of one of `isas()`; 0.0 for "reference", which has none.
+    Raises ValueError for another name.
+    """
+    return _native.peak_gops(isa, seconds)
+
+
+def read_gbps(array: npt.NDArray[Any], threads: int = 1) -> float:
+    """1e9 bytes a second of one plain read of `array` (any dtype, contiguous) by `threads` threads.
+
+    Raises ValueError for an array that is not C-contiguous.
+    """
+    if not array.flags.c_contiguous:
+        raise ValueError(f"array: strides {array.strides} of shape {array.shape}; needs contiguous")
+    checked_threads(threads, least=1)
+    return _native.read_gbps(array.reshape(-1).view(np.uint8), threads)

@@ -1,0 +1,118 @@
+"""The packed layout of weights: `[ceil(N/16)][ceil(K/4)][16][4]` int8, zero padded.
+
+It is the same for every instruction set, and the layout on disk: a file is mapped and used where it
+lies, if the packed bytes begin at a multiple of 64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo import _native
+
+Bytes = npt.NDArray[np.uint8]
+Int8 = npt.NDArray[np.int8]
+Int32 = npt.NDArray[np.int32]
+Float32 = npt.NDArray[np.float32]
+
+ALIGNMENT = 64
+GROUP = 128
+"""Inputs that share a scale where rows carry groups."""
+
+
+@dataclass(frozen=True)
+class PackedWeight:
+    """A quantized weight [n, k] as kernels read it: `w = (q - zero_point) * scale`.
+
+    `packed` uint8 [packed_bytes(n, k)], contiguous and 64-byte aligned, from `pack` or mapped from
+    a file; `scale` float32 [n]; `zero_point` int32 [n], each -128..127, or None where all are 0.
+    `group` tells how the *inputs* are quantized: one scale a row (0), or one a row and 128 inputs.
+    Raises TypeError or ValueError, which names the field, for anything else.
+    """
+
+    packed: Bytes
+    n: int
+    k: int
+    scale: Float32
+    zero_point: Int32 | None = None
+    group: int = 0
+
+    def __post_init__(self) -> None:
+        _expect(self.packed, "packed", np.uint8, (packed_bytes(self.n, self.k),))
+        if self.packed.size and self.packed.ctypes.data % ALIGNMENT:
+            raise ValueError(
+                f"packed: begins {self.packed.ctypes.data % ALIGNMENT} bytes behind a multiple of "
+                f"{ALIGNMENT}; map it from such an offset, or copy it into aligned(...)"
+            )
+        _expect(self.scale, "scale", np.float32, (self.n,))
+        if self.zero_point is not None:
+            _expect(self.zero_point, "zero_point", np.int32, (self.n,))
+            if self.n and (self.zero_point.min() < -128 or self.zero_point.max() > 127):
+                raise ValueError("zero_point: holds values outside -128..127")
+        checked_group(self.group)
+
+    def unpack(self) -> Int8:
+        """The integers, int8 [n, k]."""
+        return unpack(self.packed, self.n, self.k)
+
+
+def packed_bytes(n: int, k: int) -> int:
+    """Bytes of a packed weight [n, k]."""
+    if n < 0 or k < 0:
+        raise ValueError(f"a weight [{n}, {k}] cannot be: sizes are 0 or more")
+    return _native.packed_bytes(n, k)
+
+
+def aligned(nbytes: int, alignment: int = ALIGNMENT) -> Bytes:
+    """New memory, uint8 [nbytes], beginning at a multiple of `alignment`; not initialized."""
+    room = np.empty(nbytes + alignment, np.uint8)
+    first = -room.ctypes.data % alignment
+    return room[first : first + nbytes]
+
+
+def pack(q: Int8) -> Bytes:
+    """The packed form of int8 `q` [N, K] in new aligned memory.
+
+    Raises TypeError for another dtype, ValueError for another rank.
+    """
+    if q.dtype != np.int8:
+        raise TypeError(f"q: needs int8, not {q.dtype}")
+    if q.ndim != 2:
+        raise ValueError(f"q: shape {q.shape} must be [N, K]")
+    packed = aligned(packed_bytes(*q.shape))
+    _native.pack(np.ascontiguousarray(q), packed)
+    return packed
+
+
+def unpack(packed: Bytes, n: int, k: int) -> Int8:
+    """The int8 [n, k] that `packed` (any alignment) holds.
+
+    Raises TypeError for another dtype than uint8, ValueError for another size.
+    """
+    _expect(packed, "packed", np.uint8, (packed_bytes(n, k),))
+    q = np.empty((n, k), np.int8)
+    _native.unpack(packed, q)
+    return q
+
+
+def checked_group(group: int) -> int:
+    """`group`, where it is one that kernels have: 0 or 128."""
+    if group not in (0, GROUP):
+        raise ValueError(f"group: {group} must be 0 (one scale a row) or {GROUP}")
+    return group
+
+
+def _expect(
+    array: npt.NDArray[Any], name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]
+) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype != dtype:
+        found = getattr(array, "dtype", type(array).__name__)
+        raise TypeError(f"{name}: needs a NumPy array of {np.dtype(dtype)}, not {found}")
+    if array.shape != shape or not array.flags.c_contiguous:
+        raise ValueError(
+            f"{name}: shape {array.shape}, strides {array.strides}; needs contiguous {shape}"
+        )

@@ -1,0 +1,270 @@
+"""Dynamically quantized linear layers: `y = activation(x @ w.T + bias) + residual`.
+
+Rows of `x` become uint8 as they come, weights are int8 ahead of time, sums are exact:
+
+    y[m, n] = scale_x[m] * scale_w[n] * sum_k (q[m, k] - zero_x[m]) (w[n, k] - zero_w[n]) + bias[n]
+
+The bits are the same on every instruction set, for every number of threads, and whatever the other
+rows are. A row that holds NaN or infinity gives a row of NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from octavo import _native
+from octavo.core.kernels.activation import Activation
+from octavo.core.kernels.buffers import (
+    Rows,
+    array_of,
+    new_like,
+    output_rows,
+    overlap,
+    rows_of,
+)
+from octavo.core.kernels.machine import checked_threads
+from octavo.core.kernels.packing import (
+    GROUP,
+    Float32,
+    PackedWeight,
+    checked_group,
+    pack,
+)
+from octavo.core.kernels.weight import quantize_weight
+from octavo.core.qtype import Grid, QType
+
+
+class Linear:
+    """One layer: packed weights [n, k], bias float32 [n] or None, activation.
+
+    Made by `from_float` or `from_packed`; nothing changes it afterwards, and any number of threads
+    may call it at once.
+    """
+
+    __slots__ = ("_native", "activation", "bias", "run", "weight")
+
+    run: Callable[..., None]
+    """The layer over addresses, for front ends: no checks, nothing allocated, no Python in between.
+
+    `run(x, rows, x_stride, out, out_stride, dtype=0, residual=0, residual_stride=0, threads=0)`:
+    `x`, `out` and `residual` (0: none) are addresses of rows, strides are in elements from row to
+    row, `dtype` is that of all three (0 float32, 1 float16, 2 bfloat16: `FloatType`), `threads` 0
+    means `num_threads()`. The caller keeps the memory alive and `out` apart from `x`.
+    """
+
+    def __init__(
+        self,
+        weight: PackedWeight,
+        bias: Float32 | None = None,
+        activation: str | Activation = "none",
+    ) -> None:
+        self.weight = weight
+        self.bias = bias
+        self.activation = Activation.parse(activation)
+        self._native = _native.Linear(
+            weight.packed,
+            weight.n,
+            weight.k,
+            weight.group,
+            weight.scale,
+            weight.zero_point,
+            bias,
+            self.activation.code,
+        )
+        self.run = self._native.run_rows
+
+    @classmethod
+    def from_float(
+        cls,
+        w: Any,
+        bias: Any = None,
+        group: int = 0,
+        activation: str | Activation = "none",
+        symmetric: bool = True,
+        per_channel: bool = True,
+    ) -> Linear:
+        """Quantizes and packs float weights `w` [N, K], with `bias` [N] or None.
+
+        `group` 0 quantizes an input row with one scale, 128 with one each 128 inputs. `symmetric`
+        keeps the weights' zero points at 0; `per_channel=False` takes one scale for all of `w`.
+        Raises TypeError for dtypes other than float32, float16 and bfloat16, ValueError for shapes,
+        NaN and infinity in `w`, other groups and unknown activations.
+        """
+        checked_group(group)
+        values = array_of(w, "w", np.float32)
+        if values.ndim != 2:
+            raise ValueError(f"w: needs shape [N, K], not {values.shape}")
+        grid = Grid.of(QType.INT8, symmetric=symmetric)
+        try:
+            found = quantize_weight(values, grid, 0 if per_channel else None)
+        except ValueError as error:
+            raise ValueError(f"w: {error}") from None
+        n, k = values.shape
+        scale = np.array(np.broadcast_to(found.qparams.scale, n))
+        zero = None if symmetric else np.array(np.broadcast_to(found.qparams.zero_point, n))
+        weight = PackedWeight(pack(found.q), n, k, scale, zero, group)
+        return cls.from_packed(weight, bias, activation)
+
+    @classmethod
+    def from_packed(
+        cls, weight: PackedWeight, bias: Any = None, activation: str | Activation = "none"
+    ) -> Linear:
+        """A layer over weights that are packed already; they are referred to, not copied.
+
+        Raises TypeError or ValueError where `bias` is not [n], or `activation` unknown.
+        """
+        values = None if bias is None else array_of(bias, "bias", np.float32, (weight.n,))
+        return cls(weight, values, activation)
+
+    @property
+    def n(self) -> int:
+        """Outputs."""
+        return self.weight.n
+
+    @property
+    def k(self) -> int:
+        """Inputs."""
+        return self.weight.k
+
+    def __repr__(self) -> str:
+        kind = "int8" if self.weight.zero_point is None else "int8 affine"
+        return (
+            f"Linear({self.k} -> {self.n}, {kind}, group={self.weight.group}, "
+            f"bias={self.bias is not None}, activation={self.activation.value})"
+        )
+
+    def __call__(self, x: Any, residual: Any = None, out: Any = None, threads: int = 0) -> Any:
+        """The layer's outputs [..., N] for `x` [..., K], in its dtype and kind of array.
+
+        `x` is float32, float16 or bfloat16; `residual` [..., N] of its dtype is added last. `out`
+        is written and returned where it is given: it may be `residual`, but has nothing in common
+        with `x`. `threads` 0 means `num_threads()`. Raises TypeError or ValueError, which name the
+        argument, before anything is written.
+        """
+        checked_threads(threads)
+        rows = rows_of(x, "x", self.k)
+        shape = (*rows.shape[:-1], self.n)
+        if out is None:
+            out = new_like(x, shape, rows.dtype)
+        to = _output(out, "out", shape, rows)
+        add = _residual(residual, shape, to)
+        self.run(
+            rows.address,
+            rows.rows,
+            rows.stride,
+            to.address,
+            to.stride,
+            rows.dtype,
+            add.address,
+            add.stride,
+            threads,
+        )
+        return out
+
+    def quantized(
+        self,
+        q: Any,
+        scale: Any,
+        zero_point: Any,
+        residual: Any = None,
+        out: Any = None,
+        threads: int = 0,
+    ) -> Any:
+        """The outputs for inputs that are integers already, as `quantize_rows` makes them.
+
+        `q` uint8 [..., K], `scale` float32 [..., G], `zero_point` int32 [..., G], each 0..255; G is
+        1, or `max(1, ceil(K / 128))` for a layer with groups. Outputs are float32, or of `out`'s
+        dtype (then `residual` too). Raises TypeError or ValueError, which name the argument.
+        """
+        checked_threads(threads)
+        integers = array_of(q, "q", np.uint8)
+        if integers.ndim == 0 or integers.shape[-1] != self.k:
+            raise ValueError(f"q: needs shape [..., {self.k}], not {integers.shape}")
+        lead = integers.shape[:-1]
+        groups = max(1, -(-self.k // GROUP)) if self.weight.group else 1
+        scales = array_of(scale, "scale", np.float32, (*lead, groups))
+        zeros = array_of(zero_point, "zero_point", np.int32, (*lead, groups))
+        if zeros.size and (zeros.min() < 0 or zeros.max() > 255):
+            raise ValueError("zero_point: holds values outside 0..255")
+        shape = (*lead, self.n)
+        if out is None:
+            out = np.empty(shape, np.float32)
+        to = output_rows(out, "out", shape, None)
+        add = _residual(residual, shape, to)
+        self._native.run_quantized(
+            integers.ctypes.data,
+            to.rows,
+            self.k,
+            scales.ctypes.data,
+            zeros.ctypes.data,
+            to.address,
+            to.dtype,
+            to.stride,
+            add.address,
+            add.stride,
+            threads,
+        )
+        return out
+
+
+def linear_together(
+    layers: Sequence[Linear], x: Any, outs: Sequence[Any] | None = None, threads: int = 0
+) -> list[Any]:
+    """`[layer(x) for layer in layers]`, the same bits, with `x` [..., K] quantized only once.
+
+    For projections of one input (query, key and value). All layers take K inputs and the same
+    `group`. `outs` are written and returned where they are given. Raises TypeError or ValueError.
+    """
+    checked_threads(threads)
+    if not layers:
+        raise ValueError("layers: is empty")
+    k, group = layers[0].k, layers[0].weight.group
+    if any(layer.k != k or layer.weight.group != group for layer in layers):
+        found = ", ".join(f"(k={layer.k}, group={layer.weight.group})" for layer in layers)
+        raise ValueError(f"layers: need the same k and group, not {found}")
+    rows = rows_of(x, "x", k)
+    shapes = [(*rows.shape[:-1], layer.n) for layer in layers]
+    if outs is None:
+        outs = [new_like(x, shape, rows.dtype) for shape in shapes]
+    if len(outs) != len(layers):
+        raise ValueError(f"outs: {len(outs)} for {len(layers)} layers")
+    to = [_output(outs[i], f"outs[{i}]", shape, rows) for i, shape in enumerate(shapes)]
+    _native.run_together(
+        [layer._native for layer in layers],
+        rows.address,
+        rows.dtype,
+        rows.rows,
+        rows.stride,
+        [t.address for t in to],
+        rows.dtype,
+        [t.stride for t in to],
+        threads,
+    )
+    return list(outs)
+
+
+def _output(out: Any, name: str, shape: tuple[int, ...], x: Rows) -> Rows:
+    """`out` as rows apart from `x`: kernels read `x` while they write."""
+    to = output_rows(out, name, shape, x.dtype)
+    if overlap(to, x):
+        raise ValueError(f"{name}: shares memory with x")
+    return to
+
+
+def _residual(residual: Any, shape: tuple[int, ...], to: Rows) -> Rows:
+    """`residual` as rows; address 0 where there is none."""
+    if residual is None:
+        return to._replace(address=0, stride=0)
+    rows = rows_of(residual, "residual", shape[-1])
+    if rows.shape != shape:
+        raise ValueError(f"residual: needs shape {shape}, not {rows.shape}")
+    if rows.dtype is not to.dtype:
+        raise TypeError(
+            f"residual: needs {to.dtype.name.lower()}, as the output, not {rows.dtype.name.lower()}"
+        )
+    if overlap(rows, to) and (rows.address, rows.stride) != (to.address, to.stride):
+        raise ValueError("out: shares part of its memory with residual; needs all of it, or none")
+    return rows

@@ -1,0 +1,485 @@
+"""Dynamically quantized recurrent layers: LSTM, GRU and plain RNN, and their single steps.
+
+The definitions are PyTorch's, gates in its order; x and h are quantized apart, each batch item at
+each step with its own scale:
+
+    LSTM  i, f, g, o = W_ih x + b_ih + W_hh h + b_hh
+          c' = sigmoid(f) c + sigmoid(i) tanh(g),  h' = sigmoid(o) tanh(c')  [then W_hr h']
+    GRU   r, z = sigmoid(W_ih x + b_ih + W_hh h + b_hh),  n = tanh(W_in x + b_in + r (W_hn h + b_hn))
+          h' = (1 - z) n + z h
+    RNN   h' = tanh or relu(W_ih x + b_ih + W_hh h + b_hh)
+
+The bits are the same on every instruction set, for every number of threads, and whatever the other
+batch items are. NaN or infinity in an item stays in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from math import isfinite
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo import _native
+from octavo.core.kernels.buffers import FloatType, array_of, is_tensor, new_like
+from octavo.core.kernels.machine import checked_threads
+from octavo.core.kernels.packing import Float32
+from octavo.core.recurrent_weights import Direction, Matrix, packed_matrix
+
+FloatLayers = Iterable[int | tuple[int, int]]
+
+
+class _Kind(IntEnum):
+    """The values are the C++ core's."""
+
+    LSTM = 0
+    GRU = 1
+    GRU_RESET_FIRST = 2
+    RNN_TANH = 3
+    RNN_RELU = 4
+
+    @property
+    def gates(self) -> int:
+        return (4, 3, 3, 1, 1)[self]
+
+
+class Recurrent:
+    """Layers of one kind over packed weights. Made by `from_float` of `Lstm`, `Gru` and `Rnn`.
+
+    `layers[i]` holds the directions of layer i. Nothing changes it afterwards, and any number of
+    threads may call it at once.
+    """
+
+    run: Callable[..., None]
+    """The layers over addresses, for front ends: no checks, nothing allocated, no Python in between.
+
+    `run(x, steps, batch, x_step, x_item, y, y_step, y_item, y_way, h0, c0, h, c, lengths,
+    threads)`: `x` and `y` are addresses of float32 whose last axis is contiguous; strides are in
+    elements, from step to step, batch item to item and (y) direction to direction. `h0`, `c0`, `h`
+    and `c` are contiguous float32 [layers * directions, batch, output_size] (c: hidden_size),
+    `lengths` int64 [batch], each 0..steps. Address 0 is what is not there: zeros for h0 and c0, the
+    whole length for lengths, not wanted for y, h and c. `threads` 0 means `num_threads()`.
+    """
+
+    def __init__(
+        self,
+        kind: _Kind,
+        layers: Sequence[Sequence[Direction]],
+        hidden_size: int,
+        output_size: int,
+        clip: float = 0.0,
+    ) -> None:
+        self.layers = tuple(tuple(layer) for layer in layers)
+        self.kind, self.clip = kind, clip
+        self.input_size = self.layers[0][0].input.weight.k
+        self.hidden_size, self.output_size = hidden_size, output_size
+        self.directions = len(self.layers[0])
+        native = [[way.native() for way in layer] for layer in self.layers]
+        self._native = _native.Recurrent(int(kind), hidden_size, output_size, clip, native)
+        self.run = self._native.run
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.input_size} -> {self.output_size}, "
+            f"layers={len(self.layers)}, directions={self.directions})"
+        )
+
+    def _apply(
+        self, x: Any, h0: Any, c0: Any, lengths: Any, out: Any, threads: int
+    ) -> tuple[Any, Any, Any]:
+        checked_threads(threads)
+        x = _input(x, self.input_size)
+        steps, batch = x.shape[0], x.shape[1]
+        count = len(self.layers) * self.directions
+        shape = (count, batch, self.output_size)
+        h = new_like(x, shape, FloatType.FLOAT32)
+        h0 = None if h0 is None else array_of(h0, "h0", np.float32, shape)
+        c = None
+        if self.kind is _Kind.LSTM:
+            cells = (count, batch, self.hidden_size)
+            c = new_like(x, cells, FloatType.FLOAT32)
+            c0 = None if c0 is None else array_of(c0, "c0", np.float32, cells)
+        shape = (steps, batch, self.directions * self.output_size)
+        y = new_like(x, shape, FloatType.FLOAT32) if out is None else _output(out, shape)
+        lengths = None if lengths is None else _lengths(lengths, batch, steps)
+        self._native.apply(x, y, h0, c0, h, c, lengths, threads)
+        return y, h, c
+
+
+class Lstm(Recurrent):
+    """LSTM layers, with or without a projection."""
+
+    @classmethod
+    def from_float(
+        cls,
+        weights: Sequence[Any],
+        *,
+        hidden_size: int,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        bias: bool = True,
+        float_layers: FloatLayers = (),
+        reverse: bool = False,
+        clip: float = 0.0,
+    ) -> Lstm:
+        """Quantizes and packs float weights, given as PyTorch's flat list.
+
+        For each layer, and in it for each direction: `w_ih` [4 * hidden, inputs], `w_hh` [4 * hidden,
+        proj_size or hidden], then with `bias` `b_ih` and `b_hh` [4 * hidden], then with a
+        `proj_size` `w_hr` [proj_size, hidden]. Layers in `float_layers` (a number, or a pair of layer
+        and direction) keep float32 weights. `reverse` runs a single direction backwards. `clip`
+        bounds what goes into sigmoid and tanh (ONNX); 0: nothing does. Raises TypeError or
+        ValueError, which name the weight or the argument.
+        """
+        _at_least("proj_size", proj_size, 0)
+        if proj_size >= hidden_size > 0:
+            raise ValueError(f"proj_size: {proj_size} must be less than hidden_size {hidden_size}")
+        layout = _Layout(
+            _Kind.LSTM, hidden_size, num_layers, bidirectional, proj_size, bias, reverse
+        )
+        layers = _packed_layers(layout, weights, float_layers)
+        return cls(_Kind.LSTM, layers, hidden_size, proj_size or hidden_size, _clip(clip))
+
+    def __call__(
+        self,
+        x: Any,
+        h0: Any = None,
+        c0: Any = None,
+        lengths: Any = None,
+        out: Any = None,
+        threads: int = 0,
+    ) -> tuple[Any, Any, Any]:
+        """(y, h, c) for `x` float32 [T, B, input_size], in `x`'s kind of array.
+
+        y is [T, B, directions * output_size], h [layers * directions, B, output_size], c likewise
+        with hidden_size; `h0` and `c0` have their shapes, zeros where None. `lengths` int64 [B]: y is
+        0 behind an item's end, h and c are those at its last step, and a reverse direction starts
+        there. Strided x and `out` (written and returned as y) are used as they are if their last
+        axis is contiguous: pass transposed views of [B, T, ...]. Raises TypeError or ValueError,
+        which name the argument.
+        """
+        return self._apply(x, h0, c0, lengths, out, threads)
+
+
+class Gru(Recurrent):
+    """GRU layers."""
+
+    @classmethod
+    def from_float(
+        cls,
+        weights: Sequence[Any],
+        *,
+        hidden_size: int,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        bias: bool = True,
+        float_layers: FloatLayers = (),
+        reverse: bool = False,
+        clip: float = 0.0,
+        linear_before_reset: bool = True,
+    ) -> Gru:
+        """As `Lstm.from_float`, with gates r, z, n: weights [3 * hidden, ...].
+
+        `linear_before_reset=False` is ONNX's default: `n = tanh(W_in x + b_in + W_hn (r h) + b_hn)`.
+        """
+        kind = _Kind.GRU if linear_before_reset else _Kind.GRU_RESET_FIRST
+        layout = _Layout(kind, hidden_size, num_layers, bidirectional, 0, bias, reverse)
+        layers = _packed_layers(layout, weights, float_layers)
+        return cls(kind, layers, hidden_size, hidden_size, _clip(clip))
+
+    def __call__(
+        self, x: Any, h0: Any = None, lengths: Any = None, out: Any = None, threads: int = 0
+    ) -> tuple[Any, Any]:
+        """(y, h), as `Lstm.__call__`."""
+        return self._apply(x, h0, None, lengths, out, threads)[:2]
+
+
+class Rnn(Recurrent):
+    """Plain recurrent layers with tanh or relu."""
+
+    @classmethod
+    def from_float(
+        cls,
+        weights: Sequence[Any],
+        *,
+        hidden_size: int,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        float_layers: FloatLayers = (),
+        reverse: bool = False,
+        clip: float = 0.0,
+    ) -> Rnn:
+        """As `Lstm.from_float`, with one gate: weights [hidden, ...]."""
+        kinds = {"tanh": _Kind.RNN_TANH, "relu": _Kind.RNN_RELU}
+        if nonlinearity not in kinds:
+            raise ValueError(f"nonlinearity: {nonlinearity!r} must be 'tanh' or 'relu'")
+        kind = kinds[nonlinearity]
+        layout = _Layout(kind, hidden_size, num_layers, bidirectional, 0, bias, reverse)
+        layers = _packed_layers(layout, weights, float_layers)
+        return cls(kind, layers, hidden_size, hidden_size, _clip(clip))
+
+    def __call__(
+        self, x: Any, h0: Any = None, lengths: Any = None, out: Any = None, threads: int = 0
+    ) -> tuple[Any, Any]:
+        """(y, h), as `Lstm.__call__`."""
+        return self._apply(x, h0, None, lengths, out, threads)[:2]
+
+
+class LstmCell:
+    """One step of one LSTM layer."""
+
+    def __init__(self, layer: Lstm) -> None:
+        self.layer = layer
+
+    @classmethod
+    def from_float(
+        cls, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, *, keep_float: bool = False
+    ) -> LstmCell:
+        """`w_ih` [4 * hidden, inputs], `w_hh` [4 * hidden, hidden], biases [4 * hidden] or None."""
+        return cls(Lstm.from_float(**_cell(4, w_ih, w_hh, b_ih, b_hh, keep_float)))
+
+    def __call__(self, x: Any, h: Any = None, c: Any = None, threads: int = 0) -> tuple[Any, Any]:
+        """(h', c') [B, hidden] for `x` [B, inputs]; `h` and `c` [B, hidden], zeros where None."""
+        _, after, memory = self.layer(_step(x), _lifted(h), _lifted(c), threads=threads)
+        return after[0], memory[0]
+
+
+class GruCell:
+    """One step of one GRU layer."""
+
+    def __init__(self, layer: Gru) -> None:
+        self.layer = layer
+
+    @classmethod
+    def from_float(
+        cls, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, *, keep_float: bool = False
+    ) -> GruCell:
+        """`w_ih` [3 * hidden, inputs], `w_hh` [3 * hidden, hidden], biases [3 * hidden] or None."""
+        return cls(Gru.from_float(**_cell(3, w_ih, w_hh, b_ih, b_hh, keep_float)))
+
+    def __call__(self, x: Any, h: Any = None, threads: int = 0) -> Any:
+        """h' [B, hidden] for `x` [B, inputs]; `h` [B, hidden], zeros where None."""
+        return self.layer(_step(x), _lifted(h), threads=threads)[1][0]
+
+
+class RnnCell:
+    """One step of one plain recurrent layer."""
+
+    def __init__(self, layer: Rnn) -> None:
+        self.layer = layer
+
+    @classmethod
+    def from_float(
+        cls,
+        w_ih: Any,
+        w_hh: Any,
+        b_ih: Any = None,
+        b_hh: Any = None,
+        *,
+        nonlinearity: str = "tanh",
+        keep_float: bool = False,
+    ) -> RnnCell:
+        """`w_ih` [hidden, inputs], `w_hh` [hidden, hidden], biases [hidden] or None."""
+        arguments = _cell(1, w_ih, w_hh, b_ih, b_hh, keep_float)
+        return cls(Rnn.from_float(**arguments, nonlinearity=nonlinearity))
+
+    def __call__(self, x: Any, h: Any = None, threads: int = 0) -> Any:
+        """h' [B, hidden] for `x` [B, inputs]; `h` [B, hidden], zeros where None."""
+        return self.layer(_step(x), _lifted(h), threads=threads)[1][0]
+
+
+class _Layout(NamedTuple):
+    """What a flat list of weights means."""
+
+    kind: _Kind
+    hidden: int
+    layers: int
+    bidirectional: bool
+    proj: int
+    bias: bool
+    reverse: bool
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def names(self) -> list[str]:
+        """Of the weights of one direction, in PyTorch's order."""
+        names = ["w_ih", "w_hh"] + (["b_ih", "b_hh"] if self.bias else [])
+        return names + (["w_hr"] if self.proj else [])
+
+
+def _packed_layers(
+    layout: _Layout, weights: Sequence[Any], float_layers: FloatLayers
+) -> list[list[Direction]]:
+    _at_least("hidden_size", layout.hidden, 1)
+    _at_least("num_layers", layout.layers, 1)
+    if layout.bidirectional and layout.reverse:
+        raise ValueError("reverse: is for a single direction, and bidirectional is set")
+    names, ways = layout.names(), layout.directions
+    if len(weights) != layout.layers * ways * len(names):
+        raise ValueError(
+            f"weights: {len(weights)} arrays; {layout.layers} layers of {ways} directions need "
+            f"{layout.layers * ways * len(names)}: {', '.join(names)} for each"
+        )
+    kept = _float_set(float_layers, layout.layers, ways)
+    layers: list[list[Direction]] = []
+    inputs: int | None = None
+    for i in range(layout.layers):
+        layers.append([])
+        for way in range(ways):
+            first = (i * ways + way) * len(names)
+            found = {
+                name: array_of(weights[first + at], f"weights[{first + at}] ({name})", np.float32)
+                for at, name in enumerate(names)
+            }
+            if inputs is None and found["w_ih"].ndim == 2:
+                inputs = found["w_ih"].shape[1]
+            _check_shapes(layout, found, first, inputs)
+            where = f"layer {i}, direction {way}"
+            try:
+                made = _direction(layout, found, layout.reverse or way == 1, (i, way) in kept)
+            except ValueError as error:
+                raise ValueError(f"weights: {where}: {error}") from None
+            layers[-1].append(made)
+        inputs = ways * (layout.proj or layout.hidden)
+    return layers
+
+
+def _direction(
+    layout: _Layout, found: dict[str, Float32], reverse: bool, keep_float: bool
+) -> Direction:
+    kind, gates, rz = layout.kind, layout.kind.gates, 2 * layout.hidden
+    w_hh, second = found["w_hh"], None
+    of_input = of_state = None
+    if layout.bias:
+        of_input = found["b_ih"] + found["b_hh"]
+        if kind is _Kind.GRU:  # n's bias of the state goes through the reset gate
+            of_input[rz:] = found["b_ih"][rz:]
+            of_state = found["b_hh"].copy()
+            of_state[:rz] = 0
+    if layout.proj:
+        second = packed_matrix(found["w_hr"], None, 0, keep_float)
+    if kind is _Kind.GRU_RESET_FIRST:
+        second = packed_matrix(w_hh[rz:], None, 1, keep_float)
+        state: Matrix = packed_matrix(w_hh[:rz], None, 2, keep_float)
+    else:
+        state = packed_matrix(w_hh, of_state, gates, keep_float)
+    made = packed_matrix(found["w_ih"], of_input, gates, keep_float)
+    return Direction(made, state, second, reverse)
+
+
+def _check_shapes(
+    layout: _Layout, found: dict[str, Float32], first: int, inputs: int | None
+) -> None:
+    rows = layout.kind.gates * layout.hidden
+    wanted: dict[str, tuple[int | None, ...]] = {
+        "w_ih": (rows, inputs),
+        "w_hh": (rows, layout.proj or layout.hidden),
+        "b_ih": (rows,),
+        "b_hh": (rows,),
+        "w_hr": (layout.proj, layout.hidden),
+    }
+    for at, (name, array) in enumerate(found.items()):
+        if array.shape != wanted[name] or 0 in array.shape:
+            needs = str(wanted[name]).replace("None", "inputs")
+            raise ValueError(f"weights[{first + at}] ({name}): needs {needs}, not {array.shape}")
+
+
+def _float_set(float_layers: FloatLayers, layers: int, ways: int) -> set[tuple[int, int]]:
+    kept: set[tuple[int, int]] = set()
+    for entry in float_layers:
+        i, among = entry if isinstance(entry, tuple) else (entry, None)
+        chosen = range(ways) if among is None else (among,)
+        if not 0 <= i < layers or any(not 0 <= way < ways for way in chosen):
+            raise ValueError(
+                f"float_layers: {entry} is none of the layers 0..{layers - 1}"
+                f" (and directions 0..{ways - 1})"
+            )
+        kept.update((i, way) for way in chosen)
+    return kept
+
+
+def _input(x: Any, size: int) -> Any:
+    """`x` as the C++ core takes it: itself, where that is possible."""
+    if isinstance(x, np.ndarray):
+        dtype, strides, contiguous = str(x.dtype), x.strides, 4
+    elif is_tensor(x):
+        x = x.detach()
+        dtype, strides, contiguous = str(x.dtype).removeprefix("torch."), x.stride(), 1
+        if x.device.type != "cpu":
+            raise TypeError(f"x: is a tensor on {x.device}; needs one on the CPU")
+    else:
+        x = array_of(x, "x", np.float32)
+        return _input(x, size)
+    if dtype != "float32":
+        raise TypeError(f"x: needs float32, not {dtype}; convert it first")
+    if len(x.shape) != 3 or x.shape[2] != size:
+        raise ValueError(f"x: needs shape [T, B, {size}], not {tuple(x.shape)}")
+    aligned = not isinstance(x, np.ndarray) or x.flags.aligned
+    if not aligned or min(strides) < 0 or strides[2] != contiguous:
+        return np.array(x, order="C") if isinstance(x, np.ndarray) else x.contiguous()
+    return x
+
+
+def _output(out: Any, shape: tuple[int, ...]) -> Any:
+    if tuple(out.shape) != shape:
+        raise ValueError(f"out: needs shape {shape}, not {tuple(out.shape)}")
+    if str(out.dtype).removeprefix("torch.") != "float32":
+        raise TypeError(f"out: needs float32, not {out.dtype}")
+    if isinstance(out, np.ndarray) and not (out.flags.writeable and out.flags.aligned):
+        raise ValueError("out: is read-only or not aligned")
+    return out
+
+
+def _lengths(lengths: Any, batch: int, steps: int) -> npt.NDArray[np.int64]:
+    array = np.asarray(lengths)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"lengths: needs integers, not {array.dtype}")
+    if array.shape != (batch,):
+        raise ValueError(f"lengths: needs shape ({batch},), one a batch item, not {array.shape}")
+    bad = np.flatnonzero((array < 0) | (array > steps))
+    if bad.size:
+        raise ValueError(f"lengths: item {bad[0]} is {array[bad[0]]}, not in 0..{steps}")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def _clip(clip: float) -> float:
+    if not isfinite(clip) or clip < 0:
+        raise ValueError(f"clip: {clip} must be 0 (none) or a positive number")
+    return float(clip)
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ValueError(f"{name}: {value} must be {least} or more")
+
+
+def _cell(
+    gates: int, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any, keep_float: bool
+) -> dict[str, Any]:
+    if (b_ih is None) != (b_hh is None):
+        raise ValueError("b_ih and b_hh: give both or neither")
+    weights = [w_ih, w_hh] + ([] if b_ih is None else [b_ih, b_hh])
+    return {
+        "weights": weights,
+        "hidden_size": w_hh.shape[0] // gates,
+        "bias": b_ih is not None,
+        "float_layers": (0,) if keep_float else (),
+    }
+
+
+def _step(x: Any) -> Any:
+    if len(x.shape) != 2:
+        raise ValueError(f"x: needs shape [B, inputs], not {tuple(x.shape)}")
+    return x[None]
+
+
+def _lifted(state: Any) -> Any:
+    return None if state is None else state[None]

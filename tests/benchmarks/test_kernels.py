@@ -1,0 +1,109 @@
+"""The kernel benchmarks from end to end, with PyTorch's float layers in the place of Octavo's."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+
+from benchmarks import children, kernels, ours, parts, parts_rnn, peers, peers_rnn, rnn
+from benchmarks.children import Answer, Job
+from benchmarks.effort import Effort
+from benchmarks.timing import interleave
+
+PEERS = ("torch fp32", "ONNX Runtime int8")
+CELLS = ((1, 768, 768), (64, 768, 768))
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Jobs run in this process, on small layers and with the peers that are always there."""
+    jobs: list[Job] = []
+
+    def run(job: Job) -> Answer:
+        jobs.append(job)
+        with torch.inference_mode():
+            found = (parts.PARTS | parts_rnn.PARTS)[job.part](job)
+        return Answer(ours.isa(), 0.0, found)
+
+    monkeypatch.setattr(children, "run", run)
+    monkeypatch.setattr(ours, "linear", lambda w, bias, group=0: peers.torch_linear(w, bias, 1))
+    monkeypatch.setattr(ours, "linear_module", peers._linear_module)
+    monkeypatch.setattr(ours, "conv", lambda *layer: peers.torch_conv(*layer, 1))
+    monkeypatch.setattr(ours, "recurrent", lambda *layer: peers_rnn.torch_float(*layer, 1))
+    monkeypatch.setattr(ours, "peak_gops", lambda isa: 1000.0)
+    monkeypatch.setattr(ours, "read_gbps", lambda array: 10.0)
+    monkeypatch.setattr(ours, "isa", lambda: "avx512vnni")
+    monkeypatch.setattr(ours, "set_num_threads", lambda threads: None)
+    monkeypatch.setattr(parts, "WIDTH", 64)
+    monkeypatch.setattr(parts, "last_cache_bytes", lambda: 4 * 64 * 64)
+    for module in ("kernel_peers.peers", "parts.peers"):
+        for name in ("OPENVINO", "TORCH_X86", "TORCH_ONEDNN"):
+            monkeypatch.setattr(f"benchmarks.{module}.{name}", "ONNX Runtime int8")
+    monkeypatch.setattr("benchmarks.kernel_peers.BEST_OF", PEERS)
+    monkeypatch.setattr("benchmarks.kernel_limits.ALTERNATING", ((4, 64, 64),))
+    monkeypatch.setattr("benchmarks.kernel_peers.CONVOLUTIONS", ((3, 8, 6, 1), (1, 8, 6, 1)))
+    monkeypatch.setattr("benchmarks.kernel_peers.DEPTHWISE", ((3, 8, 6, 8),))
+    monkeypatch.setattr(parts, "idle", lambda: None)
+    monkeypatch.setattr(parts, "interleave", partial(interleave, least=0.0, warmup=0))
+    return jobs
+
+
+@pytest.mark.parametrize(
+    ("part", "asked"),
+    [
+        ("linear", ["at least 1.6 x", "at least 1.1 x", "at least 1 x", "at least 1.2 x"]),
+        ("avx2", ["at least 2 x"]),
+        ("conv", ["at least 1.2 x"]),
+        ("peak", ["at least 0.9"]),
+        ("groups", ["at least 0.85"]),
+        ("bandwidth", ["at least 0.85"]),
+        ("threads", ["at least 1.8"]),
+        ("alternating", ["at most 1.05"]),
+    ],
+)
+def test_rows_of_a_part(part: str, asked: list[str]) -> None:
+    rows = list(kernels.PARTS[part](Effort(quick=True, cells=CELLS, has_amx=False)))
+    assert all(row.measured > 0 or "other programs" in row.what for row in rows)
+    assert {row.asked for row in rows} - {"", "at most 0.1"} == set(asked)
+    assert rows[0].what == "cores that other programs used meanwhile"
+
+
+def test_both_with_amx_and_without(stand_in: list[Job]) -> None:
+    rows = list(kernels.PARTS["groups"](Effort(quick=True, cells=CELLS, has_amx=True)))
+    assert [job.amx for job in stand_in] == [True, False]
+    first, second = dict.fromkeys(row.section for row in rows)
+    assert first.endswith("one thread, AMX (octavo: avx512vnni)")
+    assert second.endswith("one thread, AMX refused (octavo: avx512vnni)")
+
+
+def test_only_the_vnni_kernel_is_held_to_its_peak(stand_in: list[Job]) -> None:
+    rows = list(kernels.PARTS["peak"](Effort(quick=True, cells=CELLS, has_amx=True)))
+    assert [(job.isa, job.amx) for job in stand_in] == [
+        ("avx512vnni", False),
+        ("amx", True),
+        ("avx2", False),
+    ]
+    assert [row.asked for row in rows if row.asked.startswith("at least")] == ["at least 0.9"]
+
+
+@pytest.mark.parametrize("kind", peers_rnn.GATES)
+def test_recurrent_rows(kind: peers_rnn.Kind) -> None:
+    effort = Effort(quick=True, cells=((8, 1, 1, 1), (8, 2, 2, 2)), has_amx=False)
+    rows = list(rnn.rows_of(kind, effort))
+    bounds = [f"at least {bound:g} x" for bound in rnn.LEAST[kind].values()]
+    found = [row.asked for row in rows if row.asked.startswith("at least")]
+    assert found == [bounds[0], "at least 1 x", bounds[1], "at least 1 x"]
+    assert all("50 steps" in row.section for row in rows if row.asked.startswith("at least"))
+
+
+def test_peers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of Octavo is called, and each cell says what everybody took."""
+    monkeypatch.setattr(ours, "linear", partial(pytest.fail, "called"))
+    effort = Effort(quick=True, cells=CELLS[:1], ours=False, has_amx=False)
+    rows = list(kernels.PARTS["linear"](effort))
+    cells = [row for row in rows if row.what == "1 x 768 x 768"]
+    assert len(cells) == 2  # one thread and two
+    assert all(name in row.note for row in cells for name in PEERS)
+    assert all(row.unit == "us" for row in cells)

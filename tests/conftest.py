@@ -1,0 +1,108 @@
+"""Kernel tests run on every instruction set, and a run says which; leaving one out is a failure.
+
+A test that takes the fixture `isa` runs once for each known set, with it in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+KNOWN = ("amx", "avx512vnni", "avx2", "reference")
+"""Every set that some processor has; what this one lacks is skipped."""
+
+RAN = pytest.StashKey[set[str]]()
+COLLECTED = pytest.StashKey[bool]()
+
+
+def available() -> tuple[str, ...]:
+    """What this processor runs."""
+    from octavo.core import kernels
+
+    return kernels.isas()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "isa" in metafunc.fixturenames:
+        metafunc.parametrize("isa", dict.fromkeys([*KNOWN, *available()]), indirect=True)
+
+
+@pytest.fixture
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of an instruction set, which kernels use during the test."""
+    from octavo.core import kernels
+
+    name = str(request.param)
+    if name not in kernels.isas():
+        pytest.skip(f"NOT TESTED on {name}: this processor runs {', '.join(kernels.isas())}")
+    before, threads = kernels.isa(), kernels.num_threads()
+    kernels.use_isa(name)
+    yield name
+    used = kernels.isa()
+    kernels.use_isa(before)
+    kernels.set_num_threads(threads)
+    assert used == name, f"a test of {name} left {used} in use"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: object) -> Iterator[Any]:
+    """Takes down the instruction set of a test whose body came to its end."""
+    outcome = yield
+    report = outcome.get_result()
+    if "isa" in getattr(item, "fixturenames", ()) and report.when == "call" and report.passed:
+        item.config.stash[RAN].add(str(item.callspec.params["isa"]))  # type: ignore[attr-defined]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[RAN] = set()
+    config.stash[COLLECTED] = False
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    config = session.config
+    config.stash[COLLECTED] = any("isa" in getattr(i, "fixturenames", ()) for i in session.items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Takes over what a worker of pytest-xdist has run."""
+    found = getattr(node, "workeroutput", {})
+    node.config.stash[RAN].update(found.get("kernel_isas", ()))
+    node.config.stash[COLLECTED] |= found.get("kernel_tests", False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    output = getattr(config, "workeroutput", None)
+    if output is not None:
+        output["kernel_isas"] = sorted(config.stash[RAN])
+        output["kernel_tests"] = config.stash[COLLECTED]
+    elif missing(config) and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def missing(config: pytest.Config) -> list[str]:
+    """What this processor has and no test ran, in a run that was not narrowed to some tests."""
+    narrowed = config.option.keyword or config.option.collectonly
+    if narrowed or any("::" in str(arg) for arg in config.args) or not config.stash[COLLECTED]:
+        return []
+    return [name for name in available() if name not in config.stash[RAN]]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if not config.stash[COLLECTED]:
+        return
+    have = available()
+    ran = [name for name in have if name in config.stash[RAN]]
+    absent = [name for name in KNOWN if name not in have]
+    terminalreporter.write_line(
+        f"kernel instruction sets run: {', '.join(ran) or 'none'}; "
+        f"absent on this CPU: {', '.join(absent) or 'none'}"
+    )
+    for name in missing(config):
+        terminalreporter.write_line(
+            f"FAILED: this CPU has {name}, and no kernel test ran on it", red=True
+        )

@@ -1,0 +1,522 @@
+"""The linear layer against a float64 statement of its definition, and its arguments."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from octavo.core.kernels import PackedWeight, aligned, pack, quantize_rows
+from octavo.core.kernels.buffers import rows_of
+from octavo.core.linear import Activation, Linear, linear_together
+from tests.core import statement
+from tests.core.layers import packed, random_layer, random_rows
+from tests.core.statement import ACTIVATIONS, assert_same_bits, assert_states
+
+both_groupings = pytest.mark.parametrize("group", [0, 128], ids=["rows", "groups"])
+both_weights = pytest.mark.parametrize("affine", [False, True], ids=["symmetric", "affine"])
+every_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
+
+
+def test_the_names_of_activations_are_these() -> None:
+    assert [a.value for a in Activation] == list(ACTIVATIONS)
+
+
+# --- the numbers ---
+
+
+@both_groupings
+@both_weights
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (1, 1, 1),
+        (3, 5, 7),
+        (7, 300, 33),
+        (2, 1000, 17),
+        (40, 64, 16),
+        (3, 32_641, 5),
+        (2, 200_000, 3),
+    ],
+    ids=lambda s: "x".join(map(str, s)),
+)
+def test_a_layer_computes_what_is_defined(
+    isa: str, shape: tuple[int, int, int], affine: bool, group: int
+) -> None:
+    m, k, n = shape
+    layer = random_layer(n, k, group=group, affine=affine)
+    x, residual = random_rows(m, k), random_rows(m, n)
+    quantized = statement.quantize_rows(x, group)
+    assert_states(packed(layer)(x), layer(*quantized))
+    assert_states(packed(layer)(x, residual), layer(*quantized, residual))
+
+
+@both_groupings
+@every_activation
+def test_activations_of_a_layer(isa: str, activation: str, group: int) -> None:
+    layer = random_layer(33, 300, group=group, activation=activation)
+    x = random_rows(20, 300)
+    assert_states(packed(layer)(x), layer(*statement.quantize_rows(x, group)))
+
+
+@every_activation
+def test_activations_are_accurate(isa: str, activation: str) -> None:
+    """With no inputs a layer is its bias behind the activation."""
+    near = np.linspace(-20, 20, 40_001)
+    far = np.geomspace(1e-45, 1e30, 3000)
+    x = np.concatenate([near, far, -far, [0.0, -0.0]]).astype(np.float32)
+    layer = packed(random_layer(x.size, 0, activation=activation))
+    layer = Linear.from_packed(layer.weight, x, activation)
+    y = layer(np.empty((1, 0), np.float32))[0].astype(np.float64)
+    with np.errstate(over="ignore"):
+        expected = ACTIVATIONS[activation](x.astype(np.float64))
+    error = np.abs(y - expected) / np.maximum(1, np.abs(expected))
+    assert error.max() <= (0 if activation in ("none", "relu") else 4e-7), x[error.argmax()]
+
+
+@both_groupings
+def test_rows_from_subnormal_to_the_greatest(isa: str, group: int) -> None:
+    unit = random_rows(1, 300)[0] / np.float32(1000)
+    x = (unit.astype(np.float64) * 10.0 ** np.arange(-46, 39)[:, None]).astype(np.float32)
+    layer = random_layer(20, 300, group=group)
+    with np.errstate(invalid="ignore"):
+        assert_states(packed(layer)(x), layer(*statement.quantize_rows(x, group)))
+
+
+@both_groupings
+@both_weights
+@pytest.mark.parametrize("k", [1000, 32_640, 65_281, 200_000])
+def test_the_greatest_sums_are_exact(isa: str, k: int, affine: bool, group: int) -> None:
+    """Everything at an end of its range: nothing saturates or wraps."""
+    ends = [-128, 127] if affine else [-127, 127]
+    q = np.repeat(np.array([ends[0], ends[1], ends[0], ends[1]], np.int8), k).reshape(4, k)
+    zero = np.array([127, -128, -128, 127], np.int32) if affine else None
+    layer = statement.Layer(q, np.full(4, 1e-6, np.float32), zero, None, group)
+    groups = len(statement.sections(k, group))
+    x = np.repeat(np.array([255, 0, 255, 0], np.uint8), k).reshape(4, k)
+    scale = np.full((4, groups), 0.01, np.float32)
+    zeros = np.repeat(np.array([0, 255, 255, 0], np.int32), groups).reshape(4, groups)
+    assert_states(packed(layer).quantized(x, scale, zeros), layer(x, scale, zeros))
+
+
+def test_a_layer_approximates_the_float_one() -> None:
+    r = np.random.default_rng(5)
+    w, x = r.standard_normal((64, 300)), r.standard_normal((50, 300))
+    bias = r.standard_normal(64)
+    exact = x @ w.T + bias
+    error = {}
+    for symmetric, per_channel, group in itertools.product([True, False], [True, False], [0, 128]):
+        layer = Linear.from_float(
+            w.astype(np.float32),
+            bias.astype(np.float32),
+            group=group,
+            symmetric=symmetric,
+            per_channel=per_channel,
+        )
+        y = layer(x.astype(np.float32))
+        error[symmetric, per_channel, group] = np.linalg.norm(y - exact) / np.linalg.norm(exact)
+    # Uniform errors of a step: 6 sigma / 255 for inputs and weights, over sqrt(12).
+    assert max(error.values()) < 0.015
+    assert error[True, True, 128] < error[True, True, 0]
+    assert error[True, True, 0] < error[True, False, 0]
+
+
+def test_from_float_is_the_weight_quantizer() -> None:
+    w = random_rows(6, 10)
+    w[2] = 0
+    layer = Linear.from_float(w)
+    assert np.array_equal(
+        layer.weight.scale, np.where(w.any(1), np.abs(w).max(1) / np.float32(127), 1)
+    )
+    assert np.array_equal(layer.weight.unpack(), np.rint(w / layer.weight.scale[:, None]))
+    whole = Linear.from_float(w, per_channel=False)
+    assert np.array_equal(whole.weight.scale, np.full(6, np.abs(w).max() / np.float32(127)))
+    affine = Linear.from_float(w, symmetric=False, group=128, activation="gelu", bias=w[:, 0])
+    assert affine.weight.zero_point is not None
+    assert repr(affine) == ("Linear(10 -> 6, int8 affine, group=128, bias=True, activation=gelu)")
+
+
+# --- rows on their own ---
+
+
+@both_groupings
+@every_activation
+def test_what_is_not_finite_stays_in_its_row(isa: str, activation: str, group: int) -> None:
+    for k in (5, 300):
+        layer = packed(random_layer(20, k, group=group, affine=True, activation=activation))
+        x, residual = random_rows(9, k), random_rows(9, 20)
+        clean = layer(x, residual)
+        for row, value in [(2, np.nan), (4, np.inf), (8, -np.inf)]:
+            x[row, k // 2] = value
+        y = layer(x, residual)
+        assert np.isnan(y[[2, 4, 8]]).all()
+        others = [0, 1, 3, 5, 6, 7]
+        assert_same_bits(y[others], clean[others])
+
+
+def test_a_deep_row_that_is_not_finite(isa: str) -> None:
+    layer = packed(random_layer(3, 40_000))
+    x = random_rows(3, 40_000)
+    clean = layer(x)
+    x[1, 39_999] = np.inf
+    y = layer(x)
+    assert np.isnan(y[1]).all()
+    assert_same_bits(y[[0, 2]], clean[[0, 2]])
+
+
+@both_groupings
+@pytest.mark.parametrize("k", [70, 300])
+def test_a_row_does_not_depend_on_the_others(isa: str, group: int, k: int) -> None:
+    layer = packed(random_layer(80, k, group=group, affine=True, activation="silu"))
+    x = random_rows(70, k)
+    alone = np.concatenate([layer(x[m : m + 1]) for m in range(70)])
+    for m in range(1, 71):
+        assert_same_bits(layer(x[:m]), alone[:m])
+    assert_same_bits(layer(x[::-1]), alone[::-1])
+
+
+@pytest.mark.parametrize("shape", [(0, 5, 7), (3, 0, 7), (3, 5, 0), (0, 0, 0)], ids=str)
+@both_groupings
+def test_sizes_of_zero(isa: str, shape: tuple[int, int, int], group: int) -> None:
+    m, k, n = shape
+    layer = packed(random_layer(n, k, group=group, affine=True))
+    y = layer(np.ones((m, k), np.float32))
+    assert (y.shape, y.dtype) == ((m, n), np.float32)
+    if k == 0 and n:
+        assert np.array_equal(y, np.broadcast_to(layer.bias, (m, n)))
+    q, scale, zero = quantize_rows(np.ones((m, k), np.float32), group)
+    assert_same_bits(layer.quantized(q, scale, zero), y)
+    assert linear_together([layer, layer], np.ones((m, k), np.float32))[1].shape == (m, n)
+    assert Linear.from_float(np.ones((n, k), np.float32))(np.ones((m, k), np.float32)).shape == (
+        m,
+        n,
+    )
+
+
+# --- other ways in and out ---
+
+
+@both_groupings
+@both_weights
+def test_inputs_that_are_integers_already(isa: str, affine: bool, group: int) -> None:
+    for m, k, n in [(1, 1, 1), (1, 300, 40), (9, 129, 17), (40, 257, 70), (2, 40_000, 5)]:
+        layer = packed(random_layer(n, k, group=group, affine=affine, activation="tanh"))
+        x, residual = random_rows(m, k), random_rows(m, n)
+        x[m // 2, 0] = np.nan
+        q, scale, zero = quantize_rows(x, group)
+        assert_same_bits(layer.quantized(q, scale, zero), layer(x))
+        assert_same_bits(layer.quantized(q, scale, zero, residual), layer(x, residual))
+
+
+@both_groupings
+def test_layers_together_are_the_layers_one_by_one(isa: str, group: int) -> None:
+    layers = [
+        packed(random_layer(n, 200, group=group, affine=n == 16, activation=activation, seed=n))
+        for n, activation in [(40, "none"), (16, "gelu"), (1, "none"), (0, "none"), (70, "relu")]
+    ]
+    for m in (1, 5, 40):
+        x = random_rows(m, 200).reshape(1, m, 200)
+        for found, layer in zip(linear_together(layers, x), layers, strict=True):
+            assert_same_bits(found, layer(x))
+        outs = [np.empty((1, m, layer.n), np.float32) for layer in layers]
+        given = linear_together(layers, x, outs)
+        assert all(a is b for a, b in zip(given, outs, strict=True))
+        assert_same_bits(outs[1], layers[1](x))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
+@both_groupings
+def test_rows_of_16_bits(isa: str, group: int, dtype: Any) -> None:
+    for m, k, n in [(1, 300, 40), (9, 129, 17), (70, 64, 300), (3, 40_000, 5)]:
+        layer = packed(random_layer(n, k, group=group, activation="gelu"))
+        x, residual = (random_rows(m, k) / 1000).astype(dtype), random_rows(m, n).astype(dtype)
+        y = layer(x.astype(np.float32))
+        assert_same_bits(layer(x), y.astype(dtype))
+        assert_same_bits(layer(x, residual), (y + residual.astype(np.float32)).astype(dtype))
+        both = linear_together([layer, layer], x)
+        assert_same_bits(both[1], layer(x))
+
+
+def strided_inputs(x: np.ndarray) -> dict[str, np.ndarray]:
+    """`x` [6, K] in memory of every kind."""
+    m, k = x.shape
+    loose = np.full((2 * m, 2 * k + 1), np.nan, np.float32)
+    bytewise = np.empty(x.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(x.shape)
+    shifted = np.empty(x.size + 1, np.float32)[1:].reshape(x.shape)
+    spread = loose[:m, ::2][:, :k]
+    rows, tail = loose[m:][::2], loose[:m, k:]
+    records = np.empty(x.shape, np.dtype([("flag", "i1"), ("x", np.float32)]))["x"]
+    found = {"byte-aligned": bytewise, "4-byte-aligned": shifted, "every second input": spread}
+    for name, view in found.items():
+        view[...] = x
+        assert np.array_equal(view, x), name
+    fortran, backwards = np.asfortranarray(x), x[::-1].copy()[::-1]
+    wide = np.full((m, k + 7), np.nan, np.float32)
+    wide[:, 3 : 3 + k] = x
+    records[...] = x
+    del rows, tail
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    return {
+        **found,
+        "columns first": fortran,
+        "backwards": backwards,
+        "part of wider rows": wide[:, 3 : 3 + k],
+        "records": records,
+        "read-only": read_only,
+        "subclass": x.view(np.matrix),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_inputs_of_every_layout(isa: str) -> None:
+    layer, x = packed(random_layer(20, 37)), random_rows(6, 37)
+    expected = layer(x)
+    for name, view in strided_inputs(x).items():
+        assert np.array_equal(np.asarray(layer(view)), expected), name
+    cube = random_rows(24, 37).reshape(2, 3, 4, 37)
+    y = layer(cube)
+    assert y.shape == (2, 3, 4, 20)
+    for axes in itertools.permutations(range(3)):
+        assert_same_bits(layer(cube.transpose(*axes, 3)), y.transpose(*axes, 3).copy())
+    assert_same_bits(layer(cube[0, 0, 0]), y[0, 0, 0])
+    assert_same_bits(layer(cube[:, 1:2]), y[:, 1:2].copy())
+    assert_same_bits(layer(cube[:, :, 0]), y[:, :, 0].copy())
+    same = layer(np.broadcast_to(x[0], (5, 37)))
+    assert_same_bits(same, np.broadcast_to(expected[0], (5, 20)).copy())
+
+
+def test_only_what_must_be_copied_is_copied() -> None:
+    x = random_rows(12, 30)
+    cube = x.reshape(3, 4, 30)
+    plain = [
+        x,
+        x[:, 3:20],
+        x[::2],
+        x[:, :0],
+        cube,
+        cube[:, :, 5:],
+        cube[:, 0],
+        np.broadcast_to(x[0], (9, 30)),
+    ]
+    assert [rows_of(v, "x").owner is v for v in plain] == [True] * len(plain)
+    copied = [x[:, ::2], x.T, x[::-1], cube[:, :3], cube.transpose(1, 0, 2)]
+    assert [rows_of(v, "x").owner is v for v in copied] == [False] * len(copied)
+    assert rows_of(x[::2, 3:20], "x").stride == 60
+    assert rows_of(np.broadcast_to(x[0], (9, 30)), "x").stride == 0
+
+
+def test_outputs_and_residuals_in_place(isa: str) -> None:
+    layer, x = packed(random_layer(20, 37)), random_rows(6, 37)
+    residual = random_rows(6, 20)
+    expected, added = layer(x), layer(x, residual)
+    room = np.full((6, 30), 7, np.float32)
+    out = room[:, 4:24]
+    assert layer(x, out=out) is out
+    assert_same_bits(out.copy(), expected)
+    assert (room[:, :4] == 7).all()
+    assert (room[:, 24:] == 7).all()
+    assert_same_bits(layer(x, residual.T.copy().T), added)
+    assert_same_bits(layer(x, np.broadcast_to(residual[0], (6, 20))), expected + residual[0])
+    assert layer(x, residual, out=residual) is residual
+    assert_same_bits(residual, added)
+
+
+def test_dlpack_and_tensors() -> None:
+    import torch
+
+    class Foreign:
+        def __init__(self, array: np.ndarray) -> None:
+            self.array = array
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> Any:
+            return self.array.__dlpack_device__()
+
+    layer, x, residual = packed(random_layer(20, 37)), random_rows(6, 37), random_rows(6, 20)
+    expected = layer(x, residual)
+    assert_same_bits(layer(Foreign(x), Foreign(residual)), expected)
+    out = np.empty((6, 20), np.float32)
+    layer(Foreign(x), residual, out=Foreign(out))
+    assert_same_bits(out, expected)
+
+    tensor, extra = torch.from_numpy(x), torch.from_numpy(residual)
+    for view in (tensor, tensor.T.contiguous().T, tensor.clone().requires_grad_(True)):
+        y = layer(view, extra)
+        assert isinstance(y, torch.Tensor)
+        assert_same_bits(y.numpy(), expected)
+    for dtype in (torch.float16, torch.bfloat16):
+        narrow = (tensor / 1000).to(dtype)
+        y = layer(narrow)
+        assert y.dtype is dtype
+        assert torch.equal(y, torch.from_numpy(layer(narrow.float().numpy())).to(dtype))
+    made = Linear.from_float(tensor.bfloat16(), tensor[:, 0].half())
+    again = Linear.from_float(tensor.bfloat16().float().numpy(), x[:, 0].astype(np.float16))
+    assert_same_bits(made(tensor).numpy(), again(x))
+
+
+def test_addresses(isa: str) -> None:
+    layer, x, residual = packed(random_layer(20, 37)), random_rows(6, 37), random_rows(6, 20)
+    out = np.empty((6, 20), np.float32)
+    layer.run(x.ctypes.data, 6, 37, out.ctypes.data, 20)
+    assert_same_bits(out, layer(x))
+    layer.run(
+        x.ctypes.data,
+        3,
+        74,
+        out.ctypes.data,
+        20,
+        residual=residual.ctypes.data,
+        residual_stride=20,
+        threads=2,
+    )
+    assert_same_bits(out[:3], layer(x[::2], residual[:3]))
+    half, narrow = x.astype(np.float16), np.empty((6, 20), np.float16)
+    layer.run(half.ctypes.data, 6, 37, narrow.ctypes.data, 20, 1)
+    assert_same_bits(narrow, layer(half))
+
+
+# --- what is refused ---
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written() -> None:
+    layer, x, out = (
+        packed(random_layer(20, 37)),
+        random_rows(6, 37),
+        np.full((6, 20), 7, np.float32),
+    )
+    cases: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (TypeError, "x: needs float32, float16 or bfloat16, not float64", {"x": x.astype(float)}),
+        (TypeError, "x: needs float32.*, not int8", {"x": np.zeros((6, 37), np.int8)}),
+        (TypeError, "x: needs float32.*, not >f4", {"x": x.astype(">f4")}),
+        (TypeError, "x: is a list; needs a NumPy array", {"x": x.tolist()}),
+        (ValueError, r"x: needs shape \[\.\.\., 37\], not \(6, 36\)", {"x": x[:, 1:]}),
+        (ValueError, r"x: needs shape \[\.\.\., 37\], not \(\)", {"x": np.array(1, np.float32)}),
+        (TypeError, "out: needs float32, as the input, not float16", {"out": out.astype("f2")}),
+        (ValueError, r"out: needs shape \(6, 20\), not \(6, 1\)", {"out": out[:, :1]}),
+        (
+            ValueError,
+            "out: is read-only",
+            {"out": np.frombuffer(out.tobytes(), "f4").reshape(6, 20)},
+        ),
+        (
+            ValueError,
+            "out: strides .* needs a contiguous last axis",
+            {"out": np.asfortranarray(out)},
+        ),
+        (ValueError, "out: strides .* no overlap", {"out": overlapping()}),
+        (
+            TypeError,
+            "residual: needs float32, as the output, not fl",
+            {"residual": out.astype("f2")},
+        ),
+        (ValueError, r"residual: needs shape \(6, 20\), not \(20,\)", {"residual": out[0]}),
+        (ValueError, "threads: -1 must be at least 0", {"threads": -1}),
+    ]
+    for kind, message, changed in cases:
+        arguments = {"x": x, "out": out, **changed}
+        with pytest.raises(kind, match=message):
+            layer(**arguments)
+    assert (out == 7).all()
+    room = np.zeros(1000, np.float32)
+    with pytest.raises(ValueError, match="out: shares memory with x"):
+        layer(room[:222].reshape(6, 37), out=room[200:320].reshape(6, 20))
+    with pytest.raises(ValueError, match="out: shares part of its memory with residual"):
+        layer(x, room[:120].reshape(6, 20), out=room[20:140].reshape(6, 20))
+
+
+def overlapping() -> np.ndarray:
+    return np.lib.stride_tricks.as_strided(np.zeros(200, np.float32), (6, 20), (4, 4))
+
+
+def test_tensors_that_cannot_be_read_say_so() -> None:
+    import torch
+
+    layer = packed(random_layer(20, 37))
+    with pytest.raises(
+        TypeError, match=r"x: is a strided tensor on meta; needs a strided one on the"
+    ):
+        layer(torch.zeros(6, 37, device="meta"))
+    with pytest.raises(TypeError, match=r"x: is a sparse_coo tensor on cpu"):
+        layer(torch.zeros(6, 37).to_sparse())
+    with pytest.raises(TypeError, match=r"x: needs float32.*not torch\.int64"):
+        layer(torch.zeros(6, 37, dtype=torch.int64))
+
+
+def test_layers_that_cannot_be_made_say_so() -> None:
+    w = random_rows(4, 5)
+    cases: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (TypeError, "w: needs float32, not float64", {"w": w.astype(float)}),
+        (ValueError, r"w: needs shape \[N, K\], not \(20,\)", {"w": w.ravel()}),
+        (
+            ValueError,
+            "w: channel 2 along axis 0 holds NaN",
+            {"w": np.where(w == w[2, 1], np.nan, w)},
+        ),
+        (ValueError, r"bias: needs shape \(4,\), not \(5,\)", {"bias": w[0]}),
+        (TypeError, "bias: needs float32, not int64", {"bias": np.arange(4)}),
+        (ValueError, "group: 32 must be 0", {"group": 32}),
+        (
+            ValueError,
+            "unknown activation 'gelutanh'. Did you mean 'gelu_tanh'",
+            {"activation": "gelutanh"},
+        ),
+    ]
+    for kind, message, changed in cases:
+        with pytest.raises(kind, match=message):
+            Linear.from_float(**{"w": w, **changed})
+
+
+def test_integers_that_do_not_fit_are_refused() -> None:
+    layer = packed(random_layer(20, 300, group=128))
+    q, scale, zero = quantize_rows(random_rows(6, 300), 128)
+    cases: list[tuple[type[Exception], str, tuple[Any, Any, Any]]] = [
+        (TypeError, "q: needs uint8, not int8", (q.view(np.int8), scale, zero)),
+        (ValueError, r"q: needs shape \[\.\.\., 300\], not \(6, 200\)", (q[:, :200], scale, zero)),
+        (ValueError, r"scale: needs shape \(6, 3\), not \(6, 1\)", (q, scale[:, :1], zero)),
+        (ValueError, r"zero_point: needs shape \(6, 3\), not \(6,\)", (q, scale, zero[:, 0])),
+        (TypeError, "zero_point: needs int32, not uint8", (q, scale, zero.astype(np.uint8))),
+        (ValueError, r"zero_point: holds values outside 0\.\.255", (q, scale, zero + 256)),
+    ]
+    for kind, message, arguments in cases:
+        with pytest.raises(kind, match=message):
+            layer.quantized(*arguments)
+
+
+def test_layers_that_do_not_go_together_say_so() -> None:
+    one, other = packed(random_layer(4, 20)), packed(random_layer(4, 20, group=128))
+    with pytest.raises(
+        ValueError, match=r"need the same k and group, not \(k=20, group=0\), \(k=2"
+    ):
+        linear_together([one, other], random_rows(2, 20))
+    with pytest.raises(ValueError, match="layers: is empty"):
+        linear_together([], random_rows(2, 20))
+    with pytest.raises(ValueError, match="outs: 1 for 2 layers"):
+        linear_together([one, one], random_rows(2, 20), [np.zeros((2, 4), np.float32)])
+    shared = np.zeros((2, 4), np.float32)
+    with pytest.raises(ValueError, match=r"outs\[1\]: needs shape \(2, 4\), not \(4,\)"):
+        linear_together([one, one], random_rows(2, 20), [shared, shared[0]])
+
+
+def test_a_mapped_weight_is_used_where_it_lies(tmp_path: Any) -> None:
+    layer = random_layer(20, 37)
+    bytes_ = pack(layer.q)
+    (tmp_path / "w").write_bytes(b"\0" * 64 + bytes_.tobytes())
+    mapped = np.memmap(tmp_path / "w", np.uint8, mode="r", offset=64)
+    weight = PackedWeight(np.asarray(mapped), 20, 37, layer.scale)
+    made = Linear.from_packed(weight, layer.bias)
+    assert made.weight.packed.base is not None
+    x = random_rows(3, 37)
+    expected = packed(layer)(x)
+    assert_same_bits(made(x), expected)
+    del mapped, weight  # the layer keeps the mapping alive
+    (tmp_path / "w").unlink()
+    assert_same_bits(made(x), expected)
+    copy = aligned(bytes_.size)
+    copy[:] = bytes_
+    assert_same_bits(Linear(PackedWeight(copy, 20, 37, layer.scale), layer.bias)(x), expected)

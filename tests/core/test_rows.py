@@ -1,0 +1,123 @@
+"""Rows to integers, on every instruction set, bit for bit what docs/architecture.md defines."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from octavo.core.kernels import quantize_rows
+from tests.core import statement
+from tests.core.layers import random_rows
+
+EDGES = [*range(1, 11), 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257]
+both_groupings = pytest.mark.parametrize("group", [0, 128], ids=["rows", "groups"])
+
+
+def check(x: np.ndarray, group: int) -> None:
+    for found, expected in zip(
+        quantize_rows(x, group), statement.quantize_rows(x, group), strict=True
+    ):
+        statement.assert_same_bits(found, expected)
+
+
+@both_groupings
+def test_every_length(isa: str, group: int) -> None:
+    for k in EDGES:
+        check(random_rows(7, k), group)
+
+
+@both_groupings
+@pytest.mark.parametrize("k", [32_639, 32_641, 200_000])
+def test_deep_rows(isa: str, group: int, k: int) -> None:
+    check(random_rows(2, k), group)
+
+
+@both_groupings
+def test_sizes_from_subnormal_to_the_greatest(isa: str, group: int) -> None:
+    unit = random_rows(1, 200)[0] / np.float32(1000)
+    unit[::7] = 0
+    powers = np.arange(-46, 39)
+    with np.errstate(over="ignore"):
+        x = (unit.astype(np.float64) * 10.0 ** powers[:, None]).astype(np.float32)
+    x = np.where(np.isinf(x), np.float32(3.4028235e38), x)
+    check(x, group)
+    check(np.abs(x), group)
+    check(-np.abs(x), group)
+
+
+@both_groupings
+def test_ends_of_the_range(isa: str, group: int) -> None:
+    greatest = np.finfo(np.float32).max
+    for low, high in [(-greatest, greatest), (0, greatest), (-greatest, 0), (-1, 1), (0, 0)]:
+        x = np.random.default_rng(3).uniform(low / 2, high / 2, (3, 300)).astype(np.float32)
+        x[:, 5], x[:, 290] = low, high
+        check(x, group)
+    check(np.full((1, 130), -0.0, np.float32), group)
+
+
+@both_groupings
+def test_ties_go_to_the_even_integer(isa: str, group: int) -> None:
+    x = np.arange(256, dtype=np.float32)[None] - np.float32(0.5)
+    x[0, 0], x[0, 255] = 0, 255  # scale 1, or close to it
+    check(x, group)
+    q, scale, _ = quantize_rows(np.array([[0, 0.5, 1.5, 2.5, 254.5, 255]], np.float32))
+    assert scale[0, 0] == 1
+    assert q[0].tolist() == [0, 0, 2, 2, 254, 255]
+
+
+@both_groupings
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_spoils_its_own_row_or_group(isa: str, group: int, bad: float) -> None:
+    for k in (1, 5, 64, 129, 300):
+        for at in {0, k // 2, k - 1}:
+            x = random_rows(4, k)
+            x[2, at] = bad
+            check(x, group)
+            q, scale, zero = quantize_rows(x, group)
+            spoilt = at // 128 if group else 0
+            assert np.isnan(scale[2, spoilt])
+            assert np.isnan(scale).sum() == 1
+            assert zero[2, spoilt] == 0
+            assert not q[2, spoilt * 128 : spoilt * 128 + 128 if group else k].any()
+
+
+def test_a_row_depends_on_itself_alone(isa: str) -> None:
+    x = random_rows(40, 131)
+    q, scale, zero = quantize_rows(x)
+    for m in (0, 1, 17, 39):
+        one = quantize_rows(x[m])
+        for whole, alone in zip((q, scale, zero), one, strict=True):
+            statement.assert_same_bits(whole[m], alone)
+
+
+@both_groupings
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
+def test_rows_of_16_bits_are_widened(isa: str, group: int, dtype: Any) -> None:
+    x = random_rows(5, 200).astype(dtype)
+    x[1, 3] = np.nan
+    x[2] /= 1000  # subnormal, in float16
+    wide = quantize_rows(x.astype(np.float32), group)
+    for found, expected in zip(quantize_rows(x, group), wide, strict=True):
+        statement.assert_same_bits(found, expected)
+
+
+def test_shapes() -> None:
+    for shape in [(5,), (1, 5), (0, 5), (3, 0), (2, 0, 5), (2, 3, 5), (2, 3, 0)]:
+        x = np.zeros(shape, np.float32)
+        q, scale, zero = quantize_rows(x)
+        assert q.shape == shape
+        assert scale.shape == zero.shape == (*shape[:-1], 1)
+        assert (scale == 1).all()
+    q, scale, zero = quantize_rows(np.zeros((2, 3, 257), np.float32), 128)
+    assert scale.shape == zero.shape == (2, 3, 3)
+    assert quantize_rows(np.zeros((2, 0), np.float32), 128)[1].shape == (2, 1)
+
+
+def test_what_cannot_be_quantized_says_so() -> None:
+    with pytest.raises(TypeError, match="x: needs float32, float16 or bfloat16, not float64"):
+        quantize_rows(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="group: 32 must be 0"):
+        quantize_rows(np.zeros((2, 3), np.float32), 32)
+    with pytest.raises(ValueError, match=r"x: needs shape \[\.\.\., inputs\], not \(\)"):
+        quantize_rows(np.array(1, np.float32))

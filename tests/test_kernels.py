@@ -1,0 +1,433 @@
+"""Every instruction set gives the bits of `reference`, for every shape and number of threads."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from octavo.core import kernels
+from octavo.core.linear import Linear
+from tests.core.layers import packed, random_layer, random_rows
+from tests.core.statement import assert_same_bits
+
+ROOT = Path(__file__).parents[1]
+SMALL = range(1, 11)
+EDGES = [15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257]
+
+
+class Kind(NamedTuple):
+    """What a layer may differ in besides its shape."""
+
+    group: int = 0
+    affine: bool = False
+    activation: str = "none"
+    residual: bool = False
+    dtype: str = "float32"
+
+
+KINDS = {
+    "rows": Kind(),
+    "rows-affine": Kind(affine=True, activation="gelu"),
+    "groups": Kind(group=128, activation="silu"),
+    "groups-affine": Kind(group=128, affine=True, residual=True),
+    "float16": Kind(activation="tanh", residual=True, dtype="float16"),
+    "bfloat16-groups": Kind(group=128, activation="gelu_tanh", dtype="bfloat16"),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+Shape = tuple[int, int, int]
+
+
+@functools.cache
+def layer_of(kind: Kind, k: int, n: int) -> Linear:
+    return packed(
+        random_layer(n, k, group=kind.group, affine=kind.affine, activation=kind.activation)
+    )
+
+
+def inputs_of(kind: Kind, shape: Shape) -> tuple[np.ndarray, np.ndarray | None]:
+    import ml_dtypes
+
+    m, k, n = shape
+    dtype = ml_dtypes.bfloat16 if kind.dtype == "bfloat16" else np.dtype(kind.dtype)
+    residual = random_rows(m, n).astype(dtype) if kind.residual else None
+    return random_rows(m, k).astype(dtype), residual
+
+
+def output(kind: Kind, shape: Shape, threads: int = 1) -> np.ndarray:
+    x, residual = inputs_of(kind, shape)
+    return layer_of(kind, *shape[1:])(x, residual, threads=threads)  # type: ignore[no-any-return]
+
+
+@functools.cache
+def reference(kind: Kind, shape: Shape) -> np.ndarray:
+    used = kernels.isa()
+    kernels.use_isa("reference")
+    y = output(kind, shape)
+    kernels.use_isa(used)
+    return y
+
+
+def check(kind: Kind, shapes: list[Shape], threads: int = 1) -> None:
+    for shape in shapes:
+        try:
+            assert_same_bits(output(kind, shape, threads), reference(kind, shape))
+        except AssertionError as error:
+            raise AssertionError(f"{kernels.isa()}, M, K, N = {shape}: {error}") from error
+
+
+# --- shapes ---
+
+
+@every_kind
+def test_small_shapes(isa: str, kind: Kind) -> None:
+    check(kind, list(itertools.product(SMALL, SMALL, SMALL)))
+
+
+@every_kind
+def test_powers_of_two_and_their_neighbours(isa: str, kind: Kind) -> None:
+    """Every K and N, with an M that runs through all."""
+    pairs = itertools.product(EDGES, EDGES)
+    check(kind, [(EDGES[i * 4 % len(EDGES)], k, n) for i, (k, n) in enumerate(pairs) if i % 2])
+
+
+@every_kind
+def test_every_number_of_rows(isa: str, kind: Kind) -> None:
+    check(kind, [(m, 200, 100) for m in [*range(1, 36), 47, 48, 49, 64, 96, 97]])
+
+
+@every_kind
+@pytest.mark.parametrize("k", [32_639, 32_640, 32_641, 65_280, 65_281, 200_000])
+def test_deep(isa: str, kind: Kind, k: int) -> None:
+    check(kind, [(3, k, 17)] if k < 200_000 else [(2, k, 5)])
+
+
+@every_kind
+def test_shallow_wide_and_tall(isa: str, kind: Kind) -> None:
+    check(
+        kind,
+        [(50, 1, 1000), (100, 4, 100), (1, 3, 5000), (2000, 20, 5), (3000, 1, 1), (1, 2000, 1)],
+    )
+
+
+@pytest.mark.parametrize(
+    "activation", ["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
+)
+def test_activations(isa: str, activation: str) -> None:
+    check(Kind(activation=activation), [(30, 100, 50), (1, 40_000, 3)])
+    x = np.concatenate([s * np.geomspace(1e-45, 3e38, 9001) for s in (1, -1)]).astype(np.float32)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan], np.float32)
+    bias = np.concatenate([x, special, np.linspace(-30, 30, 9001, dtype=np.float32)])
+    # Without inputs a layer is the activation of its bias.
+    layer = Linear.from_packed(packed(random_layer(bias.size, 0)).weight, bias, activation)
+    found = layer(np.empty((1, 0), np.float32))
+    kernels.use_isa("reference")
+    expected = layer(np.empty((1, 0), np.float32))
+    kernels.use_isa(isa)
+    assert_same_bits(found, expected)
+
+
+def test_rows_that_are_not_finite(isa: str) -> None:
+    for kind in (Kind(), Kind(group=128, affine=True)):
+        for m, k, n in [(1, 64, 16), (7, 300, 40), (40, 129, 70)]:
+            layer, x = layer_of(kind, k, n), random_rows(m, k)
+            x[m // 2, k // 3], x[0, k - 1] = np.inf, np.nan
+            found = layer(x)
+            kernels.use_isa("reference")
+            expected = layer(x)
+            kernels.use_isa(isa)
+            assert_same_bits(found, expected)
+
+
+# --- threads ---
+
+# Enough work for more than one thread; the first are shared out by columns, the others by rows.
+SHARED = [
+    (1, 1500, 1000),
+    (2, 1500, 517),
+    (17, 700, 333),
+    (63, 300, 200),
+    (64, 300, 200),
+    (131, 257, 129),
+]
+
+
+@every_kind
+@pytest.mark.parametrize("threads", [2, 3, 7])
+def test_every_number_of_threads(isa: str, kind: Kind, threads: int) -> None:
+    check(kind, SHARED, threads)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_of_deep_rows(isa: str, threads: int) -> None:
+    check(Kind(affine=True), [(3, 70_000, 33), (65, 33_000, 5)], threads)
+
+
+def test_threads_of_a_layer_that_does_not_say(isa: str) -> None:
+    kernels.set_num_threads(3)
+    assert kernels.num_threads() == 3
+    check(Kind(), SHARED[:3], 0)
+    with pytest.raises(ValueError, match="threads: 0 must be at least 1"):
+        kernels.set_num_threads(0)
+
+
+def test_python_threads_call_at_once(isa: str) -> None:
+    shapes = [*SHARED, (5, 5, 5), (1, 64, 64), (2, 40_000, 5)]
+    expected = {shape: reference(Kind(affine=True), shape) for shape in shapes}
+
+    def work(i: int) -> None:
+        for j in range(12):
+            shape = shapes[(i + j) % len(shapes)]
+            assert_same_bits(output(Kind(affine=True), shape, 1 + (i + j) % 3), expected[shape])
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+
+
+# --- the host's floating-point modes ---
+
+
+@contextmanager
+def rounding(mode: int) -> Iterator[None]:
+    libm = ctypes.CDLL("libm.so.6")
+    before = libm.fegetround()
+    assert libm.fesetround(mode) == 0
+    try:
+        yield
+    finally:
+        libm.fesetround(before)
+
+
+@contextmanager
+def flushing() -> Iterator[None]:
+    import torch
+
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush subnormal numbers")
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+X86 = platform.machine() in ("x86_64", "AMD64")
+MODES: dict[str, Callable[[], Any]] = {
+    "down": lambda: rounding(0x400),
+    "up": lambda: rounding(0x800),
+    "to zero": lambda: rounding(0xC00),
+    "flush subnormals": flushing,
+}
+
+
+@pytest.mark.skipif(not X86, reason="the numbers of the modes are those of x86-64")
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_hosts_modes_change_nothing(isa: str, mode: Callable[[], Any], threads: int) -> None:
+    for kind in KINDS.values():
+        for m, k, n in [(5, 300, 40), (64, 300, 200), (2, 33_000, 5)]:
+            layer = layer_of(kind, k, n)
+            x, residual = inputs_of(kind, (m, k, n))
+            x = x * x.dtype.type(1e-3) if kind.dtype == "float32" else x
+            plain = layer(x, residual, threads=1)
+            rows = kernels.quantize_rows(x, kind.group)
+            out = np.empty_like(plain)
+            with mode():
+                layer(x, residual, out=out, threads=threads)
+                again = kernels.quantize_rows(x, kind.group)
+            assert_same_bits(out, plain)
+            for a, b in zip(again, rows, strict=True):
+                assert_same_bits(a, b)
+
+
+@pytest.mark.skipif(not X86, reason="the numbers of the modes are those of x86-64")
+def test_subnormal_outputs_survive_flushing(isa: str) -> None:
+    weight = random_layer(40, 30, bias=False)
+    tiny = type(weight)(weight.q, weight.scale * np.float32(1e-38))
+    layer, x = packed(tiny), random_rows(9, 30)
+    plain = layer(x)
+    assert ((plain != 0) & (np.abs(plain) < np.finfo(np.float32).tiny)).any()
+    out = np.empty_like(plain)
+    with flushing():
+        layer(x, out=out)
+    assert_same_bits(out, plain)
+
+
+# --- processes ---
+
+PRELUDE = """
+import json, os, sys
+import numpy as np
+from octavo.core import kernels
+from octavo.core.linear import Linear
+from tests.core.layers import packed, random_layer, random_rows
+"""
+
+
+def python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_environment_chooses_the_instruction_set(isa: str) -> None:
+    code = """
+assert "torch" not in sys.modules
+y = packed(random_layer(17, 100))(random_rows(5, 100))
+print(json.dumps([kernels.isa(), y.view(np.int32).tolist()]))
+"""
+    name, bits = json.loads(python(code, OCTAVO_ISA=isa))
+    assert name == isa
+    assert bits == reference(Kind(), (5, 100, 17)).view(np.int32).tolist()
+
+
+def test_an_instruction_set_that_is_not_there_is_an_error_that_lists_what_is() -> None:
+    code = """
+layer, x = packed(random_layer(17, 100)), random_rows(5, 100)
+for call in (kernels.isa, lambda: layer(x), lambda: kernels.quantize_rows(x)):
+    try:
+        call()
+    except ValueError as error:
+        print(error)
+kernels.use_isa("reference")
+layer(x)
+"""
+    said = python(code, OCTAVO_ISA="sse9").splitlines()
+    assert len(said) == 3
+    assert set(said) == {said[0]}
+    assert said[0].startswith("OCTAVO_ISA is 'sse9': this processor runs ")
+    assert all(name in said[0] for name in kernels.isas())
+    with pytest.raises(ValueError, match=r"is 'neon9': this processor runs .*reference"):
+        kernels.use_isa("neon9")
+    with pytest.raises(ValueError, match=r"is 'neon9': this processor runs .*reference"):
+        kernels.peak_gops("neon9", 0.001)
+    assert python("print(kernels.isa())", OCTAVO_ISA="").strip() == kernels.isas()[0]
+
+
+def test_our_pool_gives_the_same_bits_and_lives_through_forks() -> None:
+    """Without PyTorch the threads are ours; a forked child makes its own."""
+    code = """
+import multiprocessing, warnings
+warnings.simplefilter("ignore")  # Python 3.12 warns of forking beside threads, which is the point
+layer = packed(random_layer(600, 700, affine=True))
+x = random_rows(64, 700)
+one = layer(x, threads=1)
+kernels.set_num_threads(2)
+assert kernels.thread_backend() == "pool", kernels.thread_backend()
+def same(_=None):
+    return all(np.array_equal(layer(x[:m]), one[:m]) for m in (64, 63, 4, 64))
+for name in kernels.isas():
+    kernels.use_isa(name)
+    assert same()
+    for _ in range(2):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if same() and same() else 1)
+        assert same()
+        assert os.waitpid(child, 0)[1] == 0
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(same, range(4)) == [True] * 4
+assert "torch" not in sys.modules
+print("ok")
+"""
+    assert python(code).strip() == "ok"
+
+
+def test_beside_pytorch_the_threads_are_its_own() -> None:
+    code = """
+import torch
+torch.set_num_threads(2)
+kernels.set_num_threads(2)
+assert kernels.thread_backend() == "openmp", kernels.thread_backend()
+layer = packed(random_layer(600, 700, affine=True))
+x = random_rows(64, 700)
+for m in (64, 63, 4):
+    one = layer(x[:m], threads=1)
+    for threads in (2, 3, 8):
+        torch.randn(300, 300) @ torch.randn(300, 300)
+        assert np.array_equal(layer(x[:m], threads=threads), one)
+print("ok")
+"""
+    assert python(code).strip() == "ok"
+
+
+def test_import_and_first_call_take_less_than_50_ms() -> None:
+    """Of processor time, beyond numpy's own: other programs may be busy."""
+    code = """
+import time
+import numpy as np
+start = time.process_time()
+from octavo.core import kernels
+from octavo.core.linear import Linear
+layer = Linear.from_float(np.ones((64, 64), np.float32), np.ones(64, np.float32))
+layer(np.ones((4, 64), np.float32))
+print(time.process_time() - start)
+"""
+    run = [sys.executable, "-c", code]
+    times = [float(subprocess.check_output(run, text=True, cwd=ROOT)) for _ in range(5)]
+    assert min(times) < 0.05, times
+
+
+# --- the run says what ran ---
+
+ONE_TEST = """
+import pytest
+
+def test_kernel(isa):
+    if isa in {skipped!r}:
+        pytest.skip("left out")
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["one process", "workers"])
+@pytest.mark.parametrize("forgotten", [[], ["reference"]], ids=["all ran", "one forgotten"])
+def test_a_run_that_leaves_an_instruction_set_out_fails(
+    tmp_path: Path, workers: list[str], forgotten: list[str]
+) -> None:
+    (tmp_path / "conftest.py").write_bytes((ROOT / "tests/conftest.py").read_bytes())
+    (tmp_path / "test_one.py").write_text(ONE_TEST.format(skipped=forgotten))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    ran = [name for name in kernels.isas() if name not in forgotten]
+    assert f"kernel instruction sets run: {', '.join(ran)}; absent on this CPU: " in done.stdout
+    message = "FAILED: this CPU has reference, and no kernel test ran on it"
+    assert (done.returncode, message in done.stdout) == (len(forgotten), bool(forgotten))
+
+
+# --- the machine ---
+
+
+def test_what_the_machine_says() -> None:
+    names = kernels.isas()
+    assert names[-1] == "reference"
+    assert kernels.isa() in names
+    assert kernels.peak_gops("reference") == 0
+    for name in names[:-1]:
+        assert 5 < kernels.peak_gops(name, 0.01) < 100_000
+    data = np.ones(1 << 22, np.uint8)
+    assert 0.05 < kernels.read_gbps(data) < 10_000
+    assert 0.05 < kernels.read_gbps(data.view(np.float32), threads=2) < 10_000
+    with pytest.raises(ValueError, match="array: strides"):
+        kernels.read_gbps(data[::2])
+    with pytest.raises(AttributeError, match="has no attribute 'quantize_columns'; it has"):
+        kernels.quantize_columns  # noqa: B018
