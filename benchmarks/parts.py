@@ -193,11 +193,14 @@ def _program(layers: list[Any], x: Any) -> Any:
 
 
 def _attention(x: Any) -> Any:
-    """Layer norm, a float product, softmax, a float product: what lies between linear layers."""
+    """Layer norm, a float product, softmax, a float product: what lies between linear layers.
+
+    Scores are scaled to -1..1: beyond, softmax makes subnormal numbers, and those are slow.
+    """
     import torch
 
     normal = torch.nn.functional.layer_norm(x, x.shape[-1:])
-    return torch.softmax(normal @ normal.T, dim=-1) @ normal
+    return torch.softmax(normal @ normal.T / x.shape[-1], dim=-1) @ normal
 
 
 def conv_label(cell: Cell) -> str:

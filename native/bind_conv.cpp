@@ -40,7 +40,8 @@ struct BoundConv {
   Packed packed;
   Conv layer;
 
-  BoundConv(const ConvShape& shape, Packed data, Array<const float, 1> scale, const std::optional<Array<const float, 1>>& bias, int activation)
+  BoundConv(const ConvShape& shape, Packed data, Array<const float, 1> scale,
+            const std::optional<Array<const float, 1>>& bias, int activation)
       : packed(std::move(data)),
         layer(shape, checked(shape, packed, scale.shape(0) == shape.out && (!bias || bias->shape(0) == shape.out)),
               scale.data(), bias ? bias->data() : nullptr, static_cast<Activation>(activation)) {}
@@ -48,7 +49,8 @@ struct BoundConv {
   static const std::int8_t* checked(const ConvShape& shape, const Packed& data, bool vectors) {
     const std::size_t bytes = conv_packed_bytes(shape);
     expect(data.shape(0) == bytes, "Conv: packed needs " + std::to_string(bytes) + " bytes");
-    expect(reinterpret_cast<std::uintptr_t>(data.data()) % kAlign == 0, "Conv: packed needs 64-byte alignment");
+    expect(bytes == 0 || reinterpret_cast<std::uintptr_t>(data.data()) % kAlign == 0,
+           "Conv: packed needs 64-byte alignment");
     expect(vectors, "Conv: scale and bias need one element an output channel");
     return reinterpret_cast<const std::int8_t*>(data.data());
   }
@@ -57,7 +59,7 @@ struct BoundConv {
     const ConvShape& s = layer.shape;
     const double outputs = static_cast<double>(n * s.out) * static_cast<double>(s.output(0, h) * s.output(1, w));
     const MaybeRelease release(outputs * static_cast<double>(s.k()) > kLong);
-    conv(layer, pointer<const float>(x), n, h, w, pointer<float>(out), threads > 0 ? threads : num_threads());
+    conv(layer, {pointer<const float>(x), n, h, w, pointer<float>(out)}, threads > 0 ? threads : num_threads());
   }
 };
 
@@ -65,23 +67,33 @@ struct BoundConv {
 
 void bind_conv(nb::module_& m) {
   nb::class_<ConvShape>(m, "ConvShape")
-      .def("__init__", [](ConvShape* to, std::size_t out, std::size_t in, std::size_t groups, const Pair& kernel, const Pair& stride,
-                          const Pair& dilation, const Pair& before, const Pair& after) {
-             new (to) ConvShape(shape_of(out, in, groups, kernel, stride, dilation, before, after));
-           }, "out"_a, "in_"_a, "groups"_a, "kernel"_a, "stride"_a, "dilation"_a, "before"_a, "after"_a)
-      .def("output", [](const ConvShape& s, std::size_t h, std::size_t w) { return Pair{s.output(0, h), s.output(1, w)}; }, "h"_a, "w"_a)
+      .def(
+          "__init__",
+          [](ConvShape* to, std::size_t out, std::size_t in, std::size_t groups, const Pair& kernel, const Pair& stride,
+             const Pair& dilation, const Pair& before, const Pair& after) {
+            new (to) ConvShape(shape_of(out, in, groups, kernel, stride, dilation, before, after));
+          },
+          "out"_a, "in_"_a, "groups"_a, "kernel"_a, "stride"_a, "dilation"_a, "before"_a, "after"_a)
+      .def(
+          "output",
+          [](const ConvShape& s, std::size_t h, std::size_t w) { return Pair{s.output(0, h), s.output(1, w)}; },
+          "h"_a, "w"_a)
       .def("packed_bytes", &conv_packed_bytes)
-      .def("pack", [](const ConvShape& s, Array<const std::int8_t, 4> q, Array<std::uint8_t, 1> packed) {
-             expect(q.shape(0) == s.out && q.shape(1) == s.group_in() && q.shape(2) == s.kernel[0] && q.shape(3) == s.kernel[1],
-                    "ConvShape.pack: the weight has another shape");
-             expect(packed.shape(0) == conv_packed_bytes(s), "ConvShape.pack: the output has the wrong size");
-             const nb::gil_scoped_release release;
-             conv_pack(s, q.data(), reinterpret_cast<std::int8_t*>(packed.data()));
-           }, "q"_a, "packed"_a);
+      .def(
+          "pack",
+          [](const ConvShape& s, Array<const std::int8_t, 4> q, Array<std::uint8_t, 1> packed) {
+            expect(q.shape(0) == s.out && q.shape(1) == s.group_in() && q.shape(2) == s.kernel[0] &&
+                       q.shape(3) == s.kernel[1],
+                   "ConvShape.pack: the weight has another shape");
+            expect(packed.shape(0) == conv_packed_bytes(s), "ConvShape.pack: the output has the wrong size");
+            const nb::gil_scoped_release release;
+            conv_pack(s, q.data(), reinterpret_cast<std::int8_t*>(packed.data()));
+          },
+          "q"_a, "packed"_a);
   nb::class_<BoundConv>(m, "Conv")
-      .def(nb::init<const ConvShape&, Packed, Array<const float, 1>, std::optional<Array<const float, 1>>, int>(), "shape"_a,
-           "packed"_a, "scale"_a, "bias"_a.none(), "activation"_a)
-      .def("run", &BoundConv::run, "x"_a, "n"_a, "h"_a, "w"_a, "out"_a, "threads"_a);
+      .def(nb::init<const ConvShape&, Packed, Array<const float, 1>, std::optional<Array<const float, 1>>, int>(),
+           "shape"_a, "packed"_a, "scale"_a, "bias"_a.none(), "activation"_a)
+      .def("run", &BoundConv::run, "x"_a, "n"_a, "h"_a, "w"_a, "out"_a, "threads"_a = 0);
 }
 
 }  // namespace octavo

@@ -135,7 +135,7 @@ class BoundRecurrent {
 
   template <class A>
   static bool last_contiguous(const A& a) {
-    return (a.shape(2) <= 1 || a.stride(2) == 1) && a.stride(0) >= 0 && a.stride(1) >= 0;
+    return a.size() == 0 || ((a.shape(2) <= 1 || a.stride(2) == 1) && a.stride(0) >= 0 && a.stride(1) >= 0);
   }
 
   template <class S>

@@ -1,292 +1,20 @@
 #include "conv.h"
 
 #include <algorithm>
-#include <cstring>
+#include <new>
 
 #include "pack.h"
-#include "parallel.h"
-#include "tables.h"
 
 namespace octavo {
 namespace {
 
-#include "vec_scalar.h"
-#include "elementwise.h"
-#include "rows.h"
-
-constexpr std::size_t kBlockRows = 256, kLeastRows = 32;  // output pixels at a time: at most, and where they are long
-constexpr std::size_t kPanelBytes = 192 << 10;            // of windows at a time: they stay in the L2 cache
-constexpr std::size_t kTileBlocks = 4;                    // blocks of output channels at a time
-constexpr std::size_t kTileN = kTileBlocks * kBlockN;
-constexpr std::size_t kImageBytes = 4 << 20;              // quantized images at a time
-
-struct ConvScratch;
+constexpr double kMostBytes = 1e15;  // of a padded image: the sizes of its parts stay far from overflowing
 
 // How many threads earn their start (a microsecond or two).
 int useful_threads(int threads, double macs, double floats) {
-  const double microseconds = macs / 4e5 + floats / 4e3;
+  const double microseconds = std::min(1e6, macs / 4e5 + floats / 4e3);
   return std::max(1, std::min(threads, static_cast<int>(microseconds / 1.5)));
 }
-
-// One call, as its threads see it: sizes, and the ranges of the images.
-struct Images {
-  const KernelTable& t;
-  const Conv& layer;
-  const ConvShape& s;
-  const float* x;
-  float* out;
-  std::size_t n, h, w, padded_h, padded_w, out_h, out_w, slices;
-  ValueRange* ranges = nullptr;  // [images][slices]
-
-  Images(const Conv& conv, const float* from, std::size_t count, std::size_t height, std::size_t width, float* to, int threads)
-      : t(table()), layer(conv), s(conv.shape), x(from), out(to), n(count), h(height), w(width), padded_h(s.padded(0, h)),
-        padded_w(s.padded(1, w)), out_h(s.output(0, h)), out_w(s.output(1, w)), slices(static_cast<std::size_t>(threads)) {}
-
-  std::size_t pixels() const { return out_h * out_w; }
-  std::size_t image_size() const { return s.in * h * w; }
-
-  // Images first..first + count: each thread looks at its share of their slices.
-  void find_ranges(std::size_t first, std::size_t count, int thread, int threads) const {
-    const Share mine = share(count * slices, 1, thread, threads);
-    for (std::size_t i = mine.begin; i < mine.end; ++i) {
-      const Share part = share(image_size(), 64, static_cast<int>(i % slices), static_cast<int>(slices));
-      ranges[i] = t.range(x + (first + i / slices) * image_size() + part.begin, part.end - part.begin);
-    }
-  }
-
-  // Scale and zero point of the i-th of those images.
-  RowRange<Scalar> range(std::size_t i) const {
-    ValueRange all = ranges[i * slices];
-    for (std::size_t j = 1; j < slices; ++j) {
-      const ValueRange& r = ranges[i * slices + j];
-      all = {std::min(all.lo, r.lo), std::max(all.hi, r.hi), all.finite && r.finite};
-    }
-    return all.finite ? RowRange<Scalar>::from(all.lo, all.hi) : RowRange<Scalar>{__builtin_nanf(""), 0.0f, 0};
-  }
-};
-
-// Convolutions as products: windows of the quantized image are rows of a panel. Three phases for each
-// few images: ranges, integers, products.
-struct ByWindows : Images {
-  using Images::Images;
-
-  bool in_place;                              // windows are pixels: no copy of them
-  std::size_t pixel_bytes, group_bytes, image_bytes, batch, block, panel_k;
-  std::uint8_t* base = nullptr;
-  std::size_t windows, panels, quants, tiles, sums, levels, thread_base, per_thread;
-  const std::size_t* offsets = nullptr;       // of the runs of a window
-  std::size_t runs, run_bytes;
-
-  int phases() const { return static_cast<int>((n + batch - 1) / batch) * 3; }
-  bool long_sums() const { return s.k() > kChunkK; }
-
-  void plan(int threads) {
-    const std::size_t c = s.group_in();
-    in_place = s.taps() == 1 && s.stride[0] * s.stride[1] == 1 && padded_h == h && padded_w == w;
-    panel_k = round_up(s.k(), kPanelK);
-    pixel_bytes = in_place ? panel_k : c;
-    group_bytes = padded_h * padded_w * pixel_bytes;
-    image_bytes = s.groups * group_bytes;
-    batch = std::max<std::size_t>(1, std::min(n, kImageBytes / std::max<std::size_t>(1, image_bytes)));
-    const std::size_t fit = kPanelBytes / std::max<std::size_t>(1, panel_k) / kLeastRows * kLeastRows;
-    const std::size_t each = (batch * s.groups * pixels() + slices - 1) / slices;  // pixels of one thread
-    block = std::min(std::max(kLeastRows, std::min(fit, kBlockRows)), round_up(each, kPanelM));
-    runs = s.dilation[1] == 1 ? s.kernel[0] : s.taps();
-    run_bytes = s.dilation[1] == 1 ? s.kernel[1] * c : c;
-    lay_out(threads);
-  }
-
-  void lay_out(int threads) {
-    Layout one;  // what one thread needs
-    windows = one.add<std::uint8_t>(in_place ? 0 : block * panel_k + 128);
-    panels = one.add<std::uint8_t>(t.bytes_per_input == 1 ? 0 : block * panel_k * t.bytes_per_input);
-    quants = one.add<RowQuant>(block);
-    tiles = one.add<float>(block * kTileN);
-    sums = one.add<std::int64_t>(long_sums() ? block * kTileN : 0);
-    levels = one.add<float>(block * 2);
-    per_thread = one.bytes();
-    Layout layout;
-    const std::size_t images = layout.add<std::uint8_t>(batch * image_bytes + kPanelM * panel_k + 64);
-    const std::size_t found = layout.add<ValueRange>(batch * slices), at = layout.add<std::size_t>(runs);
-    thread_base = layout.add<std::uint8_t>(per_thread * static_cast<std::size_t>(threads));
-    base = scratch<ConvScratch>().need(layout.bytes()) + images;
-    ranges = reinterpret_cast<ValueRange*>(base + found);
-    auto* offset = reinterpret_cast<std::size_t*>(base + at);
-    for (std::size_t i = 0; i < runs; ++i) {
-      const std::size_t row = runs == s.kernel[0] ? i : i / s.kernel[1], column = runs == s.kernel[0] ? 0 : i % s.kernel[1];
-      offset[i] = (row * s.dilation[0] * padded_w + column * s.dilation[1]) * pixel_bytes;
-    }
-    offsets = offset;
-  }
-
-  template <class T>
-  T* mine(std::size_t part, int thread) const {
-    return reinterpret_cast<T*>(base + thread_base + static_cast<std::size_t>(thread) * per_thread + part);
-  }
-
-  void operator()(int phase, int thread, int threads) const {
-    const FloatMode mode;
-    const std::size_t first = static_cast<std::size_t>(phase / 3) * batch, count = std::min(batch, n - first);
-    if (phase % 3 == 0) return find_ranges(first, count, thread, threads);
-    if (phase % 3 == 1) {
-      const Share rows = share(count * s.groups * padded_h, 1, thread, threads);
-      for (std::size_t i = rows.begin; i < rows.end;) {
-        const std::size_t part = i / padded_h, row = i % padded_h, last = std::min(padded_h, row + rows.end - i);
-        quantize(first, part / s.groups, part % s.groups, row, last);
-        i += last - row;
-      }
-      return;
-    }
-    const std::size_t blocks = (pixels() + block - 1) / block;
-    const Share all = share(count * s.groups * blocks, 1, thread, threads);
-    for (std::size_t i = all.begin; i < all.end; ++i) {
-      const std::size_t part = i / blocks, pixel = i % blocks * block;
-      multiply(first, part / s.groups, part % s.groups, pixel, std::min(block, pixels() - pixel), thread);
-    }
-  }
-
-  // Rows begin..end of one group of the padded image.
-  void quantize(std::size_t first, std::size_t image, std::size_t group, std::size_t begin, std::size_t end) const {
-    const RowRange<Scalar> r = range(image);
-    const std::size_t c = s.group_in(), row_bytes = padded_w * pixel_bytes;
-    std::uint8_t* to = base + image * image_bytes + group * group_bytes;
-    const float* from = x + (first + image) * image_size() + group * c * h * w;
-    if (pixel_bytes != c) std::memset(to + begin * row_bytes, 0, (end - begin) * row_bytes);
-    const auto run = [&](std::size_t row, std::size_t column, std::size_t pixels) {
-      t.quantize_pixels({from + row * w, c, h * w, pixels, r.inverse, r.zero_point,
-                         to + ((row + s.before[0]) * padded_w + column) * pixel_bytes, pixel_bytes});
-    };
-    if (padded_w == w && padded_h == h) return run(begin, 0, (end - begin) * w);
-    for (std::size_t i = begin; i < end; ++i) {
-      std::uint8_t* row = to + i * row_bytes;
-      if (i < s.before[0] || i >= s.before[0] + h) {
-        std::memset(row, r.zero_point, row_bytes);
-        continue;
-      }
-      std::memset(row, r.zero_point, s.before[1] * pixel_bytes);
-      run(i - s.before[0], s.before[1], w);
-      std::memset(row + (s.before[1] + w) * pixel_bytes, r.zero_point, s.after[1] * pixel_bytes);
-    }
-  }
-
-  // Output pixels pixel..pixel + rows of one group: windows, product, and channels first again.
-  void multiply(std::size_t first, std::size_t image, std::size_t group, std::size_t pixel, std::size_t rows, int thread) const {
-    const Linear& part = layer.groups[group];
-    Gemm g{};
-    g.panel = panel(image, group, pixel, rows, thread);
-    g.rows = rows;
-    g.quant = mine<RowQuant>(quants, thread);
-    g.weight = part.weight;
-    g.bias = part.bias;
-    g.activation = part.activation;
-    auto* tile = mine<float>(tiles, thread);
-    float* to = out + ((first + image) * s.out + group * s.group_out()) * pixels() + pixel;
-    for (std::size_t b = 0; b < part.weight.blocks(); b += kTileBlocks) {
-      const std::size_t column = b * kBlockN, columns = std::min(kTileN, part.weight.n - column);
-      g.block_begin = b;
-      g.block_end = std::min(b + kTileBlocks, part.weight.blocks());
-      g.out = tile - column;  // the kernel adds the column
-      g.out_stride = kTileN;
-      if (long_sums()) multiply_long(g, tile, mine<std::int64_t>(sums, thread), column, columns);
-      else t.gemm(g);
-      t.transpose({tile, rows, columns, kTileN, to + column * pixels(), pixels()});
-    }
-  }
-
-  // The panel of those pixels, and RowQuant of each: one and the same, but where panels carry more
-  // than the integers.
-  const std::uint8_t* panel(std::size_t image, std::size_t group, std::size_t pixel, std::size_t rows, int thread) const {
-    const RowRange<Scalar> r = range(image);
-    const std::uint8_t* integers = base + image * image_bytes + group * group_bytes;
-    if (in_place) {
-      integers += pixel * pixel_bytes;
-    } else {
-      auto* to = mine<std::uint8_t>(windows, thread);
-      t.windows({integers, out_w, s.stride[0] * padded_w * pixel_bytes, s.stride[1] * pixel_bytes, pixel, rows, offsets,
-                 runs, run_bytes, to, panel_k});
-      integers = to;
-    }
-    auto* quant = mine<RowQuant>(quants, thread);
-    if (t.bytes_per_input == 1) {
-      std::fill(quant, quant + rows, RowQuant{r.scale, zero_pair(r.zero_point), 0, 0});
-      return integers;
-    }
-    auto* scale = mine<float>(levels, thread);
-    auto* zero = reinterpret_cast<std::int32_t*>(scale + block);
-    std::fill(scale, scale + rows, r.scale);
-    std::fill(zero, zero + rows, r.zero_point);
-    auto* made = mine<std::uint8_t>(panels, thread);
-    t.panel_rows({integers, rows, s.k(), panel_k, scale, zero, 0, made, quant, false});
-    return made;
-  }
-
-  // Chunks in int32, their sum in int64; rare, so the rest is scalar.
-  void multiply_long(Gemm g, float* tile, std::int64_t* total, std::size_t column, std::size_t columns) const {
-    auto* raw = reinterpret_cast<std::int32_t*>(tile);
-    std::fill(total, total + g.rows * kTileN, 0);
-    g.raw = raw - column;
-    g.raw_stride = kTileN;
-    for (g.chunk = 0; g.chunk < sections(s.k(), 0); ++g.chunk) {
-      t.gemm(g);
-      for (std::size_t i = 0; i < g.rows * kTileN; ++i)
-        if (i % kTileN < columns) total[i] += raw[i];
-    }
-    for (std::size_t r = 0; r < g.rows; ++r) {
-      for (std::size_t c = 0; c < columns; ++c) {
-        const float f = static_cast<float>(total[r * kTileN + c]) * g.quant[r].scale;
-        tile[r * kTileN + c] = __builtin_fmaf(f, g.weight.scale[column + c], g.bias ? g.bias[column + c] : 0.0f);
-      }
-      t.activate(g.activation, tile + r * kTileN, columns);
-    }
-  }
-};
-
-// Filters over one channel each: planes of q - zero point as floats, in which the sums are exact; no
-// turning of channels. Two phases: ranges, and all the rest.
-struct ByPlanes : Images {
-  using Images::Images;
-
-  std::size_t run, row;                      // floats of the columns of one phase of the stride, of a row
-  std::uint8_t* base = nullptr;
-  std::size_t thread_base, per_thread, plane_floats;
-  const std::size_t* offsets = nullptr;      // of the taps
-
-  void plan(int threads) {
-    run = (padded_w + s.stride[1] - 1) / s.stride[1];
-    row = run * s.stride[1];
-    plane_floats = padded_h * row + 64;
-    Layout layout;
-    const std::size_t found = layout.add<ValueRange>(n * slices), at = layout.add<std::size_t>(s.taps());
-    per_thread = round_up(plane_floats * sizeof(float), kAlign);
-    thread_base = layout.add<std::uint8_t>(per_thread * static_cast<std::size_t>(threads));
-    base = scratch<ConvScratch>().need(layout.bytes());
-    ranges = reinterpret_cast<ValueRange*>(base + found);
-    auto* offset = reinterpret_cast<std::size_t*>(base + at);
-    for (std::size_t i = 0; i < s.taps(); ++i) {
-      const std::size_t column = i % s.kernel[1] * s.dilation[1];
-      offset[i] = i / s.kernel[1] * s.dilation[0] * row + column % s.stride[1] * run + column / s.stride[1];
-    }
-    offsets = offset;
-  }
-
-  void operator()(int phase, int thread, int threads) const {
-    const FloatMode mode;
-    if (phase == 0) return find_ranges(0, n, thread, threads);
-    auto* plane = reinterpret_cast<float*>(base + thread_base + static_cast<std::size_t>(thread) * per_thread);
-    std::memset(plane, 0, plane_floats * sizeof(float));  // the padding, for all planes
-    const Share mine = share(n * s.in, 1, thread, threads);
-    for (std::size_t i = mine.begin; i < mine.end; ++i) filter(i / s.in, i % s.in, plane);
-  }
-
-  void filter(std::size_t image, std::size_t channel, float* plane) const {
-    const RowRange<Scalar> r = range(image);
-    const float* from = x + (image * s.in + channel) * h * w;
-    t.quantize_levels({from, h, w, r.inverse, r.zero_point, plane + s.before[0] * row, row, s.before[1], s.stride[1], run});
-    for (std::size_t o = channel * s.group_out(); o < (channel + 1) * s.group_out(); ++o)
-      t.depthwise({plane, s.stride[0] * row, offsets, layer.taps.data() + o * s.taps(), s.taps(), out_h, out_w, r.scale,
-                   layer.scale[o], layer.bias[o], layer.activation, out + (image * s.out + o) * pixels()});
-  }
-};
 
 }  // namespace
 
@@ -304,12 +32,14 @@ void conv_pack(const ConvShape& s, const std::int8_t* q, std::int8_t* packed) {
   for (std::size_t g = 0; g < s.groups; ++g) {
     for (std::size_t o = 0; o < n; ++o)
       for (std::size_t i = 0; i < c; ++i)
-        for (std::size_t j = 0; j < s.taps(); ++j) turned[o * k + j * c + i] = q[((g * n + o) * c + i) * s.taps() + j];
+        for (std::size_t j = 0; j < s.taps(); ++j)
+          turned[o * k + j * c + i] = q[((g * n + o) * c + i) * s.taps() + j];
     pack(turned.data(), n, k, k, packed + g * packed_bytes(n, k));
   }
 }
 
-Conv::Conv(const ConvShape& s, const std::int8_t* packed, const float* scales, const float* biases, Activation act)
+Conv::Conv(const ConvShape& s, const std::int8_t* packed, const float* scales, const float* biases,
+           Activation act)
     : shape(s), activation(act) {
   if (s.depthwise()) {
     taps.assign(packed, packed + s.out * s.taps());
@@ -325,20 +55,18 @@ Conv::Conv(const ConvShape& s, const std::int8_t* packed, const float* scales, c
                         biases ? biases + g * n : nullptr, act);
 }
 
-void conv(const Conv& layer, const float* x, std::size_t n, std::size_t h, std::size_t w, float* out, int threads) {
+void conv(const Conv& layer, const ConvImages& images, int threads) {
   const ConvShape& s = layer.shape;
-  const double outputs = static_cast<double>(n * s.out) * static_cast<double>(s.output(0, h) * s.output(1, w));
+  const double in = static_cast<double>(s.in), n = static_cast<double>(images.n);
+  const double padded = static_cast<double>(s.padded(0, images.h)) * static_cast<double>(s.padded(1, images.w));
+  if (padded * (in + 1.0) > kMostBytes) throw std::bad_alloc();
+  const double outputs = n * static_cast<double>(s.out) * static_cast<double>(s.output(0, images.h)) *
+                         static_cast<double>(s.output(1, images.w));
   if (outputs == 0.0) return;
-  threads = useful_threads(threads, outputs * static_cast<double>(s.k()), outputs + static_cast<double>(n * s.in * h * w));
-  if (s.depthwise()) {
-    ByPlanes call(layer, x, n, h, w, out, threads);
-    call.plan(threads);
-    parallel(threads, 2, call);
-  } else {
-    ByWindows call(layer, x, n, h, w, out, threads);
-    call.plan(threads);
-    parallel(threads, call.phases(), call);
-  }
+  const double inputs = n * in * static_cast<double>(images.h) * static_cast<double>(images.w);
+  threads = useful_threads(threads, outputs * static_cast<double>(s.k()), outputs + inputs);
+  if (s.depthwise()) conv_by_planes(layer, images, threads);
+  else conv_by_windows(layer, images, threads);
 }
 
 }  // namespace octavo

@@ -41,7 +41,8 @@ void conv_pack(const ConvShape& shape, const std::int8_t* q, std::int8_t* packed
 class Conv {
  public:
   // scale [out], bias [out] or null. The packed data must outlive the layer and be aligned to kAlign.
-  Conv(const ConvShape& shape, const std::int8_t* packed, const float* scale, const float* bias, Activation activation);
+  Conv(const ConvShape& shape, const std::int8_t* packed, const float* scale, const float* bias,
+       Activation activation);
   Conv(Conv&&) = default;
 
   ConvShape shape;
@@ -50,8 +51,18 @@ class Conv {
   Activation activation;
 };
 
-// x [n, in, h, w] to out [n, out, output(0, h), output(1, w)]. Throws std::bad_alloc before anything
-// is written.
-void conv(const Conv& layer, const float* x, std::size_t n, std::size_t h, std::size_t w, float* out, int threads);
+// Contiguous images and where their results go.
+struct ConvImages {
+  const float* x;                           // [n, in, h, w]
+  std::size_t n, h, w;
+  float* out;                               // [n, out, output(0, h), output(1, w)]
+};
+
+// Throws std::bad_alloc before anything is written.
+void conv(const Conv& layer, const ConvImages& images, int threads);
+
+// The two ways of it: any filters, as products over windows; and depthwise ones, plane by plane.
+void conv_by_windows(const Conv& layer, const ConvImages& images, int threads);
+void conv_by_planes(const Conv& layer, const ConvImages& images, int threads);
 
 }  // namespace octavo

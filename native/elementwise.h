@@ -71,19 +71,27 @@ struct Elementwise {
     return V::select(V::less(V::set(3.84f), V::abs(x)), V::copysign(V::set(1.0f), x), y);
   }
 
+  // Below -100 the three that end at 0 there take x for -100: else x / e^88, or 0 times infinity.
+  static F bounded(F x) { return V::max(V::set(-100.0f), x); }
+
   static F gelu(F x) {
+    x = bounded(x);
     const F half = V::mul(x, V::set(0.5f));
     return V::fma(half, erf(V::mul(x, V::set(0.707106781f))), half);
   }
 
   // x / 2 (1 + tanh z) = x sigmoid(2 z), z = sqrt(2 / pi) (x + 0.044715 x^3)
   static F gelu_tanh(F x) {
+    x = bounded(x);
     const F u = V::mul(x, x);
     const F z = V::mul(x, V::fma(u, V::set(-0.0713548163f), V::set(-1.59576912f)));
     return V::div(x, V::add(V::set(1.0f), exp(z)));
   }
 
-  static F silu(F x) { return V::div(x, V::add(V::set(1.0f), exp(V::sub(V::set(0.0f), x)))); }
+  static F silu(F x) {
+    x = bounded(x);
+    return V::div(x, V::add(V::set(1.0f), exp(V::sub(V::set(0.0f), x))));
+  }
 
   static F relu(F x) { return V::max(V::set(0.0f), x); }
 

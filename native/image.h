@@ -36,7 +36,8 @@ inline void transpose_bytes(Bytes16 (&a)[16]) {
   for (int turn = 0; turn < 4; ++turn) {
     for (int i = 0; i < 8; ++i) {
       b[2 * i] = __builtin_shuffle(a[i], a[i + 8], Bytes16{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
-      b[2 * i + 1] = __builtin_shuffle(a[i], a[i + 8], Bytes16{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+      b[2 * i + 1] =
+          __builtin_shuffle(a[i], a[i + 8], Bytes16{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
     }
     __builtin_memcpy(a, b, sizeof a);
   }
@@ -46,8 +47,9 @@ inline void transpose_four(const float* from, std::size_t stride, float* to, std
   typedef std::int32_t Index __attribute__((vector_size(16)));
   Floats4 v[4];
   for (std::size_t i = 0; i < 4; ++i) __builtin_memcpy(&v[i], from + i * stride, 16);
-  const Floats4 low01 = __builtin_shuffle(v[0], v[1], Index{0, 4, 1, 5}), high01 = __builtin_shuffle(v[0], v[1], Index{2, 6, 3, 7});
-  const Floats4 low23 = __builtin_shuffle(v[2], v[3], Index{0, 4, 1, 5}), high23 = __builtin_shuffle(v[2], v[3], Index{2, 6, 3, 7});
+  const Index low = {0, 4, 1, 5}, high = {2, 6, 3, 7};
+  const Floats4 low01 = __builtin_shuffle(v[0], v[1], low), high01 = __builtin_shuffle(v[0], v[1], high);
+  const Floats4 low23 = __builtin_shuffle(v[2], v[3], low), high23 = __builtin_shuffle(v[2], v[3], high);
   v[0] = __builtin_shuffle(low01, low23, Index{0, 1, 4, 5});
   v[1] = __builtin_shuffle(low01, low23, Index{2, 3, 6, 7});
   v[2] = __builtin_shuffle(high01, high23, Index{0, 1, 4, 5});
@@ -62,7 +64,7 @@ struct Images {
 
   static int valid(std::size_t n) { return static_cast<int>(n < kWidth ? n : kWidth); }
 
-  // What DESIGN calls q, as a float.
+  // An integer of the quantized image, as a float.
   static F level(F x, F inverse, F zero) {
     const F q = V::add(V::to_float(V::round(V::mul(x, inverse))), zero);
     return V::max(V::set(0.0f), V::min(V::set(255.0f), q));
@@ -72,13 +74,16 @@ struct Images {
     const F inverse = V::set(q.inverse), zero = V::set(static_cast<float>(q.zero_point));
     for (std::size_t p = 0; p < q.pixels; p += 16)
       for (std::size_t c = 0; c < q.channels; c += 16) {
-        const std::size_t pixels = q.pixels - p < 16 ? q.pixels - p : 16, channels = q.channels - c < 16 ? q.channels - c : 16;
+        const std::size_t pixels = q.pixels - p < 16 ? q.pixels - p : 16;
+        const std::size_t channels = q.channels - c < 16 ? q.channels - c : 16;
         Bytes16 block[16] = {};
         for (std::size_t i = 0; i < channels; ++i) {
           const float* x = q.x + (c + i) * q.channel_stride + p;
           float levels[16] = {};
-          for (std::size_t j = 0; j < pixels; j += kWidth) V::store(levels + j, level(V::load_n(x + j, valid(pixels - j)), inverse, zero));
-          for (std::size_t j = 0; j < 16; ++j) block[i][j] = static_cast<std::uint8_t>(static_cast<std::int32_t>(levels[j]));
+          for (std::size_t j = 0; j < pixels; j += kWidth)
+            V::store(levels + j, level(V::load_n(x + j, valid(pixels - j)), inverse, zero));
+          for (std::size_t j = 0; j < 16; ++j)
+            block[i][j] = static_cast<std::uint8_t>(static_cast<std::int32_t>(levels[j]));
         }
         transpose_bytes(block);
         for (std::size_t j = 0; j < pixels; ++j) __builtin_memcpy(q.to + (p + j) * q.stride + c, &block[j], channels);
@@ -89,7 +94,8 @@ struct Images {
     std::size_t r = 0;
     for (; kWidth > 1 && r + 4 <= t.rows; r += 4) {
       std::size_t c = 0;
-      for (; c + 4 <= t.columns; c += 4) transpose_four(t.from + r * t.stride + c, t.stride, t.to + c * t.to_stride + r, t.to_stride);
+      for (; c + 4 <= t.columns; c += 4)
+        transpose_four(t.from + r * t.stride + c, t.stride, t.to + c * t.to_stride + r, t.to_stride);
       for (; c < t.columns; ++c)
         for (std::size_t i = r; i < r + 4; ++i) t.to[c * t.to_stride + i] = t.from[i * t.stride + c];
     }
@@ -147,10 +153,12 @@ struct Images {
       const F w = V::set(d.weight[t]);
       const float* x = window + d.offset[t];
       for (std::size_t r = 0; r < R; ++r)
-        for (std::size_t c = 0; c < C; ++c) acc[r][c] = V::fma(V::load(x + r * d.row_step + c * kWidth), w, acc[r][c]);
+        for (std::size_t c = 0; c < C; ++c)
+          acc[r][c] = V::fma(V::load(x + r * d.row_step + c * kWidth), w, acc[r][c]);
     }
     for (std::size_t r = 0; r < R; ++r)
-      for (std::size_t c = 0; c < C && column + c * kWidth < d.columns; ++c) store_row(d, row + r, column + c * kWidth, acc[r][c]);
+      for (std::size_t c = 0; c < C && column + c * kWidth < d.columns; ++c)
+        store_row(d, row + r, column + c * kWidth, acc[r][c]);
   }
 
   // One column of tiles, C vectors wide: R rows at a time, then one by one.

@@ -102,20 +102,34 @@ int has_torch(dl_phdr_info* info, std::size_t, void*) {
   return info->dlpi_name && std::strstr(info->dlpi_name, "libtorch_cpu") != nullptr;
 }
 
+// In a forked child GNU's OpenMP waits for threads that only the parent has, for ever: there our own
+// pool, made anew, does the work.
+std::atomic<bool> forked{false};
+
+void forget_threads();  // in the child
+void watch_forks() {
+  static std::once_flag once;
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, forget_threads); });
+}
+
 // Looked for until it is there: torch may be imported after us. Finding out costs some microseconds,
-// so it happens when the number of threads is set, not with each call.
+// so it happens when the number of threads is set, and now and then when our own pool is used.
 std::atomic<const OpenMp*> host{nullptr};
 
 void find_host() {
-  if (host.load(std::memory_order_acquire) || !dl_iterate_phdr(has_torch, nullptr)) return;
+  static std::mutex lock;
+  std::lock_guard<std::mutex> guard(lock);
+  if (forked.load() || host.load(std::memory_order_acquire) || !dl_iterate_phdr(has_torch, nullptr)) return;
   std::string path;
   dl_iterate_phdr(is_torch_openmp, &path);
   if (path.empty()) return;
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   if (!handle) return;
-  static OpenMp found;  // under the lock of set_num_threads
+  static OpenMp found;
   found = openmp_of(handle);
-  if (found) host.store(&found, std::memory_order_release);
+  if (!found) return;
+  watch_forks();
+  host.store(&found, std::memory_order_release);
 }
 
 struct HostJob {
@@ -199,14 +213,11 @@ class Pool {
 };
 
 // Never destroyed: its threads wait for work until the process ends. A forked child has no threads of
-// its parent's pool; it forgets that one and makes its own.
+// its parent's pools; it forgets them and makes its own.
 std::atomic<Pool*> pool{nullptr};
 
-void forget_pool() { pool.store(nullptr, std::memory_order_release); }
-
 Pool& our_pool() {
-  static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, forget_pool); });
+  watch_forks();
   Pool* p = pool.load(std::memory_order_acquire);
   if (p) return *p;
   auto* fresh = new Pool;
@@ -215,13 +226,17 @@ Pool& our_pool() {
   return *p;
 }
 
+void forget_threads() {
+  forked.store(true);
+  host.store(nullptr, std::memory_order_release);
+  pool.store(nullptr, std::memory_order_release);
+}
+
 }  // namespace
 
 int num_threads() { return wanted_threads.load(std::memory_order_relaxed); }
 
 void set_num_threads(int threads) {
-  static std::mutex lock;
-  std::lock_guard<std::mutex> guard(lock);
   wanted_threads.store(threads < 1 ? 1 : threads, std::memory_order_relaxed);
   find_host();
 }
@@ -233,6 +248,8 @@ const char* thread_backend() {
 
 void parallel(int threads, int phases, Phase phase, void* job) {
   if (threads > 1) {
+    static std::atomic<unsigned> calls{0};
+    if (!host.load(std::memory_order_relaxed) && calls.fetch_add(1, std::memory_order_relaxed) % 256 == 0) find_host();
     if (const OpenMp* omp = host.load(std::memory_order_acquire)) {
       if (!omp->in_parallel()) {
         HostJob h{omp, {phase, job, phases, {}, {}}};

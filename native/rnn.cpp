@@ -11,7 +11,8 @@
 namespace octavo {
 namespace {
 
-constexpr std::size_t kPartBytes = 768 << 10;  // of a chunk's input parts: they stay in the L2 cache
+// Of a chunk's input parts: more than the L2 cache has, so that the weights are read for many rows.
+constexpr std::size_t kPartBytes = 3 << 20;
 
 struct RnnScratch;
 
@@ -28,7 +29,8 @@ class Plan {
       }
     }
     const std::size_t width = units() * gates_of(net.kind) * sizeof(float), fit = kPartBytes / (seq.batch * width);
-    chunk_ = std::max<std::size_t>(1, std::min(fit, seq.steps));
+    const std::size_t most = std::max<std::size_t>(1, std::min(fit, seq.steps)), chunks = (seq.steps + most - 1) / most;
+    chunk_ = chunks ? (seq.steps + chunks - 1) / chunks : 1;  // all about the same
     lay_out();
     order();
   }

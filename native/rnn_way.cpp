@@ -3,10 +3,20 @@
 namespace octavo {
 namespace {
 
+constexpr std::size_t kTwiceL1 = 128 << 10, kHalfL2 = 1 << 20;  // about, on today's servers
+
 void copy(float* to, const float* from, std::size_t n) { std::memcpy(to, from, n * sizeof(float)); }
 
 // The columns of 16-blocks that there are of n.
 Share columns(Share blocks, std::size_t n) { return {std::min(blocks.begin * kBlockN, n), std::min(blocks.end * kBlockN, n)}; }
+
+// How many blocks of 16 units a pass should have so that turning back at the ends pays: parts of what the
+// L1 cache holds for weights not much larger, and of the L2 cache likewise; else as many as there are.
+std::size_t turning(const Matrix& m, std::size_t gates) {
+  const std::size_t block = m.int8->block_bytes() * gates, all = block * m.blocks() / gates;
+  const std::size_t pass = all <= kTwiceL1 ? kTwiceL1 / 4 : all > kHalfL2 ? kHalfL2 / 4 : all;
+  return std::max<std::size_t>(1, pass / block);
+}
 
 }  // namespace
 
@@ -150,7 +160,8 @@ void Way::gates(std::size_t s, Share all, const Operand& a, const Slot& slot) co
   const std::size_t rows = batch->alive(s), xs = part_stride();
   const std::size_t n = net->kind == Recurrence::kGruReset ? 2 : gates_of(net->kind);  // gates of this product
   const bool adds = net->kind != Recurrence::kGru && net->kind != Recurrence::kGruReset;
-  const std::size_t widest = std::max<std::size_t>(1, kGateFloats / (rows * n * kBlockN));
+  const std::size_t widest = std::min(std::max<std::size_t>(1, kGateFloats / (rows * n * kBlockN)),
+                                      direction->state.int8 ? turning(direction->state, n) : units());
   const float* x_part = part + rows_before(s) * xs;
   passes(s, all, widest, [&](Share blocks) {
     const std::size_t first = blocks.begin * kBlockN, stride = (blocks.end - blocks.begin) * n * kBlockN;

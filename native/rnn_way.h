@@ -9,7 +9,7 @@
 
 namespace octavo {
 
-constexpr std::size_t kGateFloats = 4096;  // gates of a pass: they stay in the L1 cache
+constexpr std::size_t kGateFloats = 8192;  // gates of a pass: they stay in the L1 cache
 
 // The batch as packed rows: the longest items first, so that the items alive at a step are the first.
 struct Batch {

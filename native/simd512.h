@@ -18,8 +18,7 @@ inline std::int32_t sum_bytes(__m512i q) {
 }
 
 // n inputs of one scale; writes whole vectors of 64, zeros behind n.
-inline RowQuant quantize_section(const float* x, std::size_t n, std::uint8_t* to, bool sums) {
-  const auto r = RowRange<Avx512>::of(x, n);
+inline RowQuant quantize_section(const float* x, std::size_t n, const RowRange<Avx512>& r, std::uint8_t* to, bool sums) {
   const std::size_t whole = round_up(n, 64);
   if (!r.finite()) {
     for (std::size_t i = 0; i < whole; i += 64) _mm512_storeu_si512(to + i, _mm512_setzero_si512());
@@ -49,13 +48,26 @@ inline RowQuant quantize_section(const float* x, std::size_t n, std::uint8_t* to
   return {r.scale, zero_pair(r.zero_point), sum - static_cast<std::int32_t>(n) * r.zero_point, 0};
 }
 
+// Some sections at a time (rows, or groups of them): the ranges of all, then the integers of all, while
+// they are in the L1 cache. One by one, each would wait for its own divisions.
 inline void quantize_rows(const QuantizeRows& q) {
-  const std::size_t groups = groups_of(q.k, q.group), stride = round_up(q.k, kPanelK);
-  for (std::size_t m = 0; m < q.rows; ++m)
-    for (std::size_t g = 0; g < groups; ++g) {
-      const std::size_t first = g * q.group, n = q.group && q.k - first > q.group ? q.group : q.k - first;
-      q.quant[m * groups + g] = quantize_section(q.x + m * q.stride + first, n, q.panel + m * stride + first, q.sums);
+  constexpr std::size_t kMost = 8, kFloats = 6144;
+  const std::size_t groups = groups_of(q.k, q.group), stride = round_up(q.k, kPanelK), sections = q.rows * groups;
+  const std::size_t section = q.group ? q.group : q.k;
+  std::size_t together = section ? kFloats / section : kMost;
+  together = together > kMost ? kMost : together < 1 ? 1 : together;
+  RowRange<Avx512> ranges[kMost];
+  for (std::size_t begin = 0; begin < sections; begin += together) {
+    const std::size_t end = begin + together < sections ? begin + together : sections;
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t first = i % groups * q.group, n = q.k - first < section ? q.k - first : section;
+      ranges[i - begin] = RowRange<Avx512>::of(q.x + i / groups * q.stride + first, n);
     }
+    for (std::size_t i = begin; i < end; ++i) {
+      const std::size_t m = i / groups, first = i % groups * q.group, n = q.k - first < section ? q.k - first : section;
+      q.quant[i] = quantize_section(q.x + m * q.stride + first, n, ranges[i - begin], q.panel + m * stride + first, q.sums);
+    }
+  }
 }
 
 inline void panel_rows(const PanelRows& p) {

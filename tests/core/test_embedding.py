@@ -7,7 +7,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
 
 from octavo.core.embedding import MODES, Embedding
 from octavo.core.kernels import isa, use_isa
@@ -252,6 +251,7 @@ def test_the_last_offset(isa: str, index: Any) -> None:
 @pytest.mark.parametrize("padding", [None, 3, -1])
 @pytest.mark.parametrize("last", [False, True])
 def test_bags_mean_what_pytorch_means(mode: str, padding: int | None, last: bool) -> None:
+    torch = pytest.importorskip("torch")
     table = random_table(20, 33, "uint8")
     indices, offsets = (torch.from_numpy(a) for a in random_bags(20, 30))
     if last:
@@ -271,6 +271,7 @@ def test_bags_mean_what_pytorch_means(mode: str, padding: int | None, last: bool
 
 
 def test_tensors_come_and_go() -> None:
+    torch = pytest.importorskip("torch")
     table = random_table(20, 33)
     indices = torch.tensor([[3, 4], [5, 19]])
     y = table(indices)

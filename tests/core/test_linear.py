@@ -326,7 +326,7 @@ def test_outputs_and_residuals_in_place(isa: str) -> None:
 
 
 def test_dlpack_and_tensors() -> None:
-    import torch
+    torch = pytest.importorskip("torch")
 
     class Foreign:
         def __init__(self, array: np.ndarray) -> None:
@@ -435,7 +435,7 @@ def overlapping() -> np.ndarray:
 
 
 def test_tensors_that_cannot_be_read_say_so() -> None:
-    import torch
+    torch = pytest.importorskip("torch")
 
     layer = packed(random_layer(20, 37))
     with pytest.raises(
@@ -444,6 +444,8 @@ def test_tensors_that_cannot_be_read_say_so() -> None:
         layer(torch.zeros(6, 37, device="meta"))
     with pytest.raises(TypeError, match=r"x: is a sparse_coo tensor on cpu"):
         layer(torch.zeros(6, 37).to_sparse())
+    with pytest.raises(TypeError, match="x: is negated lazily"):
+        layer(torch.zeros(6, 37, dtype=torch.complex64).conj().imag)
     with pytest.raises(TypeError, match=r"x: needs float32.*not torch\.int64"):
         layer(torch.zeros(6, 37, dtype=torch.int64))
 

@@ -3,11 +3,12 @@
 Each image, with all its channels, becomes uint8 with one scale and zero point as it comes; filters
 are int8 ahead of time, symmetric, with one scale for each output channel; sums are exact:
 
-    y[n, o, p] = scale_x[n] * scale_w[o] * sum (q[n, c, window of p] - zero_x[n]) w[o, c, tap] + bias[o]
+    y[n, o, p] = scale_x[n] * scale_w[o] * sum + bias[o]
+    sum = sum over c, tap of (q[n, c, p at tap] - zero_x[n]) * w[o, c, tap]
 
-Padding is the zero point, so it adds exactly 0. The bits are the same on every instruction set, for
-every number of threads, and whatever the other images are. An image that holds NaN or infinity gives
-an image of NaN.
+Padding is the zero point, so it adds exactly 0. The bits are the same on every instruction set,
+for every number of threads, and whatever the other images are. An image that holds NaN or infinity
+gives an image of NaN. Affine filters are not offered.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from octavo.core.kernels.buffers import (
     rows_of,
 )
 from octavo.core.kernels.machine import checked_threads
-from octavo.core.kernels.packing import ALIGNMENT, Bytes, Float32, Int8, aligned
+from octavo.core.kernels.packing import Bytes, Float32, Int8, aligned
 from octavo.core.kernels.weight import quantize_weight
 from octavo.core.qtype import Grid, QType
 
@@ -102,7 +103,8 @@ def pack_filters(q: Int8, groups: int = 1) -> Bytes:
     axes = q.ndim - 2
     shape = _native_shape(q.shape, groups, Window.of(max(axes, 0), 1, 0, 1))
     packed = aligned(shape.packed_bytes())
-    shape.pack(np.ascontiguousarray(q).reshape(*q.shape[:2], -1, q.shape[-1]), packed)
+    kernel = _two_axes(q.shape[2:], 1)
+    shape.pack(np.ascontiguousarray(q).reshape(*q.shape[:2], *kernel), packed)
     return packed
 
 
@@ -128,7 +130,9 @@ class _Convolution:
         activation: str | Activation = "none",
     ) -> None:
         if filters.axes != self._axes:
-            raise ValueError(f"filters: shape {filters.shape}; {type(self).__name__} needs {self._axes + 2} axes")
+            raise ValueError(
+                f"filters: shape {filters.shape}; {type(self).__name__} needs {self._axes + 2} axes"
+            )
         self.filters = filters
         self.window = window
         self.bias = bias

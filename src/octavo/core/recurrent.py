@@ -15,10 +15,8 @@ batch items are. NaN or infinity in an item stays in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from enum import IntEnum
-from math import isfinite
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,24 +24,15 @@ import numpy.typing as npt
 from octavo import _native
 from octavo.core.kernels.buffers import FloatType, array_of, is_tensor, new_like
 from octavo.core.kernels.machine import checked_threads
-from octavo.core.kernels.packing import Float32
-from octavo.core.recurrent_weights import Direction, Matrix, packed_matrix
-
-FloatLayers = Iterable[int | tuple[int, int]]
-
-
-class _Kind(IntEnum):
-    """The values are the C++ core's."""
-
-    LSTM = 0
-    GRU = 1
-    GRU_RESET_FIRST = 2
-    RNN_TANH = 3
-    RNN_RELU = 4
-
-    @property
-    def gates(self) -> int:
-        return (4, 3, 3, 1, 1)[self]
+from octavo.core.recurrent_layout import (
+    FloatLayers,
+    Kind,
+    Layout,
+    at_least,
+    checked_clip,
+    packed_layers,
+)
+from octavo.core.recurrent_weights import Direction
 
 
 class Recurrent:
@@ -66,7 +55,7 @@ class Recurrent:
 
     def __init__(
         self,
-        kind: _Kind,
+        kind: Kind,
         layers: Sequence[Sequence[Direction]],
         hidden_size: int,
         output_size: int,
@@ -98,7 +87,7 @@ class Recurrent:
         h = new_like(x, shape, FloatType.FLOAT32)
         h0 = None if h0 is None else array_of(h0, "h0", np.float32, shape)
         c = None
-        if self.kind is _Kind.LSTM:
+        if self.kind is Kind.LSTM:
             cells = (count, batch, self.hidden_size)
             c = new_like(x, cells, FloatType.FLOAT32)
             c0 = None if c0 is None else array_of(c0, "c0", np.float32, cells)
@@ -135,14 +124,12 @@ class Lstm(Recurrent):
         bounds what goes into sigmoid and tanh (ONNX); 0: nothing does. Raises TypeError or
         ValueError, which name the weight or the argument.
         """
-        _at_least("proj_size", proj_size, 0)
+        at_least("proj_size", proj_size, 0)
         if proj_size >= hidden_size > 0:
             raise ValueError(f"proj_size: {proj_size} must be less than hidden_size {hidden_size}")
-        layout = _Layout(
-            _Kind.LSTM, hidden_size, num_layers, bidirectional, proj_size, bias, reverse
-        )
-        layers = _packed_layers(layout, weights, float_layers)
-        return cls(_Kind.LSTM, layers, hidden_size, proj_size or hidden_size, _clip(clip))
+        layout = Layout(Kind.LSTM, hidden_size, num_layers, bidirectional, proj_size, bias, reverse)
+        layers = packed_layers(layout, weights, float_layers)
+        return cls(Kind.LSTM, layers, hidden_size, proj_size or hidden_size, checked_clip(clip))
 
     def __call__(
         self,
@@ -186,10 +173,10 @@ class Gru(Recurrent):
 
         `linear_before_reset=False` is ONNX's default: `n = tanh(W_in x + b_in + W_hn (r h) + b_hn)`.
         """
-        kind = _Kind.GRU if linear_before_reset else _Kind.GRU_RESET_FIRST
-        layout = _Layout(kind, hidden_size, num_layers, bidirectional, 0, bias, reverse)
-        layers = _packed_layers(layout, weights, float_layers)
-        return cls(kind, layers, hidden_size, hidden_size, _clip(clip))
+        kind = Kind.GRU if linear_before_reset else Kind.GRU_RESET_FIRST
+        layout = Layout(kind, hidden_size, num_layers, bidirectional, 0, bias, reverse)
+        layers = packed_layers(layout, weights, float_layers)
+        return cls(kind, layers, hidden_size, hidden_size, checked_clip(clip))
 
     def __call__(
         self, x: Any, h0: Any = None, lengths: Any = None, out: Any = None, threads: int = 0
@@ -216,13 +203,13 @@ class Rnn(Recurrent):
         clip: float = 0.0,
     ) -> Rnn:
         """As `Lstm.from_float`, with one gate: weights [hidden, ...]."""
-        kinds = {"tanh": _Kind.RNN_TANH, "relu": _Kind.RNN_RELU}
+        kinds = {"tanh": Kind.RNN_TANH, "relu": Kind.RNN_RELU}
         if nonlinearity not in kinds:
             raise ValueError(f"nonlinearity: {nonlinearity!r} must be 'tanh' or 'relu'")
         kind = kinds[nonlinearity]
-        layout = _Layout(kind, hidden_size, num_layers, bidirectional, 0, bias, reverse)
-        layers = _packed_layers(layout, weights, float_layers)
-        return cls(kind, layers, hidden_size, hidden_size, _clip(clip))
+        layout = Layout(kind, hidden_size, num_layers, bidirectional, 0, bias, reverse)
+        layers = packed_layers(layout, weights, float_layers)
+        return cls(kind, layers, hidden_size, hidden_size, checked_clip(clip))
 
     def __call__(
         self, x: Any, h0: Any = None, lengths: Any = None, out: Any = None, threads: int = 0
@@ -294,118 +281,6 @@ class RnnCell:
         return self.layer(_step(x), _lifted(h), threads=threads)[1][0]
 
 
-class _Layout(NamedTuple):
-    """What a flat list of weights means."""
-
-    kind: _Kind
-    hidden: int
-    layers: int
-    bidirectional: bool
-    proj: int
-    bias: bool
-    reverse: bool
-
-    @property
-    def directions(self) -> int:
-        return 2 if self.bidirectional else 1
-
-    def names(self) -> list[str]:
-        """Of the weights of one direction, in PyTorch's order."""
-        names = ["w_ih", "w_hh"] + (["b_ih", "b_hh"] if self.bias else [])
-        return names + (["w_hr"] if self.proj else [])
-
-
-def _packed_layers(
-    layout: _Layout, weights: Sequence[Any], float_layers: FloatLayers
-) -> list[list[Direction]]:
-    _at_least("hidden_size", layout.hidden, 1)
-    _at_least("num_layers", layout.layers, 1)
-    if layout.bidirectional and layout.reverse:
-        raise ValueError("reverse: is for a single direction, and bidirectional is set")
-    names, ways = layout.names(), layout.directions
-    if len(weights) != layout.layers * ways * len(names):
-        raise ValueError(
-            f"weights: {len(weights)} arrays; {layout.layers} layers of {ways} directions need "
-            f"{layout.layers * ways * len(names)}: {', '.join(names)} for each"
-        )
-    kept = _float_set(float_layers, layout.layers, ways)
-    layers: list[list[Direction]] = []
-    inputs: int | None = None
-    for i in range(layout.layers):
-        layers.append([])
-        for way in range(ways):
-            first = (i * ways + way) * len(names)
-            found = {
-                name: array_of(weights[first + at], f"weights[{first + at}] ({name})", np.float32)
-                for at, name in enumerate(names)
-            }
-            if inputs is None and found["w_ih"].ndim == 2:
-                inputs = found["w_ih"].shape[1]
-            _check_shapes(layout, found, first, inputs)
-            where = f"layer {i}, direction {way}"
-            try:
-                made = _direction(layout, found, layout.reverse or way == 1, (i, way) in kept)
-            except ValueError as error:
-                raise ValueError(f"weights: {where}: {error}") from None
-            layers[-1].append(made)
-        inputs = ways * (layout.proj or layout.hidden)
-    return layers
-
-
-def _direction(
-    layout: _Layout, found: dict[str, Float32], reverse: bool, keep_float: bool
-) -> Direction:
-    kind, gates, rz = layout.kind, layout.kind.gates, 2 * layout.hidden
-    w_hh, second = found["w_hh"], None
-    of_input = of_state = None
-    if layout.bias:
-        of_input = found["b_ih"] + found["b_hh"]
-        if kind is _Kind.GRU:  # n's bias of the state goes through the reset gate
-            of_input[rz:] = found["b_ih"][rz:]
-            of_state = found["b_hh"].copy()
-            of_state[:rz] = 0
-    if layout.proj:
-        second = packed_matrix(found["w_hr"], None, 0, keep_float)
-    if kind is _Kind.GRU_RESET_FIRST:
-        second = packed_matrix(w_hh[rz:], None, 1, keep_float)
-        state: Matrix = packed_matrix(w_hh[:rz], None, 2, keep_float)
-    else:
-        state = packed_matrix(w_hh, of_state, gates, keep_float)
-    made = packed_matrix(found["w_ih"], of_input, gates, keep_float)
-    return Direction(made, state, second, reverse)
-
-
-def _check_shapes(
-    layout: _Layout, found: dict[str, Float32], first: int, inputs: int | None
-) -> None:
-    rows = layout.kind.gates * layout.hidden
-    wanted: dict[str, tuple[int | None, ...]] = {
-        "w_ih": (rows, inputs),
-        "w_hh": (rows, layout.proj or layout.hidden),
-        "b_ih": (rows,),
-        "b_hh": (rows,),
-        "w_hr": (layout.proj, layout.hidden),
-    }
-    for at, (name, array) in enumerate(found.items()):
-        if array.shape != wanted[name] or 0 in array.shape:
-            needs = str(wanted[name]).replace("None", "inputs")
-            raise ValueError(f"weights[{first + at}] ({name}): needs {needs}, not {array.shape}")
-
-
-def _float_set(float_layers: FloatLayers, layers: int, ways: int) -> set[tuple[int, int]]:
-    kept: set[tuple[int, int]] = set()
-    for entry in float_layers:
-        i, among = entry if isinstance(entry, tuple) else (entry, None)
-        chosen = range(ways) if among is None else (among,)
-        if not 0 <= i < layers or any(not 0 <= way < ways for way in chosen):
-            raise ValueError(
-                f"float_layers: {entry} is none of the layers 0..{layers - 1}"
-                f" (and directions 0..{ways - 1})"
-            )
-        kept.update((i, way) for way in chosen)
-    return kept
-
-
 def _input(x: Any, size: int) -> Any:
     """`x` as the C++ core takes it: itself, where that is possible."""
     if isinstance(x, np.ndarray):
@@ -448,17 +323,6 @@ def _lengths(lengths: Any, batch: int, steps: int) -> npt.NDArray[np.int64]:
     if bad.size:
         raise ValueError(f"lengths: item {bad[0]} is {array[bad[0]]}, not in 0..{steps}")
     return np.ascontiguousarray(array, np.int64)
-
-
-def _clip(clip: float) -> float:
-    if not isfinite(clip) or clip < 0:
-        raise ValueError(f"clip: {clip} must be 0 (none) or a positive number")
-    return float(clip)
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ValueError(f"{name}: {value} must be {least} or more")
 
 
 def _cell(

@@ -173,6 +173,8 @@ def _tensor_view(x: Any, name: str) -> _View:
             f"{name}: is a {str(x.layout).removeprefix('torch.')} tensor on {x.device}; needs a "
             "strided one on the CPU"
         )
+    if x.is_neg():
+        raise TypeError(f"{name}: is negated lazily; call resolve_neg() first")
     dtype = FLOATS.get(str(x.dtype).removeprefix("torch."))
     if dtype is None:
         raise TypeError(f"{name}: {_allowed(x.dtype)}")

@@ -1,0 +1,189 @@
+"""The kernel tests on aarch64, emulated: cross-compiles the sdist and runs them under qemu.
+
+    python -m tests.aarch64.run [pytest's arguments]
+
+Needs Debian's cross-compiler and qemu-user, which it installs itself where it may. The rest is put
+into build/aarch64 and kept there: Debian's Python for that processor with what it links to, wheels
+of what the tests import, and the module, which is built again when its sources differ.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.native.building import BUILD, ROOT, environment_with_tools, kept, run
+
+HERE = Path(__file__).parent
+HOME = BUILD / "aarch64"
+SYSROOT = HOME / "sysroot"
+SITE = HOME / "site"
+MODULE = HOME / "octavo"
+PYTHON = SYSROOT / "usr" / "bin" / "emulated-python"
+"""A script that starts the real one, which takes the script for itself: so its children are emulated, too."""
+
+COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
+TOOLS = {COMPILER: "g++-aarch64-linux-gnu", EMULATOR: "qemu-user"}
+PACKAGES = ("python3.11-minimal", "libpython3.11-stdlib", "libstdc++6")
+HEADERS = "libpython3.11-dev"
+TESTS = ("tests/test_kernels.py", "tests/core")
+LEFT_OUT = {
+    "tests/test_kernels.py::test_import_and_first_call_take_less_than_50_ms": "emulators are slow",
+}
+
+
+def say(message: str) -> None:
+    print(f"aarch64: {message}", flush=True)
+
+
+def have_tools() -> bool:
+    """Whether compiler and emulator are there, installed by us if need be."""
+    missing = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
+    if missing and shutil.which("apt-get") and os.geteuid() == 0:
+        say(f"installing {' '.join(missing)}")
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        run("apt-get", "update", "-q")
+        run("apt-get", "install", "-qy", "--no-install-recommends", *missing, env=environment)
+        missing = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
+    if not missing and shutil.which("apt-get") and shutil.which("dpkg-deb"):
+        return True
+    line = "*" * 78
+    needs = f"apt-get install {' '.join(missing)}" if missing else "Debian's apt-get and dpkg-deb"
+    print(f"{line}\nSKIPPED: the kernels are NOT TESTED on aarch64. Needed: {needs}\n{line}")
+    return False
+
+
+# --- what is kept from run to run ---
+
+
+def apt_options(state: Path) -> list[str]:
+    """apt-get for the other processor, beside the system's own and from its sources."""
+    for part in ("state/lists/partial", "cache/archives/partial"):
+        (state / part).mkdir(parents=True, exist_ok=True)
+    (state / "installed").touch()  # nothing is, so that every dependency is fetched
+    options = {
+        "APT::Architecture": "arm64",
+        "APT::Architectures::": "arm64",
+        "APT::Sandbox::User": "",
+        "Dir::State": f"{state}/state",
+        "Dir::State::status": f"{state}/installed",
+        "Dir::Cache": f"{state}/cache",
+    }
+    sources = Path("/etc/apt/sources.list.d/debian.sources")
+    if sources.exists():  # without the repositories of others, which may lack the architecture
+        options |= {"Dir::Etc::SourceList": str(sources), "Dir::Etc::SourceParts": "-"}
+    return [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+
+
+def make_sysroot(folder: Path) -> None:
+    state = HOME / "apt"
+    shutil.rmtree(state, ignore_errors=True)
+    apt = ["apt-get", "-qy", *apt_options(state)]
+    run(*apt, "update")
+    run(*apt, "install", "--download-only", "--no-install-recommends", *PACKAGES)
+    archives = state / "cache" / "archives"
+    run(*apt, "download", HEADERS, cwd=archives)  # alone: the compiler has C's headers
+    for package in sorted(archives.glob("*.deb")):
+        run("dpkg-deb", "-x", package, folder)
+    shutil.rmtree(state)
+
+
+def make_site(folder: Path) -> None:
+    platforms = ("manylinux2014", "manylinux_2_17", "manylinux_2_27", "manylinux_2_28")
+    run(
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--target", folder, "--no-deps"),
+        *(f"--platform={p}_aarch64" for p in platforms),
+        *("--implementation=cp", "--python-version=3.11", "--abi=cp311", "--abi=none"),
+        *("--only-binary=:all:", "-r", HERE / "wheels.txt"),
+    )
+
+
+def make_sdist(tools: dict[str, str]) -> Path:
+    folder = HOME / "sdist"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    code = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+    run(sys.executable, "-c", code, folder, env=tools)
+    (made,) = folder.glob("octavo-*.tar.gz")
+    return made
+
+
+def make_module(folder: Path, sdist: Path, tools: dict[str, str]) -> None:
+    """The wheel of the sdist, for the other processor, unpacked."""
+    wheels = HOME / "wheel"
+    shutil.rmtree(wheels, ignore_errors=True)
+    define = {
+        "CMAKE_TOOLCHAIN_FILE": HERE / "toolchain.cmake",
+        "Python_INCLUDE_DIR": f"{SYSROOT}/usr/include/python3.11",
+        "CMAKE_CXX_FLAGS": f"-isystem {SYSROOT}/usr/include",  # pyconfig.h of the processor
+    }
+    environment = tools | {
+        "_PYTHON_HOST_PLATFORM": "linux-aarch64",
+        "SETUPTOOLS_EXT_SUFFIX": ".cpython-311-aarch64-linux-gnu.so",
+    }
+    pip = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", wheels)
+    settings = (f"--config-settings=cmake.define.{key}={value}" for key, value in define.items())
+    run(*pip, *settings, sdist, env=environment)
+    (wheel,) = wheels.glob("octavo-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+
+
+def sources(sdist: Path) -> bytes:
+    """What the module is made of: the archive's own bytes hold times."""
+    parts = []
+    with tarfile.open(sdist) as archive:
+        for member in sorted(archive.getmembers(), key=lambda m: m.name):
+            file = archive.extractfile(member)
+            if file and not member.name.split("/")[1].startswith(("tests", "benchmarks", "docs")):
+                parts.append(member.name.encode() + file.read())
+    return b"\0".join(parts)
+
+
+# --- the tests ---
+
+
+def make() -> dict[str, str]:
+    """Everything under build/aarch64; the environment of an emulated Python that finds it."""
+    kept(SYSROOT, repr((PACKAGES, HEADERS, str(SYSROOT))).encode(), make_sysroot)
+    PYTHON.write_text(
+        f'#!/bin/sh\nexec {EMULATOR} -cpu cortex-a72 -L "{SYSROOT}" -0 "$0"'
+        f' "{SYSROOT}/usr/bin/python3.11" "$@"\n'
+    )
+    PYTHON.chmod(0o755)
+    kept(SITE, (HERE / "wheels.txt").read_bytes(), make_site)
+    tools = environment_with_tools()
+    sdist = make_sdist(tools)
+    of = sources(sdist) + (HERE / "toolchain.cmake").read_bytes()
+    kept(MODULE, of, lambda folder: make_module(folder, sdist, tools))
+    ours = ("LD_", "PYTHON", "OPENBLAS_", "OCTAVO_", "VIRTUAL_ENV")  # for this processor
+    return {key: value for key, value in os.environ.items() if not key.startswith(ours)} | {
+        "PYTHONPATH": f"{MODULE}{os.pathsep}{SITE}",
+        "PYTHONPYCACHEPREFIX": str(HOME / "pycache"),
+        "OPENBLAS_NUM_THREADS": "1",
+        "CI": "true",  # hypothesis then sets no deadlines
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    if not have_tools():
+        return 0
+    start = time.monotonic()
+    environment = make()
+    say(f"ready after {time.monotonic() - start:.0f} s; left out are {LEFT_OUT}")
+    left_out = [f"--deselect={test}" for test in LEFT_OUT]
+    command = [str(PYTHON), "-m", "pytest", "-n", "2", *left_out, *(arguments or TESTS)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
+    say(f"{'passed' if done.returncode == 0 else 'FAILED'}, {time.monotonic() - start:.0f} s in all")
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

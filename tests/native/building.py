@@ -1,0 +1,60 @@
+"""Builds of the C++ core that tests make for themselves, kept under build/."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+BUILD = ROOT / "build"
+TOOLS = BUILD / "tools"
+
+
+def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
+    """Ends the program with what the command said, if it fails."""
+    done = subprocess.run(
+        [str(c) for c in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=env,
+    )
+    if done.returncode != 0:
+        shown = " ".join(str(c) for c in command[:8])
+        sys.exit(f"`{shown} ...` failed ({done.returncode}):\n{done.stdout}")
+
+
+def kept(folder: Path, of: bytes, make: Callable[[Path], None]) -> None:
+    """`folder` as `make` filled it from `of`; a run that was stopped leaves nothing half made."""
+    stamp = folder.with_name(f"{folder.name}.stamp")
+    mark = hashlib.sha256(of).hexdigest()
+    if folder.is_dir() and stamp.is_file() and stamp.read_text() == mark:
+        return
+    start = time.monotonic()
+    stamp.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    make(folder)
+    stamp.write_text(mark)
+    print(f"{folder.relative_to(ROOT)} made in {time.monotonic() - start:.0f} s", flush=True)
+
+
+def environment_with_tools() -> dict[str, str]:
+    """Ours, with CMake, Ninja, nanobind and scikit-build-core of the versions in tools.txt."""
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps")
+    wanted = HERE / "tools.txt"
+    kept(TOOLS, wanted.read_bytes(), lambda to: run(*pip, "--target", to, "-r", wanted))
+    return os.environ | {
+        "PATH": f"{TOOLS / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(TOOLS),
+        "CMAKE_BUILD_PARALLEL_LEVEL": os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "1"),
+    }

@@ -1,0 +1,23 @@
+"""Puts another build of the C++ core in the installed one's place, in this process and its children.
+
+For a Python with this folder on PYTHONPATH: OCTAVO_NATIVE is the path of the module to load.
+"""
+
+import os
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+
+
+class Finder:
+    """Comes before the finder of an editable installation."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if name != "octavo._native":
+            return None
+        return spec_from_file_location(name, os.environ["OCTAVO_NATIVE"])
+
+
+if os.environ.get("OCTAVO_NATIVE"):
+    sys.meta_path.insert(0, Finder)

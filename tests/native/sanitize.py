@@ -1,0 +1,117 @@
+"""The kernel tests under sanitizers: `make sanitize` runs this.
+
+    python -m tests.native.sanitize [pytest's arguments]
+
+Three runs: the suite under AddressSanitizer and UndefinedBehaviorSanitizer, the thread pool's stress
+program under ThreadSanitizer, and the tests of threads under it. A sanitizer ends the process that
+it finds something in, and writes what it found beside the build; both fail the run. Instructions in
+inline assembly and masked loads are invisible to them: `tests/core/test_bounds.py` sees those.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.native.building import BUILD, HERE, ROOT, environment_with_tools, run
+
+TESTS = ("tests/test_kernels.py", "tests/core")
+THREADS = ("tests/test_kernels.py", "tests/core", "-k", "thread or pool")
+# Python itself leaks on purpose, and forks beside threads.
+OPTIONS = {
+    "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1:abort_on_error=0:allocator_may_return_null=1",
+    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:die_after_fork=0:second_deadlock_stack=1",
+}
+# They measure time, which a sanitizer multiplies.
+LEFT_OUT = ("tests/test_kernels.py::test_import_and_first_call_take_less_than_50_ms",)
+
+
+def build(sanitizers: str, *targets: str) -> Path:
+    """The folder with the module (and other targets), built for `sanitizers`."""
+    folder = BUILD / f"sanitize-{sanitizers.split(',')[0]}"
+    tools = environment_with_tools()
+    start = time.monotonic()
+    run(
+        *("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"),
+        *(f"-DPython_EXECUTABLE={sys.executable}", f"-DOCTAVO_SANITIZE={sanitizers}"),
+        env=tools,
+    )
+    run("cmake", "--build", folder, "--target", "_native", *targets, env=tools)
+    print(f"built for {sanitizers} in {time.monotonic() - start:.0f} s", flush=True)
+    return folder
+
+
+def library(name: str) -> str:
+    """The compiler's own copy of a runtime library, which has to be loaded first."""
+    return subprocess.check_output(
+        [os.environ.get("CXX", "c++"), f"-print-file-name={name}"], text=True
+    ).strip()
+
+
+def environment(folder: Path, libraries: Sequence[str]) -> dict[str, str]:
+    """For a Python whose core is the one in `folder`."""
+    (module,) = folder.glob("_native.*.so")
+    reports = folder / "reports"
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir()
+    options = {name: f"{value}:log_path={reports}/found" for name, value in OPTIONS.items()}
+    return (
+        os.environ
+        | options
+        | {
+            "LD_PRELOAD": ":".join(library(name) for name in (*libraries, "libstdc++.so")),
+            "PYTHONPATH": str(HERE / "preload"),
+            "OCTAVO_NATIVE": str(module),
+            "CI": "true",  # hypothesis then sets no deadlines
+        }
+    )
+
+
+def findings(folder: Path) -> bool:
+    """Prints what the sanitizers wrote; whether they wrote anything."""
+    reports = sorted((folder / "reports").iterdir())
+    for report in reports:
+        print(f"--- {report.relative_to(ROOT)}\n{report.read_text()}", flush=True)
+    return bool(reports)
+
+
+def pytest(folder: Path, libraries: Sequence[str], arguments: Sequence[str]) -> bool:
+    """Whether the tests pass with the build in `folder`, and the sanitizers find nothing."""
+    left_out = (f"--deselect={test}" for test in LEFT_OUT)
+    command = [*unrandomized(), sys.executable, "-m", "pytest", "-n", "2", *left_out, *arguments]
+    environ = environment(folder, libraries)
+    done = subprocess.run(command, cwd=ROOT, env=environ, check=False)
+    return not findings(folder) and done.returncode == 0
+
+
+def unrandomized() -> list[str]:
+    """ThreadSanitizer of GCC 12 wants fixed addresses where the kernel spreads them widely."""
+    command = ["setarch", os.uname().machine, "-R"]
+    works = shutil.which("setarch") and subprocess.run([*command, "true"], check=False).returncode == 0
+    return command if works else []
+
+
+def stress(folder: Path) -> bool:
+    options = {"TSAN_OPTIONS": OPTIONS["TSAN_OPTIONS"]}
+    command = [*unrandomized(), str(folder / "pool_stress")]
+    return subprocess.run(command, env=os.environ | options, check=False).returncode == 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    address = build("address,undefined")
+    good = pytest(address, ("libasan.so", "libubsan.so"), arguments or TESTS)
+    thread = build("thread", "pool_stress")
+    good = stress(thread) and good
+    good = pytest(thread, ("libtsan.so",), arguments or THREADS) and good
+    print(f"sanitizers: {'clean' if good else 'FAILED'}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
