@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::size_t kTile = 16;           // rows of a tile
 constexpr std::size_t kTileBytes = 1024;
-constexpr std::size_t kFewRows = 2;         // up to here VNNI is as fast
+constexpr std::size_t kFewRows = 6;         // up to here VNNI is as fast
 constexpr std::size_t kSlice = 8;           // rows that the epilogue finishes at a time
 
 struct alignas(64) TileConfig {

@@ -129,7 +129,9 @@ class Plan {
     batch_.length = length;
     auto* item = reinterpret_cast<std::uint32_t*>(base_ + item_);
     for (std::size_t r = 0; r < seq_.batch; ++r) item[r] = static_cast<std::uint32_t>(r);
-    const auto longer = [&](std::uint32_t a, std::uint32_t b) { return length[a] != length[b] ? length[a] > length[b] : a < b; };
+    const auto longer = [&](std::uint32_t a, std::uint32_t b) {
+      return length[a] != length[b] ? length[a] > length[b] : a < b;
+    };
     if (!std::is_sorted(item, item + seq_.batch, longer)) {
       std::sort(item, item + seq_.batch, longer);
       batch_.item = item;
@@ -171,13 +173,15 @@ struct LayerJob {
   void operator()(int phase, int thread, int threads) const {
     const FloatMode mode;
     if (apart) {
-      for (std::size_t w = static_cast<std::size_t>(thread); w < count; w += static_cast<std::size_t>(threads)) ways[w].alone(plan.slot(thread));
+      for (std::size_t w = static_cast<std::size_t>(thread); w < count; w += static_cast<std::size_t>(threads))
+        ways[w].alone(plan.slot(thread));
       return;
     }
     const bool split = halves && threads % 2 == 0;
-    for (std::size_t w = 0; w < count; ++w)
-      if (!split) ways[w].together(static_cast<std::size_t>(phase), thread, threads, plan.slot(thread));
-      else if (w == static_cast<std::size_t>(thread % 2)) ways[w].together(static_cast<std::size_t>(phase), thread / 2, threads / 2, plan.slot(thread));
+    const auto at = static_cast<std::size_t>(phase);
+    const Slot slot = plan.slot(thread);
+    if (split) return ways[thread % 2].together(at, thread / 2, threads / 2, slot);
+    for (std::size_t w = 0; w < count; ++w) ways[w].together(at, thread, threads, slot);
   }
 };
 

@@ -8,7 +8,9 @@ constexpr std::size_t kTwiceL1 = 128 << 10, kHalfL2 = 1 << 20;  // about, on tod
 void copy(float* to, const float* from, std::size_t n) { std::memcpy(to, from, n * sizeof(float)); }
 
 // The columns of 16-blocks that there are of n.
-Share columns(Share blocks, std::size_t n) { return {std::min(blocks.begin * kBlockN, n), std::min(blocks.end * kBlockN, n)}; }
+Share columns(Share blocks, std::size_t n) {
+  return {std::min(blocks.begin * kBlockN, n), std::min(blocks.end * kBlockN, n)};
+}
 
 // How many blocks of 16 units a pass should have so that turning back at the ends pays: parts of what the
 // L1 cache holds for weights not much larger, and of the L2 cache likewise; else as many as there are.
@@ -87,7 +89,8 @@ void Way::take_input(std::size_t first, Share rows) const {
 void Way::multiply(const Matrix& m, const Operand& a, std::size_t rows, Share blocks, const float* bias,
                    std::size_t bias_stride, float* out, std::size_t out_stride) const {
   if (!m.int8)
-    return t->float_gemm({a.rows, rows, a.stride, m.k, m.weight, blocks.begin, blocks.end, bias, bias_stride, out, out_stride});
+    return t->float_gemm({a.rows, rows, a.stride, m.k, m.weight, blocks.begin, blocks.end, bias, bias_stride, out,
+                          out_stride});
   Gemm g;  // every field is set below: GCC clears structures with `rep stos`, which costs as much as 16 units
   g.panel = a.panel;
   g.rows = rows;
@@ -113,7 +116,8 @@ void Way::input_part(std::size_t first, Share blocks) const {
   const Matrix& m = direction->input;
   const std::size_t last = std::min(first + chunk, batch->steps), gates = gates_of(net->kind);
   const Operand a{panel, quant, reinterpret_cast<const float*>(panel), panel_stride / sizeof(float)};
-  multiply(m, a, batch->start[last] - batch->start[first], {blocks.begin * gates, blocks.end * gates}, m.bias, 0, part, part_stride());
+  multiply(m, a, batch->start[last] - batch->start[first], {blocks.begin * gates, blocks.end * gates}, m.bias, 0, part,
+           part_stride());
 }
 
 // Each thread quantizes the whole state for itself: cheaper than to meet once more.
@@ -146,7 +150,8 @@ void Way::step(std::size_t s, std::size_t part_of_step, int thread, int threads,
 // until all stores before it are done.
 void Way::output(std::size_t s, Share blocks, CellOutput& o) const {
   const std::size_t first = blocks.begin * kBlockN;
-  const bool projected = net->kind == Recurrence::kLstm && middle, direct = !projected && y && batch->plain(direction->reverse);
+  const bool projected = net->kind == Recurrence::kLstm && middle;
+  const bool direct = !projected && y && batch->plain(direction->reverse);
   o.rows = batch->alive(s);
   o.units = (blocks.end - blocks.begin) * kBlockN;
   o.h = (projected ? middle : h[(s + 1) % 2]) + first;
@@ -165,8 +170,8 @@ void Way::gates(std::size_t s, Share all, const Operand& a, const Slot& slot) co
   const float* x_part = part + rows_before(s) * xs;
   passes(s, all, widest, [&](Share blocks) {
     const std::size_t first = blocks.begin * kBlockN, stride = (blocks.end - blocks.begin) * n * kBlockN;
-    multiply(direction->state, a, rows, {blocks.begin * n, blocks.end * n}, adds ? x_part : direction->state.bias, adds ? xs : 0,
-             slot.gates - first * n, stride);
+    multiply(direction->state, a, rows, {blocks.begin * n, blocks.end * n}, adds ? x_part : direction->state.bias,
+             adds ? xs : 0, slot.gates - first * n, stride);
     cells(s, blocks, slot.gates, stride);
   });
   if (c_end) keep_c(s, all);
@@ -201,8 +206,8 @@ void Way::cells(std::size_t s, Share blocks, const float* gates, std::size_t str
       return t->gru_cell(cell);
     }
     case Recurrence::kGruReset:
-      return t->reset_cell({batch->alive(s), (blocks.end - blocks.begin) * kBlockN, x, xs, gates, stride, before, outputs(),
-                            middle + first, units(), update + first, units(), net->clip});
+      return t->reset_cell({batch->alive(s), (blocks.end - blocks.begin) * kBlockN, x, xs, gates, stride, before,
+                            outputs(), middle + first, units(), update + first, units(), net->clip});
     case Recurrence::kRnnTanh:
     case Recurrence::kRnnRelu: {
       RnnCell cell;
@@ -256,8 +261,10 @@ void Way::finish(std::size_t s, std::size_t first, std::size_t count) const {
   count = std::min(count, net->output - first);
   const float* after = h[(s + 1) % 2] + first;
   if (y && !batch->plain(direction->reverse))
-    for (std::size_t r = 0; r < batch->alive(s); ++r)
-      copy(y + batch->time(direction->reverse, s, r) * y_step + batch->item_of(r) * y_item + first, after + r * outputs(), count);
+    for (std::size_t r = 0; r < batch->alive(s); ++r) {
+      float* to = y + batch->time(direction->reverse, s, r) * y_step + batch->item_of(r) * y_item + first;
+      copy(to, after + r * outputs(), count);
+    }
   if (h_end)
     for (std::size_t r = batch->alive(s + 1); r < batch->alive(s); ++r)
       copy(h_end + batch->item_of(r) * net->output + first, after + r * outputs(), count);

@@ -78,7 +78,9 @@ struct Way {
 
  private:
   // Rows of the chunk that begins with step `first`, and those of it before a step.
-  std::size_t chunk_rows(std::size_t first) const { return batch->start[std::min(first + chunk, batch->steps)] - batch->start[first]; }
+  std::size_t chunk_rows(std::size_t first) const {
+    return batch->start[std::min(first + chunk, batch->steps)] - batch->start[first];
+  }
   std::size_t rows_before(std::size_t step) const { return batch->start[step] - batch->start[step / chunk * chunk]; }
   void begin(Share rows) const;                            // the states
   void take_input(std::size_t first, Share rows) const;    // rows of the chunk from step `first` on

@@ -21,7 +21,7 @@ KINDS = tuple(GATES)
 
 @dataclass(frozen=True)
 class Direction:
-    """Weights of one direction, float32, in PyTorch's order of gates; `w_hr` projects an LSTM's h."""
+    """Weights of one direction, float32, gates in PyTorch's order; `w_hr` projects an LSTM's h."""
 
     kind: str
     hidden: int

@@ -1,4 +1,4 @@
-"""Recurrent layers: single steps against a float64 statement, everything else against single steps."""
+"""Recurrent layers: single steps against a float64 statement, all else against single steps."""
 
 from __future__ import annotations
 
@@ -401,7 +401,9 @@ def test_weights_that_cannot_be_quantized() -> None:
     weights = Shape("gru", 6, 10).make().flat()
     weights[1] = weights[1].copy()
     weights[1][3, 4] = np.nan
-    with pytest.raises(ValueError, match="weights: layer 0, direction 0: .* holds NaN or infinity"):
+    with pytest.raises(
+        ValueError, match=r"weights: layer 0, direction 0: .* holds NaN or infinity"
+    ):
         Gru.from_float(weights, hidden_size=10)
     with pytest.raises(TypeError, match=r"weights\[0\] \(w_ih\): needs float32, not float64"):
         Gru.from_float([w.astype(np.float64) for w in weights], hidden_size=10)

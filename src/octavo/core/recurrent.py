@@ -5,8 +5,8 @@ each step with its own scale:
 
     LSTM  i, f, g, o = W_ih x + b_ih + W_hh h + b_hh
           c' = sigmoid(f) c + sigmoid(i) tanh(g),  h' = sigmoid(o) tanh(c')  [then W_hr h']
-    GRU   r, z = sigmoid(W_ih x + b_ih + W_hh h + b_hh),  n = tanh(W_in x + b_in + r (W_hn h + b_hn))
-          h' = (1 - z) n + z h
+    GRU   r, z = sigmoid(W_ih x + b_ih + W_hh h + b_hh)
+          n = tanh(W_in x + b_in + r (W_hn h + b_hn)),  h' = (1 - z) n + z h
     RNN   h' = tanh or relu(W_ih x + b_ih + W_hh h + b_hh)
 
 The bits are the same on every instruction set, for every number of threads, and whatever the other
@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from octavo import _native
-from octavo.core.kernels.buffers import FloatType, array_of, is_tensor, new_like
+from octavo.core.kernels.buffers import array_of
 from octavo.core.kernels.machine import checked_threads
+from octavo.core.recurrent_inputs import lengths_of, output_of, sequence_of
 from octavo.core.recurrent_layout import (
     FloatLayers,
     Kind,
@@ -43,7 +43,7 @@ class Recurrent:
     """
 
     run: Callable[..., None]
-    """The layers over addresses, for front ends: no checks, nothing allocated, no Python in between.
+    """The layers over addresses, for front ends: no checks, nothing allocated.
 
     `run(x, steps, batch, x_step, x_item, y, y_step, y_item, y_way, h0, c0, h, c, lengths,
     threads)`: `x` and `y` are addresses of float32 whose last axis is contiguous; strides are in
@@ -66,6 +66,7 @@ class Recurrent:
         self.input_size = self.layers[0][0].input.weight.k
         self.hidden_size, self.output_size = hidden_size, output_size
         self.directions = len(self.layers[0])
+        self._states = len(self.layers) * self.directions
         native = [[way.native() for way in layer] for layer in self.layers]
         self._native = _native.Recurrent(int(kind), hidden_size, output_size, clip, native)
         self.run = self._native.run
@@ -80,20 +81,20 @@ class Recurrent:
         self, x: Any, h0: Any, c0: Any, lengths: Any, out: Any, threads: int
     ) -> tuple[Any, Any, Any]:
         checked_threads(threads)
-        x = _input(x, self.input_size)
-        steps, batch = x.shape[0], x.shape[1]
-        count = len(self.layers) * self.directions
-        shape = (count, batch, self.output_size)
-        h = new_like(x, shape, FloatType.FLOAT32)
+        x = sequence_of(x, self.input_size)
+        steps, batch, _ = x.shape
+        # NumPy's and PyTorch's ways of asking for new memory are alike; a call is but microseconds.
+        new, like = (np.empty, x.dtype) if isinstance(x, np.ndarray) else (x.new_empty, None)
+        shape = (self._states, batch, self.output_size)
+        h, c = new(shape, dtype=like), None
         h0 = None if h0 is None else array_of(h0, "h0", np.float32, shape)
-        c = None
         if self.kind is Kind.LSTM:
-            cells = (count, batch, self.hidden_size)
-            c = new_like(x, cells, FloatType.FLOAT32)
-            c0 = None if c0 is None else array_of(c0, "c0", np.float32, cells)
+            shape = (self._states, batch, self.hidden_size)
+            c = new(shape, dtype=like)
+            c0 = None if c0 is None else array_of(c0, "c0", np.float32, shape)
         shape = (steps, batch, self.directions * self.output_size)
-        y = new_like(x, shape, FloatType.FLOAT32) if out is None else _output(out, shape)
-        lengths = None if lengths is None else _lengths(lengths, batch, steps)
+        y = new(shape, dtype=like) if out is None else output_of(out, shape)
+        lengths = None if lengths is None else lengths_of(lengths, batch, steps)
         self._native.apply(x, y, h0, c0, h, c, lengths, threads)
         return y, h, c
 
@@ -117,11 +118,11 @@ class Lstm(Recurrent):
     ) -> Lstm:
         """Quantizes and packs float weights, given as PyTorch's flat list.
 
-        For each layer, and in it for each direction: `w_ih` [4 * hidden, inputs], `w_hh` [4 * hidden,
-        proj_size or hidden], then with `bias` `b_ih` and `b_hh` [4 * hidden], then with a
-        `proj_size` `w_hr` [proj_size, hidden]. Layers in `float_layers` (a number, or a pair of layer
-        and direction) keep float32 weights. `reverse` runs a single direction backwards. `clip`
-        bounds what goes into sigmoid and tanh (ONNX); 0: nothing does. Raises TypeError or
+        For each layer, and in it for each direction: `w_ih` [4 * hidden, inputs], `w_hh`
+        [4 * hidden, proj_size or hidden], then with `bias` `b_ih` and `b_hh` [4 * hidden], then
+        with a `proj_size` `w_hr` [proj_size, hidden]. Layers in `float_layers` (a number, or a pair of
+        layer and direction) keep float32 weights. `reverse` runs a single direction backwards.
+        `clip` bounds what goes into sigmoid and tanh (ONNX); 0: nothing does. Raises TypeError or
         ValueError, which name the weight or the argument.
         """
         at_least("proj_size", proj_size, 0)
@@ -143,11 +144,11 @@ class Lstm(Recurrent):
         """(y, h, c) for `x` float32 [T, B, input_size], in `x`'s kind of array.
 
         y is [T, B, directions * output_size], h [layers * directions, B, output_size], c likewise
-        with hidden_size; `h0` and `c0` have their shapes, zeros where None. `lengths` int64 [B]: y is
-        0 behind an item's end, h and c are those at its last step, and a reverse direction starts
-        there. Strided x and `out` (written and returned as y) are used as they are if their last
-        axis is contiguous: pass transposed views of [B, T, ...]. Raises TypeError or ValueError,
-        which name the argument.
+        with hidden_size; `h0` and `c0` have their shapes, zeros where None. `lengths` integers [B]:
+        y is 0 behind an item's end, h and c are those at its last step, and a reverse direction
+        starts there. Strided x and `out` (written and returned as y) are used as they are if their
+        last axis is contiguous: pass transposed views of [B, T, ...]. Raises TypeError or
+        ValueError, which name the argument.
         """
         return self._apply(x, h0, c0, lengths, out, threads)
 
@@ -171,7 +172,8 @@ class Gru(Recurrent):
     ) -> Gru:
         """As `Lstm.from_float`, with gates r, z, n: weights [3 * hidden, ...].
 
-        `linear_before_reset=False` is ONNX's default: `n = tanh(W_in x + b_in + W_hn (r h) + b_hn)`.
+        `linear_before_reset=False` is ONNX's default:
+        `n = tanh(W_in x + b_in + W_hn (r h) + b_hn)`.
         """
         kind = Kind.GRU if linear_before_reset else Kind.GRU_RESET_FIRST
         layout = Layout(kind, hidden_size, num_layers, bidirectional, 0, bias, reverse)
@@ -279,50 +281,6 @@ class RnnCell:
     def __call__(self, x: Any, h: Any = None, threads: int = 0) -> Any:
         """h' [B, hidden] for `x` [B, inputs]; `h` [B, hidden], zeros where None."""
         return self.layer(_step(x), _lifted(h), threads=threads)[1][0]
-
-
-def _input(x: Any, size: int) -> Any:
-    """`x` as the C++ core takes it: itself, where that is possible."""
-    if isinstance(x, np.ndarray):
-        dtype, strides, contiguous = str(x.dtype), x.strides, 4
-    elif is_tensor(x):
-        x = x.detach()
-        dtype, strides, contiguous = str(x.dtype).removeprefix("torch."), x.stride(), 1
-        if x.device.type != "cpu":
-            raise TypeError(f"x: is a tensor on {x.device}; needs one on the CPU")
-    else:
-        x = array_of(x, "x", np.float32)
-        return _input(x, size)
-    if dtype != "float32":
-        raise TypeError(f"x: needs float32, not {dtype}; convert it first")
-    if len(x.shape) != 3 or x.shape[2] != size:
-        raise ValueError(f"x: needs shape [T, B, {size}], not {tuple(x.shape)}")
-    aligned = not isinstance(x, np.ndarray) or x.flags.aligned
-    if not aligned or min(strides) < 0 or strides[2] != contiguous:
-        return np.array(x, order="C") if isinstance(x, np.ndarray) else x.contiguous()
-    return x
-
-
-def _output(out: Any, shape: tuple[int, ...]) -> Any:
-    if tuple(out.shape) != shape:
-        raise ValueError(f"out: needs shape {shape}, not {tuple(out.shape)}")
-    if str(out.dtype).removeprefix("torch.") != "float32":
-        raise TypeError(f"out: needs float32, not {out.dtype}")
-    if isinstance(out, np.ndarray) and not (out.flags.writeable and out.flags.aligned):
-        raise ValueError("out: is read-only or not aligned")
-    return out
-
-
-def _lengths(lengths: Any, batch: int, steps: int) -> npt.NDArray[np.int64]:
-    array = np.asarray(lengths)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"lengths: needs integers, not {array.dtype}")
-    if array.shape != (batch,):
-        raise ValueError(f"lengths: needs shape ({batch},), one a batch item, not {array.shape}")
-    bad = np.flatnonzero((array < 0) | (array > steps))
-    if bad.size:
-        raise ValueError(f"lengths: item {bad[0]} is {array[bad[0]]}, not in 0..{steps}")
-    return np.ascontiguousarray(array, np.int64)
 
 
 def _cell(

@@ -39,7 +39,7 @@ class FloatWeight:
     @property
     def k(self) -> int:
         """Inputs."""
-        return self.blocks.shape[1]
+        return int(self.blocks.shape[1])
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ class Direction:
 
 
 def interleave(w: npt.NDArray[Any], gates: int) -> npt.NDArray[Any]:
-    """`w` [gates * hidden, ...] with its rows in blocks [ceil(hidden/16)][gates][16], zero padded."""
+    """`w` [gates * hidden, ...], its rows in blocks [ceil(hidden/16)][gates][16], zero padded."""
     hidden = w.shape[0] // gates
     blocks = -(-hidden // BLOCK)
     padded = np.zeros((gates, blocks * BLOCK, *w.shape[1:]), w.dtype)
     padded[:, :hidden] = w.reshape(gates, hidden, *w.shape[1:])
-    return np.ascontiguousarray(
-        padded.reshape(gates, blocks, BLOCK, *w.shape[1:]).swapaxes(0, 1)
-    ).reshape(gates * blocks * BLOCK, *w.shape[1:])
+    found = padded.reshape(gates, blocks, BLOCK, *w.shape[1:]).swapaxes(0, 1)
+    turned: npt.NDArray[Any] = found.reshape(gates * blocks * BLOCK, *w.shape[1:])
+    return turned
 
 
 def permute_gates(w: npt.NDArray[Any], order: Sequence[int]) -> npt.NDArray[Any]:

@@ -33,24 +33,44 @@ from octavo.core.kernels.rows import quantize_rows
 from octavo.core.kernels.weight import QuantizedWeight, quantize_weight
 
 if TYPE_CHECKING:
+    from octavo.core.convolution import Conv1d as Conv1d
+    from octavo.core.convolution import Conv2d as Conv2d
     from octavo.core.embedding import Embedding as Embedding
     from octavo.core.half_linear import HalfLinear as HalfLinear
     from octavo.core.linear import Linear as Linear
     from octavo.core.linear import linear_together as linear_together
+    from octavo.core.recurrent import Gru as Gru
+    from octavo.core.recurrent import GruCell as GruCell
+    from octavo.core.recurrent import Lstm as Lstm
+    from octavo.core.recurrent import LstmCell as LstmCell
+    from octavo.core.recurrent import Rnn as Rnn
+    from octavo.core.recurrent import RnnCell as RnnCell
 
 # The layers are built on this package; they are loaded when asked for.
 _HOME = dict.fromkeys(("Linear", "linear_together"), "octavo.core.linear") | {
     "Embedding": "octavo.core.embedding",
     "HalfLinear": "octavo.core.half_linear",
 }
+_HOME |= dict.fromkeys(("Conv1d", "Conv2d"), "octavo.core.convolution")
+_HOME |= dict.fromkeys(
+    ("Gru", "GruCell", "Lstm", "LstmCell", "Rnn", "RnnCell"), "octavo.core.recurrent"
+)
 
 __all__ = [
     "Activation",
+    "Conv1d",
+    "Conv2d",
     "Embedding",
+    "Gru",
+    "GruCell",
     "HalfLinear",
     "Linear",
+    "Lstm",
+    "LstmCell",
     "PackedWeight",
     "QuantizedWeight",
+    "Rnn",
+    "RnnCell",
     "aligned",
     "cpu_features",
     "isa",

@@ -1,0 +1,59 @@
+"""What recurrent layers are called with: sequences, outputs and lengths, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.core.kernels.buffers import array_of, is_tensor
+
+def sequence_of(x: Any, size: int) -> Any:
+    """`x` float32 [T, B, size] as the C++ core takes it: itself, where that is possible.
+
+    Raises TypeError or ValueError, as all of these do; the message begins with the argument's name.
+    """
+    if isinstance(x, np.ndarray):
+        _check_input(x.dtype == np.float32, x, size)
+        first, second, last = x.strides
+        plain = last == x.itemsize and first >= 0 and second >= 0 and x.flags.aligned
+        return x if plain else np.array(x, order="C")
+    if not is_tensor(x):
+        return sequence_of(array_of(x, "x", np.float32), size)
+    if x.device.type != "cpu":
+        raise TypeError(f"x: is a tensor on {x.device}; needs one on the CPU")
+    x = x.detach()
+    _check_input(str(x.dtype) == "torch.float32", x, size)
+    return x if x.stride(2) == 1 else x.contiguous()
+
+
+def _check_input(is_float32: bool, x: Any, size: int) -> None:
+    if not is_float32:
+        raise TypeError(f"x: needs float32, not {x.dtype}; convert it first")
+    if x.ndim != 3 or x.shape[2] != size:
+        raise ValueError(f"x: needs shape [T, B, {size}], not {tuple(x.shape)}")
+
+
+def output_of(out: Any, shape: tuple[int, ...]) -> Any:
+    """`out`, where it can be written as float32 of `shape`; the C++ core looks at its strides."""
+    if tuple(out.shape) != shape:
+        raise ValueError(f"out: needs shape {shape}, not {tuple(out.shape)}")
+    if str(out.dtype).removeprefix("torch.") != "float32":
+        raise TypeError(f"out: needs float32, not {out.dtype}")
+    if isinstance(out, np.ndarray) and not (out.flags.writeable and out.flags.aligned):
+        raise ValueError("out: is read-only or not aligned")
+    return out
+
+
+def lengths_of(lengths: Any, batch: int, steps: int) -> npt.NDArray[np.int64]:
+    """int64 [batch], each 0..steps."""
+    array = np.asarray(lengths)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"lengths: needs integers, not {array.dtype}")
+    if array.shape != (batch,):
+        raise ValueError(f"lengths: needs shape ({batch},), one a batch item, not {array.shape}")
+    bad = np.flatnonzero((array < 0) | (array > steps))
+    if bad.size:
+        raise ValueError(f"lengths: item {bad[0]} is {array[bad[0]]}, not in 0..{steps}")
+    return np.ascontiguousarray(array, np.int64)
