@@ -1,8 +1,8 @@
 // AMX: one instruction multiplies 16 rows of 64 uint8 by 64 x 16 int8 and adds exactly in int32. The
 // packed blocks are its tiles as they lie: 16 steps of 4 inputs of one block are 1024 bytes in order.
 //
-// Tiles 0..3 hold sums, 4 and 5 activations, 6 and 7 weights. Rows that are few, and rows with groups,
-// run on VNNI.
+// Tiles 0..3 hold sums, 4 and 5 activations, 6 and 7 weights. A few rows run on VNNI, and sums that are
+// too long for int32.
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -233,10 +233,35 @@ void wides(const Gemm& g, std::size_t row, std::size_t rows, Pending& pending) {
   }
 }
 
+#include "amx_groups.h"
+
+// Rows of a call on the tiles: what is left of 32 takes part if it is more than 16.
+std::size_t squared_rows(const Gemm& g) {
+  const std::size_t rest = g.rows % (2 * kTile);
+  return rest > kTile ? g.rows : g.rows - rest;
+}
+
+// `g` from one row on.
+Gemm below(const Gemm& g, std::size_t row) {
+  Gemm rest = g;
+  rest.panel += row * round_up(g.weight.k, kPanelK);
+  rest.rows -= row;
+  rest.quant += row * groups_of(g.weight.k, g.group);
+  if (g.bias) rest.bias += row * g.bias_stride;
+  if (g.residual) rest.residual += row * g.residual_stride;
+  rest.out += row * g.out_stride;
+  return rest;
+}
+
 void gemm(const Gemm& g) {
-  if (g.raw || g.group || g.rows <= kFewRows || g.weight.k == 0) return vnni_gemm(g);
+  if (g.raw || g.rows <= kFewRows || g.weight.k == 0) return vnni_gemm(g);
+  const std::size_t squared = squared_rows(g);
+  if (g.group) {
+    if (squared) group_squares(g, squared);
+    if (squared < g.rows) vnni_gemm(below(g, squared));
+    return;
+  }
   Pending pending(g);
-  const std::size_t rest = g.rows % (2 * kTile), squared = rest > kTile ? g.rows : g.rows - rest;
   if (squared) squares(g, squared, pending);
   if (squared < g.rows) wides(g, squared, g.rows - squared, pending);
   pending.finish();

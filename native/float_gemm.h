@@ -11,27 +11,34 @@ struct FloatProduct {
   // 8 for a row; enough chains to hide an addition's latency.
   static constexpr std::size_t kWide = kWidth == 16 ? 4 : 1, kLong = kWidth == 16 ? 8 : kWidth == 8 ? 4 : 1;
 
-  // R rows by C blocks. The loops over rows and columns unroll; sums stay in registers.
+  // R rows by C blocks. GCC keeps the sums in registers only if it unrolls every loop over them.
   template <std::size_t R, std::size_t C>
   static void tile(const FloatGemm& g, std::size_t row, std::size_t block) {
     const std::size_t step = g.k * kBlockN, first = block * kBlockN;
     const float* w = g.weight + block * step;
     const float* x = g.x + row * g.x_stride;
     F acc[R][C * kParts];
+#pragma GCC unroll 32
     for (std::size_t r = 0; r < R; ++r)
+#pragma GCC unroll 32
       for (std::size_t c = 0; c < C * kParts; ++c)
         acc[r][c] = g.bias ? V::load(g.bias + (row + r) * g.bias_stride + first + c * kWidth) : V::set(0.0f);
     for (std::size_t k = 0; k < g.k; ++k) {
       F v[C * kParts];
+#pragma GCC unroll 32
       for (std::size_t c = 0; c < C * kParts; ++c)
         v[c] = V::load(w + c / kParts * step + k * kBlockN + c % kParts * kWidth);
+#pragma GCC unroll 32
       for (std::size_t r = 0; r < R; ++r) {
         const F a = V::set(x[r * g.x_stride + k]);
+#pragma GCC unroll 32
         for (std::size_t c = 0; c < C * kParts; ++c) acc[r][c] = V::fma(a, v[c], acc[r][c]);
       }
     }
     float* out = g.out + row * g.out_stride + first;
+#pragma GCC unroll 32
     for (std::size_t r = 0; r < R; ++r)
+#pragma GCC unroll 32
       for (std::size_t c = 0; c < C * kParts; ++c) V::store(out + r * g.out_stride + c * kWidth, acc[r][c]);
   }
 

@@ -134,34 +134,67 @@ void vnni_raw_tile(const VnniTile& t) {
   }
 }
 
-// One scale for each group of 128 inputs: float sums beside the integer ones.
+// The float sums of rows with groups, beside VnniSums in registers: 7 rows by 2 blocks fill them.
 template <int R, int C>
+struct VnniGroups {
+  __m512 v[R * C];
+
+  OCTAVO_INLINE void clear() { clear(Sequence<R * C>{}); }
+  // Adds one group: q of the first row, `groups` apart from row to row.
+  template <bool affine>
+  OCTAVO_INLINE void add(const VnniSums<R, C>& acc, const std::int32_t* colsum, const std::int32_t* zero, const RowQuant* q, std::size_t groups) {
+    add<affine>(acc, colsum, zero, q, groups, Sequence<R>{}, Sequence<C>{});
+  }
+  OCTAVO_INLINE void store(__m512* to) const { store(to, Sequence<R * C>{}); }
+
+ private:
+  template <int... i>
+  OCTAVO_INLINE void clear(Indices<i...>) {
+    ((v[i] = _mm512_setzero_ps()), ...);
+  }
+  template <int... i>
+  OCTAVO_INLINE void store(__m512* to, Indices<i...>) const {
+    ((to[i] = v[i]), ...);
+  }
+  template <bool affine, int... r, int... c>
+  OCTAVO_INLINE void add(const VnniSums<R, C>& acc, const std::int32_t* colsum, const std::int32_t* zero, const RowQuant* q, std::size_t groups,
+                         Indices<r...>, Indices<c...> columns) {
+    const __m512i sums[C] = {_mm512_load_si512(colsum + c * kBlockN)...};
+    (row<affine, r>(acc, sums, zero, q[static_cast<std::size_t>(r) * groups], columns), ...);
+  }
+  template <bool affine, int r, int... c>
+  OCTAVO_INLINE void row(const VnniSums<R, C>& acc, const __m512i (&sums)[C], const std::int32_t* zero, const RowQuant& q, Indices<c...>) {
+    const __m512i pair = _mm512_set1_epi32(q.pair), sum = _mm512_set1_epi32(affine ? q.sum : 0);
+    const __m512 scale = _mm512_set1_ps(q.scale);
+    ((v[r * C + c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(less<affine>(_mm512_dpwssd_epi32(acc.v[r * C + c], sums[c], pair), zero, c, sum)), scale, v[r * C + c])), ...);
+  }
+  template <bool affine>
+  static OCTAVO_INLINE __m512i less(__m512i t, const std::int32_t* zero, int c, __m512i sum) {
+    if constexpr (affine) return _mm512_sub_epi32(t, _mm512_mullo_epi32(_mm512_load_si512(zero + c * static_cast<int>(kBlockN)), sum));
+    else return t;
+  }
+};
+
+// One scale for each group of 128 inputs.
+template <int R, int C, bool affine>
 void vnni_group_tile(const VnniTile& t) {
   const Gemm& g = t.g;
-  const std::size_t groups = groups_of(g.weight.k, g.group), padded = g.weight.padded_n();
-  __m512 sum[R][C];
+  const std::size_t groups = groups_of(g.weight.k, g.group), padded = g.weight.padded_n(), stride = round_up(g.weight.k, kPanelK);
+  const std::size_t column = t.block * kBlockN;
+  VnniGroups<R, C> total;
+  total.clear();
   for (std::size_t i = 0; i < groups; ++i) {
     const std::size_t first = i * kGroup, k = g.weight.k - first < kGroup ? g.weight.k - first : kGroup;
     VnniSums<R, C> acc;
     acc.clear();
-    acc.add(t.a() + first, round_up(g.weight.k, kPanelK), t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k));
-    __m512i sums[R * C];
-    acc.store(sums);
-    for (int c = 0; c < C; ++c) {
-      const std::size_t column = (t.block + static_cast<std::size_t>(c)) * kBlockN;
-      const __m512i colsum = Avx512::load_i(g.weight.colsum + i * padded + column);
-      for (int r = 0; r < R; ++r) {
-        const RowQuant& q = g.quant[(t.row + static_cast<std::size_t>(r)) * groups + i];
-        __m512i e = Avx512::correct(sums[r * C + c], colsum, _mm512_set1_epi32(q.pair));
-        if (g.weight.zero) e = _mm512_sub_epi32(e, _mm512_mullo_epi32(Avx512::load_i(g.weight.zero + column), _mm512_set1_epi32(q.sum)));
-        const __m512 f = _mm512_cvtepi32_ps(e), scale = _mm512_set1_ps(q.scale);
-        sum[r][c] = i == 0 ? _mm512_mul_ps(f, scale) : _mm512_fmadd_ps(f, scale, sum[r][c]);
-      }
-    }
+    acc.add(t.a() + first, stride, t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k));
+    total.template add<affine>(acc, g.weight.colsum + i * padded + column, affine ? g.weight.zero + column : nullptr, g.quant + t.row * groups + i, groups);
   }
+  __m512 sums[R * C];
+  total.store(sums);
   for (int c = 0; c < C; ++c) {
     const VnniFinish finish(g, (t.block + static_cast<std::size_t>(c)) * kBlockN, 0);
-    for (int r = 0; r < R; ++r) finish.store(sum[r][c], t.row + static_cast<std::size_t>(r));
+    for (int r = 0; r < R; ++r) finish.store(sums[r * C + c], t.row + static_cast<std::size_t>(r));
   }
 }
 
@@ -188,19 +221,25 @@ inline void vnni_row(const VnniTile& t) {
 
 using VnniKernel = void (*)(const VnniTile&);
 
-enum class VnniKind { kRows, kGroups, kRaw };
+enum class VnniKind { kRows, kGroups, kAffineGroups, kRaw };
+
+// Rows of the tallest tile.
+template <VnniKind kind>
+constexpr std::size_t kTallest = kind == VnniKind::kGroups || kind == VnniKind::kAffineGroups ? 7 : 6;
 
 template <VnniKind kind, int R, int C>
 constexpr VnniKernel vnni_kernel() {
   if constexpr (kind == VnniKind::kRows) return vnni_tile<R, C>;
-  else if constexpr (kind == VnniKind::kGroups) return vnni_group_tile<R, C>;
+  else if constexpr (kind == VnniKind::kGroups) return vnni_group_tile<R, C, false>;
+  else if constexpr (kind == VnniKind::kAffineGroups) return vnni_group_tile<R, C, true>;
   else return vnni_raw_tile<R, C>;
 }
 
 template <VnniKind kind, int C>
 VnniKernel vnni_kernel(std::size_t rows) {
   static constexpr VnniKernel kernels[] = {vnni_kernel<kind, 1, C>(), vnni_kernel<kind, 2, C>(), vnni_kernel<kind, 3, C>(),
-                                           vnni_kernel<kind, 4, C>(), vnni_kernel<kind, 5, C>(), vnni_kernel<kind, 6, C>()};
+                                           vnni_kernel<kind, 4, C>(), vnni_kernel<kind, 5, C>(), vnni_kernel<kind, 6, C>(),
+                                           vnni_kernel<kind, kTallest<kind>, C>()};
   return kernels[rows - 1];
 }
 
@@ -225,10 +264,10 @@ struct Far {
   }
 };
 
-// Rows in tiles of at most 6, as even as they go: 8 are 4 + 4, not 6 + 2.
+// Rows in tiles of at most kTallest, as even as they go: 8 are 4 + 4, not 6 + 2.
 template <VnniKind kind, int C>
 void vnni_rows(const Gemm& g, std::size_t first, std::size_t last, std::size_t block, const std::int8_t* next) {
-  const std::size_t rows = last - first, tiles = (rows + 5) / 6;
+  const std::size_t rows = last - first, tiles = (rows + kTallest<kind> - 1) / kTallest<kind>;
   for (std::size_t i = 0; i < tiles; ++i) {
     const std::size_t begin = first + rows * i / tiles, end = first + rows * (i + 1) / tiles;
     vnni_kernel<kind, C>(end - begin)({g, begin, block, next});
@@ -241,7 +280,7 @@ constexpr std::size_t kRowsAtOnce = 48;
 
 template <VnniKind kind>
 void vnni_panels(const Gemm& g, std::size_t widest) {
-  const std::size_t tiles = (g.rows + 5) / 6, bytes = g.weight.block_bytes();
+  const std::size_t tiles = (g.rows + kTallest<kind> - 1) / kTallest<kind>, bytes = g.weight.block_bytes();
   const Far far(g.weight, g.block_begin, g.block_end, tiles, widest);
   for (std::size_t first = g.block_begin; first < g.block_end; first += far.blocks) {
     const std::size_t last = first + far.blocks < g.block_end ? first + far.blocks : g.block_end;
@@ -249,7 +288,7 @@ void vnni_panels(const Gemm& g, std::size_t widest) {
     std::size_t asked = 0;
     const std::size_t left = next ? (g.block_end - last < far.blocks ? g.block_end - last : far.blocks) : 0;
     for (std::size_t row = 0; row < g.rows; row += kRowsAtOnce) {
-      const std::size_t until = row + kRowsAtOnce < g.rows ? row + kRowsAtOnce : g.rows, passes = (until - row + 5) / 6;
+      const std::size_t until = row + kRowsAtOnce < g.rows ? row + kRowsAtOnce : g.rows, passes = (until - row + kTallest<kind> - 1) / kTallest<kind>;
       std::size_t block = first;
       while (block < last) {
         const std::size_t width = widest >= 4 && block + 4 <= last ? 4 : block + 2 <= last ? 2 : 1;
@@ -267,7 +306,7 @@ void vnni_panels(const Gemm& g, std::size_t widest) {
 
 inline void vnni_gemm(const Gemm& g) {
   if (g.raw) return vnni_panels<VnniKind::kRaw>(g, 4);
-  if (g.group) return vnni_panels<VnniKind::kGroups>(g, 2);
+  if (g.group) return g.weight.zero ? vnni_panels<VnniKind::kAffineGroups>(g, 2) : vnni_panels<VnniKind::kGroups>(g, 2);
   if (g.rows == 1) {
     for (std::size_t block = g.block_begin; block < g.block_end; ++block) vnni_row({g, 0, block});
     return;

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from octavo.core.kernels.buffers import array_of, is_tensor
 
+
 def sequence_of(x: Any, size: int) -> Any:
     """`x` float32 [T, B, size] as the C++ core takes it: itself, where that is possible.
 
