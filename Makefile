@@ -9,7 +9,7 @@ OLDEST := .venv-ort117
 PY := $(VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
 
-.PHONY: setup demo test test-all bench check clean
+.PHONY: setup demo test test-all sanitize aarch64 bench check clean
 
 setup: $(VENV)/.stamp $(OLDEST)/.stamp
 
@@ -43,8 +43,17 @@ demo: setup
 test: setup check
 	@$(PY) -m pytest -n 2 -m 'not slow'
 
-test-all: setup check
+# The kernels on another processor come first, for the same reason.
+test-all: setup check aarch64
 	@$(PY) -m pytest -n 2
+
+# The kernel tests under the address, undefined behaviour and thread sanitizers.
+sanitize: setup
+	@$(PY) -m tests.native.sanitize
+
+# The kernel tests on aarch64, emulated; makes what it needs in build/aarch64.
+aarch64: $(VENV)/.stamp
+	@$(PY) -m tests.aarch64.run
 
 bench: setup $(VENV)/.bench
 	@$(PY) -m benchmarks.kernels

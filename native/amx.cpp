@@ -77,7 +77,7 @@ struct Pending {
   bool wide = false;  // four column blocks of up to 16 rows, else two by two tiles
 
   explicit Pending(const Gemm& gemm)
-      : g(gemm), plain(gemm.activation == Activation::kNone && !gemm.residual && !gemm.bias_stride && !gemm.weight.zero) {}
+      : g(gemm), plain(gemm.activation == Activation::kNone && !gemm.residual && !gemm.weight.zero) {}
 
   // The four tiles of sums, which now belong to these rows and columns.
   OCTAVO_INLINE void take(std::size_t first_row, std::size_t row_count, std::size_t first_block, std::size_t column_count, bool is_wide, std::size_t steps) {
@@ -114,20 +114,22 @@ struct Pending {
     const std::size_t n = rows - first < kSlice ? rows - first : kSlice;
     const auto* from = reinterpret_cast<const __m512i*>(sums[turn ^ 1][tile][slice]);
     if (plain && n == kSlice && (block + column + 1) * kBlockN <= g.weight.n) plain_rows((block + column) * kBlockN, row + first, from);
-    else vnni_finish(g, block + column, row + first, n, from, 1);
+    else finish_rows<Avx512>(g, (block + column) * kBlockN, row + first, n, from, 1);
   }
 
-  // kSlice rows of 16 columns with nothing but scales and a bias.
+  // kSlice rows of 16 columns with nothing but scales and a bias (one for all, or one for each row).
   OCTAVO_INLINE void plain_rows(std::size_t column, std::size_t first, const __m512i* from) const {
     const __m512 scale = _mm512_load_ps(g.weight.scale + column);
-    const __m512 bias = g.bias ? _mm512_loadu_ps(g.bias + column) : _mm512_setzero_ps();
+    alignas(64) static constexpr float kNone[kBlockN] = {};
+    const float* bias = g.bias ? g.bias + first * g.bias_stride + column : kNone;
+    const std::size_t bias_step = g.bias ? g.bias_stride : 0;
     const __m512i colsum = _mm512_load_si512(g.weight.colsum + column);
     const RowQuant* q = g.quant + first;
     float* out = g.out + first * g.out_stride + column;
 #pragma GCC unroll 8
     for (std::size_t r = 0; r < kSlice; ++r) {
       const __m512 f = _mm512_cvtepi32_ps(Avx512::correct(from[r], colsum, _mm512_set1_epi32(q[r].pair)));
-      _mm512_storeu_ps(out + r * g.out_stride, _mm512_fmadd_ps(_mm512_mul_ps(f, _mm512_set1_ps(q[r].scale)), scale, bias));
+      _mm512_storeu_ps(out + r * g.out_stride, _mm512_fmadd_ps(_mm512_mul_ps(f, _mm512_set1_ps(q[r].scale)), scale, _mm512_loadu_ps(bias + r * bias_step)));
     }
   }
 };

@@ -25,8 +25,9 @@ class Buffer {
   }
   ~Buffer() { std::free(data_); }
 
-  // At least `bytes`; what was there is lost when it grows.
+  // At least `bytes`, never null; what was there is lost when it grows.
   std::uint8_t* need(std::size_t bytes) {
+    if (bytes == 0) bytes = 1;  // memset and memcpy take no null pointer, even for nothing
     if (bytes <= size_) return data_;
     std::free(data_);
     size_ = 0;

@@ -83,19 +83,6 @@ struct MaddTile {
   const std::int8_t* b() const { return g.weight.data + block * g.weight.block_bytes(); }
 };
 
-// Eight columns of `rows` rows. Not inlined, so that the activations are in the program once.
-inline __attribute__((noinline)) void madd_finish(const Gemm& g, std::size_t column, std::size_t row, std::size_t rows,
-                                                  const __m256i* sums) {
-  const Finish<Avx2> finish(g, column, 0);
-  const RowQuant* q = g.quant + row;
-  if (finish.plain()) {
-    for (std::size_t r = 0; r < rows; ++r) finish.store_plain(sums[r], q[r], row + r);
-  } else {
-    for (std::size_t r = 0; r < rows; ++r)
-      finish.store(finish.scaled(finish.exact(sums[r], q[r]), q[r]), row + r);
-  }
-}
-
 // One scale for each row.
 template <int R>
 void madd_tile(const MaddTile& t) {
@@ -104,7 +91,7 @@ void madd_tile(const MaddTile& t) {
   start_sums(g.quant + t.row, 1, acc);
   madd_sums(t.a(), t.stride(), t.b(), steps_of(g.weight.k), acc);
   keep_sums(acc, sums);
-  for (std::size_t h = 0; h < 2; ++h) madd_finish(g, t.block * kBlockN + 8 * h, t.row, R, sums[h]);
+  for (std::size_t h = 0; h < 2; ++h) finish_rows<Avx2>(g, t.block * kBlockN + 8 * h, t.row, R, sums[h], 1);
 }
 
 // What a part of a row adds to its sums: RowQuant::extra is of the whole row.

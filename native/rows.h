@@ -96,21 +96,59 @@ struct Finish {
 
   F scaled(I t, const RowQuant& q) const { return V::mul(V::to_float(t), V::set(q.scale)); }
 
-  // Nothing but scales and one bias, all columns there: the hot case, without a branch a row.
-  bool plain() const {
-    return g.activation == Activation::kNone && !g.residual && !g.bias_stride && !g.weight.zero && columns == V::kWidth;
-  }
-  void store_plain(I acc, const RowQuant& q, std::size_t row) const {
-    const F f = scaled(V::correct(acc, colsum, V::set_i(q.pair)), q);
-    V::store(g.out + row * g.out_stride + column, V::fma(f, scale, bias));
+  // Rows whose integer sums are at sums[0], sums[step], ...
+  void rows(std::size_t first, std::size_t count, const I* sums, std::size_t step) const {
+    if (plain()) {
+      for (std::size_t r = 0; r < count; ++r) store_plain(sums[r * step], g.quant[first + r], first + r);
+      return;
+    }
+    switch (g.activation) {  // once for all rows
+      case Activation::kNone: return rows<Activation::kNone>(first, count, sums, step);
+      case Activation::kRelu: return rows<Activation::kRelu>(first, count, sums, step);
+      case Activation::kGelu: return rows<Activation::kGelu>(first, count, sums, step);
+      case Activation::kGeluTanh: return rows<Activation::kGeluTanh>(first, count, sums, step);
+      case Activation::kSilu: return rows<Activation::kSilu>(first, count, sums, step);
+      case Activation::kTanh: return rows<Activation::kTanh>(first, count, sums, step);
+      case Activation::kSigmoid: return rows<Activation::kSigmoid>(first, count, sums, step);
+    }
   }
 
   // f: the sum times the row's scale.
   void store(F f, std::size_t row) const {
-    F b = bias;
-    if (g.bias_stride) b = V::load_n(g.bias + row * g.bias_stride + column, columns);
-    F y = Elementwise<V>::apply(g.activation, V::fma(f, scale, b));
+    keep(Elementwise<V>::apply(g.activation, V::fma(f, scale, bias_of(row))), row);
+  }
+
+ private:
+  // Nothing but scales and a bias, all columns there: the hot case.
+  bool plain() const {
+    return g.activation == Activation::kNone && !g.residual && !g.weight.zero && columns == V::kWidth;
+  }
+  void store_plain(I acc, const RowQuant& q, std::size_t row) const {
+    const F f = scaled(V::correct(acc, colsum, V::set_i(q.pair)), q);
+    const F b = g.bias_stride ? V::load(g.bias + row * g.bias_stride + column) : bias;
+    V::store(g.out + row * g.out_stride + column, V::fma(f, scale, b));
+  }
+  template <Activation a>
+  void rows(std::size_t first, std::size_t count, const I* sums, std::size_t step) const {
+    for (std::size_t r = 0; r < count; ++r) {
+      const RowQuant& q = g.quant[first + r];
+      const F f = scaled(exact(sums[r * step], q), q);
+      keep(Elementwise<V>::apply(a, V::fma(f, scale, bias_of(first + r))), first + r);
+    }
+  }
+  F bias_of(std::size_t row) const {
+    return g.bias_stride ? V::load_n(g.bias + row * g.bias_stride + column, columns) : bias;
+  }
+  void keep(F y, std::size_t row) const {
     if (g.residual) y = V::add(y, V::load_n(g.residual + row * g.residual_stride + column, columns));
     V::store_n(g.out + row * g.out_stride + column, y, columns);
   }
 };
+
+// Rows of one column part whose integer sums are at sums[0], sums[step], ... Not inlined, so that the
+// activations are in the program once for each instruction set.
+template <class V>
+__attribute__((noinline)) void finish_rows(const Gemm& g, std::size_t column, std::size_t first, std::size_t count,
+                                           const typename V::I* sums, std::size_t step) {
+  Finish<V>(g, column, 0).rows(first, count, sums, step);
+}

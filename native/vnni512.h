@@ -91,17 +91,6 @@ struct VnniTile {
 
 inline std::size_t steps_of(std::size_t k) { return (k + kBlockK - 1) / kBlockK; }
 
-// One column block of finished sums, those of row r at sums[r * step].
-inline void vnni_finish(const Gemm& g, std::size_t block, std::size_t row, std::size_t rows, const __m512i* sums, std::size_t step) {
-  const VnniFinish finish(g, block * kBlockN, 0);
-  const RowQuant* q = g.quant + row;
-  if (finish.plain()) {
-    for (std::size_t r = 0; r < rows; ++r) finish.store_plain(sums[r * step], q[r], row + r);
-  } else {
-    for (std::size_t r = 0; r < rows; ++r) finish.store(finish.scaled(finish.exact(sums[r * step], q[r]), q[r]), row + r);
-  }
-}
-
 // One scale for each row.
 template <int R, int C>
 void vnni_tile(const VnniTile& t) {
@@ -111,7 +100,7 @@ void vnni_tile(const VnniTile& t) {
   acc.add(t.a(), round_up(g.weight.k, kPanelK), t.b(), g.weight.block_bytes(), steps_of(g.weight.k), t.next);
   __m512i sums[R * C];
   acc.store(sums);
-  for (std::size_t c = 0; c < C; ++c) vnni_finish(g, t.block + c, t.row, R, sums + c, C);
+  for (std::size_t c = 0; c < C; ++c) finish_rows<Avx512>(g, (t.block + c) * kBlockN, t.row, R, sums + c, C);
 }
 
 // Integer sums of one chunk of a long row.
@@ -214,9 +203,7 @@ inline void vnni_row(const VnniTile& t) {
     }
   for (; s < steps; ++s) dpbusd(acc[0], broadcast4(a + s * 4), _mm512_load_si512(b + s * 64));
   const __m512i total = _mm512_add_epi32(_mm512_add_epi32(acc[0], acc[1]), _mm512_add_epi32(acc[2], acc[3]));
-  const VnniFinish finish(g, t.block * kBlockN, 0);
-  const RowQuant& q = g.quant[t.row];
-  finish.store(finish.scaled(finish.exact(total, q), q), t.row);
+  finish_rows<Avx512>(g, t.block * kBlockN, t.row, 1, &total, 1);
 }
 
 using VnniKernel = void (*)(const VnniTile&);

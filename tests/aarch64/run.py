@@ -27,7 +27,7 @@ SYSROOT = HOME / "sysroot"
 SITE = HOME / "site"
 MODULE = HOME / "octavo"
 PYTHON = SYSROOT / "usr" / "bin" / "emulated-python"
-"""A script that starts the real one, which takes the script for itself: so its children are emulated, too."""
+"""A script that starts the real one, and that Python takes for itself: its children run it, too."""
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 TOOLS = {COMPILER: "g++-aarch64-linux-gnu", EMULATOR: "qemu-user"}
@@ -181,7 +181,9 @@ def main(arguments: Sequence[str]) -> int:
     left_out = [f"--deselect={test}" for test in LEFT_OUT]
     command = [str(PYTHON), "-m", "pytest", "-n", "2", *left_out, *(arguments or TESTS)]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
-    say(f"{'passed' if done.returncode == 0 else 'FAILED'}, {time.monotonic() - start:.0f} s in all")
+    say(
+        f"{'passed' if done.returncode == 0 else 'FAILED'}, {time.monotonic() - start:.0f} s in all"
+    )
     return done.returncode
 
 

@@ -1,8 +1,8 @@
 """Runs kernels beside unreadable memory: `python -m tests.core.bounds ISA FAMILY`.
 
 Every array lies once right before a page that nobody may touch and once right behind one, so a
-kernel that reads or writes one byte too far ends the process. The line printed last tells which case
-it was. What comes out has to be what comes out elsewhere, and gaps between rows stay as they were.
+kernel that reads or writes one byte too far ends the process. The line printed last tells which
+case it was. What comes out has to be what comes out elsewhere; gaps between rows stay as they were.
 """
 
 from __future__ import annotations
@@ -150,7 +150,9 @@ def integers() -> Iterator[Case]:
     for group in (0, 128):
         for m, k, n in shapes():
 
-            def case(place: Place, group: int = group, m: int = m, k: int = k, n: int = n) -> Outputs:
+            def case(
+                place: Place, group: int = group, m: int = m, k: int = k, n: int = n
+            ) -> Outputs:
                 x = place.rows(random_rows(m, k))
                 q, scale, zero = quantize_rows(x, group)
                 made = random_layer(n, k, group=group)
@@ -190,7 +192,11 @@ def embedding() -> Iterator[Case]:
         for dtype, wide, affine in [(np.int8, True, False), (np.uint8, False, True)]:
 
             def case(
-                place: Place, dim: int = dim, dtype: Any = dtype, wide: bool = wide, affine: bool = affine
+                place: Place,
+                dim: int = dim,
+                dtype: Any = dtype,
+                wide: bool = wide,
+                affine: bool = affine,
             ) -> Outputs:
                 r = np.random.default_rng(dim)
                 q = place.copy(r.integers(0, 127, (11, dim)).astype(dtype))
@@ -218,7 +224,11 @@ def convolution() -> Iterator[Case]:
         ((64, 70, 3, 1), 1),
     ]  # fmt: skip
     for shape, groups in filters:
-        for stride, pad, dilation in [((1, 1), (1, 1), 1), ((2, 3), (0, 2), 1), ((1, 2), (2, 0), 2)]:
+        for stride, pad, dilation in [
+            ((1, 1), (1, 1), 1),
+            ((2, 3), (0, 2), 1),
+            ((1, 2), (2, 0), 2),
+        ]:
             window = Window.of(2, stride, pad, dilation)
             spans = [dilation * (k - 1) + 1 for k in shape[2:]]
             for h, w in sizes:
@@ -267,7 +277,12 @@ def recurrent() -> Iterator[Case]:
 
 
 def recurrent_case(
-    place: Place, name: str, gates: int, hidden: int, size: tuple[int, int, int], kept: tuple[int, ...]
+    place: Place,
+    name: str,
+    gates: int,
+    hidden: int,
+    size: tuple[int, int, int],
+    kept: tuple[int, ...],
 ) -> Outputs:
     inputs, steps, batch = size
     r = np.random.default_rng(hidden)
@@ -285,7 +300,10 @@ def recurrent_case(
     options: dict[str, Any] = {"hidden_size": hidden, "bidirectional": True, "float_layers": kept}
     x = place.rows(r.standard_normal((steps * batch, inputs)).astype(np.float32))
     y = place.output((steps * batch, 2 * width), gap=5)
-    strided = [a.reshape(steps, batch, -1) if batch * steps == 1 else _cube(a, steps, batch) for a in (x, y)]
+    strided = [
+        a.reshape(steps, batch, -1) if batch * steps == 1 else _cube(a, steps, batch)
+        for a in (x, y)
+    ]
     lengths = place.copy(r.integers(0, steps + 1, batch))
     h0 = array(2, batch, width)
     if gates == 4:

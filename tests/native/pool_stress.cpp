@@ -75,7 +75,7 @@ bool fork_between() {
 
 int main() {
   bool good = true;
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < 3; ++round) {
     good = callers(1, 300) && callers(6, 150) && good;
     good = fork_between() && good;
   }

@@ -1,4 +1,4 @@
-"""Puts another build of the C++ core in the installed one's place, in this process and its children.
+"""Puts another build of the C++ core in the installed one's place, here and in child processes.
 
 For a Python with this folder on PYTHONPATH: OCTAVO_NATIVE is the path of the module to load.
 """
