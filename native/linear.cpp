@@ -17,11 +17,11 @@ constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 1
 
 std::size_t group_count(std::size_t k, std::size_t group) { return group ? std::max<std::size_t>(1, (k + group - 1) / group) : 1; }
 
-// How many threads earn their start (a microsecond or two) on `macs` multiply-accumulates over
+// How many threads earn their start (some microseconds) on `macs` multiply-accumulates over
 // `bytes` of weights.
 int useful_threads(int threads, double macs, double bytes) {
   const double microseconds = std::max(macs / 4e5, bytes / 6e4);
-  return std::max(1, std::min(threads, static_cast<int>(microseconds / 1.5)));
+  return microseconds >= 7.0 * threads ? threads : std::max(1, static_cast<int>(microseconds / 7.0));
 }
 
 struct LinearScratch;
