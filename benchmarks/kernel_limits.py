@@ -68,10 +68,20 @@ def alternating_rows(effort: Effort) -> Iterator[Row]:
         yield ratios.others_row(answer, section)
         for cell, found in answer.found.items():
             share = found.time(parts.ALTERNATING, over=parts.APART)
+            note = f"quartiles {share.low:.3f} to {share.high:.3f}; {ratios.times(found)}"
             yield Row(
                 f"{cell}, time as a share of both alone",
                 share.median,
+                "",
+                section=section,
+                note=note,
+            )
+            if cell.endswith(parts.ONE_THREAD):
+                continue
+            one = answer.found[cell + parts.ONE_THREAD].time(parts.ALTERNATING, over=parts.APART)
+            yield Row(
+                f"{cell}, that share over one thread's",
+                share.median / one.median,
                 at_most=MOST_ALTERNATING,
                 section=section,
-                note=f"quartiles {share.low:.3f} to {share.high:.3f}; {ratios.times(found)}",
             )

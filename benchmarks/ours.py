@@ -70,8 +70,21 @@ def recurrent(rnn: Rnn, weights: Sequence[Float32]) -> Layer:
 
 
 def conv(w: Float32, bias: Float32, padding: int, groups: int) -> Layer:
-    """A Conv2d of stride 1; numpy in, numpy out."""
-    from octavo.core.convolution import Conv2d
+    """A Conv2d of stride 1, called as the PyTorch front end calls it."""
+    return partial(torch_bound, _conv_module(w, bias, padding, groups))
 
-    layer: Any = Conv2d.from_float(w, bias, padding=padding, groups=groups)
-    return lambda x: Bound(lambda: layer(x), lambda: layer(x))
+
+def _conv_module(w: Float32, bias: Float32, padding: int, groups: int) -> Any:
+    import torch
+
+    packed = kernels.Conv2d.from_float(w, bias, padding=padding, groups=groups)
+    grown = 2 * padding - w.shape[2] + 1
+
+    class Conv2d(torch.nn.Module):  # type: ignore[misc]  # PyTorch is Any here
+        def forward(self, x: Any) -> Any:
+            images, _, height, width = x.shape
+            y = torch.empty(images, w.shape[0], height + grown, width + grown)
+            packed.run(x.data_ptr(), images, height, width, y.data_ptr())
+            return y
+
+    return Conv2d()

@@ -24,6 +24,7 @@ PEAK, READ = "peak", "plain read"
 ROWS, GROUPS, GROUP = "per row", "groups of 128", 128
 ONE, TWO = "one thread", "two threads"
 ALTERNATING, APART = "alternating", "octavo and torch apart"
+ONE_THREAD = ", one thread"
 STEPS = 4  # layers in the alternating program
 WIDTH = 4096  # of the layers that are larger than the last cache together
 
@@ -161,7 +162,11 @@ def scaling(job: Job) -> dict[str, Comparison]:
 
 
 def alternating(job: Job) -> dict[str, Comparison]:
-    """A program of Octavo's layers and PyTorch's operators by turns, and each half alone."""
+    """A program of Octavo's layers and PyTorch's operators by turns, and each half alone.
+
+    With the job's threads, and with one: by turns the halves also take each other's cache, and what
+    that costs shows at one thread, where no pools can fight.
+    """
     import torch
 
     found = {}
@@ -169,16 +174,24 @@ def alternating(job: Job) -> dict[str, Comparison]:
         layers = [ours.linear_module(*weights(n, k)) for _ in range(STEPS)]
         for m in ms:
             x = torch.from_numpy(activations(m, k))
-            calls = {
-                OCTAVO: partial(_each, [partial(layer, x) for layer in layers]),
-                "torch": partial(_each, [partial(_attention, x)] * STEPS),
-                ALTERNATING: partial(_program, layers, x),
-            }
-            compared = interleave(calls, rounds=job.rounds, settle=lambda name: idle())
-            halves = zip(compared[OCTAVO].seconds, compared["torch"].seconds, strict=True)
-            apart = Timing(tuple(map(sum, halves)), compared["torch"].cores)
-            found[label((m, k, n))] = Comparison({**compared.timings, APART: apart})
+            for threads in (1, job.threads):
+                torch.set_num_threads(threads)
+                ours.set_num_threads(threads)
+                name = label((m, k, n)) + (ONE_THREAD if threads == 1 else "")
+                found[name] = _by_turns(layers, x, job.rounds)
     return found
+
+
+def _by_turns(layers: list[Any], x: Any, rounds: int) -> Comparison:
+    calls = {
+        OCTAVO: partial(_each, [partial(layer, x) for layer in layers]),
+        "torch": partial(_each, [partial(_attention, x)] * STEPS),
+        ALTERNATING: partial(_program, layers, x),
+    }
+    compared = interleave(calls, rounds=rounds, settle=lambda name: idle())
+    halves = zip(compared[OCTAVO].seconds, compared["torch"].seconds, strict=True)
+    apart = Timing(tuple(map(sum, halves)), compared["torch"].cores)
+    return Comparison({**compared.timings, APART: apart})
 
 
 def _each(calls: list[Callable[[], object]]) -> None:

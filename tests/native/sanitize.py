@@ -66,6 +66,7 @@ def environment(folder: Path, libraries: Sequence[str]) -> dict[str, str]:
             "LD_PRELOAD": ":".join(library(name) for name in (*libraries, "libstdc++.so")),
             "PYTHONPATH": str(HERE / "preload"),
             "OCTAVO_NATIVE": str(module),
+            "OPENBLAS_NUM_THREADS": "1",  # its threads are no concern of ours
             "CI": "true",  # hypothesis then sets no deadlines
         }
     )
