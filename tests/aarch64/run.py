@@ -33,9 +33,13 @@ COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 TOOLS = {COMPILER: "g++-aarch64-linux-gnu", EMULATOR: "qemu-user"}
 PACKAGES = ("python3.11-minimal", "libpython3.11-stdlib", "libstdc++6")
 HEADERS = "libpython3.11-dev"
-TESTS = ("tests/test_kernels.py", "tests/core")
+KERNELS = "tests/test_kernels.py"
+TESTS = (KERNELS, "tests/core")
 LEFT_OUT = {
-    "tests/test_kernels.py::test_import_and_first_call_take_less_than_50_ms": "emulators are slow",
+    f"{KERNELS}::test_import_and_first_call_take_less_than_50_ms": "emulators are slow",
+    f"{KERNELS}::test_our_pool_gives_the_same_bits_and_lives_through_forks": (
+        "qemu-user 7.2 ends a program that forks beside its threads"
+    ),
 }
 
 
