@@ -45,7 +45,7 @@ test: setup check
 
 # The kernels on another processor come first, for the same reason.
 test-all: setup check aarch64
-	@$(PY) -m pytest -n 2
+	@OCTAVO_EXAMPLES=new $(PY) -m pytest -n 2
 
 # The kernel tests under the address, undefined behaviour and thread sanitizers.
 sanitize: setup

@@ -258,6 +258,10 @@ def damaged_models() -> Iterator[tuple[str, onnx.ModelProto, str, str]]:
     model.graph.initializer[0].ClearField("raw_data")
     yield "no data", model, "tensor 'w0' holds 0 numbers", "takes 1024"
     model = mlp()
+    model.graph.node[1].op_type = "Unknown"
+    model.graph.node[1].attribute.add(name="axis", i=1)
+    yield "untyped attribute", model, "attribute 'axis' has no type", "get the file again"
+    model = mlp()
     del model.graph.node[1].input[:]
     yield "no inputs", model, "Relu 'relu0' has 0 inputs", "Relu takes 1 to 1"
     model = mlp()

@@ -57,7 +57,7 @@ _TYPED: dict[str, tuple[str, int]] = {
 
 
 def check_text(model: onnx.ModelProto, label: str) -> None:
-    """Raises ModelError where a text of the model is not UTF-8, or a tensor's place is misspelt."""
+    """Raises ModelError: text that is not UTF-8, a tensor's place misspelt, an untyped attribute."""
     stack: list[Message] = [model]
     while stack:
         message = stack.pop()
@@ -68,6 +68,11 @@ def check_text(model: onnx.ModelProto, label: str) -> None:
                         f"{label} is damaged: tensor {short(message.name)} says {short(key)} of "
                         f"its place; known are {', '.join(_PLACE)}; get the file again"
                     )
+        if isinstance(message, onnx.AttributeProto) and not message.type:
+            raise ModelError(
+                f"{label} is damaged: attribute {short(message.name)} has no type; "
+                "get the file again"
+            )
         for field, value in message.ListFields():
             if field.type == FieldDescriptor.TYPE_MESSAGE:
                 stack.extend(value if field.is_repeated else (value,))
