@@ -57,7 +57,7 @@ _TYPED: dict[str, tuple[str, int]] = {
 
 
 def check_text(model: onnx.ModelProto, label: str) -> None:
-    """Raises ModelError: text that is not UTF-8, a tensor's place misspelt, an untyped attribute."""
+    """Raises ModelError: text not UTF-8, a tensor's place misspelt, an attribute without type."""
     stack: list[Message] = [model]
     while stack:
         message = stack.pop()
