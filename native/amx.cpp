@@ -66,6 +66,21 @@ struct BlockTiles {
   }
 };
 
+OCTAVO_INLINE void clear_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+
+// The four tiles of sums, 1024 bytes each.
+OCTAVO_INLINE void store_sums(std::int32_t* to) {
+  _tile_stored(0, to, 64);
+  _tile_stored(1, to + 256, 64);
+  _tile_stored(2, to + 512, 64);
+  _tile_stored(3, to + 768, 64);
+}
+
 // Finished sums wait in memory, and their epilogue runs between the next tiles' products: the vector
 // units work while the tiles do.
 struct Pending {
@@ -81,11 +96,7 @@ struct Pending {
 
   // The four tiles of sums, which now belong to these rows and columns.
   OCTAVO_INLINE void take(std::size_t first_row, std::size_t row_count, std::size_t first_block, std::size_t column_count, bool is_wide, std::size_t steps) {
-    std::int32_t* to = &sums[turn][0][0][0];
-    _tile_stored(0, to, 64);
-    _tile_stored(1, to + 256, 64);
-    _tile_stored(2, to + 512, 64);
-    _tile_stored(3, to + 768, 64);
+    store_sums(&sums[turn][0][0][0]);
     turn ^= 1;
     row = first_row;
     rows = row_count;
@@ -151,10 +162,7 @@ OCTAVO_INLINE void square_step(const std::uint8_t* a, std::size_t stride, const 
 }
 
 inline void square(const std::uint8_t* a, std::size_t stride, const BlockTiles (&b)[2], Pending& pending, const std::int8_t* next, std::size_t lines) {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  clear_sums();
   const std::int8_t *b0 = b[0].data, *b1 = b[1].data;
   for (const std::uint8_t* end = a + stride - kPanelK; a < end; a += kPanelK) {
     square_step(a, stride, b0, b1);
@@ -184,10 +192,7 @@ OCTAVO_INLINE void wide_step(const std::uint8_t* a, std::size_t stride, const st
 }
 
 inline void wide(const std::uint8_t* a, std::size_t stride, const BlockTiles (&b)[4], Pending& pending) {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  clear_sums();
   std::size_t at = 0;
   for (const std::uint8_t* end = a + stride - kPanelK; a < end; a += kPanelK, at += kTileBytes) {
     wide_step(a, stride, b[0].data + at, b[1].data + at, b[2].data + at, b[3].data + at);
@@ -274,10 +279,7 @@ void peak(std::size_t turns) {
   TileConfig(kTile).load();
   _tile_zero(4);
   _tile_zero(6);
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  clear_sums();
   for (std::size_t i = 0; i < turns; ++i) {
     _tile_dpbusd(0, 4, 6);
     _tile_dpbusd(1, 4, 6);

@@ -25,11 +25,7 @@ struct GroupSums {
 
   // Takes the tiles' sums of one group.
   OCTAVO_INLINE void take(std::size_t group) {
-    std::int32_t* to = &sums[turn][0][0][0];
-    _tile_stored(0, to, 64);
-    _tile_stored(1, to + 256, 64);
-    _tile_stored(2, to + 512, 64);
-    _tile_stored(3, to + 768, 64);
+    store_sums(&sums[turn][0][0][0]);
     turn ^= 1;
     waiting = group;
     done = 0;
@@ -76,12 +72,7 @@ inline void group_square(const std::uint8_t* a, std::size_t stride, const BlockT
   constexpr std::size_t kSteps = kGroup / kPanelK;
   const std::size_t steps = stride / kPanelK;
   for (std::size_t s = 0; s < steps; ++s) {
-    if (s % kSteps == 0) {
-      _tile_zero(0);
-      _tile_zero(1);
-      _tile_zero(2);
-      _tile_zero(3);
-    }
+    if (s % kSteps == 0) clear_sums();
     const bool last = s + 1 == steps;
     square_step(a + s * kPanelK, stride, last ? b[0].last : b[0].data + s * kTileBytes, last ? b[1].last : b[1].data + s * kTileBytes);
     sums.work(s % kSteps == 0 && !last ? GroupSums::kUnits / 2 : GroupSums::kUnits);
