@@ -154,12 +154,13 @@ def interleave(
     return Comparison({n: Timing(tuple(seconds[n]), tuple(cores[n])) for n in calls})
 
 
-def idle(limit: float = 10.0, step: float = 0.002) -> None:
+def idle(limit: float = 10.0, step: float = 0.012) -> None:
     """Waits until no thread of this process works, for `limit` seconds at most.
 
     Pools spin on after a call, and would take a core from the next one's: on this project's
     machines TBB's for 1 ms, OpenMP's for 10 ms, ONNX Runtime's for 50 ms. Raises RuntimeError if
-    one is still at it after `limit`.
+    one is still at it after `limit`. A `step` is longer than a tick of the kernel (10 ms at most):
+    the process's clock counts threads on other cores only at ticks.
     """
     end = time.perf_counter() + limit
     while time.perf_counter() < end:

@@ -53,20 +53,15 @@ struct BoundHalfLinear {
     return data.data();
   }
 
-  void run(std::uintptr_t x, int x_type, std::size_t rows, std::size_t x_stride, std::uintptr_t out, int out_type,
-           std::size_t out_stride, std::uintptr_t residual, std::size_t residual_stride, int threads) const {
+  // Rows of one type in and out, as Linear's run.
+  void run(std::uintptr_t x, std::size_t rows, std::size_t x_stride, std::uintptr_t out, std::size_t out_stride,
+           int type, std::uintptr_t residual, std::size_t residual_stride, int threads) const {
     const double work = static_cast<double>(rows) * static_cast<double>(layer.n) * static_cast<double>(layer.k);
     const MaybeRelease release(work > kLong);
-    half_linear(layer, {pointer<const void>(x), static_cast<DType>(x_type), rows, x_stride, nullptr, nullptr},
-                {pointer<void>(out), static_cast<DType>(out_type), out_stride, pointer<const void>(residual),
-                 residual_stride},
+    const auto both = static_cast<DType>(type);
+    half_linear(layer, {pointer<const void>(x), both, rows, x_stride, nullptr, nullptr},
+                {pointer<void>(out), both, out_stride, pointer<const void>(residual), residual_stride},
                 threads > 0 ? threads : num_threads());
-  }
-
-  // Rows of one type in and out, as Linear's run_rows.
-  void run_rows(std::uintptr_t x, std::size_t rows, std::size_t x_stride, std::uintptr_t out, std::size_t out_stride,
-                int type, std::uintptr_t residual, std::size_t residual_stride, int threads) const {
-    run(x, type, rows, x_stride, out, type, out_stride, residual, residual_stride, threads);
   }
 };
 
@@ -96,9 +91,7 @@ void bind_half(nb::module_& m) {
   nb::class_<BoundHalfLinear>(m, "HalfLinear")
       .def(nb::init<Packed, int, std::size_t, std::size_t, std::optional<Array<const float, 1>>, int>(), "packed"_a,
            "dtype"_a, "n"_a, "k"_a, "bias"_a.none(), "activation"_a)
-      .def("run", &BoundHalfLinear::run, "x"_a, "x_type"_a, "rows"_a, "x_stride"_a, "out"_a, "out_type"_a,
-           "out_stride"_a, "residual"_a, "residual_stride"_a, "threads"_a)
-      .def("run_rows", &BoundHalfLinear::run_rows, "x"_a, "rows"_a, "x_stride"_a, "out"_a, "out_stride"_a,
+      .def("run", &BoundHalfLinear::run, "x"_a, "rows"_a, "x_stride"_a, "out"_a, "out_stride"_a,
            "dtype"_a = 0, "residual"_a = 0, "residual_stride"_a = 0, "threads"_a = 0);
 }
 

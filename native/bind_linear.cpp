@@ -50,16 +50,12 @@ struct BoundLinear {
     linear(&one, 1, in, &out, threads > 0 ? threads : num_threads());
   }
 
-  void run(std::uintptr_t x, int x_type, std::size_t rows, std::size_t x_stride, std::uintptr_t out, int out_type,
-           std::size_t out_stride, std::uintptr_t residual, std::size_t residual_stride, int threads) const {
-    call({pointer<const void>(x), static_cast<DType>(x_type), rows, x_stride, nullptr, nullptr},
-         {pointer<void>(out), static_cast<DType>(out_type), out_stride, pointer<const void>(residual), residual_stride}, threads);
-  }
-
   // Rows of one type in and out: what front ends call, so the rarer arguments stand last.
-  void run_rows(std::uintptr_t x, std::size_t rows, std::size_t x_stride, std::uintptr_t out, std::size_t out_stride,
-                int type, std::uintptr_t residual, std::size_t residual_stride, int threads) const {
-    run(x, type, rows, x_stride, out, type, out_stride, residual, residual_stride, threads);
+  void run(std::uintptr_t x, std::size_t rows, std::size_t x_stride, std::uintptr_t out, std::size_t out_stride,
+           int type, std::uintptr_t residual, std::size_t residual_stride, int threads) const {
+    const auto both = static_cast<DType>(type);
+    call({pointer<const void>(x), both, rows, x_stride, nullptr, nullptr},
+         {pointer<void>(out), both, out_stride, pointer<const void>(residual), residual_stride}, threads);
   }
 
   // The input is uint8 already: scale and zero_point of each row, or each group of it.
@@ -117,7 +113,7 @@ void bind_linear(nb::module_& m) {
       [](std::uintptr_t x, int x_type, std::size_t rows, std::size_t k, std::size_t x_stride, std::size_t group,
          Array<std::uint8_t, 2> q, Array<float, 2> scale, Array<std::int32_t, 2> zero_point) {
         expect(q.shape(0) == rows && q.shape(1) == k && scale.shape(0) == rows && zero_point.shape(0) == rows &&
-                   scale.shape(1) == zero_point.shape(1) && scale.shape(1) == (group ? sections(k, group) : 1),
+                   scale.shape(1) == zero_point.shape(1) && scale.shape(1) == groups_of(k, group),
                "quantize_rows: outputs have the wrong shapes");
         const nb::gil_scoped_release release;
         quantize_rows({pointer<const void>(x), static_cast<DType>(x_type), rows, x_stride, nullptr, nullptr}, k, group,
@@ -128,9 +124,7 @@ void bind_linear(nb::module_& m) {
       .def(nb::init<Packed, std::size_t, std::size_t, std::size_t, Array<const float, 1>,
                     std::optional<Array<const std::int32_t, 1>>, std::optional<Array<const float, 1>>, int>(),
            "packed"_a, "n"_a, "k"_a, "group"_a, "scale"_a, "zero"_a.none(), "bias"_a.none(), "activation"_a)
-      .def("run", &BoundLinear::run, "x"_a, "x_type"_a, "rows"_a, "x_stride"_a, "out"_a, "out_type"_a, "out_stride"_a,
-           "residual"_a, "residual_stride"_a, "threads"_a)
-      .def("run_rows", &BoundLinear::run_rows, "x"_a, "rows"_a, "x_stride"_a, "out"_a, "out_stride"_a, "dtype"_a = 0,
+      .def("run", &BoundLinear::run, "x"_a, "rows"_a, "x_stride"_a, "out"_a, "out_stride"_a, "dtype"_a = 0,
            "residual"_a = 0, "residual_stride"_a = 0, "threads"_a = 0)
       .def("run_quantized", &BoundLinear::run_quantized, "q"_a, "rows"_a, "q_stride"_a, "scale"_a, "zero_point"_a,
            "out"_a, "out_type"_a, "out_stride"_a, "residual"_a, "residual_stride"_a, "threads"_a);

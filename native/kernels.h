@@ -22,6 +22,11 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+// Scales of a row: one for each started group, at least one.
+constexpr std::size_t groups_of(std::size_t k, std::size_t group) {
+  return group && k ? (k + group - 1) / group : 1;
+}
+
 enum class Activation : int { kNone, kRelu, kGelu, kGeluTanh, kSilu, kTanh, kSigmoid };
 enum class DType : int { kFloat32, kFloat16, kBFloat16 };
 

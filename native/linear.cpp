@@ -15,8 +15,6 @@ constexpr std::size_t kStepN = 4;        // blocks of its widest
 constexpr std::size_t kPanelBytes = 512 << 10;  // quantized rows at a time: they stay in the L2 cache
 constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 16-bit outputs
 
-std::size_t group_count(std::size_t k, std::size_t group) { return group ? std::max<std::size_t>(1, (k + group - 1) / group) : 1; }
-
 // How many threads earn their start (some microseconds) on `macs` multiply-accumulates over
 // `bytes` of weights.
 int useful_threads(int threads, double macs, double bytes) {
@@ -225,10 +223,10 @@ void linear(const Linear* const* layers, std::size_t count, const Rows& in, cons
     sums = sums || layers[i]->weight.zero;
   }
   if (in.rows == 0 || columns == 0) return;
-  const std::size_t k = layers[0]->weight.k, group = k ? layers[0]->group : 0;  // no inputs: no groups
+  const std::size_t k = layers[0]->weight.k, group = layers[0]->group;
   const double bytes = static_cast<double>(columns) * static_cast<double>(k);
   threads = useful_threads(threads, bytes * static_cast<double>(in.rows), bytes);
-  Call call{table(), layers, count, in, outs, k, group, group_count(k, group), sums, true, 0, 0, nullptr, 0, 0, 0, 0};
+  Call call{table(), layers, count, in, outs, k, group, groups_of(k, group), sums, true, 0, 0, nullptr, 0, 0, 0, 0};
   call.plan(threads);
   parallel(threads, call.by_rows ? 1 : 2, call);
 }
@@ -238,7 +236,7 @@ void quantize_rows(const Rows& in, std::size_t k, std::size_t group, std::uint8_
   // In the scalar table's panels the integers are plain, so they can be copied out.
   static const KernelTable plain = reference_table();
   const KernelTable& t = table().bytes_per_input == 1 ? table() : plain;
-  const std::size_t groups = group_count(k, group), stride = round_up(k, kPanelK);
+  const std::size_t groups = groups_of(k, group), stride = round_up(k, kPanelK);
   Layout layout;
   const std::size_t panel = layout.add<std::uint8_t>(kPanelM * stride), quant = layout.add<RowQuant>(groups), wide = layout.add<float>(k);
   std::uint8_t* base = scratch<LinearScratch>().need(layout.bytes());
@@ -250,7 +248,7 @@ void quantize_rows(const Rows& in, std::size_t k, std::size_t group, std::uint8_
       t.widen(in.type, static_cast<const std::uint16_t*>(in.x) + m * in.stride, reinterpret_cast<float*>(base + wide), k);
       x = reinterpret_cast<float*>(base + wide);
     }
-    t.quantize_rows({x, 1, k, k, k ? group : 0, base + panel, one, false});
+    t.quantize_rows({x, 1, k, k, group, base + panel, one, false});
     std::memcpy(q + m * q_stride, base + panel, k);
     for (std::size_t g = 0; g < groups; ++g) {
       scale[m * groups + g] = one[g].scale;

@@ -92,10 +92,7 @@ void unpack(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t
   }
 }
 
-std::size_t sections(std::size_t k, std::size_t group) {
-  const std::size_t step = group ? group : kChunkK;
-  return k == 0 ? 1 : (k + step - 1) / step;
-}
+std::size_t sections(std::size_t k, std::size_t group) { return groups_of(k, group ? group : kChunkK); }
 
 void column_sums(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t group, std::int32_t* colsum) {
   const std::size_t step = group ? group : kChunkK, padded = round_up(n, kBlockN);

@@ -1,10 +1,6 @@
 // The parts of row quantization and of the epilogue that every instruction set shares. Include it
 // inside an anonymous namespace, after elementwise.h.
 
-inline std::size_t groups_of(std::size_t k, std::size_t group) {
-  return group ? (k + group - 1) / group : 1;
-}
-
 // Scale and zero point of one row or group: the definition in docs/architecture.md.
 template <class V>
 struct RowRange {

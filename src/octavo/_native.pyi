@@ -80,19 +80,6 @@ class Linear:
     def run(
         self,
         x: int,
-        x_type: int,
-        rows: int,
-        x_stride: int,
-        out: int,
-        out_type: int,
-        out_stride: int,
-        residual: int,
-        residual_stride: int,
-        threads: int,
-    ) -> None: ...
-    def run_rows(
-        self,
-        x: int,
         rows: int,
         x_stride: int,
         out: int,
@@ -129,19 +116,6 @@ class HalfLinear:
         self, packed: _Bits, dtype: int, n: int, k: int, bias: _Float32 | None, activation: int
     ) -> None: ...
     def run(
-        self,
-        x: int,
-        x_type: int,
-        rows: int,
-        x_stride: int,
-        out: int,
-        out_type: int,
-        out_stride: int,
-        residual: int,
-        residual_stride: int,
-        threads: int,
-    ) -> None: ...
-    def run_rows(
         self,
         x: int,
         rows: int,

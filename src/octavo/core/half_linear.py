@@ -63,7 +63,7 @@ class HalfLinear:
         self.bias = None if bias is None else array_of(bias, "bias", np.float32, (n,))
         self.activation = Activation.parse(activation)
         self._native = _native.HalfLinear(packed, kind, n, k, self.bias, self.activation.code)
-        self.run = self._native.run_rows
+        self.run = self._native.run
 
     @classmethod
     def from_float(

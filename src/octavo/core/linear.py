@@ -74,7 +74,7 @@ class Linear:
             bias,
             self.activation.code,
         )
-        self.run = self._native.run_rows
+        self.run = self._native.run
 
     @classmethod
     def from_float(
