@@ -1,4 +1,4 @@
-"""A part of a kernel benchmark in a process with its own threads, AMX and instruction set.
+"""A part of a benchmark in a process with its own threads, AMX and instruction set.
 
 `run` starts `python -m benchmarks.children JOB`, whose answer is one line of JSON.
 """
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from benchmarks.results import REPOSITORY
-from benchmarks.timing import Comparison, amx_granted, other_programs, without_amx
+from benchmarks.timing import Comparison, amx_granted, other_programs, pooled, without_amx
 
 Cell = tuple[int, ...]
 
@@ -76,16 +76,37 @@ class Answer:
 
 def run(job: Job) -> Answer:
     """The answer of a child. Raises subprocess.CalledProcessError if it fails."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.children", job.to_json()],
-        cwd=REPOSITORY,
-        env=job.environment(),
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    answer = last_line("benchmarks.children", job.to_json(), environment=job.environment())
     found = {label: Comparison.from_dict(data) for label, data in answer["found"].items()}
     return Answer(answer["isa"], answer["others"], found)
+
+
+def last_line(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Any:
+    """The JSON in the last line that `python -m MODULE ARGUMENTS` prints; stderr is passed on.
+
+    Raises subprocess.CalledProcessError, which holds the child's stderr.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    sys.stderr.write(done.stderr)
+    done.check_returncode()
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def pooled_run(job: Job, processes: int) -> dict[str, Comparison]:
+    """Of `processes` children one after the other, which make the peers in different orders."""
+    parts = []
+    for i in range(processes):
+        first = i % max(1, len(job.peers))
+        turned = (*job.peers[first:], *job.peers[:first])
+        parts.append(run(replace(job, peers=turned)).found)
+    return {label: pooled([part[label] for part in parts]) for label in parts[0]}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise RuntimeError("the kernel still grants AMX")
     import torch
 
-    from benchmarks import ours, parts, parts_rnn
+    from benchmarks import ours, parts, parts_rnn, parts_torch
 
     torch.set_num_threads(job.threads)
     if job.ours:
@@ -106,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if job.isa and ours.isa() != job.isa:
             raise RuntimeError(f"asked for {job.isa}, and Octavo uses {ours.isa()}")
     with torch.inference_mode():
-        found = (parts.PARTS | parts_rnn.PARTS)[job.part](job)
+        found = (parts.PARTS | parts_rnn.PARTS | parts_torch.PARTS)[job.part](job)
     if job.threads == 1:
         for comparison in found.values():
             comparison.check_threads(1)

@@ -91,11 +91,12 @@ def main(argv: Sequence[str]) -> int:
         source, out = argv
         quantized = len(quantize_dynamic(source, out, verify=False).quantized)
     seconds = time.perf_counter() - start
-    print(json.dumps({"bytes": _high_water(), "seconds": seconds, "quantized": quantized}))
+    print(json.dumps({"bytes": high_water(), "seconds": seconds, "quantized": quantized}))
     return 0
 
 
-def _high_water() -> int:
+def high_water() -> int:
+    """Bytes: VmHWM of this process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

@@ -22,7 +22,10 @@ from typing import Any
 VERSION = 1
 REPOSITORY = Path(__file__).resolve().parent.parent
 FOLDER = REPOSITORY / "benchmarks" / "results"
-_PACKAGES = ("numpy", "onnx", "onnxruntime", "torch", "openvino", "nncf", "octavo")
+_PACKAGES = (
+    *("numpy", "onnx", "onnxruntime", "torch", "transformers"),
+    *("openvino", "nncf", "octavo"),
+)
 
 
 @dataclass(frozen=True)
@@ -122,10 +125,12 @@ class Result:
         return f"commit {self.commit[:12]}" + (" with uncommitted changes" if self.dirty else "")
 
 
-def result(name: str, title: str, rows: Sequence[Row], arguments: Sequence[str] = ()) -> Result:
+def result(
+    name: str, title: str, rows: Sequence[Row], arguments: Sequence[str] = (), script: str = ""
+) -> Result:
     """`rows` with what this machine, environment and tree say of themselves.
 
-    `arguments` are those of `python -m benchmarks.NAME`.
+    `arguments` are those of `python -m benchmarks.NAME`, or of `script` where that is another one.
     """
     commit, dirty = _commit()
     return Result(
@@ -137,7 +142,7 @@ def result(name: str, title: str, rows: Sequence[Row], arguments: Sequence[str] 
         commit=commit,
         dirty=dirty,
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        command=" ".join(["python -m", f"benchmarks.{name}", *arguments]),
+        command=" ".join(["python -m", f"benchmarks.{script or name}", *arguments]),
     )
 
 

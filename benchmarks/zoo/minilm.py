@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.zoo.minilm_export import Exporter, onnx_path, torch_hidden_states, torch_model
+from benchmarks.zoo.minilm_export import (
+    Exporter,
+    onnx_path,
+    torch_hidden_states,
+    torch_model,
+    untrained_model,
+)
 from benchmarks.zoo.minilm_text import (
     INPUT_NAMES,
     MAX_LENGTH,
@@ -39,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "INPUT_NAMES",
     "MAX_LENGTH",
+    "SERVED",
     "Embed",
     "Evaluation",
     "Exporter",
@@ -55,10 +62,13 @@ __all__ = [
     "questions",
     "tokenize",
     "torch_model",
+    "untrained_model",
     "word_pairs",
 ]
 
 WIDTH = 384
+SERVED = "sdpa"
+"""The attention that transformers gives whoever does not ask: what PyTorch users run."""
 Embed = Callable[[Sequence[str]], Float32]
 
 _FIT, _TEST = 1500, 600

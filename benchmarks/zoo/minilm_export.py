@@ -18,7 +18,7 @@ from benchmarks.zoo.sessions import Array, Feed, open_session
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Exporter", "onnx_path", "torch_hidden_states", "torch_model"]
+__all__ = ["Exporter", "onnx_path", "torch_hidden_states", "torch_model", "untrained_model"]
 
 Exporter = Literal["torchscript", "dynamo"]
 
@@ -26,25 +26,32 @@ _TOLERANCE = 1e-4  # hidden states are of order 1; a wrong mask or position show
 _RECIPE = 1  # raise when the export below changes, so that nobody reads an older file
 
 
-def torch_model() -> torch.nn.Module:
+def torch_model(attention: str = "eager") -> torch.nn.Module:
     """Float32 ``transformers.BertModel`` in eval mode, without the pooler that no embedding uses.
 
-    Attention is the eager one: explicit MatMul and Softmax, as in most published ONNX files.
+    ``attention`` "eager" has an explicit MatMul and Softmax, as most published ONNX files; "sdpa"
+    is what ``from_pretrained`` gives.
     """
     from safetensors.torch import load_file
-    from transformers import BertConfig, BertModel
 
     # Plain load_state_dict instead of from_pretrained: no hub code, no report on the unused pooler.
-    config = BertConfig.from_pretrained(
-        str(model_dir()), local_files_only=True, attn_implementation="eager"
-    )
-    model = BertModel(config, add_pooling_layer=False)
+    model = untrained_model(attention)
     weights = load_file(str(model_dir() / "model.safetensors"))
     wanted = model.state_dict().keys()
     model.load_state_dict(
         {name: value for name, value in weights.items() if name in wanted}, strict=True
     )
     return model.eval()
+
+
+def untrained_model(attention: str = "eager") -> torch.nn.Module:
+    """The module of `torch_model()` as its class makes it, in training mode."""
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig.from_pretrained(
+        str(model_dir()), local_files_only=True, attn_implementation=attention
+    )
+    return BertModel(config, add_pooling_layer=False)
 
 
 def torch_hidden_states(model: torch.nn.Module, feed: Feed) -> Array:

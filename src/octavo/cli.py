@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from octavo import cli_torch
 from octavo.errors import OctavoError, OptionError, OutputError, RecipeError, did_you_mean
 
 if TYPE_CHECKING:
-    from octavo.recipe import Recipe
+    from octavo.recipe import Recipe, Report
 
 INTERRUPTED = 130
 SOMETHING_MISSING = 7
@@ -127,7 +128,15 @@ def _root(
 
 @app.command(epilog=_EXIT_CODES)
 def quantize(
-    model: Annotated[Path, typer.Argument(metavar="IN", help="The float ONNX model.")],
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="IN",
+            help="The float ONNX model; or module:factory, a callable without arguments that "
+            "returns a float PyTorch model (modules in the current folder are found).",
+        ),
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -135,8 +144,8 @@ def quantize(
             "--output",
             metavar="OUT",
             help="The file to write; one that exists is replaced once the new one is complete. "
-            "Default: IN's name with .int8.onnx (.fp16.onnx for float16) in the current "
-            "directory, which must not exist unless --force is given.",
+            "Default: IN's name with .int8.onnx (.fp16.onnx for float16; .safetensors for "
+            "PyTorch) in the current directory, which must not exist unless --force is given.",
             show_default=False,
         ),
     ] = None,
@@ -200,17 +209,29 @@ def quantize(
     """Quantize IN and check the result against it.
 
     Layer names may be globs (quote them: '/encoder/*'). Whatever goes wrong, IN is as it was and
-    no partial OUT is left.
+    no partial OUT is left. PyTorch models are written for octavo.torch.load and not checked;
+    for them there are --recipe, --only, --exclude, --allow-nothing and what is about OUT or the
+    report.
     """
     with _exit_codes():
+        if cli_torch.names_factory(model):
+            cli_torch.refuse_onnx_options(context, model)
+            chosen = _recipe(recipe, ())
+            name = model.rpartition(".")[2].rpartition(":")[2]
+            out = output or _default_output(name, "safetensors", chosen, force)
+            made = cli_torch.quantize(
+                model, out, chosen, only, exclude, allow_nothing=allow_nothing
+            )
+            _show(made, verbose, json)
+            return
         chosen = _recipe(recipe, ops)
-        out = output or _default_output(model, chosen, force)
+        out = output or _default_output(Path(model).stem, "onnx", chosen, force)
         from octavo.onnx import quantize_dynamic
         from octavo.report.progress import progress_bar
 
         with progress_bar() as progress:
             report = quantize_dynamic(
-                model,
+                Path(model),
                 out,
                 nodes_to_quantize=list(only) or None,
                 nodes_to_exclude=list(exclude) or None,
@@ -225,18 +246,16 @@ def quantize(
                 allow_quantized=allow_quantized,
                 allow_nothing=allow_nothing,
             )
-        if json:
-            print(report.to_json())  # noqa: T201
-            return
-        from octavo.report.table import print_report
-        from octavo.report.text import console
-
-        print_report(report, console(), verbose)
+        _show(report, verbose, json)
 
 
 @app.command(epilog=_EXIT_CODES)
 def inspect(
-    model: Annotated[Path, typer.Argument(metavar="IN", help="The ONNX model to look at.")],
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(metavar="IN", help="The ONNX model, or module:factory of a PyTorch model."),
+    ],
     recipe: RecipeOption = "int8",
     ops: OpsOption = [],  # noqa: B006
     cpu: CpuOption = Cpu.VNNI,
@@ -247,10 +266,14 @@ def inspect(
 ) -> None:
     """Show the layers of IN and what a recipe would do with each. Writes nothing."""
     with _exit_codes():
-        chosen = _recipe(recipe, ops)
-        from octavo.onnx import inspect as inspect_model
+        if cli_torch.names_factory(model):
+            cli_torch.refuse_onnx_options(context, model)
+            found = cli_torch.inspect(model, _recipe(recipe, ()))
+        else:
+            from octavo.onnx import inspect as inspect_model
 
-        found = inspect_model(model, chosen, cpu=cpu.value, quant_format=format.value)
+            chosen = _recipe(recipe, ops)
+            found = inspect_model(Path(model), chosen, cpu=cpu.value, quant_format=format.value)
         if json:
             print(json_module.dumps(found.to_dict(), indent=2))  # noqa: T201
             return
@@ -275,8 +298,8 @@ def doctor(
     Exits with 7 if something that is needed is missing or too old, else 0, also with warnings.
     """
     with _exit_codes():
+        from octavo.files.metadata import metadata
         from octavo.measure.doctor import diagnose
-        from octavo.onnx.session import metadata
 
         said = None if model is None else metadata(model)
         diagnosis = diagnose(None if model is None else str(model), said)
@@ -307,6 +330,16 @@ def _exit_codes() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
+def _show(report: Report, verbose: bool, json: bool) -> None:
+    if json:
+        print(report.to_json())  # noqa: T201
+        return
+    from octavo.report.table import print_report
+    from octavo.report.text import console
+
+    print_report(report, console(), verbose)
+
+
 def _recipe(given: str, ops: Sequence[str]) -> Recipe:
     """The preset or file, with a rule for each of `ops`."""
     from octavo.recipe import PRESETS, load_recipe, preset
@@ -329,11 +362,11 @@ def _with_ops(recipe: Recipe, ops: Sequence[str]) -> Recipe:
     The rules by layer name with which a recipe begins stay stronger, and so do those for products
     of two activations, whose operator is MatMul too.
     """
+    if not ops:
+        return recipe
     from octavo.onnx import supported_ops
     from octavo.recipe import Kind, Rule
 
-    if not ops:
-        return recipe
     if recipe.default.is_float:
         raise OptionError(
             f"--ops {','.join(ops)} asks for recipe {recipe.name!r}'s default scheme, which is "
@@ -351,12 +384,12 @@ def _with_ops(recipe: Recipe, ops: Sequence[str]) -> Recipe:
     return recipe.with_rules_first(*by_name, *products, *rules)
 
 
-def _default_output(model: Path, recipe: Recipe, force: bool) -> Path:
+def _default_output(stem: str, suffix: str, recipe: Recipe, force: bool) -> Path:
     from octavo.core.qtype import QType
 
     weight = recipe.default.weight
     kind = "fp16" if weight is not None and weight.qtype is QType.FLOAT16 else "int8"
-    out = Path(f"{model.stem}.{kind}.onnx")
+    out = Path(f"{stem}.{kind}.{suffix}")
     if out.exists() and not force:
         raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
     return out

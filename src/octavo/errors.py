@@ -8,7 +8,8 @@
     ├── NothingQuantizedError     the result would be the float model
     ├── VerificationError         the quantized model does not load, is not finite or is too far off
     ├── OutputError               the output cannot be written
-    └── InputDataError            inputs for the check cannot be read or do not fit the model
+    ├── InputDataError            inputs for the check cannot be read or do not fit the model
+    └── NotTrainableError         a gradient is asked of a quantized layer
 
 A message names the part (file, node, key), the value, what is allowed and what to do. Whatever is
 raised, the input is as it was and no partial output is left.
@@ -77,6 +78,10 @@ class InputDataError(OctavoError, ValueError):
     """Inputs for the check cannot be read or do not fit the model."""
 
     exit_code = 2
+
+
+class NotTrainableError(OctavoError, RuntimeError):
+    """A gradient is asked of a quantized layer."""
 
 
 def did_you_mean(name: str, known: Iterable[str], limit: int = 40) -> str:

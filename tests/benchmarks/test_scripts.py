@@ -55,11 +55,11 @@ def test_a_full_disk_is_seen_before_anything_is_written(
 
 def test_peak_memory_sees_what_was_freed_again() -> None:
     code = (
-        "from benchmarks.memory import _high_water\n"
-        "before = _high_water()\n"
+        "from benchmarks.memory import high_water\n"
+        "before = high_water()\n"
         "block = b'x' * (200 << 20)\n"
         "del block\n"
-        "print(_high_water() - before)"
+        "print(high_water() - before)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True

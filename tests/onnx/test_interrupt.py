@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from octavo.files.metadata import metadata
+from octavo.files.staging import PREFIX
 from octavo.onnx import quantize_dynamic
-from octavo.onnx.session import metadata
-from octavo.onnx.staging import PREFIX
 from tests.onnx.helpers import mlp, normal, run, save, snapshot
 
 MOMENTS = 12

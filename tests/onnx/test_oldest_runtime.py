@@ -18,7 +18,7 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
-from octavo.onnx.requirements import least_onnxruntime
+from octavo.graph.requirements import least_onnxruntime
 from tests.onnx.rules.support import (
     BOOL,
     FLOAT,

@@ -18,8 +18,8 @@ import pytest
 from onnx import helper
 
 from octavo.errors import OutputError
-from octavo.onnx import staging as module
-from octavo.onnx.staging import PREFIX, Staging, output_error, remove_abandoned
+from octavo.files import staging as module
+from octavo.files.staging import PREFIX, Staging, output_error, remove_abandoned
 from tests.onnx.helpers import mlp, snapshot
 
 OLD, NEW = b"the old model", b"the new model"
@@ -221,7 +221,7 @@ def test_abandoned_folders_are_removed_and_others_are_not(tmp_path: Path) -> Non
 
 def test_the_folder_of_a_living_process_stays(tmp_path: Path) -> None:
     code = f"""
-from octavo.onnx.staging import Staging
+from octavo.files.staging import Staging
 with Staging({str(tmp_path / "a.onnx")!r}) as staging:
     staging.model.write_bytes(b"a")
     print("ready", flush=True)

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from octavo.errors import ModelError
+from octavo.files.staging import Staging
 from octavo.onnx import wire
 from octavo.onnx.load import load
 from octavo.onnx.save import save as write
-from octavo.onnx.staging import Staging
 from octavo.onnx.store import TensorStore
 from tests.onnx.helpers import build, mlp, normal, run, save
 

@@ -184,6 +184,39 @@ def test_verification_that_was_skipped_or_only_loaded() -> None:
     ) in report_text(report(quantized("/a"), verification=loaded))
 
 
+def test_a_pytorch_model_has_no_words_of_onnx() -> None:
+    shown = report(
+        quantized("encoder.query"),
+        source="BertModel",
+        output="",
+        target="torch",
+        cpu="",
+        quant_format="",
+        opset=0,
+        min_onnxruntime="",
+        verification=Verification("skipped", detail="no inputs to compare with"),
+    )
+    assert report_text(shown) == (
+        """\
+BertModel
+recipe int8, target torch
+
+Quantized: 1 of 1 layer, 2.4 MB -> 596.0 kB
+layers  op      before     after  worst SQNR  scheme, and its worst layer
+     1  MatMul  2.4 MB  596.0 kB     40.0 dB  int8 per channel, activations per row
+                                              encoder.query
+
+Tensors  90.4 MB -> 22.9 MB (3.9x smaller)
+Check    skipped: no inputs to compare with
+Took     1.2 s"""
+    )
+    inspected = replace(INSPECTED, opset=None, ir_version=None, model="module:make")
+    assert inspection_text(inspected).splitlines()[:2] == [
+        "module:make",
+        "90.4 MB, 4 layers with 7.1 MB of weights",
+    ]
+
+
 def test_inputs_that_were_given_are_said_to_be() -> None:
     given = Verification("passed", "given", 1, 0.5, None, 1.0, "output 'y' is the worst")
     line = "0.5 (at most 1 allowed); 1 run on inputs given; output 'y' is the worst"
@@ -262,8 +295,8 @@ def test_ratios() -> None:
 class Inspected:
     decisions: tuple[Decision, ...]
     model: str = "model.onnx"
-    opset: int = 17
-    ir_version: int = 8
+    opset: int | None = 17
+    ir_version: int | None = 8
     model_bytes: int = 90_400_000
     recipe_name: str = "int8"
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -32,13 +33,14 @@ from octavo.core.kernels.buffers import (
     rows_of,
 )
 from octavo.core.kernels.machine import checked_threads
-from octavo.core.kernels.packing import Bytes, Float32, Int8, aligned
+from octavo.core.kernels.packing import Bytes, Float32, Int8, aligned, unpack
 from octavo.core.kernels.weight import quantize_weight
 from octavo.core.qtype import Grid, QType
 
 _C = TypeVar("_C", bound="_Convolution")
 _AXES = {1: "[N, C, L]", 2: "[N, C, H, W]"}
 _MOST = 2**31 - 1
+_DEPTHWISE_TAPS = 512  # of filters of one channel that are packed as they are (native/conv.h)
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,30 @@ def pack_filters(q: Int8, groups: int = 1) -> Bytes:
     kernel = _two_axes(q.shape[2:], 1)
     shape.pack(np.ascontiguousarray(q).reshape(*q.shape[:2], *kernel), packed)
     return packed
+
+
+def filter_bytes(shape: tuple[int, ...], groups: int = 1) -> int:
+    """Bytes of packed filters of `shape` [O, I/groups, *kernel]; ValueError as `pack_filters`."""
+    window = Window.of(max(len(shape) - 2, 0), 1, 0, 1)
+    size: int = _native_shape(shape, groups, window).packed_bytes()
+    return size
+
+
+def unpack_filters(packed: Bytes, shape: tuple[int, ...], groups: int = 1) -> Int8:
+    """The int8 filters of `shape` [O, I/groups, *kernel] that `packed` (any alignment) holds.
+
+    Raises ValueError for another dtype than uint8 and another size.
+    """
+    if packed.dtype != np.uint8 or packed.shape != (filter_bytes(shape, groups),):
+        wanted = f"uint8 ({filter_bytes(shape, groups)},)"
+        raise ValueError(f"packed: needs {wanted}, not {packed.dtype} {packed.shape}")
+    outputs, inputs, taps = shape[0], shape[1], prod(shape[2:])
+    if inputs == 1 and taps <= _DEPTHWISE_TAPS:
+        return packed.view(np.int8).reshape(shape)
+    n = outputs // groups
+    parts = [unpack(part, n, taps * inputs) for part in np.split(packed, groups)]
+    q = np.stack(parts).reshape(outputs, taps, inputs).transpose(0, 2, 1)
+    return np.ascontiguousarray(q).reshape(shape)
 
 
 class _Convolution:

@@ -132,6 +132,13 @@ class HalfLinear:
         return out
 
 
+def half_packed_size(n: int, k: int) -> int:
+    """Numbers of 16 bits of a packed weight [n, k]."""
+    if n < 0 or k < 0:
+        raise ValueError(f"a weight [{n}, {k}] cannot be: sizes are 0 or more")
+    return _native.half_packed_size(n, k)
+
+
 def _half(dtype: str) -> FloatType:
     kind = FLOATS.get(dtype)
     if kind is None or kind is FloatType.FLOAT32:
@@ -141,9 +148,7 @@ def _half(dtype: str) -> FloatType:
 
 
 def _check_packed(packed: Bits, n: int, k: int) -> None:
-    if n < 0 or k < 0:
-        raise ValueError(f"a weight [{n}, {k}] cannot be: sizes are 0 or more")
-    size = _native.half_packed_size(n, k)
+    size = half_packed_size(n, k)
     if not isinstance(packed, np.ndarray) or packed.dtype != np.uint16:
         found = getattr(packed, "dtype", type(packed).__name__)
         raise TypeError(f"packed: needs a NumPy array of uint16, not {found}")

@@ -246,6 +246,26 @@ def linear_together(
     return list(outs)
 
 
+def run_together(
+    layers: Sequence[Linear],
+    x: int,
+    rows: int,
+    x_stride: int,
+    outs: Sequence[int],
+    out_strides: Sequence[int],
+    dtype: int,
+    threads: int,
+) -> None:
+    """`linear_together` over addresses, for front ends: arguments as those of `Linear.run`.
+
+    No checks; all layers have the same k and group, and no `out` shares memory with `x`.
+    """
+    native = [layer._native for layer in layers]
+    _native.run_together(
+        native, x, dtype, rows, x_stride, list(outs), dtype, list(out_strides), threads
+    )
+
+
 def _output(out: Any, name: str, shape: tuple[int, ...], x: Rows) -> Rows:
     """`out` as rows apart from `x`: kernels read `x` while they write."""
     to = output_rows(out, name, shape, x.dtype)

@@ -98,11 +98,7 @@ def _direction(
     w_hh, second = found["w_hh"], None
     of_input = of_state = None
     if layout.bias:
-        of_input = found["b_ih"] + found["b_hh"]
-        if kind is Kind.GRU:  # n's bias of the state goes through the reset gate
-            of_input[rz:] = found["b_ih"][rz:]
-            of_state = found["b_hh"].copy()
-            of_state[:rz] = 0
+        of_input, of_state = product_biases(kind, found["b_ih"], found["b_hh"])
     if layout.proj:
         second = packed_matrix(found["w_hr"], None, 0, keep_float)
     if kind is Kind.GRU_RESET_FIRST:
@@ -112,6 +108,17 @@ def _direction(
         state = packed_matrix(w_hh, of_state, gates, keep_float)
     made = packed_matrix(found["w_ih"], of_input, gates, keep_float)
     return Direction(made, state, second, reverse)
+
+
+def product_biases(kind: Kind, b_ih: Float32, b_hh: Float32) -> tuple[Float32, Float32 | None]:
+    """The biases [gates * hidden] of x's product and of h's as the C++ core adds them."""
+    both: Float32 = b_ih + b_hh
+    if kind is not Kind.GRU:
+        return both, None
+    of_state: Float32 = b_hh.copy()  # n's bias of the state goes through the reset gate
+    rz = len(b_hh) // 3 * 2
+    both[rz:], of_state[:rz] = b_ih[rz:], 0
+    return both, of_state
 
 
 def _check_shapes(

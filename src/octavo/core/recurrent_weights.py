@@ -88,6 +88,14 @@ def interleave(w: npt.NDArray[Any], gates: int) -> npt.NDArray[Any]:
     return turned
 
 
+def separate(w: npt.NDArray[Any], gates: int, hidden: int) -> npt.NDArray[Any]:
+    """The [gates * hidden, ...] that `interleave` made `w` [blocks * gates * 16, ...] of."""
+    blocks = w.reshape(-1, gates, BLOCK, *w.shape[1:]).swapaxes(0, 1)
+    whole = blocks.reshape(gates, -1, *w.shape[1:])[:, :hidden]
+    turned: npt.NDArray[Any] = whole.reshape(gates * hidden, *w.shape[1:])
+    return turned
+
+
 def permute_gates(w: npt.NDArray[Any], order: Sequence[int]) -> npt.NDArray[Any]:
     """`w` [gates * hidden, ...] with gate `order[i]` in place i: `ONNX_LSTM`, `ONNX_GRU`."""
     if sorted(order) != list(range(len(order))) or w.shape[0] % len(order):
@@ -108,19 +116,25 @@ def packed_matrix(w: Float32, bias: Float32 | None, gates: int, keep_float: bool
         bias = None if bias is None else interleave(bias, gates)
     n, k = w.shape
     if keep_float:
-        blocks = np.zeros((-(-n // BLOCK) * BLOCK, k), np.float32)
-        blocks[:n] = w
-        return Matrix(FloatWeight(_aligned_blocks(blocks), n), bias)
+        return Matrix(FloatWeight(float_blocks(w), n), bias)
     if k > MOST_INPUTS:
         raise ValueError(f"{k} inputs; int8 has up to {MOST_INPUTS}: keep this layer float")
     found = quantize_weight(w, Grid.of(QType.INT8, symmetric=True), 0)
     return Matrix(PackedWeight(pack(found.q), n, k, found.qparams.scale), bias)
 
 
-def _aligned_blocks(w: Float32) -> Float32:
-    """[blocks, k, 16] from [blocks * 16, k], in memory aligned for whole cache lines."""
-    rows, k = w.shape
-    shape = (rows // BLOCK, k, BLOCK)
-    memory: Float32 = aligned(4 * rows * k, ALIGNMENT).view(np.float32).reshape(shape)
-    memory[...] = w.reshape(rows // BLOCK, BLOCK, k).swapaxes(1, 2)
+def float_blocks(w: Float32) -> Float32:
+    """`w` [n, k] as `FloatWeight.blocks`, in new memory aligned for whole cache lines."""
+    n, k = w.shape
+    shape = (-(-n // BLOCK), BLOCK, k)
+    padded = w.reshape(shape) if n % BLOCK == 0 else _padded(w, shape)
+    size = 4 * shape[0] * BLOCK * k
+    memory: Float32 = aligned(size, ALIGNMENT).view(np.float32).reshape(shape[0], k, BLOCK)
+    memory[...] = padded.swapaxes(1, 2)
     return memory
+
+
+def _padded(w: Float32, shape: tuple[int, ...]) -> Float32:
+    found = np.zeros((shape[0] * BLOCK, w.shape[1]), np.float32)
+    found[: len(w)] = w
+    return found.reshape(shape)

@@ -17,16 +17,21 @@ def lookup_rows(
     *,
     name: str,
     out: str,
-    zero_point: int = 0,
+    zero_point: int | ir.Value = 0,
 ) -> ir.Value:
     """`(float(table[i]) - zero_point) * row_scales[i]`.
 
-    table int8 or uint8 [V, ...], row_scales float32 [V, 1, ...].
+    table int8 or uint8 [V, ...], row_scales float32 [V, 1, ...]; `zero_point` is one number, or one
+    for each row, of the shape of `row_scales` and of any type.
     """
     picked = e.op("Gather", [table, indices], out=f"{out}_quantized", name=name, axis=0)
     scales = e.op("Gather", [row_scales, indices], out=f"{out}_scale", axis=0)
     steps = e.cast(picked, ir.DataType.FLOAT, f"{out}_steps")
-    if zero_point:
+    if isinstance(zero_point, ir.Value):
+        zero = e.op("Gather", [zero_point, indices], out=f"{out}_zero_point", axis=0)
+        zero = e.cast(zero, ir.DataType.FLOAT, f"{out}_zero")
+        steps = e.op("Sub", [steps, zero], out=f"{out}_centred")
+    elif zero_point:
         steps = e.op("Sub", [steps, e.scalar(zero_point, np.float32)], out=f"{out}_centred")
     return e.op("Mul", [steps, scales], out=out, name=f"{name}_dequantize")
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from octavo.onnx.session import session
 
 if TYPE_CHECKING:
-    from octavo.onnx.inventory import Inspection as Inspection
     from octavo.onnx.options import QuantType as QuantType
     from octavo.onnx.quantize import inspect as inspect
     from octavo.onnx.quantize import quantize_dynamic as quantize_dynamic
     from octavo.onnx.rules import supported_ops as supported_ops
+    from octavo.recipe import Inspection as Inspection
 
 _HOME = {
-    "Inspection": "octavo.onnx.inventory",
+    "Inspection": "octavo.recipe",
     "QuantType": "octavo.onnx.options",
     "inspect": "octavo.onnx.quantize",
     "quantize_dynamic": "octavo.onnx.quantize",

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 
 from octavo.core.metrics import relative_error
+from octavo.graph.walk import opset_of
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed
@@ -67,7 +68,7 @@ class Blame:
         normalize.normalize(model, self._source.label, normalize.OLDEST)
         return {
             site.node.outputs[0].name or "": site.layer.name
-            for site in inventory(model, Constants(normalize.opset_of(model)))
+            for site in inventory(model, Constants(opset_of(model)))
             if site.layer.name in quantized and not site.layer.scope
         }
 

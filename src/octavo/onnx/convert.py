@@ -10,6 +10,7 @@ import onnx_ir as ir
 from octavo.core.metrics import sqnr_db
 from octavo.errors import ModelError
 from octavo.graph.emitter import MS, Emitter, Names
+from octavo.graph.sweeper import Sweeper
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
 from octavo.onnx.resolve import resolve
@@ -51,7 +52,7 @@ def convert(
             site.rule.announce(site.node, decision.scheme, context)
     outcomes = []
     counted: set[object] = set()
-    sweeper = _Sweeper(model)
+    sweeper = Sweeper(model)
     for i, (site, decision, notes) in enumerate(planned):
         progress("quantizing", i, len(planned))
         outcomes.append(_apply(site, decision, notes, context, sweeper, counted))
@@ -87,7 +88,7 @@ def _apply(
     decision: Decision,
     notes: list[str],
     context: Context,
-    sweeper: _Sweeper,
+    sweeper: Sweeper,
     counted: set[object],
 ) -> LayerOutcome:
     before = _bytes_before(site, context.constants, counted)
@@ -131,7 +132,7 @@ def _bytes_before(site: Site, constants: Constants, counted: set[object]) -> int
     return total
 
 
-def _rewrite(site: Site, scheme: Scheme, context: Context, sweeper: _Sweeper) -> Drawn:
+def _rewrite(site: Site, scheme: Scheme, context: Context, sweeper: Sweeper) -> Drawn:
     node = site.node
     assert site.rule is not None
     names = context.names
@@ -144,7 +145,7 @@ def _rewrite(site: Site, scheme: Scheme, context: Context, sweeper: _Sweeper) ->
     return drawn
 
 
-def _store_float16(site: Site, context: Context, sweeper: _Sweeper) -> Drawn:
+def _store_float16(site: Site, context: Context, sweeper: Sweeper) -> Drawn:
     """Each float32 weight in float16 behind a Cast, which ONNX Runtime folds at load."""
     stats: list[Stats | None] = []
     inputs = list(site.node.inputs)
@@ -155,60 +156,3 @@ def _store_float16(site: Site, context: Context, sweeper: _Sweeper) -> Drawn:
             site.node.replace_input_with(i, new)
             sweeper.unused(value)
     return Drawn([], stats)
-
-
-class _Sweeper:
-    """Takes replaced nodes out of the graph, and with them whatever nothing reads any more."""
-
-    def __init__(self, model: ir.Model) -> None:
-        self._model = model
-        self._dropped_inputs: list[str] = []
-
-    def replace(self, node: ir.Node, outputs: Sequence[ir.Value | None]) -> None:
-        """`outputs` take the places of the node's; a None stands for one that nothing reads."""
-        for old, new in zip(node.outputs, outputs, strict=False):
-            if new is None:
-                continue
-            new.name, new.type, new.shape = old.name, old.type, old.shape
-            old.replace_all_uses_with(new, replace_graph_outputs=True)
-        inputs = [i for i in node.inputs if i is not None]
-        graph = node.graph
-        assert graph is not None
-        graph.remove(node, safe=True)
-        for value in inputs:
-            self.unused(value)
-
-    def unused(self, value: ir.Value) -> None:
-        """Removes `value` and what made it, as far as nothing reads them."""
-        stack = [value]
-        while stack:
-            v = stack.pop()
-            if v.uses() or v.is_graph_output():
-                continue
-            node = v.producer()
-            if node is None:
-                self._drop_initializer(v)
-            elif node.graph is not None and not any(
-                o.uses() or o.is_graph_output() for o in node.outputs
-            ):
-                stack.extend(i for i in node.inputs if i is not None)
-                node.graph.remove(node, safe=True)
-
-    def notes(self) -> list[str]:
-        """What was removed from the model's interface."""
-        if not self._dropped_inputs:
-            return []
-        return [
-            "these initializers were also graph inputs and are constant now: "
-            + ", ".join(sorted(self._dropped_inputs))
-        ]
-
-    def _drop_initializer(self, value: ir.Value) -> None:
-        graph = value.graph
-        if graph is None or not value.is_initializer():
-            return
-        if value.is_graph_input():
-            graph.inputs.remove(value)
-            self._dropped_inputs.append(value.name or "")
-        if value.name is not None and value.name in graph.initializers:
-            del graph.initializers[value.name]

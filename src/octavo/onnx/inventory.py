@@ -13,7 +13,7 @@ import onnx_ir as ir
 from octavo.onnx.constants import Constants
 from octavo.onnx.rule import Rule, is_float_type, op_name
 from octavo.onnx.rules import RULES
-from octavo.recipe import Decision, Kind, Layer
+from octavo.recipe import Kind, Layer
 
 OTHER_FROM = 1024  # elements; below, a constant of an operator without a rule is no layer
 
@@ -26,37 +26,6 @@ class Site:
     node: ir.Node
     rule: Rule | None
     weights: tuple[ir.Value, ...]
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """What a model holds and what a recipe would do with it."""
-
-    model: str
-    opset: int
-    ir_version: int
-    model_bytes: int
-    recipe_name: str
-    decisions: tuple[Decision, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "model": self.model,
-            "opset": self.opset,
-            "ir_version": self.ir_version,
-            "model_bytes": self.model_bytes,
-            "recipe": self.recipe_name,
-            "layers": [
-                {
-                    **d.layer.to_dict(),
-                    "scheme": d.scheme.describe(),
-                    "quantized": not d.scheme.is_float,
-                    "reason": d.reason,
-                }
-                for d in self.decisions
-            ],
-        }
 
 
 def inventory(model: ir.Model, constants: Constants) -> list[Site]:

@@ -7,7 +7,7 @@ from onnx_ir.passes.common import InlinePass
 from onnxscript import version_converter
 
 from octavo.errors import AlreadyQuantizedError, ModelError, brief
-from octavo.graph.walk import graphs_of
+from octavo.graph.walk import graphs_of, opset_of
 
 OLDEST, NEWEST = 7, 26
 FIRST_WITH_QUANTIZE = 10  # QuantizeLinear, MatMulInteger
@@ -35,17 +35,6 @@ QUANTIZED_OPS = frozenset(
         "QLinearMul",
     ]
 )
-
-
-def opset_of(model: ir.Model) -> int:
-    """The version of the standard operators."""
-    imports = model.opset_imports
-    version = imports.get("", imports.get("ai.onnx"))
-    if version is None:
-        raise ModelError(
-            "the model imports no version of the standard ONNX operators; export it again"
-        )
-    return int(version)
 
 
 def normalize(model: ir.Model, label: str, needed: int) -> list[str]:

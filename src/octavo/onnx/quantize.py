@@ -14,22 +14,22 @@ import onnx_ir as ir
 
 import octavo
 from octavo.errors import NothingQuantizedError, OptionError, OutputError
-from octavo.graph.walk import graphs_of
+from octavo.files.staging import Staging
+from octavo.graph.requirements import least_onnxruntime
+from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
 from octavo.onnx.convert import Converted, Progress, convert, make_context
 from octavo.onnx.inputs import read_inputs
-from octavo.onnx.inventory import Inspection, Site, inventory
+from octavo.onnx.inventory import Site, inventory
 from octavo.onnx.load import Source, load
 from octavo.onnx.options import Request, has_tensor_activations, parse_request
-from octavo.onnx.requirements import least_onnxruntime
 from octavo.onnx.resolve import resolve
 from octavo.onnx.save import misfortune, needs_data_file, save
 from octavo.onnx.select import decide
-from octavo.onnx.staging import Staging
 from octavo.onnx.store import TensorStore
 from octavo.onnx.verify import verify as verify_model
-from octavo.recipe import Decision, Recipe, Report, Verification
+from octavo.recipe import Decision, Inspection, Recipe, Report, Verification
 
 
 def quantize_dynamic(
@@ -143,7 +143,7 @@ def quantize_dynamic(
         layers=converted.outcomes,
         model_bytes_before=source.bytes,
         model_bytes_after=size,
-        opset=normalize.opset_of(source.model),
+        opset=opset_of(source.model),
         min_onnxruntime=least_onnxruntime(source.model),
         verification=outcome,
         seconds=time.perf_counter() - started,
@@ -219,7 +219,7 @@ def _prepare(source: Source, request: Request, *, allow_quantized: bool) -> _Pre
     dynamic = request.quant_format == "qdq" or has_tensor_activations(request.recipe)
     needed = normalize.FIRST_WITH_DYNAMIC if dynamic else normalize.FIRST_WITH_QUANTIZE
     notes = normalize.normalize(source.model, source.label, needed)
-    opset = normalize.opset_of(source.model)
+    opset = opset_of(source.model)
     constants = Constants(opset)
     sites = inventory(source.model, constants)
     node_names = [n.name for g in graphs_of(source.model) for n in g if n.name]

@@ -15,17 +15,12 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from octavo.core.qtype import QType
+from octavo.graph.activations import Activations
 from octavo.graph.emitter import Emitter, Names
-from octavo.graph.rows import QuantizedRows, quantize_rows, quantize_tensor
-from octavo.graph.walk import graphs_of
+from octavo.graph.rows import QuantizedRows
 from octavo.onnx.constants import FLOATS, Constants
-from octavo.onnx.one_sided import zero_point_for
-from octavo.onnx.uniform import UniformRows
 from octavo.onnx.weights import Stats, WeightStore
 from octavo.recipe import Granularity, Kind, Scheme
-
-# Operators that pick as many items as the data has; after them an activation may have no rows.
-SELECTIONS = frozenset("NonZero NonMaxSuppression Compress Unique TopK Loop".split())
 
 
 @dataclass
@@ -59,11 +54,8 @@ class Context:
         self.emitter = Emitter(model, names, opset)
         self.constants = constants
         self.weights = weights
-        self.uniform = UniformRows(constants)
-        self.maybe_none = any(n.op_type in SELECTIONS for g in graphs_of(model) for n in g)
-        self.needs_onnxruntime = "1.17"
-        self._activations: dict[tuple[int, int, str], tuple[ir.Value, QuantizedRows]] = {}
-        self._casts: dict[tuple[int, int], tuple[ir.Value, ir.Value]] = {}
+        self.activations = Activations(model, self.emitter, constants)
+        self.uniform = self.activations.uniform
 
     def weight_scheme_for_cpu(self, scheme: Scheme) -> Scheme:
         """int8 weights as uint8 around 128 where the file is for any CPU: exact everywhere."""
@@ -76,13 +68,7 @@ class Context:
 
     def as_float32(self, x: ir.Value, node: ir.Node, dtype: ir.DataType) -> ir.Value:
         """`x` in float32: itself, or a Cast shared by all layers of the graph that read it."""
-        if dtype is ir.DataType.FLOAT:
-            return x
-        key = (id(x), id(node.graph))
-        if key not in self._casts:
-            cast = self.emitter.cast(x, ir.DataType.FLOAT, f"{x.name}_float32")
-            self._casts[key] = (x, cast)
-        return self._casts[key][1]
+        return self.activations.as_float32(x, node, dtype)
 
     def from_float32(self, y: ir.Value, dtype: ir.DataType, out: str) -> ir.Value:
         """`y` in the layer's own type, called `out`."""
@@ -91,24 +77,9 @@ class Context:
     def activation(self, x: ir.Value, width: int, node: ir.Node, scheme: Scheme) -> QuantizedRows:
         """Float32 `x` quantized as `scheme` says, once for all layers of a graph that read it."""
         assert scheme.activation is not None
-        per_tensor = scheme.activation.granularity is Granularity.TENSOR
-        key = (id(x), id(node.graph), "tensor" if per_tensor else "row")
-        if key not in self._activations:
-            e = self.emitter
-            rows = (
-                quantize_tensor(e, x)
-                if per_tensor
-                else quantize_rows(
-                    e,
-                    x,
-                    width,
-                    uniform=self.uniform(x),
-                    maybe_none=self.maybe_none,
-                    zero_point=zero_point_for(x, self.constants),
-                )
-            )
-            self._activations[key] = (x, rows)
-        return self._activations[key][1]
+        if scheme.activation.granularity is Granularity.TENSOR:
+            return self.activations.per_tensor(x, node)
+        return self.activations.per_row(x, width, node)
 
 
 class Rule(ABC):

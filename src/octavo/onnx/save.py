@@ -9,11 +9,11 @@ import onnx
 import onnx_ir as ir
 
 from octavo.errors import ModelError, OutputError
+from octavo.files.staging import DATA_FILE, Staging, output_error
 from octavo.graph.walk import graphs_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
 from octavo.onnx.load import Source
-from octavo.onnx.staging import DATA_FILE, Staging, output_error
 from octavo.onnx.store import TensorStore
 from octavo.onnx.wellformed import stored_tensors, tensors_of
 from octavo.onnx.wire import write_model

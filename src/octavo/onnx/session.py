@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from octavo.core.cpu import release, saturates
 from octavo.errors import ModelError
+from octavo.files.metadata import metadata
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
 _PRECISION = "session.x64quantprecision"
-# onnx.proto: ModelProto.graph is 7, .metadata_props 14; StringStringEntryProto.key is 1, .value 2.
-_GRAPH, _METADATA_PROPS, _KEY, _VALUE = 7, 14, 1, 2
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def session(
@@ -56,27 +53,6 @@ def session(
         ) from error
 
 
-def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The `metadata_props` of the ONNX file at `path`, read without reading its weights.
-
-    Raises ModelError where `path` is not an ONNX file.
-    """
-    name = os.fspath(path)
-    if Path(name).is_dir():
-        raise ModelError(f"{name} is a directory; give the .onnx file in it")
-    try:
-        with Path(name).open("rb") as file:
-            return _read_metadata(file)
-    except FileNotFoundError:
-        raise ModelError(f"{name} does not exist") from None
-    except OSError as error:
-        raise ModelError(f"{name} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        raise ModelError(
-            f"{name} is not an ONNX model ({error}); it may be cut short or of another format"
-        ) from None
-
-
 def _refuse_misfit(path: str | os.PathLike[str], said: Mapping[str, str], installed: str) -> None:
     name = os.fspath(path)
     if said.get("octavo.target") == "native":
@@ -104,59 +80,3 @@ def _add_entry(options: ort.SessionOptions, key: str, value: str) -> None:
         options.get_session_config_entry(key)
     except RuntimeError:  # it is not set
         options.add_session_config_entry(key, value)
-
-
-def _read_metadata(file: BinaryIO) -> dict[str, str]:
-    """Walks the outermost protobuf message, seeking past all but `metadata_props`."""
-    end = os.fstat(file.fileno()).st_size
-    found: dict[str, str] = {}
-    has_graph = False
-    while file.tell() < end:
-        field, length = _next_field(file, end)
-        if field == _METADATA_PROPS:
-            key, value = _read_entry(file, file.tell() + length)
-            found[key] = value
-        else:
-            has_graph = has_graph or field == _GRAPH
-            file.seek(length, os.SEEK_CUR)
-    if not has_graph:
-        raise ValueError("it holds no graph")
-    return found
-
-
-def _read_entry(file: BinaryIO, end: int) -> tuple[str, str]:
-    strings = {_KEY: "", _VALUE: ""}
-    while file.tell() < end:
-        field, length = _next_field(file, end)
-        strings[field] = file.read(length).decode()
-    return strings[_KEY], strings[_VALUE]
-
-
-def _next_field(file: BinaryIO, end: int) -> tuple[int, int]:
-    """Number and byte length of the next field; the file is left at its content."""
-    tag = _varint(file)
-    field, wire = tag >> 3, tag & 7
-    if wire == _BYTES:
-        length = _varint(file)
-    elif wire == _VARINT:
-        _varint(file)
-        length = 0
-    elif wire in (_FIXED32, _FIXED64):
-        length = 4 if wire == _FIXED32 else 8
-    else:
-        raise ValueError(f"it holds a field of the unknown wire type {wire}")
-    if length > end - file.tell():
-        raise ValueError("it ends in the middle of a field")
-    return field, length
-
-
-def _varint(file: BinaryIO) -> int:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = file.read(1)
-        if not byte:
-            raise ValueError("it ends in the middle of a number")
-        value |= (byte[0] & 0x7F) << shift
-        if byte[0] < 0x80:
-            return value
-    raise ValueError("it holds a number longer than 10 bytes")

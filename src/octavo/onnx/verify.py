@@ -14,11 +14,11 @@ import onnxruntime as ort
 
 from octavo.core.metrics import cosine_error, relative_error
 from octavo.errors import InputDataError, VerificationError, brief
+from octavo.graph.walk import opset_of
 from octavo.onnx.blame import Blame
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed, made_up
 from octavo.onnx.load import Source, load
-from octavo.onnx.normalize import opset_of
 from octavo.onnx.session import session
 from octavo.recipe import LayerOutcome, Recipe, Verification
 

@@ -1,5 +1,6 @@
 """What to do with each layer of a model, and what became of it. Knows no model format."""
 
+from octavo.recipe.inspection import Inspection
 from octavo.recipe.layer import Decision, Kind, Layer
 from octavo.recipe.plan import plan
 from octavo.recipe.presets import PRESETS, preset
@@ -20,6 +21,7 @@ __all__ = [
     "ActivationScheme",
     "Decision",
     "Granularity",
+    "Inspection",
     "Kind",
     "Layer",
     "LayerOutcome",

@@ -20,19 +20,19 @@ class InspectionLike(Protocol):
 
     @property
     def model(self) -> str:
-        """The file's path."""
+        """The file's path, or the module's type."""
 
     @property
-    def opset(self) -> int:
-        """Opset of the default domain."""
+    def opset(self) -> int | None:
+        """Opset of the default domain; None for what is no ONNX model."""
 
     @property
-    def ir_version(self) -> int:
-        """ONNX IR version."""
+    def ir_version(self) -> int | None:
+        """ONNX IR version, likewise."""
 
     @property
     def model_bytes(self) -> int:
-        """Size of the file, with external data."""
+        """Size of the file, with external data, or of the module's tensors."""
 
     @property
     def recipe_name(self) -> str:
@@ -57,9 +57,10 @@ def _page(inspection: InspectionLike) -> Iterator[RenderableType]:
     decisions = inspection.decisions
     work = sum(d.layer.macs_per_row or 0 for d in decisions)
     yield Text(clean(inspection.model), style="bold")
+    onnx = f"opset {inspection.opset}, IR version {inspection.ir_version}, "
     yield Text(
-        f"{size(inspection.model_bytes)}, opset {inspection.opset}, "
-        f"IR version {inspection.ir_version}, {count(len(decisions), 'layer')} with "
+        f"{size(inspection.model_bytes)}, {'' if inspection.opset is None else onnx}"
+        f"{count(len(decisions), 'layer')} with "
         f"{size(sum(d.layer.bytes for d in decisions))} of weights"
     )
     yield Text(f"What the recipe {clean(inspection.recipe_name)} would do:")

@@ -36,10 +36,11 @@ def print_report(report: Report, console: Console, verbose: bool = False) -> Non
 
 def _page(report: Report, verbose: bool) -> Iterator[RenderableType]:
     recipe = clean(report.recipe.get("name", "custom"))
-    yield Text(f"{clean(report.source)} -> {clean(report.output)}", style="bold")
-    yield Text(
-        f"recipe {recipe}, target {report.target}, cpu {report.cpu}, format {report.quant_format}"
-    )
+    names = [clean(name) for name in (report.source, report.output) if name]
+    yield Text(" -> ".join(names), style="bold")
+    settings = {"target": report.target, "cpu": report.cpu, "format": report.quant_format}
+    said = [f"{key} {value}" for key, value in settings.items() if value]
+    yield Text(", ".join([f"recipe {recipe}", *said]))
     yield Text()
     yield from _quantized(report, verbose)
     yield from _left_float(report, verbose)
@@ -141,15 +142,20 @@ def _done_differently(report: Report, verbose: bool) -> Iterator[RenderableType]
 
 def _facts(report: Report) -> Iterator[tuple[str, str]]:
     before, after = report.model_bytes_before, report.model_bytes_after
-    yield "File", f"{size(before)} -> {size(after)} ({words.ratio(before, after)})"
+    what = "Tensors" if report.target == "torch" else "File"
+    yield what, f"{size(before)} -> {size(after)} ({words.ratio(before, after)})"
     yield "Check", _verification(report.verification)
-    yield "Needs", f"ONNX Runtime {clean(report.min_onnxruntime)} or newer (opset {report.opset})"
+    if report.min_onnxruntime:
+        needed = f"ONNX Runtime {clean(report.min_onnxruntime)} or newer (opset {report.opset})"
+        yield "Needs", needed
     if report.cpu == "vnni" and any("activations" in o.scheme for o in report.quantized):
         yield "Made for", "VNNI, AMX or NEON; other x86 processors need octavo.onnx.session"
     yield "Took", words.duration(report.seconds)
 
 
 def _verification(v: Verification) -> str:
+    if v.status == "skipped" and v.detail:
+        return f"skipped: {clean(v.detail)}"
     if v.error is None:
         outcome = {
             "loaded": "it loads in ONNX Runtime, but was not compared with the float model",

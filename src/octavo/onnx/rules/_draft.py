@@ -11,6 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
+from octavo.graph.bias_gelu import keep_apart
 from octavo.graph.linear import (
     QuantizedWeightValues,
     dequantize,
@@ -21,7 +22,6 @@ from octavo.graph.linear import (
     scale_output,
 )
 from octavo.graph.rows import spread_nan
-from octavo.onnx.bias_gelu import keep_apart
 from octavo.onnx.constants import Constants, Root
 from octavo.onnx.rule import Context, Drawn
 from octavo.onnx.weights import Stats

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from octavo.onnx.constants import Constants
+from octavo.graph.constants import Constants
 
 GELUS = frozenset({"Gelu", "FastGelu"})
 
@@ -24,11 +24,11 @@ def keep_apart(product: ir.Value, constants: Constants) -> None:
     add, index = uses[0].node, uses[0].idx
     if add.op_type != "Add" or add.domain not in ("", "ai.onnx"):
         return
-    if constants.is_constant(add.inputs[1 - index]) and _feeds_gelu(add.outputs[0]):
+    if constants.is_constant(add.inputs[1 - index]) and feeds_gelu(add.outputs[0]):
         add.op_type = "Sum"
 
 
-def _feeds_gelu(value: ir.Value) -> bool:
+def feeds_gelu(value: ir.Value) -> bool:
     """Whether `value` goes into a GELU: the operator, or the division or product before its Erf."""
     readers = [use.node for use in value.uses()]
     if any(node.op_type in GELUS for node in readers):

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from octavo.graph.constants import Constants
 from octavo.graph.rows import SYMMETRIC
-from octavo.onnx.constants import Constants
 
 MOSTLY_POSITIVE, NON_NEGATIVE = 32, 0
 

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from octavo.errors import ModelError, OutputError
-from octavo.onnx.session import metadata
+from octavo.files.metadata import metadata
 
 PREFIX = ".octavo-staging-"
 DATA_FILE = "octavo.data_file"  # metadata key: the data file that belongs to a model

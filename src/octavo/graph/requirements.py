@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from octavo.graph.walk import graphs_of
-from octavo.onnx.normalize import opset_of
+from octavo.graph.walk import graphs_of, opset_of
 
 BASE = (1, 17)  # the oldest version that conversions are tested with
 

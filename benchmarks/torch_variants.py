@@ -1,0 +1,82 @@
+"""Float modules and what quantizers make of them, to be measured side by side in one process."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+FLOAT = "float"
+AO, AO_CHANNEL = "torch.ao", "torch.ao per channel"
+OCTAVO, ACCURATE = "octavo int8", "octavo int8-accurate"
+FOUR = (FLOAT, AO, AO_CHANNEL, OCTAVO)
+
+
+def quantized(name: str, model: torch.nn.Module, inplace: bool = False) -> torch.nn.Module:
+    """What the quantizer `name` makes of `model`, which is left as it is unless `inplace`."""
+    if name == FLOAT:
+        return model
+    if name in (AO, AO_CHANNEL):
+        return _torch_ao(model, name == AO_CHANNEL, inplace)
+    recipe = {OCTAVO: None, ACCURATE: "int8-accurate"}[name]
+    made: torch.nn.Module = front_end().quantize_dynamic(model, inplace=inplace, recipe=recipe)
+    return made
+
+
+def _torch_ao(model: torch.nn.Module, per_channel: bool, inplace: bool) -> torch.nn.Module:
+    """`torch.ao.quantization.quantize_dynamic` of the layers that it quantizes by default."""
+    import torch
+
+    spec = None
+    if per_channel:
+        kinds = (torch.nn.Linear, torch.nn.LSTM, torch.nn.GRU, torch.nn.LSTMCell, torch.nn.GRUCell)
+        spec = dict.fromkeys(kinds, torch.ao.quantization.per_channel_dynamic_qconfig)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated since 2.10, and still what there is
+        made: torch.nn.Module = torch.ao.quantization.quantize_dynamic(model, spec, inplace=inplace)
+    return made
+
+
+def every(
+    names: Iterable[str], model: torch.nn.Module
+) -> tuple[dict[str, torch.nn.Module], dict[str, str]]:
+    """The modules by name, and of those that could not be made the reason."""
+    made, refused = {}, {}
+    for name in names:
+        try:
+            made[name] = quantized(name, model)
+        except Exception as error:  # noqa: BLE001  # a figure that cannot be measured is missed
+            refused[name] = reason(error)
+    return made, refused
+
+
+def reason(error: Exception) -> str:
+    """One line for a row, without the machine's folders; of a child that failed, its last line."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, subprocess.CalledProcessError) and str(error.stderr or "").strip():
+        text = str(error.stderr).strip().splitlines()[-1]
+    return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+", ".../", " ".join(text.split()))[:300]
+
+
+def held(module: torch.nn.Module) -> tuple[int, int, str]:
+    """Layers that Octavo quantized, all that it knows of, and the names of those left float."""
+    layers = front_end().report(module).layers
+    left = [outcome.layer.name for outcome in layers if not outcome.quantized]
+    return len(layers) - len(left), len(layers), ", ".join(left)
+
+
+def save(model: torch.nn.Module, path: Path) -> None:
+    """`octavo.torch.save`."""
+    front_end().save(model, path)
+
+
+def front_end() -> Any:
+    """`octavo.torch`, which loads PyTorch."""
+    return importlib.import_module("octavo.torch")

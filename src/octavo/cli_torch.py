@@ -1,0 +1,102 @@
+"""What the command line does with PyTorch models, which are named `module:factory`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from octavo.errors import ModelError, OctavoError, OptionError
+
+if TYPE_CHECKING:
+    import typer
+
+    from octavo.recipe import Inspection, Recipe, Report
+
+_FORM = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_TAKEN = frozenset("model output recipe exclude only allow_nothing force verbose json".split())
+
+
+def names_factory(text: str) -> bool:
+    """Whether `text` has the form `package.module:factory` and is no file's name."""
+    return _FORM.fullmatch(text) is not None and not os.path.lexists(text)
+
+
+def refuse_onnx_options(context: typer.Context, model: str) -> None:
+    """Raises OptionError for an option on the command line that says something of ONNX only."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        given = source is not None and source.name == "COMMANDLINE"
+        if given and parameter.name not in _TAKEN:
+            raise OptionError(
+                f"{parameter.opts[0]} is for ONNX models; {model} is a PyTorch model: leave it out"
+            )
+
+
+def quantize(
+    model: str,
+    out: Path,
+    recipe: Recipe,
+    only: Sequence[str],
+    exclude: Sequence[str],
+    *,
+    allow_nothing: bool,
+) -> Report:
+    """Quantizes what the factory makes, and saves it to `out`."""
+    _need_torch()
+    from octavo.files.staging import Staging
+    from octavo.report.progress import progress_bar
+    from octavo.torch import quantize_dynamic, report, save
+    from octavo.torch.select import selected
+
+    Staging(out)  # refuses a place that cannot be written, before the model is made
+    with progress_bar() as bar:
+        progress = bar or (lambda stage, done, total: None)
+        progress("building", 0, 0)
+        made = _made_by(model)
+        try:
+            quantized = quantize_dynamic(
+                made,
+                inplace=True,
+                recipe=selected(recipe, made, only, exclude),
+                allow_nothing=allow_nothing,
+                progress=progress,
+            )
+        except ValueError as error:
+            if isinstance(error, OctavoError):
+                raise
+            raise ModelError(f"{model}: {error}") from error
+        save(quantized, out, progress=progress)
+    return replace(report(quantized), source=model, output=str(out))
+
+
+def inspect(model: str, recipe: Recipe) -> Inspection:
+    """The layers of what the factory makes."""
+    _need_torch()
+    from octavo.torch import inspect as inspect_model
+
+    return replace(inspect_model(_made_by(model), recipe), model=model)
+
+
+def _made_by(model: str) -> Any:
+    from octavo.torch.locate import made_by
+
+    with contextlib.redirect_stdout(sys.stderr):  # stdout is for the report
+        return made_by(model)
+
+
+def _need_torch() -> None:
+    try:
+        import octavo.torch
+    except ImportError as error:
+        if error.name not in (None, "torch"):
+            raise
+        raise ModelError(
+            "PyTorch models need PyTorch, which is not installed: pip install 'octavo[torch]'"
+        ) from error
+    assert octavo.torch

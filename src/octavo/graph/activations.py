@@ -1,0 +1,58 @@
+"""The activations that quantized layers read: each is quantized once, whoever shares it."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from octavo.graph.constants import Constants
+from octavo.graph.emitter import Emitter
+from octavo.graph.one_sided import zero_point_for
+from octavo.graph.rows import QuantizedRows, quantize_rows, quantize_tensor
+from octavo.graph.uniform import UniformRows
+from octavo.graph.walk import graphs_of
+
+# Operators that pick as many items as the data has; after them an activation may have no rows.
+SELECTIONS = frozenset("NonZero NonMaxSuppression Compress Unique TopK Loop".split())
+
+
+class Activations:
+    """Draws them with `emitter`; `node` tells the graph that the layer is in."""
+
+    def __init__(self, model: ir.Model, emitter: Emitter, constants: Constants) -> None:
+        self.uniform = UniformRows(constants)
+        self._emitter, self._constants = emitter, constants
+        self._maybe_none = any(n.op_type in SELECTIONS for g in graphs_of(model) for n in g)
+        self._drawn: dict[tuple[int, int, str], tuple[ir.Value, QuantizedRows]] = {}
+        self._casts: dict[tuple[int, int], tuple[ir.Value, ir.Value]] = {}
+
+    def as_float32(self, x: ir.Value, node: ir.Node, dtype: ir.DataType) -> ir.Value:
+        """`x` of `dtype` in float32: itself, or a Cast."""
+        if dtype is ir.DataType.FLOAT:
+            return x
+        key = (id(x), id(node.graph))
+        if key not in self._casts:
+            cast = self._emitter.cast(x, ir.DataType.FLOAT, f"{x.name}_float32")
+            self._casts[key] = (x, cast)
+        return self._casts[key][1]
+
+    def per_row(self, x: ir.Value, width: int, node: ir.Node) -> QuantizedRows:
+        """Float32 `x` [..., width], with a scale for each row."""
+        key = (id(x), id(node.graph), "row")
+        if key not in self._drawn:
+            rows = quantize_rows(
+                self._emitter,
+                x,
+                width,
+                uniform=self.uniform(x),
+                maybe_none=self._maybe_none,
+                zero_point=zero_point_for(x, self._constants),
+            )
+            self._drawn[key] = (x, rows)
+        return self._drawn[key][1]
+
+    def per_tensor(self, x: ir.Value, node: ir.Node) -> QuantizedRows:
+        """Float32 `x`, with one scale for all of it."""
+        key = (id(x), id(node.graph), "tensor")
+        if key not in self._drawn:
+            self._drawn[key] = (x, quantize_tensor(self._emitter, x))
+        return self._drawn[key][1]

@@ -1,0 +1,33 @@
+"""What the drawing of layers asks about constants; each front end answers in its own way."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import onnx_ir as ir
+
+
+class Constants(Protocol):
+    """Which values of a model are constant."""
+
+    def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
+        """The stored tensor behind an initializer or Constant node, else None."""
+
+    def is_constant(self, value: ir.Value | None) -> bool:
+        """Whether `value` is stored, or follows from stored values alone."""
+
+
+class Stored:
+    """Constants that are stored as they are: initializers and Constant nodes."""
+
+    def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
+        """The stored tensor behind an initializer or Constant node, else None."""
+        if value is None:
+            return None
+        if value.is_initializer():
+            return None if value.is_graph_input() else value.const_value
+        return ir.convenience.get_const_tensor(value)
+
+    def is_constant(self, value: ir.Value | None) -> bool:
+        """Whether `value` is stored."""
+        return self.tensor(value) is not None

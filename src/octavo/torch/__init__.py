@@ -1,0 +1,31 @@
+"""The PyTorch front end: `octavo.torch.quantize_dynamic` and what goes with it.
+
+Importing it registers the operators (`torch.ops.octavo`) that compiled and exported programs call.
+"""
+
+from __future__ import annotations
+
+try:
+    import torch as _torch
+except ImportError as error:
+    raise ImportError("octavo.torch needs PyTorch: pip install 'octavo[torch]'") from error
+
+from octavo.torch import qconfig
+from octavo.torch.export import export_onnx
+from octavo.torch.load import load
+from octavo.torch.mapping import default_mapping
+from octavo.torch.quantize import inspect, quantize_dynamic, report
+from octavo.torch.save import save
+
+del _torch
+
+__all__ = [
+    "default_mapping",
+    "export_onnx",
+    "inspect",
+    "load",
+    "qconfig",
+    "quantize_dynamic",
+    "report",
+    "save",
+]

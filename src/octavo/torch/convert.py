@@ -1,0 +1,256 @@
+"""From answers to layers: puts quantized layers in the place of float ones."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
+
+from octavo.errors import OptionError
+from octavo.recipe import Kind
+from octavo.torch.choice import HALVES, Choice
+from octavo.torch.fastpath import leave_fast_paths
+from octavo.torch.hooks import carry_hooks, made_by_hooks, settle_weight
+from octavo.torch.inventory import Part, held_weights
+from octavo.torch.mapping import mapped_type, own_type
+from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.quantizer import Quantizer, shared_weights
+from octavo.torch.spec import Answer
+
+Progress = Callable[[str, int, int], None]
+"""Called with a stage, how much of it is done, and how much there is."""
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    """The progress that nobody looks at."""
+
+
+_DTYPES = ("float32", "float16", "bfloat16", "float64")
+_RECURRENT = (Kind.LSTM, Kind.GRU, Kind.RNN)
+_MULTIPLIED = (Kind.LINEAR, Kind.ATTENTION)
+
+
+class Converter:
+    """A plan for the layers of one model, and its execution.
+
+    `planned` maps the layers that will be quantized, by name, to what they become; `reason` tells
+    for the others why they stay float.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        parts: Collection[Part],
+        answers: Mapping[str, Answer],
+        mapping: Mapping[type, type],
+    ) -> None:
+        self.planned: dict[str, Choice] = {}
+        self.notes: list[str] = []
+        self._parts: dict[str, list[Part]] = defaultdict(list)
+        self._reasons: dict[str, str] = {}
+        self._classes: dict[str, type] = {}
+        modules = dict(model.named_modules())
+        self.quantizer = Quantizer()
+        for part in parts:
+            self._parts[part.module].append(part)
+            reason = self._consider(modules, part, answers[part.layer.name], mapping)
+            if reason:
+                self._reasons[part.layer.name] = reason
+        self._parts = {
+            name: some
+            for name, some in self._parts.items()
+            if any(part.layer.name in self.planned for part in some)
+        }
+
+    def _consider(
+        self,
+        modules: dict[str, nn.Module],
+        part: Part,
+        answer: Answer,
+        mapping: Mapping[type, type],
+    ) -> str:
+        """Plans the layer, or says why not."""
+        if answer.choice is None:
+            return answer.reason
+        module, name, op = modules[part.module], part.layer.name, part.layer.op
+        key = mapped_type(module, mapping)
+        if key is None:
+            inherited = next((b for b in own_type(module).__mro__[1:] if b in mapping), None)
+            if inherited is not None:
+                return (
+                    f"{op} has a forward of its own, so {inherited.__name__}'s cannot stand for "
+                    "it; give it an entry in `mapping`"
+                )
+            return f"Octavo has no quantized form of {op}"
+        if part.layer.dtype not in _DTYPES:
+            return f"its weights are {part.layer.dtype}; needs one of {', '.join(_DTYPES)}"
+        parent = modules[part.module.rpartition(".")[0]] if part.module else None
+        if isinstance(parent, nn.MultiheadAttention) and self._of(part) not in self.planned:
+            return "its MultiheadAttention stays float, and reads this weight itself"
+        target = mapping[key]
+        choice = answer.choice
+        if issubclass(target, QuantizedModule):
+            choice, note = target.adapt(choice, symmetric=part.layer.kind in _RECURRENT)
+            reason = target.refuses(module, choice)
+            if reason:
+                return reason
+            self.quantizer.note(name, note)
+        elif not hasattr(target, "from_float"):
+            raise OptionError(
+                f"mapping: {target.__name__} (for {name}) has no classmethod from_float(module)"
+            )
+        self.planned[name] = choice
+        self._classes[part.module] = target
+        return ""
+
+    @staticmethod
+    def _of(part: Part) -> str:
+        return part.module.rpartition(".")[0] or "(model)"
+
+    def reason(self, part: Part) -> str:
+        """Why the layer stays float; "" where it does not."""
+        return self._reasons.get(part.layer.name, "")
+
+    def replaces(self) -> set[str]:
+        """Dotted names of the modules that Octavo's own layers will replace."""
+        return {n for n in self._parts if issubclass(self._classes[n], QuantizedModule)}
+
+    def check(self, model: nn.Module) -> None:
+        """Raises what `convert` would find out halfway, when parts of `model` are gone already.
+
+        ValueError for a weight with NaN, infinity or what its new dtype cannot hold, OptionError
+        for a qconfig that the layer cannot keep to.
+        """
+        for name, parts in self._parts.items():
+            planned = [part for part in parts if part.layer.name in self.planned]
+            for part in planned:
+                self._try_choice(part)
+            storages = {self.planned[part.layer.name].storage for part in planned}
+            module = model.get_submodule(name)
+            for key, weight in {**held_weights(module), **made_by_hooks(module)}.items():
+                _check_range(weight.detach(), storages, f"{name or 'the model'}: {key}")
+
+    def _try_choice(self, part: Part) -> None:
+        """Quantizes a small weight as planned: what is wrong with a choice shows at once."""
+        name, kind = part.layer.name, part.layer.kind
+        choice, recurrent = self.planned[name], kind in _RECURRENT
+        own = issubclass(self._classes[part.module], QuantizedModule)
+        if own and choice.storage not in HALVES and (recurrent or kind in _MULTIPLIED):
+            choice.integers(np.array([[-1, 2], [-1, 2]], np.float32), name, symmetric=recurrent)
+
+    def convert(self, model: nn.Module, progress: Progress = quiet) -> nn.Module:
+        """`model` with its planned layers replaced; another object where it is a layer itself.
+
+        It is put into eval mode first: weights that are computed are taken as they are then.
+        """
+        model.eval()
+        self.quantizer.shared = _shared(model)  # of a copy: it has tensors of its own
+        made: list[nn.Module] = []
+        places: dict[int, list[tuple[nn.Module, str]]] = defaultdict(list)
+        modules = {}
+        for name, module in model.named_modules():
+            modules[name] = module
+            for child_name, child in module._modules.items():
+                if child is not None:
+                    places[id(child)].append((module, child_name))
+        planned = [name for name in modules if name in self._parts]
+        for done, name in enumerate(planned):
+            progress("quantizing", done, len(planned))
+            old = modules.pop(name)
+            new = self._convert(name, old)
+            made.append(new)
+            for parent, child_name in places[id(old)]:
+                parent._modules[child_name] = new
+            for child_name, child in new._modules.items():
+                if child is not None:
+                    places[id(child)].append((new, child_name))
+            if old is model:
+                model = new
+        for module in model.modules():
+            module.__dict__.pop("qconfig", None)
+        self.notes += leave_fast_paths(model, made)
+        return model
+
+    def _convert(self, name: str, old: nn.Module) -> nn.Module:
+        target = self._classes[name]
+        choices = [self.planned.get(part.layer.name) for part in self._parts[name]]
+        stack = self._parts[name][0].index is not None
+        note = settle_weight(old)
+        if note:
+            self.notes.append(f"{name or 'the model'}: {note}")
+        if issubclass(target, QuantizedModule):
+            layer = self._parts[name][0].layer.name
+            choice = choices if stack else choices[0]
+            new = target.from_float(old, choice, self.quantizer, name if stack else layer)
+        else:
+            new = _users_own(target, old, choices[0])
+        carry_hooks(old, new)
+        new.train(old.training)
+        return new
+
+
+def _check_range(weight: Tensor, storages: Collection[str], where: str) -> None:
+    if not weight.numel():
+        return
+    ends = torch.stack(weight.aminmax())
+    if not ends.isfinite().all():
+        raise ValueError(f"{where} holds NaN or infinity")
+    for storage in ("float32", *sorted(set(storages).intersection(HALVES))):
+        if not ends.to(getattr(torch, storage)).isfinite().all():
+            raise ValueError(f"{where} holds values beyond the range of {storage}")
+
+
+def _users_own(target: Any, old: nn.Module, choice: Any) -> nn.Module:
+    """What a type in the user's `mapping` makes of the module, as torch.ao calls it."""
+    old.qconfig = getattr(choice, "qconfig", choice)
+    made: nn.Module = target.from_float(old)
+    return made
+
+
+def copied(model: nn.Module, converter: Converter) -> nn.Module:
+    """A deep copy that shares the weights which will be replaced: no memory is spent on them."""
+    replaced = converter.replaces()
+    kept: set[int] = set()
+    going: dict[int, Tensor] = {}
+    memo: dict[int, Any] = {}
+    for name, module in model.named_modules():
+        own = name in replaced or _below_replaced(name, replaced)
+        for tensor in _own_tensors(module):
+            if own:
+                going[id(tensor)] = tensor
+                continue
+            kept.add(id(tensor))
+            if not tensor.is_leaf:  # made by a hook in each call; torch would refuse to copy it
+                memo[id(tensor)] = tensor.detach().clone()
+    memo |= {i: t for i, t in going.items() if i not in kept}
+    return copy.deepcopy(model, memo)
+
+
+def _below_replaced(name: str, replaced: set[str]) -> bool:
+    """Parametrizations of a replaced layer; MultiheadAttention's out_proj goes on by itself."""
+    return any(
+        name.startswith(f"{r}.parametrizations." if r else "parametrizations.") for r in replaced
+    )
+
+
+def _own_tensors(module: nn.Module) -> list[Tensor]:
+    plain = [v for v in module.__dict__.values() if isinstance(v, Tensor)]
+    held = (*module._parameters.values(), *module._buffers.values(), *plain)
+    flat = [v for v in module.__dict__.get("_flat_weights", ()) if isinstance(v, Tensor)]
+    return [v for v in (*held, *flat) if v is not None]
+
+
+def _shared(model: nn.Module) -> frozenset[int]:
+    found = [
+        weight
+        for module in model.modules()
+        if not is_parametrized(module)
+        for weight in held_weights(module).values()
+    ]
+    return shared_weights(found)

@@ -1,0 +1,217 @@
+"""`export_onnx`: a quantized PyTorch model as an ONNX file for stock ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+import octavo
+from octavo.errors import ModelError, NothingQuantizedError, OptionError, brief, did_you_mean
+from octavo.files.staging import DATA_FILE, Staging, output_error
+from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.outcome import REPORT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import onnx_ir as ir
+
+OLDEST, NEWEST = 18, 23  # opsets that PyTorch's exporter has operators for
+FIRST_WITH_NEW_FORMAT = 21  # opset from which files need IR version 10 and more
+PLAIN_FORMAT = 9  # the IR version before, which ONNX Runtime 1.17 reads
+PROTOBUF_LIMIT = 1900 * 2**20  # bytes; protobuf ends at 2 GiB
+CPUS = ("vnni", "any")
+OPTIONS = ("kwargs", "input_names", "output_names", "dynamic_shapes", "opset_version")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What `export_onnx` wrote.
+
+    `operators` counts the quantized layers by their operator ("linear", "embedding", ...); `notes`
+    say what the file computes otherwise than the model, and for which layers.
+    """
+
+    path: Path
+    opset: int
+    min_onnxruntime: str
+    bytes: int
+    operators: Mapping[str, int]
+    notes: tuple[str, ...]
+
+
+def export_onnx(
+    qmodel: nn.Module,
+    args: Any,
+    path: str | os.PathLike[str],
+    target: str = "portable",
+    *,
+    cpu: str = "vnni",
+    kwargs: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    dynamic_shapes: Any = None,
+    opset_version: int = 20,
+    external_data: bool = False,
+    **others: Any,
+) -> Exported:
+    """Writes `qmodel` as an ONNX file that holds the same weight integers.
+
+    Args:
+        qmodel: what `octavo.torch.quantize_dynamic` returned, or a module with such layers in it.
+        args: positional arguments of a call of the model, a tuple (or one tensor).
+        path: of the file; it appears whole or not at all.
+        target: "portable": nothing but operators of stock ONNX Runtime. Activations are quantized
+            as in ONNX files that `octavo.onnx.quantize_dynamic` makes.
+        cpu: "vnni" (int8 weights; open the file with `octavo.onnx.session`) or "any" (uint8
+            weights around 128: exact on every processor).
+        kwargs: keyword arguments of that call.
+        input_names: of the graph.
+        output_names: of the graph.
+        dynamic_shapes: as of torch.export.export; sizes may have names: `({0: "batch"},)`.
+        opset_version: 18 to 23; ONNX Runtime 1.17 runs 20.
+        external_data: weights in a data file beside the model; above 1.9 GB they are in any case.
+
+    Raises OptionError (an unknown argument, target, cpu or opset), NothingQuantizedError (a model
+    without quantized layers), OutputError (the file cannot be written), ModelError (what PyTorch
+    cannot export); nothing is written then.
+    """
+    if others:
+        name = next(iter(others))
+        known = (*OPTIONS, "external_data", "cpu")
+        raise OptionError(f"export_onnx has no argument {name!r}.{did_you_mean(name, known)}")
+    _check_options(target, cpu, opset_version)
+    operators = _quantized_layers(qmodel)
+    if not isinstance(path, (str, os.PathLike)):
+        raise OptionError(f"path is a {type(path).__name__}; give a path")
+    staging = Staging(Path(path))
+    options = {
+        "input_names": input_names,
+        "output_names": output_names,
+        "dynamic_shapes": dynamic_shapes,
+        "opset_version": opset_version,
+    }
+    positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
+    model, counts, notes = _converted(qmodel, positional, kwargs, options, cpu)
+    if not counts:
+        raise ModelError(
+            f"the call of {type(qmodel).__name__} reaches none of its {operators} quantized "
+            "layers; give args and kwargs with which it does"
+        )
+    _label(model, qmodel, cpu)
+    with staging:
+        try:
+            _write(model, staging, external=external_data)
+        except OSError as error:
+            raise output_error(error, staging.out) from error
+        size = sum(p.stat().st_size for p in (staging.model, staging.data) if p.exists())
+        staging.commit()
+    return Exported(
+        staging.out,
+        opset_version,
+        model.metadata_props["octavo.min_onnxruntime"],
+        size,
+        counts,
+        notes,
+    )
+
+
+def _check_options(target: str, cpu: str, opset: int) -> None:
+    if target == "native":
+        raise OptionError(
+            "target 'native' (Octavo's kernels inside ONNX Runtime) is not there yet; use "
+            "'portable'"
+        )
+    if target != "portable":
+        raise OptionError(f"unknown target {target!r}.{did_you_mean(str(target), ['portable'])}")
+    if cpu not in CPUS:
+        raise OptionError(f"unknown cpu {cpu!r}.{did_you_mean(str(cpu), CPUS)}")
+    if isinstance(opset, bool) or not isinstance(opset, int) or not OLDEST <= opset <= NEWEST:
+        raise OptionError(f"opset_version {opset!r}: needs {OLDEST} to {NEWEST}")
+
+
+def _quantized_layers(qmodel: nn.Module) -> int:
+    if not isinstance(qmodel, nn.Module):
+        raise OptionError(f"qmodel: needs a torch.nn.Module, not {type(qmodel).__name__}")
+    found = sum(
+        isinstance(module, QuantizedModule) and bool(module._buffers) for module in qmodel.modules()
+    )
+    if not found:
+        raise NothingQuantizedError(
+            f"{type(qmodel).__name__} has no quantized layer: export what "
+            "octavo.torch.quantize_dynamic returns, or a float model with torch.onnx.export"
+        )
+    return found
+
+
+def _converted(
+    qmodel: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
+    cpu: str,
+) -> tuple[ir.Model, dict[str, int], tuple[str, ...]]:
+    from octavo.torch.exports.draw import DRAWERS, draw_all
+    from octavo.torch.exports.program import traced
+
+    with _evaluating(qmodel):
+        model = traced(qmodel, args, kwargs, DRAWERS, options)
+    return model, *draw_all(model, cpu)
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """In eval mode; every module is put back into the mode that it had."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _label(model: ir.Model, qmodel: nn.Module, cpu: str) -> None:
+    """What the file says of itself, in the words of the ONNX front end."""
+    from octavo.graph.requirements import least_onnxruntime
+    from octavo.graph.walk import opset_of
+
+    if opset_of(model) < FIRST_WITH_NEW_FORMAT:
+        model.ir_version = PLAIN_FORMAT
+    model.producer_name, model.producer_version = "octavo", octavo.__version__
+    report = qmodel.__dict__.get(REPORT)
+    model.metadata_props.clear()
+    model.metadata_props.update(
+        {
+            "octavo.version": octavo.__version__,
+            "octavo.recipe": str(report.recipe.get("name", "")) if report else "",
+            "octavo.target": "portable",
+            "octavo.cpu": cpu,
+            "octavo.quant_format": "qoperator",
+            "octavo.min_onnxruntime": least_onnxruntime(model),
+        }
+    )
+
+
+def _write(model: ir.Model, staging: Staging, *, external: bool) -> None:
+    import onnx_ir as ir
+    from onnx_ir.passes.common import CheckerPass
+
+    try:
+        CheckerPass()(model)
+    except Exception as error:  # the checker's own types, and those of onnx_ir's passes
+        cause = error.__cause__ or error
+        raise ModelError(f"the exported graph is not valid ONNX: {brief(cause)}") from error
+    tensors = [v.const_value for v in model.graph.initializers.values()]
+    total = sum(t.nbytes for t in tensors if t is not None)
+    if external or total > PROTOBUF_LIMIT:
+        model.metadata_props[DATA_FILE] = staging.data.name
+        ir.save(model, staging.model, external_data=staging.data.name)
+    else:
+        ir.save(model, staging.model)

@@ -1,0 +1,1 @@
+"""Quantized layers as ONNX nodes: one operator of `torch.ops.octavo`, one file."""

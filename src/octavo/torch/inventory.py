@@ -1,0 +1,164 @@
+"""The layers of a PyTorch model: every module that holds weights, in the model's order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
+
+from octavo.recipe import Kind, Layer
+from octavo.torch.mapping import own_type
+
+ROOT = "(model)"
+"""What the model itself is called where it is a layer."""
+
+_KINDS: tuple[tuple[type, Kind], ...] = (
+    (nn.LSTM, Kind.LSTM),
+    (nn.LSTMCell, Kind.LSTM),
+    (nn.GRU, Kind.GRU),
+    (nn.GRUCell, Kind.GRU),
+    (nn.RNN, Kind.RNN),
+    (nn.RNNCell, Kind.RNN),
+    (nn.MultiheadAttention, Kind.ATTENTION),
+    (nn.Linear, Kind.LINEAR),
+    (nn.Embedding, Kind.EMBEDDING),
+    (nn.EmbeddingBag, Kind.EMBEDDING),
+    (nn.Conv1d, Kind.CONV),
+    (nn.Conv2d, Kind.CONV),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One layer and where it is: the dotted `module` that holds it, and its place in a stack."""
+
+    layer: Layer
+    module: str
+    index: int | None = None
+
+
+def inventory(model: nn.Module) -> list[Part]:
+    """Every module that holds weights of two axes or more; a stack of RNN layers counts each.
+
+    A module that stands in several places is listed once, under its first name.
+    """
+    parts: list[Part] = []
+    users: dict[int, list[str]] = defaultdict(list)
+    held: list[list[int]] = []
+    for name, module in model.named_modules():
+        if isinstance(module, ParametrizationList):
+            continue  # counted where it is used
+        for part, weights in _parts(name, module):
+            parts.append(part)
+            held.append([id(w) for w in weights])
+            for weight in weights:
+                users[id(weight)].append(part.layer.name)
+    return [
+        replace(part, layer=replace(part.layer, shares_with=_others(part.layer.name, ids, users)))
+        for part, ids in zip(parts, held, strict=True)
+    ]
+
+
+def _others(name: str, ids: list[int], users: dict[int, list[str]]) -> tuple[str, ...]:
+    return tuple(sorted({user for i in ids for user in users[i]} - {name}))
+
+
+def _parts(name: str, module: nn.Module) -> Iterator[tuple[Part, list[Tensor]]]:
+    weights = held_weights(module)
+    if not weights:
+        return
+    kind = kind_of(module)
+    if isinstance(module, nn.RNNBase) and module.num_layers > 1:
+        for index in range(module.num_layers):
+            suffixes = (f"_l{index}", f"_l{index}_reverse")
+            some = {k: w for k, w in weights.items() if k.endswith(suffixes)}
+            yield _part(f"{name}.l{index}".removeprefix("."), name, module, kind, some, index)
+        return
+    yield _part(name or ROOT, name, module, kind, weights, None)
+
+
+def _part(
+    name: str,
+    module_name: str,
+    module: nn.Module,
+    kind: Kind,
+    weights: dict[str, Tensor],
+    index: int | None,
+) -> tuple[Part, list[Tensor]]:
+    shapes = tuple(
+        (f"{module_name}.{k}".removeprefix("."), tuple(w.shape)) for k, w in weights.items()
+    )
+    multiplied = kind not in (Kind.EMBEDDING, Kind.CONV, Kind.OTHER)
+    layer = Layer(
+        name,
+        kind,
+        own_type(module).__name__,
+        shapes,
+        sum(w.numel() * w.element_size() for w in weights.values()),
+        sum(prod(shape) for _, shape in shapes) if multiplied else None,
+        str(next(iter(weights.values())).dtype).removeprefix("torch."),
+    )
+    computed = parametrized(module)  # and gone when this returns: nobody else has them
+    return Part(layer, module_name, index), [w for k, w in weights.items() if k not in computed]
+
+
+def held_weights(module: nn.Module) -> dict[str, Tensor]:
+    """Weights that `module` itself holds (not its children), by their names: two axes or more.
+
+    A parametrized or normalized weight counts as what it computes.
+    """
+    found: dict[str, Tensor] = {
+        name: p for name, p in module._parameters.items() if p is not None and p.dim() > 1
+    }
+    for name in parametrized(module):
+        value = _computed(module, name)
+        if value.dim() > 1:
+            found[name] = value
+    plain = {k: v for k, v in module.__dict__.items() if isinstance(v, Tensor) and v.dim() > 1}
+    for name, value in plain.items():
+        # torch.nn.utils.weight_norm and its like: the weight is made from these parameters.
+        made_of = [
+            f"{name}{suffix}" for suffix in ("_g", "_v", "_orig") if f"{name}{suffix}" in found
+        ]
+        if made_of or name == "weight":
+            found = {k: p for k, p in found.items() if k not in made_of}
+            found[name] = value
+    return found
+
+
+def parametrized(module: nn.Module) -> tuple[str, ...]:
+    """Names of what torch.nn.utils.parametrize computes in `module`."""
+    return tuple(getattr(module, "parametrizations", ()))
+
+
+def _computed(module: nn.Module, name: str) -> Tensor:
+    """A parametrized weight as in eval mode: spectral_norm changes its state in training mode."""
+    parts = list(module.parametrizations[name].modules())
+    modes = [part.training for part in parts]
+    try:
+        for part in parts:
+            part.training = False
+        with torch.no_grad():
+            return getattr(module, name)
+    finally:
+        for part, mode in zip(parts, modes, strict=True):
+            part.training = mode
+
+
+def kind_of(module: nn.Module) -> Kind:
+    """What the module does; OTHER for what Octavo knows no more of than that it holds weights."""
+    for known, kind in _KINDS:
+        if isinstance(module, known):
+            return kind
+    return Kind.LINEAR if is_transformers_conv1d(module) else Kind.OTHER
+
+
+def is_transformers_conv1d(module: nn.Module) -> bool:
+    """Whether it is Hugging Face's Conv1D: a linear layer whose weight is [in, out]."""
+    kind = own_type(module)
+    return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"

@@ -1,0 +1,214 @@
+"""Builds a saved model again, over the mapped file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from octavo.errors import ModelError
+from octavo.torch.container import read
+from octavo.torch.fastpath import leave_fast_paths
+from octavo.torch.hooks import carry_hooks, settle_weight
+from octavo.torch.manifest import Manifest, check_tensors, classes, make_layer, parse, report_of
+from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.outcome import REPORT
+from octavo.torch.skeleton import skeleton as make_skeleton
+from octavo.torch.state import Held, held, places, put
+
+_SHOWN = 5  # names in a message
+
+
+def load(
+    path: str | Path, model_factory: Callable[[], nn.Module], *, skeleton: str = "meta"
+) -> nn.Module:
+    """The model that `octavo.torch.save` wrote to `path`: the same bits, in eval mode.
+
+    `model_factory()` makes a float model of the same structure, as `lambda: BertModel(config)`. It
+    runs under `torch.device("meta")`, so that no float weight takes time or memory; with
+    `skeleton="cpu"` it makes a real one, where it cannot do without. Its layers are then replaced
+    by the saved ones and all tensors refer to the file, which is mapped: processes on one host
+    share the memory. Replace the file as `save` does, by another; never write into it.
+
+    Nothing in the file is unpickled, imported or run. Raises ModelError for a file that is not
+    whole or not from `save`, and for a model that does not fit it, naming what differs.
+    """
+    path = Path(path)
+    metadata, stored = read(path)
+    manifest = parse(path, metadata)
+    check_tensors(path, manifest, stored)
+    report = report_of(path, manifest)
+    model = make_skeleton(model_factory, skeleton)
+    model = _with_layers(path, model, manifest)
+    model.eval()
+    _fill(path, model, manifest, stored)
+    leave_fast_paths(model)
+    if report is not None:
+        model.__dict__[REPORT] = report
+    return model
+
+
+def _with_layers(path: Path, model: nn.Module, manifest: Manifest) -> nn.Module:
+    """`model` with the saved quantized layers in place, empty; another object where it is one."""
+    known = classes()
+    lacking = []
+    with torch.device("meta"):
+        made = {n: make_layer(path, n, entry, known) for n, entry in manifest.layers.items()}
+    for name, new in made.items():
+        old = _child(model, name)
+        if old is not None:
+            _refuse_other_sizes(path, name, old, manifest.layers[name]["config"])
+            settle_weight(old)
+            carry_hooks(old, new)
+        elif not _has_attribute(model, name):
+            lacking.append(name)
+            continue
+        model = _placed(model, name, new)
+    for name, first in manifest.modules.items():
+        module = _child(model, first)
+        if module is None or _child(model, name.rpartition(".")[0]) is None:
+            lacking.append(name)
+        else:
+            _placed(model, name, module)
+    if lacking:
+        raise ModelError(
+            f"{path} does not fit the model: {_lacks('module', lacking, _names(model))}"
+        )
+    found = places(model).again
+    if found != manifest.modules:
+        name = next(iter(found.items() ^ manifest.modules.items()))[0]
+        here, there = found.get(name, name), manifest.modules.get(name, name)
+        raise ModelError(
+            f"{path} does not fit the model: {name} is the module {here} there, {there} in the file"
+        )
+    return model
+
+
+def _child(model: nn.Module, name: str) -> nn.Module | None:
+    module: nn.Module | None = model
+    for part in filter(None, name.split(".")):
+        module = None if module is None else module._modules.get(part)
+    return module
+
+
+def _has_attribute(model: nn.Module, name: str) -> bool:
+    """Whether something stands there that is no module, as the function of an activation."""
+    parent_name, _, key = name.rpartition(".")
+    return key in getattr(_child(model, parent_name), "__dict__", ())
+
+
+def _placed(model: nn.Module, name: str, new: nn.Module) -> nn.Module:
+    parent_name, _, key = name.rpartition(".")
+    if not name:
+        return new
+    parent = _child(model, parent_name)
+    assert parent is not None
+    setattr(parent, key, new)
+    return model
+
+
+def _names(model: nn.Module) -> list[str]:
+    return [name for name, _ in model.named_modules(remove_duplicate=False)]
+
+
+def _refuse_other_sizes(path: Path, name: str, old: nn.Module, config: Mapping[str, Any]) -> None:
+    """Float layer and quantized one call the same sizes by the same names."""
+    for key, value in config.items():
+        here = getattr(old, key, value)
+        if type(here) is int and type(value) is int and here != value:
+            raise ModelError(
+                f"{path} does not fit the model: {name or 'the model'} has {key} {here} there, "
+                f"{value} in the file"
+            )
+
+
+def _fill(path: Path, model: nn.Module, manifest: Manifest, stored: dict[str, Tensor]) -> None:
+    names = {name: name for name in stored} | manifest.tensors
+    values = _Values(stored, manifest)
+    modules = places(model).modules
+    in_excess, other_shapes = [], []
+    for item in list(held(modules)):
+        source = names.pop(item.name, None)
+        if source is None or source not in stored:
+            in_excess.append(item.name)
+            continue
+        tensor = values.get(source, item.name, item.role == "parameter")
+        if item.role != "attribute" and _form(item, tensor) != _form(item, item.tensor):
+            other_shapes.append(
+                f"{item.name} {_form(item, item.tensor)}, {_form(item, tensor)} in the file"
+            )
+        put(item.module, item.key, tensor)
+    lacking = []
+    attributes = set(manifest.attributes)
+    for name, source in names.items():
+        if not _put_further(modules, name, values, source, name in attributes):
+            lacking.append(name)
+    problems = []
+    if lacking:
+        problems.append(_lacks("tensor", lacking, [item.name for item in held(modules)]))
+    if in_excess:
+        problems.append(f"it has {_some(in_excess)}, which the file lacks")
+    if other_shapes:
+        problems.append(f"shapes differ: {_some(other_shapes)}")
+    if problems:
+        raise ModelError(f"{path} does not fit the model: {'; '.join(problems)}")
+
+
+def _form(item: Held, tensor: Tensor) -> str:
+    """What must be the same: quantized layers have one dtype, float ones that of the file."""
+    fixed = isinstance(item.module, QuantizedModule)
+    return f"{tensor.dtype} {list(tensor.shape)}" if fixed else f"{list(tensor.shape)}"
+
+
+def _put_further(
+    modules: Mapping[str, nn.Module], name: str, values: _Values, source: str, attribute: bool
+) -> bool:
+    """Puts a tensor for which the model has None, or an attribute that it makes later."""
+    if attribute:
+        owner = max((m for m in modules if name.startswith(f"{m}." if m else "")), key=len)
+        key = name.removeprefix(owner).removeprefix(".")
+        put(modules[owner], key, values.get(source, name, False))
+        return True  # what a list has grown by since is a cache
+    owner, _, key = name.rpartition(".")
+    module = modules.get(owner)
+    if module is None or key not in {*module._parameters, *module._buffers}:
+        return False
+    return put(module, key, values.get(source, name, key in module._parameters))
+
+
+class _Values:
+    """The file's tensors as a model takes them: one object for all the names of one tensor."""
+
+    def __init__(self, stored: Mapping[str, Tensor], manifest: Manifest) -> None:
+        self._stored, self._frozen = stored, set(manifest.frozen)
+        self._strides = manifest.strides
+        self._made: dict[tuple[str, bool, bool], Tensor] = {}
+
+    def get(self, source: str, name: str, parameter: bool) -> Tensor:
+        """The stored tensor `source` for the model's `name`."""
+        trains = parameter and name not in self._frozen
+        key = (source, parameter, trains)
+        if key not in self._made:
+            tensor = self._stored[source]
+            if source in self._strides:
+                tensor = torch.empty_strided(
+                    tensor.shape, self._strides[source], dtype=tensor.dtype
+                ).copy_(tensor)
+            self._made[key] = nn.Parameter(tensor, requires_grad=trains) if parameter else tensor
+        return self._made[key]
+
+
+def _lacks(what: str, names: list[str], known: Iterable[str]) -> str:
+    known = list(known)
+    near = get_close_matches(names[0], known, n=3, cutoff=0.6)
+    hint = f" (near {names[0]}: {', '.join(near)})" if near else ""
+    return f"it lacks {what}{'' if len(names) == 1 else 's'} {_some(names)}{hint}"
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

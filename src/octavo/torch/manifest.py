@@ -1,0 +1,163 @@
+"""What a saved file says of its model beside the tensors: plain data, the metadata `octavo`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import octavo
+from octavo.errors import ModelError, did_you_mean
+from octavo.recipe import Report
+from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.state import is_dense
+
+KEY = "octavo"
+"""The metadata entry."""
+
+FORMAT = 1
+"""Raised where an older Octavo would misread the file."""
+
+_PACKAGE = "octavo.torch.modules."
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """`layers`: name of each quantized layer to {"class", "config"}, parents first. `modules`:
+    further names of modules that stand in several places, each to its first. `tensors`: the same
+    for tensors. `attributes`: tensors that are plain attributes. `frozen`: parameters that require
+    no gradient. `strides`: of tensors that are not row-major. `report` as `Report.to_dict`.
+    """
+
+    model: str
+    layers: dict[str, dict[str, Any]]
+    modules: dict[str, str] = field(default_factory=dict)
+    tensors: dict[str, str] = field(default_factory=dict)
+    attributes: list[str] = field(default_factory=list)
+    frozen: list[str] = field(default_factory=list)
+    strides: dict[str, list[int]] = field(default_factory=dict)
+    recipe: dict[str, Any] | None = None
+    report: dict[str, Any] | None = None
+    version: str = octavo.__version__
+
+    def to_json(self) -> str:
+        """For the file's metadata."""
+        data = {"format": FORMAT} | {f.name: getattr(self, f.name) for f in fields(self)}
+        return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+def parse(path: Path, metadata: Mapping[str, str]) -> Manifest:
+    """The manifest in a file's metadata.
+
+    Raises ModelError where there is none, for a newer format, and for damage.
+    """
+    if KEY not in metadata:
+        raise ModelError(
+            f"{path} is a safetensors file, but not one that octavo.torch.save wrote: its metadata "
+            f"has no {KEY!r} (it has {', '.join(map(repr, sorted(metadata))) or 'none'})"
+        )
+    try:
+        data = json.loads(metadata[KEY])
+        found = data.pop("format")
+        newer = isinstance(found, int) and found > FORMAT
+        if newer:
+            raise ModelError(
+                f"{path} has format {found}, written by Octavo {data.get('version', '?')}; this is "
+                f"Octavo {octavo.__version__}, which reads up to {FORMAT}: pip install -U octavo"
+            )
+        made = Manifest(**data)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _damaged(path, repr(error)) from None
+    for entry in fields(made):
+        kinds = {"s": str, "d": dict, "l": list}
+        kind = kinds[str(entry.type)[0]]
+        value = getattr(made, entry.name)
+        if not isinstance(value, kind) and not (value is None and "None" in str(entry.type)):
+            raise _damaged(path, f"{entry.name} is {type(value).__name__}")
+    return made
+
+
+def check_tensors(path: Path, manifest: Manifest, stored: Mapping[str, Tensor]) -> None:
+    """Raises ModelError where the manifest speaks of tensors that the file has not."""
+    for name in (*manifest.tensors.values(), *manifest.strides):
+        if not isinstance(name, str) or name not in stored:
+            raise _damaged(path, f"there is no tensor {name!r}")
+    for name, strides in manifest.strides.items():
+        try:
+            made = torch.empty_strided(stored[name].shape, strides, device="meta")
+        except (TypeError, RuntimeError):
+            made = None
+        if made is None or not is_dense(made):
+            raise _damaged(path, f"{name!r} has strides {strides!r}")
+    for name in (*manifest.modules.values(), *manifest.attributes, *manifest.frozen):
+        if not isinstance(name, str):
+            raise _damaged(path, f"{name!r} is no name")
+
+
+def _damaged(path: Path, what: str) -> ModelError:
+    return ModelError(f"{path} is damaged: the metadata {KEY!r} does not fit its format ({what})")
+
+
+def classes() -> dict[str, type[QuantizedModule]]:
+    """Octavo's own layers by name: what a file may name.
+
+    Nothing is imported for a file: `import octavo.torch` has defined them all.
+    """
+    found: dict[str, type[QuantizedModule]] = {}
+    waiting = list(QuantizedModule.__subclasses__())
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.__module__.startswith(_PACKAGE):
+            found[kind.__name__] = kind
+    return found
+
+
+def make_layer(
+    path: Path, name: str, entry: Any, known: Mapping[str, type[QuantizedModule]]
+) -> QuantizedModule:
+    """The empty layer that an entry of `layers` describes. Raises ModelError."""
+    try:
+        kind, config = entry["class"], dict(entry["config"])
+    except (TypeError, KeyError, ValueError):
+        raise _damaged(path, f"layers: {name!r} is {entry!r}") from None
+    if kind not in known:
+        raise ModelError(
+            f"{path}: {name or 'the model'} is a {kind!r}, a layer that this Octavo "
+            f"({octavo.__version__}) does not have.{did_you_mean(str(kind), known)}"
+        )
+    try:
+        return known[kind](**config)
+    except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
+        raise ModelError(
+            f"{path} is damaged: {name or 'the model'} cannot be a {kind} of {config} ({error})"
+        ) from None
+
+
+def report_data(report: Report) -> dict[str, Any]:
+    """The report for a manifest, without its recipe, which stands beside it."""
+    data = report.to_dict()
+    del data["recipe"]
+    for outcome in data["layers"]:
+        if outcome["sqnr_db"] in (float("inf"), float("-inf")):
+            outcome["sqnr_db"] = str(outcome["sqnr_db"])
+    return data
+
+
+def report_of(path: Path, manifest: Manifest) -> Report | None:
+    """The report that `report_data` made; None where there was none. Raises ModelError."""
+    if manifest.report is None:
+        return None
+    try:
+        data = {**manifest.report, "recipe": manifest.recipe or {}}
+        for outcome in data["layers"]:
+            if isinstance(outcome["sqnr_db"], str):
+                outcome["sqnr_db"] = float(outcome["sqnr_db"])
+        return Report.from_dict(data)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise _damaged(path, f"report: {error!r}") from None

@@ -1,0 +1,1 @@
+"""Quantized layers, one file each."""

@@ -1,0 +1,167 @@
+"""What all quantized layers share: state in plain buffers, the bound kernel beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from octavo.core.kernels.packing import ALIGNMENT
+from octavo.errors import ModelError
+
+
+class QuantizedModule(nn.Module):
+    """A layer whose weights are integers (or 16-bit floats) in buffers of plain dtypes.
+
+    The buffers are the whole state: `state_dict`, deepcopy and pickle hold nothing else, and a new
+    layer of the same `config()` with these buffers is the same layer. What runs it is bound on the
+    first call, and again when buffers are replaced. Writing into a buffer in place is not seen.
+    """
+
+    CONFIG: ClassVar[tuple[str, ...]]
+    """The constructor's arguments; each is an attribute too, and plain data for JSON."""
+
+    INNER: ClassVar[tuple[str, ...]] = ()
+    """Names of children that hold weights of this layer, and are no layers of their own."""
+
+    _bound: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.training = False  # nothing here trains; dropout follows train() and eval() as usual
+
+    @classmethod
+    def from_float(
+        cls, module: nn.Module, choice: Any, quantizer: Any, name: str
+    ) -> QuantizedModule:
+        """The quantized layer of the float `module` (a stack of RNN layers has a list of choices,
+        None for each layer that stays float). `name` is what messages call it."""
+        raise NotImplementedError
+
+    @classmethod
+    def adapt(cls, choice: Any, *, symmetric: bool = False) -> tuple[Any, str]:
+        """The nearest choice that these layers can hold, and what differs in words ("": nothing).
+
+        `symmetric`: their weights have no zero points.
+        """
+        return choice.adapted(symmetric=symmetric)  # type: ignore[no-any-return]
+
+    @classmethod
+    def refuses(cls, module: nn.Module, choice: Any) -> str:
+        """Why `module` cannot be held as `choice` says and stays float; "" where it can."""
+        return ""
+
+    def config(self) -> dict[str, Any]:
+        """Arguments that make an empty layer of the same shape."""
+        return {name: getattr(self, name) for name in self.CONFIG}
+
+    def _hold(self, **buffers: Tensor | None) -> None:
+        for name, tensor in buffers.items():
+            self.register_buffer(name, tensor)
+
+    def _fill(self, **buffers: Tensor | None) -> None:
+        """Sets buffers made by `_hold`."""
+        for name, tensor in buffers.items():
+            self._buffers[name] = tensor
+        self._release()
+
+    def _bind(self) -> Any:
+        """Makes `_bound` from the buffers."""
+        for name, tensor in self._buffers.items():
+            if tensor is not None and not tensor.is_cpu:
+                empty = "holds no weights yet (device meta): load them first"
+                elsewhere = f"is on {tensor.device}; quantized layers run on the CPU: call .cpu()"
+                raise ModelError(
+                    f"{type(self).__name__}.{name} "
+                    + (empty if tensor.device.type == "meta" else elsewhere)
+                )
+        self.__dict__["_bound"] = bound = self._kernel()
+        return bound
+
+    def _kernel(self) -> Any:
+        """The callable over the buffers."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        self.__dict__.pop("_bound", None)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        """Moves buffers as `fn` says, but keeps their dtypes: half() is about the inputs."""
+        self._release()
+        for name, tensor in self._buffers.items():
+            if tensor is None:
+                continue
+            moved = fn(tensor)
+            self._buffers[name] = moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+        if recurse:
+            for child in self.children():
+                child._apply(fn)
+        return self
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._release()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        state.pop("_bound", None)
+        return state
+
+
+class Dequantized(Tensor):
+    """The weight of a quantized layer, computed when it is used.
+
+    Code around a layer may look at its weight's dtype, shape or device in each call; only what
+    takes part in a computation is worth the memory. Calling it gives the values too, as
+    `layer.weight()` of torch.ao's layers.
+    """
+
+    _make: Callable[[], Tensor]
+
+    @staticmethod
+    def of(
+        shape: tuple[int, ...], make: Callable[[], Tensor], dtype: torch.dtype = torch.float32
+    ) -> Dequantized:
+        """The weight of `shape` and `dtype` that `make` returns."""
+        made: Dequantized = Tensor._make_wrapper_subclass(Dequantized, shape, dtype=dtype)
+        made._make = make
+        return made
+
+    def __call__(self) -> Tensor:
+        return self._make()
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return repr(self._make())
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def values(x: Any) -> Any:
+            return x._make() if isinstance(x, Dequantized) else x
+
+        args, kwargs = torch.utils._pytree.tree_map(values, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def array(tensor: Tensor) -> npt.NDArray[Any]:
+    """The tensor's memory as an array, aligned for the kernels; a copy only where it is not."""
+    if tensor.dtype in (torch.float16, torch.bfloat16):
+        tensor = tensor.view(torch.uint16)
+    tensor = tensor.detach().contiguous()
+    if tensor.data_ptr() % ALIGNMENT and tensor.dtype in (torch.uint8, torch.uint16):
+        tensor = tensor.clone(memory_format=torch.contiguous_format)
+    found: npt.NDArray[Any] = tensor.numpy()
+    return found
+
+
+def optional(tensor: Tensor | None) -> npt.NDArray[Any] | None:
+    """`array`, None for None."""
+    return None if tensor is None else array(tensor)
+
+
+def tensor_of(values: npt.NDArray[Any] | None) -> Tensor | None:
+    """A tensor over the array's memory; None for None."""
+    return None if values is None else torch.from_numpy(np.require(values, requirements=["C", "W"]))

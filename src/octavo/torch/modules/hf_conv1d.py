@@ -1,0 +1,68 @@
+"""Hugging Face's Conv1D: a linear layer whose float weight is [in, out]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from octavo.torch.choice import DEFAULT, Choice
+from octavo.torch.modules._base import Dequantized, QuantizedModule
+from octavo.torch.modules.half_linear import QuantizedHalfLinear
+from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.quantizer import Quantizer
+
+
+class _Transposed:
+    """What sets Conv1D apart from nn.Linear: its names, and the shape of its weight."""
+
+    in_features: int
+    out_features: int
+
+    @property
+    def nx(self) -> int:
+        """Input features."""
+        return self.in_features
+
+    @property
+    def nf(self) -> int:
+        """Output features."""
+        return self.out_features
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight as float32 [in_features, out_features], computed when it is used."""
+        across: Any = super().weight  # type: ignore[misc]
+        return Dequantized.of((self.in_features, self.out_features), lambda: across().t())
+
+
+class QuantizedTransformersConv1D(_Transposed, QuantizedLinear):
+    """`transformers.pytorch_utils.Conv1D` as a QuantizedLinear, whose buffers it has."""
+
+    @classmethod
+    def from_float(
+        cls,
+        module: nn.Module,
+        choice: Choice = DEFAULT,
+        quantizer: Quantizer | None = None,
+        name: str = "",
+    ) -> QuantizedModule:
+        """From Conv1D, with `weight` [in, out] and `bias` [out]."""
+        quantizer = quantizer or Quantizer()
+        return cls.of(module.weight, module.bias, choice, quantizer, name, transposed=True)
+
+    @classmethod
+    def _half_type(cls) -> Any:
+        return QuantizedHalfTransformersConv1D
+
+
+class QuantizedHalfTransformersConv1D(_Transposed, QuantizedHalfLinear):
+    """`transformers.pytorch_utils.Conv1D` with weights of 16 bits."""
+
+    @classmethod
+    def from_float(
+        cls, module: nn.Module, choice: Choice, quantizer: Quantizer | None = None, name: str = ""
+    ) -> QuantizedHalfLinear:
+        """From Conv1D, with `weight` [in, out] and `bias` [out]."""
+        quantizer = quantizer or Quantizer()
+        return cls.of(module.weight, module.bias, choice, quantizer, name, transposed=True)

@@ -1,0 +1,254 @@
+"""nn.Linear with int8 weights: rows of the input become uint8 as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from octavo.core.kernels import PackedWeight, packed_bytes, unpack
+from octavo.core.linear import Linear as Kernel
+from octavo.torch import ops
+from octavo.torch.choice import DEFAULT, HALVES, Choice
+from octavo.torch.memory import LARGE, in_large_pages
+from octavo.torch.modules._base import Dequantized, QuantizedModule, array, optional
+from octavo.torch.quantizer import Quantizer
+
+Call = Callable[[Tensor], Tensor]
+
+
+class QuantizedLinear(QuantizedModule):
+    """`y = x w^T + bias` for x [..., in_features] of any float dtype, y in the same dtype.
+
+    Buffers: `packed` uint8 (the kernels' layout), `scale` float32 [out_features], `zero_point`
+    int32 [out_features] with `affine` weights, `bias` float32 [out_features]. `group` 128 quantizes
+    inputs with one scale for each 128 of a row, 0 with one a row. `activation` (a name of
+    `octavo.core.kernels.Activation`) is applied to the outputs in the same pass.
+    """
+
+    CONFIG = ("in_features", "out_features", "has_bias", "affine", "group", "activation")
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        has_bias: bool = True,
+        affine: bool = False,
+        group: int = 0,
+        activation: str = "none",
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.has_bias, self.affine, self.group = has_bias, affine, group
+        self.activation = activation
+        n = out_features
+        self._hold(
+            packed=torch.zeros(packed_bytes(n, in_features), dtype=torch.uint8),
+            scale=torch.ones(n, dtype=torch.float32),
+            zero_point=torch.zeros(n, dtype=torch.int32) if affine else None,
+            bias=torch.zeros(n, dtype=torch.float32) if has_bias else None,
+        )
+
+    @classmethod
+    def from_float(
+        cls,
+        module: nn.Module,
+        choice: Choice = DEFAULT,
+        quantizer: Quantizer | None = None,
+        name: str = "",
+    ) -> QuantizedModule:
+        """From nn.Linear, or what has its `weight` [out, in] and `bias`."""
+        return cls.of(module.weight, module.bias, choice, quantizer or Quantizer(), name)
+
+    @classmethod
+    def of(
+        cls,
+        weight: Tensor,
+        bias: Tensor | None,
+        choice: Choice,
+        quantizer: Quantizer,
+        name: str,
+        *,
+        transposed: bool = False,
+    ) -> QuantizedModule:
+        """From a float weight [out, in] (`transposed`: [in, out]) and a bias [out]."""
+        if choice.storage in HALVES:
+            of = cls._half_type().of
+            made: QuantizedModule = of(weight, bias, choice, quantizer, name, transposed=transposed)
+            return made
+        held = quantizer.packed(choice, weight, name, transposed=transposed)
+        in_features, out_features = weight.shape if transposed else weight.shape[::-1]
+        with torch.device("meta"):
+            made = cls(
+                in_features,
+                out_features,
+                bias is not None,
+                held["zero_point"] is not None,
+                choice.group,
+            )
+        bias = None if bias is None else bias.detach().to("cpu", torch.float32, copy=True)
+        made._fill(**held, bias=bias)
+        return made
+
+    @classmethod
+    def _half_type(cls) -> Any:
+        from octavo.torch.modules.half_linear import QuantizedHalfLinear
+
+        return QuantizedHalfLinear
+
+    def set_activation(self, activation: str) -> None:
+        """Applies `activation` to the outputs from here on."""
+        self.activation = activation
+        self._release()
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
+        """The outputs [..., out_features]."""
+        if not ops.direct(input):
+            return linear(
+                input,
+                self.packed,
+                self.scale,
+                self.zero_point,
+                self.bias,
+                self.out_features,
+                self.in_features,
+                self.group,
+                self.activation,
+            )
+        return (self._bound or self._bind())(input)
+
+    def _kernel(self) -> Call:
+        return kernel(
+            self.packed,
+            self.scale,
+            self.zero_point,
+            self.bias,
+            self.out_features,
+            self.in_features,
+            self.group,
+            self.activation,
+        )
+
+    def integers(self) -> Tensor:
+        """The weight's integers, int8 [out_features, in_features]."""
+        return torch.from_numpy(unpack(array(self.packed), self.out_features, self.in_features))
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight as float32 [out_features, in_features], computed when it is used."""
+        return Dequantized.of((self.out_features, self.in_features), self._dequantize)
+
+    def _dequantize(self) -> Tensor:
+        q = self.integers().to(torch.int32)
+        if self.zero_point is not None:
+            q = q - self.zero_point[:, None]
+        return q.to(torch.float32) * self.scale[:, None]
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows of the layer."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.has_bias}, int8{' affine' if self.affine else ''}"
+            + (f", activation groups of {self.group}" if self.group else "")
+            + (f", then {self.activation}" if self.activation != "none" else "")
+        )
+
+
+def kernel(
+    packed: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | None,
+    bias: Tensor | None,
+    n: int,
+    k: int,
+    group: int,
+    activation: str,
+) -> Call:
+    """The layer over these tensors, which it keeps alive."""
+    weight = PackedWeight(array(packed), n, k, array(scale), optional(zero_point), group)
+    core = Kernel(weight, optional(bias), activation)
+    call = caller(core.run, n, k)
+    call.core = core  # type: ignore[attr-defined]  # for `together`
+    return call
+
+
+def caller(run: Callable[..., None], n: int, k: int) -> Call:
+    """From rows in tensors to a kernel over addresses.
+
+    Each attribute of a tensor costs a tenth of a microsecond and more once caches are cold: as
+    much as a small layer's kernel. So what is common comes first, with few of them.
+    """
+    codes = ops.CODES
+    threads = torch.get_num_threads
+
+    def call(x: Tensor) -> Tensor:
+        code = codes.get(x.dtype)
+        shape = x.shape
+        if code is None or not shape or shape[-1] != k or not x.is_contiguous():
+            return uncommon(x)
+        if len(shape) == 3:
+            rows = shape[0] * shape[1]
+            out = x.new_empty(shape[0], shape[1], n)
+        else:
+            rows = prod(shape[:-1])
+            out = x.new_empty((*shape[:-1], n))
+        if rows * n >= LARGE // 4:
+            in_large_pages(out.data_ptr(), out.nbytes)
+        run(x.data_ptr(), rows, k, out.data_ptr(), n, code, 0, 0, threads())
+        return out
+
+    def uncommon(x: Tensor) -> Tensor:
+        if x.dtype not in codes:
+            if x.dtype is not torch.float64:
+                raise ops.allowed(x)
+            return call(x.float()).double()
+        if not x.dim() or x.shape[-1] != k:
+            raise ValueError(f"x: needs shape [..., {k}], not {tuple(x.shape)}")
+        if x.dim() != 2 or x.stride(1) != 1 or x.stride(0) < k:
+            return call(x.contiguous())
+        out = x.new_empty((x.shape[0], n))  # rows with gaps, such as hidden[:, 0]
+        stride, code = x.stride(0), codes[x.dtype]
+        run(x.data_ptr(), x.shape[0], stride, out.data_ptr(), n, code, 0, 0, threads())
+        return out
+
+    return call
+
+
+_bound = ops.Bound()
+
+
+def _run(
+    x: Tensor,
+    packed: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | None,
+    bias: Tensor | None,
+    n: int,
+    k: int,
+    group: int,
+    activation: str,
+) -> Tensor:
+    made = _bound.get(
+        packed,
+        (scale, zero_point, bias, n, k, group, activation),
+        lambda: kernel(packed, scale, zero_point, bias, n, k, group, activation),
+    )
+    return made(x)
+
+
+def _fake(x: Tensor, packed: Tensor, scale: Tensor, *others: Any) -> Tensor:
+    _, _, n, k, _, _ = others
+    torch._check(x.dim() > 0 and x.shape[-1] == k, lambda: f"x: needs shape [..., {k}]")
+    return x.new_empty((*x.shape[:-1], n))
+
+
+linear = ops.define(
+    "linear",
+    "(Tensor x, Tensor packed, Tensor scale, Tensor? zero_point, Tensor? bias, int n, int k, "
+    "int group, str activation) -> Tensor",
+    _run,
+    _fake,
+)

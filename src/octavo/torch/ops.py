@@ -1,0 +1,135 @@
+"""Custom operators: how compiled and exported programs call the kernel core.
+
+In eager mode a layer calls the C++ core directly; `direct` tells when that is right. Everything
+else (torch.compile, torch.export, tracing, dispatch modes, autograd) goes through an operator
+`octavo::<layer>` with a fake kernel for shapes, whose backward says why there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from octavo.errors import NotTrainableError
+
+_T = TypeVar("_T")
+
+# Looked up once: a call of a small layer takes but microseconds.
+_is_grad_enabled = torch.is_grad_enabled
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_is_tracing = torch._C._is_tracing
+_functorch_level = torch._C._functorch.peek_interpreter_stack
+
+CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+"""Dtypes that kernels read and write, by the numbers of `octavo.core.kernels.buffers.FloatType`."""
+
+
+def direct(x: Tensor) -> bool:
+    """Whether the layer may read `x` by its address, with no operator in between."""
+    # Export without dynamo shows as a fake tensor or a dispatch mode.
+    return (
+        not torch.compiler.is_dynamo_compiling()
+        and type(x) is Tensor
+        and x.is_cpu
+        and not (x.requires_grad and _is_grad_enabled())
+        and not x.is_neg()
+        and not _dispatch_modes()
+        and not _is_tracing()
+        and _functorch_level() is None
+    )
+
+
+def define(
+    name: str, schema: str, run: Callable[..., Any], fake: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Registers `octavo::name`: `run` on the CPU, `fake` for shapes and dtypes alone.
+
+    `schema` is that of `torch.library.custom_op`, as `(Tensor x, int n) -> Tensor`.
+    """
+    op = torch.library.custom_op(
+        f"octavo::{name}", run, mutates_args=(), device_types="cpu", schema=schema
+    )
+    op.register_fake(fake)
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.octavo_inputs = [_kind(value) for value in inputs]
+
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        given = next(g for g in gradients if isinstance(g, Tensor))
+
+        def refuse(kind: Any) -> Any:
+            if isinstance(kind, list):
+                return [refuse(k) for k in kind]
+            return None if kind is None else no_backward(given, name, *kind)
+
+        return tuple(refuse(kind) for kind in ctx.octavo_inputs)
+
+    op.register_autograd(backward, setup_context=setup_context)
+    return op  # type: ignore[no-any-return]
+
+
+def _kind(value: Any) -> Any:
+    """Shape and dtype of a tensor that may have a gradient."""
+    if isinstance(value, (list, tuple)) and any(isinstance(v, Tensor) for v in value):
+        return [_kind(v) for v in value]
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return None
+    return tuple(value.shape), value.dtype
+
+
+def _refuse(gradient: Tensor, op: str, shape: Any, dtype: torch.dtype) -> Tensor:
+    raise NotTrainableError(
+        f"octavo::{op} has no backward: quantized weights are integers and cannot be "
+        "trained. Run the model under torch.inference_mode() or torch.no_grad(), freeze what "
+        "comes before it, or train the float model and quantize it afterwards"
+    )
+
+
+# An operator, because torch.compile traces the backward of what it compiles in grad mode, wanted or
+# not: the error is for those who run it.
+no_backward = torch.library.custom_op(
+    "octavo::no_backward",
+    _refuse,
+    mutates_args=(),
+    schema="(Tensor gradient, str op, SymInt[] shape, ScalarType dtype) -> Tensor",
+)
+no_backward.register_fake(lambda gradient, op, shape, dtype: gradient.new_empty(shape, dtype=dtype))
+
+
+class Bound:
+    """What was made of the weights that an operator gets, kept while the first of them lives.
+
+    Compiled programs hand over the same tensors in each call; packing sums and pointers up anew
+    would cost more than a small layer itself.
+    """
+
+    def __init__(self) -> None:
+        self._kept: Any = WeakTensorKeyDictionary()
+
+    def get(self, key: Tensor, others: tuple[Any, ...], make: Callable[[], _T]) -> _T:
+        """What `make` returned for these tensors and numbers; made again where one has changed."""
+        stamp = tuple(_stamp(v) for v in (key, *others))
+        found = self._kept.get(key)
+        if found is None or found[0] != stamp:
+            found = self._kept[key] = (stamp, make())
+        return found[1]  # type: ignore[no-any-return]
+
+
+def _stamp(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    version = 0 if value.is_inference() else value._version
+    return value.data_ptr(), version
+
+
+def allowed(x: Tensor) -> TypeError:
+    """The error about the dtype or device of `x`."""
+    if not x.is_cpu:
+        return TypeError(f"x: is on {x.device}; quantized layers run on the CPU: call x.cpu()")
+    return TypeError(
+        f"x: needs float32, float16, bfloat16 or float64, not {str(x.dtype).removeprefix('torch.')}"
+    )

@@ -1,0 +1,87 @@
+"""The report of a PyTorch conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from time import perf_counter
+from typing import Any
+
+from torch import nn
+
+from octavo.recipe import LayerOutcome, Report, Verification
+from octavo.torch.convert import Converter
+from octavo.torch.inventory import Part
+
+REPORT = "_octavo_report"
+"""Where a quantized model keeps its report: an attribute of the module's own `__dict__`."""
+
+
+def make_report(
+    model: nn.Module,
+    parts: Collection[Part],
+    converter: Converter,
+    recipe: Mapping[str, Any],
+    notes: Collection[str],
+    before: int,
+    start: float,
+) -> Report:
+    """What became of each layer of `model`, which `converter` has converted."""
+    counted: set[int] = set()
+    return Report(
+        source=type(model).__name__,
+        output="",
+        recipe=recipe,
+        target="torch",
+        cpu="",
+        quant_format="",
+        layers=tuple(_outcome(model, part, converter, counted) for part in parts),
+        model_bytes_before=before,
+        model_bytes_after=_bytes(model, set()),
+        opset=0,
+        min_onnxruntime="",
+        verification=Verification("skipped", detail="no inputs to compare with"),
+        seconds=perf_counter() - start,
+        notes=tuple(notes),
+    )
+
+
+def _outcome(model: nn.Module, part: Part, converter: Converter, counted: set[int]) -> LayerOutcome:
+    layer = part.layer
+    choice = converter.planned.get(layer.name)
+    if choice is None:
+        reason = converter.reason(part)
+        return LayerOutcome(layer, False, "float", reason, layer.bytes, layer.bytes)
+    module = model.get_submodule(part.module) if part.module else model
+    return LayerOutcome(
+        layer,
+        True,
+        choice.words,
+        "",
+        layer.bytes,
+        _own_bytes(module, part, counted),
+        converter.quantizer.sqnr_db(layer.name),
+        tuple(converter.quantizer.notes.get(layer.name, ())),
+    )
+
+
+def _own_bytes(module: nn.Module, part: Part, counted: set[int]) -> int:
+    """Of the buffers that hold the layer's weights; a stack's end in `_l<index>` and the like."""
+    total = 0
+    held = [module, *(getattr(module, name) for name in getattr(module, "INNER", ()))]
+    for name, tensor in [item for one in held for item in one._buffers.items()]:
+        if tensor is None or "bias" in name or tensor.data_ptr() in counted:
+            continue
+        if part.index is not None and f"_l{part.index}_" not in f"{name}_".replace("_reverse", ""):
+            continue
+        counted.add(tensor.data_ptr())
+        total += tensor.numel() * tensor.element_size()
+    return total
+
+
+def _bytes(model: nn.Module, seen: set[int]) -> int:
+    total = 0
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            total += tensor.numel() * tensor.element_size()
+    return total

@@ -1,0 +1,206 @@
+"""`quantize_dynamic` for PyTorch modules: the call of torch.ao.quantization, on our kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from octavo.errors import AlreadyQuantizedError, ModelError, NothingQuantizedError, OptionError
+from octavo.recipe import FLOAT, Decision, Inspection, Recipe, Report, load_recipe, plan, preset
+from octavo.recipe.presets import CONV_REASON
+from octavo.torch.choice import SchemeChoice
+from octavo.torch.convert import Converter, Progress, copied, quiet
+from octavo.torch.fusion import fuse_activations
+from octavo.torch.inventory import Part, inventory
+from octavo.torch.mapping import default_mapping
+from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.outcome import REPORT, make_report
+from octavo.torch.spec import Answer, Spec
+from octavo.torch.stacks import named_stacks
+
+QINT8 = getattr(torch, "qint8", "int8")
+"""torch.qint8, as long as PyTorch has it."""
+
+
+def quantize_dynamic(
+    model: nn.Module,
+    qconfig_spec: Any = None,
+    dtype: Any = QINT8,
+    mapping: Mapping[type, type] | None = None,
+    inplace: bool = False,
+    *,
+    recipe: str | Path | Recipe | None = None,
+    allow_nothing: bool = False,
+    progress: Progress = quiet,
+) -> nn.Module:
+    """Replaces layers of `model` by quantized ones: int8 weights, activations quantized per row.
+
+    The arguments are those of `torch.ao.quantization.quantize_dynamic`, with the same meaning:
+
+    - `qconfig_spec`: None (what `dtype` stands for), a set of module types and dotted names, or a
+      dict from those to qconfigs, `octavo.Scheme`s, or None to leave float; "" is the model. A
+      `qconfig` attribute of a module comes before its name, that before its type, that before its
+      parent. Where no qconfig is given, weights have a scale for each output channel.
+    - `dtype`: torch.qint8 or "int8" (Linear, LSTM, GRU, RNN, their cells, MultiheadAttention),
+      torch.float16 (the same, weights only), torch.quint8 (Embedding, EmbeddingBag).
+    - `mapping`: float type to quantized type, in place of `octavo.torch.default_mapping()`; types
+      of your own need a classmethod `from_float(module)`.
+    - `inplace`: changes `model` itself; else a copy, which does not copy the weights it replaces.
+
+    `recipe` (a preset's name, a YAML file or a Recipe) decides in place of `qconfig_spec` and
+    `dtype`. The result is in eval mode; `octavo.torch.report(result)` says what became of each
+    layer. A model that is itself a layer (a single Linear) is returned as another object.
+
+    Raises OptionError (an unknown name, dtype, qconfig or combination), RecipeError,
+    AlreadyQuantizedError, NothingQuantizedError (by default or with a recipe, where no layer can be
+    quantized and not `allow_nothing`), and ValueError for NaN or infinity in a weight; `model` is
+    then as it was. `progress` is called with a stage, the layers done and their number.
+    """
+    start = perf_counter()
+    if not isinstance(model, nn.Module):
+        raise OptionError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
+    _refuse_quantized(model)
+    mapping = default_mapping() if mapping is None else dict(mapping)
+    _refuse_without_values(model)
+    parts = inventory(model)
+    if recipe is None:
+        spec = Spec(model, parts, qconfig_spec, dtype)
+        answers, notes = spec.answers(model, parts), spec.notes
+        said: dict[str, Any] = {"name": "default" if spec.default else "qconfig_spec"}
+        must = spec.default
+    else:
+        if qconfig_spec is not None:
+            raise OptionError("recipe and qconfig_spec: give one of them; both choose layers")
+        found = _recipe(recipe)
+        answers, notes = _planned(parts, found), []
+        said, must = found.to_dict(), True
+    converter = Converter(model, parts, answers, mapping)
+    if must and not allow_nothing and not converter.planned:
+        raise NothingQuantizedError(_nothing(model, parts, converter))
+    if inplace:
+        converter.check(model)
+    else:
+        model = copied(model, converter)
+    before = sum(t.numel() * t.element_size() for t in _tensors(model))
+    model = converter.convert(model, progress)
+    model.eval()
+    notes = [*notes, *converter.notes, *_fused(model)]
+    report = make_report(model, parts, converter, said, notes, before, start)
+    model.__dict__[REPORT] = report
+    return model
+
+
+def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspection:
+    """The layers of a float model and what a recipe would do with each; nothing is changed.
+
+    A decision is what `quantize_dynamic(model, recipe=recipe)` would hold: a layer that stays float
+    has its reason. Raises OptionError, RecipeError, ModelError and AlreadyQuantizedError as that.
+    """
+    if not isinstance(model, nn.Module):
+        raise OptionError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
+    _refuse_quantized(model)
+    _refuse_without_values(model)
+    found, parts = _recipe(recipe), inventory(model)
+    converter = Converter(model, parts, _planned(parts, found), default_mapping())
+    decisions = []
+    for part in parts:
+        choice, name = converter.planned.get(part.layer.name), part.layer.name
+        if isinstance(choice, SchemeChoice):
+            notes = "; ".join(converter.quantizer.notes.get(name, ()))
+            decisions.append(Decision(part.layer, choice.scheme, notes))
+        else:
+            decisions.append(Decision(part.layer, FLOAT, converter.reason(part)))
+    size = sum(t.numel() * t.element_size() for t in _tensors(model))
+    return Inspection(type(model).__name__, size, found.name, tuple(decisions))
+
+
+def report(model: nn.Module) -> Report:
+    """What `quantize_dynamic` did with each layer of `model`, the module that it returned.
+
+    Raises ModelError for any other module.
+    """
+    found = model.__dict__.get(REPORT)
+    if not isinstance(found, Report):
+        raise ModelError(
+            f"{type(model).__name__} has no report: octavo.torch.quantize_dynamic did not return "
+            "it (parts of a quantized model have none of their own)"
+        )
+    return found
+
+
+def _fused(model: nn.Module) -> list[str]:
+    names = fuse_activations(model)
+    if not names:
+        return []
+    some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+    return [f"the activation that follows a linear layer is applied by the layer itself: {some}"]
+
+
+def _recipe(given: str | Path | Recipe) -> Recipe:
+    if isinstance(given, Recipe):
+        return given
+    text = str(given)
+    return load_recipe(given) if text.endswith((".yaml", ".yml")) else preset(text)
+
+
+def _planned(parts: Collection[Part], recipe: Recipe) -> dict[str, Answer]:
+    layers = [part.layer for part in parts]
+    return {
+        decision.layer.name: Answer(None, _reason(decision))
+        if decision.scheme.is_float
+        else Answer(SchemeChoice(decision.scheme))
+        for decision in plan(layers, named_stacks(recipe, parts))
+    }
+
+
+def _reason(decision: Decision) -> str:
+    if decision.reason == CONV_REASON:  # it speaks of another runtime
+        return "convolutions are float by default; a rule of the recipe that names it quantizes it"
+    return decision.reason
+
+
+def _refuse_quantized(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, QuantizedModule):
+            raise AlreadyQuantizedError(
+                f"{name or 'the model'} is a {type(module).__name__} already; quantize the float "
+                "model"
+            )
+        if "torch.ao.nn.quantized" in type(module).__module__:
+            raise AlreadyQuantizedError(
+                f"{name or 'the model'} was quantized by torch.ao "
+                f"({type(module).__module__}.{type(module).__name__}); quantize the float model"
+            )
+
+
+def _refuse_without_values(model: nn.Module) -> None:
+    for name, tensor in model.named_parameters():
+        if is_lazy(tensor):
+            raise ModelError(
+                f"{name} is not initialized: a lazy layer makes its weights in the first call; run "
+                "the float model once on an example"
+            )
+        if tensor.device.type == "meta":
+            raise ModelError(f"{name} is on device meta: it has no values; load them first")
+
+
+def _tensors(model: nn.Module) -> Any:
+    seen = set()
+    for tensor in (*model.parameters(), *model.buffers()):
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield tensor
+
+
+def _nothing(model: nn.Module, parts: Collection[Part], converter: Converter) -> str:
+    if not parts:
+        return f"{type(model).__name__} holds no weights, so there is nothing to quantize"
+    reasons = sorted({f"{p.layer.name}: {converter.reason(p)}" for p in parts})
+    more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
+    return f"no layer of {type(model).__name__} would be quantized: {'; '.join(reasons[:5])}{more}"

@@ -1,0 +1,121 @@
+"""One conversion's weights: each is quantized once, whoever shares it, and what it cost is kept."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from octavo.core.kernels import pack
+from octavo.core.metrics import sqnr_db
+from octavo.torch.choice import Choice, Integers
+from octavo.torch.modules._base import tensor_of
+
+Buffers = dict[str, Tensor | None]
+
+
+@dataclass
+class Quantizer:
+    """Quantizes weights for layers, and remembers each layer's noise and notes by its name.
+
+    `shared` are the ids of the weights that several modules hold: those are kept when quantized.
+    """
+
+    shared: frozenset[int] = frozenset()
+    notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    _power: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
+    _kept: dict[Any, tuple[Tensor, Buffers, tuple[float, float]]] = field(default_factory=dict)
+
+    def integers(
+        self, choice: Choice, weight: Tensor, name: str, *, symmetric: bool = False
+    ) -> Integers:
+        """`weight` [n, ...] as `choice` says, for the layer `name`."""
+        found = choice.integers(float32(weight), name, symmetric=symmetric)
+        self.count(name, found.signal, found.noise)
+        return found
+
+    def once(
+        self, choice: Choice, weight: Tensor, name: str, form: str, make: Callable[[], Buffers]
+    ) -> Buffers:
+        """What `make` returns of `weight`; where other layers share it, what it did for the first.
+
+        `form` says what is made. `make` counts its noise, which is then that of the others too.
+        """
+        owner = self._owner(weight)
+        place = (weight.storage_offset(), weight.shape, weight.stride())
+        key = (id(owner), place, choice, form)
+        if key in self._kept:
+            _, made, power = self._kept[key]
+            self.count(name, *power)
+            return made
+        before = tuple(self._power[name])
+        made = make()
+        if id(owner) in self.shared:
+            signal, noise = (b - a for a, b in zip(before, self._power[name], strict=True))
+            self._kept[key] = (owner, made, (signal, noise))
+        return made
+
+    def _owner(self, weight: Tensor) -> Tensor:
+        """The parameter that `weight` is a part of, where it is a part of a shared one."""
+        base = weight._base
+        return weight if base is None or id(base) not in self.shared else base
+
+    def count(self, name: str, signal: float, noise: float) -> None:
+        """Adds to the sums of squares of the layer `name`: its weight's, and of what it lost."""
+        power = self._power[name]
+        power[0] += signal
+        power[1] += noise
+
+    def count_rounded(self, name: str, weight: Tensor, held: Tensor) -> None:
+        """Counts the float32 `weight` and its difference from what is `held` of it."""
+        self.count(name, _sum_of_squares(weight), _sum_of_squares(weight - held))
+
+    def packed(
+        self, choice: Choice, weight: Tensor, name: str, *, transposed: bool = False
+    ) -> Buffers:
+        """Buffers `packed`, `scale` and `zero_point` of a linear weight; shared if it is.
+
+        The weight is [n, k], `transposed` [k, n].
+        """
+
+        def make() -> Buffers:
+            found = self.integers(choice, weight.t() if transposed else weight, name)
+            return {
+                "packed": tensor_of(pack(found.q)),
+                "scale": tensor_of(found.scale),
+                "zero_point": tensor_of(found.zero_point),
+            }
+
+        return self.once(choice, weight, name, f"packed, transposed: {transposed}", make)
+
+    def note(self, name: str, text: str) -> None:
+        """Says of the layer `name` what was done differently from what was asked."""
+        if text:
+            self.notes[name].append(text)
+
+    def sqnr_db(self, name: str) -> float | None:
+        """Of the weights quantized for the layer `name`; None where there were none."""
+        return sqnr_db(*self._power[name]) if name in self._power else None
+
+
+def float32(weight: Tensor) -> Any:
+    """The weight as a contiguous float32 array; not copied where it is one already."""
+    return np.ascontiguousarray(weight.detach().to("cpu", torch.float32).numpy())
+
+
+def _sum_of_squares(x: Tensor) -> float:
+    return float(torch.linalg.vector_norm(x, dtype=torch.float64)) ** 2
+
+
+def shared_weights(tensors: Iterable[Tensor]) -> frozenset[int]:
+    """The ids that occur more than once."""
+    seen: set[int] = set()
+    twice: set[int] = set()
+    for tensor in tensors:
+        (twice if id(tensor) in seen else seen).add(id(tensor))
+    return frozenset(twice)

@@ -1,0 +1,84 @@
+"""A model of the right structure without weights: what the user's factory makes on device meta."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from octavo.errors import ModelError, OptionError
+
+_TORCH = str(Path(torch.__file__).parent)
+_FILLS = frozenset(
+    getattr(Tensor, name)
+    for name in ("fill_", "normal_", "uniform_", "zero_", "trunc_normal_")
+    if hasattr(Tensor, name)
+)
+
+
+def skeleton(model_factory: Callable[[], nn.Module], device: str) -> nn.Module:
+    """What `model_factory()` makes, on "meta" or, where it needs values to work with, on "cpu".
+
+    Raises ModelError where it fails or makes something else, OptionError for another device.
+    """
+    if device not in ("meta", "cpu"):
+        raise OptionError(f"skeleton: needs 'meta' or 'cpu', not {device!r}")
+    if not callable(model_factory):
+        raise OptionError(
+            f"model_factory: needs a callable without arguments that makes the float model, not "
+            f"{type(model_factory).__name__}"
+        )
+    try:
+        with _without_values() if device == "meta" else contextlib.nullcontext():
+            model = model_factory()
+    except Exception as error:
+        raise ModelError(_failure(error, device)) from error
+    if not isinstance(model, nn.Module):
+        raise ModelError(
+            f"model_factory returned {type(model).__name__}; needs the float model, an nn.Module"
+        )
+    return model
+
+
+def _failure(error: Exception, device: str) -> str:
+    what = f"{type(error).__name__}: {error} ({blamed(error)})"
+    if device == "cpu":
+        return f"model_factory fails: {what}"
+    return (
+        f"model_factory fails on device meta, where tensors have shapes but no values: {what}. It "
+        "must only build the model: no weights need be read, and no value asked of a tensor. Where "
+        "that cannot be helped, pass skeleton='cpu': the model is then built with memory for its "
+        "float weights"
+    )
+
+
+def blamed(error: BaseException) -> str:
+    """File, line and function of the last call outside of torch that led to the error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [f for f in frames if not f.filename.startswith((_TORCH, __file__))]
+    last = (outside or frames)[-1]
+    return f"{last.filename}:{last.lineno}, in {last.name}"
+
+
+@contextlib.contextmanager
+def _without_values() -> Iterator[None]:
+    with torch.device("meta"), _NoFills():
+        yield
+
+
+class _NoFills(TorchFunctionMode):
+    """Skips what would only fill meta tensors with values, half of the time a model takes."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _FILLS or getattr(func, "__module__", "") == "torch.nn.init":
+            tensor = args[0] if args else kwargs.get("tensor")
+            if isinstance(tensor, Tensor) and tensor.is_meta:
+                return tensor
+        return func(*args, **kwargs)

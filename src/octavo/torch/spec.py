@@ -1,0 +1,196 @@
+"""`qconfig_spec` and `dtype`, with the meaning that torch.ao's quantize_dynamic gives them.
+
+For each module, in this order: its own attribute `qconfig`, its dotted name ("" is the model), its
+type, and what its parent has. None switches off. A type counts for subclasses too that keep its
+forward. Names of single layers of an RNN stack ("encoder.lstm.l1") count as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from octavo.core.qtype import QType
+from octavo.errors import OptionError, did_you_mean
+from octavo.recipe import PRESETS, Granularity, Kind, Scheme, WeightScheme
+from octavo.torch.choice import Choice, QConfigChoice, SchemeChoice
+from octavo.torch.inventory import Part, is_transformers_conv1d
+from octavo.torch.mapping import own_type, same_forward
+
+_MULTIPLY = (nn.Linear, nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
+_LOOK_UP = (nn.Embedding, nn.EmbeddingBag)
+_BY_DTYPE: dict[str, tuple[tuple[type, ...], Scheme]] = {
+    "int8": ((*_MULTIPLY, nn.MultiheadAttention), Scheme()),
+    "float16": (_MULTIPLY, PRESETS["float16"].default),
+    "uint8": (
+        _LOOK_UP,
+        Scheme(WeightScheme(QType.UINT8, Granularity.CHANNEL, symmetric=False), None),
+    ),
+}
+_ALIASES = {"qint8": "int8", "quint8": "uint8", "half": "float16"}
+_BY_ITSELF = (Kind.EMBEDDING, Kind.CONV)  # never through a parent: torch.ao leaves them float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the spec says of a layer: a choice, or None and the reason."""
+
+    choice: Choice | None
+    reason: str = ""
+
+
+def storage_of(dtype: Any) -> str:
+    """int8, float16 or uint8, for torch.qint8, torch.float16, torch.quint8 and their names."""
+    text = str(dtype).removeprefix("torch.")
+    text = _ALIASES.get(text, text)
+    if text in _BY_DTYPE:
+        return text
+    if text == "quint4x2":
+        raise OptionError(
+            "dtype torch.quint4x2 is not offered: embeddings of 4 bits; use torch.quint8"
+        )
+    raise OptionError(
+        f"dtype: {dtype!r} is none of torch.qint8 (or 'int8'), torch.float16, torch.quint8"
+    )
+
+
+class Spec:
+    """A checked `qconfig_spec`; `answers` tells what it says of each layer of a model."""
+
+    def __init__(self, model: nn.Module, parts: Collection[Part], given: Any, dtype: Any) -> None:
+        storage = storage_of(dtype)
+        types, scheme = _BY_DTYPE[storage]
+        self.default = given is None
+        self.dtype = storage
+        self.notes: list[str] = []
+        if given is None:
+            self._entries: dict[Any, Choice | None] = dict.fromkeys(types, SchemeChoice(scheme))
+        elif isinstance(given, Mapping):
+            self._entries = {key: _value(key, value) for key, value in given.items()}
+        elif isinstance(given, (set, frozenset, list, tuple)):
+            self._entries = dict.fromkeys(given, SchemeChoice(scheme))
+        else:
+            raise OptionError(
+                "qconfig_spec: needs None, a set of types and dotted names, or a dict from those "
+                f"to qconfigs; got {type(given).__name__}"
+            )
+        if not self._entries:
+            raise OptionError(
+                "qconfig_spec: is empty and so names nothing to quantize; leave it out to quantize "
+                "every layer that can be, or name types and modules"
+            )
+        self._check(model, parts)
+
+    def answers(self, model: nn.Module, parts: Collection[Part]) -> dict[str, Answer]:
+        """By layer name."""
+        by_module: dict[int, tuple[str, Choice | None, str]] = {}
+        for name, module, choice, how in self._walk(model, "", None, ""):
+            first = by_module.setdefault(id(module), (name, choice, how))
+            if first[1] != choice and module._parameters:
+                raise OptionError(
+                    f"qconfig_spec: {first[0]!r} and {name!r} are one and the same module, and are "
+                    "told to be held differently; give both the same qconfig"
+                )
+        modules = dict(model.named_modules())
+        found = {}
+        for part in parts:
+            _, choice, how = by_module[id(modules[part.module])]
+            layer = part.layer.name
+            if part.index is not None and layer in self._entries:
+                choice, how = self._entries[layer], "name"
+            found[layer] = self._answer(part, choice, how)
+        return found
+
+    def _answer(self, part: Part, choice: Choice | None, how: str) -> Answer:
+        kind = part.layer.kind
+        if choice is None:
+            if how:
+                return Answer(None, f"switched off by {how} in qconfig_spec")
+            return Answer(None, self._unasked(part))
+        if kind in _BY_ITSELF and how == "parent":
+            return Answer(
+                None, f"{part.layer.op} is quantized where qconfig_spec has its own name or type"
+            )
+        if choice.storage == "uint8" and kind is not Kind.EMBEDDING and how == "parent":
+            return Answer(None, "uint8 is for embeddings")
+        return Answer(choice)
+
+    def _unasked(self, part: Part) -> str:
+        if part.layer.kind is Kind.OTHER:
+            return f"Octavo has no quantized form of {part.layer.op}"
+        if not self.default:
+            return "not named in qconfig_spec"
+        if self.dtype == "uint8":
+            return "dtype uint8 is for embeddings"
+        if part.layer.kind in _BY_ITSELF:
+            return f"{part.layer.op} is float by default, as in torch.ao; name it in qconfig_spec"
+        # A subclass of a layer whose type stands for itself alone, because of its forward.
+        return (
+            f"{part.layer.op} has a forward of its own; give it an entry in `mapping` and name it "
+            "in qconfig_spec"
+        )
+
+    def _walk(
+        self, module: nn.Module, name: str, choice: Choice | None, how: str
+    ) -> Iterator[tuple[str, nn.Module, Choice | None, str]]:
+        how = "parent" if how else ""
+        key = self._type_key(module)
+        if key is not None:
+            choice, how = self._entries[key], "type"
+        if name in self._entries:
+            choice, how = self._entries[name], "name"
+        if "qconfig" in module.__dict__:
+            choice, how = _value(name, module.qconfig), "attribute"
+        yield name, module, choice, how
+        for child_name, child in module._modules.items():  # one that stands twice comes twice
+            if child is None:
+                continue
+            yield from self._walk(child, f"{name}.{child_name}".removeprefix("."), choice, how)
+
+    def _type_key(self, module: nn.Module) -> type | None:
+        kind = own_type(module)
+        if kind in self._entries:
+            return kind
+        if self.default and nn.Linear in self._entries and is_transformers_conv1d(module):
+            linear: type = nn.Linear
+            return linear
+        bases: tuple[type, ...] = kind.__mro__[1:]
+        for base in bases:
+            if base is not nn.Module and base in self._entries and same_forward(kind, base):
+                return base
+        return None
+
+    def _check(self, model: nn.Module, parts: Collection[Part]) -> None:
+        names = {name for name, _ in model.named_modules(remove_duplicate=False)}
+        names |= {part.layer.name for part in parts}
+        present = {base for module in model.modules() for base in own_type(module).__mro__}
+        for key in self._entries:
+            if isinstance(key, str):
+                if key not in names:
+                    raise OptionError(
+                        f"qconfig_spec: the model has no module {key!r}."
+                        + did_you_mean(key, names - {""})
+                    )
+            elif not (isinstance(key, type) and issubclass(key, nn.Module)):
+                raise OptionError(
+                    f"qconfig_spec: {key!r} is neither a module type nor a dotted name"
+                )
+            elif key not in present and not self.default:
+                self.notes.append(f"qconfig_spec names {key.__name__}; the model has none")
+
+
+def _value(key: Any, value: Any) -> Choice | None:
+    if value is None:
+        return None
+    if isinstance(value, Scheme):
+        return None if value.is_float else SchemeChoice(value)
+    if hasattr(value, "weight") and hasattr(value, "activation"):
+        return QConfigChoice(value)
+    where = key if isinstance(key, str) else getattr(key, "__name__", repr(key))
+    raise OptionError(
+        f"qconfig_spec: the value for {where!r} is {value!r}; needs a QConfig, a Scheme, or None "
+        "to leave it float"
+    )

@@ -1,0 +1,174 @@
+"""The PyTorch benchmark compares what it says, and goes on where something cannot be measured."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from benchmarks import (
+    children,
+    models,
+    onnx_models,
+    parts_torch,
+    results,
+    torch_batch,
+    torch_costs,
+    torch_models,
+    torch_speed,
+    torch_variants,
+)
+from benchmarks.children import Job
+from benchmarks.results import Result, Row
+from benchmarks.timing import Comparison, Timing
+from benchmarks.torch_speed import Asked
+from benchmarks.torch_variants import ACCURATE, AO, AO_CHANNEL, FLOAT, OCTAVO
+
+
+def stack() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
+
+
+@pytest.mark.parametrize("name", [AO, AO_CHANNEL, OCTAVO, ACCURATE])
+def test_a_variant_is_quantized_and_the_float_model_is_not(name: str) -> None:
+    exact, x = stack(), torch.randn(4, 32)
+    made = torch_variants.quantized(name, exact)
+    assert type(exact[0]) is type(exact[2]) is torch.nn.Linear  # type: ignore[index]
+    assert type(made[0]) is not torch.nn.Linear  # type: ignore[index]
+    with torch.inference_mode():
+        error = float((made(x) - exact(x)).norm() / exact(x).norm())
+    assert 1e-4 < error < 0.05
+
+
+def test_per_channel_is_per_channel() -> None:
+    made = torch_variants.quantized(AO_CHANNEL, stack())
+    weight = made[0].weight()  # type: ignore[index,operator]
+    assert weight.qscheme() == torch.per_channel_affine
+
+
+def test_what_cannot_be_made_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("no such thing\nin /some/folder/file.py")
+
+    monkeypatch.setattr(torch_variants, "front_end", fail)
+    made, refused = torch_variants.every((FLOAT, AO, OCTAVO), stack())
+    assert list(made) == [FLOAT, AO]
+    assert refused == {OCTAVO: "ValueError: no such thing in .../file.py"}
+
+
+def test_the_reason_of_a_child_is_its_last_line() -> None:
+    error = subprocess.CalledProcessError(1, ["x"], stderr="Traceback\nKeyError: 'part'\n")
+    assert torch_variants.reason(error) == "KeyError: 'part'"
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        children.last_line("benchmarks.children", "no JSON")
+    assert torch_variants.reason(caught.value).startswith("json.decoder.JSONDecodeError")
+
+
+def comparison(**seconds: float) -> Comparison:
+    return Comparison({name: Timing((s, s, s), (1.0,) * 3) for name, s in seconds.items()})
+
+
+def test_speed_rows_hold_means_and_the_slowest() -> None:
+    found = {"small": comparison(a=1.0, b=2.0), "large": comparison(a=1.0, b=8.0)}
+    rows = list(torch_speed.speed_rows(found, [Asked("a", "b", mean=3.9, each=2.5)], "s", {}))
+    mean, slowest, *cells = rows
+    assert mean.measured == pytest.approx(4.0)
+    assert mean.reached is True
+    assert (slowest.measured, slowest.note, slowest.reached) == (2.0, "small", False)
+    assert [row.measured for row in cells] == [2.0, 8.0]
+    assert {row.reached for row in cells} == {None}
+    (only,) = torch_speed.speed_rows({"small": found["small"]}, [Asked("a", "b", each=1)], "s", {})
+    assert only.reached is True
+
+
+def test_a_module_that_is_missing_is_missed() -> None:
+    found = {"small": comparison(b=2.0), "large": comparison(b=8.0)}
+    asked = [Asked("a", "b", mean=1.0, each=1.0)]
+    rows = list(torch_speed.speed_rows(found, asked, "s", {"a": "why"}))
+    assert [row.reached for row in rows] == [False, False, None, None]
+    assert all(math.isnan(row.measured) and row.note == "a: why" for row in rows)
+
+
+def test_an_error_is_a_missed_row_after_those_that_were_measured() -> None:
+    def rows() -> Iterator[Row]:
+        yield Row("first", 1.0, at_least=1.0)
+        raise RuntimeError("gone")
+
+    first, last = torch_models.guarded("s", rows)
+    assert first.reached is True
+    assert (last.reached, last.section, last.note) == (False, "s", "RuntimeError: gone")
+
+
+def test_an_outlier_reaches_the_others_of_torch_ao_only() -> None:
+    exact, x = torch_batch.models()["stack of Linears"]
+    peer = torch_batch.effect(torch_variants.quantized(AO, exact), exact, x)
+    assert peer.changed == peer.elements == 7 * torch_batch.WIDTH
+    assert 0.01 < peer.error < 0.1 < peer.error_beside
+    float_model = torch_batch.effect(exact, exact, x)
+    assert (float_model.error, float_model.changed) == (0.0, 0)
+
+
+def test_the_costs_of_a_process() -> None:
+    found = torch_costs.quantize(FLOAT, 0)
+    table = 32000 * 2048
+    assert found.parameters == 2 * table + 2048
+    assert found.largest == table * 4
+    assert found.float_peak > found.parameters * 4
+    assert found.peak - found.float_peak < 20e6
+    assert found.seconds < 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ([], ["models", "models_torch"]),
+        (["--onnx"], ["models"]),
+        (["--torch"], ["models_torch"]),
+        (["--torch", "--onnx"], ["models", "models_torch"]),
+    ],
+)
+def test_each_front_end_has_its_result(
+    arguments: list[str], names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[Result] = []
+    monkeypatch.setattr(onnx_models, "all_rows", lambda effort: [Row("onnx", 1.0)])
+    monkeypatch.setattr(torch_models, "all_rows", lambda effort: [Row("torch", 1.0)])
+    monkeypatch.setattr(results, "publish", lambda found, quick: published.append(found))
+    assert models.main(arguments) == 0
+    assert [found.name for found in published] == names
+    command = " ".join(["python -m benchmarks.models", *arguments])
+    assert {found.command for found in published} == {command}
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    ("part", "cell", "label"),
+    [
+        ("all-MiniLM-L6", (1, 4), "1x4"),
+        ("g2p-en", (2,), "2 words, one by one"),
+        ("nano-ocr", (1,), "1 image"),
+    ],
+)
+def test_a_model_is_measured_in_a_child(part: str, cell: tuple[int, ...], label: str) -> None:
+    job = Job(part, (cell,), rounds=2, peers=(FLOAT, AO))
+    found = children.pooled_run(job, 2)
+    assert list(found) == [label]
+    assert list(found[label].timings) == [FLOAT, AO]
+    assert len(found[label][AO].seconds) == 2 * 2
+
+
+@pytest.mark.models
+def test_loading_is_measured_beside_from_pretrained() -> None:
+    found = children.run(Job("load", (), rounds=2)).found["load"]
+    names = {parts_torch.PRETRAINED, parts_torch.PRETRAINED_AO}
+    assert set(found.timings) == names
+    share = found.time(parts_torch.PRETRAINED, parts_torch.PRETRAINED_AO)
+    assert share.median < 1
+
+
+def test_every_model_has_a_part() -> None:
+    assert {model.part for model in torch_models.MODELS} | {"load"} == set(parts_torch.PARTS)

@@ -1,0 +1,98 @@
+"""Models and forms of qconfig_spec, for recording torch.ao and for testing Octavo.
+
+A case gets the qconfigs of whoever runs it, as `q.default`, `q.per_channel`, `q.float16` and
+`q.float_qparams`, and returns (model, arguments of quantize_dynamic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+Case = Callable[[SimpleNamespace], tuple[nn.Module, dict[str, Any]]]
+
+
+class Model(nn.Module):
+    """Layers of each kind that torch.ao converts, nested and by themselves."""
+
+    def __init__(self, embeddings: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+        self.block = nn.ModuleDict(
+            {"inner": nn.Sequential(nn.Linear(8, 6)), "head": nn.Linear(6, 4)}
+        )
+        self.lstm = nn.LSTM(8, 8, num_layers=2, bidirectional=True)
+        self.gru = nn.GRU(8, 8)
+        self.cells = nn.ModuleList([nn.LSTMCell(8, 8), nn.GRUCell(8, 8), nn.RNNCell(8, 8)])
+        self.conv = nn.Conv1d(4, 4, 3)
+        self.norm = nn.LayerNorm(8)
+        if embeddings:
+            self.table = nn.Embedding(10, 8)
+            self.bag = nn.EmbeddingBag(10, 8)
+
+
+def _given(embeddings: bool = True, **arguments: Any) -> tuple[nn.Module, dict[str, Any]]:
+    return Model(embeddings), arguments
+
+
+def _attributes(values: dict[str, Any], **arguments: Any) -> tuple[nn.Module, dict[str, Any]]:
+    model = Model(False)
+    for name, value in values.items():
+        model.get_submodule(name).qconfig = value
+    return model, arguments
+
+
+CASES: dict[str, Case] = {
+    "nothing": lambda q: _given(),
+    "dtype-float16": lambda q: _given(dtype=torch.float16),
+    "dtype-quint8": lambda q: _given(dtype=torch.quint8),
+    "set-type": lambda q: _given(qconfig_spec={nn.Linear}),
+    "set-types": lambda q: _given(qconfig_spec={nn.LSTM, nn.GRU}),
+    "set-type-float16": lambda q: _given(qconfig_spec={nn.Linear}, dtype=torch.float16),
+    "set-cells": lambda q: _given(qconfig_spec={nn.LSTMCell, nn.RNNCell}),
+    "set-embedding": lambda q: _given(qconfig_spec={nn.Embedding}, dtype=torch.quint8),
+    "set-bag": lambda q: _given(qconfig_spec={nn.EmbeddingBag}, dtype=torch.quint8),
+    "set-leaf-name": lambda q: _given(qconfig_spec={"encoder.2"}),
+    "set-parent-name": lambda q: _given(qconfig_spec={"encoder"}),
+    "set-deep-parent": lambda q: _given(qconfig_spec={"block"}),
+    "set-type-and-name": lambda q: _given(qconfig_spec={nn.GRU, "block.head"}),
+    "set-root": lambda q: _given(False, qconfig_spec={""}),
+    "dict-type": lambda q: _given(qconfig_spec={nn.Linear: q.per_channel}),
+    "dict-name": lambda q: _given(qconfig_spec={"encoder.0": q.default}),
+    "dict-parent": lambda q: _given(qconfig_spec={"block": q.per_channel}),
+    "dict-root": lambda q: _given(False, qconfig_spec={"": q.default}),
+    "dict-root-but": lambda q: _given(False, qconfig_spec={"": q.default, "encoder.0": None}),
+    "dict-root-but-parent": lambda q: _given(False, qconfig_spec={"": q.default, "block": None}),
+    "dict-root-but-type": lambda q: _given(False, qconfig_spec={"": q.default, nn.Linear: None}),
+    "name-over-type": lambda q: _given(
+        qconfig_spec={nn.Linear: q.per_channel, "encoder.0": q.default, "block.head": None}
+    ),
+    "type-over-parent": lambda q: _given(
+        qconfig_spec={"encoder": q.default, nn.Linear: q.per_channel}
+    ),
+    "name-over-switched-off-type": lambda q: _given(
+        qconfig_spec={nn.Linear: None, "encoder.2": q.default}
+    ),
+    "two-types": lambda q: _given(qconfig_spec={nn.LSTM: q.default, nn.Linear: q.float16}),
+    "dict-embedding": lambda q: _given(qconfig_spec={nn.Embedding: q.float_qparams}),
+    "dict-embedding-name": lambda q: _given(qconfig_spec={"bag": q.float_qparams}),
+    "dict-ignores-dtype": lambda q: _given(
+        qconfig_spec={nn.Linear: q.default}, dtype=torch.float16
+    ),
+    "attribute-over-type": lambda q: _attributes(
+        {"encoder.0": q.per_channel}, qconfig_spec={nn.Linear: q.default}
+    ),
+    "attribute-switches-off": lambda q: _attributes({"block.head": None}, qconfig_spec={nn.Linear}),
+    "attribute-over-name": lambda q: _attributes(
+        {"encoder.0": None}, qconfig_spec={"encoder.0": q.default, "encoder.2": q.default}
+    ),
+    "attribute-of-parent": lambda q: _attributes({"encoder": q.default}, qconfig_spec={nn.GRU}),
+    "type-over-attribute-of-parent": lambda q: _attributes(
+        {"encoder": None}, qconfig_spec={nn.Linear: q.default}
+    ),
+}

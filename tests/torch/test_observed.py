@@ -1,0 +1,406 @@
+"""What layers read from a qconfig: integers, words, the activation's part; ours and torch.ao's."""
+
+from __future__ import annotations
+
+import functools
+import math
+import subprocess
+import sys
+import warnings
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from octavo.core.kernels import quantize_weight
+from octavo.core.qtype import Grid, QType
+from octavo.errors import OptionError
+from octavo.torch.observed import (
+    Activation,
+    ActivationKind,
+    activation_of,
+    dtype_of,
+    is_affine,
+    observe_weight,
+    words,
+)
+from octavo.torch.observers import (
+    HistogramObserver,
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    PerChannelMinMaxObserver,
+    PlaceholderObserver,
+)
+from octavo.torch.qconfig import (
+    QConfig,
+    QConfigDynamic,
+    default_dynamic_qconfig,
+    float16_dynamic_qconfig,
+    float_qparams_weight_only_qconfig,
+    per_channel_dynamic_qconfig,
+)
+
+DYNAMIC, FLOAT16, WEIGHTS_ONLY = ActivationKind
+
+
+def weight(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def of_weight(make: Any) -> QConfig:
+    return QConfig(default_dynamic_qconfig.activation, make)
+
+
+PER_TENSOR = of_weight(MinMaxObserver.with_args(dtype="uint8"))
+PER_CHANNEL = of_weight(
+    PerChannelMinMaxObserver.with_args(dtype="int8", qscheme="per_channel_affine", ch_axis=1)
+)
+
+
+@pytest.mark.parametrize(
+    ("qconfig", "dtype", "axis", "channels", "zero_dtype", "bounds"),
+    [
+        (default_dynamic_qconfig, np.int8, None, 1, np.int32, (-128, 127)),
+        (per_channel_dynamic_qconfig, np.int8, 0, 6, np.int32, (-128, 127)),
+        (float_qparams_weight_only_qconfig, np.uint8, 0, 6, np.float32, (0, 255)),
+        (PER_TENSOR, np.uint8, None, 1, np.int32, (0, 255)),
+        (PER_CHANNEL, np.int8, 1, 10, np.int32, (-128, 127)),
+    ],
+)
+def test_a_weight_comes_back_from_its_integers(
+    qconfig: QConfig, dtype: Any, axis: int | None, channels: int, zero_dtype: Any, bounds: tuple
+) -> None:
+    w = torch.nn.Parameter(weight(6, 10))
+    before = w.detach().clone()
+    found = observe_weight(qconfig, w, "fc.weight")
+    assert (found.q.dtype, found.q.shape, found.axis) == (dtype, (6, 10), axis)
+    assert (found.qmin, found.qmax) == bounds
+    assert found.scale.dtype == np.float32
+    assert found.scale.shape == found.zero_point.shape == (channels,)
+    assert found.zero_point.dtype == zero_dtype
+    shape = [-1 if i == axis else 1 for i in range(2)]
+    scale = found.scale.reshape(shape)
+    back = (found.q.astype(np.float32) - found.zero_point.reshape(shape)) * scale
+    error = back - w.detach().numpy()
+    assert (np.abs(error) <= scale * 0.501).all()
+    assert found.signal == pytest.approx(float((before.double() ** 2).sum()), rel=1e-6)
+    assert found.noise == pytest.approx(float((error.astype(np.float64) ** 2).sum()), rel=1e-4)
+    assert torch.equal(w, before)
+
+
+def test_signal_and_noise_are_counted_as_in_the_core() -> None:
+    w = weight(32, 64)
+    qconfig = of_weight(
+        PerChannelMinMaxObserver.with_args(
+            dtype="int8", qscheme="per_channel_symmetric", quant_min=-127, quant_max=127
+        )
+    )
+    found = observe_weight(qconfig, w, "w")
+    core = quantize_weight(w.numpy(), Grid.of(QType.INT8, symmetric=True), 0)
+    assert found.scale.tolist() == core.qparams.scale.tolist()
+    assert np.mean(found.q != core.q) < 0.01  # a reciprocal there, a division here
+    assert found.signal == pytest.approx(core.signal, rel=1e-9)
+    assert found.noise == pytest.approx(core.noise, rel=1e-3)
+
+
+def test_layouts_and_dtypes_change_nothing() -> None:
+    w = weight(5, 4, 3, 3).half().float()
+    want = observe_weight(per_channel_dynamic_qconfig, w, "w").q
+    for other in (w.double(), w.half(), w.contiguous(memory_format=torch.channels_last)):
+        got = observe_weight(per_channel_dynamic_qconfig, other, "w").q
+        assert got.flags.c_contiguous
+        assert got.tolist() == want.tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [(MinMaxObserver, 67), (PerChannelMinMaxObserver, 68)]
+)
+def test_torch_rounds_once_for_a_whole_tensor_and_twice_by_channel(
+    kind: type, expected: int
+) -> None:
+    """quantize_per_tensor and quantize_per_channel of torch 2.13 on x86 gave these."""
+
+    class Fixed(kind):
+        def calculate_qparams(self) -> Any:
+            return torch.tensor([0.1]), torch.tensor([100])
+
+    w = torch.tensor([[-3.250000476837158]])  # -32.5 in float32 after the product, not before
+    assert observe_weight(of_weight(Fixed), w, "w").q.tolist() == [[expected]]
+
+
+def test_empty_weights() -> None:
+    found = observe_weight(per_channel_dynamic_qconfig, torch.zeros(3, 0), "w")
+    assert (found.q.shape, found.scale.tolist(), found.noise) == ((3, 0), [1, 1, 1], 0)
+    assert observe_weight(default_dynamic_qconfig, torch.zeros(0, 4), "w").scale.tolist() == [1]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_weights_that_are_not_finite_are_named(value: float) -> None:
+    w = weight(3, 4)
+    w[1, 2] = value
+    for qconfig in (default_dynamic_qconfig, float_qparams_weight_only_qconfig):
+        with pytest.raises(
+            OptionError, match=r"^enc\.fc\.weight: the weight holds NaN or infinity"
+        ):
+            observe_weight(qconfig, w, "enc.fc.weight")
+
+
+def test_a_range_that_overflows_is_named() -> None:
+    w = torch.tensor([[3e38, -3e38]])
+    with pytest.raises(OptionError, match=r"^fc: the qconfig's MinMaxObserver gives scale inf and"):
+        observe_weight(PER_TENSOR, w, "fc")
+    assert observe_weight(default_dynamic_qconfig, w, "fc").q.tolist() == [[127, -128]]
+
+
+class Wrong(PerChannelMinMaxObserver):
+    def calculate_qparams(self) -> Any:
+        return torch.ones(2), torch.zeros(2)
+
+
+def broken() -> Any:
+    raise NotImplementedError("no such thing")
+
+
+@pytest.mark.parametrize(
+    ("qconfig", "message"),
+    [
+        (float16_dynamic_qconfig, "fc: the qconfig keeps the weight in float16: there are no int"),
+        (None, "fc: None is no qconfig: it lacks activation and weight; use default_dynamic_qc"),
+        (torch.qint8 if hasattr(torch, "qint8") else "qint8", "qint8 is no qconfig"),
+        (
+            of_weight(PerChannelMinMaxObserver.with_args(dtype="int8", ch_axis=2)),
+            "fc: the qconfig's weight has ch_axis=2, no axis of shape (3, 4)",
+        ),
+        (
+            of_weight(Wrong),
+            "fc: the qconfig's Wrong gives 2 scales and 2 zero points where there a",
+        ),
+        (
+            of_weight(PlaceholderObserver.with_args(dtype="int8")),
+            "fc: PlaceholderObserver observes nothing",
+        ),
+        (of_weight(broken), "cannot make an observer: no such thing"),
+        (of_weight(torch.nn.Identity), "fc: the qconfig's weight is Identity, which says nothing"),
+        (
+            of_weight(lambda: SimpleNamespace(dtype="quint4x2")),
+            "dtype quint4x2: there are no 4-bit weights (and torch.ao made quint8 of them); use dt",
+        ),
+        (
+            of_weight(PlaceholderObserver),
+            "the qconfig's weight is PlaceholderObserver with dtype 'float32'. Did you mean 'float",
+        ),
+        (
+            of_weight(lambda: SimpleNamespace(dtype="int8", qscheme="per_chanel_affine")),
+            "with qscheme 'per_chanel_affine'. Did you mean 'per_channel_affine'",
+        ),
+        (
+            of_weight(
+                lambda: SimpleNamespace(
+                    dtype="int8", qscheme="per_tensor_affine", quant_min=0, quant_max=255
+                )
+            ),
+            "has quant_min 0 and quant_max 255; int8 has -128..127",
+        ),
+    ],
+)
+def test_qconfigs_that_make_no_integers(qconfig: Any, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        observe_weight(qconfig, weight(3, 4), "fc")
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("fc: ")
+
+
+def test_no_weight_observer_means_the_default() -> None:
+    w = weight(4, 5)
+    got = observe_weight(QConfig(None, None), w, "w")
+    assert got.q.tolist() == observe_weight(default_dynamic_qconfig, w, "w").q.tolist()
+
+
+# --- words ---
+
+
+@pytest.mark.parametrize(
+    ("qconfig", "dtype", "said"),
+    [
+        (default_dynamic_qconfig, "int8", "int8 per tensor"),
+        (per_channel_dynamic_qconfig, "int8", "int8 per channel"),
+        (float16_dynamic_qconfig, "float16", "float16"),
+        (of_weight(PlaceholderObserver.with_args(dtype=torch.bfloat16)), "bfloat16", "bfloat16"),
+        (float_qparams_weight_only_qconfig, "uint8", "uint8 per channel, float zero points"),
+        (PER_TENSOR, "uint8", "uint8 per tensor, affine"),
+        (PER_CHANNEL, "int8", "int8 per channel of axis 1, affine"),
+        (
+            of_weight(MinMaxObserver.with_args(dtype="int8", reduce_range=True)),
+            "int8",
+            "int8 per tensor, affine, -64..63",
+        ),
+        (
+            of_weight(HistogramObserver.with_args(dtype="int8", qscheme="per_tensor_symmetric")),
+            "int8",
+            "int8 per tensor, HistogramObserver",
+        ),
+    ],
+)
+def test_words(qconfig: QConfig, dtype: str, said: str) -> None:
+    assert (dtype_of(qconfig), words(qconfig)) == (dtype, said)
+
+
+@pytest.mark.parametrize(
+    ("qconfig", "affine"),
+    [
+        (default_dynamic_qconfig, False),
+        (per_channel_dynamic_qconfig, False),
+        (float16_dynamic_qconfig, False),
+        (PER_TENSOR, True),
+        (PER_CHANNEL, True),
+        (float_qparams_weight_only_qconfig, True),
+    ],
+)
+def test_zero_points_that_the_data_sets(qconfig: QConfig, affine: bool) -> None:
+    assert is_affine(qconfig) is affine
+
+
+# --- activations ---
+
+
+INT8 = MinMaxObserver.with_args(dtype="int8")
+HALF = PlaceholderObserver.with_args(dtype="float16")
+
+
+@pytest.mark.parametrize(
+    ("qconfig", "kind", "note"),
+    [
+        (default_dynamic_qconfig, DYNAMIC, ""),
+        (QConfig(None, INT8), DYNAMIC, ""),
+        (QConfigDynamic(weight=INT8), DYNAMIC, ""),
+        (QConfig(PlaceholderObserver.with_args(dtype="uint8"), INT8), DYNAMIC, ""),
+        (QConfig(PlaceholderObserver.with_args(is_dynamic=True), INT8), DYNAMIC, ""),
+        (QConfig(MinMaxObserver.with_args(is_dynamic=True), INT8), DYNAMIC, ""),
+        (
+            QConfig(PlaceholderObserver.with_args(dtype="int8", is_dynamic=True), INT8),
+            DYNAMIC,
+            "activations are uint8, not int8",
+        ),
+        (
+            QConfig(HistogramObserver.with_args(reduce_range=True), INT8),
+            DYNAMIC,
+            "HistogramObserver does not run: each row has its own range; "
+            "activations are in 0..255, not 0..127",
+        ),
+        (
+            QConfig(MovingAverageMinMaxObserver, INT8),
+            DYNAMIC,
+            "MovingAverageMinMaxObserver does not run: each row has its own range",
+        ),
+        (float16_dynamic_qconfig, FLOAT16, ""),
+        (QConfigDynamic(weight=HALF), FLOAT16, ""),
+        (QConfig(None, HALF), FLOAT16, ""),
+        (
+            QConfig(default_dynamic_qconfig.activation, HALF),
+            FLOAT16,
+            "float activations, as the weights are float16",
+        ),
+        (float_qparams_weight_only_qconfig, WEIGHTS_ONLY, ""),
+        (QConfig(PlaceholderObserver, INT8), WEIGHTS_ONLY, ""),
+        (QConfig(HALF, INT8), WEIGHTS_ONLY, ""),
+    ],
+)
+def test_activations(qconfig: QConfig, kind: ActivationKind, note: str) -> None:
+    assert activation_of(qconfig) == Activation(kind, note)
+
+
+@pytest.mark.parametrize(
+    ("activation", "message"),
+    [
+        (
+            HALF.with_args(is_dynamic=True),
+            "activation is dynamic with dtype float16, its weight int8; take float16_dyn",
+        ),
+        (
+            lambda: SimpleNamespace(dtype="uint8", scale=torch.ones(1)),
+            "activation is SimpleNamespace, which fixes its scale; dynamic quantization finds one",
+        ),
+        (lambda: SimpleNamespace(dtype=torch.int32), "SimpleNamespace with dtype 'int32'. Did you"),
+        (torch.nn.ReLU, "the qconfig's activation is ReLU with dtype 'None'. Known: bfloat16"),
+        (broken, "the qconfig's activation <function broken"),
+    ],
+)
+def test_activations_that_mean_nothing_dynamic(activation: Any, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        activation_of(QConfig(activation, INT8))
+    assert message in str(caught.value)
+
+
+# --- torch.ao, while it is there ---
+
+
+def test_nothing_loads_torch_ao_or_makes_a_quantized_tensor() -> None:
+    script = """
+import sys, torch
+before = {m for m in sys.modules if m.startswith("torch.ao")}
+gone = "qint8 quint8 qint32 quint4x2 quint2x4 quantize_per_tensor quantize_per_channel".split()
+gone += "per_tensor_affine per_tensor_symmetric per_channel_affine per_channel_symmetric".split()
+gone += ["per_channel_affine_float_qparams"]
+for name in gone:
+    if hasattr(torch, name): delattr(torch, name)
+import types, octavo
+package = types.ModuleType("octavo.torch")  # these modules alone
+package.__path__ = [octavo.__file__.replace("__init__.py", "torch")]
+sys.modules["octavo.torch"] = package
+from octavo.torch import observed, observers, qconfig
+for q in (qconfig.default_dynamic_qconfig, qconfig.float_qparams_weight_only_qconfig):
+    observed.observe_weight(q, torch.randn(3, 4), "w"), observed.words(q)
+    observed.activation_of(q)
+assert observers.MinMaxObserver().qscheme == "per_tensor_affine"
+assert {m for m in sys.modules if m.startswith("torch.ao")} == before
+"""
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_torch_aos_own_objects_are_taken() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ao = pytest.importorskip("torch.ao.quantization")
+        theirs = {
+            "default": ao.default_dynamic_qconfig,
+            "per channel": ao.per_channel_dynamic_qconfig,
+            "float qparams": ao.float_qparams_weight_only_qconfig,
+            "deprecated": ao.QConfigDynamic(weight=ao.default_weight_observer),
+            "static": ao.get_default_qconfig("x86"),
+            "fake": ao.default_weight_only_qconfig,
+            "fake per channel": ao.QConfig(None, ao.default_per_channel_weight_fake_quant),
+        }
+        partial = functools.partial(ao.MinMaxObserver, dtype=torch.qint8, reduce_range=True)
+        fixed = ao.QConfig(ao.default_fixed_qparams_range_0to1_observer, partial)
+        half = ao.float16_dynamic_qconfig
+        narrow = ao.float_qparams_weight_only_qconfig_4bit
+    w = weight(6, 10)
+    ours = {
+        "default": default_dynamic_qconfig,
+        "per channel": per_channel_dynamic_qconfig,
+        "float qparams": float_qparams_weight_only_qconfig,
+        "deprecated": default_dynamic_qconfig,
+        "static": per_channel_dynamic_qconfig,
+        "fake": default_dynamic_qconfig,
+        "fake per channel": per_channel_dynamic_qconfig,
+    }
+    for name, qconfig in theirs.items():
+        got, want = observe_weight(qconfig, w, "w"), observe_weight(ours[name], w, "w")
+        assert got.scale.tobytes() == want.scale.tobytes(), name
+        assert got.zero_point.tolist() == want.zero_point.tolist(), name
+        assert got.q.tolist() == want.q.tolist(), name
+        assert got.q.dtype == want.q.dtype, name
+        assert words(qconfig).startswith(words(ours[name])), name
+        assert activation_of(qconfig).kind is activation_of(ours[name]).kind, name
+    reduced = observe_weight(of_weight(partial), w, "w")
+    mine = observe_weight(of_weight(INT8.with_args(reduce_range=True)), w, "w")
+    assert (reduced.qmin, reduced.qmax, reduced.q.tolist()) == (-64, 63, mine.q.tolist())
+    assert (dtype_of(half), activation_of(half).kind) == ("float16", FLOAT16)
+    with pytest.raises(OptionError, match="FixedQParamsObserver, which fixes its scale"):
+        activation_of(fixed)
+    with pytest.raises(OptionError, match="quint4x2: there are no 4-bit weights"):
+        dtype_of(narrow)

@@ -1,0 +1,395 @@
+"""QuantizedMultiheadAttention beside nn.MultiheadAttention over the same, dequantized weights."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import warnings
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from octavo import Scheme
+from octavo.errors import NotTrainableError
+from octavo.torch import quantize_dynamic, report
+from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.modules.multihead_attention import QuantizedMultiheadAttention
+
+E, HEADS, L, S, N = 48, 4, 7, 5, 3
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "batch first": {"batch_first": True},
+    "no bias": {"bias": False},
+    "kdim, vdim": {"kdim": 20, "vdim": 33},
+    "kdim, no bias": {"kdim": 20, "bias": False, "batch_first": True},
+    "bias_kv": {"add_bias_kv": True},
+    "zero attention": {"add_zero_attn": True, "batch_first": True},
+    "both appended": {"add_bias_kv": True, "add_zero_attn": True},
+}
+every_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+
+
+@pytest.fixture(autouse=True)
+def plain_path() -> Iterator[None]:
+    """The float layer's unfused path: masked rows and padding are then told apart alike."""
+    torch.manual_seed(0)
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    yield
+    torch.backends.mha.set_fastpath_enabled(before)
+
+
+def float_layer(**options: Any) -> nn.MultiheadAttention:
+    layer = nn.MultiheadAttention(E, HEADS, **options).eval()
+    if layer.in_proj_bias is not None:
+        nn.init.normal_(layer.in_proj_bias)
+        nn.init.normal_(layer.out_proj.bias)
+    return layer
+
+
+def pair(**options: Any) -> tuple[nn.MultiheadAttention, QuantizedMultiheadAttention]:
+    layer = float_layer(**options)
+    return layer, quantize_dynamic(layer)
+
+
+def inputs(layer: Any, batched: bool = True, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    made = []
+    for length, size in ((L, E), (S, layer.kdim), (S, layer.vdim)):
+        shape = (N, length, size) if layer.batch_first else (length, N, size)
+        made.append(torch.randn(shape if batched else (length, size), dtype=dtype))
+    return made
+
+
+def close(got: Any, wanted: Any, most: float = 0.03) -> None:
+    """The same shape, dtype and NaN, and an error in proportion to what is wanted."""
+    assert (got is None) == (wanted is None)
+    if wanted is None:
+        return
+    assert got.shape == wanted.shape and got.dtype == wanted.dtype
+    bad = wanted.isnan()
+    assert torch.equal(got.isnan(), bad)
+    got, wanted = got[~bad].double(), wanted[~bad].double()
+    assert (got - wanted).norm() <= most * wanted.norm()
+
+
+def both(quantized: Any, layer: Any, *args: Any, most: float = 0.03, **kwargs: Any) -> None:
+    with torch.no_grad():
+        wanted, got = layer(*args, **kwargs), quantized(*args, **kwargs)
+    close(got[0], wanted[0], most)
+    close(got[1], wanted[1], most)
+
+
+def masks(kind: str, rows: int, columns: int) -> Tensor:
+    """Random, with the first key always seen."""
+    hidden = torch.rand(rows, columns) < 0.4
+    hidden[:, 0] = False
+    return hidden if kind == "bool" else torch.randn(rows, columns).masked_fill(hidden, -torch.inf)
+
+
+@every_option
+@pytest.mark.parametrize("batched", [True, False], ids=["batched", "unbatched"])
+@pytest.mark.parametrize("weights", ["averaged", "each head", "none"])
+def test_it_computes_what_the_float_layer_does(
+    options: dict[str, Any], batched: bool, weights: str
+) -> None:
+    layer, quantized = pair(**options)
+    asked = {"need_weights": weights != "none", "average_attn_weights": weights == "averaged"}
+    both(quantized, layer, *inputs(layer, batched), **asked)
+
+
+@every_option
+@pytest.mark.parametrize(
+    ("attn", "padding", "kind"),
+    [
+        c
+        for c in product(("none", "2d", "3d"), (True, False), ("bool", "float"))
+        if c[:2] != ("none", False)
+    ],
+)
+@pytest.mark.parametrize("batched", [True, False], ids=["batched", "unbatched"])
+def test_masks(options: dict[str, Any], attn: str, padding: bool, kind: str, batched: bool) -> None:
+    layer, quantized = pair(**options)
+    given: dict[str, Tensor] = {}
+    if attn == "2d":
+        given["attn_mask"] = masks(kind, L, S)
+    if attn == "3d":
+        rows = (N if batched else 1) * HEADS
+        given["attn_mask"] = masks(kind, rows * L, S).view(rows, L, S)
+    if padding:
+        given["key_padding_mask"] = masks(kind, N, S) if batched else masks(kind, 1, S)[0]
+    for need_weights in (True, False):
+        both(quantized, layer, *inputs(layer, batched), need_weights=need_weights, **given)
+
+
+@pytest.mark.parametrize("options", [{}, {"add_bias_kv": True}, {"batch_first": True}], ids=str)
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("padding", [True, False])
+def test_is_causal(options: dict[str, Any], need_weights: bool, padding: bool) -> None:
+    layer, quantized = pair(**options)
+    x = torch.randn(N, L, E) if layer.batch_first else torch.randn(L, N, E)
+    mask = nn.Transformer.generate_square_subsequent_mask(L)
+    given = {"key_padding_mask": masks("float", N, L)} if padding else {}
+    both(
+        quantized,
+        layer,
+        x,
+        x,
+        x,
+        attn_mask=mask,
+        is_causal=True,
+        need_weights=need_weights,
+        **given,
+    )
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_rows_that_see_nothing_and_nan_spread_as_in_the_float_layer(need_weights: bool) -> None:
+    layer, quantized = pair(batch_first=True)
+    x = torch.randn(N, L, E)
+    blind = torch.zeros(L, L, dtype=torch.bool)
+    blind[2] = True
+    both(quantized, layer, x, x, x, attn_mask=blind, need_weights=need_weights)
+    padded = torch.zeros(N, L, dtype=torch.bool)
+    padded[1] = True
+    both(quantized, layer, x, x, x, key_padding_mask=padded, need_weights=need_weights)
+    x[1, 3, 5] = torch.nan
+    both(quantized, layer, x, x, x, need_weights=need_weights)
+    query = torch.randn(N, L, E)
+    query[0, 4, 0] = torch.inf
+    memory = torch.randn(N, S, E)
+    # torch's kernel without weights makes zeros of a query that is NaN all over, others NaN.
+    both(quantized, layer, query, memory, memory, need_weights=need_weights)
+    got = quantized(query, memory, memory, need_weights=need_weights)[0]
+    assert got[0, 4].isnan().all() if need_weights else (got[0, 4] == layer.out_proj.bias).all()
+    assert got.isfinite().sum() >= (N * L - 1) * E
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_other_dtypes(dtype: torch.dtype, need_weights: bool) -> None:
+    layer = float_layer(batch_first=True, add_bias_kv=True)
+    quantized = quantize_dynamic(layer)
+    x = torch.randn(N, L, E, dtype=dtype)
+    wanted, _ = layer(x.float(), x.float(), x.float())
+    got, weights = quantized(x, x, x, need_weights=need_weights)
+    assert got.dtype is dtype and (weights is None or weights.dtype is dtype)
+    close(got.float(), wanted, 0.05)
+    close(quantize_dynamic(layer.to(dtype))(x, x, x)[0].float(), wanted, 0.05)
+
+
+def test_equal_inputs_are_quantized_once_and_give_the_same_bits() -> None:
+    _, quantized = pair(batch_first=True)
+    x = torch.randn(N, L, E)
+    for need_weights in (True, False):
+        once = quantized(x, x, x, need_weights=need_weights)[0]
+        assert torch.equal(once, quantized(x, x.clone(), x.clone(), need_weights=need_weights)[0])
+    memory = torch.randn(N, S, E)
+    assert torch.equal(quantized(x, memory, memory)[0], quantized(x, memory, memory.clone())[0])
+
+
+def test_non_contiguous_and_empty_inputs() -> None:
+    layer, quantized = pair(batch_first=True)
+    x = torch.randn(E, L, N).transpose(0, 2)
+    both(quantized, layer, x, x, x)
+    for shape in ((0, L, E), (N, 0, E)):
+        empty = torch.randn(shape)
+        both(quantized, layer, empty, empty, empty)
+        both(quantized, layer, empty, empty, empty, need_weights=False)
+
+
+def test_a_row_of_a_batch_does_not_change_with_the_others() -> None:
+    _, quantized = pair(batch_first=True)
+    x = torch.randn(N, L, E)
+    louder = x.clone()
+    louder[0] *= 100
+    assert torch.equal(quantized(x, x, x)[0][1:], quantized(louder, louder, louder)[0][1:])
+
+
+def test_integers_are_those_of_a_linear_layer_over_each_projection() -> None:
+    layer, quantized = pair(kdim=20, vdim=33)
+    for name, weight in (
+        ("q_proj", layer.q_proj_weight),
+        ("k_proj", layer.k_proj_weight),
+        ("v_proj", layer.v_proj_weight),
+    ):
+        linear = nn.Linear(*weight.shape[::-1])
+        linear.weight = nn.Parameter(weight)
+        wanted = QuantizedLinear.from_float(linear)
+        found = getattr(quantized, name)
+        assert torch.equal(found.packed, wanted.packed) and torch.equal(found.scale, wanted.scale)
+    assert quantized.in_proj_weight is None
+    same, held = pair()
+    assert (held.in_proj_weight() - same.in_proj_weight).abs().max() < 0.01
+    assert held.in_proj_weight.shape == (3 * E, E)
+
+
+def test_the_report_counts_in_projection_and_out_projection() -> None:
+    model = quantize_dynamic(nn.Sequential(nn.MultiheadAttention(64, 4)))
+    attention, out = report(model).layers
+    assert attention.layer.name == "0" and attention.layer.op == "MultiheadAttention"
+    assert out.layer.name == "0.out_proj" and out.quantized
+    assert attention.bytes_before == 3 * 64 * 64 * 4
+    assert attention.bytes_after == 3 * (64 * 64 + 64 * 4)  # integers and scales
+    assert attention.sqnr_db > 40
+
+
+@pytest.mark.parametrize("recipe", ["int8-accurate", "float16"])
+def test_other_storages(recipe: str) -> None:
+    layer = float_layer(batch_first=True)
+    quantized = quantize_dynamic(layer, recipe=recipe)
+    x = torch.randn(N, L, E)
+    assert isinstance(quantized, QuantizedMultiheadAttention)
+    close(quantized(x, x, x)[0], layer(x, x, x)[0], 0.02 if recipe == "int8-accurate" else 1e-3)
+    close(quantized(x, x, x, need_weights=False)[0], layer(x, x, x)[0], 0.02)
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8-accurate", "float16"])
+def test_config_makes_an_empty_layer_of_the_same_buffers(recipe: str) -> None:
+    quantized = quantize_dynamic(float_layer(kdim=20, add_bias_kv=True), recipe=recipe)
+    with torch.device("meta"):
+        empty = QuantizedMultiheadAttention(**quantized.config())
+    wanted = {k: v for k, v in quantized.state_dict().items() if not k.startswith("out_proj")}
+    found = {k: v for k, v in empty.state_dict().items() if not k.startswith("out_proj")}
+    assert found.keys() == wanted.keys()
+    assert all(
+        v.is_meta and (v.shape, v.dtype) == (wanted[k].shape, wanted[k].dtype)
+        for k, v in found.items()
+    )
+    assert empty.out_proj.weight.shape == (E, E)
+
+
+def test_out_proj_may_stay_float() -> None:
+    layer = float_layer(batch_first=True)
+    model = nn.Sequential()
+    model.attn = layer
+    quantized = quantize_dynamic(model, {"attn": Scheme(), "attn.out_proj": None})
+    assert type(quantized.attn) is QuantizedMultiheadAttention
+    assert isinstance(quantized.attn.out_proj, nn.Linear)
+    assert quantized.attn.out_proj is not layer.out_proj
+    x = torch.randn(N, L, E)
+    close(quantized.attn(x, x, x)[0], layer(x, x, x)[0])
+
+
+def test_a_float_attention_keeps_its_out_proj_float() -> None:
+    model = nn.Sequential()
+    model.attn, model.head = float_layer(batch_first=True), nn.Linear(E, 3)
+    quantized = quantize_dynamic(model, {nn.Linear})
+    assert type(quantized.attn) is nn.MultiheadAttention
+    assert type(quantized.attn.out_proj) is type(model.attn.out_proj)
+    reason = {o.layer.name: o.reason for o in report(quantized).layers}["attn.out_proj"]
+    assert "MultiheadAttention stays float" in reason
+    x = torch.randn(N, L, E)
+    assert torch.equal(quantized.attn(x, x, x)[0], model.attn(x, x, x)[0])
+
+
+def test_dropout_acts_in_training_mode_only() -> None:
+    layer = float_layer(dropout=0.5, batch_first=True)
+    quantized = quantize_dynamic(layer)
+    x = torch.randn(N, L, E)
+    for need_weights in (True, False):
+        first = quantized(x, x, x, need_weights=need_weights)[0]
+        assert torch.equal(first, quantized(x, x, x, need_weights=need_weights)[0])
+    quantized.train()
+    assert not torch.equal(quantized(x, x, x)[0], quantized(x, x, x)[0])
+
+
+def test_attentions_that_share_their_weights_share_the_buffers() -> None:
+    model = nn.ModuleList([float_layer(), float_layer()])
+    model[1].in_proj_weight = model[0].in_proj_weight
+    first, second = quantize_dynamic(model)
+    assert first.q_proj.packed is second.q_proj.packed
+    assert first.v_proj.packed is second.v_proj.packed
+    assert first.q_proj.packed is not first.k_proj.packed
+    assert not torch.equal(first.q_proj.bias, second.q_proj.bias)
+
+
+def test_copies_and_files() -> None:
+    _, quantized = pair(add_bias_kv=True)
+    x = torch.randn(L, N, E)
+    wanted = quantized(x, x, x)[0]
+    buffer = io.BytesIO()
+    torch.save(quantized.state_dict(), buffer)
+    buffer.seek(0)
+    other = quantize_dynamic(float_layer(add_bias_kv=True))
+    assert not torch.equal(other(x, x, x)[0], wanted)
+    other.load_state_dict(torch.load(buffer, weights_only=True))
+    copies = (copy.deepcopy(quantized), pickle.loads(pickle.dumps(quantized)), other)
+    assert all(torch.equal(made(x, x, x)[0], wanted) for made in copies)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_compiled_and_exported(need_weights: bool) -> None:
+    _, quantized = pair(batch_first=True)
+    x, padding = torch.randn(N, L, E), masks("bool", N, L)
+    given = {"key_padding_mask": padding, "need_weights": need_weights}
+    with torch.no_grad():
+        wanted = quantized(x, x, x, **given)[0]
+        compiled = torch.compile(quantized, fullgraph=True, backend="aot_eager")
+        close(compiled(x, x, x, **given)[0], wanted, 1e-5)
+        exported = torch.export.export(quantized, (x, x, x), given)
+        close(exported.module()(x, x, x, **given)[0], wanted, 1e-5)
+
+
+def test_backward_says_why_there_is_none() -> None:
+    _, quantized = pair()
+    x = torch.randn(L, N, E, requires_grad=True)
+    with pytest.raises(NotTrainableError, match="no backward"):
+        quantized(x, x, x)[0].sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"query": torch.randn(L, N, E + 1)}, ValueError, "query: needs 3 axes"),
+        ({"query": torch.randn(L)}, ValueError, "query: needs 2 axes"),
+        ({"key": torch.randn(S, N, E + 1)}, ValueError, "key: needs 3 axes"),
+        ({"key": torch.randn(S, E)}, ValueError, "key: needs 3 axes"),
+        ({"value": torch.randn(S, N + 1, E)}, ValueError, "value: needs the query's batch"),
+        ({"value": torch.randn(S + 1, N, E)}, ValueError, r"value: needs shape \(5, 3, 48\)"),
+        ({"attn_mask": torch.zeros(L, S + 1)}, ValueError, r"attn_mask: needs shape \(7, 5\)"),
+        ({"attn_mask": torch.zeros(N, L, S)}, ValueError, r"or \(12, 7, 5\)"),
+        ({"attn_mask": torch.zeros(L, S, dtype=torch.long)}, TypeError, "attn_mask: needs bool"),
+        ({"key_padding_mask": torch.zeros(N, L)}, ValueError, r"key_padding_mask: .*\(3, 5\)"),
+        ({"key_padding_mask": torch.zeros(S)}, ValueError, r"key_padding_mask: .*\(3, 5\)"),
+        ({"is_causal": True}, ValueError, "attn_mask: is_causal"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_does_not_fit_is_named(
+    change: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    layer, quantized = pair()
+    given = dict(zip(("query", "key", "value"), inputs(layer), strict=True)) | change
+    with pytest.raises((AssertionError, RuntimeError)):
+        layer(**given)
+    with pytest.raises(error, match=text):
+        quantized(**given)
+
+
+def test_nested_tensors_are_refused_in_words() -> None:
+    _, quantized = pair(batch_first=True)
+    with warnings.catch_warnings():  # torch warns in the first call of a process only
+        warnings.filterwarnings("ignore", ".*nested tensors is in prototype")
+        nested = torch.nested.nested_tensor([torch.randn(2, E), torch.randn(3, E)])
+    with pytest.raises(TypeError, match="query: is a nested tensor"):
+        quantized(nested, nested, nested)
+
+
+def test_a_subclass_with_a_forward_of_its_own_stays_float() -> None:
+    class Own(nn.MultiheadAttention):  # type: ignore[misc]
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return super().forward(*args, **kwargs)
+
+    model = nn.Sequential(nn.Linear(E, E))
+    model.attn = Own(E, HEADS)
+    quantized = quantize_dynamic(model, recipe="int8")
+    assert type(quantized.attn) is Own
+    reasons = {o.layer.name: o.reason for o in report(quantized).layers}
+    assert "has a forward of its own" in reasons["attn"]
+    assert "stays float" in reasons["attn.out_proj"]

@@ -1,0 +1,374 @@
+"""`export_onnx`: the same integers in an ONNX file, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+import torch
+from torch import Tensor, nn
+
+import octavo.torch
+from octavo import errors
+from octavo.files.metadata import metadata
+from octavo.torch import export_onnx, quantize_dynamic
+from octavo.torch.export import Exported
+from tests.torch.exporting import (
+    constants,
+    filled,
+    flat,
+    operators,
+    relative,
+    run,
+    seeded,
+    worst_of_rows,
+)
+
+STEP = 1 + 1e-4  # room for float32 beside a bound that is exact in numbers without rounding
+
+
+def network() -> nn.Module:
+    return filled(nn.Sequential(nn.Linear(40, 56), nn.Tanh(), nn.Linear(56, 24, bias=False)))
+
+
+@pytest.fixture(scope="module")
+def quantized() -> nn.Module:
+    return quantize_dynamic(network())
+
+
+@pytest.fixture(scope="module")
+def exported(quantized: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    return export_onnx(
+        quantized,
+        (seeded(3, 40),),
+        tmp_path_factory.mktemp("exported") / "m.onnx",
+        input_names=["x"],
+        output_names=["y"],
+        dynamic_shapes=({0: "batch"},),
+    )
+
+
+def folder_is_clean(path: Path) -> bool:
+    return not list(path.glob(".octavo-*"))
+
+
+# --- the file ---
+
+
+def test_what_was_written(exported: Exported) -> None:
+    assert exported.operators == {"linear": 2} and exported.notes == ()
+    assert exported.bytes == exported.path.stat().st_size
+    assert exported.opset == 20 and exported.min_onnxruntime == "1.17"
+    assert folder_is_clean(exported.path.parent)
+
+
+def test_the_file_is_valid_and_stock(exported: Exported) -> None:
+    model = onnx.load(exported.path)
+    onnx.checker.check_model(model, full_check=True)
+    assert {o.domain for o in model.opset_import} == {"", "com.microsoft"}
+    assert model.ir_version == 9 and not model.functions
+    assert {node.domain for node in model.graph.node} <= {"", "com.microsoft"}
+    assert [i.name for i in model.graph.input] == ["x"]
+    assert [o.name for o in model.graph.output] == ["y"]
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+    assert not any("packed" in name for name in constants(exported.path))
+    assert not any(node.doc_string or node.metadata_props for node in model.graph.node)
+
+
+def test_the_metadata_is_that_of_the_onnx_front_end(exported: Exported) -> None:
+    assert metadata(exported.path) == {
+        "octavo.version": octavo.__version__,
+        "octavo.recipe": "default",
+        "octavo.target": "portable",
+        "octavo.cpu": "vnni",
+        "octavo.quant_format": "qoperator",
+        "octavo.min_onnxruntime": "1.17",
+    }
+
+
+def test_the_integers_are_those_of_the_model(quantized: nn.Module, exported: Exported) -> None:
+    found = constants(exported.path)
+    for name in ("0", "2"):
+        layer = quantized.get_submodule(name)
+        q = found[f"{name}.weight_quantized"]
+        assert q.dtype == np.int8
+        assert np.array_equal(q.T, layer.integers().numpy())
+        assert np.array_equal(found[f"{name}.weight_scale"], layer.scale.numpy())
+        assert not found[f"{name}.weight_zero_point"].any()
+
+
+@pytest.mark.parametrize("batch", [1, 3, 17])
+def test_a_layer_is_as_exact_as_its_rows(
+    quantized: nn.Module, exported: Exported, batch: int
+) -> None:
+    """Both layers apart: the second one's input is what the first gave."""
+    x = seeded(batch, 40, seed=batch, scale=3.0)
+    (y,) = run(exported.path, x)
+    first, second = quantized[0], quantized[2]
+    w1, w2 = (np.asarray(layer.weight(), np.float64) for layer in (first, second))
+    hidden = np.tanh(x.double().numpy() @ w1.T + first.bias.double().numpy())
+    off = worst_of_rows(x.numpy(), w1)
+    # Tanh is no steeper than 1, and its outputs no larger than 1.
+    bound = off @ np.abs(w2).T + worst_of_rows(np.ones((batch, 56)), w2)
+    assert (np.abs(y - hidden @ w2.T) <= bound * STEP).all()
+
+
+def test_it_agrees_with_the_model_in_every_row(quantized: nn.Module, exported: Exported) -> None:
+    """The schemes differ in their steps: max|x| / 127 there, (max - min) / 255 here."""
+    x = seeded(64, 40, seed=5)
+    (y,) = run(exported.path, x)
+    expected = quantized(x).numpy()
+    norms = np.linalg.norm(expected, axis=1)
+    assert (np.linalg.norm(y - expected, axis=1) <= 0.03 * norms).all()
+
+
+@pytest.mark.parametrize("number", [torch.nan, 1e6])
+def test_a_row_does_not_change_others(exported: Exported, number: float) -> None:
+    x = seeded(4, 40)
+    (whole,) = run(exported.path, x)
+    x[2, 5] = number
+    (y,) = run(exported.path, x)
+    assert np.isnan(y[2]).all() == np.isnan(number)
+    assert np.array_equal(np.delete(y, 2, 0), np.delete(whole, 2, 0))
+
+
+def test_the_model_is_as_it_was(tmp_path: Path) -> None:
+    model = nn.Sequential(quantize_dynamic(network()), nn.Dropout(0.5)).train()
+    modes = [module.training for module in model.modules()]
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    export_onnx(model, (seeded(3, 40),), tmp_path / "m.onnx")
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(before[name], t) for name, t in model.state_dict().items())
+    assert not {"Dropout", "Identity"} & set(operators(tmp_path / "m.onnx"))
+
+
+# --- forms of a layer ---
+
+
+def test_any_processor(quantized: nn.Module, exported: Exported, tmp_path: Path) -> None:
+    path = tmp_path / "any.onnx"
+    export_onnx(quantized, seeded(3, 40), path, cpu="any")
+    found = constants(path)
+    q = quantized[0].integers().numpy().astype(np.int32)
+    assert found["0.weight_quantized"].dtype == np.uint8
+    assert np.array_equal(found["0.weight_quantized"].T, q + 128)
+    assert (found["0.weight_zero_point"] == 128).all()
+    assert metadata(path)["octavo.cpu"] == "any"
+    x = seeded(3, 40, seed=1)
+    assert np.allclose(run(path, x)[0], run(exported.path, x)[0], rtol=1e-6, atol=1e-6)
+
+
+class Forms(nn.Module):
+    """Everything that a file of linear layers may hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tied, self.wide = nn.Linear(32, 32), nn.Linear(65_540, 3)
+        self.again = nn.Linear(32, 32)
+        self.again.weight = self.tied.weight
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        self.small = nn.Linear(32, 8)
+
+    def forward(self, x: Tensor, vector: Tensor, small: Tensor) -> tuple[Tensor, ...]:
+        a = self.again(torch.relu(self.tied(self.tied(x))))
+        attended = self.attention(a, a, a, need_weights=False)[0]
+        return (
+            attended,
+            self.tied(vector),
+            self.wide(vector.repeat(2049)[:65_540]),
+            self.small(small),
+        )
+
+
+@pytest.fixture(scope="module")
+def forms() -> nn.Module:
+    return quantize_dynamic(filled(Forms()), recipe="int8-accurate")
+
+
+@pytest.fixture(scope="module")
+def forms_exported(forms: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    path = tmp_path_factory.mktemp("forms") / "m.onnx"
+    return export_onnx(forms, forms_inputs(), path)
+
+
+def forms_inputs() -> tuple[Tensor, Tensor, Tensor]:
+    return seeded(2, 5, 32), seeded(32), seeded(6, 32).half()
+
+
+def test_the_forms_agree(forms: nn.Module, forms_exported: Exported) -> None:
+    inputs = forms_inputs()
+    got = run(forms_exported.path, *inputs)
+    expected = forms(*inputs)
+    assert [y.dtype for y in got] == [np.float32] * 3 + [np.float16]
+    for y, e in zip(got, flat(expected), strict=True):
+        assert y.shape == e.shape and relative(y, e) <= 0.03
+
+
+def test_affine_weights_keep_their_zero_points(forms: nn.Module, forms_exported: Exported) -> None:
+    found, layer = constants(forms_exported.path), forms.small
+    assert layer.zero_point.any()
+    assert np.array_equal(found["small.weight_quantized"].T, layer.integers().numpy())
+    assert np.array_equal(found["small.weight_zero_point"], layer.zero_point.numpy())
+
+
+def test_what_the_file_holds_otherwise_is_noted(forms_exported: Exported) -> None:
+    groups, floats = sorted(forms_exported.notes)
+    text, _, layers = groups.rpartition(": ")
+    assert text == "activations per row: target portable has no groups of 128"
+    parts = ["attention.q_proj", "attention.k_proj", "attention.v_proj", "attention.out_proj"]
+    assert layers.split(", ")[1:] == [*parts, "wide", "small"]
+    assert layers.split(", ")[0] in ("tied", "again")  # they hold one weight
+    assert floats == "computed in float: the sums of 65540 inputs would overflow int32: wide"
+
+
+def test_a_weight_of_several_layers_is_stored_once(forms_exported: Exported) -> None:
+    shapes = [a.shape for a in constants(forms_exported.path).values() if a.dtype == np.int8]
+    of_layers = [(32, 32)] * 5 + [(65_540, 3), (32, 8)]  # tied, and four of the attention
+    assert sorted(s for s in shapes if len(s) == 2) == sorted(of_layers)
+
+
+def test_an_input_of_several_layers_is_quantized_once(forms_exported: Exported) -> None:
+    """x, tied(x), its ReLU, the input of q, k and v, their attention, vector, small."""
+    assert operators(forms_exported.path).count("QuantizeLinear") == 7
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.GELU(), nn.GELU("tanh"), nn.SiLU()])
+def test_activations_that_layers_have_taken_over(activation: nn.Module, tmp_path: Path) -> None:
+    model = quantize_dynamic(filled(nn.Sequential(nn.Linear(24, 40), activation)))
+    assert model[0].activation != "none"
+    x = seeded(5, 24)
+    export_onnx(model, (x,), tmp_path / "m.onnx")
+    (y,) = run(tmp_path / "m.onnx", x)
+    exact = x.double() @ model[0].weight().double().T + model[0].bias.double()
+    bound = worst_of_rows(x.numpy(), model[0].weight().numpy()) * 1.2  # GELU's slope is below 1.13
+    assert (np.abs(y - activation(exact).numpy()) <= bound).all()
+
+
+# --- outputs ---
+
+
+def test_weights_in_a_data_file(quantized: nn.Module, exported: Exported, tmp_path: Path) -> None:
+    path, x = tmp_path / "m.onnx", seeded(3, 40)
+    for _ in range(2):  # the second run's data file takes the place of the first one's
+        told = export_onnx(quantized, (x,), path, external_data=True)
+    data = metadata(path)["octavo.data_file"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["m.onnx", data])
+    assert told.bytes == sum(p.stat().st_size for p in tmp_path.iterdir())
+    assert np.array_equal(run(path, x)[0], run(exported.path, x)[0])
+
+
+def test_a_model_beyond_protobuf_gets_a_data_file(
+    quantized: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("octavo.torch.export.PROTOBUF_LIMIT", 1000)
+    export_onnx(quantized, (seeded(3, 40),), tmp_path / "m.onnx")
+    assert (tmp_path / metadata(tmp_path / "m.onnx")["octavo.data_file"]).stat().st_size > 1000
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_disk_that_fails(
+    quantized: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"the old file")
+
+    def fails(model: Any, where: Path, **options: Any) -> None:
+        Path(where).write_bytes(b"half")
+        raise OSError(number, "it is so")
+
+    monkeypatch.setattr(ir, "save", fails)
+    with pytest.raises(errors.OutputError, match=r"m\.onnx cannot be written: it is so; "):
+        export_onnx(quantized, (seeded(3, 40),), path)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+    assert path.read_bytes() == b"the old file"
+
+
+def test_places_that_cannot_be(quantized: nn.Module, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for place, said in [
+        (tmp_path / "none" / "m.onnx", r"none of the output does not exist"),
+        (tmp_path / "file" / "m.onnx", r"file of the output is not a folder"),
+        (tmp_path, r"is a directory; give a file name"),
+    ]:
+        with pytest.raises(errors.OutputError, match=said):
+            export_onnx(quantized, (seeded(3, 40),), place)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+# --- what cannot be exported ---
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"target": "native"}, r"target 'native' .* is not there yet; use 'portable'"),
+        ({"target": "portabel"}, r"unknown target 'portabel'\. Did you mean 'portable'\?"),
+        ({"cpu": "vnn"}, r"unknown cpu 'vnn'\. Did you mean 'vnni'\?"),
+        ({"opset_version": 17}, r"opset_version 17: needs 18 to 23"),
+        ({"opset_version": "20"}, r"opset_version '20': needs 18 to 23"),
+        ({"dynamic_shape": ()}, r"no argument 'dynamic_shape'\. Did you mean 'dynamic_shapes'\?"),
+        ({"do_constant_folding": True}, r"no argument 'do_constant_folding'\..* Known: cpu, "),
+    ],
+)
+def test_arguments_that_are_refused(
+    quantized: nn.Module, tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(errors.OptionError, match=said):
+        export_onnx(quantized, (seeded(3, 40),), tmp_path / "m.onnx", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_objects_that_are_refused(quantized: nn.Module, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    with pytest.raises(errors.OptionError, match=r"needs a torch\.nn\.Module, not dict"):
+        export_onnx({}, (seeded(3, 40),), path)
+    with pytest.raises(errors.OptionError, match="path is a int; give a path"):
+        export_onnx(quantized, (seeded(3, 40),), 5)  # type: ignore[arg-type]
+    with pytest.raises(errors.NothingQuantizedError, match=r"Sequential has no quantized layer"):
+        export_onnx(network(), (seeded(3, 40),), path)
+
+
+class Skips(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, use: bool = False) -> Tensor:
+        return self.layer(x) if use else x + 1  # type: ignore[no-any-return]
+
+
+class Decides(Skips):
+    def forward(self, x: Tensor, use: bool = False) -> Tensor:
+        return self.layer(x) if x.sum().item() > 0 else x  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Skips, r"the call of Skips reaches none of its 1 quantized layers"),
+        (Decides, r"torch\.onnx\.export cannot export Decides: \w+: [^\n]* See that torch\.export"),
+    ],
+)
+def test_calls_that_are_refused(tmp_path: Path, make: Callable[[], nn.Module], said: str) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"the old file")
+    with pytest.raises(errors.ModelError, match=said) as caught:
+        export_onnx(quantize_dynamic(make()), (seeded(3, 8),), path)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == b"the old file" and folder_is_clean(tmp_path)
+
+
+def test_keyword_arguments_of_the_call(tmp_path: Path) -> None:
+    model = quantize_dynamic(filled(Skips()))
+    x = seeded(3, 8)
+    told = export_onnx(model, (), tmp_path / "m.onnx", kwargs={"x": x, "use": True})
+    assert told.operators == {"linear": 1}
+    (y,) = run(tmp_path / "m.onnx", x)
+    bound = worst_of_rows(x.numpy(), model.layer.weight().numpy()) * 2.1  # of both schemes
+    assert (np.abs(y - model(x, True).numpy()) <= bound).all()

@@ -1,0 +1,348 @@
+"""`export_onnx`, layer by layer: what each becomes, and that it computes what the layer does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+
+from octavo import Recipe, Scheme, errors
+from octavo.torch import export_onnx, quantize_dynamic
+from octavo.torch.qconfig import (
+    PlaceholderObserver,
+    QConfig,
+    float_qparams_weight_only_qconfig,
+)
+from tests.onnx.test_oldest_runtime import OldRuntime, oldest  # noqa: F401
+from tests.torch.exporting import constants, filled, flat, operators, relative, run, seeded
+
+ALL = Recipe(name="all", default=Scheme())  # convolutions and embeddings too
+SAME = 2e-6  # relative: float32 sums in another order
+CLOSE = 0.03  # relative: activations in steps of another scheme
+
+
+def exported(model: nn.Module, args: tuple[Tensor, ...], path: Path, **options: Any) -> list[Any]:
+    """The file's outputs beside the model's, in pairs of one shape and dtype."""
+    export_onnx(model, args, path, **options)
+    got, expected = run(path, *args), flat(model(*args))
+    assert [y.shape for y in got] == [e.shape for e in expected]
+    return list(zip(got, expected, strict=True))
+
+
+# --- 16 bits ---
+
+
+@pytest.mark.parametrize("storage", ["float16", "bfloat16"])
+def test_a_linear_layer_of_16_bits(tmp_path: Path, storage: str) -> None:
+    weights = PlaceholderObserver.with_args(dtype=getattr(torch, storage))
+    qconfig = QConfig(activation=PlaceholderObserver, weight=weights)
+    model = filled(nn.Sequential(nn.Linear(24, 16), nn.ReLU()))
+    model = quantize_dynamic(model, {nn.Linear: qconfig})
+    path = tmp_path / "m.onnx"
+    ((y, expected),) = exported(model, (seeded(5, 24),), path)
+    assert relative(y, expected) <= SAME
+    assert operators(path) == ["Cast", "MatMul", "Add", "Relu"]
+    (stored,) = (i for i in onnx.load(path).graph.initializer if "weight" in i.name)
+    assert stored.data_type == onnx.TensorProto.DataType.Value(storage.upper())
+
+
+# --- embeddings ---
+
+
+class Tables(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.signed, self.affine = nn.Embedding(50, 24, padding_idx=3), nn.Embedding(50, 24)
+        self.floating = nn.Embedding(50, 24)
+        self.bags = nn.ModuleDict(
+            {mode: nn.EmbeddingBag(50, 24, mode=mode) for mode in ("mean", "max")}
+        )
+        self.sum = nn.EmbeddingBag(50, 24, mode="sum", padding_idx=0, include_last_offset=True)
+
+    def forward(self, i: Tensor, starts: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        looked_up = self.signed(i), self.affine(i.int()), self.floating(i)
+        whole = tuple(bag(i) for bag in self.bags.values())
+        parts = tuple(bag(i.reshape(-1), starts) for bag in self.bags.values())
+        weighted = self.sum(i.reshape(-1), starts, weights.reshape(-1))
+        return *looked_up, *whole, *parts, weighted, self.sum(i, per_sample_weights=weights)
+
+
+@pytest.fixture(scope="module")
+def tables() -> nn.Module:
+    affine = Scheme.from_dict({"weight": {"qtype": "int8", "symmetric": False}})
+    torch.manual_seed(0)
+    model = Tables().eval()
+    spec = {
+        nn.Embedding: Scheme(),
+        nn.EmbeddingBag: Scheme(),
+        "affine": affine,
+        "floating": float_qparams_weight_only_qconfig,
+    }
+    return quantize_dynamic(model, spec)
+
+
+def test_embeddings_and_bags(tables: nn.Module, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    i = torch.tensor([[3, 0, 49, 7], [5, 5, 0, 1], [0, 0, 0, 0]])
+    starts = torch.tensor([0, 4, 4, 12])  # the second bag is empty
+    for y, expected in exported(tables, (i, starts, seeded(3, 4)), path):
+        assert np.allclose(y, expected, rtol=SAME, atol=SAME)
+    assert tables.affine.zero_point is not None and tables.floating.zero_points == "float32"
+    found = constants(path)
+    for name in ("signed", "affine", "floating", "bags.mean", "bags.max", "sum"):
+        table = found[f"{name}.table"]
+        assert table.dtype in (np.int8, np.uint8)
+        assert np.array_equal(table, tables.get_submodule(name).integers().numpy())
+
+
+# --- convolutions ---
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Conv1d(6, 8, 3, padding=1)
+        self.plane = nn.Conv2d(3, 8, 3, stride=2)
+        self.deep = nn.Conv2d(8, 8, 3, padding="same", groups=8, bias=False)
+        self.mirror = nn.Conv2d(
+            4, 8, (3, 2), dilation=2, padding=1, padding_mode="reflect", groups=2
+        )
+        self.wide = nn.Conv1d(8_200, 2, 8)  # 65,600 inputs a sum
+
+    def forward(self, x: Tensor, image: Tensor, other: Tensor) -> tuple[Tensor, ...]:
+        line = self.line(x)
+        long = line.repeat(1, 1025, 1)
+        plane = self.plane(image)
+        return line, self.line(x[0]), plane, self.deep(plane), self.mirror(other), self.wide(long)
+
+
+def test_convolutions(tmp_path: Path) -> None:
+    model = quantize_dynamic(filled(Convolutions()), recipe=ALL)
+    path = tmp_path / "m.onnx"
+    args = seeded(2, 6, 20), seeded(2, 3, 16, 16), seeded(2, 4, 12, 12)
+    told = export_onnx(model, args, path)
+    assert told.notes == ("computed in float: the sums of 65600 inputs would overflow int32: wide",)
+    assert told.operators == {"conv": 6}
+    for y, expected in zip(run(path, *args), flat(model(*args)), strict=True):
+        assert y.shape == expected.shape and relative(y, expected) <= CLOSE
+    found = constants(path)
+    for name in ("line", "plane", "deep", "mirror"):
+        q = model.get_submodule(name).integers().numpy()
+        assert found[f"{name}.weight_quantized"].dtype == np.uint8
+        assert np.array_equal(found[f"{name}.weight_quantized"].astype(int) - 128, q)
+    assert np.array_equal(found["wide.weight_quantized"], model.wide.integers().numpy())
+
+
+def test_an_image_of_a_batch_does_not_change_others(tmp_path: Path) -> None:
+    model = quantize_dynamic(filled(nn.Sequential(nn.Conv2d(3, 4, 3))), recipe=ALL)
+    path, x = tmp_path / "m.onnx", seeded(3, 3, 8, 8)
+    export_onnx(model, (x,), path)
+    (whole,) = run(path, x)
+    x[1] *= 100
+    x[2, 0, 0, 0] = torch.nan
+    (y,) = run(path, x)
+    assert np.array_equal(y[0], whole[0]) and np.isnan(y[2]).all() and np.isfinite(y[1]).all()
+
+
+# --- recurrent layers ---
+
+OPTIONS: dict[str, tuple[type[nn.Module], dict[str, Any], bool]] = {
+    "lstm": (nn.LSTM, {}, True),
+    "lstm, two layers, both ways": (nn.LSTM, {"num_layers": 2, "bidirectional": True}, True),
+    "lstm, batch first, no bias": (nn.LSTM, {"batch_first": True, "bias": False}, False),
+    "lstm with projection": (nn.LSTM, {"proj_size": 10, "bidirectional": True}, True),
+    "lstm with projection, no state": (nn.LSTM, {"proj_size": 10, "num_layers": 2}, False),
+    "gru": (nn.GRU, {"num_layers": 2, "bidirectional": True, "batch_first": True}, True),
+    "gru, no bias, no state": (nn.GRU, {"bias": False}, False),
+    "rnn": (nn.RNN, {"num_layers": 2}, True),
+    "rnn with relu, both ways": (nn.RNN, {"nonlinearity": "relu", "bidirectional": True}, False),
+}
+INPUTS, HIDDEN, STEPS, BATCH = 20, 24, 9, 3
+
+
+class Recurrent(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, *state: Tensor) -> Any:
+        return self.layer(x, (state if len(state) > 1 else state[0]) if state else None)
+
+
+def recurrent(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """A float model and its inputs."""
+    make, options, with_state = OPTIONS[name]
+    model = filled(Recurrent(make(INPUTS, HIDDEN, **options)))
+    shape = (BATCH, STEPS) if options.get("batch_first") else (STEPS, BATCH)
+    args = [seeded(*shape, INPUTS)]
+    count = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
+    if with_state:
+        args.append(seeded(count, BATCH, options.get("proj_size") or HIDDEN, seed=1, scale=0.5))
+        if make is nn.LSTM:
+            args.append(seeded(count, BATCH, HIDDEN, seed=2, scale=0.5))
+    return model, tuple(args)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_recurrent_layers(name: str, tmp_path: Path) -> None:
+    float_model, args = recurrent(name)
+    model, path = quantize_dynamic(float_model), tmp_path / "m.onnx"
+    for y, expected in exported(model, args, path):
+        assert relative(y, expected) <= CLOSE
+    found, (make, options, _) = operators(path), OPTIONS[name]
+    plain_lstm = make is nn.LSTM and "proj_size" not in options
+    layers = options.get("num_layers", 1)
+    if plain_lstm:
+        assert found.count("DynamicQuantizeLSTM") == layers
+    else:
+        assert found.count(make.__name__) == layers and "DynamicQuantizeLSTM" not in found
+        assert found.count("DequantizeLinear") == layers * (3 if "proj_size" in options else 2)
+    held = [a for a in constants(path).values() if a.ndim > 1 and a.dtype == np.float32]
+    assert all(a.size <= 8 * HIDDEN * 2 or "proj_size" in options for a in held)  # biases
+
+
+def in_torch_order(q: np.ndarray[Any, Any], order: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Rows gate by gate, from ONNX's order to PyTorch's."""
+    gates = q.reshape(len(order), -1, q.shape[-1])
+    return gates[list(order)].reshape(q.shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    # PyTorch has i, f, g, o and ONNX i, o, f, c; PyTorch r, z, n and ONNX z, r, h.
+    [("lstm", (0, 2, 3, 1)), ("gru, no bias, no state", (1, 0, 2)), ("rnn", (0,))],
+)
+def test_their_integers(name: str, order: tuple[int, ...], tmp_path: Path) -> None:
+    float_model, args = recurrent(name)
+    model, path = quantize_dynamic(float_model), tmp_path / "m.onnx"
+    export_onnx(model, args, path)
+    found = constants(path)
+    layer = "layer.l0" if name == "rnn" else "layer"
+    for part in ("ih", "hh"):
+        expected, scale = model.layer.integers()[f"weight_{part}_l0"]
+        q, s = (found[f"{layer}.weight_{part}_{what}"] for what in ("quantized", "scale"))
+        assert q.dtype == np.int8
+        q = q[0].T if name == "lstm" else q
+        assert np.array_equal(in_torch_order(q, order), expected.numpy())
+        assert np.array_equal(in_torch_order(s.reshape(-1, 1), order)[:, 0], scale.numpy())
+
+
+def test_what_is_computed_otherwise_is_noted(tmp_path: Path) -> None:
+    said = {}
+    for name in ("lstm, two layers, both ways", "gru, no bias, no state"):
+        float_model, args = recurrent(name)
+        said[name] = export_onnx(quantize_dynamic(float_model), args, tmp_path / "m.onnx").notes
+    (lstm,), (gru,) = said.values()
+    assert lstm.startswith("activations have one scale a step for the whole batch")
+    assert lstm.endswith(": layer.l0, layer.l1")
+    assert gru.startswith("computed in float, over int8 weights") and gru.endswith(": layer")
+
+
+def test_a_layer_of_a_stack_that_stays_float(tmp_path: Path) -> None:
+    float_model, args = recurrent("lstm, two layers, both ways")
+    model = quantize_dynamic(float_model, {nn.LSTM: Scheme(), "layer.l1": None})
+    assert model.layer.storage == ["int8", "float32"]
+    for y, expected in exported(model, args, tmp_path / "m.onnx"):
+        assert relative(y, expected) <= CLOSE
+    found = operators(tmp_path / "m.onnx")
+    assert found.count("DynamicQuantizeLSTM") == 1 and found.count("LSTM") == 1
+
+
+def test_sizes_that_vary(tmp_path: Path) -> None:
+    model = quantize_dynamic(filled(nn.Sequential(nn.GRU(INPUTS, HIDDEN, bidirectional=True))))
+    path = tmp_path / "m.onnx"
+    example = seeded(STEPS, BATCH, INPUTS)
+    export_onnx(model, (example,), path, dynamic_shapes=({0: "steps", 1: "batch"},))
+    for steps, batch in ((1, 1), (4, 2), (30, 5)):
+        x = seeded(steps, batch, INPUTS)
+        for y, expected in zip(run(path, x), flat(model(x)), strict=True):
+            assert y.shape == expected.shape and relative(y, expected) <= CLOSE
+
+
+def test_a_projection_without_an_inverse_takes_no_state(tmp_path: Path) -> None:
+    float_model, args = recurrent("lstm with projection")
+    with torch.no_grad():
+        float_model.layer.weight_hr_l0[1] = float_model.layer.weight_hr_l0[0]
+    model = quantize_dynamic(float_model)
+    with pytest.raises(errors.ModelError, match=r"layer: rows of its projection depend on each"):
+        export_onnx(model, args, tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+class Cells(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.gru = nn.LSTMCell(INPUTS, 24), nn.GRUCell(24, 16)
+        self.rnn = nn.RNNCell(16, 8)
+
+    def forward(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        h, c = self.lstm(x, (h, c))
+        gru = self.gru(h)
+        return h, c, gru, self.rnn(gru)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("int8", CLOSE), (torch.float16, SAME)])
+def test_cells(dtype: Any, bound: float, tmp_path: Path) -> None:
+    model = quantize_dynamic(filled(Cells()), dtype=dtype)
+    args = seeded(5, INPUTS), seeded(5, 24, seed=1), seeded(5, 24, seed=2)
+    for y, expected in exported(model, args, tmp_path / "m.onnx"):
+        assert relative(y, expected) <= bound
+    if dtype is torch.float16:
+        held = [a.dtype for n, a in constants(tmp_path / "m.onnx").items() if ".weight_" in n]
+        assert held == [np.float16] * 6
+
+
+# --- whole models ---
+
+
+class Whole(nn.Module):
+    """A layer of each kind in one network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.line = nn.Embedding(50, 16), nn.Conv1d(16, 16, 3, padding=1)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.gru, self.lstm = nn.GRU(16, 16, batch_first=True), nn.LSTM(16, 16, batch_first=True)
+        self.out = nn.Linear(16, 5)
+
+    def forward(self, i: Tensor) -> Tensor:
+        x = self.line(self.table(i).transpose(1, 2)).transpose(1, 2)
+        x, _ = self.lstm(self.gru(self.encoder(x))[0])
+        return self.out(torch.relu(x))  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Path]:
+    torch.manual_seed(0)
+    model = quantize_dynamic(Whole().eval(), recipe=ALL)
+    path = tmp_path_factory.mktemp("whole") / "m.onnx"
+    i = torch.randint(0, 50, (2, 7), generator=torch.Generator().manual_seed(0))
+    told = export_onnx(model, (i,), path, dynamic_shapes=({0: "batch", 1: "length"},))
+    assert told.operators == {"embedding": 1, "conv": 1, "linear": 13, "recurrent": 2}
+    assert told.min_onnxruntime == "1.17"
+    return model, path
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 7), (4, 19)])
+def test_a_model_with_everything(whole: tuple[nn.Module, Path], shape: tuple[int, int]) -> None:
+    model, path = whole
+    i = torch.randint(0, 50, shape, generator=torch.Generator().manual_seed(1))
+    (y,) = run(path, i)
+    (expected,) = flat(model(i))
+    assert relative(y, expected) <= 2 * CLOSE
+
+
+def test_it_runs_in_the_oldest_onnxruntime(
+    whole: tuple[nn.Module, Path],
+    oldest: OldRuntime,  # noqa: F811
+) -> None:
+    _, path = whole
+    i = torch.randint(0, 50, (3, 8), generator=torch.Generator().manual_seed(2))
+    (new,), (old,) = run(path, i), oldest.run(path, {"i": i.numpy()})
+    assert relative(old, new) <= 1e-3  # now and then an integer that lay between two

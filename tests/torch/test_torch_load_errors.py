@@ -1,0 +1,356 @@
+"""What octavo.torch.load says of files that are not whole, and of models that do not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from octavo.errors import ModelError, OptionError
+from octavo.torch import load, quantize_dynamic, save
+from octavo.torch.container import read
+from octavo.torch.manifest import parse
+from tests.torch.behaviour import assert_bits
+from tests.torch.saving import CASES, mlp
+
+
+class Net(nn.Module):
+    """A model of two quantized layers, a normalization and a buffer."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.query = nn.Linear(8, width)
+        self.norm = nn.LayerNorm(width)
+        self.value = nn.Linear(width, 4)
+        self.register_buffer("steps", torch.arange(3), persistent=False)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "m.safetensors"
+    save(quantize_dynamic(Net()), path)
+    return path
+
+
+def error_of(path: Path, factory: Callable[[], Any] = Net, **options: Any) -> str:
+    with pytest.raises(ModelError) as caught:
+        load(path, factory, **options)
+    message = str(caught.value)
+    assert message.startswith((str(path), "model_factory"))
+    return message.removeprefix(str(path))
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Changes the file's header."""
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    new = path.with_suffix(".new")  # what is mapped must not change
+    new.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length :])
+    new.replace(path)
+
+
+def rewrite_said(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Changes what the metadata say of the model."""
+
+    def within(header: dict[str, Any]) -> None:
+        said = json.loads(header["__metadata__"]["octavo"])
+        change(said)
+        header["__metadata__"]["octavo"] = json.dumps(said)
+
+    rewrite(path, within)
+
+
+# The file
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    assert error_of(tmp_path / "m.safetensors") == ": there is no such file"
+    assert error_of(tmp_path) == " cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize("kept", [0, 5, 8, 9, 100, 3000, -1])
+def test_a_file_that_is_cut_short(kept: int, path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:kept])
+    message = error_of(path)
+    if kept >= 9 or kept < 0:
+        assert message.startswith(" is cut short: it needs ")
+        assert message.endswith("; copy it again, whole")
+    else:
+        assert message.startswith((" is no safetensors file", " is cut short"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PK\x03\x04 this is a zip file, as torch.save writes", "is no safetensors file; octavo"),
+        (b"\x08\x00\x00\x00\x00\x00\x00\x00{nojson}", "or damaged: its header is no JSON"),
+        (b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ", "its metadata has no 'octavo' (it has none)"),
+        (b"\xff\xff\xff\xff\xff\xff\xff\x7f{}", "is no safetensors file; octavo.torch.load reads"),
+    ],
+)
+def test_a_file_that_is_something_else(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(content)
+    assert message in error_of(tmp_path / "m")
+
+
+def test_a_safetensors_file_of_another_kind(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save_file({"a": torch.ones(3)}, path, {"format": "pt"})
+    assert error_of(path) == (
+        " is a safetensors file, but not one that octavo.torch.save wrote: its metadata has no "
+        "'octavo' (it has 'format')"
+    )
+
+
+def test_a_file_that_another_writer_has_copied_is_read(path: Path) -> None:
+    """Its data need not begin at multiples of 64, nor elements at multiples of their size."""
+    metadata, tensors = read(path)
+    expected = load(path, Net)
+    rewrite(path, lambda header: header["__metadata__"].update(longer="."))
+    x = torch.randn(2, 8)
+    assert_bits(load(path, Net).query(x), expected.query(x))
+    save_file({name: t.clone() for name, t in tensors.items()}, path, metadata)
+    assert_bits(load(path, Net).query(x), expected.query(x))
+
+
+def test_a_newer_format(path: Path) -> None:
+    rewrite_said(path, lambda said: said.update(format=2, version="9.1", more={}))
+    assert error_of(path) == (
+        " has format 2, written by Octavo 9.1; this is Octavo 0.1.0, which reads up to 1: "
+        "pip install -U octavo"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda said: said.pop("format"), "KeyError('format')"),
+        (lambda said: said.pop("layers"), "'layers'"),
+        (lambda said: said.update(layers=[]), "layers is list"),
+        (lambda said: said.update(version=None), "version is NoneType"),
+        (lambda said: said.update(unknown=1), "'unknown'"),
+        (lambda said: said["report"].pop("layers"), "report: KeyError('layers')"),
+        (lambda said: said.update(tensors={"norm.bias": "no.where"}), "no tensor 'no.where'"),
+        (lambda said: said.update(strides={"norm.bias": [2]}), "'norm.bias' has strides [2]"),
+        (lambda said: said.update(strides={"norm.bias": "ab"}), "'norm.bias' has strides 'ab'"),
+        (lambda said: said.update(strides={"norm.bias": [0]}), "'norm.bias' has strides [0]"),
+        (lambda said: said.update(strides={"norm.bias": [1, 1]}), "has strides [1, 1]"),
+        (lambda said: said.update(frozen=[["x"]]), "['x'] is no name"),
+        (lambda said: said["layers"].update(query=3), "layers: 'query' is 3"),
+        (lambda said: said["layers"]["query"].pop("class"), "layers: 'query' is {'config'"),
+    ],
+)
+def test_damaged_metadata(
+    change: Callable[[dict[str, Any]], object], message: str, path: Path
+) -> None:
+    rewrite_said(path, change)
+    said = error_of(path)
+    assert said.startswith(" is damaged: the metadata 'octavo' does not fit its format (") or (
+        said.startswith(" is damaged")
+    )
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "F4"}, ": 'query.bias' has dtype 'F4'; known are BOOL, U8"),
+        ({"shape": [17]}, " is damaged: 'query.bias' has 64 bytes for F32 [17]"),
+        ({"shape": [-1]}, " is damaged: the header's entry for 'query.bias' is {"),
+        ({"shape": "ab"}, " is damaged: the header's entry for 'query.bias' is {"),
+        ({"data_offsets": [0, 64]}, " is damaged: "),
+        ({"data_offsets": [10**12, 10**12 + 64]}, " is damaged: "),
+    ],
+)
+def test_damaged_entries(change: dict[str, Any], message: str, path: Path) -> None:
+    rewrite(path, lambda header: header["query.bias"].update(change))
+    assert error_of(path).startswith(message)
+
+
+def test_bytes_behind_the_last_tensor(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"abc")
+    assert error_of(path) == " is damaged: 3 bytes follow its last tensor"
+
+
+# Layers
+
+
+def test_an_unknown_layer_class(path: Path) -> None:
+    rewrite_said(path, lambda said: said["layers"]["query"].update({"class": "QuantizedLinaer"}))
+    message = error_of(path)
+    assert message.startswith(": query is a 'QuantizedLinaer', a layer that this Octavo (0.1.0)")
+    assert "Did you mean 'QuantizedLinear'" in message
+
+
+@pytest.mark.parametrize("name", ["os.system", "torch.nn.Linear", "OSError", "Recorded"])
+def test_a_file_names_layers_of_octavo_only(name: str, path: Path) -> None:
+    called = []
+
+    class Recorded(type(load(path, Net).query)):  # type: ignore[misc]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            called.append(args)
+
+    rewrite_said(path, lambda said: said["layers"]["query"].update({"class": name}))
+    assert f"query is a {name!r}, a layer that this Octavo" in error_of(path)
+    assert called == []
+
+
+def test_a_config_that_makes_no_layer(path: Path) -> None:
+    rewrite_said(path, lambda said: said["layers"]["query"]["config"].update(colour="red"))
+    assert error_of(path).startswith(" is damaged: query cannot be a QuantizedLinear of {")
+
+
+# The model
+
+
+def other(**changes: Any) -> Callable[[], nn.Module]:
+    def make() -> nn.Module:
+        model = Net()
+        for name, value in changes.items():
+            delattr(model, name)
+            if value is not None:
+                setattr(model, *value)
+        return model
+
+    return make
+
+
+def test_modules_that_the_model_lacks(path: Path) -> None:
+    renamed = other(query=("queries", nn.Linear(8, 16)))
+    assert error_of(path, renamed) == (
+        " does not fit the model: it lacks module query (near query: queries)"
+    )
+
+
+def test_tensors_that_the_model_lacks_or_has_in_excess(path: Path) -> None:
+    renamed = other(norm=("normal", nn.LayerNorm(16)), steps=None)
+    message = error_of(path, renamed)
+    assert message.startswith(" does not fit the model: it lacks tensors norm.weight, norm.bias, ")
+    assert "steps (near norm.weight: normal.weight" in message
+    assert message.endswith("; it has normal.weight, normal.bias, which the file lacks")
+
+    def larger() -> nn.Module:
+        model = Net()
+        model.more = nn.ModuleList(nn.Linear(2, 2) for _ in range(4))
+        return model
+
+    assert error_of(path, larger) == (
+        " does not fit the model: it has more.0.weight, more.0.bias, more.1.weight, more.1.bias, "
+        "more.2.weight and 3 more, which the file lacks"
+    )
+
+
+def test_sizes_that_differ(path: Path) -> None:
+    assert error_of(path, lambda: Net(32)) == (
+        " does not fit the model: query has out_features 32 there, 16 in the file"
+    )
+    narrow = other(norm=("norm", nn.LayerNorm(12)))
+    assert error_of(path, narrow) == (
+        " does not fit the model: shapes differ: norm.weight [12], [16] in the file, norm.bias "
+        "[12], [16] in the file"
+    )
+
+
+def test_a_quantized_layer_with_another_dtype(path: Path) -> None:
+    rewrite(path, lambda header: header["query.scale"].update(dtype="I32"))
+    assert error_of(path) == (
+        " does not fit the model: shapes differ: query.scale torch.float32 [16], torch.int32 [16] "
+        "in the file"
+    )
+
+
+def test_a_bias_that_the_file_has_not(path: Path) -> None:
+    def make() -> nn.Module:
+        model = Net()
+        model.norm = nn.LayerNorm(16, bias=False)
+        return model
+
+    plain = path.with_name("plain.safetensors")
+    save(quantize_dynamic(make()), plain)
+    assert error_of(plain) == " does not fit the model: it has norm.bias, which the file lacks"
+    with pytest.raises(ModelError, match=r"it has norm\.bias, which"):
+        load(plain, Net)
+    filled = load(path, make)  # a parameter that is None has a place
+    assert_bits(filled.norm.bias, torch.zeros(16))
+
+
+def test_modules_that_are_one_there_and_two_in_the_file(path: Path) -> None:
+    class Twin(nn.Module):
+        def __init__(self, shared: bool) -> None:
+            super().__init__()
+            self.a = nn.Sequential(nn.Linear(4, 4))
+            self.b = self.a if shared else nn.Sequential(nn.Linear(4, 4))
+
+    save(quantize_dynamic(Twin(shared=False)), path)
+    message = error_of(path, lambda: Twin(shared=True))
+    assert message == " does not fit the model: b is the module a there, b in the file"
+
+
+# The factory
+
+
+def test_a_factory_that_needs_values(path: Path) -> None:
+    def factory() -> nn.Module:
+        model = Net()
+        model.first = model.query.weight[0, 0].item()
+        return model
+
+    message = error_of(path, factory)
+    assert message.startswith("model_factory fails on device meta, where tensors have shapes but ")
+    assert f"RuntimeError: Tensor.item() cannot be called on meta tensors ({__file__}:" in message
+    assert "pass skeleton='cpu': the model is then built" in message
+    expected, x = load(path, Net), torch.randn(2, 8)
+    assert_bits(load(path, factory, skeleton="cpu").query(x), expected.query(x))
+
+
+def test_a_factory_that_fails_everywhere(path: Path) -> None:
+    def factory() -> nn.Module:
+        raise LookupError("no config")
+
+    message = error_of(path, factory, skeleton="cpu")
+    assert message.startswith("model_factory fails: LookupError: no config (")
+    assert message.endswith("in factory)")
+
+
+def test_a_factory_that_makes_no_model(path: Path) -> None:
+    assert error_of(path, lambda: 3) == (
+        "model_factory returned int; needs the float model, an nn.Module"
+    )
+    with pytest.raises(OptionError, match=r"model_factory: needs a callable .*, not str"):
+        load(path, "Net")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="skeleton: needs 'meta' or 'cpu', not 'cuda'"):
+        load(path, Net, skeleton="cuda")
+
+
+def test_a_factory_that_asks_for_the_cpu_by_itself(path: Path) -> None:
+    def factory() -> nn.Module:
+        with torch.device("cpu"):
+            return Net()
+
+    found, expected, x = load(path, factory), load(path, Net), torch.randn(2, 8)
+    assert_bits(found.value(found.query(x)), expected.value(expected.query(x)))
+
+
+def test_the_manifest_is_plain_data(path: Path) -> None:
+    metadata, _ = read(path)
+    again = parse(path, {"octavo": parse(path, metadata).to_json()})
+    assert again == parse(path, metadata)
+    assert again.layers["query"]["class"] == "QuantizedLinear"
+    assert list(again.layers) == ["query", "value"]
+
+
+def test_a_float_model_of_the_factory_is_not_changed_elsewhere(path: Path) -> None:
+    """Errors leave nothing behind: the same factory works afterwards."""
+    error_of(path, lambda: Net(32))
+    assert torch.get_default_device().type == "cpu"
+    assert CASES["mlp"].factory is mlp

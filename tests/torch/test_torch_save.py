@@ -1,0 +1,535 @@
+"""What octavo.torch.save writes, and that load gives the same model back."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import io
+import json
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+import octavo.torch
+from octavo.errors import ModelError, OutputError
+from octavo.recipe import Recipe, Rule, Scheme
+from octavo.torch import load, quantize_dynamic, report, save
+from octavo.torch.container import read
+from octavo.torch.manifest import classes
+from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.state import held, places
+from tests.torch.behaviour import assert_bits
+from tests.torch.saving import CASES, Case, Stateful, Tied, Twice, mlp
+
+
+def state_of(model: nn.Module) -> dict[str, Tensor]:
+    """Every tensor that a model holds, by all its names."""
+    return {item.name: item.tensor for item in held(places(model).modules)}
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+def test_a_loaded_model_is_the_saved_one(case: Case, tmp_path: Path) -> None:
+    model = case.quantized()
+    save(model, tmp_path / "m.safetensors")
+    loaded = load(tmp_path / "m.safetensors", case.factory)
+    assert not any(m.training for m in loaded.modules())
+    assert report(loaded) == report(model)
+    assert [type(m) for m in loaded.modules()] == [type(m) for m in model.modules()]
+    assert loaded.state_dict().keys() == model.state_dict().keys()
+    before, after = state_of(model), state_of(loaded)
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        assert_bits(after[name], tensor)
+        assert after[name].requires_grad == tensor.requires_grad, name
+        assert after[name].stride() == tensor.stride(), name
+        assert isinstance(after[name], nn.Parameter) == isinstance(tensor, nn.Parameter), name
+    with torch.inference_mode():
+        assert_bits(loaded(*case.inputs), model(*case.inputs))
+    assert_bits(loaded(*case.inputs), model(*case.inputs))
+
+
+def test_saving_what_was_loaded_writes_the_same_bytes(case: Case, tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save(case.quantized(), path)
+    first = path.read_bytes()
+    loaded = load(path, case.factory)
+    save(loaded, path)  # over the file that it is mapped from
+    assert path.read_bytes() == first
+    with torch.inference_mode():
+        assert_bits(loaded(*case.inputs), case.quantized()(*case.inputs))
+    assert names(tmp_path) == ["m.safetensors"]
+
+
+def test_any_safetensors_reader_reads_it(case: Case, tmp_path: Path) -> None:
+    model = case.quantized()
+    save(model, tmp_path / "m.safetensors")
+    stored = state_of(model)
+    with safe_open(tmp_path / "m.safetensors", "pt") as file:
+        said = json.loads(file.metadata()["octavo"])
+        assert file.metadata()["format"] == "pt"
+        assert set(file.keys()) | set(said["tensors"]) == set(stored)
+        for name in file.keys():  # noqa: SIM118 - it is no mapping
+            assert_bits(file.get_tensor(name), stored[name].detach())
+    assert said["report"] is not None
+    assert said["recipe"] == report(model).recipe
+
+
+def test_packed_weights_begin_at_multiples_of_64(case: Case, tmp_path: Path) -> None:
+    save(case.quantized(), tmp_path / "m.safetensors")
+    raw = (tmp_path / "m.safetensors").read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    assert (8 + length) % 64 == 0
+    header = json.loads(raw[8 : 8 + length])
+    del header["__metadata__"]
+    for name, entry in header.items():
+        first, last = entry["data_offsets"]
+        if (last - first) % 64 == 0:
+            assert first % 64 == 0, name
+    packed = [n for n in header if n.rpartition(".")[2].startswith("packed")]
+    assert all(np % 64 == 0 for n in packed for np in header[n]["data_offsets"])
+    loaded = load(tmp_path / "m.safetensors", case.factory)
+    for item in held(places(loaded).modules):
+        if item.name in packed:
+            assert item.tensor.data_ptr() % 64 == 0
+
+
+@pytest.mark.parametrize("name", sorted(classes()))
+def test_every_layer_is_made_from_its_config_as_json(name: str) -> None:
+    kind = classes()[name]
+    found = [m for c in CASES.values() for m in c.quantized().modules() if type(m) is kind]
+    for module in found:
+        with torch.device("meta"):
+            again = kind(**json.loads(json.dumps(module.config())))
+        assert json.dumps(again.config()) == json.dumps(module.config())
+        assert {k: (v.shape, v.dtype) for k, v in again._buffers.items() if v is not None} == {
+            k: (v.shape, v.dtype) for k, v in module._buffers.items() if v is not None
+        }
+
+
+def test_tied_tensors_are_stored_once_and_stay_tied(tmp_path: Path) -> None:
+    model = CASES["tied"].quantized()
+    save(model, tmp_path / "m.safetensors")
+    _, stored = read(tmp_path / "m.safetensors")
+    assert sum("packed" in name for name in stored) == 1
+    loaded: Any = load(tmp_path / "m.safetensors", Tied)
+    assert loaded.head.packed is loaded.other.packed
+
+    class Untied(Tied):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.other = nn.Linear(64, 40, bias=False), nn.Linear(64, 40)
+
+    loaded = load(tmp_path / "m.safetensors", Untied)
+    assert loaded.head.packed is loaded.other.packed
+
+    floats: Any = quantize_dynamic(nn.Sequential(Tied(), nn.Linear(40, 8)), {"1": Scheme()})
+    save(floats, tmp_path / "f.safetensors")
+    again: Any = load(tmp_path / "f.safetensors", lambda: nn.Sequential(Untied(), nn.Linear(40, 8)))
+    assert again[0].head.weight is again[0].embed.weight is again[0].other.weight
+    assert isinstance(again[0].head.weight, nn.Parameter)
+
+
+def test_modules_in_several_places_stay_one(tmp_path: Path) -> None:
+    save(CASES["twice"].quantized(), tmp_path / "m.safetensors")
+    loaded: Any = load(tmp_path / "m.safetensors", Twice)
+    assert loaded.first is loaded.again
+    assert loaded.block is loaded.blocks[0] is loaded.blocks[2]
+    assert isinstance(loaded.first, QuantizedLinear)
+
+    def apart() -> nn.Module:
+        model: Any = Twice()
+        model.again, model.blocks[2] = nn.Linear(32, 32), copy.deepcopy(model.block)
+        return model  # type: ignore[no-any-return]
+
+    loaded = load(tmp_path / "m.safetensors", apart)
+    assert loaded.first is loaded.again
+    assert loaded.block is loaded.blocks[0] is loaded.blocks[2]
+
+
+def test_attributes_and_non_persistent_buffers_are_included(tmp_path: Path) -> None:
+    model: Any = CASES["stateful"].quantized()
+    model.positions.mul_(3)
+    model.frequencies.mul_(5)
+    model.listed[2][1].mul_(7)
+    model.by_name["a"].mul_(9)
+    model.later = torch.arange(3)  # the factory's model has no such attribute
+    model.listed.append(torch.ones(1))  # nor place: as a cache would grow
+    save(model, tmp_path / "m.safetensors")
+    loaded: Any = load(tmp_path / "m.safetensors", Stateful)
+    assert_bits(loaded.positions, model.positions)
+    assert "positions" not in loaded.state_dict()
+    assert_bits(loaded.frequencies, model.frequencies)
+    assert_bits(loaded.listed[2][1], model.listed[2][1])
+    assert_bits(loaded.later, torch.arange(3))
+    assert len(loaded.listed) == 3
+    assert loaded.nothing is None
+    x = CASES["stateful"].inputs[0]
+    assert_bits(loaded(x), model(x))
+
+
+def test_views_are_stored_by_their_values(tmp_path: Path) -> None:
+    model: Any = CASES["mlp"].quantized()
+    base = torch.arange(24.0).view(4, 6)
+    views = {
+        "wide": torch.ones(2, 1).expand(2, 5),
+        "every_other": base[:, ::2],
+        "last": base[3],
+        "across": base.permute(1, 0),
+        "channels_last": torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+        "negative": torch.randn(3, dtype=torch.complex64).conj(),
+        "scalar": torch.tensor(3.5),
+        "one": torch.ones(1, 1)[:, ::1],
+    }
+    vars(model[0]).update(views)
+    save(model, tmp_path / "m.safetensors")
+    loaded: Any = load(tmp_path / "m.safetensors", mlp)
+    for name, view in views.items():
+        assert torch.equal(getattr(loaded[0], name), view), name
+    for name in ("across", "channels_last"):
+        assert getattr(loaded[0], name).stride() == views[name].stride()
+
+
+def test_a_report_keeps_what_json_has_no_number_for(tmp_path: Path) -> None:
+    layer = nn.Linear(4, 2)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[127.0, 1, 2, 3], [0, 0, 0, 127]]))
+    model = quantize_dynamic(layer)
+    assert report(model).layers[0].sqnr_db == float("inf")
+    save(model, tmp_path / "m.safetensors")
+    assert report(load(tmp_path / "m.safetensors", lambda: nn.Linear(4, 2))) == report(model)
+
+
+def test_a_wrapped_model_is_saved_without_a_report(tmp_path: Path) -> None:
+    model = nn.Sequential(quantize_dynamic(mlp()), nn.Tanh())
+    save(model, tmp_path / "m.safetensors")
+    loaded = load(tmp_path / "m.safetensors", lambda: nn.Sequential(mlp(), nn.Tanh()))
+    x = CASES["mlp"].inputs[0]
+    assert_bits(loaded(x), model(x))
+    with pytest.raises(ModelError, match="Sequential has no report"):
+        report(loaded)
+
+
+def test_a_model_that_was_allowed_to_stay_float(tmp_path: Path) -> None:
+    recipe = Recipe("none", Scheme(None, None), (Rule(Scheme(None, None), name="*"),))
+    model = quantize_dynamic(mlp(), recipe=recipe, allow_nothing=True)
+    save(model, tmp_path / "m.safetensors")
+    loaded = load(tmp_path / "m.safetensors", mlp)
+    assert report(loaded).quantized == ()
+    assert_bits(loaded[0].weight, model[0].weight)
+
+
+def test_every_tensor_has_its_own_storage(tmp_path: Path) -> None:
+    save(CASES["mlp"].quantized(), tmp_path / "m.safetensors")
+    loaded = load(tmp_path / "m.safetensors", mlp)
+    for tensor in state_of(loaded).values():
+        assert tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    x = CASES["mlp"].inputs[0]
+    for again in (copy.deepcopy(loaded), pickle.loads(pickle.dumps(loaded))):
+        assert_bits(again(x), loaded(x))
+    buffer = io.BytesIO()
+    torch.save(loaded[2].state_dict(), buffer)
+    assert buffer.tell() < (tmp_path / "m.safetensors").stat().st_size
+
+
+def test_writing_to_a_tensor_does_not_change_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save(CASES["stateful"].quantized(), path)
+    before = path.read_bytes()
+    loaded: Any = load(path, Stateful)
+    with torch.no_grad():
+        loaded.gain.fill_(7)
+    loaded.norm.reset_running_stats()
+    assert path.read_bytes() == before
+    path.chmod(0o444)
+    assert load(path, Stateful) is not loaded
+
+
+def test_the_file_holds_no_float_weights_and_the_factory_makes_none(tmp_path: Path) -> None:
+    devices = []
+
+    def factory() -> nn.Module:
+        model = nn.Sequential(nn.Linear(256, 1024), nn.Linear(1024, 64))
+        devices.extend(p.device.type for p in model.parameters())
+        return model
+
+    save(quantize_dynamic(factory()), tmp_path / "m.safetensors")
+    floats = 4 * (256 * 1024 + 1024 * 64)
+    assert (tmp_path / "m.safetensors").stat().st_size < floats / 3
+    devices.clear()
+    load(tmp_path / "m.safetensors", factory)
+    assert devices == ["meta"] * 4
+    load(tmp_path / "m.safetensors", factory, skeleton="cpu")
+    assert devices[4:] == ["cpu"] * 4
+
+
+def test_hooks_of_the_factorys_layers_stay(tmp_path: Path) -> None:
+    save(CASES["mlp"].quantized(), tmp_path / "m.safetensors")
+    seen = []
+
+    def factory() -> nn.Module:
+        model = mlp()
+        model[0].register_forward_hook(lambda *_: seen.append("first"))
+        return model
+
+    load(tmp_path / "m.safetensors", factory)(*CASES["mlp"].inputs)
+    assert seen == ["first"]
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    save(CASES["mlp"].quantized(), tmp_path / "m", progress=lambda *given: told.append(given))
+    assert {stage for stage, _, _ in told} == {"writing"}
+    assert [done for _, done, _ in told] == list(range(told[0][2]))
+
+
+# Shared pages
+
+
+SHARED = """
+import sys, torch
+from torch import nn
+from octavo.torch import load
+
+def pages(path):
+    found, inside = {}, False
+    for line in open("/proc/self/smaps"):
+        head = line.split()
+        if "-" in head[0] and not head[0].endswith(":"):
+            inside = line.rstrip().endswith(path)
+        elif inside:
+            key = head[0].rstrip(":")
+            found[key] = found.get(key, 0) + int(head[1]) if head[1].isdigit() else 0
+    return found
+
+def factory():
+    return nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
+
+model = load(sys.argv[1], factory)
+with torch.inference_mode():
+    model(torch.ones(3, 1024))
+found = pages(sys.argv[1])
+print(found["Rss"], found["Private_Dirty"], found["Shared_Dirty"],
+      found["Private_Clean"], found["Shared_Clean"], flush=True)
+sys.stdin.read()
+"""
+
+
+def test_processes_share_the_pages(tmp_path: Path) -> None:
+    path = (tmp_path / "m.safetensors").resolve()
+    model = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024))
+    save(quantize_dynamic(model), path)
+    kilobytes = path.stat().st_size // 1024
+    processes = []
+    try:
+        rows = []
+        for _ in range(2):
+            process = subprocess.Popen(
+                [sys.executable, "-c", SHARED, str(path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            processes.append(process)
+            assert process.stdout is not None
+            rows.append([int(n) for n in process.stdout.readline().split()])
+    finally:
+        for process in processes:
+            process.communicate("")
+    for resident, private_dirty, shared_dirty, private_clean, shared_clean in rows:
+        assert resident > 0.9 * kilobytes
+        assert private_dirty == shared_dirty == 0
+        assert private_clean + shared_clean == resident
+    assert rows[1][4] > 0.9 * kilobytes, "the second process shares them with the first"
+
+
+def test_loading_imports_little(tmp_path: Path) -> None:
+    save(CASES["both"].quantized(), tmp_path / "m.safetensors")
+    code = f"""
+        import sys
+        from torch import nn
+        from octavo.torch import load
+        class Tables(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.one = nn.Embedding(30, 20, padding_idx=1)
+                self.bag = nn.EmbeddingBag(30, 20, mode="sum")
+                self.fc = nn.Linear(20, 20)
+        load({str(tmp_path / "m.safetensors")!r}, Tables)
+        print(*{{name.partition(".")[0] for name in sys.modules}})
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], check=True, capture_output=True, text=True
+    )
+    assert {"torch", "octavo"} <= set(done.stdout.split())
+    heavy = {"onnx", "onnx_ir", "onnxscript", "onnxruntime", "ruamel", "rich", "typer", "pydantic"}
+    assert heavy & set(done.stdout.split()) == set()
+
+
+# What cannot be saved
+
+
+def test_a_float_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="Sequential has no quantized layer: save what"):
+        save(mlp(), tmp_path / "m.safetensors")
+    with pytest.raises(ModelError, match=r"model: needs a torch\.nn\.Module, not dict"):
+        save({}, tmp_path / "m.safetensors")  # type: ignore[arg-type]
+    assert names(tmp_path) == []
+
+
+class OwnLinear(nn.Linear):
+    """A layer of a user's mapping that knows nothing of Octavo."""
+
+    @classmethod
+    def from_float(cls, module: nn.Linear) -> OwnLinear:
+        return cls(module.in_features, module.out_features)
+
+
+class OwnQuantized(QuantizedLinear):
+    """One that does."""
+
+
+@pytest.mark.parametrize("kind", [OwnLinear, OwnQuantized])
+def test_a_layer_of_the_users_own_is_refused_by_name(kind: type, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.GRU(4, 4))
+    own = quantize_dynamic(model, mapping={**octavo.torch.default_mapping(), nn.Linear: kind})
+    with pytest.raises(ModelError, match=rf"^0 is a .*{kind.__name__}, a layer of your own"):
+        save(own, tmp_path / "m.safetensors")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("tensor", "message"),
+    [
+        (torch.empty(2, device="meta"), "0.extra: has no values"),
+        (torch.zeros(2, dtype=torch.complex128), "torch.complex128 cannot be stored"),
+        (torch.eye(2).to_sparse(), "of layout torch.sparse_coo cannot be stored"),
+    ],
+)
+def test_tensors_that_cannot_be_stored_are_named(
+    tensor: Tensor, message: str, tmp_path: Path
+) -> None:
+    model = CASES["mlp"].quantized()
+    model[0].extra = tensor
+    with pytest.raises(ModelError, match=message):
+        save(model, tmp_path / "m.safetensors")
+    assert names(tmp_path) == []
+
+
+# Writing
+
+
+class Interrupting:
+    """A file that fails after so many bytes."""
+
+    def __init__(self, file: BinaryIO, error: BaseException, after: int) -> None:
+        self._file, self._error, self._left = file, error, after
+
+    def __enter__(self) -> Interrupting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, data: Any) -> int:
+        self._left -= len(data)
+        if self._left < 0:
+            raise self._error
+        return self._file.write(data)
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(b"old")
+    yield path
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["m.safetensors"]
+
+
+@pytest.mark.parametrize("after", [0, 20, 3000, 6000])
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), OutputError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (MemoryError(), MemoryError),
+    ],
+    ids=["no space", "ctrl-c", "no memory"],
+)
+def test_nothing_is_left_of_a_file_that_was_not_finished(
+    error: BaseException, seen: type, after: int, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = CASES["mlp"].quantized()
+    open_file = Path.open
+
+    def failing(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        file = open_file(path, mode, *args, **kwargs)
+        return Interrupting(file, error, after) if mode == "wb" else file  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "open", failing)
+    with pytest.raises(seen) as caught:
+        save(model, old)
+    if seen is OutputError:
+        assert str(caught.value) == (
+            f"{old} cannot be written: No space left on device; free some space, or write to "
+            "another disk"
+        )
+
+
+def test_a_file_that_grows_too_large(old: Path) -> None:
+    model = CASES["mlp"].quantized()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OutputError, match="raise the limit on file sizes"):
+            save(model, old)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    model = CASES["mlp"].quantized()
+    with pytest.raises(OutputError, match="is a directory; give a file name"):
+        save(model, tmp_path)
+    with pytest.raises(OutputError, match="does not exist; give one that is there"):
+        save(model, tmp_path / "no" / "m.safetensors")
+
+
+def test_an_existing_file_is_replaced_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save(CASES["mlp"].quantized(), path)
+    loaded = load(path, mlp)
+    save(CASES["accurate"].quantized(), path)
+    x = CASES["mlp"].inputs[0]
+    assert_bits(loaded(x), CASES["mlp"].quantized()(x))  # the old pages live on
+    assert report(load(path, mlp)).recipe["name"] == "int8-accurate"
+
+
+def test_quantized_modules_are_a_closed_set() -> None:
+    found = classes()
+    assert {"QuantizedLinear", "QuantizedLSTM", "QuantizedEmbedding"} <= set(found)
+    assert all(issubclass(kind, QuantizedModule) for kind in found.values())
+    assert OwnQuantized not in found.values()

@@ -1,0 +1,332 @@
+"""Models as they come: shared, subclassed, lazy, half, hooked; copies, `mapping`, refusals."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import weight_norm
+
+from octavo import Scheme
+from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
+from octavo.torch import default_mapping, quantize_dynamic, report
+from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.observers import PerChannelMinMaxObserver
+from octavo.torch.qconfig import QConfig, default_dynamic_qconfig
+
+IN, OUT = 24, 16
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def error(got: Tensor, wanted: Tensor) -> float:
+    return float((got - wanted).detach().norm() / wanted.detach().norm())
+
+
+def mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(IN, 32), nn.ReLU(), nn.Linear(32, OUT))
+
+
+def outcomes(model: nn.Module) -> dict[str, Any]:
+    return {o.layer.name: o for o in report(model).layers}
+
+
+def old_weight_norm(module: nn.Module) -> nn.Module:
+    with pytest.warns(FutureWarning, match="weight_norm"):
+        made: nn.Module = weight_norm(module)
+    made.weight_g.data *= 3  # what the attribute `weight` held until now is out of date
+    return made
+
+
+def test_subclasses_with_linears_own_forward() -> None:
+    class Named(nn.Linear):  # type: ignore[misc]
+        pass
+
+    class Scaled(nn.Linear):  # type: ignore[misc]
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * super().forward(x)
+
+    model = nn.Sequential(Named(IN, OUT), Scaled(OUT, OUT))
+    quantized = quantize_dynamic(model, recipe="int8")
+    assert type(quantized[0]) is QuantizedLinear and type(quantized[1]) is Scaled
+    assert "forward of its own" in outcomes(quantized)["1"].reason
+    x = torch.randn(5, IN)
+    assert error(quantized(x), model(x)) < 0.02
+
+
+class Tied(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(40, IN)
+        self.first, self.second = nn.Linear(IN, 40), nn.Linear(IN, 40)
+        self.first.weight = self.second.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        return self.first(x) - 2 * self.second(x)
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_tied_weights(inplace: bool) -> None:
+    model, tokens = Tied(), torch.arange(12)
+    wanted, table = model(tokens), model.embedding.weight
+    quantized = quantize_dynamic(model, inplace=inplace)
+    assert error(quantized(tokens), wanted) < 0.02
+    assert quantized.first.packed is quantized.second.packed
+    assert quantized.first.scale is quantized.second.scale
+    assert quantized.first.bias is not quantized.second.bias
+    assert type(quantized.embedding) is nn.Embedding
+    assert (quantized.embedding.weight is table) == inplace
+    assert torch.equal(quantized.embedding.weight, table)
+    found = outcomes(quantized)
+    assert set(found["first"].layer.shares_with) == {"embedding", "second"}
+    assert found["second"].sqnr_db == found["first"].sqnr_db
+    both = found["first"].bytes_after + found["second"].bytes_after
+    assert both == quantized.first.packed.numel() + 4 * 40  # counted once
+
+
+def test_tied_weights_that_are_told_apart_do_not_share() -> None:
+    quantized = quantize_dynamic(Tied(), {"first": Scheme(), "second": None})
+    assert isinstance(quantized.first, QuantizedLinear)
+    assert quantized.second.weight is quantized.embedding.weight
+
+
+def test_a_module_under_two_names_is_converted_once() -> None:
+    shared = nn.Linear(IN, IN)
+    model = nn.Sequential(OrderedDict(a=shared, b=nn.ReLU(), c=shared, d=nn.Sequential(shared)))
+    quantized = quantize_dynamic(model)
+    assert isinstance(quantized.a, QuantizedLinear)
+    assert quantized.a is quantized.c is quantized.d[0]
+    assert list(outcomes(quantized)) == ["a"]
+    x = torch.randn(5, IN)
+    assert error(quantized(x), model(x)) < 0.03
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_a_model_that_is_a_layer_itself(inplace: bool) -> None:
+    model = nn.Linear(IN, OUT)
+    x = torch.randn(5, IN)
+    wanted = model(x)
+    quantized = quantize_dynamic(model, inplace=inplace)
+    assert type(quantized) is QuantizedLinear and type(model) is nn.Linear
+    assert error(quantized(x), wanted) < 0.02
+    assert list(outcomes(quantized)) == ["(model)"]
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_hooks_are_kept_in_order(inplace: bool) -> None:
+    model = mlp()
+    said: list[Any] = []
+    model[0].register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+    model[0].register_forward_pre_hook(
+        lambda module, args, kwargs: said.append(("pre", kwargs)), with_kwargs=True
+    )
+    handle = model[0].register_forward_hook(lambda module, args, out: said.append(type(module)))
+    model[0].register_forward_hook(
+        lambda module, args, kwargs, out: out + 1, with_kwargs=True, always_call=True
+    )
+    x = torch.randn(5, IN)
+    wanted = model[0](x)
+    said.clear()
+    quantized = quantize_dynamic(model, inplace=inplace)
+    assert error(quantized[0](x), wanted) < 0.02
+    assert said == [("pre", {}), QuantizedLinear]
+    handle.remove()
+    quantized[0](x)
+    assert said.count(QuantizedLinear) == (1 if inplace else 2)
+
+
+def test_training_state_and_requires_grad_of_the_original_stay() -> None:
+    model = mlp().train()
+    model[0].weight.requires_grad_(False)
+    model[2].qconfig = None
+    names = dict(model.named_modules())
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    quantize_dynamic(model)
+    assert dict(model.named_modules()) == names
+    assert model.training and model[2].qconfig is None
+    assert not model[0].weight.requires_grad and model[2].weight.requires_grad
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert "_octavo_report" not in model.__dict__
+
+
+def test_a_copy_does_not_copy_what_it_replaces() -> None:
+    copies = []
+
+    class Noted(nn.Parameter):  # type: ignore[misc]
+        def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+            copies.append(tuple(self.shape))
+            return nn.Parameter(self.detach().clone())
+
+    model = nn.Sequential(nn.Linear(IN, IN), nn.MultiheadAttention(IN, 2), nn.LayerNorm(IN))
+    for module in model.modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None:
+                module._parameters[name] = Noted(parameter.detach())
+    quantize_dynamic(model)
+    assert copies == [(IN,), (IN,)]  # the norm's
+
+
+def test_the_float_weights_are_freed_inplace() -> None:
+    model = mlp()
+    weights = [weakref.ref(model[0].weight), weakref.ref(model[2].weight)]
+    quantize_dynamic(model, inplace=True)
+    gc.collect()
+    assert [weight() for weight in weights] == [None, None]
+
+
+def test_the_bias_is_not_shared_with_the_original() -> None:
+    model = mlp()
+    quantized = quantize_dynamic(model)
+    bias = quantized[0].bias.clone()
+    model[0].bias.data.zero_()
+    assert torch.equal(quantized[0].bias, bias)
+
+
+class Own(nn.Module):  # type: ignore[misc]
+    """What a user may map to: keeps the float module and notes what it was told."""
+
+    @classmethod
+    def from_float(cls, module: nn.Module) -> Own:
+        made = cls()
+        made.inner, made.told = module, module.qconfig
+        return made
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+class Special(nn.Linear):  # type: ignore[misc]
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).abs()
+
+
+def test_mapping_with_a_class_of_the_users_own() -> None:
+    model = nn.Sequential(Special(IN, OUT), nn.Linear(OUT, OUT))
+    mapping = default_mapping()
+    mapping[Special] = Own
+    quantized = quantize_dynamic(model, {Special, nn.Linear}, mapping=mapping)
+    assert type(quantized[0]) is Own and type(quantized[1]) is QuantizedLinear
+    assert quantized[0].told is not None
+    x = torch.randn(5, IN)
+    assert torch.equal(quantized[0](x), model[0](x))
+    assert quantized[0].inner.weight is not model[0].weight  # it may do with it what it likes
+    assert outcomes(quantized)["0"].quantized
+
+
+def test_a_mapping_without_a_type_leaves_it_float() -> None:
+    quantized = quantize_dynamic(
+        nn.Sequential(Special(IN, OUT), nn.Linear(OUT, OUT)),
+        {Special, nn.Linear},
+        mapping={Special: Own},
+    )
+    assert type(quantized[1]) is nn.Linear
+    assert "no quantized form of Linear" in outcomes(quantized)["1"].reason
+
+
+def test_a_mapped_class_without_from_float_is_named() -> None:
+    with pytest.raises(OptionError, match=r"mapping: ReLU \(for 0\) has no classmethod from_float"):
+        quantize_dynamic(mlp(), {nn.Linear}, mapping={nn.Linear: nn.ReLU})
+
+
+def test_a_lazy_layer_is_refused_until_it_has_weights() -> None:
+    model = nn.Sequential(nn.Linear(IN, OUT), nn.LazyLinear(5))
+    with pytest.raises(ModelError, match=r"1\.weight is not initialized.*run the float model once"):
+        quantize_dynamic(model)
+    x = torch.randn(3, IN)
+    wanted = model(x)
+    quantized = quantize_dynamic(model)
+    assert isinstance(quantized[1], QuantizedLinear)
+    assert error(quantized(x), wanted) < 0.02
+
+
+def test_a_model_on_meta_is_refused() -> None:
+    with torch.device("meta"):
+        model = mlp()
+    with pytest.raises(ModelError, match=r"0\.weight is on device meta"):
+        quantize_dynamic(model)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+def test_models_of_other_dtypes(dtype: torch.dtype) -> None:
+    model = mlp().to(dtype)
+    x = torch.randn(5, IN)
+    wanted = copy.deepcopy(model).float()(x)
+    got = quantize_dynamic(model)(x.to(dtype))
+    assert got.dtype is dtype
+    assert error(got.float(), wanted) < 0.02
+    later = quantize_dynamic(copy.deepcopy(model).float()).to(dtype)
+    assert torch.equal(later(x.to(dtype)), got) or dtype is torch.float64
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("inplace", [True, False])
+@pytest.mark.parametrize("normalized", [True, False])
+def test_nan_and_infinity_in_a_weight_change_nothing(
+    bad: float, inplace: bool, normalized: bool
+) -> None:
+    model = mlp().train()
+    if normalized:
+        old_weight_norm(model[2])
+        model[2].weight_g.data[3] = bad
+    else:
+        model[2].weight.data[3, 4] = bad
+    types = [type(module) for module in model]
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    with pytest.raises(ValueError, match="2: weight"):
+        quantize_dynamic(model, inplace=inplace)
+    assert [type(module) for module in model] == types and model.training
+    after = model.state_dict()
+    assert all(torch.equal(after[k].nan_to_num(), v.nan_to_num()) for k, v in before.items())
+
+
+def test_what_is_quantized_already_is_refused() -> None:
+    model = nn.Sequential(mlp(), nn.Linear(OUT, OUT))
+    with pytest.raises(AlreadyQuantizedError, match=r"0\.0 is a QuantizedLinear already"):
+        quantize_dynamic(nn.Sequential(quantize_dynamic(model)[0], nn.Linear(OUT, OUT)))
+
+    class Linear(nn.Module):  # type: ignore[misc]
+        __module__ = "torch.ao.nn.quantized.dynamic.modules.linear"
+
+    model[1] = Linear()
+    with pytest.raises(AlreadyQuantizedError, match=r"1 was quantized by torch\.ao"):
+        quantize_dynamic(model)
+
+
+@pytest.mark.parametrize("batch", [(), (0,), (4,), (2, 3, 4)], ids=str)
+def test_a_model_takes_every_shape_that_its_layers_take(batch: tuple[int, ...]) -> None:
+    model = mlp()
+    x = torch.randn(*batch, IN)
+    got, wanted = quantize_dynamic(model)(x), model(x)
+    assert got.shape == wanted.shape
+    assert not got.numel() or error(got, wanted) < 0.03
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_a_weight_beyond_float16_changes_nothing(inplace: bool) -> None:
+    model = mlp()
+    model[2].weight.data[0, 0] = 1e5
+    with pytest.raises(ValueError, match=r"2: w.* beyond .*float16"):
+        quantize_dynamic(model, dtype=torch.float16, inplace=inplace)
+    assert [type(module) for module in model] == [nn.Linear, nn.ReLU, nn.Linear]
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_a_qconfig_that_cannot_be_kept_to_changes_nothing(inplace: bool) -> None:
+    columns = PerChannelMinMaxObserver.with_args(
+        dtype=torch.int8, qscheme=torch.per_channel_symmetric, ch_axis=1
+    )
+    bad = QConfig(activation=default_dynamic_qconfig.activation, weight=columns)
+    model = mlp()
+    with pytest.raises(OptionError, match=r"2: .* has ch_axis=1"):
+        quantize_dynamic(model, {"0": default_dynamic_qconfig, "2": bad}, inplace=inplace)
+    assert [type(module) for module in model] == [nn.Linear, nn.ReLU, nn.Linear]
