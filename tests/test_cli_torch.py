@@ -180,6 +180,19 @@ def test_an_output_that_exists(folder: Path, capsys: pytest.CaptureFixture[str])
     assert files(folder) == {"make.int8.safetensors"}
 
 
+@pytest.mark.parametrize("name", ["z.onnx", "Z.ONNX"])
+def test_an_output_named_as_onnx(
+    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("quantize", "models:make", "-o", name, "--force") == 2
+    assert capsys.readouterr().err == (
+        f"error: -o {name}: models:make is a PyTorch model, written in safetensors: end the name "
+        "with .safetensors. For an ONNX file, call octavo.torch.export_onnx in Python\n"
+    )
+    assert "models" not in sys.modules
+    assert files(folder) == set()
+
+
 def test_inspect(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("inspect", "models:make", "--recipe", "int8-accurate") == 0
     out, err = capsys.readouterr()

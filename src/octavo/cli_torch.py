@@ -47,7 +47,15 @@ def quantize(
     *,
     allow_nothing: bool,
 ) -> Report:
-    """Quantizes what the factory makes, and saves it to `out`."""
+    """Quantizes what the factory makes, and saves it to `out`.
+
+    Raises OptionError for the name of an ONNX file.
+    """
+    if out.suffix.lower() == ".onnx":
+        raise OptionError(
+            f"-o {out}: {model} is a PyTorch model, written in safetensors: end the name with "
+            ".safetensors. For an ONNX file, call octavo.torch.export_onnx in Python"
+        )
     _need_torch()
     from octavo.files.staging import Staging
     from octavo.report.progress import progress_bar

@@ -241,7 +241,7 @@ def test_an_input_of_several_layers_is_quantized_once(forms_exported: Exported) 
 @pytest.mark.parametrize("activation", [nn.ReLU(), nn.GELU(), nn.GELU("tanh"), nn.SiLU()])
 def test_activations_that_layers_have_taken_over(activation: nn.Module, tmp_path: Path) -> None:
     model = quantize_dynamic(filled(nn.Sequential(nn.Linear(24, 40), activation)))
-    assert model[0].activation != "none"
+    assert "forward" in model.__dict__  # which calls layer and activation as one
     x = seeded(5, 24)
     export_onnx(model, (x,), tmp_path / "m.onnx")
     (y,) = run(tmp_path / "m.onnx", x)

@@ -436,6 +436,64 @@ def test_tensors_that_cannot_be_stored_are_named(
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("held_by", "name"),
+    [
+        ({"a.b": torch.ones(2)}, "0.table.a.b"),
+        ({0: torch.ones(2), "0": torch.zeros(2)}, "0.table.0"),
+        (dict.fromkeys((0, "0"), torch.ones(2)), "0.table.0"),
+        ([1, {"x": {"y.": torch.ones(2)}}], "0.table.1.x.y."),
+    ],
+    ids=["dot", "equal as text", "one tensor twice", "deep"],
+)
+def test_keys_that_make_no_name_are_refused(held_by: Any, name: str, tmp_path: Path) -> None:
+    model = CASES["mlp"].quantized()
+    model[0].table = held_by
+    with pytest.raises(ModelError) as caught:
+        save(model, tmp_path / "m.safetensors")
+    assert str(caught.value) == (
+        f"{name}: this name does not say which tensor it is: keys of dicts must hold no dot, and "
+        "not be equal as text (0 and '0'); rename the key, or register the tensor as a buffer"
+    )
+    assert names(tmp_path) == []
+
+
+def test_keys_with_dots_are_no_matter_where_no_tensor_is(tmp_path: Path) -> None:
+    model = CASES["mlp"].quantized()
+    model[0].table = {"a.b": "words", 0: torch.ones(2), "0": None}
+    save(model, tmp_path / "m.safetensors")
+    assert "0.table.0" in read(tmp_path / "m.safetensors")[1]
+
+
+class Counting(nn.Module):
+    """A module with state that is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x
+
+    def get_extra_state(self) -> int:
+        return self.calls
+
+    def set_extra_state(self, state: int) -> None:
+        self.calls = state
+
+
+def test_state_beside_tensors_is_refused(tmp_path: Path) -> None:
+    model = quantize_dynamic(nn.Sequential(nn.Linear(4, 4), nn.Sequential(Counting())))
+    with pytest.raises(ModelError) as caught:
+        save(model, tmp_path / "m.safetensors")
+    assert str(caught.value) == (
+        f"1.0 is a {__name__}.Counting, whose get_extra_state makes state that is not among its "
+        "tensors; a file cannot hold it: keep it in buffers (register_buffer), or use torch.save"
+    )
+    assert names(tmp_path) == []
+
+
 # Writing
 
 

@@ -14,8 +14,9 @@ from torch import nn
 
 from octavo import Scheme
 from octavo.errors import NothingQuantizedError, OptionError
+from octavo.torch import default_mapping, quantize_dynamic, report
 from octavo.torch import qconfig as qc
-from octavo.torch import quantize_dynamic, report
+from octavo.torch.choice import QConfigChoice
 from octavo.torch.modules.linear import QuantizedLinear
 from tests.torch.golden.record_selection import PATH
 from tests.torch.golden.selection_cases import CASES, Model
@@ -60,7 +61,8 @@ def test_selection_is_that_of_torch_ao(case: str) -> None:
 def _is_explicit(arguments: dict[str, Any], name: str, case: str) -> bool:
     """Whether the layer's qconfig was given, not only its name or type."""
     given_to_parent = case == "attribute-of-parent" and name.startswith("encoder")
-    return isinstance(arguments.get("qconfig_spec"), dict) or given_to_parent
+    given_by_class = case == "attribute-of-class" and name.startswith("encoder")
+    return isinstance(arguments.get("qconfig_spec"), dict) or given_to_parent or given_by_class
 
 
 @pytest.mark.parametrize("case", GOLDEN["encoder.0"])
@@ -99,6 +101,8 @@ def test_inplace_changes_the_model_itself() -> None:
         ({int}, "neither a module type"),
         ("encoder", "needs None, a set"),
         ({"lstm.l2"}, "no module 'lstm.l2'. Did you mean 'lstm.l1'"),
+        ({"Linear"}, "'Linear' is also a type: pass the type, not its name. Known:"),
+        ({"nn.Linear"}, "'nn.Linear' is also a type: pass the type, not its name. Known:"),
     ],
 )
 def test_a_spec_that_cannot_be_meant_is_an_error(spec: Any, words: str) -> None:
@@ -108,8 +112,27 @@ def test_a_spec_that_cannot_be_meant_is_an_error(spec: Any, words: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int4", torch.float32, torch.qint32, None])
 def test_an_unknown_dtype_is_an_error_that_names_the_known(dtype: Any) -> None:
-    with pytest.raises(OptionError, match=r"torch\.qint8 .*torch\.float16, torch\.quint8"):
+    with pytest.raises(OptionError, match=r"int8.*torch\.float16, torch\.qint8, torch\.quint8"):
         quantize_dynamic(Model(), dtype=dtype)
+
+
+def test_a_misspelt_dtype_has_near_misses() -> None:
+    with pytest.raises(OptionError, match=r"^dtype: 'qint9' .*Did you mean 'qint8' or"):
+        quantize_dynamic(Model(), dtype="qint9")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "words"),
+    [
+        ([1], "mapping: [1] is a list; needs a dict from float module types"),
+        ({nn.Linear: "x"}, "mapping: the value for Linear is 'x'; needs a type with a classmethod"),
+        ({"Linear": QuantizedLinear}, "mapping: the key 'Linear' is no module type; needs a dict"),
+        ({int: QuantizedLinear}, "mapping: the key <class 'int'> is no module type"),
+    ],
+)
+def test_a_mapping_that_cannot_be_meant_is_an_error(mapping: Any, words: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(words)):
+        quantize_dynamic(Model(), mapping=mapping)
 
 
 def test_quint4x2_is_refused_by_name() -> None:
@@ -136,9 +159,9 @@ def test_only_types_that_the_model_lacks_leave_it_float_and_say_so() -> None:
 
 
 def test_nothing_to_quantize_is_an_error_by_default() -> None:
-    with pytest.raises(NothingQuantizedError, match="ReLU holds no weights"):
+    with pytest.raises(NothingQuantizedError, match=r"ReLU holds no weights.*allow_nothing=True"):
         quantize_dynamic(nn.ReLU())
-    with pytest.raises(NothingQuantizedError, match="0: Conv1d is float by default"):
+    with pytest.raises(NothingQuantizedError, match=r"0: Conv1d is float by default.*allow_noth"):
         quantize_dynamic(nn.Sequential(nn.Conv1d(1, 1, 1)))
 
 
@@ -180,3 +203,152 @@ def test_one_module_under_two_names_must_be_told_one_thing() -> None:
     model = nn.ModuleDict({"a": shared, "b": shared})
     with pytest.raises(OptionError, match="'a' and 'b' are one and the same module"):
         quantize_dynamic(model, {"a": qc.default_dynamic_qconfig, "b": None})
+
+
+class _OwnCall(nn.Linear):
+    def __call__(self, x: Any) -> Any:
+        return 2 * super().__call__(x)
+
+
+class _OwnConv(nn.Conv1d):
+    def _conv_forward(self, x: Any, weight: Any, bias: Any) -> Any:
+        return super()._conv_forward(x, 2 * weight, bias)
+
+
+class _Stepped(nn.Linear):
+    def forward(self, x: Any) -> Any:
+        return self.forward_impl(x)
+
+    def forward_impl(self, x: Any) -> Any:
+        return super().forward(x)
+
+
+class _OwnStep(_Stepped):
+    def forward_impl(self, x: Any) -> Any:
+        return -super().forward_impl(x)
+
+
+class _OwnRepr(nn.Linear):
+    def extra_repr(self) -> str:
+        return "as Linear"
+
+
+@pytest.mark.parametrize(
+    ("layer", "base", "name"),
+    [
+        (_OwnCall(4, 4), nn.Linear, "__call__"),
+        (_OwnConv(4, 4, 3), nn.Conv1d, "_conv_forward"),
+        (_OwnStep(4, 4), _Stepped, "forward_impl"),
+    ],
+)
+def test_a_subclass_that_computes_otherwise_stays_float(layer: Any, base: Any, name: str) -> None:
+    mapping = default_mapping() | {_Stepped: QuantizedLinear}
+    model = nn.Sequential(layer, nn.Linear(4, 4))
+    for spec in ({base}, {"0"}):
+        quantized = quantize_dynamic(model, spec, mapping=mapping)
+        assert type(quantized[0]) is type(layer)
+        reason = report(quantized).left_float[0].reason
+        assert f"has a forward of its own ({name}), so {base.__name__}'s" in reason
+
+
+def test_a_subclass_that_only_prints_otherwise_is_quantized() -> None:
+    assert isinstance(quantize_dynamic(nn.Sequential(_OwnRepr(4, 4)))[0], QuantizedLinear)
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [(nn.Linear(4, 4), "forward"), (nn.Conv1d(4, 4, 3), "_conv_forward")],
+    ids=["forward", "conv-forward"],
+)
+def test_a_module_with_a_replaced_forward_stays_float(layer: Any, name: str) -> None:
+    of_class = getattr(layer, name)
+    setattr(layer, name, lambda *args: of_class(*args) + 1)
+    model = nn.Sequential(layer, nn.Linear(4, 4))
+    quantized = quantize_dynamic(model, {"0", "1"})
+    assert type(quantized[0]) is type(layer)
+    assert isinstance(quantized[1], QuantizedLinear)
+    (left,) = report(quantized).left_float
+    assert left.reason.startswith(f"its {name} was replaced on the module itself, so")
+
+
+class _LastLayer(nn.Module):
+    """Linear(4, 4), and after it a layer that its qconfig does not fit."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), layer
+
+
+_AXIS_1 = qc.PerChannelMinMaxObserver.with_args(
+    ch_axis=1, dtype="int8", qscheme="per_channel_symmetric"
+)
+_NO_EPS = qc.PerChannelMinMaxObserver.with_args(
+    dtype="int8", qscheme="per_channel_symmetric", eps=0.0
+)
+
+
+@pytest.mark.parametrize(
+    ("layer", "observer", "words"),
+    [
+        (nn.Embedding(9, 4), _AXIS_1, "last: the qconfig's weight observer has ch_axis=1"),
+        (nn.EmbeddingBag(9, 4), _AXIS_1, "last: the qconfig's weight observer has ch_axis=1"),
+        (nn.Conv2d(4, 4, 3), _AXIS_1, "last: the qconfig's weight observer has ch_axis=1"),
+        (nn.LSTM(4, 4), _AXIS_1, "last: the qconfig's weight observer has ch_axis=1"),
+        (nn.Embedding(9, 4, padding_idx=7), _NO_EPS, "last: the qconfig's"),
+    ],
+)
+def test_what_a_later_layer_cannot_keep_leaves_the_model_as_it_was(
+    layer: Any, observer: Any, words: str
+) -> None:
+    model = _LastLayer(layer)
+    wanted = qc.QConfig(qc.default_dynamic_qconfig.activation, observer)
+    with pytest.raises(OptionError, match=re.escape(words)):
+        quantize_dynamic(
+            model, {nn.Linear: qc.default_dynamic_qconfig, "last": wanted}, inplace=True
+        )
+    assert type(model.first) is nn.Linear and model.last is layer
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_a_weight_with_nan_says_what_to_do(inplace: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight.data[2, 1] = float("nan")
+    advice = r"^1: .*NaN or infinity; find where training diverged, or leave the layer float"
+    with pytest.raises(ValueError, match=advice):
+        quantize_dynamic(model, inplace=inplace)
+    assert type(model[0]) is nn.Linear
+
+
+def _symmetric_uint8(high: int) -> Any:
+    weight = qc.MinMaxObserver.with_args(
+        dtype="uint8", qscheme="per_tensor_symmetric", quant_min=0, quant_max=high
+    )
+    return qc.QConfig(qc.default_dynamic_qconfig.activation, weight)
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(6, 5), nn.Conv1d(6, 5, 3), nn.LSTM(6, 5)])
+@pytest.mark.parametrize("high", [200, 254])
+def test_symmetric_uint8_in_a_range_of_its_own_has_no_zero_points(layer: Any, high: int) -> None:
+    choice = QConfigChoice(_symmetric_uint8(high))
+    name = "weight_ih_l0" if isinstance(layer, nn.LSTM) else "weight"
+    weight = getattr(layer, name).detach()
+    found = choice.integers(weight.numpy(), "x", symmetric=True)
+    step = float(2 * weight.abs().max() / high)
+    assert not choice.affine and found.zero_point is None
+    assert found.q.dtype == np.int8 and np.abs(found.q).max() == high // 2
+    np.testing.assert_allclose(found.scale, step, rtol=1e-6)
+    held = found.q * np.float32(step)
+    np.testing.assert_allclose(held, weight.numpy(), rtol=0, atol=step / 2 * 1.01)
+    quantized = quantize_dynamic(nn.Sequential(layer), {"0": choice.qconfig})
+    assert report(quantized).quantized
+
+
+def test_symmetric_uint8_with_all_of_its_range_given_has_zero_points() -> None:
+    wanted = _symmetric_uint8(255)  # its zero is 127: one more above it than int8 has
+    assert QConfigChoice(wanted).affine
+    linear = quantize_dynamic(nn.Sequential(nn.Linear(6, 5)), {"0": wanted})[0]
+    assert linear.affine and set(linear.zero_point.tolist()) == {-1}
+    left = report(quantize_dynamic(nn.Sequential(nn.Conv1d(6, 5, 3)), {"0": wanted})).left_float
+    assert "filters have no zero points" in left[0].reason
+    with pytest.raises(OptionError, match="use dtype int8 with qscheme per_tensor_symmetric"):
+        quantize_dynamic(nn.Sequential(nn.LSTM(6, 5)), {"0": wanted})

@@ -30,6 +30,9 @@ Float32 = npt.NDArray[np.float32]
 HALVES = ("float16", "bfloat16")
 """Storages whose weights are floats: nothing is quantized, neither weights nor activations."""
 
+REPAIR = "find where training diverged, or leave the layer float"
+"""What to do about NaN and infinity."""
+
 
 @dataclass(frozen=True)
 class Integers:
@@ -119,17 +122,12 @@ class SchemeChoice:
         assert w is not None
         channel = w.granularity is Granularity.CHANNEL
         grid = Grid.of(qtype, symmetric=symmetric, reduce_range=w.reduce_range)
-        ranges = None
-        if w.observer == "histogram":
-            from octavo.core.observers import HistogramObserver
-
-            observer = HistogramObserver()
-            observer.observe(weight)
-            ranges = observer.range()
         try:
+            ranges = _histogram_range(weight) if w.observer == "histogram" else None
             found = quantize_weight(weight, grid, 0 if channel else None, ranges)
         except ValueError as error:
-            raise ValueError(f"{name}: weight: {error}") from None
+            advice = "" if np.isfinite(weight).all() else f"; {REPAIR}"
+            raise ValueError(f"{name}: weight: {error}{advice}") from None
         n = weight.shape[0]
         zero = found.qparams.zero_point
         return Integers(
@@ -182,6 +180,14 @@ class SchemeChoice:
         return SchemeChoice(Scheme(w, None)), note  # indices have nothing to quantize
 
 
+def _histogram_range(weight: Float32) -> tuple[Float32, Float32]:
+    from octavo.core.observers import HistogramObserver
+
+    observer = HistogramObserver()
+    observer.observe(weight)
+    return observer.range()
+
+
 def _per(activation: Any) -> str:
     if activation.group:
         return f"group of {activation.group}"
@@ -223,12 +229,12 @@ class QConfigChoice:
                 "per_channel_affine_float_qparams, which only embeddings take; use "
                 "per_channel_symmetric or per_channel_affine"
             )
-        shift = 128 if found.q.dtype == np.uint8 else 0
+        shift = _shift(found)
         zero = np.array(np.broadcast_to(found.zero_point, n), np.int32) - shift
         if symmetric and zero.any():
             raise OptionError(
                 f"{name}: the qconfig asks for affine weights; this layer holds symmetric "
-                "ones: use qscheme per_tensor_symmetric or per_channel_symmetric"
+                "ones: use dtype int8 with qscheme per_tensor_symmetric or per_channel_symmetric"
             )
         q = (found.q.astype(np.int16) - shift).astype(np.int8) if shift else found.q
         return Integers(
@@ -268,6 +274,19 @@ class QConfigChoice:
 
     def for_tables(self) -> tuple[Choice, str]:
         return replace(self, weights_only=True), ""
+
+
+def _shift(found: ObservedWeight) -> int:
+    """What to take from uint8 to make it int8: the zero point, where all is symmetric around one.
+
+    Symmetric uint8 with a range of its own has the middle of that range, not 128.
+    """
+    if found.q.dtype != np.uint8:
+        return 0
+    zero = found.zero_point.astype(np.int32)
+    middle = int(zero[0]) if zero.size else 128
+    fits = found.qmin - middle >= -128 and found.qmax - middle <= 127
+    return middle if fits and (zero == middle).all() else 128
 
 
 DEFAULT = SchemeChoice(Scheme())

@@ -7,20 +7,19 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from octavo.errors import OptionError
 from octavo.recipe import Kind
-from octavo.torch.choice import HALVES, Choice
+from octavo.torch.choice import HALVES, REPAIR, Choice
 from octavo.torch.fastpath import leave_fast_paths
 from octavo.torch.hooks import carry_hooks, made_by_hooks, settle_weight
-from octavo.torch.inventory import Part, held_weights
-from octavo.torch.mapping import mapped_type, own_type
+from octavo.torch.inventory import ROOT, Part, held_weights, is_transformers_conv1d
+from octavo.torch.mapping import inherited, mapped_type, not_alike
 from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.quantizer import Quantizer, shared_weights
+from octavo.torch.quantizer import Quantizer, float32, shared_weights
 from octavo.torch.spec import Answer
 
 Progress = Callable[[str, int, int], None]
@@ -33,7 +32,6 @@ def quiet(stage: str, done: int, total: int) -> None:
 
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
 _RECURRENT = (Kind.LSTM, Kind.GRU, Kind.RNN)
-_MULTIPLIED = (Kind.LINEAR, Kind.ATTENTION)
 
 
 class Converter:
@@ -81,13 +79,8 @@ class Converter:
         module, name, op = modules[part.module], part.layer.name, part.layer.op
         key = mapped_type(module, mapping)
         if key is None:
-            inherited = next((b for b in own_type(module).__mro__[1:] if b in mapping), None)
-            if inherited is not None:
-                return (
-                    f"{op} has a forward of its own, so {inherited.__name__}'s cannot stand for "
-                    "it; give it an entry in `mapping`"
-                )
-            return f"Octavo has no quantized form of {op}"
+            base = inherited(module, mapping)
+            return not_alike(module, base) if base else f"Octavo has no quantized form of {op}"
         if part.layer.dtype not in _DTYPES:
             return f"its weights are {part.layer.dtype}; needs one of {', '.join(_DTYPES)}"
         parent = modules[part.module.rpartition(".")[0]] if part.module else None
@@ -111,7 +104,7 @@ class Converter:
 
     @staticmethod
     def _of(part: Part) -> str:
-        return part.module.rpartition(".")[0] or "(model)"
+        return part.module.rpartition(".")[0] or ROOT
 
     def reason(self, part: Part) -> str:
         """Why the layer stays float; "" where it does not."""
@@ -129,20 +122,33 @@ class Converter:
         """
         for name, parts in self._parts.items():
             planned = [part for part in parts if part.layer.name in self.planned]
-            for part in planned:
-                self._try_choice(part)
             storages = {self.planned[part.layer.name].storage for part in planned}
             module = model.get_submodule(name)
-            for key, weight in {**held_weights(module), **made_by_hooks(module)}.items():
+            weights = {**held_weights(module), **made_by_hooks(module)}
+            for key, weight in weights.items():
                 _check_range(weight.detach(), storages, f"{name or 'the model'}: {key}")
+            if issubclass(self._classes[name], QuantizedModule):
+                for part in planned:
+                    own = {key.rpartition(".")[2] for key, _ in part.layer.weights}
+                    turned = is_transformers_conv1d(module)
+                    for key, weight in weights.items():
+                        if key in own and "weight" in key:
+                            self._try_choice(part, weight.t() if turned else weight)
 
-    def _try_choice(self, part: Part) -> None:
-        """Quantizes a small weight as planned: what is wrong with a choice shows at once."""
+    def _try_choice(self, part: Part, weight: Tensor) -> None:
+        """Quantizes a small weight as planned: what is wrong with a choice shows at once.
+
+        It has the least and the greatest value of each row, and so gets the scales of the whole.
+        """
         name, kind = part.layer.name, part.layer.kind
-        choice, recurrent = self.planned[name], kind in _RECURRENT
-        own = issubclass(self._classes[part.module], QuantizedModule)
-        if own and choice.storage not in HALVES and (recurrent or kind in _MULTIPLIED):
-            choice.integers(np.array([[-1, 2], [-1, 2]], np.float32), name, symmetric=recurrent)
+        choice = self.planned[name]
+        if choice.storage in HALVES:
+            return
+        ends = _ends(weight.detach())
+        if kind is Kind.EMBEDDING:
+            choice.rows(ends, name)
+        else:
+            choice.integers(ends, name, symmetric=kind is Kind.CONV or kind in _RECURRENT)
 
     def convert(self, model: nn.Module, progress: Progress = quiet) -> nn.Module:
         """`model` with its planned layers replaced; another object where it is a layer itself.
@@ -200,10 +206,19 @@ def _check_range(weight: Tensor, storages: Collection[str], where: str) -> None:
         return
     ends = torch.stack(weight.aminmax())
     if not ends.isfinite().all():
-        raise ValueError(f"{where} holds NaN or infinity")
+        raise ValueError(f"{where} holds NaN or infinity; {REPAIR}")
     for storage in ("float32", *sorted(set(storages).intersection(HALVES))):
         if not ends.to(getattr(torch, storage)).isfinite().all():
             raise ValueError(f"{where} holds values beyond the range of {storage}")
+
+
+def _ends(weight: Tensor) -> Any:
+    """float32 [n, 1, ..., 2] of a weight [n, ...]: the ends of each row's range."""
+    if weight.numel():
+        flat = weight.flatten(1)
+        shape = (len(flat), *(1 for _ in range(weight.dim() - 2)), 2)
+        weight = torch.stack([flat.amin(1), flat.amax(1)], 1).reshape(shape)
+    return float32(weight)
 
 
 def _users_own(target: Any, old: nn.Module, choice: Any) -> nn.Module:

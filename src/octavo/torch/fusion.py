@@ -1,13 +1,13 @@
-"""Activations that follow a linear layer join it: one pass over the outputs in place of two.
+"""Activations that follow a linear layer are computed in its pass: one walk over the outputs.
 
-    parent                                    parent
-      dense        QuantizedLinear              dense        QuantizedLinear(activation="gelu")
-      act          GELU                   ->    act          FusedActivation("gelu")
-      forward: act(dense(x))                    forward: the same, act returns what it gets
+    dense   QuantizedLinear                      act(dense(x))  ->  dense.activated(x, "gelu")
+    act     GELU
 
-Which layer an activation follows is in the parent's forward, so only parents are looked at whose
-forward can be read for certain: nn.Sequential, and a forward of one argument without any branch,
-loop or condition, followed by torch.fx.
+No layer changes its meaning: it is the parent that calls the two as one, where its forward is known
+for certain to be a chain of its children: nn.Sequential, the feed-forward block of torch.nn's
+transformer layers, and a forward of one argument without any branch that names nothing but children
+(followed by torch.fx). Children are looked up in each call, so one that is replaced or gets a hook
+is called by itself from there on.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from __future__ import annotations
 import dis
 import inspect
 import itertools
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from torch import fx, nn
+from torch import Tensor, fx, nn
 from torch.nn import functional
+from torch.nn.modules import module as torch_module
 
-from octavo.torch.modules.fused_activation import FusedActivation
 from octavo.torch.modules.linear import QuantizedLinear
 
 _BY_TYPE = {
@@ -38,102 +38,127 @@ _TRANSFORMERS = {
     "FastGELUActivation": "gelu_tanh",
     "SiLUActivation": "silu",
 }
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+_FUNCTIONS = {functional.relu: "relu", functional.gelu: "gelu"}
+_BLOCKS = {nn.TransformerEncoderLayer: "dropout2", nn.TransformerDecoderLayer: "dropout3"}
 
 
 def fuse_activations(model: nn.Module) -> list[str]:
-    """Fuses where it can, in place. Returns the names of the layers that now apply one."""
-    names = {module: name for name, module in model.named_modules()}
-    places = Counter(child for module in names for child in module._modules.values())
+    """Lets parents call layer and activation as one, in place; returns the layers' names."""
     fused = []
-    for parent in list(names):
-        for linear_name, activation_name in _pairs(parent):
-            linear = parent._modules[linear_name]
-            activation = getattr(parent, activation_name)
-            word = activation_word(activation)
-            if (
-                not isinstance(linear, QuantizedLinear)
-                or places[linear] > 1
-                or not word
-                or linear.activation != "none"
-                or _hooked(linear)
-                or _hooked(activation)
-            ):
-                continue
-            linear.set_activation(word)
-            setattr(parent, activation_name, FusedActivation(word))
-            fused.append(names[linear])
+    for name, parent in list(model.named_modules()):
+        pairs = _fuse(parent)
+        fused += [f"{name}.{linear}".removeprefix(".") for linear in pairs]
     return fused
 
 
-def activation_word(module: Any) -> str:
-    """The kernels' name of what `module` (or function) computes; "" where they do not have it."""
-    if module is functional.relu:
-        return "relu"
-    if module is functional.gelu:
-        return "gelu"
-    kind = type(module)
-    if isinstance(module, nn.GELU):
-        return "gelu" if module.approximate == "none" else "gelu_tanh"
+def _fuse(parent: nn.Module) -> list[str]:
+    """The names of the children that are now called with their activation."""
+    if "forward" in parent.__dict__:
+        return []
+    if type(parent) in _BLOCKS:
+        if not fusable(parent.linear1, parent.activation):
+            return []
+        parent.__dict__["_ff_block"] = partial(run_block, parent)
+        return ["linear1"]
+    if not any(isinstance(child, QuantizedLinear) for child in parent.children()):
+        return []
+    plain = type(parent) is nn.Sequential
+    chain = list(parent._modules) if plain else _chain(parent)
+    found = [
+        before
+        for before, after in itertools.pairwise(chain)
+        if fusable(parent._modules[before], parent._modules[after])
+    ]
+    if found:
+        parent.__dict__["forward"] = partial(run_chain, parent, None if plain else tuple(chain))
+    return found
+
+
+def run_chain(parent: nn.Module, chain: Sequence[str] | None, input: Tensor) -> Any:  # noqa: A002
+    """The forward of a parent whose children (None: all, in order) are called one by one."""
+    children: Any = parent._modules
+    modules = list(children.values()) if chain is None else [children[name] for name in chain]
+    at, x = 0, input
+    while at < len(modules):
+        word = fusable(modules[at], modules[at + 1]) if at + 1 < len(modules) else ""
+        x = modules[at].activated(x, word) if word else modules[at](x)
+        at += 2 if word else 1
+    return x
+
+
+def run_block(layer: Any, x: Tensor) -> Tensor:
+    """The feed-forward block of torch.nn's transformer layers."""
+    word = fusable(layer.linear1, layer.activation)
+    if not word:
+        plain: Tensor = type(layer)._ff_block(layer, x)
+        return plain
+    x = layer.linear2(layer.dropout(layer.linear1.activated(x, word)))
+    last: Tensor = getattr(layer, _BLOCKS[type(layer)])(x)
+    return last
+
+
+def fusable(linear: Any, activation: Any) -> str:
+    """The kernels' name of `activation`, if `linear` can compute it in its pass; else ""."""
+    if not isinstance(linear, QuantizedLinear):
+        return ""
+    word = activation_word(activation)
+    return word if word and not (_watched(linear) or _watched(activation)) else ""
+
+
+def activation_word(activation: Any) -> str:
+    """The kernels' name of what a module or function computes; "" where they do not have it."""
+    kind = type(activation)
+    if kind in _BY_TYPE:
+        return _BY_TYPE[kind]
+    if kind is nn.GELU:
+        return "gelu" if activation.approximate == "none" else "gelu_tanh"
     if kind.__module__ == "transformers.activations":
         return _TRANSFORMERS.get(kind.__name__, "")
-    return _BY_TYPE.get(kind, "")
+    return "" if isinstance(activation, nn.Module) else _FUNCTIONS.get(activation, "")
 
 
-def _pairs(parent: nn.Module) -> Iterator[tuple[str, str]]:
-    """Names of children (a, b) where b is called with a's output, and nothing else is."""
-    if type(parent) in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer):
-        yield "linear1", "activation"  # linear2(dropout(activation(linear1(x))))
-        return
-    children = {name: child for name, child in parent._modules.items() if child is not None}
-    if not any(activation_word(child) for child in children.values()) or not any(
-        isinstance(child, QuantizedLinear) for child in children.values()
-    ):
-        return
-    if type(parent) is nn.Sequential:
-        names = list(children)
-        yield from itertools.pairwise(names)
-    elif _is_straight(parent):
-        yield from _traced_pairs(parent)
-
-
-def _is_straight(parent: nn.Module) -> bool:
-    """Whether forward is (self, x) and runs the same instructions whatever x is."""
-    if "forward" in parent.__dict__:
+def _watched(module: Any) -> bool:
+    """Whether a call of the module does more than its type's forward: hooks, a patched forward."""
+    if not isinstance(module, nn.Module):
         return False
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or "forward" in module.__dict__
+        or torch_module._has_any_global_hook()
+    )
+
+
+def _chain(parent: nn.Module) -> list[str]:
+    """Names of the children that forward calls one after the other; [] where it does more."""
     forward = type(parent).forward
     code = getattr(forward, "__code__", None)
     if code is None or len(inspect.signature(forward).parameters) != 2:
-        return False
+        return []
     jumps = {*dis.hasjrel, *dis.hasjabs}
-    return not any(instruction.opcode in jumps for instruction in dis.get_instructions(code))
-
-
-class _Children(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return True
-
-
-def _traced_pairs(parent: nn.Module) -> Iterator[tuple[str, str]]:
+    if not set(code.co_names) <= parent._modules.keys() or any(
+        instruction.opcode in jumps for instruction in dis.get_instructions(code)
+    ):
+        return []
     try:
         graph = _Children().trace(parent)
     except (RuntimeError, TypeError, ValueError, AttributeError, KeyError, NotImplementedError):
-        return  # what forward does with x, fx cannot follow: nothing is changed
-    calls = [node for node in graph.nodes if node.op == "call_module"]
-    times = Counter(node.target for node in calls)
-    for node in calls:
-        (before, *others) = node.args or (None,)
-        if (
-            isinstance(before, fx.Node)
-            and before.op == "call_module"
-            and not others
-            and not node.kwargs
-            and len(before.users) == 1
-            and times[node.target] == times[before.target] == 1
-            and "." not in f"{node.target}{before.target}"
-        ):
-            yield str(before.target), str(node.target)
+        return []  # what forward does with x, fx cannot follow
+    names: list[str] = []
+    before, *nodes = graph.nodes
+    for node in nodes:
+        if node.args != (before,) or node.kwargs or len(before.users) != 1:
+            return []
+        if node.op == "call_module":
+            names.append(str(node.target))
+        elif node.op != "output":
+            return []
+        before = node
+    return names
 
 
-def _hooked(module: Any) -> bool:
-    return any(getattr(module, name, None) for name in _HOOKS)
+class _Children(fx.Tracer):
+    """Records calls of children, whatever they are, without looking into them."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return True

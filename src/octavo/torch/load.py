@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from octavo.errors import ModelError
 from octavo.torch.container import read
 from octavo.torch.fastpath import leave_fast_paths
+from octavo.torch.fusion import fuse_activations
 from octavo.torch.hooks import carry_hooks, settle_weight
 from octavo.torch.manifest import Manifest, check_tensors, classes, make_layer, parse, report_of
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.outcome import REPORT
 from octavo.torch.skeleton import skeleton as make_skeleton
-from octavo.torch.state import Held, held, places, put
+from octavo.torch.state import Held, beyond, held, places, put
 
 _SHOWN = 5  # names in a message
 
@@ -34,8 +35,14 @@ def load(
     by the saved ones and all tensors refer to the file, which is mapped: processes on one host
     share the memory. Replace the file as `save` does, by another; never write into it.
 
+    "The same bits" are those of parameters, buffers, and tensors that are attributes of modules or
+    lie in lists, tuples and dicts that are. All else is as the factory makes it: numbers, other
+    objects, tensors inside of those (these need `skeleton="cpu"`). What a list or dict had more
+    than the factory's has, as a cache that has grown, is left out.
+
     Nothing in the file is unpickled, imported or run. Raises ModelError for a file that is not
-    whole or not from `save`, and for a model that does not fit it, naming what differs.
+    whole or not from `save`, for a model that does not fit it, naming what differs, and for a
+    factory that returns a model which was there before.
     """
     path = Path(path)
     metadata, stored = read(path)
@@ -46,7 +53,9 @@ def load(
     model = _with_layers(path, model, manifest)
     model.eval()
     _fill(path, model, manifest, stored)
+    _refuse_without_values(model)
     leave_fast_paths(model)
+    fuse_activations(model)
     if report is not None:
         model.__dict__[REPORT] = report
     return model
@@ -130,7 +139,7 @@ def _fill(path: Path, model: nn.Module, manifest: Manifest, stored: dict[str, Te
     names = {name: name for name in stored} | manifest.tensors
     values = _Values(stored, manifest)
     modules = places(model).modules
-    in_excess, other_shapes = [], []
+    in_excess, other_shapes, without_place = [], [], []
     for item in list(held(modules)):
         source = names.pop(item.name, None)
         if source is None or source not in stored:
@@ -141,7 +150,8 @@ def _fill(path: Path, model: nn.Module, manifest: Manifest, stored: dict[str, Te
             other_shapes.append(
                 f"{item.name} {_form(item, item.tensor)}, {_form(item, tensor)} in the file"
             )
-        put(item.module, item.key, tensor)
+        if not put(item.module, item.key, tensor):
+            without_place.append(item.name)
     lacking = []
     attributes = set(manifest.attributes)
     for name, source in names.items():
@@ -154,8 +164,22 @@ def _fill(path: Path, model: nn.Module, manifest: Manifest, stored: dict[str, Te
         problems.append(f"it has {_some(in_excess)}, which the file lacks")
     if other_shapes:
         problems.append(f"shapes differ: {_some(other_shapes)}")
+    if without_place:
+        problems.append(f"a key of a dict holds a dot: {_some(without_place)}; rename it")
     if problems:
         raise ModelError(f"{path} does not fit the model: {'; '.join(problems)}")
+
+
+def _refuse_without_values(model: nn.Module) -> None:
+    """Raises ModelError for tensors on device meta that no tensor of a file can replace."""
+    names = [name for name, tensor in beyond(places(model).modules) if tensor.is_meta]
+    if names:
+        raise ModelError(
+            f"model_factory makes {_some(names)}, inside of an object that is no module, or under "
+            "a key that is neither text nor integer: files do not hold such tensors, and on device "
+            "meta they have no values. Pass skeleton='cpu', which keeps those of the factory, or "
+            "register them as buffers of a module"
+        )
 
 
 def _form(item: Held, tensor: Tensor) -> str:

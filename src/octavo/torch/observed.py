@@ -98,9 +98,17 @@ def dtype_of(qconfig: Any) -> str:
 
 
 def is_affine(qconfig: Any) -> bool:
-    """Whether the weight's integers may have zero points (uint8 around 128 counts as none)."""
-    dtype, scheme = _weight_side(qconfig)[1:]
-    return dtype in RANGES and scheme not in SYMMETRIC
+    """Whether the weight's integers may have zero points.
+
+    Symmetric uint8 counts as none, whose zero is subtracted; but 0..255 given as a range of its own
+    has it at 127, so that 128 is left of 255, which int8 lacks.
+    """
+    observer, dtype, scheme = _weight_side(qconfig)
+    if dtype not in RANGES:
+        return False
+    own = getattr(_inner(observer), "has_customized_qrange", False)
+    off_middle = dtype == "uint8" and own and _bounds(observer, dtype) == RANGES[dtype]
+    return scheme not in SYMMETRIC or off_middle
 
 
 def words(qconfig: Any) -> str:

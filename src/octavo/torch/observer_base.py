@@ -158,14 +158,6 @@ class UniformObserver(ObserverBase):
                 f"quant_min {low} and quant_max {high} must be given together, or neither"
             )
         if low is None or high is None:
-            if self.reduce_range and (self._dtype_name, self._scheme[-9:]) == (
-                "uint8",
-                "symmetric",
-            ):
-                raise self._error(
-                    "reduce_range with symmetric uint8 has no middle; use dtype int8, an affine "
-                    "qscheme, or quant_min and quant_max"
-                )
             low, high = least, most
         elif not least <= low <= 0 <= high <= most or low == high:
             raise self._error(

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
+from torch.autograd import forward_ad
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from octavo.errors import NotTrainableError
@@ -24,6 +26,12 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_tracing = torch._C._is_tracing
 _functorch_level = torch._C._functorch.peek_interpreter_stack
 
+_WHY = (
+    "quantized weights are integers and cannot be trained. Run the model under "
+    "torch.inference_mode() or torch.no_grad(), freeze what comes before it, or train the float "
+    "model and quantize it afterwards"
+)
+
 CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 """Dtypes that kernels read and write, by the numbers of `octavo.core.kernels.buffers.FloatType`."""
 
@@ -31,7 +39,7 @@ CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 def direct(x: Tensor) -> bool:
     """Whether the layer may read `x` by its address, with no operator in between."""
     # Export without dynamo shows as a fake tensor or a dispatch mode.
-    return (
+    plain = (
         not torch.compiler.is_dynamo_compiling()
         and type(x) is Tensor
         and x.is_cpu
@@ -40,7 +48,20 @@ def direct(x: Tensor) -> bool:
         and not _dispatch_modes()
         and not _is_tracing()
         and _functorch_level() is None
+        and forward_ad._current_level < 0
     )
+    if not plain and not torch.compiler.is_compiling():
+        _refuse_forward_gradients(x)
+    return plain
+
+
+def _refuse_forward_gradients(x: Tensor) -> None:
+    """An operator would drop a tangent, and torch.func's errors speak of other things."""
+    level = _functorch_level()
+    if level is not None and level.key() in (TransformType.Grad, TransformType.Jvp):
+        raise NotTrainableError(f"torch.func asks for a gradient: {_WHY}")
+    if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
+        raise NotTrainableError(f"forward-mode differentiation asks for a gradient: {_WHY}")
 
 
 def define(
@@ -82,11 +103,7 @@ def _kind(value: Any) -> Any:
 
 
 def _refuse(gradient: Tensor, op: str, shape: Any, dtype: torch.dtype) -> Tensor:
-    raise NotTrainableError(
-        f"octavo::{op} has no backward: quantized weights are integers and cannot be "
-        "trained. Run the model under torch.inference_mode() or torch.no_grad(), freeze what "
-        "comes before it, or train the float model and quantize it afterwards"
-    )
+    raise NotTrainableError(f"octavo::{op} has no backward: {_WHY}")
 
 
 # An operator, because torch.compile traces the backward of what it compiles in grad mode, wanted or
@@ -98,6 +115,20 @@ no_backward = torch.library.custom_op(
     schema="(Tensor gradient, str op, SymInt[] shape, ScalarType dtype) -> Tensor",
 )
 no_backward.register_fake(lambda gradient, op, shape, dtype: gradient.new_empty(shape, dtype=dtype))
+
+
+_loads = 0
+
+
+def loads() -> int:
+    """How often state was loaded into quantized layers: tensors may hold other numbers since."""
+    return _loads
+
+
+def count_load() -> None:
+    """Tells all layers and operators to bind their kernels again."""
+    global _loads  # noqa: PLW0603
+    _loads += 1
 
 
 class Bound:
@@ -112,7 +143,7 @@ class Bound:
 
     def get(self, key: Tensor, others: tuple[Any, ...], make: Callable[[], _T]) -> _T:
         """What `make` returned for these tensors and numbers; made again where one has changed."""
-        stamp = tuple(_stamp(v) for v in (key, *others))
+        stamp = (_loads, *(_stamp(v) for v in (key, *others)))
         found = self._kept.get(key)
         if found is None or found[0] != stamp:
             found = self._kept[key] = (stamp, make())

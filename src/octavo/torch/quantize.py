@@ -18,7 +18,7 @@ from octavo.torch.choice import SchemeChoice
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.fusion import fuse_activations
 from octavo.torch.inventory import Part, inventory
-from octavo.torch.mapping import default_mapping
+from octavo.torch.mapping import checked_mapping, default_mapping
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.outcome import REPORT, make_report
 from octavo.torch.spec import Answer, Spec
@@ -60,13 +60,15 @@ def quantize_dynamic(
     Raises OptionError (an unknown name, dtype, qconfig or combination), RecipeError,
     AlreadyQuantizedError, NothingQuantizedError (by default or with a recipe, where no layer can be
     quantized and not `allow_nothing`), and ValueError for NaN or infinity in a weight; `model` is
-    then as it was. `progress` is called with a stage, the layers done and their number.
+    then as it was (but what a `from_float` of your own raises with `inplace` cannot be foreseen:
+    layers before it are replaced by then). `progress` is called with a stage, the layers done and
+    their number.
     """
     start = perf_counter()
     if not isinstance(model, nn.Module):
         raise OptionError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
     _refuse_quantized(model)
-    mapping = default_mapping() if mapping is None else dict(mapping)
+    mapping = checked_mapping(mapping)
     _refuse_without_values(model)
     parts = inventory(model)
     if recipe is None:
@@ -139,7 +141,7 @@ def _fused(model: nn.Module) -> list[str]:
     if not names:
         return []
     some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    return [f"the activation that follows a linear layer is applied by the layer itself: {some}"]
+    return [f"the activation that follows a linear layer is computed in the layer's pass: {some}"]
 
 
 def _recipe(given: str | Path | Recipe) -> Recipe:
@@ -199,8 +201,12 @@ def _tensors(model: nn.Module) -> Any:
 
 
 def _nothing(model: nn.Module, parts: Collection[Part], converter: Converter) -> str:
+    allow = "; allow_nothing=True returns it as it is"
     if not parts:
-        return f"{type(model).__name__} holds no weights, so there is nothing to quantize"
+        return f"{type(model).__name__} holds no weights, so there is nothing to quantize{allow}"
     reasons = sorted({f"{p.layer.name}: {converter.reason(p)}" for p in parts})
     more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
-    return f"no layer of {type(model).__name__} would be quantized: {'; '.join(reasons[:5])}{more}"
+    return (
+        f"no layer of {type(model).__name__} would be quantized: {'; '.join(reasons[:5])}{more}"
+        + allow
+    )

@@ -22,6 +22,11 @@ from octavo.torch.state import Held, Places, held, is_dense, is_plain, places
 
 Progress = Callable[[str, int, int], None]
 
+_UNCLEAR = (
+    "this name does not say which tensor it is: keys of dicts must hold no dot, and not be equal "
+    "as text (0 and '0'); rename the key, or register the tensor as a buffer"
+)
+
 
 def save(
     model: nn.Module, path: str | Path, *, progress: Progress = lambda stage, done, total: None
@@ -29,19 +34,23 @@ def save(
     """Writes a model that `quantize_dynamic` returned to `path`, for `octavo.torch.load`.
 
     The file holds every parameter and buffer (those outside of state_dict too) and the tensors that
-    are attributes of modules, under their dotted names, one that is shared once; and in its
-    metadata the quantized layers, the recipe and the report. Any safetensors reader reads it. It
-    appears whole, in place of what was at `path`, or not at all.
+    are attributes of modules, or lie in lists, tuples and dicts that are, under their dotted names,
+    one that is shared once; and in its metadata the quantized layers, the recipe and the report. It
+    does not hold what else modules have, as numbers or tensors in other objects: that is what
+    `load`'s factory makes it. Any safetensors reader reads the file. It appears whole, in place of
+    what was at `path`, or not at all.
 
     `progress` is called with a stage, the tensors written and their number. Raises ModelError for a
-    model without quantized layers, with layers of the user's own `mapping`, or with tensors that
-    safetensors cannot hold; OutputError where `path` cannot be written.
+    model without quantized layers, with layers of the user's own `mapping`, with modules that have
+    a `get_extra_state`, or with tensors that safetensors cannot hold or a name cannot tell apart;
+    OutputError where `path` cannot be written.
     """
     if not isinstance(model, nn.Module):
         raise ModelError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
     report = model.__dict__.get(REPORT)
     found = places(model)
     layers = _layers(model, found, report)
+    _refuse_extra_state(found)
     tensors, aliases, frozen, attributes = _tensors(held(found.modules))
     manifest = Manifest(
         model=type(model).__name__,
@@ -98,6 +107,17 @@ def _not_octavos(name: str, module: nn.Module) -> ModelError:
     )
 
 
+def _refuse_extra_state(found: Places) -> None:
+    for name, module in found.modules.items():
+        kind = type(module)
+        if kind.get_extra_state is not nn.Module.get_extra_state:
+            raise ModelError(
+                f"{name or 'the model'} is a {kind.__module__}.{kind.__qualname__}, whose "
+                "get_extra_state makes state that is not among its tensors; a file cannot hold it: "
+                "keep it in buffers (register_buffer), or use torch.save"
+            )
+
+
 def _tensors(
     found: Iterable[Held],
 ) -> tuple[dict[str, Tensor], dict[str, str], list[str], list[str]]:
@@ -106,6 +126,7 @@ def _tensors(
     aliases: dict[str, str] = {}
     frozen, attributes = [], []
     first: dict[Any, str] = {}
+    seen: set[str] = set()
     problems: dict[str, list[str]] = defaultdict(list)
     for item in found:
         name, tensor = item.name, item.tensor
@@ -114,6 +135,9 @@ def _tensors(
         if item.role == "parameter" and not tensor.requires_grad:
             frozen.append(name)
         reason = _refusal(tensor)
+        if item.unclear or name in seen:
+            reason = _UNCLEAR
+        seen.add(name)
         if reason:
             problems[reason].append(name)
             continue

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from octavo.errors import ModelError, OptionError
+from octavo.torch.modules._base import QuantizedModule
 
 _TORCH = str(Path(torch.__file__).parent)
 _FILLS = frozenset(
@@ -25,7 +26,8 @@ _FILLS = frozenset(
 def skeleton(model_factory: Callable[[], nn.Module], device: str) -> nn.Module:
     """What `model_factory()` makes, on "meta" or, where it needs values to work with, on "cpu".
 
-    Raises ModelError where it fails or makes something else, OptionError for another device.
+    Raises ModelError where it fails, makes something else, or returns a model that was there
+    before (which only "meta" shows); OptionError for another device.
     """
     if device not in ("meta", "cpu"):
         raise OptionError(f"skeleton: needs 'meta' or 'cpu', not {device!r}")
@@ -43,7 +45,21 @@ def skeleton(model_factory: Callable[[], nn.Module], device: str) -> nn.Module:
         raise ModelError(
             f"model_factory returned {type(model).__name__}; needs the float model, an nn.Module"
         )
+    if device == "meta" and _has_values(model):
+        raise ModelError(
+            f"model_factory returned a {type(model).__name__} whose weights have values, though it "
+            "ran on device meta. It must build a new model in each call, as this one's layers are "
+            "replaced: def build(): return MyModel(config). Where it does build a new one, but "
+            "cannot without values, pass skeleton='cpu'"
+        )
     return model
+
+
+def _has_values(model: nn.Module) -> bool:
+    """Whether it has weights and none is on meta. Quantized layers hold theirs in buffers."""
+    layers = [m for m in model.modules() if isinstance(m, QuantizedModule)]
+    weights = [*model.parameters(), *(b for layer in layers for b in layer.buffers())]
+    return bool(weights) and not any(weight.is_meta for weight in weights)
 
 
 def _failure(error: Exception, device: str) -> str:

@@ -18,7 +18,7 @@ from octavo.errors import OptionError, did_you_mean
 from octavo.recipe import PRESETS, Granularity, Kind, Scheme, WeightScheme
 from octavo.torch.choice import Choice, QConfigChoice, SchemeChoice
 from octavo.torch.inventory import Part, is_transformers_conv1d
-from octavo.torch.mapping import own_type, same_forward
+from octavo.torch.mapping import inherited, not_alike, overrides, own_type
 
 _MULTIPLY = (nn.Linear, nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 _LOOK_UP = (nn.Embedding, nn.EmbeddingBag)
@@ -31,6 +31,8 @@ _BY_DTYPE: dict[str, tuple[tuple[type, ...], Scheme]] = {
     ),
 }
 _ALIASES = {"qint8": "int8", "quint8": "uint8", "half": "float16"}
+_DTYPES = [f"torch.{name}" for name in ("qint8", "float16", "quint8")] + [*_BY_DTYPE, *_ALIASES]
+_NO_ATTRIBUTE = object()
 _BY_ITSELF = (Kind.EMBEDDING, Kind.CONV)  # never through a parent: torch.ao leaves them float
 
 
@@ -52,9 +54,7 @@ def storage_of(dtype: Any) -> str:
         raise OptionError(
             "dtype torch.quint4x2 is not offered: embeddings of 4 bits; use torch.quint8"
         )
-    raise OptionError(
-        f"dtype: {dtype!r} is none of torch.qint8 (or 'int8'), torch.float16, torch.quint8"
-    )
+    raise OptionError(f"dtype: {dtype!r} is not supported.{did_you_mean(str(dtype), _DTYPES)}")
 
 
 class Spec:
@@ -82,6 +82,7 @@ class Spec:
                 "qconfig_spec: is empty and so names nothing to quantize; leave it out to quantize "
                 "every layer that can be, or name types and modules"
             )
+        self._types = {t for t in self._entries if isinstance(t, type) and t is not nn.Module}
         self._check(model, parts)
 
     def answers(self, model: nn.Module, parts: Collection[Part]) -> dict[str, Answer]:
@@ -101,15 +102,15 @@ class Spec:
             layer = part.layer.name
             if part.index is not None and layer in self._entries:
                 choice, how = self._entries[layer], "name"
-            found[layer] = self._answer(part, choice, how)
+            found[layer] = self._answer(part, modules[part.module], choice, how)
         return found
 
-    def _answer(self, part: Part, choice: Choice | None, how: str) -> Answer:
+    def _answer(self, part: Part, module: nn.Module, choice: Choice | None, how: str) -> Answer:
         kind = part.layer.kind
         if choice is None:
             if how:
                 return Answer(None, f"switched off by {how} in qconfig_spec")
-            return Answer(None, self._unasked(part))
+            return Answer(None, self._unasked(part, module))
         if kind in _BY_ITSELF and how == "parent":
             return Answer(
                 None, f"{part.layer.op} is quantized where qconfig_spec has its own name or type"
@@ -118,20 +119,17 @@ class Spec:
             return Answer(None, "uint8 is for embeddings")
         return Answer(choice)
 
-    def _unasked(self, part: Part) -> str:
+    def _unasked(self, part: Part, module: nn.Module) -> str:
         if part.layer.kind is Kind.OTHER:
             return f"Octavo has no quantized form of {part.layer.op}"
+        base = inherited(module, self._types)
+        if base is not None:
+            return not_alike(module, base)
         if not self.default:
             return "not named in qconfig_spec"
         if self.dtype == "uint8":
             return "dtype uint8 is for embeddings"
-        if part.layer.kind in _BY_ITSELF:
-            return f"{part.layer.op} is float by default, as in torch.ao; name it in qconfig_spec"
-        # A subclass of a layer whose type stands for itself alone, because of its forward.
-        return (
-            f"{part.layer.op} has a forward of its own; give it an entry in `mapping` and name it "
-            "in qconfig_spec"
-        )
+        return f"{part.layer.op} is float by default, as in torch.ao; name it in qconfig_spec"
 
     def _walk(
         self, module: nn.Module, name: str, choice: Choice | None, how: str
@@ -142,8 +140,9 @@ class Spec:
             choice, how = self._entries[key], "type"
         if name in self._entries:
             choice, how = self._entries[name], "name"
-        if "qconfig" in module.__dict__:
-            choice, how = _value(name, module.qconfig), "attribute"
+        qconfig = getattr(module, "qconfig", _NO_ATTRIBUTE)  # a class may have it for its modules
+        if qconfig is not _NO_ATTRIBUTE:
+            choice, how = _value(name, qconfig), "attribute"
         yield name, module, choice, how
         for child_name, child in module._modules.items():  # one that stands twice comes twice
             if child is None:
@@ -154,13 +153,12 @@ class Spec:
         kind = own_type(module)
         if kind in self._entries:
             return kind
+        base = inherited(module, self._types)
+        if base is not None and not overrides(kind, base):
+            return base
         if self.default and nn.Linear in self._entries and is_transformers_conv1d(module):
             linear: type = nn.Linear
             return linear
-        bases: tuple[type, ...] = kind.__mro__[1:]
-        for base in bases:
-            if base is not nn.Module and base in self._entries and same_forward(kind, base):
-                return base
         return None
 
     def _check(self, model: nn.Module, parts: Collection[Part]) -> None:
@@ -170,8 +168,10 @@ class Spec:
         for key in self._entries:
             if isinstance(key, str):
                 if key not in names:
+                    typed = next((t for t in present if t.__name__ == key.rpartition(".")[2]), None)
+                    hint = f" {key!r} is also a type: pass the type, not its name." if typed else ""
                     raise OptionError(
-                        f"qconfig_spec: the model has no module {key!r}."
+                        f"qconfig_spec: the model has no module {key!r}.{hint}"
                         + did_you_mean(key, names - {""})
                     )
             elif not (isinstance(key, type) and issubclass(key, nn.Module)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -16,13 +17,15 @@ _DEPTH = 3  # of lists and dicts in one another
 @dataclass(frozen=True)
 class Held:
     """One tensor of a model. `role`: "parameter", "buffer", or "attribute" (of the module, or in a
-    list, tuple or dict that is one)."""
+    list, tuple or dict that is one). `unclear`: a part of the key holds a dot itself, so that `put`
+    would not find the place again."""
 
     module: nn.Module
     module_name: str
     key: str
     tensor: Tensor
     role: str
+    unclear: bool = False
 
     @property
     def name(self) -> str:
@@ -73,16 +76,34 @@ def held(modules: dict[str, nn.Module]) -> Iterator[Held]:
                 yield Held(module, name, key, buffer, "buffer")
         for key, value in module.__dict__.items():
             if key not in _OWN:
-                for inner, tensor in _inside(key, value, _DEPTH):
-                    yield Held(module, name, inner, tensor, "attribute")
+                for path, tensor in _inside((key,), value, _DEPTH):
+                    unclear = any("." in part for part in path)
+                    yield Held(module, name, ".".join(path), tensor, "attribute", unclear)
 
 
-def _inside(key: str, value: Any, depth: int) -> Iterator[tuple[str, Tensor]]:
+def beyond(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that `held` does not reach, by name: in attributes of objects that are no modules,
+    and under keys of dicts that are neither text nor integers; not deeper."""
+    for name, module in modules.items():
+        for key, value in module.__dict__.items():
+            if key in _OWN or isinstance(value, (nn.Module, Tensor, type, ModuleType)):
+                continue
+            further = dict(getattr(value, "__dict__", {}))
+            if isinstance(value, dict):
+                further |= {k: v for k, v in value.items() if not isinstance(k, (str, int))}
+            for inner, item in further.items():
+                for path, tensor in _inside((key, str(inner)), item, _DEPTH):
+                    yield dotted(name, *path), tensor
+
+
+def _inside(
+    path: tuple[str, ...], value: Any, depth: int
+) -> Iterator[tuple[tuple[str, ...], Tensor]]:
     if isinstance(value, Tensor):
-        yield key, value
+        yield path, value
     elif isinstance(value, (list, tuple, dict)) and depth:
         for inner, item in _items(value):
-            yield from _inside(f"{key}.{inner}", item, depth - 1)
+            yield from _inside((*path, str(inner)), item, depth - 1)
 
 
 def _items(value: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> Iterator[tuple[Any, Any]]:

@@ -47,6 +47,13 @@ def _attributes(values: dict[str, Any], **arguments: Any) -> tuple[nn.Module, di
     return model, arguments
 
 
+def _of_class(value: Any, **arguments: Any) -> tuple[nn.Module, dict[str, Any]]:
+    model = Model(False)
+    kind = type("Chosen", (nn.Sequential,), {"qconfig": value})
+    model.encoder = kind(*model.encoder)
+    return model, arguments
+
+
 CASES: dict[str, Case] = {
     "nothing": lambda q: _given(),
     "dtype-float16": lambda q: _given(dtype=torch.float16),
@@ -94,5 +101,9 @@ CASES: dict[str, Case] = {
     "attribute-of-parent": lambda q: _attributes({"encoder": q.default}, qconfig_spec={nn.GRU}),
     "type-over-attribute-of-parent": lambda q: _attributes(
         {"encoder": None}, qconfig_spec={nn.Linear: q.default}
+    ),
+    "attribute-of-class": lambda q: _of_class(q.per_channel, qconfig_spec={nn.GRU}),
+    "attribute-of-class-over-name": lambda q: _of_class(
+        None, qconfig_spec={"encoder": q.default, "block": q.default}
     ),
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from operator import is_
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from octavo.core.kernels.packing import ALIGNMENT
-from octavo.errors import ModelError
+from octavo.errors import ModelError, NotTrainableError
+from octavo.torch import ops
 
 
 class QuantizedModule(nn.Module):
@@ -19,7 +22,8 @@ class QuantizedModule(nn.Module):
 
     The buffers are the whole state: `state_dict`, deepcopy and pickle hold nothing else, and a new
     layer of the same `config()` with these buffers is the same layer. What runs it is bound on the
-    first call, and again when buffers are replaced. Writing into a buffer in place is not seen.
+    first call, and again when buffers are replaced or loaded. Other writing into a buffer in place
+    is not seen.
     """
 
     CONFIG: ClassVar[tuple[str, ...]]
@@ -28,7 +32,7 @@ class QuantizedModule(nn.Module):
     INNER: ClassVar[tuple[str, ...]] = ()
     """Names of children that hold weights of this layer, and are no layers of their own."""
 
-    _bound: Any = None
+    _bound: Mapping[Any, Any] = MappingProxyType({})
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,8 +73,19 @@ class QuantizedModule(nn.Module):
             self._buffers[name] = tensor
         self._release()
 
-    def _bind(self) -> Any:
-        """Makes `_bound` from the buffers."""
+    def _ready(self, *how: Any) -> Any:
+        """The callable over the buffers as they are now; `how` goes to `_kernel`."""
+        found = self._bound.get(how)
+        if (
+            found is not None
+            and found[0] == ops.loads()
+            and all(map(is_, found[1], self._buffers.values()))
+        ):
+            return found[2]
+        return self._bind(*how)
+
+    def _bind(self, *how: Any) -> Any:
+        """Makes what `_ready` returns."""
         for name, tensor in self._buffers.items():
             if tensor is not None and not tensor.is_cpu:
                 empty = "holds no weights yet (device meta): load them first"
@@ -79,10 +94,20 @@ class QuantizedModule(nn.Module):
                     f"{type(self).__name__}.{name} "
                     + (empty if tensor.device.type == "meta" else elsewhere)
                 )
-        self.__dict__["_bound"] = bound = self._kernel()
-        return bound
+        made = self._kernel(*how)
+        bound = self.__dict__.setdefault("_bound", {})
+        bound[how] = ops.loads(), tuple(self._buffers.values()), made
+        return made
 
-    def _kernel(self) -> Any:
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(getattr(type(self), name, None), property):
+            raise AttributeError(
+                f"{type(self).__name__}.{name} is computed from the quantized weights and cannot "
+                "be set; change the float model and quantize it again"
+            )
+        super().__setattr__(name, value)
+
+    def _kernel(self, *how: Any) -> Any:
         """The callable over the buffers."""
         raise NotImplementedError
 
@@ -104,7 +129,7 @@ class QuantizedModule(nn.Module):
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        self._release()
+        ops.count_load()  # other layers may share the tensors that were written
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -137,8 +162,27 @@ class Dequantized(Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return repr(self._make())
 
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return self._make()
+
+    def numpy(self, *, force: bool = False) -> npt.NDArray[Any]:
+        """The values as an array."""
+        found: npt.NDArray[Any] = self._make().numpy(force=force)
+        return found
+
+    def tolist(self) -> list[Any]:
+        """The values as nested lists."""
+        found: list[Any] = self._make().tolist()
+        return found
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.is_mutable and any(isinstance(a, Dequantized) for a in args[:1]):
+            raise NotTrainableError(
+                f"{func.name()}: the weight of a quantized layer is computed from its integers and "
+                "cannot be written; change the float model and quantize it again"
+            )
+
         def values(x: Any) -> Any:
             return x._make() if isinstance(x, Dequantized) else x
 

@@ -73,7 +73,7 @@ class QuantizedCell(HoldsWays):
     def _run(self, x: Tensor, h: Tensor | None, c: Tensor | None) -> tuple[Tensor, Any]:
         """(h', c'); c' is None but for an LSTM."""
         if ops.direct(x) and (h is None or plain(h)) and (c is None or plain(c)):
-            return (self._bound or self._bind())(x, h, c)  # type: ignore[no-any-return]
+            return self._ready()(x, h, c)  # type: ignore[no-any-return]
         lstm = self._stack.kind is Kind.LSTM
         check_step(x, h, c, STATES[lstm])
         lead = (None,) * (3 - x.dim())  # a sequence of one step

@@ -154,7 +154,7 @@ class QuantizedRecurrent(HoldsWays):
         if self.training and self.dropout and self.num_layers > 1:
             return self._with_dropout(x, h0, c0, lengths, batch_first)
         if ops.direct(x) and plain(h0) and plain(c0):
-            return (self._bound or self._bind())(x, h0, c0, lengths, batch_first)  # type: ignore[no-any-return]
+            return self._ready()(x, h0, c0, lengths, batch_first)  # type: ignore[no-any-return]
         y, h, c = recurrent(x, h0, c0, lengths, self._tensors(), *self._arguments, batch_first)
         return y, h, c if self._stack.kind is Kind.LSTM else None
 

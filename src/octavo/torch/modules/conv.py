@@ -112,7 +112,7 @@ class _QuantizedConv(QuantizedModule):
             ends = zip(reversed(before), reversed(after), strict=True)
             x = functional.pad(x, [n for pair in ends for n in pair], mode=self.padding_mode)
         if ops.direct(x):
-            return (self._bound or self._bind())(x)
+            return self._ready()(x)
         return conv(x, self.packed, self.scale, self.bias, *self._how())
 
     def _how(self) -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ class QuantizedEmbedding(QuantizedTable):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
         """The rows of `input`."""
         if ops.direct(input):
-            rows = (self._bound or self._bind())(input)
+            rows = self._ready()(input)
         else:
             rows = embedding(input, self.table, self.scale, self.zero_point)
         return self._in_kind(rows)

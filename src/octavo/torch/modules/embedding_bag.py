@@ -70,7 +70,7 @@ class QuantizedEmbeddingBag(QuantizedTable):
         weights = None if per_sample_weights is None else per_sample_weights.float()
         how = (MODES.index(self.mode), last, padding)
         if ops.direct(input) and (weights is None or ops.direct(weights)):
-            bags = (self._bound or self._bind())(input, offsets, weights, *how)
+            bags = self._ready()(input, offsets, weights, *how)
         else:
             held = (self.table, self.scale, self.zero_point)
             bags = embedding_bag(input, offsets, weights, *held, *how)

@@ -74,7 +74,7 @@ class QuantizedHalfLinear(QuantizedModule):
         """The outputs [..., out_features]."""
         if not ops.direct(input):
             return half_linear(input, self.packed, self.bias, self.out_features, self.in_features)
-        return (self._bound or self._bind())(input)
+        return self._ready()(input)
 
     def _kernel(self) -> Call:
         return kernel(self.packed, self.bias, self.out_features, self.in_features)

@@ -25,11 +25,10 @@ class QuantizedLinear(QuantizedModule):
 
     Buffers: `packed` uint8 (the kernels' layout), `scale` float32 [out_features], `zero_point`
     int32 [out_features] with `affine` weights, `bias` float32 [out_features]. `group` 128 quantizes
-    inputs with one scale for each 128 of a row, 0 with one a row. `activation` (a name of
-    `octavo.core.kernels.Activation`) is applied to the outputs in the same pass.
+    inputs with one scale for each 128 of a row, 0 with one a row.
     """
 
-    CONFIG = ("in_features", "out_features", "has_bias", "affine", "group", "activation")
+    CONFIG = ("in_features", "out_features", "has_bias", "affine", "group")
 
     def __init__(
         self,
@@ -38,12 +37,10 @@ class QuantizedLinear(QuantizedModule):
         has_bias: bool = True,
         affine: bool = False,
         group: int = 0,
-        activation: str = "none",
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.has_bias, self.affine, self.group = has_bias, affine, group
-        self.activation = activation
         n = out_features
         self._hold(
             packed=torch.zeros(packed_bytes(n, in_features), dtype=torch.uint8),
@@ -99,28 +96,32 @@ class QuantizedLinear(QuantizedModule):
 
         return QuantizedHalfLinear
 
-    def set_activation(self, activation: str) -> None:
-        """Applies `activation` to the outputs from here on."""
-        self.activation = activation
-        self._release()
-
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
         """The outputs [..., out_features]."""
         if not ops.direct(input):
-            return linear(
-                input,
-                self.packed,
-                self.scale,
-                self.zero_point,
-                self.bias,
-                self.out_features,
-                self.in_features,
-                self.group,
-                self.activation,
-            )
-        return (self._bound or self._bind())(input)
+            return self._operator(input, "none")
+        return self._ready("none")(input)
 
-    def _kernel(self) -> Call:
+    def activated(self, x: Tensor, activation: str) -> Tensor:
+        """`activation(self(x))` in one pass; a name of `octavo.core.kernels.Activation`."""
+        if not ops.direct(x):
+            return self._operator(x, activation)
+        return self._ready(activation)(x)
+
+    def _operator(self, x: Tensor, activation: str) -> Tensor:
+        return linear(
+            x,
+            self.packed,
+            self.scale,
+            self.zero_point,
+            self.bias,
+            self.out_features,
+            self.in_features,
+            self.group,
+            activation,
+        )
+
+    def _kernel(self, activation: str) -> Call:
         return kernel(
             self.packed,
             self.scale,
@@ -129,7 +130,7 @@ class QuantizedLinear(QuantizedModule):
             self.out_features,
             self.in_features,
             self.group,
-            self.activation,
+            activation,
         )
 
     def integers(self) -> Tensor:
@@ -153,7 +154,6 @@ class QuantizedLinear(QuantizedModule):
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.has_bias}, int8{' affine' if self.affine else ''}"
             + (f", activation groups of {self.group}" if self.group else "")
-            + (f", then {self.activation}" if self.activation != "none" else "")
         )
 
 

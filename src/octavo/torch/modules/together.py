@@ -32,7 +32,7 @@ def together(layers: Sequence[QuantizedModule], x: Tensor) -> list[Tensor]:
     x = x.contiguous()
     outs = [x.new_empty((*x.shape[:-1], layer.out_features)) for layer in layers]
     run_together(
-        [(layer._bound or layer._bind()).core for layer in layers],
+        [layer._ready("none").core for layer in layers],
         x.data_ptr(),
         x.shape[:-1].numel(),
         first.in_features,
