@@ -5,9 +5,9 @@
 
 No layer changes its meaning: it is the parent that calls the two as one, where its forward is known
 for certain to be a chain of its children: nn.Sequential, the feed-forward block of torch.nn's
-transformer layers, and a forward of one argument without any branch that names nothing but children
-(followed by torch.fx). Children are looked up in each call, so one that is replaced or gets a hook
-is called by itself from there on.
+transformer layers, and a forward of one argument without any branch that names nothing but
+children. They are looked up in each call, so one that is replaced or gets a hook is called by
+itself from there on.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from __future__ import annotations
 import dis
 import inspect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as torch_module
 
@@ -133,32 +133,39 @@ def _chain(parent: nn.Module) -> list[str]:
     """Names of the children that forward calls one after the other; [] where it does more."""
     forward = type(parent).forward
     code = getattr(forward, "__code__", None)
-    if code is None or len(inspect.signature(forward).parameters) != 2:
+    if code is None or code.co_freevars or len(inspect.signature(forward).parameters) != 2:
         return []
     jumps = {*dis.hasjrel, *dis.hasjabs}
     if not set(code.co_names) <= parent._modules.keys() or any(
         instruction.opcode in jumps for instruction in dis.get_instructions(code)
     ):
         return []
+    calls = _Calls()
+    first = calls.last
     try:
-        graph = _Children().trace(parent)
-    except (RuntimeError, TypeError, ValueError, AttributeError, KeyError, NotImplementedError):
-        return []  # what forward does with x, fx cannot follow
-    names: list[str] = []
-    before, *nodes = graph.nodes
-    for node in nodes:
-        if node.args != (before,) or node.kwargs or len(before.users) != 1:
-            return []
-        if node.op == "call_module":
-            names.append(str(node.target))
-        elif node.op != "output":
-            return []
-        before = node
-    return names
+        result = forward(calls, first)
+    except (TypeError, AttributeError):
+        return []  # it does with a value what only a tensor can do
+    return calls.names if calls.straight and result is calls.last else []
 
 
-class _Children(fx.Tracer):
-    """Records calls of children, whatever they are, without looking into them."""
+class _Calls:
+    """Stands for a module whose forward names nothing but children, and records their calls.
 
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return True
+    Values are bare objects: whatever is done with one but handing it to a child fails.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.last = object()
+        self.straight = True
+        """Whether each child got what the one before it returned, and nothing else."""
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
+            self.straight &= len(args) == 1 and args[0] is self.last and not kwargs
+            self.names.append(name)
+            self.last = object()
+            return self.last
+
+        return call
