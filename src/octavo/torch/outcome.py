@@ -36,7 +36,7 @@ def make_report(
         quant_format="",
         layers=tuple(_outcome(model, part, converter, counted) for part in parts),
         model_bytes_before=before,
-        model_bytes_after=_bytes(model, set()),
+        model_bytes_after=model_bytes(model),
         opset=0,
         min_onnxruntime="",
         verification=Verification("skipped", detail="no inputs to compare with"),
@@ -78,10 +78,7 @@ def _own_bytes(module: nn.Module, part: Part, counted: set[int]) -> int:
     return total
 
 
-def _bytes(model: nn.Module, seen: set[int]) -> int:
-    total = 0
-    for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.data_ptr() not in seen:
-            seen.add(tensor.data_ptr())
-            total += tensor.numel() * tensor.element_size()
-    return total
+def model_bytes(model: nn.Module) -> int:
+    """Of all parameters and buffers, one that several modules hold counted once."""
+    held = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return sum(tensor.nbytes for tensor in held.values())

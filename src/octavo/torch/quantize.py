@@ -20,7 +20,7 @@ from octavo.torch.fusion import fuse_activations
 from octavo.torch.inventory import Part, inventory
 from octavo.torch.mapping import checked_mapping, default_mapping
 from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.outcome import REPORT, make_report
+from octavo.torch.outcome import REPORT, make_report, model_bytes
 from octavo.torch.spec import Answer, Spec
 from octavo.torch.stacks import named_stacks
 
@@ -89,7 +89,7 @@ def quantize_dynamic(
         converter.check(model)
     else:
         model = copied(model, converter)
-    before = sum(t.numel() * t.element_size() for t in _tensors(model))
+    before = model_bytes(model)
     model = converter.convert(model, progress)
     model.eval()
     notes = [*notes, *converter.notes, *_fused(model)]
@@ -118,8 +118,7 @@ def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspectio
             decisions.append(Decision(part.layer, choice.scheme, notes))
         else:
             decisions.append(Decision(part.layer, FLOAT, converter.reason(part)))
-    size = sum(t.numel() * t.element_size() for t in _tensors(model))
-    return Inspection(type(model).__name__, size, found.name, tuple(decisions))
+    return Inspection(type(model).__name__, model_bytes(model), found.name, tuple(decisions))
 
 
 def report(model: nn.Module) -> Report:
@@ -190,14 +189,6 @@ def _refuse_without_values(model: nn.Module) -> None:
             )
         if tensor.device.type == "meta":
             raise ModelError(f"{name} is on device meta: it has no values; load them first")
-
-
-def _tensors(model: nn.Module) -> Any:
-    seen = set()
-    for tensor in (*model.parameters(), *model.buffers()):
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            yield tensor
 
 
 def _nothing(model: nn.Module, parts: Collection[Part], converter: Converter) -> str:

@@ -109,29 +109,15 @@ class QuantizedLinear(QuantizedModule):
         return self._ready(activation)(x)
 
     def _operator(self, x: Tensor, activation: str) -> Tensor:
-        return linear(
-            x,
-            self.packed,
-            self.scale,
-            self.zero_point,
-            self.bias,
-            self.out_features,
-            self.in_features,
-            self.group,
-            activation,
-        )
+        return linear(x, *self._arguments(), activation)
 
     def _kernel(self, activation: str) -> Call:
-        return kernel(
-            self.packed,
-            self.scale,
-            self.zero_point,
-            self.bias,
-            self.out_features,
-            self.in_features,
-            self.group,
-            activation,
-        )
+        return kernel(*self._arguments(), activation)
+
+    def _arguments(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, int, int, int]:
+        """What the operator and the kernel both take, in their order."""
+        sizes = self.out_features, self.in_features, self.group
+        return self.packed, self.scale, self.zero_point, self.bias, *sizes
 
     def integers(self) -> Tensor:
         """The weight's integers, int8 [out_features, in_features]."""
