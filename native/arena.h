@@ -1,4 +1,5 @@
-// Scratch memory that a thread keeps between calls: a kernel call allocates nothing once warm.
+// Scratch memory: lent by the host of a call, or kept by a thread between calls. Either way a kernel
+// call allocates nothing from the system once warm.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "host.h"
 #include "kernels.h"
 
 namespace octavo {
@@ -58,11 +60,13 @@ class Layout {
   std::size_t bytes_ = 0;
 };
 
-// One scratch buffer a thread and purpose; Tag tells purposes apart that are alive at once.
+// `bytes` of scratch memory for the call that this thread makes, aligned to kAlign; Tag tells purposes
+// apart that are alive at once. Throws std::bad_alloc.
 template <class Tag>
-Buffer& scratch() {
+std::uint8_t* scratch(std::size_t bytes) {
+  if (Host* lender = host()) return lender->memory(bytes);
   static thread_local Buffer buffer;
-  return buffer;
+  return buffer.need(bytes);
 }
 
 // Default rounding and no flushing of subnormals, whatever the host has set, until the end of scope.

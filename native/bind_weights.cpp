@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "bind.h"
+#include "checksum.h"
 #include "quantize_weight.h"
 
 namespace octavo {
@@ -53,6 +54,13 @@ std::tuple<double, double> bound_quantize_channels(FloatCube w, int qmin, int qm
 }  // namespace
 
 void bind_weights(nb::module_& m) {
+  m.def(
+      "checksum",
+      [](Array<const std::uint8_t, 1> data) {
+        const nb::gil_scoped_release release;
+        return static_cast<std::int64_t>(checksum(data.data(), data.shape(0)));
+      },
+      "data"_a);
   m.def("channel_ranges", &bound_channel_ranges, "w"_a, "lo"_a, "hi"_a);
   m.def("channel_qparams", &bound_channel_qparams, "lo"_a, "hi"_a, "qmin"_a, "qmax"_a, "symmetric"_a,
         "zero_point"_a, "scale"_a, "zero_points"_a);

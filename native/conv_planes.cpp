@@ -31,7 +31,7 @@ struct ByPlanes : ConvCall {
     const std::size_t found = layout.add<ValueRange>(n * slices), at = layout.add<std::size_t>(s.taps());
     per_thread = round_up(plane_floats * sizeof(float), kAlign);
     thread_base = layout.add<std::uint8_t>(per_thread * static_cast<std::size_t>(threads));
-    base = scratch<ConvScratch>().need(layout.bytes());
+    base = scratch<ConvScratch>(layout.bytes());
     ranges = reinterpret_cast<ValueRange*>(base + found);
     auto* offset = reinterpret_cast<std::size_t*>(base + at);
     for (std::size_t i = 0; i < s.taps(); ++i) {

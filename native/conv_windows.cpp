@@ -64,7 +64,7 @@ struct ByWindows : ConvCall {
     const std::size_t images = layout.add<std::uint8_t>(batch * image_bytes + kPanelM * panel_k + 64);
     const std::size_t found = layout.add<ValueRange>(batch * slices), at = layout.add<std::size_t>(runs);
     thread_base = layout.add<std::uint8_t>(per_thread * static_cast<std::size_t>(threads));
-    base = scratch<ConvScratch>().need(layout.bytes()) + images;
+    base = scratch<ConvScratch>(layout.bytes()) + images;
     ranges = reinterpret_cast<ValueRange*>(base + found);
     auto* offset = reinterpret_cast<std::size_t*>(base + at);
     const std::size_t across = s.dilation[1] == 1 ? 1 : s.kernel[1];  // runs of one row

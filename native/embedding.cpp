@@ -38,7 +38,7 @@ struct StartScratch;
 
 // Where each bag begins, and the end of the last.
 const std::size_t* starts_of(const Bags& bags, std::size_t indices) {
-  auto* starts = reinterpret_cast<std::size_t*>(scratch<StartScratch>().need((bags.count + 1) * sizeof(std::size_t)));
+  auto* starts = reinterpret_cast<std::size_t*>(scratch<StartScratch>((bags.count + 1) * sizeof(std::size_t)));
   const std::size_t given = bags.count + (bags.last ? 1 : 0);
   std::int64_t before = 0;
   for (std::size_t b = 0; b < given; ++b) {

@@ -39,7 +39,7 @@ struct Call {
     Layout layout;
     const std::size_t rows = layout.add<float>(in.type == DType::kFloat32 ? 0 : in.rows * layer.k);
     const std::size_t tiles = layout.add<float>(out.type == DType::kFloat32 ? 0 : 2 * kTileRows * kWide * workers);
-    std::uint8_t* base = scratch<HalfScratch>().need(layout.bytes());
+    std::uint8_t* base = scratch<HalfScratch>(layout.bytes());
     widened = reinterpret_cast<float*>(base + rows);
     staging = reinterpret_cast<float*>(base + tiles);
   }

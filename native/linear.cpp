@@ -64,7 +64,7 @@ struct Call {
     if (staged()) one.add<double>(kTileRows * kTileBlocks * kBlockN * 2);
     per_thread = one.bytes();
     staging = layout.add<std::uint8_t>(per_thread * static_cast<std::size_t>(threads));
-    base = scratch<LinearScratch>().need(layout.bytes());
+    base = scratch<LinearScratch>(layout.bytes());
   }
 
   // Rows first..last of the input into rows `at` of a slot.
@@ -239,7 +239,7 @@ void quantize_rows(const Rows& in, std::size_t k, std::size_t group, std::uint8_
   const std::size_t groups = groups_of(k, group), stride = round_up(k, kPanelK);
   Layout layout;
   const std::size_t panel = layout.add<std::uint8_t>(kPanelM * stride), quant = layout.add<RowQuant>(groups), wide = layout.add<float>(k);
-  std::uint8_t* base = scratch<LinearScratch>().need(layout.bytes());
+  std::uint8_t* base = scratch<LinearScratch>(layout.bytes());
   auto* one = reinterpret_cast<RowQuant*>(base + quant);
   const FloatMode mode;
   for (std::size_t m = 0; m < in.rows; ++m) {

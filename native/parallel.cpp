@@ -13,6 +13,8 @@
 #include <system_error>
 #include <thread>
 
+#include "host.h"
+
 namespace octavo {
 namespace {
 
@@ -114,12 +116,12 @@ void watch_forks() {
 
 // Looked for until it is there: torch may be imported after us. Finding out costs some microseconds,
 // so it happens when the number of threads is set, and now and then when our own pool is used.
-std::atomic<const OpenMp*> host{nullptr};
+std::atomic<const OpenMp*> openmp{nullptr};
 
 void find_host() {
   static std::mutex lock;
   std::lock_guard<std::mutex> guard(lock);
-  if (forked.load() || host.load(std::memory_order_acquire) || !dl_iterate_phdr(has_torch, nullptr)) return;
+  if (forked.load() || openmp.load(std::memory_order_acquire) || !dl_iterate_phdr(has_torch, nullptr)) return;
   std::string path;
   dl_iterate_phdr(is_torch_openmp, &path);
   if (path.empty()) return;
@@ -129,7 +131,7 @@ void find_host() {
   found = openmp_of(handle);
   if (!found) return;
   watch_forks();
-  host.store(&found, std::memory_order_release);
+  openmp.store(&found, std::memory_order_release);
 }
 
 struct HostJob {
@@ -228,7 +230,7 @@ Pool& our_pool() {
 
 void forget_threads() {
   forked.store(true);
-  host.store(nullptr, std::memory_order_release);
+  openmp.store(nullptr, std::memory_order_release);
   pool.store(nullptr, std::memory_order_release);
 }
 
@@ -243,14 +245,23 @@ void set_num_threads(int threads) {
 
 const char* thread_backend() {
   if (num_threads() < 2) return "none";
-  return host.load(std::memory_order_acquire) ? "openmp" : "pool";
+  return openmp.load(std::memory_order_acquire) ? "openmp" : "pool";
+}
+
+double phase_microseconds() {
+  const Host* lender = host();
+  return lender ? lender->phase_microseconds() : 0.7;
 }
 
 void parallel(int threads, int phases, Phase phase, void* job) {
+  if (Host* lender = threads > 1 ? host() : nullptr) {
+    lender->parallel(threads, phases, phase, job);
+    return;
+  }
   if (threads > 1) {
     static std::atomic<unsigned> calls{0};
-    if (!host.load(std::memory_order_relaxed) && calls.fetch_add(1, std::memory_order_relaxed) % 256 == 0) find_host();
-    if (const OpenMp* omp = host.load(std::memory_order_acquire)) {
+    if (!openmp.load(std::memory_order_relaxed) && calls.fetch_add(1, std::memory_order_relaxed) % 256 == 0) find_host();
+    if (const OpenMp* omp = openmp.load(std::memory_order_acquire)) {
       if (!omp->in_parallel()) {
         HostJob h{omp, {phase, job, phases, {}, {}}};
         omp->parallel(host_thread, &h, static_cast<unsigned>(threads), 0);

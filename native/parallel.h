@@ -15,6 +15,9 @@ void set_num_threads(int threads);
 // Which threads do the work: "none" (one thread), "openmp" (the process's OpenMP runtime) or "pool".
 const char* thread_backend();
 
+// About what each phase of a job costs beside its work.
+double phase_microseconds();
+
 using Phase = void (*)(void* job, int phase, int thread, int threads);
 
 // Runs phase(job, p, t, threads) for p in 0..phases-1 and t in 0..threads-1; the caller is thread 0.

@@ -111,7 +111,7 @@ class Plan {
     const std::size_t layers = net_.layers.size();
     for (std::size_t i = 0; i < 2; ++i)
       between_[i] = all.add<float>(i + 1 < layers ? seq_.steps * items * ways_ * net_.output : 0);
-    base_ = scratch<RnnScratch>().need(all.bytes());
+    base_ = scratch<RnnScratch>(all.bytes());
   }
 
   // Items by their lengths, and where the rows of each step begin.
@@ -202,7 +202,7 @@ int schedule(LayerJob& job, int threads) {
   job.halves = alike;
   job.apart = true;
   if (threads < 2) return 1;
-  const int useful = std::min(threads, static_cast<int>(one / 0.7));
+  const int useful = std::min(threads, static_cast<int>(one / phase_microseconds()));
   if (alike && useful < 4) return whole > 5.0 ? 2 : 1;
   if (useful < 2) return 1;
   job.apart = false;

@@ -12,6 +12,7 @@ _Bytes = npt.NDArray[np.uint8]
 _Bits = npt.NDArray[np.uint16]
 
 # bind_weights.cpp
+def checksum(data: _Bytes) -> int: ...
 def channel_ranges(w: _Float32, lo: _Float32, hi: _Float32) -> int: ...
 def channel_qparams(
     lo: _Float32,

@@ -1,0 +1,209 @@
+#include "linear_op.h"
+
+#include <algorithm>
+
+namespace octavo::ort {
+namespace {
+
+Activation activation_of(const Node& node) {
+  static constexpr const char* kNames[] = {"none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"};
+  const std::string wanted = node.text("activation", "none");
+  std::string all;
+  for (int i = 0; i < static_cast<int>(std::size(kNames)); ++i) {
+    if (wanted == kNames[i]) return static_cast<Activation>(i);
+    all += std::string(i ? ", " : "") + kNames[i];
+  }
+  node.fail("the activation '" + wanted + "' is unknown; there are " + all);
+}
+
+std::size_t group_of(const Node& node) {
+  const std::int64_t group = node.integer("group_size", 0);
+  if (group != 0 && group != static_cast<std::int64_t>(kGroup))
+    node.fail("group_size is " + std::to_string(group) + "; it is 0 (one scale a row) or 128");
+  return static_cast<std::size_t>(group);
+}
+
+// The layers whose weights and vectors lie one behind the other in inputs 1 to 4.
+std::vector<Linear> layers_of(const Node& node, const std::vector<std::size_t>& outputs, Buffer& copy) {
+  const std::size_t k = node.size("K"), group = group_of(node);
+  const Activation activation = activation_of(node);
+  std::size_t all = 0, blocks = 0;
+  for (std::size_t n : outputs) {
+    all += n;
+    blocks += (n + kBlockN - 1) / kBlockN;
+  }
+  const auto steps = static_cast<std::int64_t>((k + kBlockK - 1) / kBlockK);
+  const Shape shape{static_cast<std::int64_t>(blocks), steps, kBlockN, kBlockK};
+  const std::int8_t* packed = node.packed(1, "W", shape, "checksum", copy);
+  const float* scale = node.scales(2, "W_scale", all);
+  const Shape columns{static_cast<std::int64_t>(all)};
+  const std::int8_t* zero = node.constant<std::int8_t>(3, "W_zero_point", columns).data;
+  const float* bias = node.constant<float>(4, "B", columns).data;
+  const std::vector<std::int32_t> zeros(zero, zero + all);
+  const bool affine = std::any_of(zeros.begin(), zeros.end(), [](std::int32_t z) { return z != 0; });
+  std::vector<Linear> layers;
+  layers.reserve(outputs.size());
+  std::size_t first = 0;
+  for (std::size_t n : outputs) {
+    layers.emplace_back(packed, n, k, group, scale + first, affine ? zeros.data() + first : nullptr, bias + first, activation);
+    packed += layers.back().weight.blocks() * layers.back().weight.block_bytes();
+    first += n;
+  }
+  return layers;
+}
+
+// X as rows of k.
+Rows rows_of(const Tensor<float>& x, std::size_t k) {
+  if (x.shape.rank == 0 || x.shape.last() != static_cast<std::int64_t>(k))
+    throw Error("X has shape " + x.shape.text() + "; its last dimension has to be " + std::to_string(k));
+  return {x.data, DType::kFloat32, x.shape.product(x.shape.rank - 1), k, nullptr, nullptr};
+}
+
+Shape with_last(Shape shape, std::size_t n) {
+  shape[shape.rank - 1] = static_cast<std::int64_t>(n);
+  return shape;
+}
+
+// The shape that two broadcast to, as NumPy does.
+Shape broadcast(const Shape& a, const Shape& b) {
+  Shape all;
+  all.rank = std::max(a.rank, b.rank);
+  for (std::size_t i = 0; i < all.rank; ++i) {
+    const std::int64_t da = i < a.rank ? a[a.rank - 1 - i] : 1, db = i < b.rank ? b[b.rank - 1 - i] : 1;
+    if (da != db && da != 1 && db != 1)
+      throw Error("the residual has shape " + b.text() + ", which does not broadcast with the output's " + a.text());
+    all[all.rank - 1 - i] = da == 1 ? db : da;
+  }
+  return all;
+}
+
+// Elements from one to the next along each dimension of `all`; 0 where `shape` repeats.
+std::array<std::size_t, Shape::kMost> strides_in(const Shape& shape, const Shape& all) {
+  std::array<std::size_t, Shape::kMost> strides{};
+  std::size_t step = 1;
+  for (std::size_t i = 0; i < shape.rank; ++i) {
+    const std::int64_t d = shape[shape.rank - 1 - i];
+    strides[all.rank - 1 - i] = d == 1 ? 0 : step;
+    step *= static_cast<std::size_t>(d);
+  }
+  return strides;
+}
+
+// out = y + r over the shape that they broadcast to.
+void add(const float* y, const Shape& ys, const float* r, const Shape& rs, float* out, const Shape& all) {
+  const auto sy = strides_in(ys, all), sr = strides_in(rs, all);
+  const std::size_t width = all.rank ? static_cast<std::size_t>(all.last()) : 1;
+  const std::size_t rows = all.rank ? all.product(all.rank - 1) : 1;
+  if (width == 0) return;
+  const std::size_t wy = all.rank ? sy[all.rank - 1] : 0, wr = all.rank ? sr[all.rank - 1] : 0;
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::size_t rest = row, ay = 0, ar = 0;
+    for (std::size_t i = all.rank - 1; i-- > 0;) {
+      const auto d = static_cast<std::size_t>(all[i]);
+      ay += rest % d * sy[i];
+      ar += rest % d * sr[i];
+      rest /= d;
+    }
+    float* to = out + row * width;
+    for (std::size_t c = 0; c < width; ++c) to[c] = y[ay + c * wy] + r[ar + c * wr];
+  }
+}
+
+Inference::Dims with_last(Inference::Dims dims, std::int64_t n) {
+  dims.back() = Inference::known(n);
+  return dims;
+}
+
+bool alike(const Inference::Dim& a, const Inference::Dim& b) {
+  return a.value == b.value && a.symbol == b.symbol && (a.value >= 0 || !a.symbol.empty());
+}
+
+// As far as it is known: a size that may be either is nobody's.
+Inference::Dims broadcast(const Inference::Dims& a, const Inference::Dims& b) {
+  Inference::Dims all(std::max(a.size(), b.size()));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Inference::Dim one = Inference::known(1);
+    const Inference::Dim da = i < a.size() ? a[a.size() - 1 - i] : one, db = i < b.size() ? b[b.size() - 1 - i] : one;
+    Inference::Dim& to = all[all.size() - 1 - i];
+    if (alike(da, db) || db.value == 1) to = da;
+    else if (da.value == 1) to = db;
+    else if (da.value > 1) to = da;
+    else if (db.value > 1) to = db;
+  }
+  return all;
+}
+
+}  // namespace
+
+LinearOp::LinearOp(const Node& node) : layer_(layers_of(node, {node.size("N")}, copy_)), residual_(node.inputs() > 5) {}
+
+void LinearOp::run(Call& call) const {
+  const Tensor<float> x = call.input<float>(0, "X");
+  const Linear& layer = layer_[0];
+  const std::size_t n = layer.weight.n;
+  const Rows rows = rows_of(x, layer.weight.k);
+  const Shape shape = with_last(x.shape, n);
+  Tensor<float> residual;
+  if (residual_) residual = call.input<float>(5, "residual");
+  if (residual && residual.shape != shape) return run_apart(call, rows, shape, residual);
+  const Output out{call.output(0, shape), DType::kFloat32, n, residual.data, n};
+  const Linear* one = &layer;
+  linear(&one, 1, rows, &out, call.threads());
+}
+
+// A residual of another shape: the layer's outputs first, then the sum.
+void LinearOp::run_apart(Call& call, const Rows& rows, const Shape& shape, const Tensor<float>& residual) const {
+  const Shape all = broadcast(shape, residual.shape);
+  float* to = call.output(0, all);
+  auto* y = reinterpret_cast<float*>(call.memory(shape.elements() * sizeof(float) + 1));
+  const Output out{y, DType::kFloat32, layer_[0].weight.n, nullptr, 0};
+  const Linear* one = &layer_[0];
+  linear(&one, 1, rows, &out, call.threads());
+  if (all.elements()) add(y, shape, residual.data, residual.shape, to, all);
+}
+
+void LinearOp::infer(const Inference& inference) {
+  const Inference::Dims x = inference.input(0);
+  const std::int64_t n = inference.integer("N", -1);
+  if (x.empty() || n < 0) return;
+  Inference::Dims y = with_last(x, n);
+  if (inference.inputs() > 5) {
+    const Inference::Dims residual = inference.input(5);
+    if (residual.empty()) return;
+    y = broadcast(y, residual);
+  }
+  inference.output(0, y);
+}
+
+GroupedLinearOp::GroupedLinearOp(const Node& node) {
+  std::vector<std::size_t> outputs;
+  for (std::int64_t n : node.integers("N", {})) {
+    if (n < 1 || n > INT32_MAX) node.fail("the attribute N holds " + std::to_string(n) + ", not in 1.." + std::to_string(INT32_MAX));
+    outputs.push_back(static_cast<std::size_t>(n));
+  }
+  if (outputs.empty() || outputs.size() != node.outputs())
+    node.fail("the attribute N lists " + std::to_string(outputs.size()) + " layers for " + std::to_string(node.outputs()) + " outputs");
+  layers_ = layers_of(node, outputs, copy_);
+}
+
+void GroupedLinearOp::run(Call& call) const {
+  const Tensor<float> x = call.input<float>(0, "X");
+  const Rows rows = rows_of(x, layers_[0].weight.k);
+  std::vector<const Linear*> layers;
+  std::vector<Output> outs;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const std::size_t n = layers_[i].weight.n;
+    layers.push_back(&layers_[i]);
+    outs.push_back({call.output(i, with_last(x.shape, n)), DType::kFloat32, n, nullptr, 0});
+  }
+  linear(layers.data(), layers.size(), rows, outs.data(), call.threads());
+}
+
+void GroupedLinearOp::infer(const Inference& inference) {
+  const Inference::Dims x = inference.input(0);
+  if (x.empty()) return;
+  const std::vector<std::int64_t> outputs = inference.integers("N");
+  for (std::size_t i = 0; i < outputs.size(); ++i) inference.output(i, with_last(x, outputs[i]));
+}
+
+}  // namespace octavo::ort

@@ -1,0 +1,55 @@
+// ai.octavo.Linear and ai.octavo.GroupedLinear: y = activation(x W^T + B) + residual with x [..., K]
+// quantized row by row (or group by group) as it comes.
+#pragma once
+
+#include <vector>
+
+#include "linear.h"
+#include "operator.h"
+
+namespace octavo::ort {
+
+// Inputs X [..., K], W int8 [ceil(N/16), ceil(K/4), 16, 4] packed, W_scale [N], W_zero_point int8 [N],
+// B [N], and residual, of any shape that broadcasts with [..., N]. Attributes N, K, group_size (0: one
+// scale a row; 128), activation, checksum.
+class LinearOp {
+ public:
+  static constexpr const char* kName = "Linear";
+  static constexpr Input kInputs[] = {{ElementType::kFloat}, {ElementType::kInt8}, {ElementType::kFloat},
+                                      {ElementType::kInt8},  {ElementType::kFloat}, {ElementType::kFloat, true}};
+  static constexpr std::size_t kOutputs = 1;
+  static constexpr bool kManyOutputs = false, kOptionalOutputs = false;
+
+  explicit LinearOp(const Node& node);
+  void run(Call& call) const;
+  static void infer(const Inference& inference);
+
+ private:
+  void run_apart(Call& call, const Rows& rows, const Shape& shape, const Tensor<float>& residual) const;
+
+  Buffer copy_;
+  std::vector<Linear> layer_;  // one
+  bool residual_ = false;
+};
+
+// Several layers over one input, which is quantized once (Q, K and V). Their packed weights, each padded
+// to whole blocks of 16 outputs, lie one behind the other in W; scales, zero points and biases [sum of
+// N] too. Attribute N lists the outputs of each; outputs are as many.
+class GroupedLinearOp {
+ public:
+  static constexpr const char* kName = "GroupedLinear";
+  static constexpr Input kInputs[] = {{ElementType::kFloat}, {ElementType::kInt8}, {ElementType::kFloat},
+                                      {ElementType::kInt8}, {ElementType::kFloat}};
+  static constexpr std::size_t kOutputs = 1;
+  static constexpr bool kManyOutputs = true, kOptionalOutputs = false;
+
+  explicit GroupedLinearOp(const Node& node);
+  void run(Call& call) const;
+  static void infer(const Inference& inference);
+
+ private:
+  Buffer copy_;
+  std::vector<Linear> layers_;
+};
+
+}  // namespace octavo::ort

@@ -1,0 +1,57 @@
+// The one function that ONNX Runtime looks for in the library.
+
+#include <mutex>
+#include <tuple>
+#include <vector>
+
+#include "linear_op.h"
+#include "operator.h"
+
+#define OCTAVO_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace octavo::ort {
+namespace {
+
+// The operators of one SessionOptions, whose sessions share a number of threads.
+struct Registration {
+  Api api;
+  Threads threads;
+  std::tuple<Operator<LinearOp>, Operator<GroupedLinearOp>> operators;
+
+  explicit Registration(const Api& a)
+      : api(a), operators{{a, &threads}, {a, &threads}} {}
+
+  void add_to(SessionOptions* options) {
+    OpDomain* domain = nullptr;
+    api(api::CreateCustomOpDomain{}, "ai.octavo", &domain);
+    std::apply([&](const auto&... op) { (api(api::CustomOpDomainAdd{}, domain, static_cast<const CustomOp*>(&op)), ...); },
+               operators);
+    api(api::AddCustomOpDomain{}, options, domain);
+  }
+};
+
+// Kept until the process ends: ONNX Runtime does not say when a session has let go of its operators.
+Registration& keep(std::unique_ptr<Registration> made) {
+  static std::mutex lock;
+  static auto* kept = new std::vector<std::unique_ptr<Registration>>;
+  const std::lock_guard<std::mutex> guard(lock);
+  kept->push_back(std::move(made));
+  return *kept->back();
+}
+
+}  // namespace
+}  // namespace octavo::ort
+
+OCTAVO_EXPORT octavo::ort::Status* RegisterCustomOps(octavo::ort::SessionOptions* options,
+                                                     const octavo::ort::ApiBase* base) {
+  using namespace octavo::ort;
+  const void* table = base->get_api(kApiVersion);
+  if (!table) {
+    const std::string message = std::string("octavo's operators need ONNX Runtime 1.17 or newer; this is ") +
+                                base->version_string() + ". Install a newer one, or convert the model: octavo "
+                                "convert-target --to portable";
+    return Api(base->get_api(1)).status(ErrorCode::kFail, message.c_str());
+  }
+  const Api api(table);
+  return guarded(api, [&] { keep(std::make_unique<Registration>(api)).add_to(options); });
+}
