@@ -4,6 +4,7 @@
 #include <tuple>
 #include <vector>
 
+#include "attention_op.h"
 #include "linear_op.h"
 #include "operator.h"
 
@@ -16,10 +17,10 @@ namespace {
 struct Registration {
   Api api;
   Threads threads;
-  std::tuple<Operator<LinearOp>, Operator<GroupedLinearOp>> operators;
+  std::tuple<Operator<LinearOp>, Operator<GroupedLinearOp>, Operator<AttentionOp>> operators;
 
   explicit Registration(const Api& a)
-      : api(a), operators{{a, &threads}, {a, &threads}} {}
+      : api(a), operators{{a, &threads}, {a, &threads}, {a, &threads}} {}
 
   void add_to(SessionOptions* options) {
     OpDomain* domain = nullptr;
