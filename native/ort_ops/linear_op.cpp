@@ -35,8 +35,8 @@ std::vector<Linear> layers_of(const Node& node, const std::vector<std::size_t>& 
   const auto steps = static_cast<std::int64_t>((k + kBlockK - 1) / kBlockK);
   const Shape shape{static_cast<std::int64_t>(blocks), steps, kBlockN, kBlockK};
   const std::int8_t* packed = node.packed(1, "W", shape, "checksum", copy);
-  const float* scale = node.scales(2, "W_scale", all);
   const Shape columns{static_cast<std::int64_t>(all)};
+  const float* scale = node.scales(2, "W_scale", columns);
   const std::int8_t* zero = node.constant<std::int8_t>(3, "W_zero_point", columns).data;
   const float* bias = node.constant<float>(4, "B", columns).data;
   const std::vector<std::int32_t> zeros(zero, zero + all);

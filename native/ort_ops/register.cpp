@@ -6,6 +6,7 @@
 
 #include "linear_op.h"
 #include "operator.h"
+#include "rnn_op.h"
 
 #define OCTAVO_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -16,10 +17,10 @@ namespace {
 struct Registration {
   Api api;
   Threads threads;
-  std::tuple<Operator<LinearOp>, Operator<GroupedLinearOp>> operators;
+  std::tuple<Operator<LinearOp>, Operator<GroupedLinearOp>, Operator<LstmOp>, Operator<GruOp>, Operator<RnnOp>> operators;
 
   explicit Registration(const Api& a)
-      : api(a), operators{{a, &threads}, {a, &threads}} {}
+      : api(a), operators{{a, &threads}, {a, &threads}, {a, &threads}, {a, &threads}, {a, &threads}} {}
 
   void add_to(SessionOptions* options) {
     OpDomain* domain = nullptr;
