@@ -174,11 +174,11 @@ AnyTensor Node::any_constant(std::size_t index, const char* name) const {
   return tensor_of(api, value, name);
 }
 
-const std::int8_t* Node::packed(std::size_t index, const char* name, const Shape& shape, const char* attribute,
+const std::int8_t* Node::packed(std::size_t index, const char* name, const Shape& shape, std::int64_t wanted,
                                 Buffer& copy) const {
   const Tensor<std::int8_t> found = constant<std::int8_t>(index, name, shape);
   const std::size_t bytes = shape.elements();
-  if (static_cast<std::uint64_t>(integer(attribute)) != checksum(found.data, bytes))
+  if (static_cast<std::uint64_t>(wanted) != checksum(found.data, bytes))
     fail(std::string(name) + " does not hold what was written (its checksum differs): the file is damaged; "
          "quantize the model again or get the file again");
   if (reinterpret_cast<std::uintptr_t>(found.data) % kAlign == 0) return found.data;

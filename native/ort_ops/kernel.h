@@ -54,9 +54,9 @@ class Node {
     return found;
   }
 
-  // A packed weight: int8 of that shape whose bytes are those that were written (`checksum`, an integer
-  // attribute). It is referred to where it lies on a cache line, else copied into `copy`.
-  const std::int8_t* packed(std::size_t index, const char* name, const Shape& shape, const char* checksum,
+  // A packed weight: int8 of that shape whose bytes have the checksum that they were written with. It is
+  // referred to where it lies on a cache line, else copied into `copy`.
+  const std::int8_t* packed(std::size_t index, const char* name, const Shape& shape, std::int64_t checksum,
                             Buffer& copy) const;
   // Finite and above zero.
   const float* scales(std::size_t index, const char* name, const Shape& shape) const;

@@ -1,19 +1,30 @@
 #include "linear_op.h"
 
 #include <algorithm>
+#include <sstream>
 
 namespace octavo::ort {
 namespace {
 
-Activation activation_of(const Node& node) {
+Activation activation_of(const Node& node, const std::string& wanted) {
   static constexpr const char* kNames[] = {"none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"};
-  const std::string wanted = node.text("activation", "none");
   std::string all;
   for (int i = 0; i < static_cast<int>(std::size(kNames)); ++i) {
     if (wanted == kNames[i]) return static_cast<Activation>(i);
     all += std::string(i ? ", " : "") + kNames[i];
   }
   node.fail("the activation '" + wanted + "' is unknown; there are " + all);
+}
+
+// Of `count` layers: a word for each, or one for all.
+std::vector<Activation> activations_of(const Node& node, std::size_t count) {
+  std::istringstream words(node.text("activation", "none"));
+  std::vector<Activation> found;
+  for (std::string word; words >> word;) found.push_back(activation_of(node, word));
+  if (found.size() == 1) found.resize(count, found[0]);
+  if (found.size() != count)
+    node.fail("the attribute activation holds " + std::to_string(found.size()) + " words for " + std::to_string(count) + " layers");
+  return found;
 }
 
 std::size_t group_of(const Node& node) {
@@ -23,33 +34,19 @@ std::size_t group_of(const Node& node) {
   return static_cast<std::size_t>(group);
 }
 
-// The layers whose weights and vectors lie one behind the other in inputs 1 to 4.
-std::vector<Linear> layers_of(const Node& node, const std::vector<std::size_t>& outputs, Buffer& copy) {
-  const std::size_t k = node.size("K"), group = group_of(node);
-  const Activation activation = activation_of(node);
-  std::size_t all = 0, blocks = 0;
-  for (std::size_t n : outputs) {
-    all += n;
-    blocks += (n + kBlockN - 1) / kBlockN;
-  }
-  const auto steps = static_cast<std::int64_t>((k + kBlockK - 1) / kBlockK);
-  const Shape shape{static_cast<std::int64_t>(blocks), steps, kBlockN, kBlockK};
-  const std::int8_t* packed = node.packed(1, "W", shape, "checksum", copy);
-  const Shape columns{static_cast<std::int64_t>(all)};
-  const float* scale = node.scales(2, "W_scale", columns);
-  const std::int8_t* zero = node.constant<std::int8_t>(3, "W_zero_point", columns).data;
-  const float* bias = node.constant<float>(4, "B", columns).data;
-  const std::vector<std::int32_t> zeros(zero, zero + all);
+// The layer whose weight and vectors are inputs first..first + 3.
+Linear layer_of(const Node& node, std::size_t first, std::size_t n, std::int64_t checksum, Activation activation, Buffer& copy) {
+  const std::size_t k = node.size("K");
+  const Shape shape{static_cast<std::int64_t>((n + kBlockN - 1) / kBlockN), static_cast<std::int64_t>((k + kBlockK - 1) / kBlockK),
+                    kBlockN, kBlockK};
+  const Shape columns{static_cast<std::int64_t>(n)};
+  const std::int8_t* packed = node.packed(first, "W", shape, checksum, copy);
+  const float* scale = node.scales(first + 1, "W_scale", columns);
+  const std::int8_t* zero = node.constant<std::int8_t>(first + 2, "W_zero_point", columns).data;
+  const float* bias = node.constant<float>(first + 3, "B", columns).data;
+  const std::vector<std::int32_t> zeros(zero, zero + n);
   const bool affine = std::any_of(zeros.begin(), zeros.end(), [](std::int32_t z) { return z != 0; });
-  std::vector<Linear> layers;
-  layers.reserve(outputs.size());
-  std::size_t first = 0;
-  for (std::size_t n : outputs) {
-    layers.emplace_back(packed, n, k, group, scale + first, affine ? zeros.data() + first : nullptr, bias + first, activation);
-    packed += layers.back().weight.blocks() * layers.back().weight.block_bytes();
-    first += n;
-  }
-  return layers;
+  return {packed, n, k, group_of(node), scale, affine ? zeros.data() : nullptr, bias, activation};
 }
 
 // X as rows of k.
@@ -135,7 +132,9 @@ Inference::Dims broadcast(const Inference::Dims& a, const Inference::Dims& b) {
 
 }  // namespace
 
-LinearOp::LinearOp(const Node& node) : layer_(layers_of(node, {node.size("N")}, copy_)), residual_(node.inputs() > 5) {}
+LinearOp::LinearOp(const Node& node) : residual_(node.inputs() > 5) {
+  layer_.push_back(layer_of(node, 1, node.size("N"), node.integer("checksum"), activations_of(node, 1)[0], copy_));
+}
 
 void LinearOp::run(Call& call) const {
   const Tensor<float> x = call.input<float>(0, "X");
@@ -176,14 +175,20 @@ void LinearOp::infer(const Inference& inference) {
 }
 
 GroupedLinearOp::GroupedLinearOp(const Node& node) {
-  std::vector<std::size_t> outputs;
-  for (std::int64_t n : node.integers("N", {})) {
-    if (n < 1 || n > INT32_MAX) node.fail("the attribute N holds " + std::to_string(n) + ", not in 1.." + std::to_string(INT32_MAX));
-    outputs.push_back(static_cast<std::size_t>(n));
+  const std::vector<std::int64_t> outputs = node.integers("N", {}), checksums = node.integers("checksum", {});
+  const std::size_t count = outputs.size();
+  if (count == 0 || count != node.outputs() || count != checksums.size() || node.inputs() != 1 + 4 * count)
+    node.fail("the attributes N and checksum list " + std::to_string(count) + " and " + std::to_string(checksums.size()) +
+              " layers; there are " + std::to_string(node.outputs()) + " outputs, and " + std::to_string(node.inputs()) +
+              " inputs where four a layer and X are wanted");
+  const std::vector<Activation> activations = activations_of(node, count);
+  copies_.resize(count);
+  layers_.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (outputs[i] < 1 || outputs[i] > INT32_MAX)
+      node.fail("the attribute N holds " + std::to_string(outputs[i]) + ", not in 1.." + std::to_string(INT32_MAX));
+    layers_.push_back(layer_of(node, 1 + 4 * i, static_cast<std::size_t>(outputs[i]), checksums[i], activations[i], copies_[i]));
   }
-  if (outputs.empty() || outputs.size() != node.outputs())
-    node.fail("the attribute N lists " + std::to_string(outputs.size()) + " layers for " + std::to_string(node.outputs()) + " outputs");
-  layers_ = layers_of(node, outputs, copy_);
 }
 
 void GroupedLinearOp::run(Call& call) const {

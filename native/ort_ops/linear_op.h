@@ -16,7 +16,7 @@ class LinearOp {
  public:
   static constexpr const char* kName = "Linear";
   static constexpr Input kInputs[] = {{ElementType::kFloat}, {ElementType::kInt8}, {ElementType::kFloat},
-                                      {ElementType::kInt8},  {ElementType::kFloat}, {ElementType::kFloat, true}};
+                                      {ElementType::kInt8},  {ElementType::kFloat}, {ElementType::kFloat, kOptional}};
   static constexpr std::size_t kOutputs = 1;
   static constexpr bool kManyOutputs = false, kOptionalOutputs = false;
 
@@ -32,14 +32,13 @@ class LinearOp {
   bool residual_ = false;
 };
 
-// Several layers over one input, which is quantized once (Q, K and V). Their packed weights, each padded
-// to whole blocks of 16 outputs, lie one behind the other in W; scales, zero points and biases [sum of
-// N] too. Attribute N lists the outputs of each; outputs are as many.
+// Several layers over one input, which is quantized once (Q, K and V). Inputs X, then W, W_scale,
+// W_zero_point and B of each. The attributes N and checksum list a number for each, activation a word
+// for each (or one for all); there are as many outputs.
 class GroupedLinearOp {
  public:
   static constexpr const char* kName = "GroupedLinear";
-  static constexpr Input kInputs[] = {{ElementType::kFloat}, {ElementType::kInt8}, {ElementType::kFloat},
-                                      {ElementType::kInt8}, {ElementType::kFloat}};
+  static constexpr Input kInputs[] = {{ElementType::kFloat}, {ElementType::kUndefined, kVariadic}};
   static constexpr std::size_t kOutputs = 1;
   static constexpr bool kManyOutputs = true, kOptionalOutputs = false;
 
@@ -48,7 +47,7 @@ class GroupedLinearOp {
   static void infer(const Inference& inference);
 
  private:
-  Buffer copy_;
+  std::vector<Buffer> copies_;
   std::vector<Linear> layers_;
 };
 

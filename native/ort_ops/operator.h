@@ -1,7 +1,7 @@
 // One operator as ONNX Runtime wants it described. An operator is a class K with
 //
 //     static constexpr const char* kName;
-//     static constexpr Input kInputs[];               // constants too; optional ones come last
+//     static constexpr Input kInputs[];               // constants too; optional or many ones come last
 //     static constexpr bool kManyOutputs, kOptionalOutputs;  // and kOutputs, their number
 //     explicit K(const Node&);                        // throws Error
 //     void run(Call&) const;                          // any number of threads at once; throws Error
@@ -19,9 +19,11 @@
 
 namespace octavo::ort {
 
+enum Kind : int { kRequired = 0, kOptional = 1, kVariadic = 2 };
+
 struct Input {
   ElementType type;  // kUndefined: any
-  bool optional = false;
+  Kind kind = kRequired;
 };
 
 // ONNX Runtime reads the members that the version stands for: up to end_version.
@@ -51,8 +53,6 @@ struct CustomOp {
   void* later[4] = {};  // of API 18: none of ours writes over its inputs
 };
 static_assert(offsetof(CustomOp, infer) == 152 && sizeof(CustomOp) == 208, "ONNX Runtime's layout");
-
-enum Kind : int { kRequired = 0, kOptional = 1, kVariadic = 2 };
 
 // Status of an exception in flight; null for none.
 template <class F>
@@ -93,13 +93,14 @@ struct Operator : CustomOp {
     input_count = [](const CustomOp*) { return std::size(K::kInputs); };
     output_type = [](const CustomOp*, std::size_t) { return ElementType::kFloat; };
     output_count = [](const CustomOp*) -> std::size_t { return K::kOutputs; };
-    input_kind = [](const CustomOp*, std::size_t i) -> int { return K::kInputs[i].optional ? kOptional : kRequired; };
+    input_kind = [](const CustomOp*, std::size_t i) -> int { return K::kInputs[i].kind; };
     output_kind = [](const CustomOp*, std::size_t) -> int {
       return K::kManyOutputs ? kVariadic : K::kOptionalOutputs ? kOptional : kRequired;
     };
     input_memory = [](const CustomOp*, std::size_t) { return 0; };
     least_variadic_inputs = [](const CustomOp*) { return 1; };
-    least_variadic_outputs = homogeneous_inputs = homogeneous_outputs = least_variadic_inputs;
+    least_variadic_outputs = homogeneous_outputs = least_variadic_inputs;
+    homogeneous_inputs = [](const CustomOp*) { return 0; };
     start_version = [](const CustomOp*) { return 1; };
     end_version = [](const CustomOp*) { return INT32_MAX; };
     destroy = [](void* made) { delete static_cast<Made*>(made); };

@@ -63,7 +63,7 @@ Stored stored(const Node& node, std::size_t index, std::size_t ways, std::size_t
   static constexpr const char* kNames[][3] = {{"W", "W_scale", "W_checksum"}, {"R", "R_scale", "R_checksum"}};
   const char* const* names = kNames[index == 1 ? 0 : 1];
   const Shape shape{dim(ways), dim(rows / kBlockN), dim((k + kBlockK - 1) / kBlockK), kBlockN, kBlockK};
-  const std::int8_t* packed = node.packed(index, names[0], shape, names[2], copy);
+  const std::int8_t* packed = node.packed(index, names[0], shape, node.integer(names[2]), copy);
   return {packed, node.scales(index + 1, names[1], {dim(ways), dim(rows)}), rows, k};
 }
 

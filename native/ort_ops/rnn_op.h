@@ -35,7 +35,7 @@ class RecurrentOp {
  public:
   static constexpr Input kInputs[] = {{ElementType::kFloat}, {ElementType::kInt8}, {ElementType::kFloat},
                                       {ElementType::kInt8},  {ElementType::kFloat}, {ElementType::kFloat},
-                                      {ElementType::kUndefined, true}, {ElementType::kUndefined, true}};
+                                      {ElementType::kUndefined, kOptional}, {ElementType::kUndefined, kOptional}};
   static constexpr std::size_t kOutputs = 2;
   static constexpr bool kManyOutputs = false, kOptionalOutputs = true;
 
@@ -74,8 +74,8 @@ class LstmOp : public RecurrentOp {
   static constexpr const char* kName = "LSTM";
   static constexpr Input kInputs[] = {{ElementType::kFloat}, {ElementType::kInt8}, {ElementType::kFloat},
                                       {ElementType::kInt8},  {ElementType::kFloat}, {ElementType::kFloat},
-                                      {ElementType::kUndefined, true}, {ElementType::kUndefined, true},
-                                      {ElementType::kUndefined, true}};
+                                      {ElementType::kUndefined, kOptional}, {ElementType::kUndefined, kOptional},
+                                      {ElementType::kUndefined, kOptional}};
   static constexpr std::size_t kOutputs = 3;
 
   explicit LstmOp(const Node& node) : RecurrentOp(node, Recurrence::kLstm) {}

@@ -70,7 +70,7 @@ class Emitter:
         self.opset = opset
         self.domains: set[str] = set()
         self._nodes: list[ir.Node] = []
-        self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
+        self._constants: dict[Any, ir.Value] = {}
 
     def op(
         self,
@@ -120,26 +120,35 @@ class Emitter:
             np.asarray(values, np.int64), "octavo_shape_" + "_".join(map(str, values))
         )
 
-    def constant(self, array: np.ndarray[Any, Any], wish: str) -> ir.Value:
-        """An initializer of the main graph; equal small arrays are kept once."""
-        key = (array.dtype.name, array.shape, array.tobytes()) if array.size <= 64 else None
-        if key is not None and key in self._constants:
-            return self._constants[key]
+    def constant(
+        self, array: np.ndarray[Any, Any], wish: str, graph: ir.Graph | None = None
+    ) -> ir.Value:
+        """An initializer of `graph`, by default the main one; equal small arrays are kept once."""
+        of = None if graph is None or graph is self.model.graph else graph
+        key = (array.dtype.name, array.shape, array.tobytes(), of) if array.size <= 64 else None
+        kept = self._constants.get(key) if key is not None else None
+        if kept is not None and kept.is_initializer():  # it may have been removed with its reader
+            return kept
         name = self.names.values.new(wish)
-        value = self.initializer(ir.Tensor(array, name=name), name)
+        value = self.initializer(ir.Tensor(array, name=name), name, of)
         if key is not None:
             self._constants[key] = value
         return value
 
-    def initializer(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
-        """Registers `tensor` under `name`, which must come from `names.values`."""
+    def initializer(
+        self, tensor: ir.TensorProtocol, name: str, graph: ir.Graph | None = None
+    ) -> ir.Value:
+        """Registers `tensor` in `graph` (by default the main one) under `name`.
+
+        The name must come from `names.values`.
+        """
         value = ir.Value(
             name=name,
             shape=ir.Shape([int(d) for d in tensor.shape.numpy()]),
             type=ir.TensorType(tensor.dtype),
             const_value=tensor,
         )
-        self.model.graph.register_initializer(value)
+        (self.model.graph if graph is None else graph).register_initializer(value)
         return value
 
     def cast(self, value: ir.Value, dtype: ir.DataType, out: str) -> ir.Value:

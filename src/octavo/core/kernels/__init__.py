@@ -28,7 +28,14 @@ from octavo.core.kernels.machine import (
     thread_backend,
     use_isa,
 )
-from octavo.core.kernels.packing import PackedWeight, aligned, pack, packed_bytes, unpack
+from octavo.core.kernels.packing import (
+    PackedWeight,
+    aligned,
+    checksum,
+    pack,
+    packed_bytes,
+    unpack,
+)
 from octavo.core.kernels.rows import quantize_rows
 from octavo.core.kernels.weight import QuantizedWeight, quantize_weight
 
@@ -72,6 +79,7 @@ __all__ = [
     "Rnn",
     "RnnCell",
     "aligned",
+    "checksum",
     "cpu_features",
     "isa",
     "isas",

@@ -99,6 +99,11 @@ def unpack(packed: Bytes, n: int, k: int) -> Int8:
     return q
 
 
+def checksum(packed: Bytes) -> int:
+    """64 bits of uint8 `packed`, signed: what a file says of a packed weight beside it."""
+    return _native.checksum(np.ascontiguousarray(packed).reshape(-1))
+
+
 def checked_group(group: int) -> int:
     """`group`, where it is one that kernels have: 0 or 128."""
     if group not in (0, GROUP):

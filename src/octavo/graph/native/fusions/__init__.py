@@ -1,0 +1,48 @@
+"""What stands around a Linear node and can be done in its pass. One rule, one file.
+
+A rule looks at one Linear node and at what reads it, and draws the node anew with more in it. Rules
+change no numbers but by the rounding of float32: each states in float64 what it takes over.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from octavo.graph.constants import Constants
+from octavo.graph.emitter import Emitter
+from octavo.graph.native.fusions import (
+    bias,
+    gelu,
+    gelu_tanh,
+    grouped,
+    relu,
+    residual,
+    sigmoid,
+    silu,
+    tanh,
+)
+from octavo.graph.native.fusions._activation import fold_activation
+from octavo.graph.native.linear import LinearNode
+from octavo.graph.sweeper import Sweeper
+from octavo.graph.walk import graphs_of
+
+ACTIVATIONS = (relu, gelu, gelu_tanh, silu, tanh, sigmoid)
+
+
+def fuse(model: ir.Model, e: Emitter, constants: Constants, sweeper: Sweeper) -> None:
+    """Applies every rule to every Linear node of `model`, as often as one fits."""
+    for graph in graphs_of(model):
+        for node in [n for n in graph if LinearNode.of(n) is not None]:
+            _absorb(node, e, constants, sweeper)
+        grouped.group_all(graph, e, sweeper)
+
+
+def _absorb(node: ir.Node, e: Emitter, constants: Constants, sweeper: Sweeper) -> None:
+    found: ir.Node | None = node
+    while found is not None:
+        node = found
+        found = (
+            bias.fold(node, e, constants, sweeper)
+            or fold_activation(node, ACTIVATIONS, e, constants, sweeper)
+            or residual.fold(node, e, sweeper)
+        )

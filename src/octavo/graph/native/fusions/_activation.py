@@ -1,0 +1,178 @@
+"""Finds an activation after a Linear node, however it is spelt.
+
+Exporters write GELU as one operator, or as five to nine (Erf or Tanh, products in any order). What
+counts is the function: the nodes between the layer's output and the point where they meet again are
+evaluated in float64 on a grid, and compared with the activations that the kernel has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace as changed
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from octavo.graph.constants import Constants
+from octavo.graph.emitter import MS, Emitter
+from octavo.graph.native.fusions._replace import replace
+from octavo.graph.native.linear import LinearNode
+from octavo.graph.sweeper import Sweeper
+
+Float64 = npt.NDArray[np.float64]
+
+MOST_NODES = 16
+GRID: Float64 = np.concatenate(
+    [np.linspace(-12, 12, 2401), np.array([-60.0, -30.0, -20.0, 20.0, 30.0, 60.0])]
+)
+# Constants are float32 and often written with few digits; GELU and its tanh form are 4.7e-4 apart.
+RELATIVE, ABSOLUTE = 2e-6, 5e-6
+
+
+class ActivationRule(Protocol):
+    """A file beside this one."""
+
+    NAME: str
+
+    def reference(self, y: npt.NDArray[Any], /) -> Float64:
+        """The function in float64."""
+
+
+def _erf(x: Float64) -> Float64:
+    from math import erf
+
+    values: Float64 = np.vectorize(erf, otypes=[np.float64])(x)
+    return values
+
+
+def _sigmoid(x: Float64) -> Float64:
+    with np.errstate(over="ignore"):
+        return 1 / (1 + np.exp(-x))
+
+
+def gelu_erf(x: Float64) -> Float64:
+    """`x/2 (1 + erf(x / sqrt 2))`"""
+    return x / 2 * (1 + _erf(x / np.sqrt(2)))
+
+
+def gelu_by_tanh(x: Float64) -> Float64:
+    """`x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`"""
+    values: Float64 = x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return values
+
+
+_STANDARD: dict[str, Callable[..., Float64]] = {
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
+    "Pow": np.power,
+    "Neg": np.negative,
+    "Exp": np.exp,
+    "Reciprocal": np.reciprocal,
+    "Erf": _erf,
+    "Tanh": np.tanh,
+    "Sigmoid": _sigmoid,
+    "Relu": lambda x: np.maximum(x, 0),
+    "Identity": np.positive,
+}
+
+
+def fold_activation(
+    node: ir.Node,
+    rules: Sequence[Any],
+    e: Emitter,
+    constants: Constants,
+    sweeper: Sweeper,
+) -> ir.Node | None:
+    """The new node where one of `rules` fits what reads `node`."""
+    linear = LinearNode.of(node)
+    assert linear is not None
+    if linear.activation != "none" or linear.residual is not None:
+        return None
+    for last, values in _closed_regions(node, constants):
+        for rule in rules:
+            if np.allclose(values, rule.reference(GRID), RELATIVE, ABSOLUTE):
+                new = changed(linear, activation=rule.NAME)
+                return replace(node, last, new, e, sweeper)
+    return None
+
+
+def _closed_regions(node: ir.Node, constants: Constants) -> Any:
+    """The nodes where everything that `node`'s output feeds meets, with its values on the grid."""
+    known: dict[ir.Value, Float64] = {node.outputs[0]: GRID}
+    region: set[ir.Node] = set()
+    while len(region) < MOST_NODES:
+        ready = _next(known, region, constants)
+        if ready is None:
+            return
+        inner, values = ready
+        region.add(inner)
+        known[inner.outputs[0]] = values
+        last = inner.outputs[0]
+        if all(v is last or _inside(v, region) for v in known):
+            yield inner, values
+
+
+def _inside(value: ir.Value, region: set[ir.Node]) -> bool:
+    return not value.is_graph_output() and all(use.node in region for use in value.uses())
+
+
+def _next(
+    known: dict[ir.Value, Float64], region: set[ir.Node], constants: Constants
+) -> tuple[ir.Node, Float64] | None:
+    """A node that reads `known` values and constants only, and what it computes of them."""
+    for value in known:
+        for use in value.uses():
+            if use.node in region or use.node.graph is not next(iter(known)).producer().graph:  # type: ignore[union-attr]
+                continue
+            values = _evaluate(use.node, known, constants)
+            if values is not None:
+                return use.node, values
+    return None
+
+
+def _evaluate(
+    node: ir.Node, known: dict[ir.Value, Float64], constants: Constants
+) -> Float64 | None:
+    operands = []
+    for v in node.inputs:
+        if v is None:
+            return None
+        operand = known.get(v)
+        if operand is None:
+            tensor = constants.tensor(v)
+            if tensor is None or tensor.size != 1 or len(tensor.shape) > 1:
+                return None
+            operand = np.asarray(tensor.numpy(), np.float64).reshape(())
+        operands.append(operand)
+    function = _function(node)
+    if function is None or not 1 <= len(operands) <= 2:
+        return None
+    with np.errstate(all="ignore"):
+        try:
+            return np.broadcast_to(function(*operands), GRID.shape)
+        except TypeError:  # another number of operands than the function takes
+            return None
+
+
+def _function(node: ir.Node) -> Callable[..., Float64] | None:
+    if node.op_type == "Gelu" and node.domain in ("", "ai.onnx"):
+        form = node.attributes.get("approximate")
+        by_tanh = form is not None and form.as_string() == "tanh"
+        return gelu_by_tanh if by_tanh else gelu_erf
+    if node.domain == MS:
+        if node.op_type == "QuickGelu":
+            alpha = node.attributes.get("alpha")
+            factor = 1.702 if alpha is None else alpha.as_float()
+            return lambda x: x * _sigmoid(factor * x)
+        return {"Gelu": gelu_erf, "FastGelu": gelu_by_tanh}.get(node.op_type)
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "Swish":
+        alpha = node.attributes.get("alpha")
+        factor = 1.0 if alpha is None else alpha.as_float()
+        return lambda x: x * _sigmoid(factor * x)
+    return _STANDARD.get(node.op_type)

@@ -1,0 +1,19 @@
+"""Linear ─ Gelu, or its form with Erf in any spelling  ->  Linear with activation "gelu"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.graph.native.fusions._activation import gelu_erf
+
+NAME = "gelu"
+
+
+def reference(y: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """What is taken over, in float64: y [..., N], element by element."""
+    y64 = np.asarray(y, np.float64)
+    activated: npt.NDArray[np.float64] = gelu_erf(y64)
+    return activated

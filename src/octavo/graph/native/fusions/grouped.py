@@ -1,0 +1,45 @@
+"""Linear nodes over one input (Q, K and V; gate and up)  ->  one GroupedLinear.
+
+Its input is quantized once, and is read once while it lies in the cache.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from octavo.graph.emitter import Emitter
+from octavo.graph.native.linear import LinearNode, grouped_linear
+from octavo.graph.sweeper import Sweeper
+
+
+def reference(outputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[np.float64]]:
+    """What is taken over, in float64: nothing; the layers' outputs are theirs, bit for bit."""
+    return [np.asarray(y, np.float64) for y in outputs]
+
+
+def group_all(graph: ir.Graph, e: Emitter, sweeper: Sweeper) -> None:
+    """Puts all Linear nodes of `graph` together that read the same value."""
+    together: dict[Any, list[tuple[ir.Node, LinearNode]]] = defaultdict(list)
+    for node in graph:
+        part = LinearNode.of(node)
+        if part is not None and part.residual is None:
+            together[part.x, part.group_size].append((node, part))
+    for parts in together.values():
+        if len(parts) > 1:
+            _group(parts, e, sweeper)
+
+
+def _group(parts: Sequence[tuple[ir.Node, LinearNode]], e: Emitter, sweeper: Sweeper) -> None:
+    first = parts[0][0]
+    names = [node.name or "linear" for node, _ in parts]
+    outs = [node.outputs[0].name or "y" for node, _ in parts]
+    values = grouped_linear(e, [p for _, p in parts], name="+".join(names), outs=outs)
+    e.flush_before(first)
+    for (node, _), value in zip(parts, values, strict=True):
+        sweeper.replace(node, [value])
