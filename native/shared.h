@@ -2,6 +2,7 @@
 // namespace, after a vec_*.h, elementwise.h and rows.h.
 
 #include "cells.h"
+#include "columns.h"
 #include "embedding_rows.h"
 #include "float_gemm.h"
 #include "half.h"
@@ -23,4 +24,6 @@ void fill_shared(KernelTable& t) {
   t.embedding_lookup = Embeddings<V>::lookup;
   t.embedding_bag = Embeddings<V>::bag;
   fill_images<V>(t);
+  t.column_sizes = Columns<V>::sizes;
+  t.quantize_columns = Columns<V>::quantize;
 }

@@ -4,7 +4,10 @@
 #include <tuple>
 #include <vector>
 
+#include "conv_op.h"
+#include "embedding_op.h"
 #include "linear_op.h"
+#include "matmul_op.h"
 #include "operator.h"
 
 #define OCTAVO_EXPORT extern "C" __attribute__((visibility("default")))
@@ -16,10 +19,10 @@ namespace {
 struct Registration {
   Api api;
   Threads threads;
-  std::tuple<Operator<LinearOp>, Operator<GroupedLinearOp>> operators;
+  std::tuple<Operator<LinearOp>, Operator<GroupedLinearOp>, Operator<ConvOp>, Operator<EmbeddingOp>, Operator<MatMulOp>> operators;
 
   explicit Registration(const Api& a)
-      : api(a), operators{{a, &threads}, {a, &threads}} {}
+      : api(a), operators{{a, &threads}, {a, &threads}, {a, &threads}, {a, &threads}, {a, &threads}} {}
 
   void add_to(SessionOptions* options) {
     OpDomain* domain = nullptr;
