@@ -56,6 +56,7 @@ class Target(str, Enum):
     """Values of --target."""
 
     PORTABLE = "portable"
+    NATIVE = "native"
 
 
 class Format(str, Enum):
@@ -88,6 +89,14 @@ CpuOption = Annotated[
         "--cpu",
         help="vnni: int8 weights, fastest with VNNI or AMX; x86 without them needs "
         "octavo.onnx.session. any: uint8 weights, exact everywhere, half as fast.",
+    ),
+]
+TargetOption = Annotated[
+    Target,
+    typer.Option(
+        "--target",
+        help="What runs the result. portable: stock ONNX Runtime. native: ONNX Runtime with "
+        "Octavo's own operators, which octavo.onnx.session registers: faster and more accurate.",
     ),
 ]
 FormatOption = Annotated[
@@ -169,9 +178,7 @@ def quantize(
         ),
     ] = None,
     cpu: CpuOption = Cpu.VNNI,
-    target: Annotated[
-        Target, typer.Option(help="What runs the result. portable: stock ONNX Runtime.")
-    ] = Target.PORTABLE,
+    target: TargetOption = Target.PORTABLE,
     format: FormatOption = Format.QOPERATOR,
     external_data: Annotated[
         bool,
@@ -259,6 +266,7 @@ def inspect(
     recipe: RecipeOption = "int8",
     ops: OpsOption = [],  # noqa: B006
     cpu: CpuOption = Cpu.VNNI,
+    target: TargetOption = Target.PORTABLE,
     format: FormatOption = Format.QOPERATOR,
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
@@ -273,7 +281,13 @@ def inspect(
             from octavo.onnx import inspect as inspect_model
 
             chosen = _recipe(recipe, ops)
-            found = inspect_model(Path(model), chosen, cpu=cpu.value, quant_format=format.value)
+            found = inspect_model(
+                Path(model),
+                chosen,
+                target=target.value,
+                cpu=cpu.value,
+                quant_format=format.value,
+            )
         if json:
             print(json_module.dumps(found.to_dict(), indent=2))  # noqa: T201
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 # Not late: a submodule's name is bound in the package on its first import, and this function has
 # the name of its module. It needs nothing heavy.
-from octavo.onnx.session import session
+from octavo.onnx.session import custom_ops_library, session
 
 if TYPE_CHECKING:
     from octavo.onnx.options import QuantType as QuantType
@@ -24,7 +24,15 @@ _HOME = {
     "supported_ops": "octavo.onnx.rules",
 }
 
-__all__ = ["Inspection", "QuantType", "inspect", "quantize_dynamic", "session", "supported_ops"]
+__all__ = [
+    "Inspection",
+    "QuantType",
+    "custom_ops_library",
+    "inspect",
+    "quantize_dynamic",
+    "session",
+    "supported_ops",
+]
 
 
 def __getattr__(name: str) -> object:

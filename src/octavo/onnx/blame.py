@@ -11,6 +11,7 @@ import onnx
 import onnxruntime as ort
 
 from octavo.core.metrics import relative_error
+from octavo.graph.native import DOMAIN
 from octavo.graph.walk import opset_of
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
@@ -18,6 +19,7 @@ from octavo.onnx.inputs import Feed
 from octavo.onnx.inventory import inventory
 from octavo.onnx.load import Source, load
 from octavo.onnx.save import self_contained
+from octavo.onnx.session import register
 from octavo.recipe import LayerOutcome
 
 
@@ -84,6 +86,8 @@ def _run(origin: Path | onnx.ModelProto, names: Sequence[str], feed: Feed) -> di
     proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in wanted if n not in present)
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    if DOMAIN in model.opset_imports:
+        register(options)
     runner = ort.InferenceSession(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

@@ -10,10 +10,12 @@ import onnx_ir as ir
 from octavo.core.metrics import sqnr_db
 from octavo.errors import ModelError
 from octavo.graph.emitter import MS, Emitter, Names
+from octavo.graph.native import DOMAIN, VERSION
+from octavo.graph.native.fusions import fuse
 from octavo.graph.sweeper import Sweeper
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
-from octavo.onnx.resolve import resolve
+from octavo.onnx.resolve import Resolved, resolve
 from octavo.onnx.rule import Context, Drawn
 from octavo.onnx.store import TensorStore
 from octavo.onnx.weights import Stats, WeightStore
@@ -38,27 +40,31 @@ def convert(
     constants: Constants,
     *,
     opset: int,
+    target: str,
     cpu: str,
     quant_format: str,
     progress: Progress,
 ) -> Converted:
     """Rewrites `model` in place; every site gets an outcome."""
     context = make_context(
-        model, tensors, constants, opset=opset, cpu=cpu, quant_format=quant_format
+        model, tensors, constants, opset=opset, target=target, cpu=cpu, quant_format=quant_format
     )
     planned = [resolve(s, d, context) for s, d in zip(sites, decisions, strict=True)]
-    for site, decision, _ in planned:
-        if site.rule is not None and _integer(decision.scheme):
-            site.rule.announce(site.node, decision.scheme, context)
+    for layer in planned:
+        if layer.drawer is not None and _integer(layer.decision.scheme):
+            layer.drawer.announce(layer.site.node, layer.decision.scheme, context)
     outcomes = []
     counted: set[object] = set()
     sweeper = Sweeper(model)
-    for i, (site, decision, notes) in enumerate(planned):
+    for i, layer in enumerate(planned):
         progress("quantizing", i, len(planned))
-        outcomes.append(_apply(site, decision, notes, context, sweeper, counted))
+        outcomes.append(_apply(layer, context, sweeper, counted))
     progress("quantizing", len(planned), len(planned))
-    if MS in context.emitter.domains:
-        model.opset_imports.setdefault(MS, 1)
+    if DOMAIN in context.emitter.domains:
+        fuse(model, context.emitter, constants, sweeper)
+    for domain, version in ((MS, 1), (DOMAIN, VERSION)):
+        if domain in context.emitter.domains:
+            model.opset_imports.setdefault(domain, version)
     return Converted(tuple(outcomes), tuple(sweeper.notes()))
 
 
@@ -68,6 +74,7 @@ def make_context(
     constants: Constants,
     *,
     opset: int,
+    target: str,
     cpu: str,
     quant_format: str,
 ) -> Context:
@@ -75,7 +82,14 @@ def make_context(
     names = Names(model)
     weights = WeightStore(constants, Emitter(model, names, opset), tensors)
     return Context(
-        model, names, constants, weights, opset=opset, cpu=cpu, quant_format=quant_format
+        model,
+        names,
+        constants,
+        weights,
+        opset=opset,
+        target=target,
+        cpu=cpu,
+        quant_format=quant_format,
     )
 
 
@@ -84,13 +98,9 @@ def _integer(scheme: Scheme) -> bool:
 
 
 def _apply(
-    site: Site,
-    decision: Decision,
-    notes: list[str],
-    context: Context,
-    sweeper: Sweeper,
-    counted: set[object],
+    layer: Resolved, context: Context, sweeper: Sweeper, counted: set[object]
 ) -> LayerOutcome:
+    site, decision, notes = layer.site, layer.decision, layer.notes
     before = _bytes_before(site, context.constants, counted)
     if decision.scheme.is_float:
         return LayerOutcome(
@@ -98,7 +108,7 @@ def _apply(
         )
     try:
         if _integer(decision.scheme):
-            drawn = _rewrite(site, decision.scheme, context, sweeper)
+            drawn = _rewrite(layer, context, sweeper)
         else:
             drawn = _store_float16(site, context, sweeper)
     except ModelError as error:
@@ -132,14 +142,14 @@ def _bytes_before(site: Site, constants: Constants, counted: set[object]) -> int
     return total
 
 
-def _rewrite(site: Site, scheme: Scheme, context: Context, sweeper: Sweeper) -> Drawn:
-    node = site.node
-    assert site.rule is not None
+def _rewrite(layer: Resolved, context: Context, sweeper: Sweeper) -> Drawn:
+    node = layer.site.node
+    assert layer.drawer is not None
     names = context.names
     name = node.name or names.nodes.new(f"{node.op_type}_{node.outputs[0].name}")
     names.nodes.free(name)
     # The outputs' names stay taken, so that no constant gets one; `replace` hands them over.
-    drawn = site.rule.rewrite(node, scheme, context, name)
+    drawn = layer.drawer.rewrite(node, layer.decision.scheme, context, name)
     context.emitter.flush_before(node)
     sweeper.replace(node, drawn.outputs)
     return drawn

@@ -7,6 +7,7 @@ from onnx_ir.passes.common import InlinePass
 from onnxscript import version_converter
 
 from octavo.errors import AlreadyQuantizedError, ModelError, brief
+from octavo.graph.native import DOMAIN
 from octavo.graph.walk import graphs_of, opset_of
 
 OLDEST, NEWEST = 7, 26
@@ -92,7 +93,7 @@ def refuse_quantized(model: ir.Model, label: str) -> None:
     """Raises AlreadyQuantizedError if the model holds quantized layers."""
     for graph in graphs_of(model):
         for node in graph:
-            if node.op_type in QUANTIZED_OPS:
+            if node.op_type in QUANTIZED_OPS or node.domain == DOMAIN:
                 raise AlreadyQuantizedError(
                     f"{label} is quantized already: it holds {node.op_type} {node.name!r}. Start "
                     "from the float model, or ask to quantize only the rest "

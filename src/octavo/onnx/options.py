@@ -89,9 +89,10 @@ def parse_request(
     _one_of("target", target, TARGETS)
     _one_of("cpu", cpu, CPUS)
     _one_of("quant_format", quant_format, FORMATS)
-    if target == "native":
+    if target == "native" and quant_format != "qoperator":
         raise OptionError(
-            "target 'native' does not exist yet; 'portable' (stock ONNX Runtime operators) does"
+            f"quant_format={quant_format!r} is for other runtimes, and target 'native' for ONNX "
+            "Runtime with Octavo's operators; leave one of them out"
         )
     extra = _extra(extra_options)
     only = _names("nodes_to_quantize", nodes_to_quantize)

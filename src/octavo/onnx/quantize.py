@@ -15,6 +15,7 @@ import onnx_ir as ir
 import octavo
 from octavo.errors import NothingQuantizedError, OptionError, OutputError
 from octavo.files.staging import Staging
+from octavo.graph.native import DOMAIN
 from octavo.graph.requirements import least_onnxruntime
 from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx import normalize
@@ -74,7 +75,9 @@ def quantize_dynamic(
         extra_options: WeightSymmetric, ActivationSymmetric, EnableSubgraph, MatMulConstBOnly, ...
         recipe: a preset's name ("int8", "int8-per-tensor", "int8-accurate", "int8-block",
             "float16"), the path of a YAML file, or a Recipe.
-        target: "portable": nothing but stock ONNX Runtime operators.
+        target: "portable": nothing but stock ONNX Runtime operators. "native": Octavo's own
+            operators, which `octavo.onnx.session` registers: faster, more accurate, and there are
+            some for GRU, RNN and Conv too.
         cpu: "vnni" (int8 weights; exact on x86 CPUs with VNNI or AMX and on ARM) or "any" (uint8
             weights around 128: exact everywhere, slower where there is VNNI).
         quant_format: "qoperator", or "qdq" for DynamicQuantizeLinear/DequantizeLinear pairs.
@@ -155,6 +158,7 @@ def inspect(
     model_input: str | Path | onnx.ModelProto,
     recipe: str | Path | Recipe | None = None,
     *,
+    target: str = "portable",
     cpu: str = "vnni",
     quant_format: str = "qoperator",
     allow_quantized: bool = True,
@@ -173,7 +177,7 @@ def inspect(
         nodes_to_quantize=None,
         nodes_to_exclude=None,
         extra_options=None,
-        target="portable",
+        target=target,
         cpu=cpu,
         quant_format=quant_format,
     )
@@ -184,6 +188,7 @@ def inspect(
         TensorStore(None),
         prepared.constants,
         opset=prepared.opset,
+        target=target,
         cpu=cpu,
         quant_format=quant_format,
     )
@@ -194,8 +199,15 @@ def inspect(
         ir_version=source.model.ir_version,
         model_bytes=source.bytes,
         recipe_name=request.recipe.name,
-        decisions=tuple(resolve(site, decision, context)[1] for site, decision in pairs),
+        decisions=tuple(resolve(site, decision, context).decision for site, decision in pairs),
     )
+
+
+OPERATORS = (
+    "Domain ai.octavo is in octavo's library: open this file with octavo.onnx.session(path), or "
+    "call register_custom_ops_library(octavo.onnx.custom_ops_library()) on the session options"
+)
+"""What a native file says to who opens it without the library."""
 
 
 class _Prepared:
@@ -248,6 +260,7 @@ def _convert(
             tensors,
             prepared.constants,
             opset=prepared.opset,
+            target=request.target,
             cpu=request.cpu,
             quant_format=request.quant_format,
             progress=progress,
@@ -265,7 +278,8 @@ def _convert(
 
 
 def _metadata(request: Request, model: ir.Model) -> dict[str, str]:
-    return {
+    needed = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
+    return needed | {
         "octavo.version": octavo.__version__,
         "octavo.recipe": request.recipe.name,
         "octavo.target": request.target,

@@ -1,44 +1,69 @@
-"""From what a recipe asks to what the portable target can hold, layer by layer."""
+"""From what a recipe asks to what the target can hold, layer by layer."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from octavo.core.qtype import QType
 from octavo.onnx.inventory import Site
-from octavo.onnx.rule import Context
+from octavo.onnx.native import FORMS
+from octavo.onnx.native.form import NativeForm
+from octavo.onnx.rule import Context, Rule
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Scheme
 
 FLOAT16_MAX = 65504.0
 FLOAT16_FROM = 4096  # bytes; a smaller weight saves nothing worth a Cast
 
 
-def resolve(site: Site, decision: Decision, context: Context) -> tuple[Site, Decision, list[str]]:
-    """FLOAT with a reason, or the scheme as it will be held, and notes on what is different."""
+@dataclass(frozen=True)
+class Resolved:
+    """One layer with its decision as it will be held, and notes on what is different.
+
+    `drawer` draws it: the operator's rule, or its form for the native target; None where the layer
+    stays float or only its weight is stored in fewer bits.
+    """
+
+    site: Site
+    decision: Decision
+    notes: list[str]
+    drawer: Rule | NativeForm | None = None
+
+
+def resolve(site: Site, decision: Decision, context: Context) -> Resolved:
+    """FLOAT with a reason, or the scheme as it will be held."""
     scheme = decision.scheme
     if scheme.is_float:
-        return site, decision, []
+        return Resolved(site, decision, [])
     if scheme.weight is not None and scheme.weight.qtype is QType.FLOAT16:
         reason = _float16_refused(site, context)
-        return site, (_left_float(decision, reason) if reason else decision), []
+        return Resolved(site, _left_float(decision, reason) if reason else decision, [])
     if site.rule is None:
-        return site, _left_float(decision, f"no rule for {site.layer.op}"), []
-    scheme, notes = _held(site, scheme)
-    reason = site.rule.check(site.node, scheme, context)
+        return Resolved(site, _left_float(decision, f"no rule for {site.layer.op}"), [])
+    drawer: Rule | NativeForm = site.rule
+    form = FORMS.get(site.layer.op) if context.native else None
+    if form is not None and form.takes(site.node, scheme, context):
+        drawer = form
+        scheme, notes = form.held(scheme)
+    else:
+        scheme, notes = _held(site, scheme)
+    reason = drawer.check(site.node, scheme, context)
     if reason:
-        return site, _left_float(decision, reason), []
-    return site, replace(decision, scheme=scheme), notes
+        return Resolved(site, _left_float(decision, reason), [])
+    return Resolved(site, replace(decision, scheme=scheme), notes, drawer)
 
 
 def _held(site: Site, scheme: Scheme) -> tuple[Scheme, list[str]]:
-    """Groups become rows, blocks of other than linear layers channels, affine rows symmetric."""
+    """In ONNX Runtime's own operators: groups become rows, affine rows symmetric.
+
+    Blocks of other than linear layers become channels.
+    """
     notes = []
     w, a = scheme.weight, scheme.activation
     assert w is not None
     kind = site.layer.kind
     if a is not None and a.granularity is Granularity.GROUP:
-        notes.append(f"activations per row: target portable has no groups of {a.group}")
+        notes.append(f"activations per row: its operators have no groups of {a.group}")
         a = replace(a, granularity=Granularity.ROW, group=None)
     if w.granularity is Granularity.BLOCK and kind is not Kind.LINEAR:
         notes.append(f"per channel: blocks are for linear layers, not for {site.layer.op}")

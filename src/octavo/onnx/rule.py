@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import onnx_ir as ir
 
@@ -43,12 +43,14 @@ class Context:
         weights: WeightStore,
         *,
         opset: int,
+        target: str,
         cpu: str,
         quant_format: str,
     ) -> None:
         self.model = model
         self.names = names
         self.opset = opset
+        self.native = target == "native"
         self.cpu = cpu
         self.qdq = quant_format == "qdq"
         self.emitter = Emitter(model, names, opset)
@@ -56,6 +58,8 @@ class Context:
         self.weights = weights
         self.activations = Activations(model, self.emitter, constants)
         self.uniform = self.activations.uniform
+        self.checksums: dict[Any, int] = {}
+        """Of packed weights, by what their forms call them."""
 
     def weight_scheme_for_cpu(self, scheme: Scheme) -> Scheme:
         """int8 weights as uint8 around 128 where the file is for any CPU: exact everywhere."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from octavo.core.cpu import release, saturates
 from octavo.errors import ModelError
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 _PRECISION = "session.x64quantprecision"
+LIBRARY = "liboctavo_ort.so"
+_registered: WeakSet[ort.SessionOptions] = WeakSet()
 
 
 def session(
@@ -27,7 +32,7 @@ def session(
     Runtime's products of int8 and uint8 saturate; there the session is opened with
     `session.x64quantprecision=1`, which makes them exact and slower. ONNX Runtime cannot copy
     session options, so that one entry is added to `sess_options`; an entry that is already there
-    is left as it is.
+    is left as it is. For a file of target native Octavo's operators are registered with them.
 
     Raises ModelError for what is not a model, needs a newer ONNX Runtime or cannot be opened.
     """
@@ -39,6 +44,8 @@ def session(
     options = ort.SessionOptions() if sess_options is None else sess_options
     if said.get("octavo.cpu") == "vnni" and _saturates():
         _add_entry(options, _PRECISION, "1")
+    if said.get("octavo.target") == "native":
+        register(options)
     refusals = tuple(
         e for e in vars(state).values() if isinstance(e, type) and issubclass(e, Exception)
     )
@@ -53,14 +60,35 @@ def session(
         ) from error
 
 
+def custom_ops_library() -> str:
+    """The path of the library with Octavo's operators, for `register_custom_ops_library`.
+
+    For those who build sessions themselves, in any language: one call on the session options, and
+    ONNX Runtime runs files of target native. Raises ModelError where the library is missing.
+    """
+    found = find_spec("octavo._native")
+    folder = Path(found.origin).parent if found is not None and found.origin else Path()
+    library = folder / LIBRARY
+    if not library.is_file():
+        raise ModelError(f"{library} is missing: octavo is not installed whole; install it again")
+    return str(library)
+
+
+def register(options: ort.SessionOptions) -> None:
+    """Registers Octavo's operators with `options`, once."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    if options in _registered:
+        return
+    try:
+        options.register_custom_ops_library(custom_ops_library())
+    except (state.Fail, state.InvalidArgument) as error:
+        raise ModelError(str(error)) from error
+    _registered.add(options)
+
+
 def _refuse_misfit(path: str | os.PathLike[str], said: Mapping[str, str], installed: str) -> None:
     name = os.fspath(path)
-    if said.get("octavo.target") == "native":
-        raise ModelError(
-            f"{name} is made for target native, which octavo {said.get('octavo.version', '?')} "
-            "wrote and this version cannot open; install a later octavo, or quantize the float "
-            "model with target portable"
-        )
     needed = said.get("octavo.min_onnxruntime", "")
     if needed and release(installed) < release(needed):
         raise ModelError(

@@ -126,10 +126,12 @@ class WeightStore:
         make: Callable[[], tuple[npt.NDArray[np.float32], int | None]],
         finish: Callable[[QuantizedWeight], tuple[npt.NDArray[Any], ...]],
         scheme: WeightScheme,
+        graph: ir.Graph | None = None,
     ) -> tuple[QuantizedWeightValues, Stats | None]:
         """A weight in a layout of its own: `make` gives float32 numbers and the channel axis.
 
-        `finish` turns the result into the arrays to store: integers, scale, zero point.
+        `finish` turns the result into the arrays to store: integers, scale, zero point. They are
+        kept in `graph`, by default the main one.
         """
         full = ("custom", key, scheme)
         first = full not in self._held
@@ -137,7 +139,7 @@ class WeightStore:
             array, axis = make()
             quantized = self._quantize(array, axis, scheme, name)
             q, scale, zero = finish(quantized)
-            self._held[full] = self._register(name, q, scale, zero, quantized)
+            self._held[full] = self._register(name, q, scale, zero, quantized, graph)
         held: _Held = self._held[full]
         values = QuantizedWeightValues(held.q, held.scale, held.zero_point)
         return values, held.stats if first else None
@@ -224,18 +226,21 @@ class WeightStore:
         scale: npt.NDArray[Any],
         zero: npt.NDArray[Any],
         quantized: QuantizedWeight,
+        graph: ir.Graph | None = None,
     ) -> _Held:
         values = [
-            self._constant(array, f"{name}{suffix}")
+            self._constant(array, f"{name}{suffix}", graph)
             for array, suffix in ((q, "_quantized"), (scale, "_scale"), (zero, "_zero_point"))
         ]
         size = q.nbytes + scale.nbytes + zero.nbytes
         stats = Stats(size, quantized.signal, quantized.noise)
         return _Held(values[0], values[1], values[2], False, stats)
 
-    def _constant(self, array: npt.NDArray[Any], wish: str) -> ir.Value:
+    def _constant(
+        self, array: npt.NDArray[Any], wish: str, graph: ir.Graph | None = None
+    ) -> ir.Value:
         name = self._prelude.names.values.new(wish)
-        return self._prelude.initializer(self._tensors.put(array, name), name)
+        return self._prelude.initializer(self._tensors.put(array, name), name, graph)
 
     def _hold_blocks(
         self, matrix: npt.NDArray[np.float32], block: int, name: str

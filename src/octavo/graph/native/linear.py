@@ -55,7 +55,7 @@ def linear(
     activation: str = "none",
     residual: ir.Value | None = None,
 ) -> ir.Value:
-    """One layer; `bias` float32 [N] is a constant of the node's graph, zeros where there is none."""
+    """One layer; `bias` float32 [N] is a constant of the node's graph: zeros stand for none."""
     return e.op(
         OP,
         [x, w.w, w.scale, w.zero_point, bias, *([] if residual is None else [residual])],
@@ -88,12 +88,12 @@ class LinearNode:
             return None
         inputs = [v for v in node.inputs if v is not None]
         a = node.attributes
-        weight = PackedValues(
-            *inputs[1:4], a["N"].as_int(), a["K"].as_int(), a["checksum"].as_int()
-        )
+        w, scale, zero, bias = inputs[1:5]
+        n, k, digest = (a[name].as_int() for name in ("N", "K", "checksum"))
+        weight = PackedValues(w, scale, zero, n, k, digest)
         residual = inputs[5] if len(inputs) > 5 else None
         group_size, activation = a["group_size"].as_int(), a["activation"].as_string()
-        return cls(inputs[0], weight, inputs[4], residual, group_size, activation)
+        return cls(inputs[0], weight, bias, residual, group_size, activation)
 
     def draw(self, e: Emitter, *, name: str, out: str) -> ir.Value:
         """The node again."""

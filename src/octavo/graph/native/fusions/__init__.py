@@ -10,8 +10,17 @@ import onnx_ir as ir
 
 from octavo.graph.constants import Constants
 from octavo.graph.emitter import Emitter
-from octavo.graph.native.fusions import bias, gelu, gelu_tanh, grouped, relu, residual
-from octavo.graph.native.fusions import sigmoid, silu, tanh
+from octavo.graph.native.fusions import (
+    bias,
+    gelu,
+    gelu_tanh,
+    grouped,
+    relu,
+    residual,
+    sigmoid,
+    silu,
+    tanh,
+)
 from octavo.graph.native.fusions._activation import fold_activation
 from octavo.graph.native.linear import LinearNode
 from octavo.graph.sweeper import Sweeper

@@ -43,7 +43,8 @@ class ActivationRule(Protocol):
 def _erf(x: Float64) -> Float64:
     from math import erf
 
-    return np.vectorize(erf, otypes=[np.float64])(x)
+    values: Float64 = np.vectorize(erf, otypes=[np.float64])(x)
+    return values
 
 
 def _sigmoid(x: Float64) -> Float64:
@@ -58,7 +59,8 @@ def gelu_erf(x: Float64) -> Float64:
 
 def gelu_by_tanh(x: Float64) -> Float64:
     """`x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`"""
-    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    values: Float64 = x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+    return values
 
 
 _STANDARD: dict[str, Callable[..., Float64]] = {

@@ -21,9 +21,7 @@ def only_reader(value: ir.Value) -> tuple[ir.Node, int] | None:
     return node, index
 
 
-def replace(
-    old: ir.Node, last: ir.Node, new: LinearNode, e: Emitter, sweeper: Sweeper
-) -> ir.Node:
+def replace(old: ir.Node, last: ir.Node, new: LinearNode, e: Emitter, sweeper: Sweeper) -> ir.Node:
     """`new` where `last` stands, under `old`'s name; `old` and all up to `last` go."""
     out = last.outputs[0].name or "y"
     e.names.nodes.free(old.name)

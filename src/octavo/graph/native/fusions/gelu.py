@@ -1,4 +1,4 @@
-"""Linear ─ GELU with erf: Gelu, or its Erf form in any spelling  ->  Linear with activation "gelu"."""
+"""Linear ─ Gelu, or its form with Erf in any spelling  ->  Linear with activation "gelu"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear ─ GELU with tanh: FastGelu, Gelu(approximate=tanh), or its Tanh form in any spelling  ->  Linear with activation "gelu_tanh"."""
+"""Linear ─ FastGelu, or GELU with Tanh in any spelling  ->  Linear with "gelu_tanh"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear ─ SiLU: x * sigmoid(x), Swish, QuickGelu with alpha 1  ->  Linear with activation "silu"."""
+"""Linear ─ x * sigmoid(x), Swish, QuickGelu with alpha 1  ->  Linear with activation "silu"."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 
 NAME = "silu"
 
