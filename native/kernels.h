@@ -316,6 +316,24 @@ struct QuantizeColumns {
   std::int32_t* sums;                        // [16]
 };
 
+// Attention of one head for queries that lie side by side (attention_panel.h). Rows of panels have
+// kPanelQueries floats; `columns` of them, a multiple of 16, are made.
+constexpr std::size_t kPanelQueries = 64;
+struct AttentionPanel {
+  const float* queries;                      // [depth][64]
+  std::size_t columns, depth, keys, value_depth;
+  float scale;                               // of the products with k
+  const float* k;                            // [keys][depth]
+  std::size_t k_stride;
+  const float* v;                            // [keys][value_depth]
+  std::size_t v_stride;
+  const float* bias;                         // [keys], the same for all queries; null: none
+  const float* bias_panel;                   // [keys][64]; null: none
+  float* scores;                             // [keys][64], scratch
+  float* sums;                               // [64], scratch
+  float* out;                                // [value_depth][64]
+};
+
 struct KernelTable {
   const char* name;
   std::size_t bytes_per_input;               // of a panel: 1, or more where rows are kept in another form
@@ -344,6 +362,7 @@ struct KernelTable {
   void (*depthwise)(const Depthwise&);
   void (*column_sizes)(const ColumnSizes&);
   void (*quantize_columns)(const QuantizeColumns&);
+  void (*attention)(const AttentionPanel&);
 };
 
 }  // namespace octavo

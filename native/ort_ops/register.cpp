@@ -4,6 +4,7 @@
 #include <tuple>
 #include <vector>
 
+#include "attention_op.h"
 #include "conv_op.h"
 #include "embedding_op.h"
 #include "linear_op.h"
@@ -15,20 +16,25 @@
 namespace octavo::ort {
 namespace {
 
+template <class... K>
+struct Operators {
+  std::tuple<Operator<K>...> each;
+  Operators(const Api& api, Threads& threads) : each{Operator<K>(api, &threads)...} {}
+};
+
 // The operators of one SessionOptions, whose sessions share a number of threads.
 struct Registration {
   Api api;
   Threads threads;
-  std::tuple<Operator<LinearOp>, Operator<GroupedLinearOp>, Operator<ConvOp>, Operator<EmbeddingOp>, Operator<MatMulOp>> operators;
+  Operators<AttentionOp, ConvOp, EmbeddingOp, GroupedLinearOp, LinearOp, MatMulOp> operators;
 
-  explicit Registration(const Api& a)
-      : api(a), operators{{a, &threads}, {a, &threads}, {a, &threads}, {a, &threads}, {a, &threads}} {}
+  explicit Registration(const Api& a) : api(a), operators(a, threads) {}
 
   void add_to(SessionOptions* options) {
     OpDomain* domain = nullptr;
     api(api::CreateCustomOpDomain{}, "ai.octavo", &domain);
     std::apply([&](const auto&... op) { (api(api::CustomOpDomainAdd{}, domain, static_cast<const CustomOp*>(&op)), ...); },
-               operators);
+               operators.each);
     api(api::AddCustomOpDomain{}, options, domain);
   }
 };
