@@ -10,39 +10,37 @@
 #include "linear_op.h"
 #include "matmul_op.h"
 #include "operator.h"
+#include "rnn_op.h"
 
 #define OCTAVO_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace octavo::ort {
 namespace {
 
-template <class... K>
-struct Operators {
-  std::tuple<Operator<K>...> each;
-  Operators(const Api& api, Threads& threads) : each{Operator<K>(api, &threads)...} {}
-};
-
 // The operators of one SessionOptions, whose sessions share a number of threads.
+template <class... K>
 struct Registration {
   Api api;
   Threads threads;
-  Operators<AttentionOp, ConvOp, EmbeddingOp, GroupedLinearOp, LinearOp, MatMulOp> operators;
+  std::tuple<Operator<K>...> operators;
 
-  explicit Registration(const Api& a) : api(a), operators(a, threads) {}
+  explicit Registration(const Api& a) : api(a), operators(Operator<K>(a, &threads)...) {}
 
   void add_to(SessionOptions* options) {
     OpDomain* domain = nullptr;
     api(api::CreateCustomOpDomain{}, "ai.octavo", &domain);
     std::apply([&](const auto&... op) { (api(api::CustomOpDomainAdd{}, domain, static_cast<const CustomOp*>(&op)), ...); },
-               operators.each);
+               operators);
     api(api::AddCustomOpDomain{}, options, domain);
   }
 };
 
+using All = Registration<LinearOp, GroupedLinearOp, AttentionOp, ConvOp, EmbeddingOp, MatMulOp, LstmOp, GruOp, RnnOp>;
+
 // Kept until the process ends: ONNX Runtime does not say when a session has let go of its operators.
-Registration& keep(std::unique_ptr<Registration> made) {
+All& keep(std::unique_ptr<All> made) {
   static std::mutex lock;
-  static auto* kept = new std::vector<std::unique_ptr<Registration>>;
+  static auto* kept = new std::vector<std::unique_ptr<All>>;
   const std::lock_guard<std::mutex> guard(lock);
   kept->push_back(std::move(made));
   return *kept->back();
@@ -62,5 +60,5 @@ OCTAVO_EXPORT octavo::ort::Status* RegisterCustomOps(octavo::ort::SessionOptions
     return Api(base->get_api(1)).status(ErrorCode::kFail, message.c_str());
   }
   const Api api(table);
-  return guarded(api, [&] { keep(std::make_unique<Registration>(api)).add_to(options); });
+  return guarded(api, [&] { keep(std::make_unique<All>(api)).add_to(options); });
 }

@@ -7,10 +7,12 @@ Octavo's operators, beside any others.
 
 from __future__ import annotations
 
+from octavo.onnx.native._recurrent import GATES
 from octavo.onnx.native.conv import ConvForm
 from octavo.onnx.native.embedding import EmbedLayerNormalizationForm, GatherForm
 from octavo.onnx.native.form import NativeForm
 from octavo.onnx.native.matmul import ProductForm
+from octavo.onnx.native.recurrent import RecurrentForm
 from octavo.onnx.rule import Rule
 from octavo.onnx.rules import RULES
 from octavo.onnx.rules._linear import LinearRule
@@ -36,3 +38,4 @@ def _form(rule: Rule) -> NativeForm | None:
 FORMS: dict[str, NativeForm] = {
     op: form for op, rule in RULES.items() if (form := _form(rule)) is not None
 }
+FORMS |= {op: RecurrentForm() for op in GATES}
