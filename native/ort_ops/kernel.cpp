@@ -212,6 +212,12 @@ std::size_t Call::inputs() const {
   return count;
 }
 
+bool Call::given(std::size_t index) const {
+  const Value* value = nullptr;
+  if (index < inputs()) api_(api::GetInput{}, context_, index, &value);
+  return value;
+}
+
 AnyTensor Call::any_input(std::size_t index, const char* name) const {
   const Value* value = nullptr;
   api_(api::GetInput{}, context_, index, &value);

@@ -132,7 +132,7 @@ Inference::Dims broadcast(const Inference::Dims& a, const Inference::Dims& b) {
 
 }  // namespace
 
-LinearOp::LinearOp(const Node& node) : residual_(node.inputs() > 5) {
+LinearOp::LinearOp(const Node& node) {
   layer_.push_back(layer_of(node, 1, node.size("N"), node.integer("checksum"), activations_of(node, 1)[0], copy_));
 }
 
@@ -143,7 +143,7 @@ void LinearOp::run(Call& call) const {
   const Rows rows = rows_of(x, layer.weight.k);
   const Shape shape = with_last(x.shape, n);
   Tensor<float> residual;
-  if (residual_) residual = call.input<float>(5, "residual");
+  if (call.given(5)) residual = call.input<float>(5, "residual");
   if (residual && residual.shape != shape) return run_apart(call, rows, shape, residual);
   const Output out{call.output(0, shape), DType::kFloat32, n, residual.data, n};
   const Linear* one = &layer;
