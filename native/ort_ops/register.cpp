@@ -34,6 +34,9 @@ struct Registration {
 
 using All = Registration<LinearOp, GroupedLinearOp, AttentionOp, LstmOp, GruOp, RnnOp>;
 
+// An entry of options that have the operators: it is copied, and goes, with them.
+constexpr const char* kRegistered = "octavo.registered";
+
 // Kept until the process ends: ONNX Runtime does not say when a session has let go of its operators.
 All& keep(std::unique_ptr<All> made) {
   static std::mutex lock;
@@ -57,5 +60,11 @@ OCTAVO_EXPORT octavo::ort::Status* RegisterCustomOps(octavo::ort::SessionOptions
     return Api(base->get_api(1)).status(ErrorCode::kFail, message.c_str());
   }
   const Api api(table);
-  return guarded(api, [&] { keep(std::make_unique<All>(api)).add_to(options); });
+  return guarded(api, [&] {
+    int known = 0;
+    api(api::HasSessionConfigEntry{}, options, kRegistered, &known);
+    if (known) return;  // ONNX Runtime would take a domain twice and then open no session
+    keep(std::make_unique<All>(api)).add_to(options);
+    api(api::AddSessionConfigEntry{}, options, kRegistered, "1");
+  });
 }
