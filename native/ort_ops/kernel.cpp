@@ -198,7 +198,10 @@ const float* Node::scales(std::size_t index, const char* name, const Shape& shap
 
 Allocator* Node::allocator() const {
   Allocator* found = nullptr;
-  api(api::InfoAllocator{}, info, 0, &found);
+  if (api.lends_memory)
+    api(api::InfoAllocator{}, info, 0, &found);
+  else
+    api(api::DefaultAllocator{}, &found);
   return found;
 }
 

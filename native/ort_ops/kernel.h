@@ -61,6 +61,7 @@ class Node {
   // Finite and above zero.
   const float* scales(std::size_t index, const char* name, const Shape& shape) const;
 
+  // The session's, to be released where the Api lends_memory; else the process's.
   Allocator* allocator() const;
 
   [[noreturn]] void fail(const std::string& what) const { throw Error(what); }

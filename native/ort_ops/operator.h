@@ -95,7 +95,9 @@ struct Operator : CustomOp {
     Made(const Node& node) : api(node.api), threads(node.threads), label(node.label), allocator(nullptr), kernel(node) {
       allocator = node.allocator();
     }
-    ~Made() { api.release(api::ReleaseAllocator{}, allocator); }
+    ~Made() {
+      if (api.lends_memory) api.release(api::ReleaseAllocator{}, allocator);
+    }
   };
 
   Operator(const Api& api_, Threads* threads_) : api(api_), threads(threads_) {

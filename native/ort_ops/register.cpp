@@ -1,5 +1,6 @@
 // The one function that ONNX Runtime looks for in the library.
 
+#include <cstring>
 #include <mutex>
 #include <tuple>
 #include <vector>
@@ -59,7 +60,9 @@ OCTAVO_EXPORT octavo::ort::Status* RegisterCustomOps(octavo::ort::SessionOptions
                                 "convert-target --to portable";
     return Api(base->get_api(1)).status(ErrorCode::kFail, message.c_str());
   }
-  const Api api(table);
+  // Asked for a newer table, 1.17 would write to stderr.
+  const bool lends_memory = std::strncmp(base->version_string(), "1.17.", 5) != 0;
+  const Api api(table, lends_memory);
   return guarded(api, [&] {
     int known = 0;
     api(api::HasSessionConfigEntry{}, options, kRegistered, &known);

@@ -105,7 +105,9 @@ def test_swapped_tensors_are_found(tmp_path: Path) -> None:
 def test_a_tensor_of_fewer_or_more_bytes_than_it_says(tmp_path: Path, name: str) -> None:
     model = linear_model(random_layer(33, 22), ["m", 22])
     whole = bytes_of(model, name)
-    models = [changed(model, name, c) for c in (whole[:-1], whole[: len(whole) // 2], b"", whole * 2)]
+    models = [
+        changed(model, name, c) for c in (whole[:-1], whole[: len(whole) // 2], b"", whole * 2)
+    ]
     for said in outcomes(written(tmp_path, *models)):
         assert said  # ONNX Runtime's own words
 
@@ -128,7 +130,9 @@ def test_inputs_left_out_in_the_middle(tmp_path: Path) -> None:
         model = linear_model(random_layer(33, 22), ["m", 22], ["m", 33])
         model.graph.node[0].input[i] = ""
         models.append(model)
-    for model, said in zip(written(tmp_path, *models), outcomes(written(tmp_path, *models)), strict=True):
+    for model, said in zip(
+        written(tmp_path, *models), outcomes(written(tmp_path, *models)), strict=True
+    ):
         assert said, model
 
 
@@ -150,9 +154,7 @@ def test_many_more_inputs_and_outputs_than_there_are(tmp_path: Path) -> None:
 def external(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A native file with its weights beside it, as Octavo writes it."""
     folder = tmp_path_factory.mktemp("external")
-    quantize_dynamic(
-        mlp(2, 300), folder / "q.onnx", target="native", use_external_data_format=True
-    )
+    quantize_dynamic(mlp(2, 300), folder / "q.onnx", target="native", use_external_data_format=True)
     return folder / "q.onnx"
 
 

@@ -58,7 +58,15 @@ def assert_near(y: np.ndarray, expected: np.ndarray, layer: Layer, x: np.ndarray
 @weights
 @pytest.mark.parametrize(
     "shape",
-    [(1, 1, 1), (3, 5, 7), (7, 300, 33), (2, 1000, 17), (40, 64, 16), (150, 256, 96), (2, 33_000, 5)],
+    [
+        (1, 1, 1),
+        (3, 5, 7),
+        (7, 300, 33),
+        (2, 1000, 17),
+        (40, 64, 16),
+        (150, 256, 96),
+        (2, 33_000, 5),
+    ],
     ids=lambda s: "x".join(map(str, s)),
 )
 def test_linear_has_the_bits_of_the_core(
@@ -109,9 +117,7 @@ def test_no_rows(shape: tuple[int, ...], with_residual: bool) -> None:
 @threads
 @groupings
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf], ids=["nan", "inf", "-inf"])
-def test_a_row_that_is_not_finite_spoils_itself_alone(
-    bad: float, group: int, threads: int
-) -> None:
+def test_a_row_that_is_not_finite_spoils_itself_alone(bad: float, group: int, threads: int) -> None:
     layer = random_layer(33, 300, group=group, activation="gelu")
     session = opened(linear_model(layer, ["m", 300]), threads)
     x = random_rows(9, 300)
@@ -284,7 +290,7 @@ def constant(model: onnx.ModelProto, name: str, array: np.ndarray) -> None:
 
 def refusal(model: onnx.ModelProto) -> str:
     """What ONNX Runtime says when it opens the model; the test fails where it does."""
-    with pytest.raises(Exception) as caught:  # noqa: PT011
+    with pytest.raises(Exception) as caught:
         opened(model)
     return str(caught.value)
 

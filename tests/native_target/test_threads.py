@@ -121,7 +121,7 @@ def hammer(
                 which = (number * 7 + i) % len(given)
                 if not same(session.run(None, given[which]), expected[which]):
                     wrong.append(f"thread {number}, run {i}: other bits for {SHAPES[which]}")
-        except Exception as error:  # noqa: BLE001: a thread's errors would be lost
+        except Exception as error:  # noqa: BLE001  # a thread's errors would be lost
             wrong.append(f"thread {number}: {error}")
 
     workers = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
