@@ -198,7 +198,10 @@ const float* Node::scales(std::size_t index, const char* name, const Shape& shap
 
 Allocator* Node::allocator() const {
   Allocator* found = nullptr;
-  api(api::InfoAllocator{}, info, 0, &found);
+  if (api.lends_memory)
+    api(api::InfoAllocator{}, info, 0, &found);
+  else
+    api(api::DefaultAllocator{}, &found);
   return found;
 }
 
@@ -210,6 +213,12 @@ std::size_t Call::inputs() const {
   std::size_t count = 0;
   api_(api::GetInputCount{}, context_, &count);
   return count;
+}
+
+bool Call::given(std::size_t index) const {
+  const Value* value = nullptr;
+  if (index < inputs()) api_(api::GetInput{}, context_, index, &value);
+  return value;
 }
 
 AnyTensor Call::any_input(std::size_t index, const char* name) const {

@@ -44,7 +44,7 @@ def build(sanitizers: str, *targets: str) -> Path:
         *(f"-DPython_EXECUTABLE={sys.executable}", f"-DOCTAVO_SANITIZE={sanitizers}"),
         env=tools,
     )
-    run("cmake", "--build", folder, "--target", "_native", *targets, env=tools)
+    run("cmake", "--build", folder, "--target", "_native", "octavo_ort", *targets, env=tools)
     print(f"built for {sanitizers} in {time.monotonic() - start:.0f} s", flush=True)
     return folder
 

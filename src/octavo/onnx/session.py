@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from octavo.core.cpu import release, saturates
 from octavo.errors import ModelError
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 _PRECISION = "session.x64quantprecision"
 LIBRARY = "liboctavo_ort.so"
-_registered: WeakSet[ort.SessionOptions] = WeakSet()
 
 
 def session(
@@ -75,16 +73,13 @@ def custom_ops_library() -> str:
 
 
 def register(options: ort.SessionOptions) -> None:
-    """Registers Octavo's operators with `options`, once."""
+    """Registers Octavo's operators with `options`; again does nothing."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    if options in _registered:
-        return
     try:
         options.register_custom_ops_library(custom_ops_library())
     except (state.Fail, state.InvalidArgument) as error:
         raise ModelError(str(error)) from error
-    _registered.add(options)
 
 
 def _refuse_misfit(path: str | os.PathLike[str], said: Mapping[str, str], installed: str) -> None:
