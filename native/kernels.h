@@ -165,8 +165,8 @@ struct FloatGemm {
 
 // One step of a recurrent layer, after its products, for some batch items and some hidden units. Gates
 // lie in blocks: [units / 16][gates][16], so that one pass makes all gates of 16 units. Pointers are to
-// the first of the units; strides are from item to item. `clip` bounds what goes into sigmoid and tanh
-// to -clip..clip; 0: nothing does.
+// the first of the units; strides are from item to item. `clip` bounds the gates before their sigmoid
+// or tanh to -clip..clip; 0: nothing does.
 struct CellOutput {
   std::size_t rows, units;                   // units: a multiple of 16
   float* h;                                  // [rows][units]

@@ -187,9 +187,9 @@ const std::int8_t* Node::packed(std::size_t index, const char* name, const Shape
   return reinterpret_cast<const std::int8_t*>(own);
 }
 
-const float* Node::scales(std::size_t index, const char* name, std::size_t count) const {
-  const Tensor<float> found = constant<float>(index, name, {static_cast<std::int64_t>(count)});
-  for (std::size_t i = 0; i < count; ++i)
+const float* Node::scales(std::size_t index, const char* name, const Shape& shape) const {
+  const Tensor<float> found = constant<float>(index, name, shape);
+  for (std::size_t i = 0; i < shape.elements(); ++i)
     if (!(found.data[i] > 0.0f) || !std::isfinite(found.data[i]))
       fail(std::string(name) + "[" + std::to_string(i) + "] is " + std::to_string(found.data[i]) +
            "; scales are finite and above 0");

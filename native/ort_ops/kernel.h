@@ -59,7 +59,7 @@ class Node {
   const std::int8_t* packed(std::size_t index, const char* name, const Shape& shape, std::int64_t checksum,
                             Buffer& copy) const;
   // Finite and above zero.
-  const float* scales(std::size_t index, const char* name, std::size_t count) const;
+  const float* scales(std::size_t index, const char* name, const Shape& shape) const;
 
   Allocator* allocator() const;
 

@@ -7,6 +7,7 @@
 #include "attention_op.h"
 #include "linear_op.h"
 #include "operator.h"
+#include "rnn_op.h"
 
 #define OCTAVO_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -14,13 +15,13 @@ namespace octavo::ort {
 namespace {
 
 // The operators of one SessionOptions, whose sessions share a number of threads.
+template <class... K>
 struct Registration {
   Api api;
   Threads threads;
-  std::tuple<Operator<LinearOp>, Operator<GroupedLinearOp>, Operator<AttentionOp>> operators;
+  std::tuple<Operator<K>...> operators;
 
-  explicit Registration(const Api& a)
-      : api(a), operators{{a, &threads}, {a, &threads}, {a, &threads}} {}
+  explicit Registration(const Api& a) : api(a), operators(Operator<K>(a, &threads)...) {}
 
   void add_to(SessionOptions* options) {
     OpDomain* domain = nullptr;
@@ -31,10 +32,12 @@ struct Registration {
   }
 };
 
+using All = Registration<LinearOp, GroupedLinearOp, AttentionOp, LstmOp, GruOp, RnnOp>;
+
 // Kept until the process ends: ONNX Runtime does not say when a session has let go of its operators.
-Registration& keep(std::unique_ptr<Registration> made) {
+All& keep(std::unique_ptr<All> made) {
   static std::mutex lock;
-  static auto* kept = new std::vector<std::unique_ptr<Registration>>;
+  static auto* kept = new std::vector<std::unique_ptr<All>>;
   const std::lock_guard<std::mutex> guard(lock);
   kept->push_back(std::move(made));
   return *kept->back();
@@ -54,5 +57,5 @@ OCTAVO_EXPORT octavo::ort::Status* RegisterCustomOps(octavo::ort::SessionOptions
     return Api(base->get_api(1)).status(ErrorCode::kFail, message.c_str());
   }
   const Api api(table);
-  return guarded(api, [&] { keep(std::make_unique<Registration>(api)).add_to(options); });
+  return guarded(api, [&] { keep(std::make_unique<All>(api)).add_to(options); });
 }

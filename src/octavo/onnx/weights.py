@@ -144,6 +144,33 @@ class WeightStore:
         values = QuantizedWeightValues(held.q, held.scale, held.zero_point)
         return values, held.stats if first else None
 
+    def packed(
+        self,
+        key: Any,
+        name: str,
+        make: Callable[[], npt.NDArray[np.float32]],
+        finish: Callable[[QuantizedWeight], tuple[npt.NDArray[Any], npt.NDArray[Any]]],
+        scheme: WeightScheme,
+        graph: ir.Graph | None,
+    ) -> tuple[ir.Value, ir.Value, Stats | None]:
+        """As `custom`, for symmetric weights with a scale for each row of what `make` gives.
+
+        `finish` gives the integers and scales to store; there is no zero point.
+        """
+        full = ("symmetric", key, scheme)
+        first = full not in self._held
+        if first:
+            quantized = self._quantize(make(), 0, scheme, name)
+            q, scale = finish(quantized)
+            stats = Stats(q.nbytes + scale.nbytes, quantized.signal, quantized.noise)
+            stored = [
+                self._constant(array, f"{name}{suffix}", graph)
+                for array, suffix in ((q, "_quantized"), (scale, "_scale"))
+            ]
+            self._held[full] = (*stored, stats)
+        q_value, scale_value, stats = self._held[full]
+        return q_value, scale_value, stats if first else None
+
     def blocks(self, root: Root, *, transposed: bool, block: int) -> tuple[BlockWeightValues, Any]:
         """A matrix [K, N] (after `transposed`) in blocks along K for MatMulNBits."""
         key = ("blocks", root.key, transposed, block)

@@ -7,11 +7,14 @@ Octavo's operators, beside any others.
 
 from __future__ import annotations
 
+from octavo.onnx.native._recurrent import GATES
 from octavo.onnx.native.form import NativeForm
 from octavo.onnx.native.linear import LinearForm
+from octavo.onnx.native.recurrent import RecurrentForm
 from octavo.onnx.rules import RULES
 from octavo.onnx.rules._linear import LinearRule
 
 FORMS: dict[str, NativeForm] = {
     op: LinearForm(rule) for op, rule in RULES.items() if isinstance(rule, LinearRule)
 }
+FORMS |= {op: RecurrentForm() for op in GATES}
