@@ -5,7 +5,10 @@
 #include <vector>
 
 #include "attention_op.h"
+#include "conv_op.h"
+#include "embedding_op.h"
 #include "linear_op.h"
+#include "matmul_op.h"
 #include "operator.h"
 #include "rnn_op.h"
 
@@ -32,7 +35,7 @@ struct Registration {
   }
 };
 
-using All = Registration<LinearOp, GroupedLinearOp, AttentionOp, LstmOp, GruOp, RnnOp>;
+using All = Registration<AttentionOp, ConvOp, EmbeddingOp, GroupedLinearOp, GruOp, LinearOp, LstmOp, MatMulOp, RnnOp>;
 
 // Kept until the process ends: ONNX Runtime does not say when a session has let go of its operators.
 All& keep(std::unique_ptr<All> made) {
