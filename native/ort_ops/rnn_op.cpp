@@ -1,5 +1,6 @@
 #include "rnn_op.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -105,6 +106,9 @@ RecurrentOp::RecurrentOp(const Node& node, Recurrence kind) {
   net_.hidden = net_.output = node.size("hidden_size", 1, kChunkK);
   net_.clip = clip_of(node);
   batch_first_ = flag(node, "layout");
+  const std::size_t outputs = node.size("outputs", 1, kind == Recurrence::kLstm ? 3 : 2);
+  if (outputs != node.outputs())
+    node.fail("the attribute outputs is " + std::to_string(outputs) + "; the node has " + std::to_string(node.outputs()));
   read_weights(node);
   read_given(node);
 }
@@ -214,7 +218,9 @@ void RecurrentOp::infer(const Inference& inference) {
   const Dim ways = Inference::known(inference.text("direction", "forward") == "bidirectional" ? 2 : 1);
   inference.output(0, batch_first ? Inference::Dims{batch, steps, ways, hidden} : Inference::Dims{steps, ways, batch, hidden});
   const Inference::Dims state = batch_first ? Inference::Dims{batch, ways, hidden} : Inference::Dims{ways, batch, hidden};
-  for (std::size_t i = 1; i < LstmOp::kOutputs; ++i) inference.output(i, state);  // what is not there takes none
+  // ONNX Runtime does not say how many outputs there are, and writes beyond them where it is told to.
+  const std::int64_t outputs = std::min<std::int64_t>(inference.integer("outputs", 1), LstmOp::kOutputs);
+  for (std::int64_t i = 1; i < outputs; ++i) inference.output(static_cast<std::size_t>(i), state);
 }
 
 GruOp::GruOp(const Node& node) : RecurrentOp(node, gru_kind(node)) {}

@@ -17,7 +17,8 @@
 //
 // Then those of sequence_lens int32 [B], initial_h and (LSTM) initial_c float32 [D, B, H], or [B, D, H]
 // (layout 1), that the attribute `given` names. Attributes: input_size, hidden_size, direction, layout,
-// clip, GRU: linear_before_reset, RNN: activation ("tanh", "relu"), W_checksum, R_checksum.
+// clip, GRU: linear_before_reset, RNN: activation ("tanh", "relu"), W_checksum, R_checksum, and outputs,
+// their number.
 //
 // Outputs, each of them optional: Y float32 [T, D, B, H] or [B, T, D, H], 0 behind an item's end; Y_h and
 // (LSTM) Y_c, shaped as initial_h, 0 for items without steps (so does ONNX Runtime).

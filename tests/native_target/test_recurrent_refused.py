@@ -170,6 +170,7 @@ BROKEN: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "clip": (lambda m: with_attribute(m, "clip", -1.0), "clip is -1.0+; it is 0 .none. or"),
     "given": (lambda m: with_attribute(m, "given", "P"), "given holds 'P'; this operator knows"),
     "given-less": (lambda m: with_attribute(m, "given", ""), "names 0 inputs behind B; the node"),
+    "outputs": (lambda m: with_attribute(m, "outputs", 1), "outputs is 1; the node has 2"),
     "reset": (
         lambda m: with_attribute(m, "linear_before_reset", 2),
         "linear_before_reset is 2; it is 0 or 1",

@@ -125,6 +125,7 @@ def recurrent(
         layout=layer.layout,
         clip=layer.clip,
         given=" ".join(names),
+        outputs=len(outs),
         W_checksum=w.checksum,
         R_checksum=r.checksum,
         **only,
