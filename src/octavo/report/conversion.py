@@ -16,9 +16,9 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from octavo.recipe.conversion import Conversion
+from octavo.recipe.report import Verification
 from octavo.report import text as words
-from octavo.report.table import verification_text
-from octavo.report.text import clean, duration, size
+from octavo.report.text import clean, count, duration, number, size
 
 
 def conversion_text(done: Conversion) -> str:
@@ -35,7 +35,7 @@ def _page(done: Conversion) -> Iterator[RenderableType]:
     yield Text(f"{clean(done.source)} -> {clean(done.output)}", style="bold")
     yield Text(f"target {done.target}, cpu {done.cpu}")
     yield Text()
-    counts = ", ".join(f"{count} {op}" for op, count in sorted(done.layers.items()))
+    counts = ", ".join(f"{n} {op}" for op, n in sorted(done.layers.items()))
     yield Text(f"Converted: {counts or 'no layers; the file says another target'}")
     if done.notes:
         yield Text("Notes", style="bold")
@@ -45,7 +45,16 @@ def _page(done: Conversion) -> Iterator[RenderableType]:
     facts = [
         ("Model", f"{before} -> {after}"),
         ("Needs", f"ONNX Runtime {done.min_onnxruntime}, opset {done.opset}"),
-        ("Verified", verification_text(done.verification)),
-        ("Time", duration(done.seconds)),
+        ("Check", _verification(done.verification)),
+        ("Took", duration(done.seconds)),
     ]
     yield words.facts(facts)
+
+
+def _verification(v: Verification) -> str:
+    if v.error is None:
+        return f"{v.status}: {clean(v.detail)}" if v.detail else v.status
+    return (
+        f"{v.status}: distance of the two files {number(v.error)} (at most "
+        f"{number(v.max_error or 0.0)} allowed); {count(v.runs, 'run')} on inputs {v.inputs}"
+    )

@@ -205,9 +205,7 @@ def unstacked_biases(layer: RecurrentLayer, bias: Float32) -> Float32:
     return both
 
 
-def _apart(
-    layer: RecurrentLayer, rows: npt.NDArray[Any], *, of_state: bool
-) -> npt.NDArray[Any]:
+def _apart(layer: RecurrentLayer, rows: npt.NDArray[Any], *, of_state: bool) -> npt.NDArray[Any]:
     kind, hidden = layer.kind, layer.hidden
     if not of_state or kind is not Kind.GRU_RESET_FIRST:
         return separate(rows, kind.gates, hidden)

@@ -32,7 +32,7 @@ def ways_of(node: ir.Node) -> int:
 
 
 def kind_of(node: ir.Node, op: str | None = None) -> Kind:
-    """What a step does; `op` names the operator of ONNX that `node` stands for, by default its own."""
+    """What a step does; `op` is the operator of ONNX that `node` stands for: its own by default."""
     op = op or node.op_type
     if op == "LSTM":
         return Kind.LSTM

@@ -23,7 +23,7 @@ RECOGNIZERS: Mapping[str, Callable[[ir.Node, Turning], bool]] = {
     "GRU": recurrent.turn,
     "RNN": recurrent.turn,
 }
-"""By the node that holds a layer's integers. Tables come last: a linear layer may have packed one."""
+"""By the node that holds a layer's integers. Tables come last: a linear layer may share one."""
 
 LEFT = "as it was: target native has no operator for it in this form"
 

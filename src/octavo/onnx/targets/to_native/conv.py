@@ -63,9 +63,7 @@ def _filters(node: ir.Node, w: ir.Value, scale: ir.Value, t: Turning) -> FilterV
     def make() -> FilterValues:
         packed, digest = filters_tensor(q, group)
         scales = np.broadcast_to(t.array(scale).reshape(-1), shape[0]).astype(np.float32)
-        held = [
-            t.hold(a, v.name, node.graph) for a, v in ((packed, w), (scales, scale))
-        ]
+        held = [t.hold(a, v.name, node.graph) for a, v in ((packed, w), (scales, scale))]
         return FilterValues(held[0], held[1], shape, group, digest)
 
     filters = t.once(("filters", w, scale, group, node.graph), make)

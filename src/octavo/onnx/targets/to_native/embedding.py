@@ -42,11 +42,10 @@ def turn(node: ir.Node, t: Turning) -> bool:
     shape = t.constants.shape(table)
     if scales is None or len(shape) < 2 or scales.size != shape[0]:
         return False
-    rows, *row = shape
     w, packed = _table(node, table, scales.reshape(-1), zeros, t)
     name, out = node.name or "lookup", last.outputs[0].name or "rows"
     t.names.nodes.free(node.name)
-    y = embedding(t.emitter, indices, w, row, packed=packed, name=name, out=out)
+    y = embedding(t.emitter, indices, w, shape[1:], packed=packed, name=name, out=out)
     t.replace(last, [y], "Embedding")
     return True
 
@@ -76,9 +75,7 @@ def _centred(
     return None if zeros is None else (zeros.reshape(-1), sub.outputs[0])
 
 
-def _looked_up(
-    value: ir.Value | None, indices: ir.Value, t: Turning
-) -> npt.NDArray[Any] | None:
+def _looked_up(value: ir.Value | None, indices: ir.Value, t: Turning) -> npt.NDArray[Any] | None:
     """The constant whose entries for `indices` are `value`."""
     gather = made_by(value, "Gather")
     if gather is None or not _on_rows(gather) or gather.inputs[1] is not indices:
@@ -109,7 +106,11 @@ def _table(
         every = np.broadcast_to(zeros, n).astype(np.uint8 if unsigned else np.int8)
         q, zero = as_int8(np.ascontiguousarray(rows).reshape(n, k), every)
         digest = checksum(q.view(np.uint8))
-        arrays = (np.array(q), scales.astype(np.float32), np.array(zero))
+        arrays: tuple[npt.NDArray[Any], ...] = (
+            np.array(q),
+            scales.astype(np.float32),
+            np.array(zero),
+        )
         t.constants.release(root.leaf)
         name = (root.leaf.name or "table").removesuffix("_quantized")
         wishes = [f"{name}_{what}" for what in ("quantized", "scale", "zero_point")]

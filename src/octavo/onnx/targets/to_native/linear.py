@@ -84,10 +84,9 @@ def _packed(found: Product, alpha: np.float32, node: ir.Node, t: Turning) -> Pac
         scale = np.broadcast_to(t.array(found.scale).reshape(-1), n) * alpha
         packed, digest = packed_tensor(np.ascontiguousarray(q))
         t.constants.release(root.leaf)
-        arrays = (packed, scale.astype(np.float32), zero)
-        wishes = (root.leaf.name, found.scale.name, f"{root.leaf.name}_zero_point")
-        if found.zero_point is not None:
-            wishes = (*wishes[:2], found.zero_point.name)
+        arrays: tuple[npt.NDArray[Any], ...] = (packed, scale.astype(np.float32), zero)
+        name = (root.leaf.name or "weight").removesuffix("_quantized")
+        wishes = [f"{name}_{what}" for what in ("quantized", "scale", "zero_point")]
         parts = [t.hold(a, w, node.graph) for a, w in zip(arrays, wishes, strict=True)]
         return PackedValues(parts[0], parts[1], parts[2], n, k, digest)
 

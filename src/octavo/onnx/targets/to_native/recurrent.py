@@ -1,7 +1,7 @@
 """Recurrent layers over int8 weights as ai.octavo.LSTM, GRU and RNN.
 
-    DynamicQuantizeLSTM(x, W, R, B, ...)                      ->  LSTM
-    GRU(x, Reshape(DequantizeLinear(W)), ..., B, ...)         ->  GRU; RNN likewise
+DynamicQuantizeLSTM(x, W, R, B, ...)                      ->  LSTM
+GRU(x, Reshape(DequantizeLinear(W)), ..., B, ...)         ->  GRU; RNN likewise
 """
 
 from __future__ import annotations
@@ -170,9 +170,7 @@ def _rows(
     return _Weight(q, np.broadcast_to(scales, q.shape[:-1]).astype(np.float32), value)
 
 
-def _biases(
-    node: ir.Node, op: str, layer: RecurrentLayer, t: Turning
-) -> npt.NDArray[np.float32]:
+def _biases(node: ir.Node, op: str, layer: RecurrentLayer, t: Turning) -> npt.NDArray[np.float32]:
     """B [D, 2 * gates * H] of the node as that of the operator."""
     value = input_at(node, 3)
     rows = layer.kind.gates * layer.hidden

@@ -103,7 +103,8 @@ def number(value: ir.Value | None, t: Turning) -> np.float32 | None:
     tensor = t.constants.tensor(value)
     if tensor is None or tensor.size != 1:
         return None
-    return np.float32(tensor.numpy().reshape(())[()])
+    found: np.float32 = np.float32(tensor.numpy().reshape(())[()])
+    return found
 
 
 def read_by(value: ir.Value, op_type: str) -> ir.Node | None:

@@ -39,9 +39,7 @@ def draw(node: ir.Node, t: Turning) -> Outputs:
     if w.w in t.tables:  # an output layer reads it too, and holds it as it needs
         shared = t.once(
             ("table", w.w),
-            lambda: t.integers(
-                rows(), t.array(w.scale), zeros, (w.w, w.scale, w.zero_point)
-            ),
+            lambda: t.integers(rows(), t.array(w.scale), zeros, (w.w, w.scale, w.zero_point)),
         )
         values, above = shared.q, 128 if t.cpu == "any" else 0
     else:
