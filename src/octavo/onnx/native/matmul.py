@@ -62,9 +62,10 @@ class ProductForm(NativeForm):
         operands = self._operands(node)
         if {operands.x.dtype, operands.w.dtype} - {None} != {ir.DataType.FLOAT}:
             return "a product of two activations whose element type the model does not state"
-        ranks = [None if v.shape is None else len(v.shape) for v in (operands.x, operands.w)]
-        if any(rank is None or rank < 2 for rank in ranks):
-            return "a product of two activations that are not known to be matrices"
+        if any(v.shape is not None and len(v.shape) < 2 for v in (operands.x, operands.w)):
+            return "a product of two activations with a vector"
+        if operands.transpose_x and node.op_type != "Gemm" and operands.x.shape is None:
+            return "a product of two activations, transposed, whose rank the model does not state"
         return self._rule.refuse(node, operands)
 
     def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:
@@ -134,5 +135,4 @@ def _swapped(axes: Any) -> list[int]:
 
 
 def _rank(value: ir.Value) -> int:
-    assert value.shape is not None, "check has seen to it"
-    return len(value.shape)
+    return 2 if value.shape is None else len(value.shape)  # a Gemm's, where it is not stated
