@@ -182,9 +182,7 @@ def test_metadata_says_the_target_and_what_opens_it(tmp_path: Path) -> None:
 
 def test_external_data_stays_external(tmp_path: Path) -> None:
     case = mlp(2, 128), {"x": normal(4, 128)}
-    native = quantized(
-        case, "int8", "native", tmp_path / "n.onnx", use_external_data_format=True
-    )
+    native = quantized(case, "int8", "native", tmp_path / "n.onnx", use_external_data_format=True)
     done = convert_target(native, tmp_path / "p.onnx", to="portable")
     folder = {path.name for path in tmp_path.iterdir()}
     assert len(folder) == 4 and (tmp_path / "p.onnx").stat().st_size < 16_000
@@ -197,9 +195,7 @@ def test_errors_leave_nothing_behind(tmp_path: Path) -> None:
     floats = save(mlp(), tmp_path / "float.onnx")
     native = quantized(target_models.linear(), "int8", "native", tmp_path / "n.onnx")
     portable = quantized(target_models.linear(), "int8", "portable", tmp_path / "p.onnx")
-    blocks = quantized(
-        target_models.linear(), "int8-block", "portable", tmp_path / "b.onnx"
-    )
+    blocks = quantized(target_models.linear(), "int8-block", "portable", tmp_path / "b.onnx")
     out = tmp_path / "out.onnx"
     with refused(tmp_path, ModelError, "of target native already"):
         convert_target(native, out, to="native")
