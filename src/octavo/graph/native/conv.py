@@ -23,6 +23,7 @@ from octavo.graph.emitter import Emitter
 from octavo.graph.native import DOMAIN
 
 OP = "Conv"
+WINDOW = ("strides", "dilations", "pads", "auto_pad")
 
 
 @dataclass(frozen=True)
@@ -71,3 +72,27 @@ def conv(
         checksum=filters.checksum,
         **window,
     )
+
+
+@dataclass(frozen=True)
+class ConvNode:
+    """A Conv node, taken apart."""
+
+    x: ir.Value
+    filters: FilterValues
+    bias: ir.Value
+    window: Mapping[str, Any]
+    activation: str
+
+    @classmethod
+    def of(cls, node: ir.Node) -> ConvNode | None:
+        """What `node` is made of; None for another operator."""
+        if node.domain != DOMAIN or node.op_type != OP:
+            return None
+        x, w, scale, bias = (v for v in node.inputs if v is not None)
+        a = node.attributes
+        group = a["group"].as_int()
+        shape = (a["M"].as_int(), a["C"].as_int() // group, *a["kernel_shape"].as_ints())
+        filters = FilterValues(w, scale, shape, group, a["checksum"].as_int())
+        window = {name: a[name] for name in WINDOW if name in a}
+        return cls(x, filters, bias, window, a["activation"].as_string())
