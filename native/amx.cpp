@@ -191,10 +191,12 @@ OCTAVO_INLINE void wide_step(const std::uint8_t* a, std::size_t stride, const st
   _tile_dpbusd(3, 4, 7);
 }
 
-inline void wide(const std::uint8_t* a, std::size_t stride, const BlockTiles (&b)[4], Pending& pending) {
+inline void wide(const std::uint8_t* a, std::size_t stride, const BlockTiles (&b)[4], Pending& pending, const std::int8_t* next, std::size_t block_bytes) {
   clear_sums();
   std::size_t at = 0;
   for (const std::uint8_t* end = a + stride - kPanelK; a < end; a += kPanelK, at += kTileBytes) {
+    if (next)
+      for (std::size_t i = 0; i < 4; ++i) ask(next + i * block_bytes + at, kTileBytes / 64);
     wide_step(a, stride, b[0].data + at, b[1].data + at, b[2].data + at, b[3].data + at);
     pending.work();
   }
@@ -208,7 +210,7 @@ void squares(const Gemm& g, std::size_t rows, Pending& pending) {
   TileConfig(kTile).load();
   const std::size_t tiles = (rows + 2 * kTile - 1) / (2 * kTile), block_bytes = g.weight.block_bytes();
   const std::size_t stride = round_up(g.weight.k, kPanelK), steps = stride / kPanelK;
-  const Far far(g.weight, g.block_begin, g.block_end, tiles, 2);
+  const Far far(g.weight, g.block_begin, g.block_end, tiles, 2, 1);
   BlockTiles b[2];
   for (std::size_t first = g.block_begin; first < g.block_end; first += far.blocks) {
     const std::size_t last = first + far.blocks < g.block_end ? first + far.blocks : g.block_end;
@@ -231,11 +233,14 @@ void squares(const Gemm& g, std::size_t rows, Pending& pending) {
 void wides(const Gemm& g, std::size_t row, std::size_t rows, Pending& pending) {
   TileConfig(rows).load();
   const std::size_t stride = round_up(g.weight.k, kPanelK);
+  const std::size_t block_bytes = g.weight.block_bytes();
+  const bool asking = block_bytes * g.weight.blocks() > kFewBytes;
   BlockTiles b[4];
   for (std::size_t block = g.block_begin; block < g.block_end; block += 4) {
     const std::size_t columns = g.block_end - block < 4 ? g.block_end - block : 4;
+    const std::int8_t* next = asking && block + 8 <= g.block_end ? g.weight.data + (block + 4) * block_bytes : nullptr;
     for (std::size_t i = 0; i < 4; ++i) b[i].point(g.weight, block + (i < columns ? i : columns - 1));
-    wide(g.panel + row * stride, stride, b, pending);
+    wide(g.panel + row * stride, stride, b, pending, next, block_bytes);
     pending.take(row, rows, block, columns, true, stride / kPanelK);
   }
 }

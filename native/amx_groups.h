@@ -86,7 +86,7 @@ void group_squares(const Gemm& g, std::size_t rows) {
   TileConfig(kTile).load();
   GroupSums sums(g);
   const std::size_t tiles = (rows + 2 * kTile - 1) / (2 * kTile), stride = round_up(g.weight.k, kPanelK);
-  const Far far(g.weight, g.block_begin, g.block_end, tiles, 2);
+  const Far far(g.weight, g.block_begin, g.block_end, tiles, 2, 1);
   BlockTiles b[2];
   for (std::size_t first = g.block_begin; first < g.block_end; first += far.blocks) {
     const std::size_t last = first + far.blocks < g.block_end ? first + far.blocks : g.block_end;

@@ -80,7 +80,7 @@ struct Cells {
         float* c = s.c + m * s.c_stride + u;
         const F state = V::div(V::fma(V::load(c), in, V::mul(n.over, f)), V::mul(in, f));
         V::store(c, state);
-        const Fraction t(bounded<clipped>(state, s.clip));
+        const Fraction t(state);  // ONNX Runtime bounds the gates alone
         keep(s.out, m, u, V::div(t.over, V::mul(o, t.under)));
       }
   }

@@ -165,8 +165,8 @@ struct FloatGemm {
 
 // One step of a recurrent layer, after its products, for some batch items and some hidden units. Gates
 // lie in blocks: [units / 16][gates][16], so that one pass makes all gates of 16 units. Pointers are to
-// the first of the units; strides are from item to item. `clip` bounds what goes into sigmoid and tanh
-// to -clip..clip; 0: nothing does.
+// the first of the units; strides are from item to item. `clip` bounds the gates before their sigmoid
+// or tanh to -clip..clip; 0: nothing does.
 struct CellOutput {
   std::size_t rows, units;                   // units: a multiple of 16
   float* h;                                  // [rows][units]
@@ -298,6 +298,42 @@ struct Depthwise {
   float* out;                                // [rows][columns]
 };
 
+// Up to 16 columns of activations [k][stride] on their way into a packed weight: the largest size in each
+// column, NaN where it holds NaN or infinity, 0 beyond `columns`.
+struct ColumnSizes {
+  const float* x;
+  std::size_t k, stride, columns;
+  float* largest;                            // [16]
+};
+
+// clamp(round(x * inverse), -127, 127) as a block of a packed weight, inputs padded with zeros to whole
+// steps of 4. Adds the integers of each column to `sums`.
+struct QuantizeColumns {
+  const float* x;                            // [k][stride], as in ColumnSizes
+  std::size_t k, stride, columns;
+  const float* inverse;                      // [16]
+  std::int8_t* to;                           // [ceil(k/4)][16][4]
+  std::int32_t* sums;                        // [16]
+};
+
+// Attention of one head for queries that lie side by side (attention_panel.h). Rows of panels have
+// kPanelQueries floats; `columns` of them, a multiple of 16, are made.
+constexpr std::size_t kPanelQueries = 64;
+struct AttentionPanel {
+  const float* queries;                      // [depth][64]
+  std::size_t columns, depth, keys, value_depth;
+  float scale;                               // of the products with k
+  const float* k;                            // [keys][depth]
+  std::size_t k_stride;
+  const float* v;                            // [keys][value_depth]
+  std::size_t v_stride;
+  const float* bias;                         // [keys], the same for all queries; null: none
+  const float* bias_panel;                   // [keys][64]; null: none
+  float* scores;                             // [keys][64], scratch
+  float* sums;                               // [64], scratch
+  float* out;                                // [value_depth][64]
+};
+
 struct KernelTable {
   const char* name;
   std::size_t bytes_per_input;               // of a panel: 1, or more where rows are kept in another form
@@ -324,6 +360,9 @@ struct KernelTable {
   void (*transpose)(const Transpose&);
   void (*quantize_levels)(const QuantizeLevels&);
   void (*depthwise)(const Depthwise&);
+  void (*column_sizes)(const ColumnSizes&);
+  void (*quantize_columns)(const QuantizeColumns&);
+  void (*attention)(const AttentionPanel&);
 };
 
 }  // namespace octavo

@@ -202,7 +202,8 @@ int schedule(LayerJob& job, int threads) {
   job.halves = alike;
   job.apart = true;
   if (threads < 2) return 1;
-  const int useful = std::min(threads, static_cast<int>(one / phase_microseconds()));
+  const double barriers = phase_microseconds() * static_cast<double>(job.ways[0].parts());
+  const int useful = std::min(threads, static_cast<int>(one / barriers));
   if (alike && useful < 4) return whole > 5.0 ? 2 : 1;
   if (useful < 2) return 1;
   job.apart = false;

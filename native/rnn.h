@@ -40,7 +40,7 @@ struct Direction {
 struct Recurrent {
   Recurrence kind = Recurrence::kLstm;
   std::size_t hidden = 0, output = 0;  // output: hidden, or the projection's size
-  float clip = 0.0f;                   // bounds what goes into sigmoid and tanh; 0: nothing does
+  float clip = 0.0f;                   // bounds the gates before their sigmoid or tanh; 0: nothing does
   std::vector<std::vector<Direction>> layers;
 };
 

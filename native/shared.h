@@ -1,7 +1,9 @@
 // The table entries that are one template for every instruction set. Include it inside an anonymous
 // namespace, after a vec_*.h, elementwise.h and rows.h.
 
+#include "attention_panel.h"
 #include "cells.h"
+#include "columns.h"
 #include "embedding_rows.h"
 #include "float_gemm.h"
 #include "half.h"
@@ -22,5 +24,8 @@ void fill_shared(KernelTable& t) {
   t.half_gemm = HalfProduct<V>::gemm;
   t.embedding_lookup = Embeddings<V>::lookup;
   t.embedding_bag = Embeddings<V>::bag;
+  t.attention = AttentionPanels<V>::attention;
   fill_images<V>(t);
+  t.column_sizes = Columns<V>::sizes;
+  t.quantize_columns = Columns<V>::quantize;
 }

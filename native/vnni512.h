@@ -35,12 +35,11 @@ struct VnniSums {
   // Beside it asks for the lines of `next`, one a step: weights of the next columns, on their way from
   // the L3 cache or memory while these are multiplied.
   OCTAVO_INLINE void add(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, std::size_t steps,
-                         const std::int8_t* next) {
+                         const std::int8_t* next, std::size_t asks) {
     if (!next) return add(a, stride, b, block, steps);
-    for (std::size_t s = 0; s < steps; ++s) {
-      _mm_prefetch(next + s * 64, _MM_HINT_T1);
-      step(a + s * 4, stride, b + s * 64, block, Rows{}, Columns{});
-    }
+    if (asks == 1) return add_asking<1>(a, stride, b, block, steps, next);
+    if (asks == 2) return add_asking<2>(a, stride, b, block, steps, next);
+    add_asking<4>(a, stride, b, block, steps, next);
   }
 
   // To memory, for the epilogue's loops: a variable index into `v` itself would keep it there always.
@@ -51,6 +50,18 @@ struct VnniSums {
   OCTAVO_INLINE void keep() { keep(Sequence<R * C>{}); }
 
  private:
+  template <int N>
+  OCTAVO_INLINE void add_asking(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, std::size_t steps,
+                                const std::int8_t* next) {
+    for (std::size_t s = 0; s < steps; ++s) {
+      ask(next + s * 64, block, Sequence<N>{});
+      step(a + s * 4, stride, b + s * 64, block, Rows{}, Columns{});
+    }
+  }
+  template <int... i>
+  static OCTAVO_INLINE void ask(const std::int8_t* at, std::size_t block, Indices<i...>) {
+    (_mm_prefetch(at + static_cast<std::size_t>(i) * block, _MM_HINT_T1), ...);
+  }
   template <int... i>
   OCTAVO_INLINE void spin(Indices<i...>) {
     const __m512i one = _mm512_set1_epi32(0x01010101);
@@ -83,7 +94,8 @@ struct VnniSums {
 struct VnniTile {
   const Gemm& g;
   std::size_t row, block;  // first of each
-  const std::int8_t* next = nullptr;  // a block's worth of weights to ask for meanwhile
+  const std::int8_t* next = nullptr;  // blocks to ask for meanwhile
+  std::size_t asks = 1;               // how many: 1, 2 or 4
 
   const std::uint8_t* a() const { return g.panel + row * round_up(g.weight.k, kPanelK); }
   const std::int8_t* b() const { return g.weight.data + block * g.weight.block_bytes(); }
@@ -97,7 +109,7 @@ void vnni_tile(const VnniTile& t) {
   const Gemm& g = t.g;
   VnniSums<R, C> acc;
   acc.clear();
-  acc.add(t.a(), round_up(g.weight.k, kPanelK), t.b(), g.weight.block_bytes(), steps_of(g.weight.k), t.next);
+  acc.add(t.a(), round_up(g.weight.k, kPanelK), t.b(), g.weight.block_bytes(), steps_of(g.weight.k), t.next, t.asks);
   __m512i sums[R * C];
   acc.store(sums);
   for (std::size_t c = 0; c < C; ++c) finish_rows<Avx512>(g, (t.block + c) * kBlockN, t.row, R, sums + c, C);
@@ -232,33 +244,49 @@ VnniKernel vnni_kernel(std::size_t rows) {
 
 // Columns are taken in parts whose weights stay in the L2 cache while all rows pass; while one part
 // is used, the next is asked for.
-constexpr std::size_t kPartBytes = 512 << 10;
+constexpr std::size_t kPartBytes = 512 << 10, kFewBytes = 96 << 10;
 
 struct Far {
   std::size_t blocks;  // of a part
   std::size_t end;
-  bool ask;
+  bool ask, few;
 
-  // `width`: blocks that a kernel takes at once.
-  Far(const Weight& w, std::size_t begin, std::size_t end_, std::size_t tiles, std::size_t width) : end(end_) {
+  // `width`: blocks that a kernel takes at once. Up to `few_tiles` of rows do so little with a weight
+  // that it is asked for even where it would fit the cache alone: other layers have been there since.
+  Far(const Weight& w, std::size_t begin, std::size_t end_, std::size_t tiles, std::size_t width, std::size_t few_tiles) : end(end_) {
     const std::size_t bytes = w.block_bytes() * w.blocks(), fit = kPartBytes / (w.block_bytes() + 1) / width * width;
-    ask = bytes > 2 * kPartBytes;
+    few = tiles <= few_tiles && bytes > kFewBytes;
+    ask = few || bytes > 2 * kPartBytes;
     // One tile of rows uses its weights once: then a part is what the kernel takes.
-    blocks = tiles < 2 || fit < width ? width : ask ? fit : end_ > begin ? end_ - begin : width;
+    blocks = few || tiles < 2 || fit < width ? width : ask ? fit : end_ > begin ? end_ - begin : width;
   }
   const std::int8_t* next(const Weight& w, std::size_t first) const {
     return ask && first + blocks < end ? w.data + (first + blocks) * w.block_bytes() : nullptr;
   }
 };
 
+// What is to be asked for while a part is multiplied: whole blocks, one, two or four a tile.
+struct Asking {
+  const std::int8_t* next;
+  std::size_t left, a_tile, bytes;
+
+  // Where a tile's begin; null where there is nothing left to ask for.
+  const std::int8_t* take() {
+    if (left < a_tile) return nullptr;
+    const std::int8_t* at = next;
+    next += a_tile * bytes;
+    left -= a_tile;
+    return at;
+  }
+};
+
 // Rows in tiles of at most kTallest, as even as they go: 8 are 4 + 4, not 6 + 2.
 template <VnniKind kind, int C>
-void vnni_rows(const Gemm& g, std::size_t first, std::size_t last, std::size_t block, const std::int8_t* next) {
+void vnni_rows(const Gemm& g, std::size_t first, std::size_t last, std::size_t block, Asking& asking) {
   const std::size_t rows = last - first, tiles = (rows + kTallest<kind> - 1) / kTallest<kind>;
   for (std::size_t i = 0; i < tiles; ++i) {
     const std::size_t begin = first + rows * i / tiles, end = first + rows * (i + 1) / tiles;
-    vnni_kernel<kind, C>(end - begin)({g, begin, block, next});
-    if (next) next += g.weight.block_bytes();
+    vnni_kernel<kind, C>(end - begin)({g, begin, block, asking.take(), asking.a_tile});
   }
 }
 
@@ -268,23 +296,21 @@ constexpr std::size_t kRowsAtOnce = 48;
 template <VnniKind kind>
 void vnni_panels(const Gemm& g, std::size_t widest) {
   const std::size_t tiles = (g.rows + kTallest<kind> - 1) / kTallest<kind>, bytes = g.weight.block_bytes();
-  const Far far(g.weight, g.block_begin, g.block_end, tiles, widest);
+  const Far far(g.weight, g.block_begin, g.block_end, tiles, widest, 8);
   for (std::size_t first = g.block_begin; first < g.block_end; first += far.blocks) {
     const std::size_t last = first + far.blocks < g.block_end ? first + far.blocks : g.block_end;
     const std::int8_t* next = far.next(g.weight, first);
-    std::size_t asked = 0;
     const std::size_t left = next ? (g.block_end - last < far.blocks ? g.block_end - last : far.blocks) : 0;
+    // Few tiles ask for more than one block each.
+    Asking asking{next, left, !far.few || tiles >= 4 ? 1u : tiles == 1 ? 4u : 2u, bytes};
     for (std::size_t row = 0; row < g.rows; row += kRowsAtOnce) {
-      const std::size_t until = row + kRowsAtOnce < g.rows ? row + kRowsAtOnce : g.rows, passes = (until - row + kTallest<kind> - 1) / kTallest<kind>;
+      const std::size_t until = row + kRowsAtOnce < g.rows ? row + kRowsAtOnce : g.rows;
       std::size_t block = first;
       while (block < last) {
         const std::size_t width = widest >= 4 && block + 4 <= last ? 4 : block + 2 <= last ? 2 : 1;
-        // A tile asks for one block while there are some left.
-        const std::int8_t* ask = asked + passes <= left ? next + asked * bytes : nullptr;
-        if (ask) asked += passes;
-        if (width == 4) vnni_rows<kind, 4>(g, row, until, block, ask);
-        else if (width == 2) vnni_rows<kind, 2>(g, row, until, block, ask);
-        else vnni_rows<kind, 1>(g, row, until, block, ask);
+        if (width == 4) vnni_rows<kind, 4>(g, row, until, block, asking);
+        else if (width == 2) vnni_rows<kind, 2>(g, row, until, block, asking);
+        else vnni_rows<kind, 1>(g, row, until, block, asking);
         block += width;
       }
     }

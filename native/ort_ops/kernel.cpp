@@ -187,9 +187,9 @@ const std::int8_t* Node::packed(std::size_t index, const char* name, const Shape
   return reinterpret_cast<const std::int8_t*>(own);
 }
 
-const float* Node::scales(std::size_t index, const char* name, std::size_t count) const {
-  const Tensor<float> found = constant<float>(index, name, {static_cast<std::int64_t>(count)});
-  for (std::size_t i = 0; i < count; ++i)
+const float* Node::scales(std::size_t index, const char* name, const Shape& shape) const {
+  const Tensor<float> found = constant<float>(index, name, shape);
+  for (std::size_t i = 0; i < shape.elements(); ++i)
     if (!(found.data[i] > 0.0f) || !std::isfinite(found.data[i]))
       fail(std::string(name) + "[" + std::to_string(i) + "] is " + std::to_string(found.data[i]) +
            "; scales are finite and above 0");
@@ -323,6 +323,21 @@ std::string Inference::text(const char* name, const char* otherwise) const {
   if (!size || !api_.works(api::ReadAttribute{}, attribute, AttributeType::kString, value.data(), size, &size)) return otherwise;
   value.resize(std::strlen(value.c_str()));
   return value;
+}
+
+Shape packed_shape(std::size_t n, std::size_t k) {
+  return {static_cast<std::int64_t>((n + kBlockN - 1) / kBlockN), static_cast<std::int64_t>((k + kBlockK - 1) / kBlockK), kBlockN,
+          kBlockK};
+}
+
+Activation activation_of(const Node& node, const std::string& wanted) {
+  static constexpr const char* kNames[] = {"none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"};
+  std::string all;
+  for (int i = 0; i < static_cast<int>(std::size(kNames)); ++i) {
+    if (wanted == kNames[i]) return static_cast<Activation>(i);
+    all += std::string(i ? ", " : "") + kNames[i];
+  }
+  node.fail("the activation '" + wanted + "' is unknown; there are " + all);
 }
 
 std::vector<std::string> given_inputs(const Node& node, std::initializer_list<const char*> known) {

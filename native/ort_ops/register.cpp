@@ -4,8 +4,13 @@
 #include <tuple>
 #include <vector>
 
+#include "attention_op.h"
+#include "conv_op.h"
+#include "embedding_op.h"
 #include "linear_op.h"
+#include "matmul_op.h"
 #include "operator.h"
+#include "rnn_op.h"
 
 #define OCTAVO_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -13,13 +18,13 @@ namespace octavo::ort {
 namespace {
 
 // The operators of one SessionOptions, whose sessions share a number of threads.
+template <class... K>
 struct Registration {
   Api api;
   Threads threads;
-  std::tuple<Operator<LinearOp>, Operator<GroupedLinearOp>> operators;
+  std::tuple<Operator<K>...> operators;
 
-  explicit Registration(const Api& a)
-      : api(a), operators{{a, &threads}, {a, &threads}} {}
+  explicit Registration(const Api& a) : api(a), operators(Operator<K>(a, &threads)...) {}
 
   void add_to(SessionOptions* options) {
     OpDomain* domain = nullptr;
@@ -30,10 +35,12 @@ struct Registration {
   }
 };
 
+using All = Registration<AttentionOp, ConvOp, EmbeddingOp, GroupedLinearOp, GruOp, LinearOp, LstmOp, MatMulOp, RnnOp>;
+
 // Kept until the process ends: ONNX Runtime does not say when a session has let go of its operators.
-Registration& keep(std::unique_ptr<Registration> made) {
+All& keep(std::unique_ptr<All> made) {
   static std::mutex lock;
-  static auto* kept = new std::vector<std::unique_ptr<Registration>>;
+  static auto* kept = new std::vector<std::unique_ptr<All>>;
   const std::lock_guard<std::mutex> guard(lock);
   kept->push_back(std::move(made));
   return *kept->back();
@@ -47,11 +54,11 @@ OCTAVO_EXPORT octavo::ort::Status* RegisterCustomOps(octavo::ort::SessionOptions
   using namespace octavo::ort;
   const void* table = base->get_api(kApiVersion);
   if (!table) {
-    const std::string message = std::string("octavo's operators need ONNX Runtime 1.17 or newer; this is ") +
+    const std::string message = std::string("octavo's operators need ONNX Runtime 1.18 or newer; this is ") +
                                 base->version_string() + ". Install a newer one, or convert the model: octavo "
                                 "convert-target --to portable";
     return Api(base->get_api(1)).status(ErrorCode::kFail, message.c_str());
   }
   const Api api(table);
-  return guarded(api, [&] { keep(std::make_unique<Registration>(api)).add_to(options); });
+  return guarded(api, [&] { keep(std::make_unique<All>(api)).add_to(options); });
 }

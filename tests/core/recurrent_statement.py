@@ -72,7 +72,7 @@ class Direction:
         if self.kind == "lstm":
             i, f, g, o = np.split(self.bounded(a + b), 4, axis=1)
             c = expit(f) * c + expit(i) * np.tanh(g)
-            out = expit(o) * np.tanh(self.bounded(c))
+            out = expit(o) * np.tanh(c)
             if self.w_hr is not None:
                 out = self.product(out.astype(np.float32), self.w_hr)
             return out, c

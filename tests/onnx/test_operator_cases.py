@@ -20,7 +20,7 @@ import pytest
 from onnx import numpy_helper
 
 from octavo.errors import AlreadyQuantizedError
-from octavo.onnx import quantize_dynamic
+from octavo.onnx import quantize_dynamic, session
 from tests.onnx.rules.support import INT8, PER_TENSOR, Array, assert_close, convert, error, run
 
 LINEAR = (
@@ -204,6 +204,22 @@ def test_gru_and_rnn_stay_float(tmp_path: Path, name: str) -> None:
         return  # not for ONNX Runtime's CPU
     for y, expected in zip(run(done.path, case.feeds), case.expected, strict=True):
         assert_close(y, np.asarray(expected), 1e-5)
+
+
+@pytest.mark.parametrize("name", [*LSTM, *NO_INTEGER_FORM])
+def test_native_recurrent(tmp_path: Path, name: str) -> None:
+    """As Octavo's own operators, layout 1 and lengths too; peepholes are what they do not have."""
+    case = load(name)
+    done = convert(case.model, tmp_path, target="native", allow_nothing=True)
+    (outcome,) = done.report.layers
+    if name == "lstm_with_peepholes":
+        assert "peepholes" in outcome.reason
+        assert done.ops == ["LSTM"]
+        return
+    assert outcome.quantized
+    assert [n.domain for n in done.proto.graph.node] == ["ai.octavo"]
+    for y, expected in zip(session(done.path).run(None, case.feeds), case.expected, strict=True):
+        assert_close(y, np.asarray(expected), INT8)
 
 
 @pytest.mark.parametrize("name", GATHER)

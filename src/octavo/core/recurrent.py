@@ -122,8 +122,8 @@ class Lstm(Recurrent):
         [4 * hidden, proj_size or hidden], then with `bias` `b_ih` and `b_hh` [4 * hidden], then
         with a `proj_size` `w_hr` [proj_size, hidden]. Layers in `float_layers` (a number, or a pair
         of layer and direction) keep float32 weights. `reverse` runs a single direction backwards.
-        `clip` bounds what goes into sigmoid and tanh (ONNX); 0: nothing does. Raises TypeError or
-        ValueError, which name the weight or the argument.
+        `clip` bounds the gates before their sigmoid or tanh (ONNX); 0: nothing does. Raises
+        TypeError or ValueError, which name the weight or the argument.
         """
         at_least("proj_size", proj_size, 0)
         if proj_size >= hidden_size > 0:

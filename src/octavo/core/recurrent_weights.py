@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo import _native
-from octavo.core.kernels.packing import ALIGNMENT, Float32, PackedWeight, aligned, pack
+from octavo.core.kernels.packing import ALIGNMENT, Float32, Int8, PackedWeight, aligned, pack
 from octavo.core.kernels.weight import quantize_weight
 from octavo.core.qtype import Grid, QType
 
@@ -121,6 +121,13 @@ def packed_matrix(w: Float32, bias: Float32 | None, gates: int, keep_float: bool
         raise ValueError(f"{k} inputs; int8 has up to {MOST_INPUTS}: keep this layer float")
     found = quantize_weight(w, Grid.of(QType.INT8, symmetric=True), 0)
     return Matrix(PackedWeight(pack(found.q), n, k, found.qparams.scale), bias)
+
+
+def packed_integers(q: Int8, scale: Float32, gates: int) -> PackedWeight:
+    """Integers [gates * hidden, k] with a `scale` each row, packed as `packed_matrix` does."""
+    rows = interleave(scale, gates)
+    rows[rows == 0] = 1  # of units that there are not
+    return PackedWeight(pack(interleave(q, gates)), len(rows), q.shape[1], rows)
 
 
 def float_blocks(w: Float32) -> Float32:

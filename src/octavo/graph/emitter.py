@@ -95,8 +95,11 @@ class Emitter:
         name: str | None = None,
         **attributes: Any,
     ) -> Sequence[ir.Value]:
-        """A node with several outputs. `name` is its wished node name, by default the output's."""
-        outputs = [ir.Value(name=self.names.values.new(o)) for o in outs]
+        """A node with several outputs; the name "" leaves one out.
+
+        `name` is its wished node name, by default the first output's.
+        """
+        outputs = [ir.Value(name=self.names.values.new(o) if o else "") for o in outs]
         node = ir.node(
             op_type,
             list(inputs),

@@ -1,7 +1,8 @@
 """What stands around a Linear node and can be done in its pass. One rule, one file.
 
-A rule looks at one Linear node and at what reads it, and draws the node anew with more in it. Rules
-change no numbers but by the rounding of float32: each states in float64 what it takes over.
+A rule looks at one Linear node and at what reads it, and draws the node anew with more in it; and
+`attention` makes one node of what stands between the projections and the output layer. Rules change
+no numbers but by the rounding of float32: each states in float64 what it takes over.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from octavo.graph.native.fusions import (
     tanh,
 )
 from octavo.graph.native.fusions._activation import fold_activation
+from octavo.graph.native.fusions.attention import fuse_attention
 from octavo.graph.native.linear import LinearNode
 from octavo.graph.sweeper import Sweeper
 from octavo.graph.walk import graphs_of
@@ -35,6 +37,7 @@ def fuse(model: ir.Model, e: Emitter, constants: Constants, sweeper: Sweeper) ->
         for node in [n for n in graph if LinearNode.of(n) is not None]:
             _absorb(node, e, constants, sweeper)
         grouped.group_all(graph, e, sweeper)
+        fuse_attention(graph, e, constants, sweeper)
 
 
 def _absorb(node: ir.Node, e: Emitter, constants: Constants, sweeper: Sweeper) -> None:

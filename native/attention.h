@@ -1,0 +1,24 @@
+// Scaled dot-product attention in float32, over the table in use: softmax(scale Q K^T + bias) V for every
+// head, where Q, K and V lie as linear layers leave them, heads side by side in a row.
+#pragma once
+
+#include <cstddef>
+
+namespace octavo {
+
+struct AttentionInputs {
+  std::size_t batch, heads, queries, keys, depth, value_depth;
+  const float* q;     // [batch][queries][heads * depth]
+  const float* k;     // [batch][keys][heads * depth]
+  const float* v;     // [batch][keys][heads * value_depth]
+  float scale;
+  // [batch][heads][queries][keys] with these strides, in elements (0 where it repeats); null: none.
+  const float* bias;
+  std::size_t bias_batch, bias_head, bias_query, bias_key;
+  float* out;         // [batch][queries][heads * value_depth]
+};
+
+// Rows without keys are 0. Throws std::bad_alloc before anything is written.
+void attention(const AttentionInputs& in, int threads);
+
+}  // namespace octavo

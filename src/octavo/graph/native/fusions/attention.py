@@ -1,0 +1,237 @@
+"""Attention as exporters write it, twenty nodes and more  ->  one Attention node.
+
+    Q ─ Reshape[B,S,H,D] ─ Transpose ─┐
+    K ─ Reshape[B,T,H,D] ─ Transpose ─┴ MatMul ─ Mul(scale) ─ Add(mask) ─ Softmax ─┐
+    V ─ Reshape[B,T,H,E] ─ Transpose ──────────────────────────────────────────────┴ MatMul ─
+      ─ Transpose ─ Reshape[B,S,H*E]
+
+Scales may stand on Q, K or the product, as factors or divisors. What is computed stays float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from octavo.graph.constants import Constants
+from octavo.graph.emitter import Emitter
+from octavo.graph.native.attention import AttentionNode
+from octavo.graph.native.fusions._replace import only_reader
+from octavo.graph.native.fusions._sizes import SizeOf, sizes
+from octavo.graph.native.linear import GROUPED_OP, LinearNode
+from octavo.graph.sweeper import Sweeper
+
+HEADS_FIRST = (0, 2, 1, 3)
+
+
+def reference(
+    q: npt.NDArray[Any],
+    k: npt.NDArray[Any],
+    v: npt.NDArray[Any],
+    heads: int,
+    scale: float,
+    bias: npt.NDArray[Any] | None = None,
+) -> npt.NDArray[np.float64]:
+    """What is taken over, float64: q [B, S, H*D], k [B, T, H*D], v [B, T, H*E] -> [B, S, H*E]."""
+
+    def split(x: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        parted = np.asarray(x, np.float64).reshape(*x.shape[:2], heads, -1)
+        turned: npt.NDArray[np.float64] = parted.transpose(HEADS_FIRST)
+        return turned
+
+    scores = split(q) @ split(k).swapaxes(-1, -2) * scale
+    if bias is not None:
+        scores = scores + np.asarray(bias, np.float64)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    held: npt.NDArray[np.float64] = (weights @ split(v)).transpose(HEADS_FIRST)
+    return held.reshape(*held.shape[:2], -1)
+
+
+def fuse_attention(graph: ir.Graph, e: Emitter, constants: Constants, sweeper: Sweeper) -> None:
+    """Every attention of `graph` that has this form."""
+    for node in [n for n in graph if n.op_type == "Softmax"]:
+        found = _Match(node, constants).find()
+        if found is not None:
+            attention, last = found
+            out = last.outputs[0].name or "attention"
+            value = attention.draw(e, name=f"{out}/Attention", out=out)
+            e.flush_before(last)
+            sweeper.replace(last, [value])
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """A value [B, L, H*D] seen as [B, L, H, D], with the order of axes in which it is used."""
+
+    source: ir.Value
+    heads: int
+    depth: int
+    order: tuple[int, ...]
+    scale: float
+
+
+class _Match:
+    """One Softmax node, and what may stand around it."""
+
+    def __init__(self, softmax: ir.Node, constants: Constants) -> None:
+        self.softmax, self.constants = softmax, constants
+
+    def find(self) -> tuple[AttentionNode, ir.Node] | None:
+        """The attention and its last node."""
+        axis = self.softmax.attributes.get("axis")
+        if axis is not None and axis.as_int() not in (-1, 3):
+            return None
+        end = self._end()
+        start = self._start()
+        if end is None or start is None:
+            return None
+        v, last = end
+        q, k, scale, bias = start
+        if not q.heads == k.heads == v.heads or q.depth != k.depth:
+            return None
+        whole = AttentionNode(q.source, k.source, v.source, bias, q.heads, scale)
+        return whole, last
+
+    def _end(self) -> tuple[_Heads, ir.Node] | None:
+        """V, and the Reshape that ends the attention."""
+        product = self._reader(self.softmax.outputs[0], "MatMul", 0)
+        if product is None:
+            return None
+        v = self._heads(product.inputs[1])
+        turned = self._reader(product.outputs[0], "Transpose", 0)
+        if v is None or v.order != HEADS_FIRST or v.scale != 1.0 or turned is None:
+            return None
+        if _perm(turned) != HEADS_FIRST:
+            return None
+        last = self._reader(turned.outputs[0], "Reshape", 0)
+        if last is None:
+            return None
+        shape = sizes(last.inputs[1], self.constants)
+        if shape is None or len(shape) != 3 or shape[2] not in (-1, v.heads * v.depth):
+            return None
+        return (v, last) if _lies_as(shape[:2]) else None
+
+    def _start(self) -> tuple[_Heads, _Heads, float, ir.Value | None] | None:
+        """Q, K, the scale and the mask of the scores."""
+        scores, bias = self.softmax.inputs[0], None
+        found = self._scores(scores)
+        add = None if scores is None else scores.producer()
+        if found is None and add is not None and _is(add, "Add"):
+            for i in (0, 1):
+                found = self._scores(add.inputs[i])
+                if found is not None:
+                    bias = add.inputs[1 - i]
+                    break
+        return None if found is None else (*found, bias)
+
+    def _scores(self, value: ir.Value | None) -> tuple[_Heads, _Heads, float] | None:
+        inner, scale = self._unscaled(value)
+        node = None if inner is None else inner.producer()
+        if node is None or not _is(node, "MatMul"):
+            return None
+        q, k = self._heads(node.inputs[0]), self._heads(node.inputs[1])
+        if q is None or k is None or q.order != HEADS_FIRST or k.order != (0, 2, 3, 1):
+            return None
+        return q, k, scale * q.scale * k.scale
+
+    def _heads(self, value: ir.Value | None) -> _Heads | None:
+        """`value` as a Reshape to [B, L, H, D] behind Transposes and scales."""
+        order: tuple[int, ...] = (0, 1, 2, 3)
+        scale = 1.0
+        while True:
+            value, factor = self._unscaled(value)
+            scale *= factor
+            node = None if value is None else value.producer()
+            if node is None:
+                return None
+            if not _is(node, "Transpose"):
+                break
+            perm = _perm(node)
+            if len(perm) != 4:
+                return None
+            order = tuple(perm[i] for i in order)
+            value = node.inputs[0]
+        source = node.inputs[0] if _is(node, "Reshape") else None
+        shape = sizes(node.inputs[1], self.constants) if source is not None else None
+        if source is None or shape is None or len(shape) != 4 or not _lies_as(shape[:2]):
+            return None
+        if source.shape is not None and len(source.shape) != 3:
+            return None
+        heads, depth, width = shape[2], shape[3], _width(source)
+        if width is None or not isinstance(heads, int) or not isinstance(depth, int):
+            return None
+        heads, depth = (
+            (width // depth if heads == -1 else heads),
+            (width // heads if depth == -1 else depth),
+        )
+        if heads <= 0 or depth <= 0 or heads * depth != width:
+            return None
+        return _Heads(source, heads, depth, order, scale)
+
+    def _unscaled(self, value: ir.Value | None) -> tuple[ir.Value | None, float]:
+        """`value` without factors and divisors that are constant, and their product."""
+        scale = 1.0
+        while value is not None:
+            node = value.producer()
+            if node is None or not (_is(node, "Mul") or _is(node, "Div")):
+                break
+            factor, i = self._number(node.inputs[1]), 0
+            if factor is None and _is(node, "Mul"):
+                factor, i = self._number(node.inputs[0]), 1
+            if factor is None or factor == 0.0:
+                break
+            scale = scale * factor if _is(node, "Mul") else scale / factor
+            value = node.inputs[i]
+        return value, scale
+
+    def _number(self, value: ir.Value | None) -> float | None:
+        tensor = self.constants.tensor(value)
+        if tensor is None or tensor.size != 1 or tensor.dtype is not ir.DataType.FLOAT:
+            return None
+        return float(np.asarray(tensor.numpy()).reshape(-1)[0])
+
+    def _reader(self, value: ir.Value, op_type: str, index: int) -> ir.Node | None:
+        """The one reader of `value`, if it is an `op_type` that reads it at `index`."""
+        reader = only_reader(value)
+        if reader is None or reader[1] != index or not _is(reader[0], op_type):
+            return None
+        return reader[0]
+
+
+def _is(node: ir.Node, op_type: str) -> bool:
+    return node.op_type == op_type and node.domain in ("", "ai.onnx")
+
+
+def _perm(node: ir.Node) -> tuple[int, ...]:
+    perm = node.attributes.get("perm")
+    return () if perm is None else tuple(perm.as_ints())
+
+
+def _lies_as(first_two: list[int | SizeOf]) -> bool:
+    """Whether a shape begins with a batch and a length that a Reshape leaves where they are."""
+    batch, length = first_two
+    if isinstance(batch, SizeOf) and batch.axis != 0:
+        return False
+    if isinstance(length, SizeOf) and length.axis != 1:
+        return False
+    return not (batch == -1 and length == -1)
+
+
+def _width(value: ir.Value) -> int | None:
+    """The last dimension of what a linear layer gives."""
+    node = value.producer()
+    if node is None:
+        return None
+    linear = LinearNode.of(node)
+    if linear is not None:
+        return linear.weight.n
+    if node.op_type == GROUPED_OP:
+        return int(node.attributes["N"].as_ints()[value.index() or 0])
+    if value.shape is not None and len(value.shape) and isinstance(value.shape[-1], int):
+        return value.shape[-1]
+    return None

@@ -1,0 +1,104 @@
+"""What a recurrent node of ONNX says, and why the kernels may not hold one."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from octavo.core.recurrent_layout import Kind
+from octavo.core.recurrent_weights import MOST_INPUTS, ONNX_GRU, ONNX_LSTM
+from octavo.onnx.rule import Context, attribute_int, input_at
+
+GATES = {"LSTM": ONNX_LSTM, "GRU": ONNX_GRU, "RNN": (0,)}
+"""PyTorch's gates by their places in each operator: for `permute_gates`."""
+
+ACTIVATIONS = {
+    "LSTM": (("sigmoid", "tanh", "tanh"),),
+    "GRU": (("sigmoid", "tanh"),),
+    "RNN": (("tanh",), ("relu",)),
+}
+"""What the kernels compute in one direction; ONNX's default comes first."""
+
+
+def direction_of(node: ir.Node) -> str:
+    """forward, reverse or bidirectional."""
+    attribute = node.attributes.get("direction")
+    return "forward" if attribute is None else attribute.as_string()
+
+
+def ways_of(node: ir.Node) -> int:
+    """How many directions there are."""
+    return 2 if direction_of(node) == "bidirectional" else 1
+
+
+def kind_of(node: ir.Node) -> Kind:
+    """What a step does."""
+    if node.op_type == "LSTM":
+        return Kind.LSTM
+    if node.op_type == "GRU":
+        product_first = attribute_int(node, "linear_before_reset", 0)
+        return Kind.GRU if product_first else Kind.GRU_RESET_FIRST
+    return Kind.RNN_RELU if _activations(node) == ("relu",) else Kind.RNN_TANH
+
+
+def refused(node: ir.Node, context: Context) -> str | None:
+    """Why `node` stays float, or None."""
+    return (
+        _constants_refused(node, context)
+        or _shapes_refused(node, context)
+        or _activations_refused(node)
+        or _extras_refused(node, context)
+    )
+
+
+def _constants_refused(node: ir.Node, context: Context) -> str | None:
+    for index, letter in ((1, "W"), (2, "R"), (3, "B")):
+        value = input_at(node, index)
+        if (value is not None or index < 3) and not context.constants.is_constant(value):
+            return f"its {letter} is computed while the model runs"
+    return None
+
+
+def _shapes_refused(node: ir.Node, context: Context) -> str | None:
+    w, r, b = (
+        None if v is None else list(context.constants.shape(v))
+        for v in (input_at(node, i) for i in (1, 2, 3))
+    )
+    assert w is not None and r is not None
+    if len(w) != 3 or len(r) != 3 or 0 in (*w, *r):
+        return f"its W and R have shapes {w} and {r}"
+    ways, rows = ways_of(node), len(GATES[node.op_type]) * r[2]
+    if w[:2] != [ways, rows] or r[:2] != [ways, rows] or b not in (None, [ways, 2 * rows]):
+        return f"its W, R and B have shapes {w}, {r} and {b}, which do not fit each other"
+    most = max(w[2], r[2])
+    return f"{most} inputs; the kernels have up to {MOST_INPUTS}" if most > MOST_INPUTS else None
+
+
+def _activations(node: ir.Node) -> tuple[str, ...] | None:
+    """The activations of each direction; None where the kernels do not have them."""
+    attribute = node.attributes.get("activations")
+    found = () if attribute is None else tuple(s.lower() for s in attribute.as_strings())
+    known = ACTIVATIONS[node.op_type]
+    if not found:
+        return known[0]
+    return next((names for names in known if found == names * ways_of(node)), None)
+
+
+def _activations_refused(node: ir.Node) -> str | None:
+    if _activations(node) is not None:
+        return None
+    found = ", ".join(node.attributes["activations"].as_strings())
+    known = " or ".join(", ".join(names) for names in ACTIVATIONS[node.op_type])
+    return f"its activations are {found}; the kernels have {known}, in all directions the same"
+
+
+def _extras_refused(node: ir.Node, context: Context) -> str | None:
+    """What only an LSTM has."""
+    if attribute_int(node, "input_forget", 0):
+        return "it has input_forget=1, which the kernels have not"
+    peepholes = input_at(node, 7)
+    if peepholes is None:
+        return None
+    if not context.constants.is_constant(peepholes) or np.any(context.weights.float32(peepholes)):
+        return "it has peepholes (its P), which the kernels have not"
+    return None

@@ -1,0 +1,224 @@
+"""Recurrent layers as ONNX models, and what they give: by the core, and by the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+
+from octavo.core.recurrent import Gru, Lstm, Recurrent, Rnn
+from octavo.core.recurrent_layout import Kind
+from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, permute_gates
+from octavo.onnx import session
+from octavo.onnx.native.recurrent import Weights, reference
+from tests.onnx.rules.support import FLOAT, INT32, build, convert, node
+
+Array = npt.NDArray[Any]
+KINDS = ("lstm", "gru", "gru_reset", "tanh", "relu")
+OPS = dict(zip(KINDS, ("LSTM", "GRU", "GRU", "RNN", "RNN"), strict=True))
+CORE = dict(zip(KINDS, Kind, strict=True))
+ORDERS = {"LSTM": ONNX_LSTM, "GRU": ONNX_GRU, "RNN": (0,)}
+OUTPUTS = ("Y", "Y_h", "Y_c")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One node, its weights, and what it is called with. Weights have ONNX's order of gates."""
+
+    kind: str
+    inputs: int = 7
+    hidden: int = 20
+    direction: str = "forward"
+    layout: int = 0
+    clip: float = 0.0
+    bias: bool = True
+    steps: int = 5
+    batch: int = 3
+    lengths: tuple[int, ...] | None = None
+    states: tuple[str, ...] = ()
+    outs: tuple[str, ...] = OUTPUTS
+    seed: int = 0
+    weights: dict[str, Array] = field(default_factory=dict, compare=False, repr=False)
+    feeds: dict[str, Array] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        r = np.random.default_rng([self.seed, self.hidden, self.inputs])
+        rows, ways = len(ORDERS[self.op]) * self.hidden, self.ways
+        bound = 1.5 / np.sqrt(self.hidden)
+        shapes = {"W": (rows, self.inputs), "R": (rows, self.hidden), "B": (2 * rows,)}
+        for name, shape in shapes.items():
+            if name != "B" or self.bias:
+                drawn = r.uniform(-bound, bound, (ways, *shape)).astype(np.float32)
+                self.weights[name] = drawn
+        self.feeds["X"] = self.turned(self._numbers(r, self.steps, self.batch, self.inputs))
+        for name in self.states:
+            self.feeds[name] = self.turned(0.5 * self._numbers(r, ways, self.batch, self.hidden))
+        if self.lengths is not None:
+            self.feeds["sequence_lens"] = np.array(self.lengths, np.int32)
+
+    @property
+    def op(self) -> str:
+        return OPS[self.kind]
+
+    @property
+    def ways(self) -> int:
+        return 2 if self.direction == "bidirectional" else 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the outputs that the node has."""
+        return tuple(o for o in self.outs if o and (o != "Y_c" or self.op == "LSTM"))
+
+    def turned(self, array: Array) -> Array:
+        """Time (or directions) first as the node has it, and back; Y's axis of directions stays."""
+        if not self.layout:
+            return array
+        axes = (1, 0, 2) if array.ndim == 3 else (2, 0, 1, 3)
+        return np.ascontiguousarray(array.transpose(axes))
+
+    def model(self) -> onnx.ModelProto:
+        """The float model, sizes of the batch and of time open."""
+        attributes: dict[str, Any] = {"hidden_size": self.hidden, "direction": self.direction}
+        if self.layout:
+            attributes["layout"] = 1
+        if self.clip:
+            attributes["clip"] = self.clip
+        if self.kind == "gru":
+            attributes["linear_before_reset"] = 1
+        if self.kind == "relu":
+            attributes["activations"] = ["Relu"] * self.ways
+        inputs = ["X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c"]
+        inputs = [n if n in self.feeds or n in self.weights else "" for n in inputs]
+        while not inputs[-1]:
+            inputs.pop()
+        outs = [o if o in self.names else "" for o in self.outs]
+        while not outs[-1]:
+            outs.pop()
+        state = ("B", self.ways, self.hidden) if self.layout else (self.ways, "B", self.hidden)
+        types: dict[str, Any] = dict.fromkeys(self.states, (FLOAT, state))
+        types["X"] = (
+            FLOAT,
+            ("B" if self.layout else "T", "T" if self.layout else "B", self.inputs),
+        )
+        if self.lengths is not None:
+            types["sequence_lens"] = (INT32, ("B",))
+        return build(
+            [node(self.op, inputs, outs, name="layer", **attributes)],
+            types,
+            self.names,
+            self.weights,
+        )
+
+    def core(self) -> Recurrent:
+        """The layer in the kernel core, from the same float weights."""
+        order, flat = ORDERS[self.op], []
+        for d in range(self.ways):
+            flat += [permute_gates(self.weights[n][d], order) for n in "WR"]
+            if self.bias:
+                flat += [permute_gates(b, order) for b in np.split(self.weights["B"][d], 2)]
+        common: dict[str, Any] = {
+            "hidden_size": self.hidden,
+            "bidirectional": self.ways == 2,
+            "reverse": self.direction == "reverse",
+            "bias": self.bias,
+            "clip": self.clip,
+        }
+        if self.op == "LSTM":
+            return Lstm.from_float(flat, **common)
+        if self.op == "RNN":
+            return Rnn.from_float(flat, nonlinearity=self.kind, **common)
+        return Gru.from_float(flat, linear_before_reset=self.kind == "gru", **common)
+
+    def arguments(self) -> tuple[Array, Array, Array, list[int]]:
+        """x [T, B, I], h0 and c0 [D, B, H], and the items' lengths."""
+        zeros = np.zeros((self.ways, self.batch, self.hidden), np.float32)
+        h, c = (
+            self.turned(self.feeds[n]) if n in self.feeds else zeros.copy()
+            for n in ("initial_h", "initial_c")
+        )
+        lengths = [self.steps] * self.batch if self.lengths is None else list(self.lengths)
+        return self.turned(self.feeds["X"]), h, c, lengths
+
+    def by_core(self) -> dict[str, Array]:
+        """The outputs, to the bit: the core's, and no state of an item without steps."""
+        x, h0, c0, lengths = self.arguments()
+        net = self.core()
+        if isinstance(net, Lstm):
+            y, h, c = net(x, h0, c0, lengths)
+        else:
+            assert isinstance(net, Gru | Rnn)
+            (y, h), c = net(x, h0, lengths), c0
+        y = y.reshape(self.steps, self.batch, self.ways, self.hidden).transpose(0, 2, 1, 3)
+        return self._outputs(y, h, c, lengths)
+
+    def by_reference(self) -> dict[str, Array]:
+        """The outputs by `octavo.onnx.native.recurrent.reference`, single steps of single items."""
+        x, h0, c0, lengths = self.arguments()
+        h, c = h0.astype(np.float64), c0.astype(np.float64)
+        y = np.zeros((self.steps, self.ways, self.batch, self.hidden))
+        for d in range(self.ways):
+            reverse = d == 1 or self.direction == "reverse"
+            w, r, biases = self._parts(d)
+            for b, length in enumerate(lengths):
+                at = slice(b, b + 1)
+                for t in reversed(range(length)) if reverse else range(length):
+                    held = h[d, at].astype(np.float32).astype(np.float64)
+                    h[d, at], c[d, at] = reference(
+                        CORE[self.kind], x[t, at], w, r, biases, held, c[d, at], self.clip
+                    )
+                    y[t, d, b] = h[d, b]
+        return self._outputs(y, h, c, lengths)
+
+    def _parts(self, d: int) -> tuple[Weights, Weights, tuple[Array, Array]]:
+        order = ORDERS[self.op]
+        w, r = (_rounded(permute_gates(self.weights[n][d], order)) for n in "WR")
+        zeros = np.zeros(2 * len(w.q), np.float32)
+        first, second = np.split(self.weights["B"][d] if self.bias else zeros, 2)
+        return w, r, (permute_gates(first, order), permute_gates(second, order))
+
+    def _outputs(self, y: Array, h: Array, c: Array, lengths: list[int]) -> dict[str, Array]:
+        h, c = h.copy(), c.copy()
+        none = [b for b, length in enumerate(lengths) if length == 0]
+        h[:, none], c[:, none] = 0, 0
+        if self.layout:
+            y = np.ascontiguousarray(y.transpose(2, 0, 1, 3))
+        outputs = {"Y": y, "Y_h": self.turned(h), "Y_c": self.turned(c)}
+        return {n: outputs[n] for n in self.names}
+
+    @staticmethod
+    def _numbers(r: np.random.Generator, *shape: int) -> Array:
+        return r.standard_normal(shape).astype(np.float32)
+
+
+def _rounded(w: Array) -> Weights:
+    """`w` [n, k] in int8 with a scale a row: the definition, in NumPy."""
+    scale = np.abs(w).max(axis=1) / np.float32(127)
+    scale = np.where(scale > 0, scale, np.float32(1)).astype(np.float32)
+    return Weights(np.rint(w / scale[:, None]).astype(np.int8), scale)
+
+
+def opened(path: Path, threads: int = 1) -> ort.InferenceSession:
+    """A session with so many threads."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    return session(path, sess_options=options)
+
+
+def native(layer: Layer, folder: Path, **options: Any) -> Any:
+    """The converted model, in which the layer is Octavo's operator."""
+    done = convert(layer.model(), folder, target="native", **options)
+    (found,) = done.proto.graph.node
+    assert (found.domain, found.op_type) == ("ai.octavo", layer.op)
+    return done
+
+
+def outputs(layer: Layer, folder: Path, threads: int = 1) -> dict[str, Array]:
+    """The outputs of the converted model."""
+    found = opened(native(layer, folder).path, threads).run(list(layer.names), layer.feeds)
+    return dict(zip(layer.names, found, strict=True))

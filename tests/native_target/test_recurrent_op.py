@@ -1,0 +1,214 @@
+"""ai.octavo LSTM, GRU and RNN: the core's bits, and a float64 reference, in ONNX's layouts."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.core.statement import assert_same_bits
+from tests.native_target.recurrent_layers import KINDS, OUTPUTS, Layer, native, opened, outputs
+from tests.onnx.rules.support import INT8, error, run
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+DIRECTIONS = ("forward", "reverse", "bidirectional")
+CLOSE = 3e-6
+"""Float32's roundings of one step; one integer of h more or less moves a gate by 100 times that."""
+ONE_INTEGER = 0.02
+"""What integers of h that fall to the other side of an edge do over a few steps; outputs are of
+the order of 0.5."""
+
+
+def assert_core(layer: Layer, found: dict[str, np.ndarray]) -> None:
+    expected = layer.by_core()
+    assert list(found) == list(expected)
+    for name, array in found.items():
+        assert_same_bits(array, expected[name])
+
+
+@every_kind
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("layout", [0, 1])
+def test_against_the_reference(tmp_path: Path, kind: str, direction: str, layout: int) -> None:
+    lengths, states = (2, 0, 5, 4), ("initial_h", "initial_c")[: 2 if kind == "lstm" else 1]
+    layer = Layer(kind, direction=direction, layout=layout, batch=4)
+    for case in (
+        layer,
+        replace(layer, lengths=lengths, states=states, clip=0.4, weights={}, feeds={}),
+    ):
+        found, expected = outputs(case, tmp_path), case.by_reference()
+        for name, array in found.items():
+            assert array.dtype == np.float32
+            assert array.shape == expected[name].shape
+            assert np.abs(array - expected[name]).max() < ONE_INTEGER
+            assert error(array, expected[name]) < INT8
+
+
+SIZES = [(1, 1, 1), (3, 5, 7), (2, 64, 16), (1, 33, 31), (17, 130, 48), (5, 20, 100)]
+
+
+@every_kind
+@pytest.mark.parametrize("size", SIZES, ids=lambda s: "x".join(map(str, s)))
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+def test_a_step_to_the_last_digits(
+    tmp_path: Path, kind: str, size: tuple[int, int, int], bias: bool
+) -> None:
+    batch, inputs, hidden = size
+    states = ("initial_h", "initial_c") if kind == "lstm" else ("initial_h",)
+    layer = Layer(kind, inputs, hidden, bias=bias, steps=1, batch=batch, states=states)
+    found, expected = outputs(layer, tmp_path), layer.by_reference()
+    for name, array in found.items():
+        off = np.abs(array - expected[name])
+        if kind == "gru_reset":  # r h is quantized again, and may fall to the other side of an edge
+            assert np.mean(off > CLOSE) < 0.05
+            assert off.max() < ONE_INTEGER
+        else:
+            assert off.max() < CLOSE
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> Layer:
+    kind = draw(st.sampled_from(KINDS))
+    lstm = kind == "lstm"
+    steps, batch = draw(st.integers(0, 7)), draw(st.integers(1, 6))
+    length = st.integers(0, steps)
+    names = OUTPUTS[: 3 if lstm else 2]
+    wanted = draw(st.sets(st.sampled_from(names), min_size=1))
+    states = ("initial_h", "initial_c") if lstm else ("initial_h",)
+    chosen = draw(st.sets(st.sampled_from(states)))
+    return Layer(
+        kind,
+        inputs=draw(st.integers(1, 70)),
+        hidden=draw(st.integers(1, 40)),
+        direction=draw(st.sampled_from(DIRECTIONS)),
+        layout=draw(st.integers(0, 1)),
+        clip=draw(st.sampled_from([0.0, 0.3])),
+        bias=draw(st.booleans()),
+        steps=steps,
+        batch=batch,
+        lengths=draw(st.none() | st.tuples(*[length] * batch)),
+        states=tuple(s for s in states if s in chosen),
+        outs=tuple(n if n in wanted else "" for n in names),
+        seed=draw(st.integers(0, 99)),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(layer=layers())
+def test_any_layer_has_the_bits_of_the_core(
+    tmp_path_factory: pytest.TempPathFactory, layer: Layer
+) -> None:
+    assert_core(layer, outputs(layer, tmp_path_factory.mktemp("any")))
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+def test_outputs_that_nobody_reads_are_left_out(tmp_path: Path, layout: int) -> None:
+    wanted = [s for n in (1, 2, 3) for s in itertools.combinations(OUTPUTS, n)]
+    for names in wanted:
+        outs = tuple(n if n in names else "" for n in OUTPUTS)
+        layer = Layer("lstm", direction="bidirectional", layout=layout, outs=outs)
+        done = native(layer, tmp_path)
+        stored = list(done.proto.graph.node[0].output)
+        assert [o for o in stored if o] == list(names)
+        assert stored[-1]
+        found = opened(done.path).run(None, layer.feeds)
+        assert_core(layer, dict(zip(names, found, strict=True)))
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+def test_shapes_are_inferred(tmp_path: Path, layout: int) -> None:
+    layer = Layer("lstm", direction="bidirectional", layout=layout)
+    model = opened(native(layer, tmp_path).path)
+    ways, hidden = layer.ways, layer.hidden
+    state = ["B", ways, hidden] if layout else [ways, "B", hidden]
+    y = ["B", "T", ways, hidden] if layout else ["T", ways, "B", hidden]
+    assert [o.shape for o in model.get_outputs()] == [y, state, state]
+
+
+@every_kind
+def test_nothing_to_do(tmp_path: Path, kind: str) -> None:
+    """No steps: states are 0, as in ONNX Runtime. No items: nothing."""
+    layer = Layer(kind, direction="bidirectional", states=("initial_h",), steps=0)
+    for name, array in outputs(layer, tmp_path).items():
+        assert array.size == 0 if name == "Y" else not array.any()
+    for name, array in outputs(Layer(kind, batch=0), tmp_path).items():
+        assert array.shape[1 if name != "Y" else 2] == 0
+
+
+@every_kind
+def test_items_without_steps_are_as_in_onnx_runtime(tmp_path: Path, kind: str) -> None:
+    layer = Layer(
+        kind, direction="bidirectional", lengths=(3, 0, 5), states=("initial_h",), outs=("Y", "Y_h")
+    )
+    theirs = dict(zip(layer.names, run(layer.model(), layer.feeds), strict=True))
+    for name, array in outputs(layer, tmp_path).items():
+        assert not theirs[name][..., 1, :].any()
+        assert not array[..., 1, :].any()
+        assert error(array, theirs[name]) < INT8
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "gru_reset"])
+def test_clip_is_that_of_onnx_runtime(tmp_path: Path, kind: str) -> None:
+    """The gates are bounded, an LSTM's cell is not."""
+    states = ("initial_h", "initial_c") if kind == "lstm" else ("initial_h",)
+    layer = Layer(kind, clip=0.2, states=states, outs=("Y", "Y_h"))
+    layer.feeds[states[-1]] *= 8
+    theirs = run(layer.model(), layer.feeds)[0]
+    free = run(replace(layer, clip=0.0, weights={}, feeds={}).model(), layer.feeds)[0]
+    assert error(free, theirs) > 4 * INT8
+    assert error(outputs(layer, tmp_path)["Y"], theirs) < INT8
+
+
+THREADED = {
+    "two-directions": {"direction": "bidirectional", "batch": 4},
+    "one-direction": {"batch": 16},
+    "lengths": {"batch": 16, "lengths": tuple(range(16)), "steps": 16},
+}
+
+
+@every_kind
+@pytest.mark.parametrize("case", THREADED)
+def test_threads_give_the_same_bits(tmp_path: Path, kind: str, case: str) -> None:
+    layer = Layer(kind, 96, 256, **{"steps": 12, **THREADED[case]})  # type: ignore[arg-type]
+    path = native(layer, tmp_path).path
+    for threads in (1, 2):
+        model = opened(path, threads)
+        for _ in range(3):
+            found = model.run(list(layer.names), layer.feeds)
+            assert_core(layer, dict(zip(layer.names, found, strict=True)))
+
+
+def test_one_session_in_many_threads(tmp_path: Path) -> None:
+    layer = Layer(
+        "gru", 64, 64, direction="bidirectional", steps=20, batch=4, lengths=(20, 3, 0, 9)
+    )
+    expected = layer.by_core()
+    model: ort.InferenceSession = opened(native(layer, tmp_path).path, 2)
+
+    def calls(_: int) -> bool:
+        found = [model.run(list(layer.names), layer.feeds) for _ in range(40)]
+        return all(
+            np.array_equal(a, expected[n])
+            for one in found
+            for n, a in zip(layer.names, one, strict=True)
+        )
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(calls, range(8)))
+
+
+def test_what_is_not_finite_stays_in_its_item(tmp_path: Path) -> None:
+    layer = Layer("lstm")
+    calm = outputs(layer, tmp_path)["Y"]
+    layer.feeds["X"][2, 1, 3] = np.inf
+    found = outputs(layer, tmp_path)["Y"]
+    assert np.isnan(found[2:, :, 1]).all()
+    assert_same_bits(found[:2], calm[:2])
+    assert_same_bits(found[:, :, [0, 2]], calm[:, :, [0, 2]])
