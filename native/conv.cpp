@@ -55,8 +55,7 @@ Conv::Conv(const ConvShape& s, const std::int8_t* packed, const float* scales, c
                         biases ? biases + g * n : nullptr, act);
 }
 
-void conv(const Conv& layer, const ConvImages& images, int threads) {
-  const ConvShape& s = layer.shape;
+void conv(const Conv& layer, const ConvShape& s, const ConvImages& images, int threads) {
   const double in = static_cast<double>(s.in), n = static_cast<double>(images.n);
   const double padded = static_cast<double>(s.padded(0, images.h)) * static_cast<double>(s.padded(1, images.w));
   if (padded * (in + 1.0) > kMostBytes) throw std::bad_alloc();
@@ -65,8 +64,8 @@ void conv(const Conv& layer, const ConvImages& images, int threads) {
   if (outputs == 0.0) return;
   const double inputs = n * in * static_cast<double>(images.h) * static_cast<double>(images.w);
   threads = useful_threads(threads, outputs * static_cast<double>(s.k()), outputs + inputs);
-  if (s.depthwise()) conv_by_planes(layer, images, threads);
-  else conv_by_windows(layer, images, threads);
+  if (s.depthwise()) conv_by_planes(layer, s, images, threads);
+  else conv_by_windows(layer, s, images, threads);
 }
 
 }  // namespace octavo

@@ -58,11 +58,15 @@ struct ConvImages {
   float* out;                               // [n, out, output(0, h), output(1, w)]
 };
 
-// Throws std::bad_alloc before anything is written.
-void conv(const Conv& layer, const ConvImages& images, int threads);
+// Throws std::bad_alloc before anything is written. `shape` is the layer's own, but for the padding where
+// that depends on the image's size (then `images.out` has the sizes that it gives).
+void conv(const Conv& layer, const ConvShape& shape, const ConvImages& images, int threads);
+inline void conv(const Conv& layer, const ConvImages& images, int threads) {
+  conv(layer, layer.shape, images, threads);
+}
 
 // The two ways of it: any filters, as products over windows; and depthwise ones, plane by plane.
-void conv_by_windows(const Conv& layer, const ConvImages& images, int threads);
-void conv_by_planes(const Conv& layer, const ConvImages& images, int threads);
+void conv_by_windows(const Conv& layer, const ConvShape& shape, const ConvImages& images, int threads);
+void conv_by_planes(const Conv& layer, const ConvShape& shape, const ConvImages& images, int threads);
 
 }  // namespace octavo

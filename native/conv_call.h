@@ -13,8 +13,8 @@ struct ConvCall {
   std::size_t n, h, w, padded_h, padded_w, out_h, out_w, slices;
   ValueRange* ranges = nullptr;  // [images][slices]
 
-  ConvCall(const Conv& conv, const ConvImages& io, int threads)
-      : t(table()), layer(conv), s(conv.shape), x(io.x), out(io.out), n(io.n), h(io.h), w(io.w),
+  ConvCall(const Conv& conv, const ConvShape& shape, const ConvImages& io, int threads)
+      : t(table()), layer(conv), s(shape), x(io.x), out(io.out), n(io.n), h(io.h), w(io.w),
         padded_h(s.padded(0, h)), padded_w(s.padded(1, w)), out_h(s.output(0, h)), out_w(s.output(1, w)),
         slices(static_cast<std::size_t>(threads)) {}
 

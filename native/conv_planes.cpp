@@ -64,8 +64,8 @@ struct ByPlanes : ConvCall {
 
 }  // namespace
 
-void conv_by_planes(const Conv& layer, const ConvImages& images, int threads) {
-  ByPlanes call(layer, images, threads);
+void conv_by_planes(const Conv& layer, const ConvShape& shape, const ConvImages& images, int threads) {
+  ByPlanes call(layer, shape, images, threads);
   call.plan(threads);
   parallel(threads, 2, call);
 }

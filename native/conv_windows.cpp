@@ -202,8 +202,8 @@ struct ByWindows : ConvCall {
 
 }  // namespace
 
-void conv_by_windows(const Conv& layer, const ConvImages& images, int threads) {
-  ByWindows call(layer, images, threads);
+void conv_by_windows(const Conv& layer, const ConvShape& shape, const ConvImages& images, int threads) {
+  ByWindows call(layer, shape, images, threads);
   call.plan(threads);
   parallel(threads, call.phases(), call);
 }

@@ -71,6 +71,28 @@ void embedding_lookup(const EmbeddingTable& rows_of, std::size_t rows, const Ind
   parallel(threads, 1, work);
 }
 
+void packed_lookup(const EmbeddingTable& rows_of, std::size_t rows, const Indices& indices, float* out, int threads) {
+  check(indices, rows);
+  const std::size_t dim = rows_of.dim, steps = round_up(dim, kBlockK) / kBlockK, cell = kBlockN * kBlockK;
+  threads = useful_threads(threads, (4.0 + static_cast<double>(kAlign / kBlockK)) * static_cast<double>(indices.count) *
+                                        static_cast<double>(dim));
+  auto work = [&](int, int thread, int of) {
+    const FloatMode mode;
+    const Share part = share(indices.count, 1, thread, of);
+    for (std::size_t i = part.begin; i < part.end; ++i) {
+      const std::size_t r = indices.wide ? static_cast<std::size_t>(static_cast<const std::int64_t*>(indices.data)[i])
+                                         : static_cast<std::size_t>(static_cast<const std::int32_t*>(indices.data)[i]);
+      const auto* q = reinterpret_cast<const std::int8_t*>(rows_of.data) + r / kBlockN * steps * cell + r % kBlockN * kBlockK;
+      const std::int32_t zero = rows_of.zero ? rows_of.zero[r] : 0;
+      const float scale = rows_of.scale[r];
+      float* to = out + i * dim;
+      for (std::size_t d = 0; d < dim; d += kBlockK, q += cell)
+        for (std::size_t j = 0; j < kBlockK && d + j < dim; ++j) to[d + j] = static_cast<float>(q[j] - zero) * scale;
+    }
+  };
+  parallel(threads, 1, work);
+}
+
 void embedding_bag(const EmbeddingTable& rows_of, std::size_t rows, const Indices& indices, const Bags& bags,
                    float* out, std::size_t out_stride, int threads) {
   check(indices, rows);

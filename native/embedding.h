@@ -19,6 +19,10 @@ struct Indices {
 void embedding_lookup(const EmbeddingTable& table, std::size_t rows, const Indices& indices, float* out,
                       std::size_t out_stride, int threads);
 
+// The same from the packed layout of weights (pack.h), [rows, table.dim] of int8: for a table that is an
+// output layer's weight too. Each row's values lie 4 to a cache line.
+void packed_lookup(const EmbeddingTable& table, std::size_t rows, const Indices& indices, float* out, int threads);
+
 struct Bags {
   // Of `wide` integers as Indices: where each bag begins, ascending from 0. null: bags of `length`.
   const void* offsets;

@@ -298,6 +298,24 @@ struct Depthwise {
   float* out;                                // [rows][columns]
 };
 
+// Up to 16 columns of activations [k][stride] on their way into a packed weight: the largest size in each
+// column, NaN where it holds NaN or infinity, 0 beyond `columns`.
+struct ColumnSizes {
+  const float* x;
+  std::size_t k, stride, columns;
+  float* largest;                            // [16]
+};
+
+// clamp(round(x * inverse), -127, 127) as a block of a packed weight, inputs padded with zeros to whole
+// steps of 4. Adds the integers of each column to `sums`.
+struct QuantizeColumns {
+  const float* x;                            // [k][stride], as in ColumnSizes
+  std::size_t k, stride, columns;
+  const float* inverse;                      // [16]
+  std::int8_t* to;                           // [ceil(k/4)][16][4]
+  std::int32_t* sums;                        // [16]
+};
+
 // Attention of one head for queries that lie side by side (attention_panel.h). Rows of panels have
 // kPanelQueries floats; `columns` of them, a multiple of 16, are made.
 constexpr std::size_t kPanelQueries = 64;
@@ -342,6 +360,8 @@ struct KernelTable {
   void (*transpose)(const Transpose&);
   void (*quantize_levels)(const QuantizeLevels&);
   void (*depthwise)(const Depthwise&);
+  void (*column_sizes)(const ColumnSizes&);
+  void (*quantize_columns)(const QuantizeColumns&);
   void (*attention)(const AttentionPanel&);
 };
 

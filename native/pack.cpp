@@ -59,12 +59,6 @@ inline std::size_t at(std::size_t column, std::size_t k) {
 
 std::size_t block_bytes(std::size_t k) { return round_up(k, kBlockK) * kBlockN; }
 
-// Two int16 of a negated column sum, so that the sum is low + 128 high.
-std::int32_t as_pair(std::int32_t sum) {
-  const std::int32_t c = -sum, high = c >= 0 ? c / 128 : -((-c + 127) / 128), low = c - high * 128;
-  return static_cast<std::int32_t>((static_cast<std::uint32_t>(high) << 16) | (static_cast<std::uint32_t>(low) & 0xffffu));
-}
-
 }  // namespace
 
 std::size_t packed_bytes(std::size_t n, std::size_t k) { return round_up(n, kBlockN) / kBlockN * block_bytes(k); }
@@ -92,6 +86,11 @@ void unpack(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t
   }
 }
 
+std::int32_t column_pair(std::int32_t sum) {
+  const std::int32_t c = -sum, high = c >= 0 ? c / 128 : -((-c + 127) / 128), low = c - high * 128;
+  return static_cast<std::int32_t>((static_cast<std::uint32_t>(high) << 16) | (static_cast<std::uint32_t>(low) & 0xffffu));
+}
+
 std::size_t sections(std::size_t k, std::size_t group) { return groups_of(k, group ? group : kChunkK); }
 
 void column_sums(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t group, std::int32_t* colsum) {
@@ -106,7 +105,7 @@ void column_sums(const std::int8_t* packed, std::size_t n, std::size_t k, std::s
           const std::int8_t* cell = block + i * kBlockN + c * kBlockK;
           sums[c] += cell[0] + cell[1] + cell[2] + cell[3];
         }
-      for (std::size_t c = 0; c < kBlockN; ++c) colsum[s * padded + first + c] = as_pair(sums[c]);
+      for (std::size_t c = 0; c < kBlockN; ++c) colsum[s * padded + first + c] = column_pair(sums[c]);
     }
 }
 

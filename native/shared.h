@@ -3,6 +3,7 @@
 
 #include "attention_panel.h"
 #include "cells.h"
+#include "columns.h"
 #include "embedding_rows.h"
 #include "float_gemm.h"
 #include "half.h"
@@ -25,4 +26,6 @@ void fill_shared(KernelTable& t) {
   t.embedding_bag = Embeddings<V>::bag;
   t.attention = AttentionPanels<V>::attention;
   fill_images<V>(t);
+  t.column_sizes = Columns<V>::sizes;
+  t.quantize_columns = Columns<V>::quantize;
 }

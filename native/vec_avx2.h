@@ -17,6 +17,7 @@ struct Avx2 {
     else _mm256_maskstore_ps(p, first(n), x);
   }
   static I load_i(const std::int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  static void store_i(std::int32_t* p, I x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
   static F set(float x) { return _mm256_set1_ps(x); }
   static I set_i(std::int32_t x) { return _mm256_set1_epi32(x); }
 
@@ -40,6 +41,13 @@ struct Avx2 {
   static I mul_i(I a, I b) { return _mm256_mullo_epi32(a, b); }
   static I round(F x) { return _mm256_cvtps_epi32(x); }
   static F to_float(I x) { return _mm256_cvtepi32_ps(x); }
+  // The low bytes of four, side by side: a's lowest.
+  static I bytes(I a, I b, I c, I d) {
+    const I low = _mm256_set1_epi32(0xff);
+    const I ab = _mm256_or_si256(_mm256_and_si256(a, low), _mm256_slli_epi32(_mm256_and_si256(b, low), 8));
+    const I cd = _mm256_or_si256(_mm256_and_si256(c, low), _mm256_slli_epi32(d, 8));
+    return _mm256_or_si256(ab, _mm256_slli_epi32(cd, 16));
+  }
   static F pow2(I n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
   }

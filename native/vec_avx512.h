@@ -13,6 +13,7 @@ struct Avx512 {
   static void store(float* p, F x) { _mm512_storeu_ps(p, x); }
   static void store_n(float* p, F x, int n) { _mm512_mask_storeu_ps(p, first(n), x); }
   static I load_i(const std::int32_t* p) { return _mm512_loadu_si512(p); }
+  static void store_i(std::int32_t* p, I x) { _mm512_storeu_si512(p, x); }
   static F set(float x) { return _mm512_set1_ps(x); }
   static I set_i(std::int32_t x) { return _mm512_set1_epi32(x); }
 
@@ -38,6 +39,13 @@ struct Avx512 {
   static I mul_i(I a, I b) { return _mm512_mullo_epi32(a, b); }
   static I round(F x) { return _mm512_cvtps_epi32(x); }
   static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
+  // The low bytes of four, side by side: a's lowest.
+  static I bytes(I a, I b, I c, I d) {
+    const I low = _mm512_set1_epi32(0xff);
+    const I ab = _mm512_or_si512(_mm512_and_si512(a, low), _mm512_slli_epi32(_mm512_and_si512(b, low), 8));
+    const I cd = _mm512_or_si512(_mm512_and_si512(c, low), _mm512_slli_epi32(d, 8));
+    return _mm512_or_si512(ab, _mm512_slli_epi32(cd, 16));
+  }
   static F pow2(I n) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
   }

@@ -15,6 +15,7 @@ struct Scalar {
     if (n > 0) *p = x;
   }
   static I load_i(const std::int32_t* p) { return *p; }
+  static void store_i(std::int32_t* p, I x) { *p = x; }
   static F set(float x) { return x; }
   static I set_i(std::int32_t x) { return x; }
 
@@ -38,6 +39,11 @@ struct Scalar {
     return x >= -2147483648.0f && x < 2147483648.0f ? static_cast<I>(__builtin_rintf(x)) : INT32_MIN;
   }
   static F to_float(I x) { return static_cast<float>(x); }
+  // The low bytes of four, side by side: a's lowest.
+  static I bytes(I a, I b, I c, I d) {
+    const auto low = [](I v) { return static_cast<std::uint32_t>(v) & 0xffu; };
+    return static_cast<I>(low(a) | low(b) << 8 | low(c) << 16 | low(d) << 24);
+  }
   static F pow2(I n) {  // 2^n for n in -126..127
     const std::uint32_t bits = static_cast<std::uint32_t>(n + 127) << 23;
     F x;

@@ -334,6 +334,21 @@ std::string Inference::text(const char* name, const char* otherwise) const {
   return value;
 }
 
+Shape packed_shape(std::size_t n, std::size_t k) {
+  return {static_cast<std::int64_t>((n + kBlockN - 1) / kBlockN), static_cast<std::int64_t>((k + kBlockK - 1) / kBlockK), kBlockN,
+          kBlockK};
+}
+
+Activation activation_of(const Node& node, const std::string& wanted) {
+  static constexpr const char* kNames[] = {"none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"};
+  std::string all;
+  for (int i = 0; i < static_cast<int>(std::size(kNames)); ++i) {
+    if (wanted == kNames[i]) return static_cast<Activation>(i);
+    all += std::string(i ? ", " : "") + kNames[i];
+  }
+  node.fail("the activation '" + wanted + "' is unknown; there are " + all);
+}
+
 std::vector<std::string> given_inputs(const Node& node, std::initializer_list<const char*> known) {
   std::istringstream words(node.text("given", ""));
   std::vector<std::string> found;

@@ -8,6 +8,7 @@
 
 #include "arena.h"
 #include "host.h"
+#include "kernels.h"
 #include "ort_api.h"
 #include "tensor.h"
 
@@ -129,6 +130,12 @@ class Inference {
   const Api& api_;
   ShapeContext* context_;
 };
+
+// Of a packed weight [n, k].
+Shape packed_shape(std::size_t n, std::size_t k);
+
+// The activation that a word stands for, as in the attribute of that name.
+Activation activation_of(const Node& node, const std::string& wanted);
 
 // Names of optional inputs that a node has, in order, as its attribute `given` lists them ("residual",
 // "sequence_lens initial_h"). ONNX Runtime's shape inference cannot take a node that leaves an input out

@@ -3,18 +3,10 @@
 #include <algorithm>
 #include <sstream>
 
+#include "broadcast.h"
+
 namespace octavo::ort {
 namespace {
-
-Activation activation_of(const Node& node, const std::string& wanted) {
-  static constexpr const char* kNames[] = {"none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"};
-  std::string all;
-  for (int i = 0; i < static_cast<int>(std::size(kNames)); ++i) {
-    if (wanted == kNames[i]) return static_cast<Activation>(i);
-    all += std::string(i ? ", " : "") + kNames[i];
-  }
-  node.fail("the activation '" + wanted + "' is unknown; there are " + all);
-}
 
 // Of `count` layers: a word for each, or one for all.
 std::vector<Activation> activations_of(const Node& node, std::size_t count) {
@@ -37,10 +29,8 @@ std::size_t group_of(const Node& node) {
 // The layer whose weight and vectors are inputs first..first + 3.
 Linear layer_of(const Node& node, std::size_t first, std::size_t n, std::int64_t checksum, Activation activation, Buffer& copy) {
   const std::size_t k = node.size("K");
-  const Shape shape{static_cast<std::int64_t>((n + kBlockN - 1) / kBlockN), static_cast<std::int64_t>((k + kBlockK - 1) / kBlockK),
-                    kBlockN, kBlockK};
   const Shape columns{static_cast<std::int64_t>(n)};
-  const std::int8_t* packed = node.packed(first, "W", shape, checksum, copy);
+  const std::int8_t* packed = node.packed(first, "W", packed_shape(n, k), checksum, copy);
   const float* scale = node.scales(first + 1, "W_scale", columns);
   const std::int8_t* zero = node.constant<std::int8_t>(first + 2, "W_zero_point", columns).data;
   const float* bias = node.constant<float>(first + 3, "B", columns).data;
@@ -59,31 +49,6 @@ Rows rows_of(const Tensor<float>& x, std::size_t k) {
 Shape with_last(Shape shape, std::size_t n) {
   shape[shape.rank - 1] = static_cast<std::int64_t>(n);
   return shape;
-}
-
-// The shape that two broadcast to, as NumPy does.
-Shape broadcast(const Shape& a, const Shape& b) {
-  Shape all;
-  all.rank = std::max(a.rank, b.rank);
-  for (std::size_t i = 0; i < all.rank; ++i) {
-    const std::int64_t da = i < a.rank ? a[a.rank - 1 - i] : 1, db = i < b.rank ? b[b.rank - 1 - i] : 1;
-    if (da != db && da != 1 && db != 1)
-      throw Error("the residual has shape " + b.text() + ", which does not broadcast with the output's " + a.text());
-    all[all.rank - 1 - i] = da == 1 ? db : da;
-  }
-  return all;
-}
-
-// Elements from one to the next along each dimension of `all`; 0 where `shape` repeats.
-std::array<std::size_t, Shape::kMost> strides_in(const Shape& shape, const Shape& all) {
-  std::array<std::size_t, Shape::kMost> strides{};
-  std::size_t step = 1;
-  for (std::size_t i = 0; i < shape.rank; ++i) {
-    const std::int64_t d = shape[shape.rank - 1 - i];
-    strides[all.rank - 1 - i] = d == 1 ? 0 : step;
-    step *= static_cast<std::size_t>(d);
-  }
-  return strides;
 }
 
 // out = y + r over the shape that they broadcast to.
@@ -111,25 +76,6 @@ Inference::Dims with_last(Inference::Dims dims, std::int64_t n) {
   return dims;
 }
 
-bool alike(const Inference::Dim& a, const Inference::Dim& b) {
-  return a.value == b.value && a.symbol == b.symbol && (a.value >= 0 || !a.symbol.empty());
-}
-
-// As far as it is known: a size that may be either is nobody's.
-Inference::Dims broadcast(const Inference::Dims& a, const Inference::Dims& b) {
-  Inference::Dims all(std::max(a.size(), b.size()));
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const Inference::Dim one = Inference::known(1);
-    const Inference::Dim da = i < a.size() ? a[a.size() - 1 - i] : one, db = i < b.size() ? b[b.size() - 1 - i] : one;
-    Inference::Dim& to = all[all.size() - 1 - i];
-    if (alike(da, db) || db.value == 1) to = da;
-    else if (da.value == 1) to = db;
-    else if (da.value > 1) to = da;
-    else if (db.value > 1) to = db;
-  }
-  return all;
-}
-
 }  // namespace
 
 LinearOp::LinearOp(const Node& node) {
@@ -152,7 +98,7 @@ void LinearOp::run(Call& call) const {
 
 // A residual of another shape: the layer's outputs first, then the sum.
 void LinearOp::run_apart(Call& call, const Rows& rows, const Shape& shape, const Tensor<float>& residual) const {
-  const Shape all = broadcast(shape, residual.shape);
+  const Shape all = broadcast(shape, "the output", residual.shape, "the residual");
   float* to = call.output(0, all);
   auto* y = reinterpret_cast<float*>(call.memory(shape.elements() * sizeof(float) + 1));
   const Output out{y, DType::kFloat32, layer_[0].weight.n, nullptr, 0};

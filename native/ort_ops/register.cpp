@@ -6,7 +6,10 @@
 #include <vector>
 
 #include "attention_op.h"
+#include "conv_op.h"
+#include "embedding_op.h"
 #include "linear_op.h"
+#include "matmul_op.h"
 #include "operator.h"
 #include "rnn_op.h"
 
@@ -33,7 +36,7 @@ struct Registration {
   }
 };
 
-using All = Registration<LinearOp, GroupedLinearOp, AttentionOp, LstmOp, GruOp, RnnOp>;
+using All = Registration<AttentionOp, ConvOp, EmbeddingOp, GroupedLinearOp, GruOp, LinearOp, LstmOp, MatMulOp, RnnOp>;
 
 // An entry of options that have the operators: it is copied, and goes, with them.
 constexpr const char* kRegistered = "octavo.registered";
@@ -55,7 +58,7 @@ OCTAVO_EXPORT octavo::ort::Status* RegisterCustomOps(octavo::ort::SessionOptions
   using namespace octavo::ort;
   const void* table = base->get_api(kApiVersion);
   if (!table) {
-    const std::string message = std::string("octavo's operators need ONNX Runtime 1.17 or newer; this is ") +
+    const std::string message = std::string("octavo's operators need ONNX Runtime 1.18 or newer; this is ") +
                                 base->version_string() + ". Install a newer one, or convert the model: octavo "
                                 "convert-target --to portable";
     return Api(base->get_api(1)).status(ErrorCode::kFail, message.c_str());

@@ -24,6 +24,7 @@ from octavo.onnx.convert import Converted, Progress, convert, make_context
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.inventory import Site, inventory
 from octavo.onnx.load import Source, load
+from octavo.onnx.native.defaults import by_default
 from octavo.onnx.options import Request, has_tensor_activations, parse_request
 from octavo.onnx.resolve import resolve
 from octavo.onnx.save import misfortune, needs_data_file, save
@@ -236,6 +237,9 @@ def _prepare(source: Source, request: Request, *, allow_quantized: bool) -> _Pre
     sites = inventory(source.model, constants)
     node_names = [n.name for g in graphs_of(source.model) for n in g if n.name]
     decisions = decide([s.layer for s in sites], node_names, request)
+    if request.target == "native":
+        pairs = zip(sites, decisions, strict=True)
+        decisions = [by_default(site, decision, request.recipe) for site, decision in pairs]
     return _Prepared(opset, constants, sites, decisions, notes)
 
 

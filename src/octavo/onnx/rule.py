@@ -60,6 +60,8 @@ class Context:
         self.uniform = self.activations.uniform
         self.checksums: dict[Any, int] = {}
         """Of packed weights, by what their forms call them."""
+        self.packed: set[Any] = set()
+        """What linear layers of the native target will hold packed, by the same names."""
 
     def weight_scheme_for_cpu(self, scheme: Scheme) -> Scheme:
         """int8 weights as uint8 around 128 where the file is for any CPU: exact everywhere."""

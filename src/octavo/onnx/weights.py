@@ -41,10 +41,15 @@ class Stats:
 class _Held:
     q: ir.Value
     scale: ir.Value
-    zero_point: ir.Value
+    zero_point: ir.Value | None
     transposed: bool
     stats: Stats
     views: dict[str, ir.Value] = field(default_factory=dict)
+
+    def values(self, q: ir.Value | None = None) -> QuantizedWeightValues:
+        """Integers (or `q`, a view of them) with scale and zero point."""
+        assert self.zero_point is not None
+        return QuantizedWeightValues(q or self.q, self.scale, self.zero_point)
 
 
 class WeightStore:
@@ -108,8 +113,7 @@ class WeightStore:
         q = held.q
         if held.transposed != transposed:
             q = self._view(held, "transposed", lambda: self._transpose(held))
-        values = QuantizedWeightValues(q, held.scale, held.zero_point)
-        return values, held.stats if first else None
+        return held.values(q), held.stats if first else None
 
     def row_scales(self, w: QuantizedWeightValues, rank: int) -> ir.Value:
         """The scale of a table as [V, 1, ...], for a lookup beside the table's."""
@@ -133,16 +137,39 @@ class WeightStore:
         `finish` turns the result into the arrays to store: integers, scale, zero point. They are
         kept in `graph`, by default the main one.
         """
+        held, stats = self._custom(key, name, make, finish, scheme, graph)
+        return held.values(), stats
+
+    def symmetric(
+        self,
+        key: Any,
+        name: str,
+        make: Callable[[], tuple[npt.NDArray[np.float32], int | None]],
+        finish: Callable[[QuantizedWeight], tuple[npt.NDArray[Any], npt.NDArray[np.float32]]],
+        scheme: WeightScheme,
+        graph: ir.Graph | None = None,
+    ) -> tuple[ir.Value, ir.Value, Stats | None]:
+        """As `custom`, of integers and scale alone."""
+        held, stats = self._custom(key, name, make, finish, scheme, graph)
+        return held.q, held.scale, stats
+
+    def _custom(
+        self,
+        key: Any,
+        name: str,
+        make: Callable[[], tuple[npt.NDArray[np.float32], int | None]],
+        finish: Callable[[QuantizedWeight], tuple[npt.NDArray[Any], ...]],
+        scheme: WeightScheme,
+        graph: ir.Graph | None,
+    ) -> tuple[_Held, Stats | None]:
         full = ("custom", key, scheme)
         first = full not in self._held
         if first:
             array, axis = make()
             quantized = self._quantize(array, axis, scheme, name)
-            q, scale, zero = finish(quantized)
-            self._held[full] = self._register(name, q, scale, zero, quantized, graph)
+            self._held[full] = self._register(name, finish(quantized), quantized, graph)
         held: _Held = self._held[full]
-        values = QuantizedWeightValues(held.q, held.scale, held.zero_point)
-        return values, held.stats if first else None
+        return held, held.stats if first else None
 
     def packed(
         self,
@@ -225,7 +252,7 @@ class WeightStore:
             scale, zero = scale.reshape(()), zero.reshape(())
         elif uses.lookups_only:
             scale = scale.reshape([-1] + [1] * (q.ndim - 1))
-        held = self._register(name, q, scale, zero, quantized)
+        held = self._register(name, (q, scale, zero), quantized)
         held.transposed = flip
         return held
 
@@ -249,19 +276,20 @@ class WeightStore:
     def _register(
         self,
         name: str,
-        q: npt.NDArray[Any],
-        scale: npt.NDArray[Any],
-        zero: npt.NDArray[Any],
+        arrays: tuple[npt.NDArray[Any], ...],
         quantized: QuantizedWeight,
         graph: ir.Graph | None = None,
     ) -> _Held:
+        """`arrays` are integers, scale and perhaps zero point."""
+        suffixes = ("_quantized", "_scale", "_zero_point")
         values = [
             self._constant(array, f"{name}{suffix}", graph)
-            for array, suffix in ((q, "_quantized"), (scale, "_scale"), (zero, "_zero_point"))
+            for array, suffix in zip(arrays, suffixes, strict=False)
         ]
-        size = q.nbytes + scale.nbytes + zero.nbytes
+        size = sum(array.nbytes for array in arrays)
         stats = Stats(size, quantized.signal, quantized.noise)
-        return _Held(values[0], values[1], values[2], False, stats)
+        zero_point = values[2] if len(values) > 2 else None
+        return _Held(values[0], values[1], zero_point, False, stats)
 
     def _constant(
         self, array: npt.NDArray[Any], wish: str, graph: ir.Graph | None = None

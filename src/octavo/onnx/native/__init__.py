@@ -8,13 +8,34 @@ Octavo's operators, beside any others.
 from __future__ import annotations
 
 from octavo.onnx.native._recurrent import GATES
+from octavo.onnx.native.conv import ConvForm
+from octavo.onnx.native.embedding import EmbedLayerNormalizationForm, GatherForm
 from octavo.onnx.native.form import NativeForm
-from octavo.onnx.native.linear import LinearForm
+from octavo.onnx.native.matmul import ProductForm
 from octavo.onnx.native.recurrent import RecurrentForm
+from octavo.onnx.rule import Rule
 from octavo.onnx.rules import RULES
 from octavo.onnx.rules._linear import LinearRule
+from octavo.onnx.rules.conv import ConvRule
+from octavo.onnx.rules.embed_layer_normalization import EmbedLayerNormalizationRule
+from octavo.onnx.rules.gather import GatherRule
+
+
+def _form(rule: Rule) -> NativeForm | None:
+    match rule:
+        case LinearRule():
+            return ProductForm(rule)
+        case ConvRule():
+            return ConvForm()
+        case GatherRule():
+            return GatherForm(rule)
+        case EmbedLayerNormalizationRule():
+            return EmbedLayerNormalizationForm(rule)
+        case _:
+            return None
+
 
 FORMS: dict[str, NativeForm] = {
-    op: LinearForm(rule) for op, rule in RULES.items() if isinstance(rule, LinearRule)
+    op: form for op, rule in RULES.items() if (form := _form(rule)) is not None
 }
 FORMS |= {op: RecurrentForm() for op in GATES}

@@ -13,16 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.kernels import QuantizedWeight
 from octavo.graph.linear import scale_output
 from octavo.graph.native.fusions.bias import one_row
-from octavo.graph.native.linear import PackedValues, linear, packed_tensor
+from octavo.graph.native.linear import linear
 from octavo.onnx.native.form import NativeForm
+from octavo.onnx.native.packed import PackedUse, hold_packed
 from octavo.onnx.rule import Context, Drawn
 from octavo.onnx.rules._draft import LinearForm as Operands
 from octavo.onnx.rules._draft import inputs_of, orientation
 from octavo.onnx.rules._linear import LinearRule
-from octavo.onnx.weights import Stats
 from octavo.recipe import Granularity, Scheme
 
 
@@ -73,6 +72,9 @@ class LinearForm(NativeForm):
         rank = len(context.constants.shape(operands.w))
         return rank in (1, 2) and scheme.weight.granularity is not Granularity.BLOCK
 
+    def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:
+        context.packed.add(use_of(node, self._operands(node), scheme, context).key)
+
     def check(self, node: ir.Node, scheme: Scheme, context: Context) -> str | None:
         operands = self._operands(node)
         shape = context.constants.shape(operands.w)
@@ -89,6 +91,18 @@ class LinearForm(NativeForm):
         return operands
 
 
+def use_of(node: ir.Node, operands: Operands, scheme: Scheme, context: Context) -> PackedUse:
+    """W [K, N] as it is packed, [N, K]; a vector [K] is one output."""
+    assert scheme.weight is not None
+    root, by_outputs = orientation(operands, context.constants)
+    shape = context.constants.shape(operands.w)
+    k = inputs_of(shape, operands.transpose_w)
+    n = 1 if len(shape) == 1 else int(np.prod(shape)) // k
+    # The scales of all outputs hold alpha, as long as they stay scales.
+    alpha = operands.alpha if operands.alpha > 0 else 1.0
+    return PackedUse(root, n, k, by_outputs, scheme.weight, node.graph, alpha)
+
+
 class _Draft:
     """One node while its form is drawn."""
 
@@ -101,15 +115,15 @@ class _Draft:
         self.dtype = context.constants.dtype(operands.w) or ir.DataType.FLOAT
         self.shape = context.constants.shape(operands.w)
         self.out = node.outputs[0].name or name
-        # The scales of all outputs hold alpha, as long as they stay scales.
-        self.alpha = operands.alpha if operands.alpha > 0 else 1.0
+        self.use = use_of(node, operands, scheme, context)
+        self.alpha = self.use.alpha
 
     def draw(self) -> Drawn:
         """The nodes from x to y."""
         x = self.context.as_float32(self.operands.x, self.node, self.dtype)
         if self.operands.transpose_x:
             x = self._transposed(x)
-        weight, stats = self._weight()
+        weight, stats = hold_packed(self.use, self.context)
         bias, rest = self._bias(weight.n)
         group_size = (self.scheme.activation and self.scheme.activation.group) or 0
         y = linear(self.e, x, weight, bias, group_size=group_size, name=self.name, out=self.out)
@@ -122,34 +136,6 @@ class _Draft:
         if self.dtype is not ir.DataType.FLOAT:
             y = self.context.from_float32(y, self.dtype, self.out)
         return Drawn([y], [stats])
-
-    def _weight(self) -> tuple[PackedValues, Stats | None]:
-        """W [K, N] as it is packed, [N, K]; a vector [K] is one output."""
-        constants, store = self.context.constants, self.context.weights
-        root, stored_by_outputs = orientation(self.operands, constants)
-        k = inputs_of(self.shape, self.operands.transpose_w)
-        n = 1 if len(self.shape) == 1 else int(np.prod(self.shape)) // k
-        assert self.scheme.weight is not None
-        per_channel = self.scheme.weight.granularity is Granularity.CHANNEL
-
-        def make() -> tuple[npt.NDArray[np.float32], int | None]:
-            array = store.float32(root.leaf)
-            matrix = array[None] if array.ndim == 1 else array if stored_by_outputs else array.T
-            constants.release(root.leaf)
-            return np.ascontiguousarray(matrix), 0 if per_channel else None
-
-        def finish(w: QuantizedWeight) -> tuple[npt.NDArray[Any], ...]:
-            q, zero = as_int8(w.q, np.broadcast_to(w.qparams.zero_point, n))
-            packed, digest = packed_tensor(q)
-            scale = np.broadcast_to(w.qparams.scale, n) * np.float32(self.alpha)
-            self.context.checksums[key] = digest
-            return packed, scale.astype(np.float32), zero
-
-        key = ("packed", root.key, stored_by_outputs, self.alpha, self.scheme.weight, self.graph)
-        name = root.leaf.name or "weight"
-        w, stats = store.custom(key, name, make, finish, self.scheme.weight, self.graph)
-        digest = self.context.checksums[key]
-        return PackedValues(w.q, w.scale, w.zero_point, n, k, digest), stats
 
     def _bias(self, n: int) -> tuple[ir.Value, ir.Value | None]:
         """The constant bias [N] of the operator, and what is to be added behind it."""
@@ -175,13 +161,3 @@ class _Draft:
             return x
         perm = [*range(rank - 2), rank - 1, rank - 2]
         return self.e.transpose(x, perm, f"{x.name}_transposed")
-
-
-def as_int8(
-    q: npt.NDArray[Any], zero_point: npt.NDArray[Any]
-) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]:
-    """Integers and zero points as int8: uint8 ones lie 128 higher."""
-    if q.dtype == np.uint8:
-        moved = np.ascontiguousarray(q).view(np.uint8) ^ np.uint8(128)
-        return moved.view(np.int8), (np.asarray(zero_point, np.int32) - 128).astype(np.int8)
-    return np.asarray(q, np.int8), np.asarray(zero_point).astype(np.int8)

@@ -7,6 +7,8 @@ table[i]  ->  Mul(Cast(Gather(int8 table, i)), Gather(row scales, i))    one sca
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 import onnx_ir as ir
 
@@ -15,6 +17,23 @@ from octavo.graph.embedding import lookup_blocks, lookup_per_tensor, lookup_rows
 from octavo.onnx.rule import Context
 from octavo.onnx.weights import Stats
 from octavo.recipe import Granularity, WeightScheme
+
+
+class LookUp(Protocol):
+    """How a target draws `table[indices]`."""
+
+    def __call__(
+        self,
+        table: ir.Value,
+        indices: ir.Value,
+        wished: WeightScheme,
+        context: Context,
+        /,
+        *,
+        name: str,
+        out: str,
+    ) -> tuple[ir.Value, Stats | None, list[str]]:
+        """The rows in float32, statistics of the table where it is new, and notes."""
 
 
 def announce(table: ir.Value, scheme: WeightScheme, context: Context) -> None:

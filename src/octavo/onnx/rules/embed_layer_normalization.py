@@ -21,7 +21,7 @@ from octavo.onnx.rule import (
     input_at,
     is_float_type,
 )
-from octavo.onnx.rules._lookup import announce, look_up
+from octavo.onnx.rules._lookup import LookUp, announce, look_up
 from octavo.onnx.rules.gather import reference as reference  # each lookup's arithmetic
 from octavo.onnx.weights import Stats
 from octavo.recipe import Granularity, Kind, Scheme
@@ -70,6 +70,12 @@ class EmbedLayerNormalizationRule(Rule):
         return None
 
     def rewrite(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:
+        return self.draw(node, scheme, context, name, look_up)
+
+    def draw(
+        self, node: ir.Node, scheme: Scheme, context: Context, name: str, lookup: LookUp
+    ) -> Drawn:
+        """The quantized form with lookups as `lookup` draws them."""
         e = context.emitter
         ids, segments, mask = node.inputs[0], input_at(node, 1), input_at(node, 7)
         assert ids is not None
@@ -80,7 +86,7 @@ class EmbedLayerNormalizationRule(Rule):
         def rows(index: int, indices: ir.Value, what: str) -> ir.Value:
             table = node.inputs[index]
             assert table is not None and scheme.weight is not None
-            y, new, more = look_up(
+            y, new, more = lookup(
                 table,
                 indices,
                 scheme.weight,
