@@ -25,7 +25,7 @@ TESTS = ("tests/test_kernels.py", "tests/core", "tests/native_target")
 # Not the operators: ONNX Runtime hands work to its threads through atomic variables in code that is
 # not instrumented, so that every hand-over would look like a race. What runs on those threads is
 # what runs on ours here, and tests/native_target/test_threads.py compares bits. Not beside PyTorch
-# either, whose OpenMP's barriers are invisible to ThreadSanitizer, and not where Python forks beside
+# either, whose OpenMP's barriers it cannot see, and not where Python forks beside
 # threads, which it does not support: pool_stress.cpp forks from C++.
 THREADS = ("tests/test_kernels.py", "tests/core", "-k", "thread and not pytorch")
 # Python itself leaks on purpose, and forks beside threads.
