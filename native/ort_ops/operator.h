@@ -28,7 +28,7 @@ struct Input {
 
 // ONNX Runtime reads the members that the version stands for: up to end_version.
 struct CustomOp {
-  std::uint32_t version = 17;
+  std::uint32_t version = kApiVersion;
   void* (*create)(const CustomOp*, const void*, const KernelInfo*) = nullptr;
   const char* (*name)(const CustomOp*) = nullptr;
   const char* (*provider)(const CustomOp*) = nullptr;

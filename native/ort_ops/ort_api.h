@@ -33,9 +33,9 @@ struct ApiBase {
   const char* (*version_string)();
 };
 
-// The interface of ONNX Runtime 1.18, the first with an allocator for kernels. (1.17 has shape inference
-// for custom operators and the session's thread pool; its table ends before InfoAllocator.)
-constexpr std::uint32_t kApiVersion = 18;
+// The interface of ONNX Runtime 1.17: the first with shape inference for custom operators and with
+// the thread pool of the session.
+constexpr std::uint32_t kApiVersion = 17;
 
 enum class ElementType : int { kUndefined = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt32 = 6, kInt64 = 7 };
 enum class ErrorCode : int { kFail = 1, kInvalidArgument = 2 };

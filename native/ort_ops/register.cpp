@@ -58,7 +58,7 @@ OCTAVO_EXPORT octavo::ort::Status* RegisterCustomOps(octavo::ort::SessionOptions
   using namespace octavo::ort;
   const void* table = base->get_api(kApiVersion);
   if (!table) {
-    const std::string message = std::string("octavo's operators need ONNX Runtime 1.18 or newer; this is ") +
+    const std::string message = std::string("octavo's operators need ONNX Runtime 1.17 or newer; this is ") +
                                 base->version_string() + ". Install a newer one, or convert the model: octavo "
                                 "convert-target --to portable";
     return Api(base->get_api(1)).status(ErrorCode::kFail, message.c_str());
