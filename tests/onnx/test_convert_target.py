@@ -91,7 +91,7 @@ def test_to_native_is_what_the_float_model_would_give(kind: str, cpu: str, tmp_p
     assert_equal(outputs(tmp_path / "pn.onnx", case[1]), outputs(native, case[1]))
 
 
-@pytest.mark.parametrize("kind", set(KINDS) - {"products"} | set(IN_FLOAT))
+@pytest.mark.parametrize("kind", [k for k in KINDS | IN_FLOAT if k != "products"])
 @pytest.mark.parametrize("cpu", ["vnni", "any"])
 def test_there_and_back_gives_the_same_integers(kind: str, cpu: str, tmp_path: Path) -> None:
     case, recipe = (KINDS | IN_FLOAT)[kind]
