@@ -62,7 +62,7 @@ struct GroupSums {
     for (std::size_t r = 0; r < kSlice; ++r) {
       const RowQuant& one = q[r * groups];
       __m512i t = Avx512::correct(from[r], colsum, _mm512_set1_epi32(one.pair));
-      if constexpr (affine) t = _mm512_sub_epi32(t, _mm512_mullo_epi32(zero, _mm512_set1_epi32(one.sum)));
+      if constexpr (affine) t = _mm512_dpwssd_epi32(t, zero, _mm512_set1_epi32(minus_sum(one)));
       _mm512_store_ps(to[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(t), _mm512_set1_ps(one.scale), _mm512_load_ps(to[r])));
     }
   }
