@@ -60,6 +60,7 @@ def workplace() -> Iterator[Path]:
 def quantize(folder: Path, console: Console) -> dict[str, Path]:
     """Octavo's files by its command line, the peers' by ONNX Runtime's function."""
     _octavo(["quantize", MODEL, "-o", RESULT], folder, console)
+    console.print()
     _octavo(["quantize", MODEL, "-o", NATIVE_RESULT, "--target", "native"], folder, console)
     files = {FLOAT: folder / MODEL}
     for name in (QD, QD_CHANNEL):
