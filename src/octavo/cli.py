@@ -153,8 +153,8 @@ def quantize(
             "--output",
             metavar="OUT",
             help="The file to write; one that exists is replaced once the new one is complete. "
-            "Default: IN's name with .int8.onnx (.fp16.onnx for float16; .safetensors for "
-            "PyTorch) in the current directory, which must not exist unless --force is given.",
+            "Default: IN's name with .int8.onnx (.int8.native.onnx for target native, .fp16.onnx for "
+            "float16; .safetensors for PyTorch) in the current directory, which must not exist unless --force is given.",
             show_default=False,
         ),
     ] = None,
@@ -232,7 +232,8 @@ def quantize(
             _show(made, verbose, json)
             return
         chosen = _recipe(recipe, ops)
-        out = output or _default_output(Path(model).stem, "onnx", chosen, force)
+        suffix = "native.onnx" if target is Target.NATIVE else "onnx"
+        out = output or _default_output(Path(model).stem, suffix, chosen, force)
         from octavo.onnx import quantize_dynamic
         from octavo.report.progress import progress_bar
 

@@ -44,6 +44,8 @@ def model(
         "rest": np.array([-1]),
         "fixed": np.array([0, 0, HEADS, DEPTH]),
         "flat": np.array([0, 0, WIDTH]),
+        "blocks": np.array([-1, 5, HEADS, DEPTH]),
+        "whole": np.array([-1, 20, WIDTH]),
     }
     nodes = [
         helper.make_node("MatMul", ["x", f"w{i}"], [name], name=name)
@@ -61,6 +63,8 @@ def model(
         dims = ["dim_zero", "dim_one"]
     if sizes == "constant":
         split, joined = "fixed", "flat"
+    elif sizes == "blocks":  # of five steps, each attending to itself
+        split, joined = "blocks", "whole"
     else:
         split, joined = "split", "joined"
         nodes.append(helper.make_node("Concat", [*dims, "rest", "depth"], ["split"], axis=0))
@@ -180,8 +184,9 @@ def test_attention_itself_rounds_nothing(tmp_path: Path) -> None:
         {"scores": [QK, ("Mul", ["qk", "eighth"], "logits")], "softmax_axis": 2},
         {"scores": [QK, ("Identity", ["qk"], "logits")], "extra_outputs": ("o4",)},
         {"scores": [QK, ("Relu", ["qk"], "logits")]},
+        {"scores": [QK, ("Mul", ["qk", "eighth"], "logits")], "sizes": "blocks"},
     ],
-    ids=["other axis", "read in the middle", "something between"],
+    ids=["other axis", "read in the middle", "something between", "blocks of the length"],
 )
 def test_what_is_no_attention_stays_as_it_is(change: dict[str, Any], tmp_path: Path) -> None:
     proto = model(**change)

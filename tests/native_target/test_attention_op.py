@@ -64,6 +64,15 @@ def test_keys_that_are_hidden_weigh_nothing() -> None:
     )
 
 
+@pytest.mark.parametrize("alone", [{"Q"}, {"K", "V"}, {"Q", "K", "V"}])
+def test_a_batch_of_one_is_repeated(alone: set[str]) -> None:
+    case = Case(3, 2, 20, 33, 16, 16, (3, 1, 20, 33))
+    x = operands(case)
+    x |= {name: x[name][:1] for name in alone}
+    every = {n: np.broadcast_to(a, (3, *a.shape[1:])).copy() for n, a in x.items()}
+    assert_same_bits(run("Attention", x, {}, heads=2), run("Attention", every, {}, heads=2))
+
+
 def test_not_a_number_stays_in_its_row() -> None:
     x = operands(Case(1, 2, 5, 6, 8, 8))
     clean = run("Attention", x, {}, heads=2)
@@ -104,7 +113,7 @@ def test_shapes_are_inferred() -> None:
     "change,message",
     [
         ({"Q": (2, 5, 13)}, r"Q has shape \[2, 5, 13\]; .* a multiple of 4 heads"),
-        ({"K": (1, 6, 16)}, r"Q has shape \[2, 5, 16\] and K \[1, 6, 16\]; dimension 0"),
+        ({"K": (3, 6, 16)}, r"K has a batch of 3, other inputs 2; they have to be the same, or 1"),
         ({"K": (2, 6, 20)}, r"and K \[2, 6, 20\]; dimension 2"),
         ({"V": (2, 7, 16)}, r"K has shape \[2, 6, 16\] and V \[2, 7, 16\]; dimension 1"),
         ({"bias": (2, 4, 5, 7)}, r"bias has shape \[2, 4, 5, 7\], which does not broadcast"),

@@ -69,7 +69,7 @@ def convert_target(
     source = load(Path(model_input))
     said = dict(source.model.metadata_props)
     _refuse(source, said, to)
-    cpu = cpu or (said.get("octavo.cpu", "vnni") if to == "native" else "vnni")
+    cpu = cpu or said.get("octavo.cpu", "vnni")
     feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)
     staging = Staging(model_output, source.files)
     with staging:
