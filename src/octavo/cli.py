@@ -153,8 +153,9 @@ def quantize(
             "--output",
             metavar="OUT",
             help="The file to write; one that exists is replaced once the new one is complete. "
-            "Default: IN's name with .int8.onnx (.int8.native.onnx for target native, .fp16.onnx for "
-            "float16; .safetensors for PyTorch) in the current directory, which must not exist unless --force is given.",
+            "Default: IN's name with .int8.onnx (.int8.native.onnx for target native, .fp16.onnx "
+            "for float16; .safetensors for PyTorch) in the current directory, which must not exist "
+            "unless --force is given.",
             show_default=False,
         ),
     ] = None,

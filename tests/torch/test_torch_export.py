@@ -307,7 +307,6 @@ def test_places_that_cannot_be(quantized: nn.Module, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"target": "native"}, r"target 'native' .* is not there yet; use 'portable'"),
         ({"target": "portabel"}, r"unknown target 'portabel'\. Did you mean 'portable'\?"),
         ({"cpu": "vnn"}, r"unknown cpu 'vnn'\. Did you mean 'vnni'\?"),
         ({"opset_version": 17}, r"opset_version 17: needs 18 to 23"),

@@ -100,6 +100,17 @@ def test_embeddings_and_bags(tables: nn.Module, tmp_path: Path) -> None:
         assert np.array_equal(table, tables.get_submodule(name).integers().numpy())
 
 
+def test_a_table_of_16_bits(tmp_path: Path) -> None:
+    weights = PlaceholderObserver.with_args(dtype=torch.float16)
+    qconfig = QConfig(activation=PlaceholderObserver, weight=weights)
+    model = quantize_dynamic(filled(nn.Sequential(nn.Embedding(50, 24))), {nn.Embedding: qconfig})
+    path = tmp_path / "m.onnx"
+    ((y, expected),) = exported(model, (torch.tensor([[3, 0, 49]]),), path)
+    assert np.array_equal(y, expected)
+    assert operators(path) == ["Gather", "Cast"]
+    assert constants(path)["0.table"].dtype == np.float16
+
+
 # --- convolutions ---
 
 

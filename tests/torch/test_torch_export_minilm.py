@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import torch
 from benchmarks.zoo import minilm
 from octavo.onnx import session
 from octavo.torch import export_onnx, quantize_dynamic
+from octavo.torch.export import Exported
 from octavo.torch.modules.linear import QuantizedLinear
-from tests.torch.exporting import constants
+from tests.torch.exporting import constants, operators
 
 pytestmark = pytest.mark.models
 
@@ -30,20 +32,25 @@ def quantized(float_model: torch.nn.Module) -> torch.nn.Module:
 
 @pytest.fixture(scope="module")
 def path(quantized: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("minilm") / "m.onnx"
+    told = export(quantized, found, "portable")
+    assert told.operators == {"linear": 36} and told.min_onnxruntime == "1.17"
+    return found
+
+
+def export(quantized: Any, path: Path, target: str) -> Exported:
     example = minilm.tokenize(["one", "and one longer text"])  # a mask with zeros
     feed = {name: torch.from_numpy(example[name]) for name in minilm.INPUT_NAMES}
-    found = tmp_path_factory.mktemp("minilm") / "m.onnx"
-    told = export_onnx(
+    return export_onnx(
         quantized,
         (),
-        found,
+        path,
+        target,
         kwargs=feed,
         input_names=list(feed),
         output_names=["last_hidden_state"],
         dynamic_shapes={name: {0: "batch", 1: "sequence"} for name in feed},
     )
-    assert told.operators == {"linear": 36} and told.min_onnxruntime == "1.17"
-    return found
 
 
 def test_its_error(float_model: torch.nn.Module, path: Path) -> None:
@@ -63,3 +70,41 @@ def test_its_integers(quantized: torch.nn.Module, path: Path) -> None:
     for name, layer in layers.items():
         assert np.array_equal(found[f"{name}.weight_quantized"].T, layer.integers().numpy()), name
         assert np.array_equal(found[f"{name}.weight_scale"], layer.scale.numpy()), name
+
+
+# --- target native ---
+
+
+@pytest.fixture(scope="module")
+def native(quantized: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("minilm") / "native.onnx"
+    told = export(quantized, found, "native")
+    assert told.operators == {"linear": 36} and told.notes == ()
+    assert told.min_onnxruntime == "1.18"
+    return found
+
+
+def test_the_native_file_is_fused(native: Path) -> None:
+    found = Counter(operators(native))
+    assert {op: found[op] for op in ("GroupedLinear", "Attention", "Linear")} == {
+        "GroupedLinear": 6,
+        "Attention": 6,
+        "Linear": 18,
+    }
+    assert not {"Gelu", "Erf", "Softmax", "MatMul"} & set(found)
+
+
+def test_its_error_is_that_of_the_model(
+    float_model: torch.nn.Module, quantized: torch.nn.Module, native: Path
+) -> None:
+    assert minilm.hidden_state_error(float_model, session(native)) <= 0.0014
+    assert minilm.hidden_state_error(quantized, session(native)) <= 0.0001
+
+
+def test_its_weights_are_the_packed_buffers(quantized: torch.nn.Module, native: Path) -> None:
+    found = constants(native)
+    for name, layer in quantized.named_modules():
+        if isinstance(layer, QuantizedLinear):
+            w = found[f"{name}.weight_quantized"]
+            assert w.tobytes() == layer.packed.numpy().tobytes(), name
+            assert np.array_equal(found[f"{name}.weight_scale"], layer.scale.numpy()), name

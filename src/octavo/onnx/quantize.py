@@ -15,7 +15,7 @@ import onnx_ir as ir
 import octavo
 from octavo.errors import NothingQuantizedError, OptionError, OutputError
 from octavo.files.staging import Staging
-from octavo.graph.native import DOMAIN
+from octavo.graph.native import DOMAIN, OPERATORS
 from octavo.graph.requirements import least_onnxruntime
 from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx import normalize
@@ -202,13 +202,6 @@ def inspect(
         recipe_name=request.recipe.name,
         decisions=tuple(resolve(site, decision, context).decision for site, decision in pairs),
     )
-
-
-OPERATORS = (
-    "Domain ai.octavo is in octavo's library: open this file with octavo.onnx.session(path), or "
-    "call register_custom_ops_library(octavo.onnx.custom_ops_library()) on the session options"
-)
-"""What a native file says to who opens it without the library."""
 
 
 class _Prepared:

@@ -1,4 +1,4 @@
-"""`export_onnx`: a quantized PyTorch model as an ONNX file for stock ONNX Runtime."""
+"""`export_onnx`: a quantized PyTorch model as an ONNX file for ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ OLDEST, NEWEST = 18, 23  # opsets that PyTorch's exporter has operators for
 FIRST_WITH_NEW_FORMAT = 21  # opset from which files need IR version 10 and more
 PLAIN_FORMAT = 9  # the IR version before, which ONNX Runtime 1.17 reads
 PROTOBUF_LIMIT = 1900 * 2**20  # bytes; protobuf ends at 2 GiB
-CPUS = ("vnni", "any")
+PAGE = 4096  # bytes; tensors of a data file begin on one, so that kernels read them where they lie
+TARGETS, CPUS = ("portable", "native"), ("vnni", "any")
 OPTIONS = ("kwargs", "input_names", "output_names", "dynamic_shapes", "opset_version")
 
 
@@ -68,14 +69,16 @@ def export_onnx(
         args: positional arguments of a call of the model, a tuple (or one tensor).
         path: of the file; it appears whole or not at all.
         target: "portable": nothing but operators of stock ONNX Runtime. Activations are quantized
-            as in ONNX files that `octavo.onnx.quantize_dynamic` makes.
+            as in ONNX files that `octavo.onnx.quantize_dynamic` makes. "native": Octavo's own
+            operators over the packed weights as they are, which `octavo.onnx.session` registers:
+            faster, and the model's own numbers but for what float operators round.
         cpu: "vnni" (int8 weights; open the file with `octavo.onnx.session`) or "any" (uint8
-            weights around 128: exact on every processor).
+            weights around 128: exact on every processor). Octavo's operators are so in any case.
         kwargs: keyword arguments of that call.
         input_names: of the graph.
         output_names: of the graph.
         dynamic_shapes: as of torch.export.export; sizes may have names: `({0: "batch"},)`.
-        opset_version: 18 to 23; ONNX Runtime 1.17 runs 20.
+        opset_version: 18 to 23; ONNX Runtime 1.17 runs 20 (target native: 1.18).
         external_data: weights in a data file beside the model; above 1.9 GB they are in any case.
 
     Raises OptionError (an unknown argument, target, cpu or opset), NothingQuantizedError (a model
@@ -98,13 +101,13 @@ def export_onnx(
         "opset_version": opset_version,
     }
     positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
-    model, counts, notes = _converted(qmodel, positional, kwargs, options, cpu)
+    model, counts, notes = _converted(qmodel, positional, kwargs, options, target, cpu)
     if not counts:
         raise ModelError(
             f"the call of {type(qmodel).__name__} reaches none of its {operators} quantized "
             "layers; give args and kwargs with which it does"
         )
-    _label(model, qmodel, cpu)
+    _label(model, qmodel, target, cpu)
     with staging:
         try:
             _write(model, staging, external=external_data)
@@ -123,13 +126,8 @@ def export_onnx(
 
 
 def _check_options(target: str, cpu: str, opset: int) -> None:
-    if target == "native":
-        raise OptionError(
-            "target 'native' (Octavo's kernels inside ONNX Runtime) is not there yet; use "
-            "'portable'"
-        )
-    if target != "portable":
-        raise OptionError(f"unknown target {target!r}.{did_you_mean(str(target), ['portable'])}")
+    if target not in TARGETS:
+        raise OptionError(f"unknown target {target!r}.{did_you_mean(str(target), TARGETS)}")
     if cpu not in CPUS:
         raise OptionError(f"unknown cpu {cpu!r}.{did_you_mean(str(cpu), CPUS)}")
     if isinstance(opset, bool) or not isinstance(opset, int) or not OLDEST <= opset <= NEWEST:
@@ -155,14 +153,15 @@ def _converted(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     options: Mapping[str, Any],
+    target: str,
     cpu: str,
 ) -> tuple[ir.Model, dict[str, int], tuple[str, ...]]:
     from octavo.torch.exports.draw import DRAWERS, draw_all
     from octavo.torch.exports.program import traced
 
     with _evaluating(qmodel):
-        model = traced(qmodel, args, kwargs, DRAWERS, options)
-    return model, *draw_all(model, cpu)
+        model = traced(qmodel, args, kwargs, DRAWERS[target], options)
+    return model, *draw_all(model, target, cpu)
 
 
 @contextmanager
@@ -177,8 +176,9 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _label(model: ir.Model, qmodel: nn.Module, cpu: str) -> None:
+def _label(model: ir.Model, qmodel: nn.Module, target: str, cpu: str) -> None:
     """What the file says of itself, in the words of the ONNX front end."""
+    from octavo.graph.native import DOMAIN, OPERATORS
     from octavo.graph.requirements import least_onnxruntime
     from octavo.graph.walk import opset_of
 
@@ -186,12 +186,14 @@ def _label(model: ir.Model, qmodel: nn.Module, cpu: str) -> None:
         model.ir_version = PLAIN_FORMAT
     model.producer_name, model.producer_version = "octavo", octavo.__version__
     report = qmodel.__dict__.get(REPORT)
+    needed = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
     model.metadata_props.clear()
     model.metadata_props.update(
-        {
+        needed
+        | {
             "octavo.version": octavo.__version__,
             "octavo.recipe": str(report.recipe.get("name", "")) if report else "",
-            "octavo.target": "portable",
+            "octavo.target": target,
             "octavo.cpu": cpu,
             "octavo.quant_format": "qoperator",
             "octavo.min_onnxruntime": least_onnxruntime(model),
@@ -212,6 +214,12 @@ def _write(model: ir.Model, staging: Staging, *, external: bool) -> None:
     total = sum(t.nbytes for t in tensors if t is not None)
     if external or total > PROTOBUF_LIMIT:
         model.metadata_props[DATA_FILE] = staging.data.name
-        ir.save(model, staging.model, external_data=staging.data.name)
+        ir.save(
+            model,
+            staging.model,
+            external_data=staging.data.name,
+            alignment=PAGE,
+            align_threshold=PAGE,
+        )
     else:
         ir.save(model, staging.model)

@@ -9,3 +9,9 @@ from __future__ import annotations
 DOMAIN = "ai.octavo"
 VERSION = 1
 """Of the operators: the opset import of `DOMAIN`."""
+
+OPERATORS = (
+    "Domain ai.octavo is in octavo's library: open this file with octavo.onnx.session(path), or "
+    "call register_custom_ops_library(octavo.onnx.custom_ops_library()) on the session options"
+)
+"""What a native file says to who opens it without the library."""

@@ -96,3 +96,21 @@ class ConvNode:
         filters = FilterValues(w, scale, shape, group, a["checksum"].as_int())
         window = {name: a[name] for name in WINDOW if name in a}
         return cls(x, filters, bias, window, a["activation"].as_string())
+
+    @property
+    def takes_activation(self) -> bool:
+        """Whether the node can apply an activation to its outputs, and applies none yet."""
+        return self.activation == "none"
+
+    def draw(self, e: Emitter, *, name: str, out: str) -> ir.Value:
+        """The node again."""
+        return conv(
+            e,
+            self.x,
+            self.filters,
+            self.bias,
+            self.window,
+            name=name,
+            out=out,
+            activation=self.activation,
+        )

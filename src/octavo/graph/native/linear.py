@@ -100,6 +100,11 @@ class LinearNode:
         group_size, activation = a["group_size"].as_int(), a["activation"].as_string()
         return cls(inputs[0], weight, bias, residual, group_size, activation)
 
+    @property
+    def takes_activation(self) -> bool:
+        """Whether the node can apply an activation to its outputs, and applies none yet."""
+        return self.activation == "none" and self.residual is None
+
     def draw(self, e: Emitter, *, name: str, out: str) -> ir.Value:
         """The node again."""
         return linear(

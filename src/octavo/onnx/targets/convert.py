@@ -13,7 +13,7 @@ import onnx_ir as ir
 import octavo
 from octavo.errors import ModelError, NothingQuantizedError, OptionError, OutputError
 from octavo.files.staging import Staging
-from octavo.graph.native import DOMAIN
+from octavo.graph.native import DOMAIN, OPERATORS
 from octavo.graph.requirements import least_onnxruntime
 from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx import normalize
@@ -21,7 +21,6 @@ from octavo.onnx.agree import agree
 from octavo.onnx.convert import Progress
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.load import Source, load
-from octavo.onnx.quantize import OPERATORS
 from octavo.onnx.save import misfortune, save
 from octavo.onnx.store import TensorStore
 from octavo.onnx.targets import to_native, to_portable

@@ -30,7 +30,7 @@ def draw(node: ir.Node, d: Drawing) -> Outputs:
     out, name = node.outputs[0].name or layer, node.name or layer
     rank, inputs = len(shape), prod(shape[1:])
     x = d.float32(call["x"], node)
-    single = _rank(call["x"]) == rank - 1
+    single = rank_of(call["x"]) == rank - 1
     if single:
         x = e.op("Unsqueeze", [x, e.vector([0])], out=f"{out}_batch")
     attributes = {
@@ -58,7 +58,8 @@ def draw(node: ir.Node, d: Drawing) -> Outputs:
     return [d.in_kind(y, call["x"], out)]
 
 
-def _rank(x: ir.Value) -> int:
+def rank_of(x: ir.Value) -> int:
+    """Its number of dimensions."""
     assert x.shape is not None  # PyTorch's exporter states the shape of every tensor
     return len(x.shape)
 

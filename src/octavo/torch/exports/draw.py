@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from octavo.graph.emitter import MS
+from octavo.graph.native import DOMAIN as OCTAVO
+from octavo.graph.native import VERSION
+from octavo.graph.native.fusions import fuse
 from octavo.graph.sweeper import Sweeper
 from octavo.graph.walk import graphs_of
 from octavo.torch.exports import (
@@ -16,12 +19,15 @@ from octavo.torch.exports import (
     embedding_bag,
     half_linear,
     linear,
+    native,
     recurrent,
 )
-from octavo.torch.exports.drawing import Drawing, Outputs
-from octavo.torch.exports.program import DOMAIN
+from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
+from octavo.torch.exports.program import DOMAIN, call_of
 
-DRAWERS: Mapping[str, Callable[[ir.Node, Drawing], Outputs]] = {
+Drawer = Callable[[ir.Node, Drawing], Outputs]
+
+PORTABLE: Mapping[str, Drawer] = {
     "linear": linear.draw,
     "half_linear": half_linear.draw,
     "embedding": embedding.draw,
@@ -32,16 +38,39 @@ DRAWERS: Mapping[str, Callable[[ir.Node, Drawing], Outputs]] = {
 """By the names of our operators."""
 
 
-def draw_all(model: ir.Model, cpu: str) -> tuple[dict[str, int], tuple[str, ...]]:
+def _as_portable(draw: Drawer) -> Drawer:
+    """`draw`, which says that target native has nothing of its own for the layer."""
+
+    def drawn(node: ir.Node, d: Drawing) -> Outputs:
+        call = call_of(node)
+        d.note(layer_of(call.get("packed") or call["table"]), native.AS_PORTABLE)
+        return draw(node, d)
+
+    return drawn
+
+
+DRAWERS: Mapping[str, Mapping[str, Drawer]] = {
+    "portable": PORTABLE,
+    "native": {
+        name: native.DRAWERS.get(name) or _as_portable(draw) for name, draw in PORTABLE.items()
+    },
+}
+"""By targets; each has all of our operators."""
+
+
+def draw_all(model: ir.Model, target: str, cpu: str) -> tuple[dict[str, int], tuple[str, ...]]:
     """Replaces our operators in `model`; how many of each there were, and notes."""
     drawing, sweeper = Drawing(model, cpu), Sweeper(model)
     found = [node for graph in graphs_of(model) for node in graph if node.domain == DOMAIN]
     for node in found:
-        outputs = DRAWERS[node.op_type](node, drawing)
+        outputs = DRAWERS[target][node.op_type](node, drawing)
         drawing.emitter.flush_before(node)
         sweeper.replace(node, outputs)
     model.opset_imports.pop(DOMAIN, None)
-    if MS in drawing.emitter.domains:
-        model.opset_imports.setdefault(MS, 1)
+    if OCTAVO in drawing.emitter.domains:
+        fuse(model, drawing.emitter, drawing.constants, sweeper)
+    for domain, version in ((MS, 1), (OCTAVO, VERSION)):
+        if domain in drawing.emitter.domains:
+            model.opset_imports.setdefault(domain, version)
     notes = tuple(f"{text}: {', '.join(layers)}" for text, layers in drawing.notes.items())
     return dict(Counter(node.op_type for node in found)), notes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,7 +55,7 @@ class Drawing:
         raw = found.raw
         return raw if isinstance(raw, Tensor) else torch.from_numpy(np.array(found.numpy()))
 
-    def once(self, form: str, tensors: Sequence[Tensor], make: Callable[[], _T]) -> _T:
+    def once(self, form: Hashable, tensors: Sequence[Tensor], make: Callable[[], _T]) -> _T:
         """What `make` returned for these tensors; layers that share them share it."""
         key = (form, *(tensor.data_ptr() for tensor in tensors))
         if key not in self._held:
@@ -63,15 +63,17 @@ class Drawing:
         found: _T = self._held[key][1]
         return found
 
-    def constant(self, values: npt.NDArray[Any] | Tensor, name: str) -> ir.Value:
-        """A new constant, called `name` or the like."""
+    def constant(
+        self, values: npt.NDArray[Any] | Tensor, name: str, graph: ir.Graph | None = None
+    ) -> ir.Value:
+        """A new constant of `graph`, by default the main one, called `name` or the like."""
         name = self.names.values.new(name)
         if isinstance(values, Tensor):
             from onnx_ir.tensor_adapters import TorchTensor
 
-            return self.emitter.initializer(TorchTensor(values.contiguous(), name), name)
+            return self.emitter.initializer(TorchTensor(values.contiguous(), name), name, graph)
         array = np.asarray(values, order="C")
-        return self.emitter.initializer(ir.Tensor(array, name=name), name)
+        return self.emitter.initializer(ir.Tensor(array, name=name), name, graph)
 
     def integers(
         self,

@@ -1,6 +1,7 @@
 """octavo::embedding: the table as it is, rows gathered and then scaled.
 
-embedding(i, table, ...)  ->  Mul(Sub(Cast(Gather(table, i)), Gather(zero, i)), Gather(scale, i))
+integers    Mul(Sub(Cast(Gather(table, i)), Gather(zero, i)), Gather(scale, i))
+16 bits     Cast(Gather(table, i))
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def rows(call: dict[str, Any], indices: ir.Value, d: Drawing, *, name: str, out:
         return d.once("column", [stored], lambda: d.constant(stored[:, None], name))
 
     scale = column("scale")
-    assert scale is not None
+    if scale is None:
+        held = d.emitter.op("Gather", [call["table"], indices], out=f"{out}_stored", name=name)
+        return d.emitter.cast(held, ir.DataType.FLOAT, out)
     return lookup_rows(
         d.emitter,
         call["table"],

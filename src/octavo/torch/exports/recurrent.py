@@ -11,7 +11,8 @@ ONNX's LSTM has no projection h = W_hr m. Its state is m, and R h = (R W_hr) m.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -31,37 +32,83 @@ PER_STEP = (
 IN_FLOAT = "computed in float, over int8 weights: ONNX Runtime has no integer operator for it"
 
 
+@dataclass(frozen=True)
+class Given:
+    """What one layer of a stack reads: x [T, B, inputs], lengths, and states [D, B, ...].
+
+    x of a stack that is drawn with the batch first is [B, T, inputs]; states are as they are.
+    """
+
+    x: ir.Value
+    lengths: ir.Value | None
+    states: Sequence[ir.Value | None]
+
+
+class LayerForm(Protocol):
+    """Draws one layer of a stack."""
+
+    def __call__(
+        self,
+        d: Drawing,
+        layer: Layer,
+        given: Given,
+        wanted: Sequence[bool],
+        /,
+        *,
+        out: str,
+        name: str,
+    ) -> Sequence[ir.Value | None]:
+        """y [T, B, D * output], h [D, B, output] and for an LSTM c [D, B, hidden].
+
+        y lies as x does. `wanted` says of each whether anything reads it; None may stand for what
+        nothing reads.
+        """
+
+
 def draw(node: ir.Node, d: Drawing) -> Outputs:
     """y, h and c, as the operator has them; c is None but for an LSTM."""
+    call = call_of(node)
+    return draw_stack(node, d, layers_of(call, d), draw_layer, turn=call["batch_first"])
+
+
+def draw_stack(
+    node: ir.Node, d: Drawing, layers: Sequence[Layer], form: LayerForm, *, turn: bool
+) -> Outputs:
+    """The outputs of `node`, whose layers have that form. `turn`: it takes the steps first."""
     call, e = call_of(node), d.emitter
-    layers = _layers(call, d)
-    lstm = layers[0].first.kind is Kind.LSTM
     out = node.outputs[0].name or "recurrent"
-    x = d.float32(call["x"], node)
+    y: ir.Value | None = d.float32(call["x"], node)
     lengths = call["lengths"]
     if lengths is not None:
         lengths = e.cast(lengths, ir.DataType.INT32, f"{out}_lengths")
-    if call["batch_first"]:
-        x = e.transpose(x, [1, 0, 2], f"{out}_time_first")
+    if turn and y is not None:
+        y = e.transpose(y, [1, 0, 2], f"{out}_time_first")
     states = [_parts(d, call[key], node, len(layers), f"{out}_{key}") for key in ("h0", "c0")]
-    ends: list[Sequence[ir.Value]] = []
+    read = [bool(o.uses()) or o.is_graph_output() for o in node.outputs]
+    ends: list[Sequence[ir.Value | None]] = []
     for i, layer in enumerate(layers):
-        before = [part[i] for part in states]
-        x, *end = _layer(d, layer, x, lengths, before, f"{out}_l{i}", node.name or out)
+        assert y is not None  # every layer but the last is asked for it
+        given = Given(y, lengths, [part[i] for part in states])
+        wanted = [read[0] or i + 1 < len(layers), *read[1:]]
+        y, *end = form(d, layer, given, wanted, out=f"{out}_l{i}", name=node.name or out)
         ends.append(end)
-    if call["batch_first"]:
-        x = e.transpose(x, [1, 0, 2], f"{out}_batch_first")
-    found = [x]
+    if turn and y is not None and read[0]:
+        y = e.transpose(y, [1, 0, 2], f"{out}_batch_first")
+    found = [y]
     for value, parts in zip(node.outputs[1:], zip(*ends, strict=True), strict=False):
         name = f"{value.name}_layers"
-        found.append(parts[0] if len(parts) == 1 else e.op("Concat", parts, out=name, axis=0))
+        joined = len(parts) > 1 and bool(value.uses() or value.is_graph_output())
+        found.append(e.op("Concat", parts, out=name, axis=0) if joined else parts[0])
+    lasts = zip(found, node.outputs, read, strict=False)
     kinds = [
-        d.in_kind(y, call["x"], o.name or out) for y, o in zip(found, node.outputs, strict=False)
+        d.in_kind(v, call["x"], o.name or out) if v is not None and wanted else None
+        for v, o, wanted in lasts
     ]
-    return kinds if lstm else [*kinds, None]
+    return [*kinds, *[None] * (len(node.outputs) - len(kinds))]
 
 
-def _layers(call: dict[str, Any], d: Drawing) -> list[Layer]:
+def layers_of(call: dict[str, Any], d: Drawing) -> list[Layer]:
+    """The layers of the stack that `call` runs."""
     stack = Stack(
         Kind(call["kind"]),
         call["inputs"],
@@ -99,16 +146,10 @@ def _parts(
     return d.emitter.op_n("Split", [wide], outs=outs, axis=0, num_outputs=layers)
 
 
-def _layer(
-    d: Drawing,
-    layer: Layer,
-    x: ir.Value,
-    lengths: ir.Value | None,
-    states: Sequence[ir.Value | None],
-    out: str,
-    name: str,
-) -> list[ir.Value]:
-    """y [T, B, D * output], h [D, B, output] and for an LSTM c [D, B, hidden]."""
+def draw_layer(
+    d: Drawing, layer: Layer, given: Given, wanted: Sequence[bool], /, *, out: str, name: str
+) -> Sequence[ir.Value | None]:
+    """The form of one layer, whose x is [T, B, inputs]. All outputs are drawn."""
     way, ways = layer.first, len(layer.ways)
     attributes = {
         "hidden_size": way.hidden,
@@ -116,15 +157,15 @@ def _layer(
     }
     lstm = way.kind is Kind.LSTM
     outs = [f"{out}_{what}" for what in ("y", "h", "c")[: 3 if lstm else 2]]
-    rest = [layer.bias(d), lengths, *states]
+    rest = [layer.bias(d), given.lengths, *given.states]
     if lstm and way.storage == "int8" and "hr" not in way.shapes:
         d.note(layer.name, PER_STEP)
         w, r = layer.columns("ih", d), layer.columns("hh", d)
         ends = dynamic_quantize_lstm(
-            d.emitter, x, w, r, [*rest, None], attributes, name=name, outs=outs
+            d.emitter, given.x, w, r, [*rest, None], attributes, name=name, outs=outs
         )
     else:
-        ends = _in_float(d, layer, [x, *rest], attributes, outs, name)
+        ends = _in_float(d, layer, [given.x, *rest], attributes, outs, name)
     return [_joined(d, ends[0], ways, out), *ends[1:]]
 
 

@@ -54,9 +54,9 @@ class Layer:
         name = f"{self.name}.weight_{part}"
         way = self.first
         if way.storage == "int8":
-            w = d.once(f"rows {part}", self._stored(), lambda: self._integer_rows(part, d, name))
+            w = d.once(f"rows {part}", self.stored(), lambda: self._integer_rows(part, d, name))
             return d.dequantized(w, None, 0, f"{name}_float32")
-        stored = d.once(f"floats {part}", self._stored(), lambda: self._floats(part, d, name))
+        stored = d.once(f"floats {part}", self.stored(), lambda: self._floats(part, d, name))
         if way.storage == "float32":
             return stored
         return d.emitter.cast(stored, ir.DataType.FLOAT, f"{name}_float32")
@@ -70,7 +70,7 @@ class Layer:
             turned = np.ascontiguousarray(q.reshape(ways, n, k).transpose(0, 2, 1))
             return d.integers(turned, scale.reshape(ways, n), None, f"{self.name}.weight_{part}")
 
-        return d.once(f"columns {part}", self._stored(), make)
+        return d.once(f"columns {part}", self.stored(), make)
 
     def bias(self, d: Drawing) -> ir.Value | None:
         """[D, 2 * gates * hidden], that of the inputs before that of the state."""
@@ -84,13 +84,14 @@ class Layer:
             ]
             return d.constant(np.stack(both), f"{self.name}.bias")
 
-        return d.once("bias", self._stored(), make)
+        return d.once("bias", self.stored(), make)
 
     def projection(self) -> npt.NDArray[np.float32]:
         """float32 [D, output, hidden]: what `shaped` gives of "hr"."""
-        return np.stack([way.weight(held, "hr").numpy() for way, held in self._each()])
+        return np.stack([way.weight(held, "hr").numpy() for way, held in self.each()])
 
-    def _stored(self) -> list[Tensor]:
+    def stored(self) -> list[Tensor]:
+        """All its tensors."""
         return [tensor for held in self.held for tensor in held.values()]
 
     def _integer_rows(self, part: str, d: Drawing, name: str) -> QuantizedWeightValues:
@@ -98,19 +99,20 @@ class Layer:
         return d.integers(q, scale, None, name, unsigned=False)
 
     def _floats(self, part: str, d: Drawing, name: str) -> ir.Value:
-        weights = [torch.as_tensor(way.weight(held, part)) for way, held in self._each()]
+        weights = [torch.as_tensor(way.weight(held, part)) for way, held in self.each()]
         rows = torch.from_numpy(self._stacked(iter(weights), part))
         return d.constant(rows.to(STORAGE[self.first.storage]), name)
 
     def _integers(self, part: str) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
-        found = [way.integers(held, part) for way, held in self._each()]
+        found = [way.integers(held, part) for way, held in self.each()]
         q = self._stacked((q for q, _ in found), part)
         return q, self._stacked((scale for _, scale in found), part)
 
     def _stacked(self, tensors: Iterator[Tensor], part: str) -> npt.NDArray[Any]:
         return np.concatenate([self._ordered(t.numpy(), part) for t in tensors])
 
-    def _each(self) -> Iterator[tuple[Way, Mapping[str, Tensor]]]:
+    def each(self) -> Iterator[tuple[Way, Mapping[str, Tensor]]]:
+        """The directions, each with its tensors by name."""
         return zip(self.ways, self.held, strict=True)
 
     def _ordered(self, rows: npt.NDArray[Any], part: str) -> npt.NDArray[Any]:

@@ -154,15 +154,25 @@ class Way:
         made = self._matrix(held, "ih", of_input), self._matrix(held, "hh", of_state)
         return Direction(*made, second, self.reverse)
 
-    def _matrix(self, held: Buffers, part: str, bias: np.ndarray | None) -> Matrix:
+    def packed(self, held: Buffers, part: str) -> PackedWeight:
+        """A matrix of an int8 layer as the kernels read it, over the same memory.
+
+        Scales of hidden units that there are not are 1.
+        """
         rows, k, gates = self._rows(part), self.shapes[part][1], self._gates(part)
-        if bias is not None:
-            bias = interleave(bias, gates)
-        if self.storage != "int8":
-            return Matrix(FloatWeight(array(held[f"blocks_{part}"].float()), rows), bias)
         scale = array(held[f"scale_{part}"])
-        scale = interleave(scale, gates) if gates else scale
-        return Matrix(PackedWeight(array(held[f"packed_{part}"]), rows, k, scale), bias)
+        if gates:
+            scale = interleave(scale, gates)
+            scale[scale == 0] = 1
+        return PackedWeight(array(held[f"packed_{part}"]), rows, k, scale)
+
+    def _matrix(self, held: Buffers, part: str, bias: np.ndarray | None) -> Matrix:
+        if bias is not None:
+            bias = interleave(bias, self._gates(part))
+        if self.storage == "int8":
+            return Matrix(self.packed(held, part), bias)
+        blocks = array(held[f"blocks_{part}"].float())
+        return Matrix(FloatWeight(blocks, self._rows(part)), bias)
 
     def integers(self, held: Buffers, part: str) -> tuple[Tensor, Tensor]:
         """(q int8 [n, inputs], scale float32 [n]) of a matrix of an int8 layer."""

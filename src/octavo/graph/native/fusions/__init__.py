@@ -1,6 +1,6 @@
-"""What stands around a Linear node and can be done in its pass. One rule, one file.
+"""What stands around a Linear or Conv node and can be done in its pass. One rule, one file.
 
-A rule looks at one Linear node and at what reads it, and draws the node anew with more in it; and
+A rule looks at one node and at what reads it, and draws the node anew with more in it; and
 `attention` makes one node of what stands between the projections and the output layer. Rules change
 no numbers but by the rounding of float32: each states in float64 what it takes over.
 """
@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from octavo.graph.constants import Constants
 from octavo.graph.emitter import Emitter
+from octavo.graph.native import DOMAIN
 from octavo.graph.native.fusions import (
     bias,
     gelu,
@@ -32,10 +33,13 @@ ACTIVATIONS = (relu, gelu, gelu_tanh, silu, tanh, sigmoid)
 
 
 def fuse(model: ir.Model, e: Emitter, constants: Constants, sweeper: Sweeper) -> None:
-    """Applies every rule to every Linear node of `model`, as often as one fits."""
+    """Applies every rule to every Linear and Conv node of `model`, as often as one fits."""
     for graph in graphs_of(model):
-        for node in [n for n in graph if LinearNode.of(n) is not None]:
-            _absorb(node, e, constants, sweeper)
+        for node in [n for n in graph if n.domain == DOMAIN]:
+            if LinearNode.of(node) is not None:
+                _absorb(node, e, constants, sweeper)
+            else:
+                fold_activation(node, ACTIVATIONS, e, constants, sweeper)
         grouped.group_all(graph, e, sweeper)
         fuse_attention(graph, e, constants, sweeper)
 

@@ -1,4 +1,4 @@
-"""Finds an activation after a Linear node, however it is spelt.
+"""Finds an activation after a Linear or Conv node, however it is spelt.
 
 Exporters write GELU as one operator, or as five to nine (Erf or Tanh, products in any order). What
 counts is the function: the nodes between the layer's output and the point where they meet again are
@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from octavo.graph.constants import Constants
 from octavo.graph.emitter import MS, Emitter
+from octavo.graph.native.conv import ConvNode
 from octavo.graph.native.fusions._replace import replace
 from octavo.graph.native.linear import LinearNode
 from octavo.graph.sweeper import Sweeper
@@ -88,16 +89,20 @@ def fold_activation(
     sweeper: Sweeper,
 ) -> ir.Node | None:
     """The new node where one of `rules` fits what reads `node`."""
-    linear = LinearNode.of(node)
-    assert linear is not None
-    if linear.activation != "none" or linear.residual is not None:
+    layer = taken_apart(node)
+    if layer is None or not layer.takes_activation:
         return None
     for last, values in _closed_regions(node, constants):
         for rule in rules:
             if np.allclose(values, rule.reference(GRID), RELATIVE, ABSOLUTE):
-                new = changed(linear, activation=rule.NAME)
+                new = changed(layer, activation=rule.NAME)
                 return replace(node, last, new, e, sweeper)
     return None
+
+
+def taken_apart(node: ir.Node) -> LinearNode | ConvNode | None:
+    """What `node` is made of, if it is one whose operator has activations."""
+    return LinearNode.of(node) or ConvNode.of(node)
 
 
 def _closed_regions(node: ir.Node, constants: Constants) -> Any:

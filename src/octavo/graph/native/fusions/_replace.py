@@ -1,12 +1,20 @@
-"""How a rule puts a new Linear node in the place of an old one and of what it took over."""
+"""How a rule puts a new node in the place of an old one and of what it took over."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import onnx_ir as ir
 
 from octavo.graph.emitter import Emitter
-from octavo.graph.native.linear import LinearNode
 from octavo.graph.sweeper import Sweeper
+
+
+class Drawable(Protocol):
+    """A node of ours, taken apart."""
+
+    def draw(self, e: Emitter, *, name: str, out: str) -> ir.Value:
+        """The node again."""
 
 
 def only_reader(value: ir.Value) -> tuple[ir.Node, int] | None:
@@ -21,7 +29,7 @@ def only_reader(value: ir.Value) -> tuple[ir.Node, int] | None:
     return node, index
 
 
-def replace(old: ir.Node, last: ir.Node, new: LinearNode, e: Emitter, sweeper: Sweeper) -> ir.Node:
+def replace(old: ir.Node, last: ir.Node, new: Drawable, e: Emitter, sweeper: Sweeper) -> ir.Node:
     """`new` where `last` stands, under `old`'s name; `old` and all up to `last` go."""
     out = last.outputs[0].name or "y"
     e.names.nodes.free(old.name)

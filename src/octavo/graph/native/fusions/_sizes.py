@@ -24,7 +24,7 @@ class SizeOf:
 def sizes(shape: ir.Value | None, constants: Constants) -> list[int | SizeOf] | None:
     """The elements of an int64 vector: numbers, and sizes of other values; None for anything else.
 
-    Known are constants, Concat, Shape (whole slices of it too) and Gather from Shape.
+    Known are constants, Concat, and what Shape, Slice and Gather take from a shape.
     """
     if shape is None:
         return None
@@ -42,6 +42,8 @@ def sizes(shape: ir.Value | None, constants: Constants) -> list[int | SizeOf] | 
                 return None
             found += elements
         return found
+    if node.op_type == "Slice":
+        return _sliced(node, constants)
     one = _size(shape, constants)
     return None if one is None else [one]
 
@@ -73,6 +75,24 @@ def _slice_of_shape(node: ir.Node) -> SizeOf | None:
     if source is None or end is None or first < 0 or end.as_int() != first + 1:
         return None
     return SizeOf(source, first)
+
+
+def _sliced(node: ir.Node, constants: Constants) -> list[int | SizeOf] | None:
+    """What a Slice with constant ends takes from Shape; the axes are numbered from the first."""
+    source = None if node.inputs[0] is None else node.inputs[0].producer()
+    if source is None or source.op_type != "Shape" or "end" in source.attributes:
+        return None
+    first = source.attributes.get("start")
+    if first is not None and first.as_int() != 0:
+        return None
+    value = source.inputs[0]
+    ends = [constants.tensor(v) for v in node.inputs[1:]]
+    if value is None or value.shape is None or any(t is None or t.size != 1 for t in ends):
+        return None
+    start, end, *rest = (int(np.asarray(t.numpy()).reshape(-1)[0]) for t in ends if t is not None)
+    if rest not in ([], [0], [0, 1]):  # the axis and the step
+        return None
+    return [SizeOf(value, i) for i in range(len(value.shape))[start:end]]
 
 
 def _gathered(node: ir.Node, constants: Constants) -> SizeOf | None:

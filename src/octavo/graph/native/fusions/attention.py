@@ -10,6 +10,7 @@ Scales may stand on Q, K or the product, as factors or divisors. What is compute
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +23,13 @@ from octavo.graph.emitter import Emitter
 from octavo.graph.native.attention import AttentionNode
 from octavo.graph.native.fusions._replace import only_reader
 from octavo.graph.native.fusions._rows import leaves_rows
-from octavo.graph.native.fusions._sizes import sizes
+from octavo.graph.native.fusions._sizes import SizeOf, sizes
 from octavo.graph.native.linear import GROUPED_OP, LinearNode
 from octavo.graph.sweeper import Sweeper
 
 HEADS_FIRST = (0, 2, 1, 3)
 LAST_AXIS_BY_DEFAULT = 13  # opset of Softmax
+LAST_SWAPPED = (0, 1, 3, 2)
 
 
 def reference(
@@ -154,6 +156,11 @@ class _Match:
             node = None if value is None else value.producer()
             if node is None:
                 return None
+            swapped = self._swapped(node)
+            if swapped is not None:
+                order = tuple(LAST_SWAPPED[i] for i in order)
+                value = swapped
+                continue
             if not _is(node, "Transpose"):
                 break
             perm = _perm(node)
@@ -186,6 +193,24 @@ class _Match:
         allowzero = reshape.attributes.get("allowzero")
         zero_is_size = allowzero is not None and allowzero.as_int() == 1
         return leaves_rows(shape[:2], source, zero_is_size=zero_is_size)
+
+    def _swapped(self, node: ir.Node) -> ir.Value | None:
+        """The value [B, H, T, D] that `node` makes [B, H, D, T] of by way of [B*H, T, D].
+
+        So does PyTorch's exporter: Reshape, Transpose, Reshape.
+        """
+        turned = None if node.inputs[0] is None else node.inputs[0].producer()
+        if not _is(node, "Reshape") or turned is None or not _is(turned, "Transpose"):
+            return None
+        flat = None if turned.inputs[0] is None else turned.inputs[0].producer()
+        if _perm(turned) != (0, 2, 1) or flat is None or not _is(flat, "Reshape"):
+            return None
+        value = flat.inputs[0]
+        first, last = (sizes(n.inputs[1], self.constants) for n in (flat, node))
+        if value is None or first is None or last is None or first[:1] != [-1]:
+            return None
+        same = _are_sizes(first[1:], value, (2, 3)) and _are_sizes(last, value, LAST_SWAPPED)
+        return value if same else None
 
     def _unscaled(self, value: ir.Value | None) -> tuple[ir.Value | None, float]:
         """`value` without factors and divisors that are constant, and their product."""
@@ -224,6 +249,17 @@ def _is(node: ir.Node, op_type: str) -> bool:
 def _perm(node: ir.Node) -> tuple[int, ...]:
     perm = node.attributes.get("perm")
     return () if perm is None else tuple(perm.as_ints())
+
+
+def _are_sizes(found: Sequence[int | SizeOf], value: ir.Value, axes: Sequence[int]) -> bool:
+    """Whether `found` are the sizes of those axes of `value`, which has four."""
+    shape = value.shape
+    if shape is None or len(shape) != 4 or len(found) != len(axes):
+        return False
+    return all(
+        f == SizeOf(value, axis) or (isinstance(f, int) and f == shape[axis])
+        for f, axis in zip(found, axes, strict=True)
+    )
 
 
 def _width(value: ir.Value) -> int | None:

@@ -1,4 +1,4 @@
-"""Linear ─ Gelu, or its form with Erf in any spelling  ->  Linear with activation "gelu"."""
+"""Linear or Conv ─ Gelu, or its form with Erf in any spelling  ->  the node with "gelu"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "gelu"
 
 
 def reference(y: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: y [..., N], element by element."""
+    """What is taken over, in float64, element by element."""
     y64 = np.asarray(y, np.float64)
     activated: npt.NDArray[np.float64] = gelu_erf(y64)
     return activated

@@ -1,4 +1,4 @@
-"""Linear ─ FastGelu, or GELU with Tanh in any spelling  ->  Linear with "gelu_tanh"."""
+"""Linear or Conv ─ FastGelu, or GELU with Tanh in any spelling  ->  the node with "gelu_tanh"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "gelu_tanh"
 
 
 def reference(y: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: y [..., N], element by element."""
+    """What is taken over, in float64, element by element."""
     y64 = np.asarray(y, np.float64)
     activated: npt.NDArray[np.float64] = gelu_by_tanh(y64)
     return activated

@@ -1,4 +1,4 @@
-"""Linear ─ Relu  ->  Linear with activation "relu"."""
+"""Linear or Conv ─ Relu  ->  the node with activation "relu"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = "relu"
 
 
 def reference(y: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: y [..., N], element by element."""
+    """What is taken over, in float64, element by element."""
     y64 = np.asarray(y, np.float64)
     activated: npt.NDArray[np.float64] = np.maximum(y64, 0.0)
     return activated

@@ -1,4 +1,4 @@
-"""Linear ─ x * sigmoid(x), Swish, QuickGelu with alpha 1  ->  Linear with activation "silu"."""
+"""Linear or Conv ─ x * sigmoid(x), Swish, QuickGelu with alpha 1  ->  the node with "silu"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = "silu"
 
 
 def reference(y: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: y [..., N], element by element."""
+    """What is taken over, in float64, element by element."""
     y64 = np.asarray(y, np.float64)
     activated: npt.NDArray[np.float64] = y64 / (1.0 + np.exp(-y64))
     return activated

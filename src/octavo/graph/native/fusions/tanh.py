@@ -1,4 +1,4 @@
-"""Linear ─ Tanh  ->  Linear with activation "tanh"."""
+"""Linear or Conv ─ Tanh  ->  the node with activation "tanh"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = "tanh"
 
 
 def reference(y: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: y [..., N], element by element."""
+    """What is taken over, in float64, element by element."""
     y64 = np.asarray(y, np.float64)
     activated: npt.NDArray[np.float64] = np.tanh(y64)
     return activated

@@ -1,0 +1,476 @@
+"""`export_onnx` to target native: the packed buffers in an ONNX file, and the model's own bits."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+
+import octavo
+import octavo.onnx
+from octavo import Scheme
+from octavo.core.convolution import unpack_filters
+from octavo.files.metadata import metadata
+from octavo.torch import export_onnx, quantize_dynamic
+from octavo.torch.export import Exported
+from octavo.torch.qconfig import (
+    PlaceholderObserver,
+    QConfig,
+    float_qparams_weight_only_qconfig,
+)
+from tests.torch.exporting import (
+    constants,
+    filled,
+    flat,
+    operators,
+    relative,
+    run,
+    seeded,
+)
+from tests.torch.test_torch_export_layers import (
+    ALL,
+    HIDDEN,
+    INPUTS,
+    OPTIONS,
+    SAME,
+    STEPS,
+    Cells,
+    Convolutions,
+    Tables,
+    Whole,
+    recurrent,
+)
+
+AS_PORTABLE = "in the form of target portable: target native has no operator for it"
+
+
+def export(model: nn.Module, args: tuple[Any, ...], path: Path, **options: Any) -> Exported:
+    return export_onnx(model, args, path, target="native", **options)
+
+
+def export_float(model: nn.Module, args: tuple[Any, ...], path: Path) -> None:
+    """PyTorch's own export, whose warnings about PyTorch itself are not ours."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        torch.onnx.export(model, args, path, dynamo=True, verbose=False)
+
+
+def ours(path: Path) -> list[str]:
+    """The operators of domain ai.octavo, in the order of the file."""
+    return [n.op_type for n in onnx.load(path).graph.node if n.domain == "ai.octavo"]
+
+
+def assert_same_bits(model: nn.Module, args: tuple[Tensor, ...], path: Path) -> None:
+    """The file at `path` computes what `model` does, bit for bit."""
+    got, expected = run(path, *args), [t.numpy() for t in tensors(model(*args))]
+    assert len(got) == len(expected)
+    for y, e in zip(got, expected, strict=True):
+        assert y.dtype == e.dtype and y.shape == e.shape
+        assert np.array_equal(y.view(np.uint8), e.view(np.uint8))
+
+
+def tensors(outputs: Any) -> list[Tensor]:
+    """All tensors of what a module returned, in order."""
+    if isinstance(outputs, Tensor):
+        return [outputs.contiguous()]
+    return [tensor for output in outputs for tensor in tensors(output)]
+
+
+# --- the file ---
+
+
+def network() -> nn.Module:
+    return filled(nn.Sequential(nn.Linear(40, 56), nn.ReLU(), nn.Linear(56, 24, bias=False)))
+
+
+@pytest.fixture(scope="module")
+def quantized() -> nn.Module:
+    return quantize_dynamic(network())
+
+
+@pytest.fixture(scope="module")
+def exported(quantized: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    path = tmp_path_factory.mktemp("native") / "m.onnx"
+    return export(
+        quantized,
+        (seeded(3, 40),),
+        path,
+        input_names=["x"],
+        output_names=["y"],
+        dynamic_shapes=({0: "batch"},),
+    )
+
+
+def test_what_was_written(exported: Exported) -> None:
+    assert exported.operators == {"linear": 2} and exported.notes == ()
+    assert exported.min_onnxruntime == "1.18" and exported.opset == 20
+    model = onnx.load(exported.path)
+    onnx.checker.check_model(model)
+    assert {o.domain: o.version for o in model.opset_import} == {"": 20, "ai.octavo": 1}
+    assert [n.op_type for n in model.graph.node] == ["Linear", "Linear"]
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+    assert [o.name for o in model.graph.output] == ["y"]
+
+
+def test_the_metadata_is_that_of_the_onnx_front_end(exported: Exported, tmp_path: Path) -> None:
+    direct = tmp_path / "direct.onnx"
+    source = tmp_path / "float.onnx"
+    export_float(network(), (seeded(3, 40),), source)
+    octavo.onnx.quantize_dynamic(source, direct, target="native")
+    said, other = metadata(exported.path), metadata(direct)
+    assert said.pop("octavo.recipe") == "default"
+    assert other.pop("octavo.recipe") == "int8"
+    assert said == {key: value for key, value in other.items() if key.startswith("octavo.")}
+    assert "octavo.onnx.session" in said["octavo.operators"]
+
+
+def test_the_weights_are_the_packed_buffers(quantized: nn.Module, exported: Exported) -> None:
+    found = constants(exported.path)
+    for name in ("0", "2"):
+        layer = quantized.get_submodule(name)
+        w = found[f"{name}.weight_quantized"]
+        n, k = layer.out_features, layer.in_features
+        assert w.dtype == np.int8 and w.shape == (-(-n // 16), -(-k // 4), 16, 4)
+        assert w.tobytes() == layer.packed.numpy().tobytes()
+        assert np.array_equal(found[f"{name}.weight_scale"], layer.scale.numpy())
+        assert not found[f"{name}.weight_zero_point"].any()
+    assert not found["2.bias"].any() and found["0.bias"].any()
+
+
+@pytest.mark.parametrize("batch", [1, 3, 17])
+def test_any_batch(quantized: nn.Module, exported: Exported, batch: int) -> None:
+    x = seeded(batch, 40, seed=batch, scale=3.0)
+    x[0, 5] = torch.nan
+    (y,), expected = run(exported.path, x), quantized(x).numpy()
+    assert np.isnan(y[0]).all() and np.isnan(expected[0]).all()
+    assert np.array_equal(y[1:], expected[1:])
+
+
+def test_weights_in_a_data_file_begin_on_pages(quantized: nn.Module, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    large = quantize_dynamic(filled(nn.Sequential(nn.Linear(130, 70), nn.Linear(70, 100))))
+    export(large, (seeded(3, 130),), path, external_data=True)
+    held = onnx.load(path, load_external_data=False).graph.initializer
+    places = {i.name: {e.key: e.value for e in i.external_data} for i in held}
+    for name in ("0.weight_quantized", "1.weight_quantized"):
+        assert int(places[name].get("offset", 0)) % 64 == 0
+        assert places[name]["location"] == metadata(path)["octavo.data_file"]
+    assert_same_bits(large, (seeded(3, 130),), path)
+
+
+# --- linear layers ---
+
+
+class Forms(nn.Module):
+    """What linear layers may be: tied, long, affine, in groups, over a vector, in 16 bits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tied, self.again = nn.Linear(32, 32), nn.Linear(32, 32)
+        self.again.weight = self.tied.weight
+        self.wide, self.small = nn.Linear(65_540, 3), nn.Linear(300, 8)
+
+    def forward(self, x: Tensor, vector: Tensor, small: Tensor) -> tuple[Tensor, ...]:
+        a = self.again(torch.relu(self.tied(x)))
+        half, bfloat, double = (self.small(small.to(t)) for t in KINDS)
+        wide = self.wide(vector.repeat(2049)[:65_540])
+        return a, self.tied(vector), wide, self.small(small), half, bfloat.float(), double
+
+
+KINDS = (torch.float16, torch.bfloat16, torch.float64)
+
+
+def test_forms_of_linear_layers(tmp_path: Path) -> None:
+    model = quantize_dynamic(filled(Forms()), recipe="int8-accurate")
+    assert model.small.zero_point.any() and model.small.group == 128
+    args, path = (seeded(2, 5, 32), seeded(32), seeded(6, 300)), tmp_path / "m.onnx"
+    told = export(model, args, path)
+    assert told.notes == ()
+    assert_same_bits(model, args, path)
+    found = constants(path)
+    assert np.array_equal(found["small.weight_zero_point"], model.small.zero_point.numpy())
+    packed = [a.shape for a in found.values() if a.dtype == np.int8 and a.ndim == 4]
+    assert sorted(packed) == [(1, 75, 16, 4), (1, 16_385, 16, 4), (2, 8, 16, 4)]  # tied: once
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.GELU(), nn.GELU("tanh"), nn.SiLU()])
+def test_activations_are_those_of_the_kernels(activation: nn.Module, tmp_path: Path) -> None:
+    model = quantize_dynamic(filled(nn.Sequential(nn.Linear(24, 40), activation)))
+    export(model, (seeded(5, 24),), tmp_path / "m.onnx")
+    assert operators(tmp_path / "m.onnx") == ["Linear"]
+    assert_same_bits(model, (seeded(5, 24),), tmp_path / "m.onnx")
+
+
+class Around(nn.Module):
+    """Layers over one input, with an activation and a residual that the graph has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up, self.down = nn.Linear(24, 40), nn.Linear(24, 40), nn.Linear(40, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+
+
+def test_what_stands_around_layers_is_fused(tmp_path: Path) -> None:
+    model, args = quantize_dynamic(filled(Around())), (seeded(2, 5, 24),)
+    export(model, args, tmp_path / "m.onnx")
+    assert operators(tmp_path / "m.onnx") == ["GroupedLinear", "Mul", "Linear"]
+    (y,), (expected,) = run(tmp_path / "m.onnx", *args), flat(model(*args))
+    assert relative(y, expected) <= 0.01  # silu in other bits may be another integer
+
+
+def test_a_linear_layer_of_16_bits_keeps_its_form(tmp_path: Path) -> None:
+    weights = PlaceholderObserver.with_args(dtype=torch.float16)
+    qconfig = QConfig(activation=PlaceholderObserver, weight=weights)
+    spec = {"0": qconfig, "1": Scheme()}
+    model = quantize_dynamic(filled(nn.Sequential(nn.Linear(24, 16), nn.Linear(16, 8))), spec)
+    told = export(model, (seeded(5, 24),), tmp_path / "m.onnx")
+    assert told.notes == (f"{AS_PORTABLE}: 0",)
+    assert operators(tmp_path / "m.onnx") == ["Cast", "MatMul", "Add", "Linear"]
+    (y,), (expected,) = run(tmp_path / "m.onnx", seeded(5, 24)), flat(model(seeded(5, 24)))
+    assert relative(y, expected) <= 0.01
+
+
+# --- convolutions, embeddings ---
+
+
+def test_convolutions(tmp_path: Path) -> None:
+    model = quantize_dynamic(filled(Convolutions()), recipe=ALL)
+    args, path = (seeded(2, 6, 20), seeded(2, 3, 16, 16), seeded(2, 4, 12, 12)), tmp_path / "m.onnx"
+    told = export(model, args, path)
+    assert told.operators == {"conv": 6} and told.notes == ()
+    assert ours(path) == ["Conv"] * 6
+    assert_same_bits(model, args, path)
+    found = constants(path)
+    for name in ("line", "plane", "deep", "mirror", "wide"):
+        layer = model.get_submodule(name)
+        w = found[f"{name}.weight_quantized"].view(np.uint8)
+        assert w.tobytes() == layer.packed.numpy().tobytes()
+        q = unpack_filters(w, tuple(layer.integers().shape), layer.groups)
+        assert np.array_equal(q, layer.integers().numpy())
+
+
+def test_activations_behind_convolutions_are_one_with_them(tmp_path: Path) -> None:
+    layers = nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.SiLU()
+    model = quantize_dynamic(filled(nn.Sequential(*layers)), recipe=ALL)
+    args, path = (seeded(2, 3, 9, 9),), tmp_path / "m.onnx"
+    export(model, args, path, dynamic_shapes=({0: "batch", 2: "h", 3: "w"},))
+    assert operators(path) == ["Conv", "Conv"]
+    for shape in ((1, 3, 7, 12), (4, 3, 20, 6)):
+        (y,), (expected,) = run(path, seeded(*shape)), flat(model(seeded(*shape)))
+        assert y.shape == expected.shape and relative(y, expected) <= SAME
+
+
+def test_embeddings_and_bags(tmp_path: Path) -> None:
+    affine = Scheme.from_dict({"weight": {"qtype": "int8", "symmetric": False}})
+    unsigned = Scheme.from_dict({"weight": {"qtype": "uint8", "symmetric": False}})
+    torch.manual_seed(0)
+    spec = {
+        nn.EmbeddingBag: Scheme(),
+        "signed": unsigned,
+        "affine": affine,
+        "floating": float_qparams_weight_only_qconfig,
+    }
+    model, path = quantize_dynamic(Tables().eval(), spec), tmp_path / "m.onnx"
+    i = torch.tensor([[3, 0, 49, 7], [5, 5, 0, 1], [0, 0, 0, 0]])
+    args = i, torch.tensor([0, 4, 4, 12]), seeded(3, 4)
+    told = export(model, args, path)
+    text, _, layers = told.notes[0].rpartition(": ")
+    assert text == AS_PORTABLE and len(told.notes) == 1
+    assert sorted(layers.split(", ")) == ["bags.max", "bags.mean", "floating", "sum"]
+    assert ours(path) == ["Embedding", "Embedding"]
+    got, expected = run(path, *args), flat(model(*args))
+    assert all(np.array_equal(y, e) for y, e in zip(got[:2], expected[:2], strict=True))
+    for y, e in zip(got, expected, strict=True):
+        assert np.allclose(y, e, rtol=SAME, atol=SAME)
+    assert model.signed.table.dtype is torch.uint8
+    table = constants(path)["affine.table"]
+    assert table.tobytes() == model.affine.table.numpy().tobytes()
+
+
+# --- recurrent layers ---
+
+
+@pytest.mark.parametrize("name", [n for n in OPTIONS if "projection" not in n])
+def test_recurrent_layers(name: str, tmp_path: Path) -> None:
+    float_model, args = recurrent(name)
+    model, path = quantize_dynamic(float_model), tmp_path / "m.onnx"
+    told = export(model, args, path)
+    make, options, _ = OPTIONS[name]
+    assert ours(path) == [make.__name__] * options.get("num_layers", 1) and told.notes == ()
+    assert_same_bits(model, args, path)
+    if name == "lstm":
+        for part in ("ih", "hh"):
+            packed = getattr(model.layer, f"packed_{part}_l0").numpy()
+            w = constants(path)[f"layer.weight_{part}_quantized"]
+            assert w.tobytes() == packed.tobytes()
+
+
+class Last(nn.Module):
+    """A batch of sequences, of which only the end is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(INPUTS, HIDDEN, bidirectional=True, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[1][0]  # type: ignore[no-any-return]
+
+
+def test_sizes_that_vary_and_outputs_that_nothing_reads(tmp_path: Path) -> None:
+    model, path = quantize_dynamic(filled(Last())), tmp_path / "m.onnx"
+    shapes = ({0: "batch", 1: "steps"},)
+    export(model, (seeded(3, STEPS, INPUTS),), path, dynamic_shapes=shapes)
+    nodes = onnx.load(path).graph.node
+    assert [n.op_type for n in nodes] == ["LSTM", "Transpose"]
+    assert [bool(name) for name in nodes[0].output] == [False, True]
+    for batch, steps in ((1, 1), (2, 4), (5, 30)):
+        assert_same_bits(model, (seeded(batch, steps, INPUTS),), path)
+
+
+def test_a_projection_keeps_its_portable_form(tmp_path: Path) -> None:
+    float_model, args = recurrent("lstm with projection")
+    model, path = quantize_dynamic(float_model), tmp_path / "m.onnx"
+    told = export(model, args, path)
+    assert not ours(path) and operators(path).count("LSTM") == 1
+    (note,) = told.notes
+    assert note.startswith("computed in float, over int8 weights") and note.endswith(": layer")
+    assert told.min_onnxruntime == "1.17" and "octavo.operators" not in metadata(path)
+    for y, e in zip(run(path, *args), flat(model(*args)), strict=True):
+        assert y.shape == e.shape and relative(y, e) <= 0.03
+
+
+class Stack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(INPUTS, HIDDEN, num_layers=2, bidirectional=True, batch_first=True)
+
+    def forward(self, x: Tensor, h: Tensor, c: Tensor) -> Any:
+        return self.layer(x, (h, c))
+
+
+def test_a_layer_of_a_stack_that_stays_float(tmp_path: Path) -> None:
+    model = quantize_dynamic(filled(Stack()), {nn.LSTM: Scheme(), "layer.l1": None})
+    states = (seeded(4, 3, HIDDEN, seed=i, scale=0.5) for i in (1, 2))
+    args, path = (seeded(3, STEPS, INPUTS), *states), tmp_path / "m.onnx"
+    told = export(model, args, path)
+    assert ours(path) == ["LSTM"] and operators(path).count("LSTM") == 2 and told.notes == ()
+    for y, e in zip(run(path, *args), flat(model(*args)), strict=True):
+        assert y.shape == e.shape and relative(y, e) <= SAME
+
+
+def test_cells(tmp_path: Path) -> None:
+    model, path = quantize_dynamic(filled(Cells())), tmp_path / "m.onnx"
+    args = seeded(5, INPUTS), seeded(5, 24, seed=1), seeded(5, 24, seed=2)
+    export(model, args, path)
+    assert ours(path) == ["LSTM", "GRU", "RNN"]
+    assert_same_bits(model, args, path)
+
+
+# --- whole models ---
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Path]:
+    torch.manual_seed(0)
+    model = quantize_dynamic(Whole().eval(), recipe=ALL)
+    path = tmp_path_factory.mktemp("whole") / "m.onnx"
+    i = torch.randint(0, 50, (2, 7), generator=torch.Generator().manual_seed(0))
+    told = export(model, (i,), path, dynamic_shapes=({0: "batch", 1: "length"},))
+    assert told.operators == {"embedding": 1, "conv": 1, "linear": 13, "recurrent": 2}
+    assert told.min_onnxruntime == "1.18" and told.notes == ()
+    return model, path
+
+
+def test_every_layer_is_ours(whole: tuple[nn.Module, Path]) -> None:
+    found = ours(whole[1])
+    assert {"Embedding", "Conv", "GroupedLinear", "Linear", "GRU", "LSTM"} <= set(found)
+    assert not {"Gemm", "Gather", "DynamicQuantizeLSTM"} & set(operators(whole[1]))
+    assert found.count("GroupedLinear") == found.count("Attention") == 2
+    assert not {"Softmax", "MatMul"} & set(operators(whole[1]))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 7), (4, 19)])
+def test_a_model_with_everything(whole: tuple[nn.Module, Path], shape: tuple[int, int]) -> None:
+    model, path = whole
+    i = torch.randint(0, 50, shape, generator=torch.Generator().manual_seed(1))
+    (y,), (expected,) = run(path, i), flat(model(i))
+    assert relative(y, expected) <= 0.02  # LayerNorm and Softmax are ONNX Runtime's
+
+
+class Branches(nn.Module):
+    """A layer of each kind, half of them in each branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.line = (
+            nn.Linear(16, 16),
+            nn.Linear(16, 16),
+            nn.Conv1d(16, 16, 1),
+        )
+        self.table, self.layer = nn.Embedding(9, 16), nn.LSTM(16, 16)
+
+    def forward(self, x: Tensor, i: Tensor) -> Tensor:
+        def yes(x: Tensor, i: Tensor) -> Tensor:
+            return torch.relu(self.first(x)) + self.table(i)
+
+        def no(x: Tensor, i: Tensor) -> Tensor:
+            line = self.line(x.transpose(1, 2)).transpose(1, 2)
+            return self.second(line) + self.layer(x)[0]  # type: ignore[no-any-return]
+
+        chosen: Tensor = torch.cond(x.sum() > 0, yes, no, (x, i))
+        return chosen
+
+
+def test_layers_in_branches_have_their_weights_there(tmp_path: Path) -> None:
+    model, path = quantize_dynamic(filled(Branches()), recipe=ALL), tmp_path / "m.onnx"
+    x, i = seeded(2, 5, 16).abs(), torch.tensor([[1, 2, 3, 4, 5], [0, 1, 2, 3, 8]])
+    export(model, (x, i), path)
+    assert not constants(path).keys() & {"table.table", "first.weight_quantized"}
+    for sign in (1, -1):
+        (y,), (expected,) = run(path, sign * x, i), flat(model(sign * x, i))
+        assert relative(y, expected) <= SAME
+
+
+class Layers(nn.Module):
+    """Layers that both front ends hold in integers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.line = nn.Embedding(1_100, 16), nn.Conv1d(16, 20, 5)
+        self.gru = nn.GRU(20, 24, num_layers=2, bidirectional=True)
+        self.lstm, self.out = nn.LSTM(48, 16), nn.Linear(16, 12)
+
+    def forward(self, i: Tensor) -> Tensor:
+        x = self.line(self.table(i).transpose(1, 2)).permute(2, 0, 1)
+        return self.out(self.lstm(self.gru(x)[0])[0])  # type: ignore[no-any-return]
+
+
+def digests(path: Path) -> list[tuple[str, list[int]]]:
+    """The checksums of the weights of each node."""
+    found = []
+    for node in onnx.load(path).graph.node:
+        said = {a.name: a.i for a in node.attribute if a.name.endswith("checksum")}
+        if said:
+            found.append((node.op_type, [said[name] for name in sorted(said)]))
+    return sorted(found)
+
+
+def test_the_integers_are_those_of_the_onnx_front_end(tmp_path: Path) -> None:
+    float_model, i = filled(Layers()), torch.arange(24).reshape(2, 12)
+    source, direct, path = (tmp_path / name for name in ("f.onnx", "direct.onnx", "m.onnx"))
+    export_float(float_model, (i,), source)
+    octavo.onnx.quantize_dynamic(source, direct, recipe=ALL, target="native")
+    model = quantize_dynamic(float_model, recipe=ALL)
+    export(model, (i,), path)
+    assert [op for op, _ in digests(path)] == ["Conv", "Embedding", "GRU", "GRU", "LSTM", "Linear"]
+    assert digests(path) == digests(direct)
+    (y,), (other,) = (run(p, i) for p in (path, direct))
+    assert np.array_equal(y, other) and np.array_equal(y, model(i).numpy())
