@@ -44,14 +44,18 @@ def agree(source: Path, converted: Path, feeds: list[Feed] | None) -> Verificati
             if not isinstance(a, np.ndarray) or a.dtype.kind != "f":
                 continue
             error, angle = _distance(name, a, b)
-            worst, cosine, compared = max(worst, error), max(cosine, angle), compared + a.size
+            worst, cosine, compared = (
+                max(worst, error),
+                max(cosine, angle),
+                compared + int(np.isfinite(a).sum()),
+            )
             if error > MAX_ERROR:
                 raise VerificationError(
                     f"the converted model is too far from the source: error {error:.4g} at output "
                     f"{name!r} on inputs that were {kind}, above {MAX_ERROR:g}"
                 )
     if not compared:
-        detail = "no output holds floating-point numbers, so nothing could be compared"
+        detail = "no output holds finite floating-point numbers, so nothing could be compared"
         return Verification("loaded", kind, len(feeds), detail=detail)
     return Verification("passed", kind, len(feeds), worst, cosine, MAX_ERROR)
 

@@ -56,8 +56,9 @@ def reference(
     return held.reshape(*held.shape[:2], -1)
 
 
-def fuse_attention(graph: ir.Graph, e: Emitter, constants: Constants, sweeper: Sweeper) -> None:
-    """Every attention of `graph` that has this form."""
+def fuse_attention(graph: ir.Graph, e: Emitter, constants: Constants, sweeper: Sweeper) -> int:
+    """Every attention of `graph` that has this form; how many there were."""
+    count = 0
     for node in [n for n in graph if _is(n, "Softmax")]:
         found = _Match(node, constants, e.opset).find()
         if found is not None:
@@ -66,6 +67,8 @@ def fuse_attention(graph: ir.Graph, e: Emitter, constants: Constants, sweeper: S
             value = attention.draw(e, name=f"{out}/Attention", out=out)
             e.flush_before(last)
             sweeper.replace(last, [value])
+            count += 1
+    return count
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,14 @@ def _looked_up(value: ir.Value | None, indices: ir.Value, t: Turning) -> npt.NDA
     return t.array(stored) if stored is not None and t.constants.is_constant(stored) else None
 
 
+def _holds(
+    weight: PackedValues, scales: npt.NDArray[Any], zeros: npt.NDArray[Any], t: Turning
+) -> bool:
+    """Whether a packed weight has these scales and these zero points, those of int8."""
+    same = bool((t.array(weight.zero_point).astype(np.int32) == zeros).all())
+    return same and np.array_equal(t.array(weight.scale), scales)
+
+
 def _table(
     node: ir.Node,
     table: ir.Value,
@@ -96,7 +104,9 @@ def _table(
     k = prod(row)
     root = t.constants.root(table)
     shared = t.packed.get((root.leaf, root.transposed, node.graph))
-    if shared is not None and len(row) == 1 and np.array_equal(t.array(shared.scale), scales):
+    unsigned = t.constants.dtype(root.leaf) is ir.DataType.UINT8
+    moved = zeros.astype(np.int32) - 128 if unsigned else zeros
+    if shared is not None and len(row) == 1 and _holds(shared, scales, moved, t):
         return shared, True
 
     def make() -> PackedValues:
