@@ -1,8 +1,8 @@
 # make test    everything that must pass: lint, types, all tests that are not slow
 # make test-all  the slow tests too, and the kernels on aarch64 under an emulator
-# make sanitize  the kernel tests under AddressSanitizer, UBSan and ThreadSanitizer
+# make sanitize  the tests of kernels and operators under AddressSanitizer, UBSan and ThreadSanitizer
 # make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
-# make bench   all figures, written to benchmarks/results (about 40 minutes; the machine must be idle)
+# make bench   all figures, written to benchmarks/results (about an hour; the machine must be idle)
 # Needs python3 (3.10 or newer), gcc, g++ and make; the rest comes through pip.
 
 PYTHON ?= python3
@@ -49,7 +49,7 @@ test: setup check
 test-all: setup check aarch64
 	@OCTAVO_EXAMPLES=new $(PY) -m pytest -n 2
 
-# The kernel tests under the address, undefined behaviour and thread sanitizers.
+# The tests of kernels and operators under the address, undefined behaviour and thread sanitizers.
 sanitize: setup
 	@$(PY) -m tests.native.sanitize
 

@@ -1,7 +1,7 @@
 """Real models through ONNX Runtime: what `python -m benchmarks.models --onnx` measures.
 
 Speed, error, labelled accuracy and size of Octavo's files of all-MiniLM-L6, silero-vad and magika
-beside the peers'.
+beside the peers'; target native's are in `native_models`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import latency, results, variants
+from benchmarks import held, latency, native_models, results, sections, variants
 from benchmarks.results import Row, say
 from benchmarks.timing import Comparison
 from benchmarks.variants import FLOAT, OCTAVO, QD, QD_CHANNEL
@@ -86,15 +86,7 @@ def size_rows(files: Mapping[str, Path], report: Report, where: str, asked: bool
     for name, path in files.items():
         most = MOST_BYTES / 1e6 if asked and name == OCTAVO else None
         yield Row(f"{name}: file", path.stat().st_size / 1e6, "MB", at_most=most, section=section)
-    table = max(report.layers, key=lambda o: o.layer.bytes)
-    (_, (rows, width)), *_ = table.layer.weights
-    yield Row(
-        "embedding table: bytes an element, the rows' scales included",
-        table.bytes_after / (rows * width),
-        at_most=1 + 8 / width if asked else None,  # int8, and a scale and a zero point a row
-        section=section,
-        note=f"{table.layer.op}, {rows:,} x {width}: {table.scheme}",
-    )
+    yield held.table_row(report, "embedding table", asked, section)
 
 
 def speed_rows(files: Mapping[str, Path], where: str, asked: bool, effort: Effort) -> Iterator[Row]:
@@ -204,8 +196,10 @@ def magika_rows(folder: Path) -> Iterator[Row]:
 
 
 def all_rows(effort: Effort) -> list[Row]:
-    """Of the three models."""
+    """Of the three models in target portable, then of target native."""
     with tempfile.TemporaryDirectory(prefix="octavo-models-") as name:
         folder = Path(name)
         rows = [*silero_rows(folder), *magika_rows(folder)]
-        return [*minilm_rows(folder, effort), *preset_rows(folder, effort), *rows]
+        rows = [*minilm_rows(folder, effort), *preset_rows(folder, effort), *rows]
+        native = native_models.sections(folder, effort.quick, effort.processes)
+        return [*rows, *sections.every(native)]

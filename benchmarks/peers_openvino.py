@@ -25,18 +25,12 @@ def linear(w: Float32, bias: Float32, threads: int, mode: Mode = "INT8_ASYM") ->
     import openvino
 
     core = openvino.Core()
-    settings = {
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "INFERENCE_PRECISION_HINT": "f32",
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP,
-    }
     model = compressed(w, bias, mode)
 
     def bind(x: Float32) -> Bound:
         fixed = model.clone()
         fixed.reshape(list(x.shape))
-        compiled = core.compile_model(fixed, "CPU", settings)
+        compiled = core.compile_model(fixed, "CPU", settings(threads))
         check(compiled)
         request, y = compiled.create_infer_request(), np.empty((len(x), len(w)), np.float32)
         request.set_input_tensor(openvino.Tensor(x, shared_memory=True))
@@ -54,34 +48,52 @@ def linear(w: Float32, bias: Float32, threads: int, mode: Mode = "INT8_ASYM") ->
     return bind
 
 
+def settings(threads: int, group: int = GROUP) -> dict[str, object]:
+    """Of a compiled model: dynamic quantization by groups, and float32 between the layers."""
+    return {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": group,
+    }
+
+
 def compressed(w: Float32, bias: Float32, mode: Mode) -> Any:
-    """The model after `nncf.compress_weights`: a user's steps, and no more."""
+    """The one layer after `nncf.compress_weights`."""
+    import openvino
+    import openvino.opset13 as ops
+
+    x = ops.parameter([-1, w.shape[1]], np.float32)
+    y = ops.add(ops.matmul(x, ops.constant(w), False, True), ops.constant(bias[None]))
+    return compress(openvino.Model([y], [x]), mode)
+
+
+def compress(model: Any, mode: Mode = "INT8_ASYM") -> Any:
+    """`model`, an `openvino.Model`, after `nncf.compress_weights`: a user's steps, and no more."""
     # Without this NNCF starts a process at every call, to tell its makers of it. Its import makes
     # every logger of the program one of its own class.
     os.environ["NNCF_CI"], loggers = "1", logging.getLoggerClass()
     import nncf
 
     logging.setLoggerClass(loggers)
-    import openvino
-    import openvino.opset13 as ops
-
-    x = ops.parameter([-1, w.shape[1]], np.float32)
-    y = ops.add(ops.matmul(x, ops.constant(w), False, True), ops.constant(bias[None]))
     logging.getLogger("nncf").setLevel(logging.ERROR)  # its set_log_level quiets everybody
     # It prints tables and progress on stdout, which is where a child process answers.
     with contextlib.redirect_stdout(io.StringIO()):
-        return nncf.compress_weights(openvino.Model([y], [x]), mode=nncf.CompressWeightsMode[mode])
+        return nncf.compress_weights(model, mode=nncf.CompressWeightsMode[mode])
 
 
-def check(compiled: Any) -> None:
-    """Raises RuntimeError unless the weights went in as 8 bits and dynamic quantization is on."""
-    if compiled.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE") != GROUP:
+def check(compiled: Any, group: int = GROUP) -> None:
+    """Raises RuntimeError unless all weights went in as 8 bits and dynamic quantization is on."""
+    if compiled.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE") != group:
         raise RuntimeError("OpenVINO does not quantize activations")
-    for op in compiled.get_runtime_model().get_ops():
-        kind = op.get_rt_info()["layerType"].astype(str)
-        if kind == "FullyConnected":
-            weight = op.input(1).get_source_output()
-            if weight.get_element_type().get_type_name() not in ("u8", "i8"):
-                raise RuntimeError(f"OpenVINO runs weights of {weight.get_element_type()}")
-            return
-    raise RuntimeError("OpenVINO runs no FullyConnected")
+    layers = [
+        op
+        for op in compiled.get_runtime_model().get_ops()
+        if op.get_rt_info()["layerType"].astype(str) == "FullyConnected"
+    ]
+    if not layers:
+        raise RuntimeError("OpenVINO runs no FullyConnected")
+    for op in layers:
+        weight = op.input(1).get_source_output()
+        if weight.get_element_type().get_type_name() not in ("u8", "i8"):
+            raise RuntimeError(f"OpenVINO runs weights of {weight.get_element_type()}")

@@ -21,6 +21,7 @@ from benchmarks.children import Job
 from benchmarks.memory import high_water
 from benchmarks.parts_torch import PRETRAINED, PRETRAINED_AO
 from benchmarks.results import Row, say
+from benchmarks.sections import reason
 from benchmarks.timing import Ratio
 from benchmarks.torch_variants import AO, OCTAVO
 from benchmarks.zoo import minilm
@@ -108,7 +109,7 @@ def load_rows(processes: int, rounds: int) -> Iterator[Row]:
     try:
         checks = list(_check_rows(section))
     except Exception as error:  # noqa: BLE001  # a figure that cannot be measured is missed
-        refused[OCTAVO] = torch_variants.reason(error)
+        refused[OCTAVO] = reason(error)
         checks = [Row("what is loaded", math.nan, at_most=0, section=section, note=refused[OCTAVO])]
     peers = () if OCTAVO in refused else (OCTAVO,)
     job = Job("load", (), peers=peers, rounds=rounds)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks import torch_batch, torch_costs, torch_variants
-from benchmarks.children import Cell
+from benchmarks import children, torch_batch, torch_costs, torch_variants
+from benchmarks.children import Cell, Job
 from benchmarks.latency import SHAPES
 from benchmarks.results import Row, say
-from benchmarks.torch_speed import Asked, Setting, settings, speed_rows
+from benchmarks.sections import Rows, every
+from benchmarks.speed import Asked, Setting, settings, speed_rows
 from benchmarks.torch_variants import ACCURATE, AO, AO_CHANNEL, FLOAT, FOUR, OCTAVO
 from benchmarks.zoo import g2p, minilm, nano_ocr
 
@@ -84,7 +85,7 @@ class Effort:
 
 def all_rows(effort: Effort) -> list[Row]:
     """Every figure; what cannot be measured is a missed row, and the others go on."""
-    sections: dict[str, Callable[[], Iterator[Row]]] = {
+    sections: dict[str, Rows] = {
         "all-MiniLM-L6: accuracy": lambda: minilm_rows(effort),
         "g2p-en: accuracy": lambda: g2p_rows(effort),
         "nano-ocr: accuracy": lambda: ocr_rows(effort),
@@ -95,16 +96,7 @@ def all_rows(effort: Effort) -> list[Row]:
             1 if effort.quick else min(3, effort.processes), 3 if effort.quick else 11
         ),
     }
-    return [row for section, rows in sections.items() for row in guarded(section, rows)]
-
-
-def guarded(section: str, rows: Callable[[], Iterator[Row]]) -> Iterator[Row]:
-    """`rows`, and where they stop with an error, a missed row with that error."""
-    try:
-        yield from rows()
-    except Exception as error:  # noqa: BLE001  # one section's error is not the others'
-        note = torch_variants.reason(error)
-        yield Row("figures not measured", math.nan, at_most=0, section=section, note=note)
+    return every(sections)
 
 
 def minilm_rows(effort: Effort) -> Iterator[Row]:
@@ -205,7 +197,7 @@ def ocr_rows(effort: Effort) -> Iterator[Row]:
     yield from held_rows(made, section)
 
 
-def speed_sections(effort: Effort) -> dict[str, Callable[[], Iterator[Row]]]:
+def speed_sections(effort: Effort) -> dict[str, Rows]:
     """One section for each model and setting."""
     return {
         f"{model.part}: speed, {setting.words}": partial(model_speed, model, setting, effort.quick)
@@ -218,6 +210,9 @@ def model_speed(model: Model, setting: Setting, quick: bool) -> Iterator[Row]:
     """Of the modules that can be made here; the children make them again."""
     names = dict.fromkeys(name for a in model.asked for name in (a.of, a.over))
     made, refused = torch_variants.every(names, model.make())
-    found = setting.measure(model.part, model.cells[: 2 if quick else None], list(made))
     section = f"{model.part}: speed, {setting.words}"
+    say(section)
+    cells = model.cells[: 2 if quick else None]
+    job = Job(model.part, cells, setting.threads, setting.amx, rounds=setting.rounds)
+    found = children.pooled_run(replace(job, peers=tuple(made)), setting.processes)
     yield from speed_rows(found, model.asked, section, refused)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import re
-import subprocess
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from benchmarks.sections import reason
 
 if TYPE_CHECKING:
     import torch
@@ -55,14 +55,6 @@ def every(
         except Exception as error:  # noqa: BLE001  # a figure that cannot be measured is missed
             refused[name] = reason(error)
     return made, refused
-
-
-def reason(error: Exception) -> str:
-    """One line for a row, without the machine's folders; of a child that failed, its last line."""
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, subprocess.CalledProcessError) and str(error.stderr or "").strip():
-        text = str(error.stderr).strip().splitlines()[-1]
-    return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+", ".../", " ".join(text.split()))[:300]
 
 
 def held(module: torch.nn.Module) -> tuple[int, int, str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.sections import reason
 from octavo.errors import OctavoError
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 FLOAT = "float"
 QD, QD_CHANNEL = "quantize_dynamic", "quantize_dynamic per channel"
 OCTAVO = "octavo int8"
+NATIVE, NATIVE_ACCURATE = "octavo native int8", "octavo native int8-accurate"
+OPENVINO = "OpenVINO"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,15 @@ PRESETS = (
     Preset("int8, qdq", {"quant_format": "qdq"}),
     Preset("int8, cpu any", {"cpu": "any"}),
 )
+
+
+@dataclass(frozen=True)
+class Made:
+    """Files by the name of what made them, Octavo's reports, and reasons for what is missing."""
+
+    files: dict[str, Path]
+    reports: dict[str, Report]
+    refused: dict[str, str]
 
 
 @contextlib.contextmanager
@@ -65,12 +77,45 @@ def octavo_quantize(model: Path, out: Path, **options: Any) -> Report:
 
 def four(model: Path, folder: Path) -> tuple[dict[str, Path], Report]:
     """The float model, both of ONNX Runtime's results and Octavo's; files are made in `folder`."""
-    files = {FLOAT: model}
-    for name, per_channel in ((QD, False), (QD_CHANNEL, True)):
-        files[name] = folder / f"{model.stem}.qd{'-channel' * per_channel}.onnx"
-        onnxruntime_quantize(model, files[name], per_channel)
-    files[OCTAVO] = folder / f"{model.stem}.octavo.onnx"
-    return files, octavo_quantize(model, files[OCTAVO])
+    files, report = {FLOAT: model}, None
+    for name in (QD, QD_CHANNEL, OCTAVO):
+        files[name], report = quantized(name, model, folder)
+    assert report is not None
+    return files, report
+
+
+def quantized(name: str, model: Path, folder: Path) -> tuple[Path, Report | None]:
+    """What the quantizer `name` makes of `model`, in `folder`; Octavo's come with a report."""
+    if name == FLOAT:
+        return model, None
+    if name == OPENVINO:
+        from benchmarks.openvino_session import write_compressed
+
+        return write_compressed(model, folder), None
+    out = folder / f"{model.stem}.{name.replace(' ', '-')}.onnx"
+    if name in (QD, QD_CHANNEL):
+        onnxruntime_quantize(model, out, per_channel=name == QD_CHANNEL)
+        return out, None
+    options = {
+        OCTAVO: {},
+        NATIVE: {"target": "native"},
+        NATIVE_ACCURATE: {"target": "native", "recipe": "int8-accurate"},
+    }[name]
+    return out, octavo_quantize(model, out, **options)
+
+
+def every(names: Iterable[str], model: Path, folder: Path) -> Made:
+    """Each of `names`; what cannot be made has a reason."""
+    made = Made({}, {}, {})
+    for name in names:
+        try:
+            made.files[name], report = quantized(name, model, folder)
+        except Exception as error:  # noqa: BLE001  # a figure that cannot be measured is missed
+            made.refused[name] = reason(error)
+        else:
+            if report is not None:
+                made.reports[name] = report
+    return made
 
 
 def presets(model: Path, folder: Path) -> tuple[dict[str, Path], dict[str, str]]:

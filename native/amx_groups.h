@@ -62,18 +62,19 @@ struct GroupSums {
     for (std::size_t r = 0; r < kSlice; ++r) {
       const RowQuant& one = q[r * groups];
       __m512i t = Avx512::correct(from[r], colsum, _mm512_set1_epi32(one.pair));
-      if constexpr (affine) t = _mm512_sub_epi32(t, _mm512_mullo_epi32(zero, _mm512_set1_epi32(one.sum)));
+      if constexpr (affine) t = _mm512_dpwssd_epi32(t, zero, _mm512_set1_epi32(minus_sum(one)));
       _mm512_store_ps(to[r], _mm512_fmadd_ps(_mm512_cvtepi32_ps(t), _mm512_set1_ps(one.scale), _mm512_load_ps(to[r])));
     }
   }
 };
 
-inline void group_square(const std::uint8_t* a, std::size_t stride, const BlockTiles (&b)[2], GroupSums& sums) {
+inline void group_square(const std::uint8_t* a, std::size_t stride, const BlockTiles (&b)[2], GroupSums& sums, const std::int8_t* next, std::size_t lines) {
   constexpr std::size_t kSteps = kGroup / kPanelK;
   const std::size_t steps = stride / kPanelK;
   for (std::size_t s = 0; s < steps; ++s) {
     if (s % kSteps == 0) clear_sums();
     const bool last = s + 1 == steps;
+    if (next) ask(next + s * lines * 64, lines);
     square_step(a + s * kPanelK, stride, last ? b[0].last : b[0].data + s * kTileBytes, last ? b[1].last : b[1].data + s * kTileBytes);
     sums.work(s % kSteps == 0 && !last ? GroupSums::kUnits / 2 : GroupSums::kUnits);
     if (s % kSteps == kSteps - 1 || last) sums.take(s / kSteps);
@@ -90,13 +91,17 @@ void group_squares(const Gemm& g, std::size_t rows) {
   BlockTiles b[2];
   for (std::size_t first = g.block_begin; first < g.block_end; first += far.blocks) {
     const std::size_t last = first + far.blocks < g.block_end ? first + far.blocks : g.block_end;
+    const std::int8_t *next = far.next(g.weight, first), *end = g.weight.data + g.block_end * g.weight.block_bytes();
+    const std::size_t lines = (32 + tiles - 1) / tiles, asked = lines * 64 * stride / kPanelK;
     for (std::size_t row = 0; row < rows; row += 2 * kTile)
       for (std::size_t block = first; block < last; block += 2) {
         const std::size_t columns = last - block < 2 ? 1 : 2;
         b[0].point(g.weight, block);
         b[1].point(g.weight, block + columns - 1);
         sums.begin(row, block, columns);
-        group_square(g.panel + row * stride, stride, b, sums);
+        if (next && next + asked > end) next = nullptr;
+        group_square(g.panel + row * stride, stride, b, sums, next, lines);
+        if (next) next += asked;
         sums.store(rows - row < 2 * kTile ? rows - row : 2 * kTile, columns);
       }
   }

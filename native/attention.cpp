@@ -14,7 +14,7 @@ struct AttentionScratch;
 
 // How many threads earn their start (some microseconds).
 int useful_threads(int threads, double macs) {
-  return std::max(1, std::min(threads, static_cast<int>(macs / 4e4 / 7.0)));
+  return std::max(1, std::min(threads, static_cast<int>(std::min(1e6, macs / 4e4 / 7.0))));
 }
 
 // One call, as its threads see it. A piece of work is a panel of queries of one batch item, for some of
@@ -92,10 +92,10 @@ struct AttentionCall {
     const std::size_t heads_begin = in.heads * part / parts, heads_end = in.heads * (part + 1) / parts;
     for (std::size_t h = heads_begin; h < heads_end; ++h) {
       if (in.bias && (h == heads_begin || in.bias_head)) take_bias(p, item, h, first, count, thread);
-      turn(in.q + (item * in.queries + first) * q_stride + h * in.depth, count, q_stride, 1, in.depth,
+      turn(in.q + item * in.q_batch + first * q_stride + h * in.depth, count, q_stride, 1, in.depth,
            at(queries, thread), thread);
-      p.k = in.k + item * in.keys * q_stride + h * in.depth;
-      p.v = in.v + item * in.keys * v_stride + h * in.value_depth;
+      p.k = in.k + item * in.k_batch + h * in.depth;
+      p.v = in.v + item * in.v_batch + h * in.value_depth;
       t.attention(p);
       give(p, in.out + (item * in.queries + first) * v_stride + h * in.value_depth, count, v_stride, thread);
     }

@@ -8,9 +8,10 @@ namespace octavo {
 
 struct AttentionInputs {
   std::size_t batch, heads, queries, keys, depth, value_depth;
-  const float* q;     // [batch][queries][heads * depth]
+  const float* q;     // [batch][queries][heads * depth], q_batch elements from item to item (0: one for all)
   const float* k;     // [batch][keys][heads * depth]
   const float* v;     // [batch][keys][heads * value_depth]
+  std::size_t q_batch, k_batch, v_batch;
   float scale;
   // [batch][heads][queries][keys] with these strides, in elements (0 where it repeats); null: none.
   const float* bias;

@@ -4,16 +4,17 @@
 #include <new>
 
 #include "pack.h"
+#include "parallel.h"
 
 namespace octavo {
 namespace {
 
 constexpr double kMostBytes = 1e15;  // of a padded image: the sizes of its parts stay far from overflowing
 
-// How many threads earn their start (a microsecond or two).
+// How many threads earn their start.
 int useful_threads(int threads, double macs, double floats) {
   const double microseconds = std::min(1e6, macs / 4e5 + floats / 4e3);
-  return std::max(1, std::min(threads, static_cast<int>(microseconds / 1.5)));
+  return std::max(1, std::min(threads, static_cast<int>(microseconds / (0.8 + phase_microseconds()))));
 }
 
 }  // namespace

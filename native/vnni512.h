@@ -135,6 +135,10 @@ void vnni_raw_tile(const VnniTile& t) {
   }
 }
 
+// Minus a group's sum as an int16 pair (-sum, 0): one vpdpwssd subtracts it times a weight's zero point, whose
+// int32 has it in the low half. A sum of 128 differences of uint8 fits int16.
+inline std::int32_t minus_sum(const RowQuant& q) { return -q.sum & 0xffff; }
+
 // The float sums of rows with groups, beside VnniSums in registers: 7 rows by 2 blocks fill them.
 template <int R, int C>
 struct VnniGroups {
@@ -165,13 +169,13 @@ struct VnniGroups {
   }
   template <bool affine, int r, int... c>
   OCTAVO_INLINE void row(const VnniSums<R, C>& acc, const __m512i (&sums)[C], const std::int32_t* zero, const RowQuant& q, Indices<c...>) {
-    const __m512i pair = _mm512_set1_epi32(q.pair), sum = _mm512_set1_epi32(affine ? q.sum : 0);
+    const __m512i pair = _mm512_set1_epi32(q.pair), sum = _mm512_set1_epi32(affine ? minus_sum(q) : 0);
     const __m512 scale = _mm512_set1_ps(q.scale);
     ((v[r * C + c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(less<affine>(_mm512_dpwssd_epi32(acc.v[r * C + c], sums[c], pair), zero, c, sum)), scale, v[r * C + c])), ...);
   }
   template <bool affine>
   static OCTAVO_INLINE __m512i less(__m512i t, const std::int32_t* zero, int c, __m512i sum) {
-    if constexpr (affine) return _mm512_sub_epi32(t, _mm512_mullo_epi32(_mm512_load_si512(zero + c * static_cast<int>(kBlockN)), sum));
+    if constexpr (affine) return _mm512_dpwssd_epi32(t, _mm512_load_si512(zero + c * static_cast<int>(kBlockN)), sum);
     else return t;
   }
 };
@@ -188,7 +192,8 @@ void vnni_group_tile(const VnniTile& t) {
     const std::size_t first = i * kGroup, k = g.weight.k - first < kGroup ? g.weight.k - first : kGroup;
     VnniSums<R, C> acc;
     acc.clear();
-    acc.add(t.a() + first, stride, t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k));
+    acc.add(t.a() + first, stride, t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k),
+            t.next ? t.next + first * kBlockN : nullptr, t.asks);
     total.template add<affine>(acc, g.weight.colsum + i * padded + column, affine ? g.weight.zero + column : nullptr, g.quant + t.row * groups + i, groups);
   }
   __m512 sums[R * C];
@@ -302,7 +307,7 @@ void vnni_panels(const Gemm& g, std::size_t widest) {
     const std::int8_t* next = far.next(g.weight, first);
     const std::size_t left = next ? (g.block_end - last < far.blocks ? g.block_end - last : far.blocks) : 0;
     // Few tiles ask for more than one block each.
-    Asking asking{next, left, !far.few || tiles >= 4 ? 1u : tiles == 1 ? 4u : 2u, bytes};
+    Asking asking{next, left, !far.few || tiles >= widest ? 1 : tiles == 1 ? widest : (widest + 1) / 2, bytes};
     for (std::size_t row = 0; row < g.rows; row += kRowsAtOnce) {
       const std::size_t until = row + kRowsAtOnce < g.rows ? row + kRowsAtOnce : g.rows;
       std::size_t block = first;

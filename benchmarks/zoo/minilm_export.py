@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import warnings
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from benchmarks.zoo.fetch import cache_dir, locked
+from benchmarks.zoo.export import cached, quiet, versions
 from benchmarks.zoo.minilm_text import INPUT_NAMES, lee_documents, model_dir, tokenize
 from benchmarks.zoo.sessions import Array, Feed, open_session
 
@@ -73,29 +70,15 @@ def onnx_path(exporter: Exporter = "torchscript") -> Path:
     with PyTorch on padded documents before anybody sees it; ``RuntimeError`` if they differ by more
     than 1e-4.
     """
-    import torch
-    import transformers
-
-    versions = f"torch{torch.__version__.split('+')[0]}-transformers{transformers.__version__}"
-    path = cache_dir() / "models" / f"minilm-{exporter}-{versions}-r{_RECIPE}.onnx"
-    if not path.is_file():
-        with locked(path.stem):
-            if not path.is_file():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                _export_checked(exporter, path)
-    return path
+    name = f"minilm-{exporter}-{versions('torch', 'transformers')}-r{_RECIPE}.onnx"
+    return cached(name, partial(_export_checked, exporter))
 
 
 def _export_checked(exporter: Exporter, path: Path) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        model = torch_model()
-        with _quiet():
-            _export(model, exporter, partial)
-        _check(model, partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    model = torch_model()
+    with quiet():
+        _export(model, exporter, path)
+    _check(model, path)
 
 
 def _export(model: torch.nn.Module, exporter: Exporter, path: Path) -> None:
@@ -163,17 +146,3 @@ def _check(model: torch.nn.Module, path: Path) -> None:
             raise RuntimeError(
                 f"the export {path.name} differs from PyTorch by {worst:.2g} (limit {_TOLERANCE})"
             )
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Both exporters warn of deprecations and of branches that ``_check`` shows to be harmless."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

@@ -3,6 +3,7 @@
     model = torch_model()
     read = transcribe(model)                       # the text of each of images()
     word_accuracy(read), character_error_rate(read)   # 0.968, 0.0048
+    transcribe(open_session(onnx_path()))             # the same
 
 The words are CMUdict's, in lower case, capitalized and in capitals, drawn in DejaVu's typefaces
 with grain over them: without it the float model reads .995 of them, which leaves little to lose.
@@ -19,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.zoo import g2p
+from benchmarks.zoo.export import cached, export_images, versions
 from benchmarks.zoo.fetch import fetch
+from benchmarks.zoo.sessions import Array, Session
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +35,7 @@ __all__ = [
     "character_error_rate",
     "draw",
     "images",
+    "onnx_path",
     "texts",
     "torch_model",
     "transcribe",
@@ -45,6 +49,7 @@ FONTS = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSerif", "DejaVuSerif-Bold", "De
 _SIZE, _MARGIN = 28, 4  # pixels before the picture is scaled to the model's size
 _LETTERS = range(3, 13)
 _GRAIN = 30  # standard deviation, of 0..255
+_RECIPE = 1  # raise when the export changes, so that nobody reads an older file
 Pixels = NDArray[np.uint8]
 
 
@@ -74,6 +79,18 @@ def torch_model() -> torch.nn.Module:
     path: Path = fetch("nano-ocr") / "nano_ocr" / "model" / "nano_ocr_ftr.pth"
     model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     return model.eval()
+
+
+def onnx_path() -> Path:
+    """The float32 file, exported now if the cache lacks it; the batch is free.
+
+    ``images`` float32 ``[n, 1, 32, 128]`` -> ``logits`` float32 ``[33, n, 66]``.
+    """
+
+    def make(path: Path) -> None:
+        export_images(torch_model(), images(4), {"images": 0, "logits": 1}, path)
+
+    return cached(f"nano-ocr-{versions('torch')}-r{_RECIPE}.onnx", make)
 
 
 def _convolutions() -> list[torch.nn.Module]:
@@ -134,15 +151,21 @@ def _font(name: str) -> ImageFont.FreeTypeFont:
     )
 
 
-def transcribe(model: torch.nn.Module, count: int = COUNT, batch: int = 1) -> list[str]:
+def transcribe(model: torch.nn.Module | Session, count: int = COUNT, batch: int = 1) -> list[str]:
     """What `model` reads in each of `images`, greedily decoded; one by one, as the package does."""
+    found = []
+    for part in images(count).split(batch):
+        found += [_text(columns) for columns in _logits(model, part).argmax(-1).T.tolist()]
+    return found
+
+
+def _logits(model: torch.nn.Module | Session, part: torch.Tensor) -> Array:
     import torch
 
-    found = []
+    if isinstance(model, Session):
+        return model.run(None, {"images": part.numpy()})[0]
     with torch.inference_mode():
-        for part in images(count).split(batch):
-            best = model(part).argmax(-1).T.tolist()
-            found += [_text(columns) for columns in best]
+        found: Array = model(part).numpy()
     return found
 
 

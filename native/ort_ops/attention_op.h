@@ -7,7 +7,8 @@
 namespace octavo::ort {
 
 // Inputs Q [B, S, heads * D], K [B, T, heads * D], V [B, T, heads * E], and bias, which broadcasts to
-// [B, heads, S, T]. Output [B, S, heads * E]. Attributes heads, scale (1 / sqrt(D) by default).
+// [B, heads, S, T]. A batch of 1 is repeated for the others'. Output [B, S, heads * E]. Attributes heads,
+// scale (1 / sqrt(D) by default).
 class AttentionOp {
  public:
   static constexpr const char* kName = "Attention";
@@ -23,7 +24,6 @@ class AttentionOp {
  private:
   std::size_t heads_;
   float scale_;
-  bool bias_;
 };
 
 }  // namespace octavo::ort

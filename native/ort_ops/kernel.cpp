@@ -65,12 +65,16 @@ int try_out(const Api& api, const KernelContext* context, int wanted) {
 int Threads::count(const Api& api, const KernelContext* context) {
   const int wanted = processors();
   if (wanted == 1) return 1;
-  // Again after some calls: a busy machine lets fewer threads meet than there are.
-  const unsigned call = calls_.fetch_add(1, std::memory_order_relaxed);
   int found = found_.load(std::memory_order_relaxed);
-  if (found < wanted && (call == 0 || call == 64 || call == 512 || call == 4096)) {
-    found = std::max(found, try_out(api, context, wanted));
-    found_.store(found, std::memory_order_relaxed);
+  if (found >= wanted) return found;
+  // Again and again: a busy machine lets fewer threads meet than there are. A trial takes as long as a
+  // small layer, so that one in 4096 calls costs nothing.
+  const unsigned call = calls_.fetch_add(1, std::memory_order_relaxed);
+  if (call == 0 || call == 64 || call == 512 || call % 4096 == 0) {
+    const int met = try_out(api, context, wanted);
+    while (found < met && !found_.compare_exchange_weak(found, met, std::memory_order_relaxed)) {
+    }
+    found = std::max(found, met);
   }
   return std::max(1, found);
 }
@@ -198,7 +202,10 @@ const float* Node::scales(std::size_t index, const char* name, const Shape& shap
 
 Allocator* Node::allocator() const {
   Allocator* found = nullptr;
-  api(api::InfoAllocator{}, info, 0, &found);
+  if (api.lends_memory)
+    api(api::InfoAllocator{}, info, 0, &found);
+  else
+    api(api::DefaultAllocator{}, &found);
   return found;
 }
 
@@ -212,6 +219,12 @@ std::size_t Call::inputs() const {
   return count;
 }
 
+bool Call::given(std::size_t index) const {
+  const Value* value = nullptr;
+  if (index < inputs()) api_(api::GetInput{}, context_, index, &value);
+  return value;
+}
+
 AnyTensor Call::any_input(std::size_t index, const char* name) const {
   const Value* value = nullptr;
   api_(api::GetInput{}, context_, index, &value);
@@ -222,16 +235,19 @@ AnyTensor Call::any_input(std::size_t index, const char* name) const {
 float* Call::output_if_wanted(std::size_t index, const Shape& shape) const {
   std::size_t count = 0;
   api_(api::GetOutputCount{}, context_, &count);
-  return index < count ? output(index, shape) : nullptr;
-}
-
-float* Call::output(std::size_t index, const Shape& shape) const {
+  if (index >= count) return nullptr;
   Value* value = nullptr;
   api_(api::GetOutput{}, context_, index, shape.dims.data(), shape.rank, &value);
-  if (!value) return nullptr;  // an optional one that nothing reads
+  if (!value) return nullptr;
   void* data = nullptr;
   api_(api::GetTensorMutableData{}, value, &data);
   return static_cast<float*>(data);
+}
+
+float* Call::output(std::size_t index, const Shape& shape) const {
+  float* data = output_if_wanted(index, shape);
+  if (!data && shape.elements()) throw Error("output " + std::to_string(index) + " has no name; every output has to have one");
+  return data;
 }
 
 void Call::parallel(int threads, int phases, Phase phase, void* job) {

@@ -25,7 +25,7 @@ class Threads {
   std::atomic<unsigned> calls_{0};
 };
 
-// A node while its kernel is made. Every error names the node.
+// A node while its kernel is made. `Operator` puts the label before every error.
 class Node {
  public:
   Node(const Api& api, const KernelInfo* info, const char* op, Threads& threads);
@@ -62,9 +62,10 @@ class Node {
   // Finite and above zero.
   const float* scales(std::size_t index, const char* name, const Shape& shape) const;
 
+  // The session's, to be released where the Api lends_memory; else the process's.
   Allocator* allocator() const;
 
-  [[noreturn]] void fail(const std::string& what) const { throw Error(label + ": " + what); }
+  [[noreturn]] void fail(const std::string& what) const { throw Error(what); }
 
  private:
   AnyTensor any_constant(std::size_t index, const char* name) const;
@@ -83,6 +84,8 @@ class Call final : public Host {
   Tensor<T> input(std::size_t index, const char* name) const {
     return typed<T>(any_input(index, name), name);
   }
+  // Whether an optional input is there: the file may name it "".
+  bool given(std::size_t index) const;
   float* output(std::size_t index, const Shape& shape) const;
   // Null where nothing reads it.
   float* output_if_wanted(std::size_t index, const Shape& shape) const;

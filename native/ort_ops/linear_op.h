@@ -29,7 +29,6 @@ class LinearOp {
 
   Buffer copy_;
   std::vector<Linear> layer_;  // one
-  bool residual_ = false;
 };
 
 // Several layers over one input, which is quantized once (Q, K and V). Inputs X, then W, W_scale,

@@ -28,7 +28,7 @@ struct Input {
 
 // ONNX Runtime reads the members that the version stands for: up to end_version.
 struct CustomOp {
-  std::uint32_t version = 17;
+  std::uint32_t version = kApiVersion;
   void* (*create)(const CustomOp*, const void*, const KernelInfo*) = nullptr;
   const char* (*name)(const CustomOp*) = nullptr;
   const char* (*provider)(const CustomOp*) = nullptr;
@@ -67,6 +67,18 @@ Status* guarded(const Api& api, F f) noexcept {
   }
 }
 
+// f(), whose errors say which node it was.
+template <class F>
+void labelled(const std::string& label, F f) {
+  try {
+    f();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(label + ": " + error.what());
+  }
+}
+
 template <class K>
 struct Operator : CustomOp {
   Api api;
@@ -83,7 +95,9 @@ struct Operator : CustomOp {
     Made(const Node& node) : api(node.api), threads(node.threads), label(node.label), allocator(nullptr), kernel(node) {
       allocator = node.allocator();
     }
-    ~Made() { api.release(api::ReleaseAllocator{}, allocator); }
+    ~Made() {
+      if (api.lends_memory) api.release(api::ReleaseAllocator{}, allocator);
+    }
   };
 
   Operator(const Api& api_, Threads* threads_) : api(api_), threads(threads_) {
@@ -106,20 +120,17 @@ struct Operator : CustomOp {
     destroy = [](void* made) { delete static_cast<Made*>(made); };
     create_v2 = [](const CustomOp* op, const void*, const KernelInfo* info, void** made) {
       const auto* self = static_cast<const Operator*>(op);
-      return guarded(self->api, [&] { *made = new Made(Node(self->api, info, K::kName, *self->threads)); });
+      return guarded(self->api, [&] {
+        const Node node(self->api, info, K::kName, *self->threads);
+        labelled(node.label, [&] { *made = new Made(node); });
+      });
     };
     compute_v2 = [](void* made, KernelContext* context) {
       const auto* m = static_cast<const Made*>(made);
       return guarded(m->api, [&] {
         Call call(m->api, context, m->allocator, m->threads);
         const Hosted hosted(call);
-        try {
-          m->kernel.run(call);
-        } catch (const std::bad_alloc&) {
-          throw;
-        } catch (const std::exception& error) {
-          throw Error(m->label + ": " + error.what());
-        }
+        labelled(m->label, [&] { m->kernel.run(call); });
       });
     };
     infer = [](const CustomOp* op, ShapeContext* context) {

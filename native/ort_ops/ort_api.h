@@ -33,9 +33,9 @@ struct ApiBase {
   const char* (*version_string)();
 };
 
-// The interface of ONNX Runtime 1.18, the first with an allocator for kernels. (1.17 has shape inference
-// for custom operators and the session's thread pool; its table ends before InfoAllocator.)
-constexpr std::uint32_t kApiVersion = 18;
+// The interface of ONNX Runtime 1.17: the first with shape inference for custom operators and with
+// the thread pool of the session.
+constexpr std::uint32_t kApiVersion = 17;
 
 enum class ElementType : int { kUndefined = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt32 = 6, kInt64 = 7 };
 enum class ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
@@ -59,6 +59,7 @@ using GetDimensionsCount = Function<61, const TypeAndShape*, std::size_t*>;
 using GetDimensions = Function<62, const TypeAndShape*, std::int64_t*, std::size_t>;
 using GetSymbolicDimensions = Function<63, const TypeAndShape*, const char**, std::size_t>;
 using GetTypeAndShape = Function<65, const Value*, TypeAndShape**>;
+using DefaultAllocator = Function<78, Allocator**>;
 using AttributeFloat = Function<85, const KernelInfo*, const char*, float*>;
 using AttributeInt = Function<86, const KernelInfo*, const char*, std::int64_t*>;
 using AttributeString = Function<87, const KernelInfo*, const char*, char*, std::size_t*>;
@@ -68,10 +69,12 @@ using GetInput = Function<90, const KernelContext*, std::size_t, const Value**>;
 using GetOutput = Function<91, KernelContext*, std::size_t, const std::int64_t*, std::size_t, Value**>;
 using ReleaseStatus = Function<93, Status*>;
 using ReleaseTypeAndShape = Function<99, TypeAndShape*>;
+using AddSessionConfigEntry = Function<130, SessionOptions*, const char*, const char*>;
 using ReleaseAllocator = Function<132, Allocator*>;
 using AttributeInts = Function<163, const KernelInfo*, const char*, std::int64_t*, std::size_t*>;
 using InfoInputCount = Function<230, const KernelInfo*, std::size_t*>;
 using InfoOutputCount = Function<231, const KernelInfo*, std::size_t*>;
+using HasSessionConfigEntry = Function<237, const SessionOptions*, const char*, int*>;
 using InfoNodeName = Function<244, const KernelInfo*, char*, std::size_t*>;
 using ConstantInput = Function<249, const KernelInfo*, std::size_t, int*, const Value**>;
 using ShapeInputCount = Function<267, const ShapeContext*, std::size_t*>;
@@ -81,7 +84,7 @@ using ShapeOutput = Function<270, const ShapeContext*, std::size_t, const TypeAn
 using SetSymbolicDimensions = Function<271, TypeAndShape*, const char**, std::size_t>;
 using ReadAttribute = Function<272, const Attribute*, AttributeType, void*, std::size_t, std::size_t*>;
 using ParallelFor = Function<274, const KernelContext*, void (*)(void*, std::size_t), std::size_t, std::size_t, void*>;
-using InfoAllocator = Function<278, const KernelInfo*, int, Allocator**>;
+using InfoAllocator = Function<278, const KernelInfo*, int, Allocator**>;  // of 1.18: see Api::lends_memory
 }  // namespace api
 
 // What goes wrong in a kernel; becomes a Status at the border.
@@ -96,7 +99,11 @@ struct As {
 
 class Api {
  public:
-  explicit Api(const void* table = nullptr) : table_(static_cast<const void* const*>(table)) {}
+  explicit Api(const void* table = nullptr, bool lends = false)
+      : lends_memory(lends), table_(static_cast<const void* const*>(table)) {}
+
+  // Whether kernels can have their session's allocator, which ONNX Runtime 1.17 cannot give.
+  bool lends_memory;
 
   // Calls a function that returns a Status; throws Error with its message where it fails.
   template <std::size_t Index, class... Arguments>

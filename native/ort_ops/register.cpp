@@ -1,5 +1,6 @@
 // The one function that ONNX Runtime looks for in the library.
 
+#include <cstring>
 #include <mutex>
 #include <tuple>
 #include <vector>
@@ -37,6 +38,9 @@ struct Registration {
 
 using All = Registration<AttentionOp, ConvOp, EmbeddingOp, GroupedLinearOp, GruOp, LinearOp, LstmOp, MatMulOp, RnnOp>;
 
+// An entry of options that have the operators: it is copied, and goes, with them.
+constexpr const char* kRegistered = "octavo.registered";
+
 // Kept until the process ends: ONNX Runtime does not say when a session has let go of its operators.
 All& keep(std::unique_ptr<All> made) {
   static std::mutex lock;
@@ -54,11 +58,19 @@ OCTAVO_EXPORT octavo::ort::Status* RegisterCustomOps(octavo::ort::SessionOptions
   using namespace octavo::ort;
   const void* table = base->get_api(kApiVersion);
   if (!table) {
-    const std::string message = std::string("octavo's operators need ONNX Runtime 1.18 or newer; this is ") +
+    const std::string message = std::string("octavo's operators need ONNX Runtime 1.17 or newer; this is ") +
                                 base->version_string() + ". Install a newer one, or convert the model: octavo "
                                 "convert-target --to portable";
     return Api(base->get_api(1)).status(ErrorCode::kFail, message.c_str());
   }
-  const Api api(table);
-  return guarded(api, [&] { keep(std::make_unique<All>(api)).add_to(options); });
+  // Asked for a newer table, 1.17 would write to stderr.
+  const bool lends_memory = std::strncmp(base->version_string(), "1.17.", 5) != 0;
+  const Api api(table, lends_memory);
+  return guarded(api, [&] {
+    int known = 0;
+    api(api::HasSessionConfigEntry{}, options, kRegistered, &known);
+    if (known) return;  // ONNX Runtime would take a domain twice and then open no session
+    keep(std::make_unique<All>(api)).add_to(options);
+    api(api::AddSessionConfigEntry{}, options, kRegistered, "1");
+  });
 }

@@ -208,7 +208,7 @@ void RecurrentOp::run(Call& call) const {
   finish(c, s);
 }
 
-void RecurrentOp::infer(const Inference& inference) {
+void RecurrentOp::infer_up_to(std::int64_t most, const Inference& inference) {
   using Dim = Inference::Dim;
   const Inference::Dims x = inference.input(0);
   const std::int64_t size = inference.integer("hidden_size", -1);
@@ -219,7 +219,7 @@ void RecurrentOp::infer(const Inference& inference) {
   inference.output(0, batch_first ? Inference::Dims{batch, steps, ways, hidden} : Inference::Dims{steps, ways, batch, hidden});
   const Inference::Dims state = batch_first ? Inference::Dims{batch, ways, hidden} : Inference::Dims{ways, batch, hidden};
   // ONNX Runtime does not say how many outputs there are, and writes beyond them where it is told to.
-  const std::int64_t outputs = std::min<std::int64_t>(inference.integer("outputs", 1), LstmOp::kOutputs);
+  const std::int64_t outputs = std::min<std::int64_t>(inference.integer("outputs", 1), most);
   for (std::int64_t i = 1; i < outputs; ++i) inference.output(static_cast<std::size_t>(i), state);
 }
 

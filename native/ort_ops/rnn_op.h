@@ -41,10 +41,12 @@ class RecurrentOp {
   static constexpr bool kManyOutputs = false, kOptionalOutputs = true;
 
   void run(Call& call) const;
-  static void infer(const Inference& inference);
+  static void infer(const Inference& inference) { infer_up_to(kOutputs, inference); }
 
  protected:
   RecurrentOp(const Node& node, Recurrence kind);
+  // Of at most so many outputs, which is how many the operator can have.
+  static void infer_up_to(std::int64_t most, const Inference& inference);
 
  private:
   void read_weights(const Node& node);
@@ -78,6 +80,8 @@ class LstmOp : public RecurrentOp {
                                       {ElementType::kUndefined, kOptional}, {ElementType::kUndefined, kOptional},
                                       {ElementType::kUndefined, kOptional}};
   static constexpr std::size_t kOutputs = 3;
+
+  static void infer(const Inference& inference) { infer_up_to(kOutputs, inference); }
 
   explicit LstmOp(const Node& node) : RecurrentOp(node, Recurrence::kLstm) {}
 };

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo import cli_torch
+from octavo import cli_convert, cli_torch
 from octavo.errors import OctavoError, OptionError, OutputError, RecipeError, did_you_mean
 
 if TYPE_CHECKING:
@@ -153,8 +153,9 @@ def quantize(
             "--output",
             metavar="OUT",
             help="The file to write; one that exists is replaced once the new one is complete. "
-            "Default: IN's name with .int8.onnx (.fp16.onnx for float16; .safetensors for "
-            "PyTorch) in the current directory, which must not exist unless --force is given.",
+            "Default: IN's name with .int8.onnx (.int8.native.onnx for target native, .fp16.onnx "
+            "for float16; .safetensors for PyTorch) in the current directory, which must not exist "
+            "unless --force is given.",
             show_default=False,
         ),
     ] = None,
@@ -232,7 +233,8 @@ def quantize(
             _show(made, verbose, json)
             return
         chosen = _recipe(recipe, ops)
-        out = output or _default_output(Path(model).stem, "onnx", chosen, force)
+        suffix = "native.onnx" if target is Target.NATIVE else "onnx"
+        out = output or _default_output(Path(model).stem, suffix, chosen, force)
         from octavo.onnx import quantize_dynamic
         from octavo.report.progress import progress_bar
 
@@ -295,6 +297,60 @@ def inspect(
         from octavo.report.text import console
 
         print_inspection(found, console())
+
+
+@app.command("convert-target", epilog=_EXIT_CODES)
+def convert_target(
+    model: Annotated[Path, typer.Argument(metavar="IN", help="The quantized ONNX model.")],
+    to: Annotated[
+        Target,
+        typer.Option("--to", help="portable: stock ONNX Runtime operators. native: Octavo's own."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="OUT",
+            help="The file to write. Default: IN's name with .portable.onnx or .native.onnx in "
+            "the current directory, which must not exist unless --force is given.",
+            show_default=False,
+        ),
+    ] = None,
+    cpu: Annotated[
+        Cpu | None,
+        typer.Option("--cpu", help="Of portable files: vnni (the default) or any; see quantize."),
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA",
+            help="Inputs for the comparison of IN and OUT, .npz or .jsonl. Default: made up.",
+            show_default=False,
+        ),
+    ] = None,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not run IN and OUT and compare their outputs.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace OUT even where -o does not name it.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Convert a quantized model to the other target: the same integers, no float model needed."""
+    with _exit_codes():
+        done = cli_convert.convert(
+            model,
+            output,
+            to.value,
+            cpu=None if cpu is None else cpu.value,
+            inputs=inputs,
+            verify=not no_verify,
+            force=force,
+        )
+        cli_convert.show(done, json=json)
 
 
 @app.command(epilog=_EXIT_CODES, short_help="Show what this machine has, and what is missing.")

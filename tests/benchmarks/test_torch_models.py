@@ -15,16 +15,17 @@ from benchmarks import (
     onnx_models,
     parts_torch,
     results,
+    sections,
+    speed,
     torch_batch,
     torch_costs,
     torch_models,
-    torch_speed,
     torch_variants,
 )
 from benchmarks.children import Job
 from benchmarks.results import Result, Row
+from benchmarks.speed import Asked
 from benchmarks.timing import Comparison, Timing
-from benchmarks.torch_speed import Asked
 from benchmarks.torch_variants import ACCURATE, AO, AO_CHANNEL, FLOAT, OCTAVO
 
 
@@ -62,10 +63,10 @@ def test_what_cannot_be_made_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_reason_of_a_child_is_its_last_line() -> None:
     error = subprocess.CalledProcessError(1, ["x"], stderr="Traceback\nKeyError: 'part'\n")
-    assert torch_variants.reason(error) == "KeyError: 'part'"
+    assert sections.reason(error) == "KeyError: 'part'"
     with pytest.raises(subprocess.CalledProcessError) as caught:
         children.last_line("benchmarks.children", "no JSON")
-    assert torch_variants.reason(caught.value).startswith("json.decoder.JSONDecodeError")
+    assert sections.reason(caught.value).startswith("json.decoder.JSONDecodeError")
 
 
 def comparison(**seconds: float) -> Comparison:
@@ -74,21 +75,21 @@ def comparison(**seconds: float) -> Comparison:
 
 def test_speed_rows_hold_means_and_the_slowest() -> None:
     found = {"small": comparison(a=1.0, b=2.0), "large": comparison(a=1.0, b=8.0)}
-    rows = list(torch_speed.speed_rows(found, [Asked("a", "b", mean=3.9, each=2.5)], "s", {}))
+    rows = list(speed.speed_rows(found, [Asked("a", "b", mean=3.9, each=2.5)], "s", {}))
     mean, slowest, *cells = rows
     assert mean.measured == pytest.approx(4.0)
     assert mean.reached is True
     assert (slowest.measured, slowest.note, slowest.reached) == (2.0, "small", False)
     assert [row.measured for row in cells] == [2.0, 8.0]
     assert {row.reached for row in cells} == {None}
-    (only,) = torch_speed.speed_rows({"small": found["small"]}, [Asked("a", "b", each=1)], "s", {})
+    (only,) = speed.speed_rows({"small": found["small"]}, [Asked("a", "b", each=1)], "s", {})
     assert only.reached is True
 
 
 def test_a_module_that_is_missing_is_missed() -> None:
     found = {"small": comparison(b=2.0), "large": comparison(b=8.0)}
     asked = [Asked("a", "b", mean=1.0, each=1.0)]
-    rows = list(torch_speed.speed_rows(found, asked, "s", {"a": "why"}))
+    rows = list(speed.speed_rows(found, asked, "s", {"a": "why"}))
     assert [row.reached for row in rows] == [False, False, None, None]
     assert all(math.isnan(row.measured) and row.note == "a: why" for row in rows)
 
@@ -98,7 +99,7 @@ def test_an_error_is_a_missed_row_after_those_that_were_measured() -> None:
         yield Row("first", 1.0, at_least=1.0)
         raise RuntimeError("gone")
 
-    first, last = torch_models.guarded("s", rows)
+    first, last = sections.guarded("s", rows)
     assert first.reached is True
     assert (last.reached, last.section, last.note) == (False, "s", "RuntimeError: gone")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from octavo.onnx import quantize_dynamic
-from tests.onnx.helpers import mlp, normal, run
+from octavo.onnx import custom_ops_library, quantize_dynamic, session
+from tests.onnx.helpers import mlp, normal
 
 PACKAGES = ("numpy", "numpy.libs", "onnxruntime")
 
@@ -41,13 +41,14 @@ sys.meta_path.insert(0, Refuse())
 """
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["portable", "native"])
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a quantized model, an input and the output that is expected."""
     folder = tmp_path_factory.mktemp("served")
-    quantize_dynamic(mlp(), folder / "q.onnx", use_external_data_format=True)
+    path = folder / "q.onnx"
+    quantize_dynamic(mlp(), path, target=request.param, use_external_data_format=True)
     np.save(folder / "x.npy", normal(4, 32))
-    np.save(folder / "expected.npy", run(folder / "q.onnx", {"x": normal(4, 32)})[0])
+    np.save(folder / "expected.npy", session(path).run(None, {"x": normal(4, 32)})[0])
     return folder
 
 
@@ -78,8 +79,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if not (package / path.name).exists() and path.name != "__pycache__":
                 (package / path.name).symlink_to(path)
     native = Path(str(importlib.import_module("octavo._native").__file__))
-    if not (package / native.name).exists():
-        (package / native.name).symlink_to(native)
+    for built in (native, Path(custom_ops_library())):
+        if not (package / built.name).exists():
+            (package / built.name).symlink_to(built)
     return home / "bin" / "python"
 
 

@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from octavo.errors import ModelError
+from octavo.onnx import quantize_dynamic
+from tests.onnx.helpers import mlp, normal
 
 # Not `import ... as`: the package has a function of the same name.
 sessions: Any = importlib.import_module("octavo.onnx.session")
@@ -144,9 +146,71 @@ def test_the_least_onnxruntime_opens_it(tmp_path: Path, least: str) -> None:
     sessions.session(written(tmp_path, min_onnxruntime=least))
 
 
-def test_native_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"target native, which octavo 9\.9 wrote"):
-        sessions.session(written(tmp_path, target="native", version="9.9"))
+def native_file(folder: Path) -> Path:
+    path = folder / "native.onnx"
+    quantize_dynamic(mlp(), path, target="native")
+    return path
+
+
+def test_native_files_open_with_the_library(tmp_path: Path) -> None:
+    path = native_file(tmp_path)
+    session = sessions.session(path)
+    assert session.run(None, {"x": normal(4, 32)})[0].shape == (4, 32)
+    assert sessions.metadata(path)["octavo.target"] == "native"
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_options_may_have_the_library_already(tmp_path: Path, before: int) -> None:
+    """ONNX Runtime takes a domain twice, and then opens no session."""
+    path, options = native_file(tmp_path), ort.SessionOptions()
+    for _ in range(before):
+        options.register_custom_ops_library(sessions.custom_ops_library())
+    for _ in range(2):
+        session = sessions.session(path, sess_options=options)
+        assert session.run(None, {"x": normal(4, 32)})[0].shape == (4, 32)
+    assert len(ort.InferenceSession(path, options).get_outputs()) == 1
+
+
+def test_the_library_is_beside_the_native_module() -> None:
+    library = Path(sessions.custom_ops_library())
+    native = Path(str(importlib.import_module("octavo._native").__file__))
+    assert library == native.parent / "liboctavo_ort.so" and library.is_file()
+
+
+def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = native_file(tmp_path)
+    monkeypatch.setattr(sessions, "LIBRARY", "liboctavo_none.so")
+    for open_it in (sessions.custom_ops_library, lambda: sessions.session(path)):
+        with pytest.raises(ModelError, match=r"liboctavo_none\.so is missing: .* install it again"):
+            open_it()
+
+
+def test_a_library_that_does_not_load_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, broken = native_file(tmp_path), tmp_path / "liboctavo_ort.so"
+    broken.write_bytes(b"not a library")
+    monkeypatch.setattr(sessions, "custom_ops_library", lambda: str(broken))
+    with pytest.raises(ModelError, match=r"liboctavo_ort\.so"):
+        sessions.session(path)
+
+
+def test_without_the_library_the_metadata_says_what_is_missing(tmp_path: Path) -> None:
+    path = native_file(tmp_path)
+    with pytest.raises(Exception, match=r"ai\.octavo"):
+        ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    said = sessions.metadata(path)["octavo.operators"]
+    assert "octavo.onnx.session(path)" in said and "register_custom_ops_library" in said
+
+
+def test_portable_files_do_without_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "portable.onnx"
+    quantize_dynamic(mlp(), path)
+    monkeypatch.setattr(sessions, "LIBRARY", "liboctavo_none.so")
+    assert "octavo.operators" not in sessions.metadata(path)
+    sessions.session(path)
 
 
 def test_missing_file_directory_and_unreadable(tmp_path: Path) -> None:

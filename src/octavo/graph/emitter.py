@@ -25,6 +25,10 @@ class NameSet:
         if name:
             self._taken[name] -= 1
 
+    def taken(self) -> list[str]:
+        """The names that something has."""
+        return [name for name, count in self._taken.items() if count > 0]
+
     def new(self, wish: str) -> str:
         """`wish`, or `wish_1`, `wish_2`, ... where it is taken."""
         name, i = wish, 0

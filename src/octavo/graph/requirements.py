@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from octavo.graph.native import DOMAIN
 from octavo.graph.walk import graphs_of, opset_of
 
 BASE = (1, 17)  # the oldest version that conversions are tested with
@@ -19,9 +18,6 @@ EIGHT_BIT_BLOCKS = (1, 22)
 # ConvInteger with int8 weights: "not implemented" in 1.23.2, runs in 1.24.1. uint8 always did.
 SIGNED_FILTERS = (1, 24)
 
-# Octavo's operators: 1.17 lends kernels no memory, and the library says so there.
-NATIVE = (1, 18)
-
 
 def least_onnxruntime(model: ir.Model) -> str:
     """Such as "1.17"."""
@@ -33,8 +29,6 @@ def least_onnxruntime(model: ir.Model) -> str:
         for node in graph:
             if node.op_type == "MatMulNBits":
                 needs.append(EIGHT_BIT_BLOCKS)
-            elif node.domain == DOMAIN:
-                needs.append(NATIVE)
             elif node.op_type == "ConvInteger" and _is_signed(node.inputs[1]):
                 needs.append(SIGNED_FILTERS)
     major, minor = max(needs)

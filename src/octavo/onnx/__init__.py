@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from octavo.onnx.quantize import inspect as inspect
     from octavo.onnx.quantize import quantize_dynamic as quantize_dynamic
     from octavo.onnx.rules import supported_ops as supported_ops
+    from octavo.onnx.targets.convert import convert_target as convert_target
     from octavo.recipe import Inspection as Inspection
 
 _HOME = {
     "Inspection": "octavo.recipe",
     "QuantType": "octavo.onnx.options",
+    "convert_target": "octavo.onnx.targets.convert",
     "inspect": "octavo.onnx.quantize",
     "quantize_dynamic": "octavo.onnx.quantize",
     "supported_ops": "octavo.onnx.rules",
@@ -27,6 +29,7 @@ _HOME = {
 __all__ = [
     "Inspection",
     "QuantType",
+    "convert_target",
     "custom_ops_library",
     "inspect",
     "quantize_dynamic",

@@ -60,12 +60,13 @@ def convert(
         progress("quantizing", i, len(planned))
         outcomes.append(_apply(layer, context, sweeper, counted))
     progress("quantizing", len(planned), len(planned))
+    fused: list[str] = []
     if DOMAIN in context.emitter.domains:
-        fuse(model, context.emitter, constants, sweeper)
+        fused = fuse(model, context.emitter, constants, sweeper)
     for domain, version in ((MS, 1), (DOMAIN, VERSION)):
         if domain in context.emitter.domains:
             model.opset_imports.setdefault(domain, version)
-    return Converted(tuple(outcomes), tuple(sweeper.notes()))
+    return Converted(tuple(outcomes), (*sweeper.notes(), *fused))
 
 
 def make_context(

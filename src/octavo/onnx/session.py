@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from octavo.core.cpu import release, saturates
 from octavo.errors import ModelError
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _PRECISION = "session.x64quantprecision"
 LIBRARY = "liboctavo_ort.so"
-_registered: WeakSet[ort.SessionOptions] = WeakSet()
 
 
 def session(
@@ -32,7 +31,8 @@ def session(
     Runtime's products of int8 and uint8 saturate; there the session is opened with
     `session.x64quantprecision=1`, which makes them exact and slower. ONNX Runtime cannot copy
     session options, so that one entry is added to `sess_options`; an entry that is already there
-    is left as it is. For a file of target native Octavo's operators are registered with them.
+    is left as it is. For a file of target native Octavo's operators are registered with
+    `sess_options`, once.
 
     Raises ModelError for what is not a model, needs a newer ONNX Runtime or cannot be opened.
     """
@@ -70,21 +70,22 @@ def custom_ops_library() -> str:
     folder = Path(found.origin).parent if found is not None and found.origin else Path()
     library = folder / LIBRARY
     if not library.is_file():
+        if not sys.platform.startswith("linux"):
+            raise ModelError(
+                f"target native is for Linux, and this is {sys.platform}: use target portable"
+            )
         raise ModelError(f"{library} is missing: octavo is not installed whole; install it again")
     return str(library)
 
 
 def register(options: ort.SessionOptions) -> None:
-    """Registers Octavo's operators with `options`, once."""
+    """Registers Octavo's operators with `options`; again does nothing."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    if options in _registered:
-        return
     try:
         options.register_custom_ops_library(custom_ops_library())
     except (state.Fail, state.InvalidArgument) as error:
         raise ModelError(str(error)) from error
-    _registered.add(options)
 
 
 def _refuse_misfit(path: str | os.PathLike[str], said: Mapping[str, str], installed: str) -> None:

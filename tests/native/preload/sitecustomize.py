@@ -1,6 +1,7 @@
 """Puts another build of the C++ core in the installed one's place, here and in child processes.
 
-For a Python with this folder on PYTHONPATH: OCTAVO_NATIVE is the path of the module to load.
+For a Python with this folder on PYTHONPATH: OCTAVO_NATIVE is the path of the module to load. The
+operators for ONNX Runtime come from its folder too: `custom_ops_library` asks where the module is.
 """
 
 import os

@@ -9,6 +9,7 @@ the same numbers (`packed`); the vectors have V elements. Negative indices count
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -45,3 +46,24 @@ def embedding(
         packed=int(packed),
         checksum=table.checksum,
     )
+
+
+@dataclass(frozen=True)
+class EmbeddingNode:
+    """An Embedding node, taken apart."""
+
+    indices: ir.Value
+    table: PackedValues
+    row: tuple[int, ...]
+    packed: bool
+
+    @classmethod
+    def of(cls, node: ir.Node) -> EmbeddingNode | None:
+        """What `node` is made of; None for another operator."""
+        if node.domain != DOMAIN or node.op_type != OP:
+            return None
+        indices, w, scale, zero = (v for v in node.inputs if v is not None)
+        a = node.attributes
+        rows, width, digest = (a[name].as_int() for name in ("V", "D", "checksum"))
+        table = PackedValues(w, scale, zero, rows, width, digest)
+        return cls(indices, table, tuple(a["shape"].as_ints()), bool(a["packed"].as_int()))

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.kernels import checksum, pack
+from octavo.core.kernels import checksum, pack, unpack
 from octavo.graph.emitter import Emitter
 from octavo.graph.native import DOMAIN
 
@@ -70,6 +70,11 @@ def linear(
     )
 
 
+def unpacked(w: npt.NDArray[np.int8], n: int, k: int) -> npt.NDArray[np.int8]:
+    """int8 [N, K] of what `packed_tensor` stores."""
+    return unpack(np.ascontiguousarray(w).reshape(-1).view(np.uint8), n, k)
+
+
 @dataclass(frozen=True)
 class LinearNode:
     """A Linear node, taken apart."""
@@ -113,6 +118,22 @@ class LinearNode:
             activation=self.activation,
             residual=self.residual,
         )
+
+
+def grouped_parts(node: ir.Node) -> list[LinearNode]:
+    """The layers of a GroupedLinear node."""
+    inputs = [v for v in node.inputs if v is not None]
+    a = node.attributes
+    k, group_size = a["K"].as_int(), a["group_size"].as_int()
+    said = zip(a["N"].as_ints(), a["checksum"].as_ints(), strict=True)
+    parts = []
+    for i, ((n, digest), activation) in enumerate(
+        zip(said, a["activation"].as_string().split(" "), strict=True)
+    ):
+        w, scale, zero, bias = inputs[1 + 4 * i : 5 + 4 * i]
+        weight = PackedValues(w, scale, zero, n, k, digest)
+        parts.append(LinearNode(inputs[0], weight, bias, None, group_size, activation))
+    return parts
 
 
 def grouped_linear(

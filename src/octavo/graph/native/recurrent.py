@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.kernels import PackedWeight, checksum
+from octavo.core.kernels import PackedWeight, checksum, unpack
 from octavo.core.kernels.packing import Float32
 from octavo.core.recurrent_layout import Kind
-from octavo.core.recurrent_weights import interleave, packed_integers
+from octavo.core.recurrent_weights import interleave, packed_integers, separate
 from octavo.graph.emitter import Emitter
 from octavo.graph.native import DOMAIN
 
@@ -129,3 +130,84 @@ def recurrent(
         R_checksum=r.checksum,
         **only,
     )
+
+
+@dataclass(frozen=True)
+class RecurrentNode:
+    """An LSTM, GRU or RNN node, taken apart."""
+
+    layer: RecurrentLayer
+    x: ir.Value
+    w: PackedRows
+    r: PackedRows
+    bias: ir.Value
+    given: Mapping[str, ir.Value]
+
+    @classmethod
+    def of(cls, node: ir.Node) -> RecurrentNode | None:
+        """What `node` is made of; None for another operator."""
+        if node.domain != DOMAIN or node.op_type not in OPS.values():
+            return None
+        a = node.attributes
+        x, w, w_scale, r, r_scale, bias, *rest = (v for v in node.inputs if v is not None)
+        layer = RecurrentLayer(
+            _kind_of(node),
+            inputs=a["input_size"].as_int(),
+            hidden=a["hidden_size"].as_int(),
+            direction=a["direction"].as_string(),
+            layout=a["layout"].as_int(),
+            clip=a["clip"].as_float(),
+        )
+        return cls(
+            layer,
+            x,
+            PackedRows(w, w_scale, a["W_checksum"].as_int()),
+            PackedRows(r, r_scale, a["R_checksum"].as_int()),
+            bias,
+            dict(zip(a["given"].as_string().split(), rest, strict=True)),
+        )
+
+
+def _kind_of(node: ir.Node) -> Kind:
+    if node.op_type == "LSTM":
+        return Kind.LSTM
+    if node.op_type == "GRU":
+        product_first = node.attributes["linear_before_reset"].as_int()
+        return Kind.GRU if product_first else Kind.GRU_RESET_FIRST
+    relu = node.attributes["activation"].as_string() == "relu"
+    return Kind.RNN_RELU if relu else Kind.RNN_TANH
+
+
+def unstacked(
+    layer: RecurrentLayer, w: npt.NDArray[np.int8], scale: Float32, *, of_state: bool
+) -> tuple[npt.NDArray[np.int8], Float32]:
+    """W or R [D, gates * H, inputs] and scales [D, gates * H]: the inverse of `stacked`.
+
+    Gates are in PyTorch's order.
+    """
+    k = layer.hidden if of_state else layer.inputs
+    n = scale.shape[1]
+    packed = np.ascontiguousarray(w).reshape(len(w), -1).view(np.uint8)
+    rows = [unpack(np.ascontiguousarray(direction), n, k) for direction in packed]
+    return (
+        np.stack([_apart(layer, q, of_state=of_state) for q in rows]),
+        np.stack([_apart(layer, s, of_state=of_state) for s in scale]),
+    )
+
+
+def unstacked_biases(layer: RecurrentLayer, bias: Float32) -> Float32:
+    """[D, 2, gates * H], x's product and h's, of the B of a node: gates in PyTorch's order."""
+    gates = layer.kind.gates
+    both = np.zeros((len(bias), 2, gates * layer.hidden), np.float32)
+    for direction, parts in enumerate(bias):
+        for i, part in enumerate(parts):
+            both[direction, i] = separate(part, gates, layer.hidden)
+    return both
+
+
+def _apart(layer: RecurrentLayer, rows: npt.NDArray[Any], *, of_state: bool) -> npt.NDArray[Any]:
+    kind, hidden = layer.kind, layer.hidden
+    if not of_state or kind is not Kind.GRU_RESET_FIRST:
+        return separate(rows, kind.gates, hidden)
+    rz = len(rows) // 3 * 2
+    return np.concatenate([separate(rows[:rz], 2, hidden), separate(rows[rz:], 1, hidden)])

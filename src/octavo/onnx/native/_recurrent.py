@@ -31,14 +31,15 @@ def ways_of(node: ir.Node) -> int:
     return 2 if direction_of(node) == "bidirectional" else 1
 
 
-def kind_of(node: ir.Node) -> Kind:
-    """What a step does."""
-    if node.op_type == "LSTM":
+def kind_of(node: ir.Node, op: str | None = None) -> Kind:
+    """What a step does; `op` is the operator of ONNX that `node` stands for: its own by default."""
+    op = op or node.op_type
+    if op == "LSTM":
         return Kind.LSTM
-    if node.op_type == "GRU":
+    if op == "GRU":
         product_first = attribute_int(node, "linear_before_reset", 0)
         return Kind.GRU if product_first else Kind.GRU_RESET_FIRST
-    return Kind.RNN_RELU if _activations(node) == ("relu",) else Kind.RNN_TANH
+    return Kind.RNN_RELU if activations_of(node, op) == ("relu",) else Kind.RNN_TANH
 
 
 def refused(node: ir.Node, context: Context) -> str | None:
@@ -74,18 +75,18 @@ def _shapes_refused(node: ir.Node, context: Context) -> str | None:
     return f"{most} inputs; the kernels have up to {MOST_INPUTS}" if most > MOST_INPUTS else None
 
 
-def _activations(node: ir.Node) -> tuple[str, ...] | None:
+def activations_of(node: ir.Node, op: str | None = None) -> tuple[str, ...] | None:
     """The activations of each direction; None where the kernels do not have them."""
     attribute = node.attributes.get("activations")
     found = () if attribute is None else tuple(s.lower() for s in attribute.as_strings())
-    known = ACTIVATIONS[node.op_type]
+    known = ACTIVATIONS[op or node.op_type]
     if not found:
         return known[0]
     return next((names for names in known if found == names * ways_of(node)), None)
 
 
 def _activations_refused(node: ir.Node) -> str | None:
-    if _activations(node) is not None:
+    if activations_of(node) is not None:
         return None
     found = ", ".join(node.attributes["activations"].as_strings())
     known = " or ".join(", ".join(names) for names in ACTIVATIONS[node.op_type])

@@ -17,7 +17,7 @@ from octavo.recipe.presets import CONV_REASON
 
 def by_default(site: Site, decision: Decision, recipe: Recipe) -> Decision:
     """`decision`, or another one where nobody but a preset has spoken of a convolution."""
-    if decision.reason != CONV_REASON or recipe.default.is_float:
+    if decision.reason != CONV_REASON or recipe.default.activation is None:
         return decision
     (_, shape), *_ = site.layer.weights
     if 0 in shape:

@@ -124,7 +124,7 @@ def _before_transpose(value: ir.Value, node: ir.Node) -> tuple[ir.Value, list[in
         return None
     order = list(perm.as_ints())
     # Only where that leaves the rows of the matrices whole: the operator reads those.
-    if order[-2] != len(order) - 1:
+    if len(order) < 2 or order[-2] != len(order) - 1:
         return None
     return source, _swapped(order)
 

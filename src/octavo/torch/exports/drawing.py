@@ -15,6 +15,7 @@ from octavo.errors import ModelError
 from octavo.graph.activations import Activations
 from octavo.graph.constants import Stored
 from octavo.graph.emitter import Emitter, Names
+from octavo.graph.integers import stored
 from octavo.graph.linear import QuantizedWeightValues, dequantize
 from octavo.graph.walk import opset_of
 
@@ -45,14 +46,14 @@ class Drawing:
 
     def tensor(self, value: ir.Value) -> Tensor:
         """What is stored under `value`. Raises ModelError where it is computed."""
-        stored = self.constants.tensor(value)
-        if stored is None:
+        found = self.constants.tensor(value)
+        if found is None:
             raise ModelError(
                 f"{value.name}: the weights of a quantized layer are computed while the model "
                 "runs; ONNX needs them as constants"
             )
-        raw = stored.raw
-        return raw if isinstance(raw, Tensor) else torch.from_numpy(np.array(stored.numpy()))
+        raw = found.raw
+        return raw if isinstance(raw, Tensor) else torch.from_numpy(np.array(found.numpy()))
 
     def once(self, form: Hashable, tensors: Sequence[Tensor], make: Callable[[], _T]) -> _T:
         """What `make` returned for these tensors; layers that share them share it."""
@@ -86,11 +87,7 @@ class Drawing:
         """A weight in the graph; `unsigned` ones are moved up by 128, by default for any CPU."""
         zero = np.zeros(scale.shape, np.int32) if zero_point is None else zero_point
         unsigned = self.cpu == "any" if unsigned is None else unsigned
-        if unsigned:
-            q_stored: npt.NDArray[Any] = moved_up(q)
-            zero_stored = (zero + 128).astype(np.uint8)
-        else:
-            q_stored, zero_stored = q, zero.astype(np.int8)
+        q_stored, zero_stored = stored(q, zero, unsigned=unsigned)
         return QuantizedWeightValues(
             self.constant(q_stored, f"{name}_quantized"),
             self.constant(scale, f"{name}_scale"),
@@ -119,9 +116,3 @@ class Drawing:
 def layer_of(value: ir.Value) -> str:
     """The name of the layer whose buffer `value` is."""
     return (value.name or "").rpartition(".")[0] or "model"
-
-
-def moved_up(q: npt.NDArray[np.int8]) -> npt.NDArray[np.uint8]:
-    """`q + 128` by its bits: no wider copy of a large weight."""
-    found: npt.NDArray[np.uint8] = np.ascontiguousarray(q).view(np.uint8) ^ np.uint8(128)
-    return found

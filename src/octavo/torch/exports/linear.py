@@ -12,9 +12,9 @@ import onnx_ir as ir
 from torch import Tensor
 
 from octavo.core.kernels import unpack
+from octavo.graph.activate import GELUS, activate
 from octavo.graph.bias_gelu import feeds_gelu
 from octavo.graph.linear import QuantizedWeightValues, linear_rows
-from octavo.torch.exports.activation import GELUS, activate
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.program import call_of
 from octavo.torch.modules._base import array, optional

@@ -32,8 +32,12 @@ from octavo.graph.walk import graphs_of
 ACTIVATIONS = (relu, gelu, gelu_tanh, silu, tanh, sigmoid)
 
 
-def fuse(model: ir.Model, e: Emitter, constants: Constants, sweeper: Sweeper) -> None:
-    """Applies every rule to every Linear and Conv node of `model`, as often as one fits."""
+def fuse(model: ir.Model, e: Emitter, constants: Constants, sweeper: Sweeper) -> list[str]:
+    """Applies every rule to every Linear and Conv node of `model`, as often as one fits.
+
+    Returns notes on what became of parts of the model that hold no weights.
+    """
+    attentions = 0
     for graph in graphs_of(model):
         for node in [n for n in graph if n.domain == DOMAIN]:
             if LinearNode.of(node) is not None:
@@ -41,7 +45,8 @@ def fuse(model: ir.Model, e: Emitter, constants: Constants, sweeper: Sweeper) ->
             else:
                 fold_activation(node, ACTIVATIONS, e, constants, sweeper)
         grouped.group_all(graph, e, sweeper)
-        fuse_attention(graph, e, constants, sweeper)
+        attentions += fuse_attention(graph, e, constants, sweeper)
+    return [f"{attentions} attentions became one node each, in float32"] if attentions else []
 
 
 def _absorb(node: ir.Node, e: Emitter, constants: Constants, sweeper: Sweeper) -> None:

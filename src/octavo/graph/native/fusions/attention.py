@@ -22,11 +22,13 @@ from octavo.graph.constants import Constants
 from octavo.graph.emitter import Emitter
 from octavo.graph.native.attention import AttentionNode
 from octavo.graph.native.fusions._replace import only_reader
+from octavo.graph.native.fusions._rows import leaves_rows
 from octavo.graph.native.fusions._sizes import SizeOf, sizes
 from octavo.graph.native.linear import GROUPED_OP, LinearNode
 from octavo.graph.sweeper import Sweeper
 
 HEADS_FIRST = (0, 2, 1, 3)
+LAST_AXIS_BY_DEFAULT = 13  # opset of Softmax
 LAST_SWAPPED = (0, 1, 3, 2)
 
 
@@ -54,16 +56,19 @@ def reference(
     return held.reshape(*held.shape[:2], -1)
 
 
-def fuse_attention(graph: ir.Graph, e: Emitter, constants: Constants, sweeper: Sweeper) -> None:
-    """Every attention of `graph` that has this form."""
-    for node in [n for n in graph if n.op_type == "Softmax"]:
-        found = _Match(node, constants).find()
+def fuse_attention(graph: ir.Graph, e: Emitter, constants: Constants, sweeper: Sweeper) -> int:
+    """Every attention of `graph` that has this form; how many there were."""
+    count = 0
+    for node in [n for n in graph if _is(n, "Softmax")]:
+        found = _Match(node, constants, e.opset).find()
         if found is not None:
             attention, last = found
             out = last.outputs[0].name or "attention"
             value = attention.draw(e, name=f"{out}/Attention", out=out)
             e.flush_before(last)
             sweeper.replace(last, [value])
+            count += 1
+    return count
 
 
 @dataclass(frozen=True)
@@ -80,13 +85,14 @@ class _Heads:
 class _Match:
     """One Softmax node, and what may stand around it."""
 
-    def __init__(self, softmax: ir.Node, constants: Constants) -> None:
+    def __init__(self, softmax: ir.Node, constants: Constants, opset: int) -> None:
         self.softmax, self.constants = softmax, constants
+        self.flattens = opset < LAST_AXIS_BY_DEFAULT
 
     def find(self) -> tuple[AttentionNode, ir.Node] | None:
         """The attention and its last node."""
         axis = self.softmax.attributes.get("axis")
-        if axis is not None and axis.as_int() not in (-1, 3):
+        if self.flattens if axis is None else axis.as_int() not in (-1, 3):
             return None
         end = self._end()
         start = self._start()
@@ -95,6 +101,8 @@ class _Match:
         v, last = end
         q, k, scale, bias = start
         if not q.heads == k.heads == v.heads or q.depth != k.depth:
+            return None
+        if not self._leaves(last, 3, q.source):
             return None
         whole = AttentionNode(q.source, k.source, v.source, bias, q.heads, scale)
         return whole, last
@@ -116,7 +124,7 @@ class _Match:
         shape = sizes(last.inputs[1], self.constants)
         if shape is None or len(shape) != 3 or shape[2] not in (-1, v.heads * v.depth):
             return None
-        return (v, last) if _lies_as(shape[:2]) else None
+        return v, last
 
     def _start(self) -> tuple[_Heads, _Heads, float, ir.Value | None] | None:
         """Q, K, the scale and the mask of the scores."""
@@ -165,7 +173,7 @@ class _Match:
             value = node.inputs[0]
         source = node.inputs[0] if _is(node, "Reshape") else None
         shape = sizes(node.inputs[1], self.constants) if source is not None else None
-        if source is None or shape is None or len(shape) != 4 or not _lies_as(shape[:2]):
+        if source is None or shape is None or not self._leaves(node, 4, source):
             return None
         if source.shape is not None and len(source.shape) != 3:
             return None
@@ -179,6 +187,15 @@ class _Match:
         if heads <= 0 or depth <= 0 or heads * depth != width:
             return None
         return _Heads(source, heads, depth, order, scale)
+
+    def _leaves(self, reshape: ir.Node, rank: int, source: ir.Value) -> bool:
+        """Whether a Reshape to `rank` axes keeps the batch and the length of `source`."""
+        shape = sizes(reshape.inputs[1], self.constants)
+        if shape is None or len(shape) != rank:
+            return False
+        allowzero = reshape.attributes.get("allowzero")
+        zero_is_size = allowzero is not None and allowzero.as_int() == 1
+        return leaves_rows(shape[:2], source, zero_is_size=zero_is_size)
 
     def _swapped(self, node: ir.Node) -> ir.Value | None:
         """The value [B, H, T, D] that `node` makes [B, H, D, T] of by way of [B*H, T, D].
@@ -248,18 +265,8 @@ def _are_sizes(found: Sequence[int | SizeOf], value: ir.Value, axes: Sequence[in
     )
 
 
-def _lies_as(first_two: list[int | SizeOf]) -> bool:
-    """Whether a shape begins with a batch and a length that a Reshape leaves where they are."""
-    batch, length = first_two
-    if isinstance(batch, SizeOf) and batch.axis != 0:
-        return False
-    if isinstance(length, SizeOf) and length.axis != 1:
-        return False
-    return not (batch == -1 and length == -1)
-
-
 def _width(value: ir.Value) -> int | None:
-    """The last dimension of what a linear layer gives."""
+    """The last dimension of what a linear layer gives, if that is float32."""
     node = value.producer()
     if node is None:
         return None
@@ -268,6 +275,6 @@ def _width(value: ir.Value) -> int | None:
         return linear.weight.n
     if node.op_type == GROUPED_OP:
         return int(node.attributes["N"].as_ints()[value.index() or 0])
-    if value.shape is not None and len(value.shape) and isinstance(value.shape[-1], int):
-        return value.shape[-1]
-    return None
+    if value.dtype is not ir.DataType.FLOAT or value.shape is None or not len(value.shape):
+        return None
+    return value.shape[-1] if isinstance(value.shape[-1], int) else None

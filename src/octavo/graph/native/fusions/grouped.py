@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,16 +23,30 @@ def reference(outputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[np.float6
     return [np.asarray(y, np.float64) for y in outputs]
 
 
+MOST_NODES_BETWEEN = 48
+"""Farther apart they are of other layers (what a decoder's layers make of the encoder's outputs):
+outputs that nobody reads for long only take memory."""
+
+
+class _Part(NamedTuple):
+    node: ir.Node
+    linear: LinearNode
+    position: int
+
+
 def group_all(graph: ir.Graph, e: Emitter, sweeper: Sweeper) -> None:
     """Puts all Linear nodes of `graph` together that read the same value."""
-    together: dict[Any, list[tuple[ir.Node, LinearNode]]] = defaultdict(list)
-    for node in graph:
-        part = LinearNode.of(node)
-        if part is not None and part.residual is None:
-            together[part.x, part.group_size].append((node, part))
-    for parts in together.values():
-        if len(parts) > 1:
-            _group(parts, e, sweeper)
+    together: dict[Any, list[list[_Part]]] = defaultdict(list)
+    for position, node in enumerate(graph):
+        linear = LinearNode.of(node)
+        if linear is None or linear.residual is not None:
+            continue
+        groups = together[linear.x, linear.group_size]
+        if not groups or position - groups[-1][-1].position > MOST_NODES_BETWEEN:
+            groups.append([])
+        groups[-1].append(_Part(node, linear, position))
+    for parts in (group for groups in together.values() for group in groups if len(group) > 1):
+        _group([(part.node, part.linear) for part in parts], e, sweeper)
 
 
 def _group(parts: Sequence[tuple[ir.Node, LinearNode]], e: Emitter, sweeper: Sweeper) -> None:

@@ -1,4 +1,4 @@
-"""Rows of the speed of modules, measured in child processes with their own threads and AMX."""
+"""Rows of how fast models are, and the settings of the child processes that measured it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks import children, results
-from benchmarks.children import Cell, Job
+from benchmarks import results
 from benchmarks.ratios import geometric_mean
-from benchmarks.results import Row, say
+from benchmarks.results import Row
 from benchmarks.timing import Comparison, Ratio
 
 _NONE = Ratio(math.nan, math.nan, math.nan)
@@ -35,16 +34,6 @@ class Setting:
     processes: int
     rounds: int
 
-    def measure(
-        self, part: str, cells: Sequence[Cell], names: Sequence[str]
-    ) -> Mapping[str, Comparison]:
-        """One comparison for each cell. Raises subprocess.CalledProcessError if a child fails."""
-        say(f"{part}: speed, {self.words}")
-        job = Job(
-            part, tuple(cells), self.threads, self.amx, rounds=self.rounds, peers=tuple(names)
-        )
-        return children.pooled_run(job, self.processes)
-
 
 def settings(quick: bool, processes: int) -> Iterator[Setting]:
     """One thread and two, with AMX and without, as far as the machine has them."""
@@ -69,7 +58,7 @@ def speed_rows(
 ) -> Iterator[Row]:
     """For each of `asked` the mean and the slowest cell where there are several, then each cell.
 
-    `refused` says why a module is missing in `found`; its figures are NaN.
+    `refused` says why a model is missing in `found`; its figures are NaN.
     """
     for a in asked:
         each = {cell: _speed(compared, a) for cell, compared in found.items()}

@@ -1,0 +1,1 @@
+"""Quantized models from one target to the other: the same integers under other operators."""

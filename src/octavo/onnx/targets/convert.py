@@ -1,0 +1,173 @@
+"""`convert_target`: a quantized file for the other target, without the float model."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+import octavo
+from octavo.errors import ModelError, NothingQuantizedError, OptionError, OutputError
+from octavo.files.staging import Staging
+from octavo.graph.native import DOMAIN, OPERATORS
+from octavo.graph.requirements import least_onnxruntime
+from octavo.graph.walk import graphs_of, opset_of
+from octavo.onnx import normalize
+from octavo.onnx.agree import agree
+from octavo.onnx.convert import Progress
+from octavo.onnx.inputs import read_inputs
+from octavo.onnx.load import Source, load
+from octavo.onnx.save import misfortune, save
+from octavo.onnx.store import TensorStore
+from octavo.onnx.targets import to_native, to_portable
+from octavo.onnx.targets.turning import Turning
+from octavo.recipe import Verification
+from octavo.recipe.conversion import Conversion
+
+TARGETS = ("portable", "native")
+CPUS = ("vnni", "any")
+
+
+def convert_target(
+    model_input: str | Path,
+    model_output: str | Path,
+    *,
+    to: str,
+    cpu: str | None = None,
+    check_inputs: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    verify: bool = True,
+    progress: Progress | None = None,
+) -> Conversion:
+    """Writes a quantized model for the other target and returns what became of it.
+
+    Weights are the same integers with the same scales; nothing is quantized again. What the other
+    target has no form for stays as it is, or is computed in float, with a note.
+
+    Args:
+        model_input: the quantized model, from Octavo or from ONNX Runtime's quantize_dynamic.
+        model_output: path of the result; it appears whole or not at all. Weights go to a data
+            file beside it if the source has them in one.
+        to: "portable": nothing but stock ONNX Runtime operators. "native": Octavo's own, which
+            `octavo.onnx.session` registers.
+        cpu: for portable, "vnni" (the default: int8 weights) or "any" (uint8 weights around 128).
+        check_inputs: inputs for the comparison of the two files, as of `quantize_dynamic`.
+        verify: run both files and compare their outputs before the result is put in place.
+        progress: called with (stage, done, total).
+
+    Raises:
+        OctavoError: see `octavo.errors`; nothing is written then.
+    """
+    started = time.perf_counter()
+    report_progress: Progress = progress or (lambda stage, done, total: None)
+    _check_options(model_input, model_output, to, cpu, check_inputs is not None and not verify)
+    report_progress("reading", 0, 1)
+    source = load(Path(model_input))
+    said = dict(source.model.metadata_props)
+    _refuse(source, said, to)
+    cpu = cpu or said.get("octavo.cpu", "vnni")
+    feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)
+    staging = Staging(model_output, source.files)
+    with staging:
+        try:
+            turning, notes = _turn(source, staging, to, cpu, report_progress)
+        except OutputError:
+            raise
+        except OSError as error:
+            raise misfortune(error, source, staging) from error
+        verification = Verification("skipped")
+        if verify:
+            report_progress("verifying", 0, 1)
+            verification = agree(Path(model_input), staging.model, feeds)
+        size = sum(p.stat().st_size for p in (staging.model, staging.data) if p.exists())
+        staging.commit()
+    return Conversion(
+        source=source.label,
+        output=str(staging.out),
+        target=to,
+        cpu=cpu,
+        layers=dict(turning.layers),
+        model_bytes_before=source.bytes,
+        model_bytes_after=size,
+        opset=opset_of(source.model),
+        min_onnxruntime=least_onnxruntime(source.model),
+        verification=verification,
+        seconds=time.perf_counter() - started,
+        notes=(*notes, *turning.notes()),
+    )
+
+
+def _check_options(
+    model_input: object, model_output: object, to: str, cpu: str | None, unused_inputs: bool
+) -> None:
+    for name, path in (("model_input", model_input), ("model_output", model_output)):
+        if not isinstance(path, (str, os.PathLike)):
+            raise OptionError(f"{name} is a {type(path).__name__}; give a path")
+    if to not in TARGETS:
+        raise OptionError(f"to={to!r}: targets of ONNX files are {' and '.join(TARGETS)}")
+    if cpu is not None and to == "native":
+        raise OptionError("cpu is for portable files: native ones run on every processor alike")
+    if cpu not in (None, *CPUS):
+        raise OptionError(f"cpu={cpu!r}: known are {' and '.join(CPUS)}")
+    if unused_inputs:
+        raise OptionError("check_inputs are given and verify=False; leave one of them out")
+
+
+def _refuse(source: Source, said: Mapping[str, str], to: str) -> None:
+    """Raises ModelError where `source` is of target `to` already, or not quantized."""
+    ops = [(n.domain, n.op_type) for graph in graphs_of(source.model) for n in graph]
+    native = any(domain == DOMAIN for domain, _ in ops)
+    is_native = native or said.get("octavo.target") == "native"
+    integer = any(op in normalize.QUANTIZED_OPS for _, op in ops)
+    if not (is_native or integer or "octavo.target" in said):
+        raise ModelError(
+            f"{source.label} holds no quantized layers; quantize it first: octavo quantize "
+            f"--target {to}"
+        )
+    if is_native == (to == "native"):
+        raise ModelError(f"{source.label} is of target {to} already; there is nothing to convert")
+
+
+def _turn(
+    source: Source, staging: Staging, to: str, cpu: str, progress: Progress
+) -> tuple[Turning, list[str]]:
+    """Converts and writes into `staging`; nothing is in place yet."""
+    model = source.model
+    notes = normalize.normalize(model, source.label, normalize.FIRST_WITH_QUANTIZE)
+    tensors = TensorStore(staging.data if source.data_files else None)
+    try:
+        turning = Turning(model, tensors, cpu=cpu)
+        progress("converting", 0, 1)
+        (to_native if to == "native" else to_portable).turn(turning)
+        if to == "native" and not turning.layers:
+            raise NothingQuantizedError(_nothing(source, turning))
+        turning.finish()
+        progress("writing", 0, 1)
+        save(model, staging, tensors, _metadata(model, to, cpu))
+    finally:
+        tensors.close()
+    return turning, notes
+
+
+def _metadata(model: ir.Model, to: str, cpu: str) -> dict[str, str]:
+    """What changes in it."""
+    model.metadata_props.pop("octavo.operators", None)
+    model.metadata_props.setdefault("octavo.quant_format", "qoperator")
+    operators = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
+    return operators | {
+        "octavo.version": octavo.__version__,
+        "octavo.target": to,
+        "octavo.cpu": cpu,
+        "octavo.min_onnxruntime": least_onnxruntime(model),
+    }
+
+
+def _nothing(source: Source, turning: Turning) -> str:
+    found = "; ".join(turning.notes())
+    return (
+        f"{source.label}: no layer is of a form that target native has an operator for ({found}). "
+        "Quantize the float model with --target native"
+    )

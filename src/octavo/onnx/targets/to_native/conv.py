@@ -1,0 +1,94 @@
+"""Integer convolutions as ai.octavo.Conv.
+
+ConvInteger ─ Cast ─ Mul(scales) ─ Mul(image scale) ─ Add(bias)  ->  Conv(x, W packed, bias)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from octavo.graph.native.conv import WINDOW, FilterValues, conv, filters_tensor
+from octavo.onnx.native.conv import AXES
+from octavo.onnx.native.packed import as_int8
+from octavo.onnx.rule import attribute_int
+from octavo.onnx.targets.to_native.product import scaled_integers
+from octavo.onnx.targets.to_native.rows import other, read_by
+from octavo.onnx.targets.turning import Turning
+
+PER_IMAGE = "activations per image: target native has no scale for a whole tensor"
+
+
+def turn(node: ir.Node, t: Turning) -> bool:
+    """Whether `node` was the ConvInteger of such a layer; it is drawn anew then."""
+    found, w = scaled_integers(node, t), node.inputs[1]
+    if found is None or w is None or not t.constants.is_constant(w):
+        return False
+    rows, scale, last = found
+    if not t.constants.is_constant(scale) or len(t.constants.shape(w)) - 2 not in AXES:
+        return False
+    if rows.row is not None:
+        y, image = last.outputs[0], read_by(last.outputs[0], "Mul")
+        if image is None or other(image, y) is not rows.row:
+            return False
+        last = image
+    filters = _filters(node, w, scale, t)
+    if filters is None:
+        return False
+    name = (node.name or "conv").removesuffix("_quant")
+    bias, last = _bias(last, filters.shape, t)
+    held = t.emitter.constant(bias, f"{name}_bias", node.graph)
+    t.names.nodes.free(node.name)
+    out = last.outputs[0].name or "images"
+    y = conv(t.emitter, rows.x, filters, held, _window(node), name=name, out=out)
+    if rows.row is None:
+        t.note(name, PER_IMAGE)
+    t.replace(last, [y], "Conv")
+    return True
+
+
+def _filters(node: ir.Node, w: ir.Value, scale: ir.Value, t: Turning) -> FilterValues | None:
+    """The filters packed; None where they have a zero point."""
+    stated = node.inputs[3] if len(node.inputs) > 3 else None
+    group, shape = attribute_int(node, "group", 1), t.constants.shape(w)
+    stored = t.array(w)
+    zero = np.zeros(1, stored.dtype) if stated is None else t.array(stated).reshape(-1)
+    q, zeros = as_int8(stored, zero)
+    if np.any(zeros):
+        return None
+
+    def make() -> FilterValues:
+        packed, digest = filters_tensor(q, group)
+        scales = np.broadcast_to(t.array(scale).reshape(-1), shape[0]).astype(np.float32)
+        held = [t.hold(a, v.name, node.graph) for a, v in ((packed, w), (scales, scale))]
+        return FilterValues(held[0], held[1], shape, group, digest)
+
+    filters = t.once(("filters", w, scale, group, node.graph), make)
+    t.constants.release(w)
+    return filters
+
+
+def _bias(
+    last: ir.Node, shape: tuple[int, ...], t: Turning
+) -> tuple[npt.NDArray[np.float32], ir.Node]:
+    """The bias [M] behind `last`, and the node that adds it; zeros and `last` without one."""
+    outputs, rank = shape[0], len(shape)
+    add = read_by(last.outputs[0], "Add")
+    value = None if add is None else other(add, last.outputs[0])
+    if add is not None and value is not None and t.constants.is_constant(value):
+        stated = t.constants.shape(value)
+        if stated[-(rank - 1) :] == (outputs, *[1] * (rank - 2)) and np.prod(stated) == outputs:
+            return np.array(t.array(value), np.float32).reshape(-1), add
+    return np.zeros(outputs, np.float32), last
+
+
+def _window(node: ir.Node) -> dict[str, Any]:
+    """The attributes of the window. Padding by auto_pad leaves no room for pads."""
+    window: dict[str, Any] = {k: node.attributes[k] for k in WINDOW if k in node.attributes}
+    auto_pad = window.get("auto_pad")
+    if auto_pad is not None and auto_pad.as_string() != "NOTSET":
+        window.pop("pads", None)
+    return window

@@ -1,0 +1,37 @@
+"""ai.octavo.Attention as standard operators: `softmax(scale Q K^T + bias) V`, heads apart.
+
+They are those that `octavo.graph.native.fusions.attention` makes one node of. MultiHeadAttention
+would take no mask that broadcasts along queries.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from octavo.graph.native.attention import AttentionNode
+from octavo.graph.native.fusions.attention import HEADS_FIRST
+from octavo.onnx.targets.turning import Outputs, Turning
+
+KEYS = (0, 2, 3, 1)
+
+
+def draw(node: ir.Node, t: Turning) -> Outputs:
+    """What the heads give, [B, S, heads * E]."""
+    found = AttentionNode.of(node)
+    assert found is not None
+    e, out = t.emitter, node.outputs[0].name or "attention"
+
+    def heads(value: ir.Value, perm: tuple[int, ...], what: str) -> ir.Value:
+        apart = e.op("Reshape", [value, e.vector([0, 0, found.heads, -1])], out=f"{out}_{what}")
+        return e.transpose(apart, perm, f"{out}_{what}_heads")
+
+    q, k = heads(found.q, HEADS_FIRST, "q"), heads(found.k, KEYS, "k")
+    scores = e.op("MatMul", [q, k], out=f"{out}_products")
+    scores = e.op("Mul", [scores, e.scalar(found.scale, np.float32)], out=f"{out}_scores")
+    if found.bias is not None:
+        scores = e.op("Add", [scores, found.bias], out=f"{out}_masked")
+    weights = e.op("Softmax", [scores], out=f"{out}_weights", axis=-1)
+    mixed = e.op("MatMul", [weights, heads(found.v, HEADS_FIRST, "v")], out=f"{out}_mixed")
+    turned = e.transpose(mixed, HEADS_FIRST, f"{out}_turned")
+    return [e.op("Reshape", [turned, e.vector([0, 0, -1])], out=f"{out}_joined")]

@@ -1,0 +1,203 @@
+"""The rows of target native: what is compared is what is named, and a missing figure is missed."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import (
+    convert,
+    held,
+    latency,
+    memory,
+    native_classifiers,
+    native_costs,
+    native_minilm,
+    native_models,
+    native_rnn,
+    native_speed,
+    native_threads,
+    onnx_layers,
+    variants,
+)
+from benchmarks.native_costs import Opening
+from benchmarks.peers_rnn import Kind
+from benchmarks.speed import Asked, Setting
+from benchmarks.variants import FLOAT, NATIVE, OPENVINO, QD_CHANNEL
+from benchmarks.zoo import nano_ocr
+from benchmarks.zoo.sessions import Array, Feed, open_session
+
+needs_openvino = pytest.mark.skipif(
+    importlib.util.find_spec("openvino") is None or importlib.util.find_spec("nncf") is None,
+    reason="openvino and nncf are in the extra `bench`, and not installed: a peer goes untested",
+)
+ONCE = Setting("1 thread", 1, True, 1, 2)
+
+
+@pytest.fixture
+def linear(tmp_path: Path) -> Path:
+    """One Gemm, 64 inputs and 32 outputs."""
+    random = np.random.RandomState(0)
+    w, bias = random.standard_normal((32, 64)), random.standard_normal(32)
+    path = tmp_path / "linear.onnx"
+    path.write_bytes(onnx_layers.gemm(w.astype(np.float32), bias.astype(np.float32)))
+    return path
+
+
+def feed(rows: int) -> Feed:
+    values = np.random.RandomState(rows).standard_normal((rows, 64))
+    return {"x": values.astype(np.float32)}
+
+
+def relative(got: Array, exact: Array) -> float:
+    return float(np.linalg.norm(got - exact) / np.linalg.norm(exact))
+
+
+def test_every_variant_is_what_it_is_called(linear: Path, tmp_path: Path) -> None:
+    made = variants.every((FLOAT, QD_CHANNEL, NATIVE), linear, tmp_path)
+    assert not made.refused
+    assert list(made.reports) == [NATIVE]
+    exact = open_session(linear).run(None, feed(5))[0]
+    for name in (QD_CHANNEL, NATIVE):
+        got = open_session(made.files[name]).run(None, feed(5))[0]
+        assert 1e-4 < relative(got, exact) < 0.03
+    assert b"ai.octavo" in made.files[NATIVE].read_bytes()
+
+
+def test_what_cannot_be_made_has_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    made = variants.every((FLOAT, NATIVE), tmp_path / "broken.onnx", tmp_path)
+    assert list(made.files) == [FLOAT]
+    assert made.refused[NATIVE].startswith("ModelError: .../broken.onnx")
+
+
+@needs_openvino
+@pytest.mark.parametrize("group", [128, 32])
+def test_openvino_runs_the_whole_model_in_int8(linear: Path, tmp_path: Path, group: int) -> None:
+    from benchmarks.openvino_session import OpenVinoSession
+
+    made = variants.every((OPENVINO,), linear, tmp_path)
+    session = OpenVinoSession(made.files[OPENVINO], group=group)
+    for rows in (1, 5):
+        exact = open_session(linear).run(None, feed(rows))[0]
+        (got,) = session.run(None, feed(rows))
+        assert 1e-4 < relative(got, exact) < 0.03
+
+
+@needs_openvino
+def test_all_files_are_measured_in_turn_on_the_same_feeds(linear: Path, tmp_path: Path) -> None:
+    made = variants.every((FLOAT, NATIVE, OPENVINO), linear, tmp_path)
+    feeds = {"one row": feed(1), "9 rows": feed(9)}
+    found = latency.compare(made.files, feeds, processes=2, rounds=2)
+    assert list(found) == list(feeds)
+    for compared in found.values():
+        assert set(compared.timings) == {FLOAT, NATIVE, OPENVINO}
+        assert len(compared[NATIVE].seconds) == 2 * 2
+
+
+def test_two_threads_wait_for_each_others_pools(linear: Path) -> None:
+    found = latency.compare({"a": linear, "b": linear}, {"x": feed(9)}, threads=2, processes=1)
+    assert found["x"]["a"].median > 0
+
+
+def test_a_child_that_fails_is_a_missed_row(linear: Path, tmp_path: Path) -> None:
+    made = variants.Made({FLOAT: linear, NATIVE: tmp_path / "gone.onnx"}, {}, {})
+    asked = (Asked(NATIVE, FLOAT, each=1.0),)
+    (row,) = native_speed.rows("title", made, {"x": feed(1)}, lambda threads: asked, [ONCE])
+    assert (row.section, row.reached) == ("title: speed, 1 thread", False)
+    assert "gone.onnx does not exist" in row.note
+
+
+def test_more_is_asked_of_one_thread() -> None:
+    one, two = native_minilm.asked(1), native_minilm.asked(2)
+    assert one[0] == Asked(NATIVE, FLOAT, mean=3.2)
+    assert two == (replace(one[0], mean=None), *one[1:])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_a_recurrent_model_has_a_row_for_each_batch(kind: Kind, tmp_path: Path) -> None:
+    rows = list(native_rnn.rows(kind, tmp_path, [ONCE]))
+    bounded = [row for row in rows if row.at_least is not None]
+    assert [row.at_least for row in bounded] == [{"LSTM": 1.25, "GRU": 4.0}[kind]]
+    errors = [row for row in rows if row.section.endswith("error") and NATIVE in row.what]
+    assert [row.what for row in errors] == [
+        f"{NATIVE}, batch {batch}: relative to float" for batch in native_rnn.BATCHES
+    ]
+    assert all(1e-4 < row.measured < 0.05 for row in errors)
+
+
+def test_a_share_counts_bytes(tmp_path: Path) -> None:
+    report = variants.octavo_quantize(convert.write_chain(tmp_path, 4), tmp_path / "out.onnx")
+    whole = held.share_row(report, 0.9, "s")
+    assert (whole.measured, whole.reached, whole.note) == (1.0, True, "4 of 4 layers")
+    first = replace(report.layers[0], quantized=False)
+    part = held.share_row(replace(report, layers=(first, *report.layers[1:])), 0.9, "s")
+    total = sum(o.bytes_before for o in report.layers)
+    assert part.measured == pytest.approx(1 - first.bytes_before / total)
+    assert part.reached is False
+    assert part.note == "3 of 4 layers; float: m0"
+
+
+def test_threads_give_the_same_bits(linear: Path, tmp_path: Path) -> None:
+    native, _ = variants.quantized(NATIVE, linear, tmp_path)
+    seen = native_threads.concurrent(native, [feed(rows) for rows in (1, 3, 8)], 80)
+    assert (seen.calls, seen.different) == (80, 0)
+
+
+def test_one_bit_is_seen(linear: Path) -> None:
+    session, feeds = open_session(linear), [feed(2), feed(3)]
+    wanted = [[session.run(None, f)[0].tobytes()] for f in feeds]
+    assert native_threads.different(session, feeds, wanted) == 0
+    changed = bytearray(wanted[1][0])
+    changed[-4] ^= 1
+    assert native_threads.different(session, feeds, [wanted[0], [bytes(changed)]]) == 1
+
+
+def test_opening_is_measured_in_a_child(tmp_path: Path) -> None:
+    rows = list(native_costs.rows(tmp_path, 1, 1))
+    assert [row.at_most for row in rows] == [1.0, 1.0, None, None]
+    assert all(0 < row.measured < 100 for row in rows)
+    found = native_costs.opened(tmp_path / "large.onnx")
+    assert found.peak > memory.WEIGHT_BYTES
+    assert 0 < found.seconds < 60
+
+
+def test_a_disk_that_is_short_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "WEIGHT_BYTES", 2**60)
+    (row,) = native_costs.rows(tmp_path, 64, 1)
+    assert math.isnan(row.measured)
+    assert row.reached is None
+    assert "set TMPDIR to a folder with more" in row.note
+
+
+def test_costs_are_medians(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(path: Path) -> Opening:
+        native = "native" in path.name
+        return Opening(1.0, 3.0, 50) if native else Opening(4.0, 2.0, 200)
+
+    monkeypatch.setattr(native_costs, "opened", opened)
+    monkeypatch.setattr(memory, "WIDTH", 64)
+    monkeypatch.setattr(memory, "WEIGHT_BYTES", 64 * 64 * 4)
+    seconds, peak, first, _ = native_costs.rows(tmp_path, 2, 3)
+    assert [row.measured for row in (seconds, peak, first)] == [0.25, 0.25, 1.5]
+    assert seconds.note == "1 s to 4 s"
+
+
+def test_every_part_of_the_table_has_a_section(tmp_path: Path) -> None:
+    found = native_models.sections(tmp_path, True, 1)
+    named: Sequence[str] = ("all-MiniLM-L6", "LSTM", "GRU", "silero-vad", "magika", "nano-ocr")
+    for name in (*named, "Fashion-MNIST", "8 threads", "Opening"):
+        assert sum(name in title for title in found) == 1, name
+
+
+@pytest.mark.models
+def test_classifiers_have_feeds_of_any_size() -> None:
+    magika, ocr, _ = native_classifiers.CLASSIFIERS
+    assert magika.feed(3)["bytes"].shape == (3, 2048)
+    assert ocr.feed(2)["images"].shape == (2, 1, nano_ocr.HEIGHT, nano_ocr.WIDTH)

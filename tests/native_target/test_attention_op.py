@@ -1,0 +1,135 @@
+"""ai.octavo.Attention: all heads at once inside ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from octavo.core.kernels import isas
+from octavo.graph.native.fusions.attention import reference
+from tests.core.statement import assert_same_bits
+from tests.native_target.attention_bits import CASES, Case, operands
+from tests.native_target.nodes import REFUSALS, inferred, run, session
+
+FLOAT = np.dtype(np.float32)
+cases = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+def exact(case: Case, x: dict[str, np.ndarray], scale: float | None = None) -> np.ndarray:
+    factor = 1 / np.sqrt(case.depth) if scale is None else scale
+    return reference(x["Q"], x["K"], x["V"], case.heads, factor, x.get("bias"))
+
+
+@cases
+def test_it_computes_what_is_stated(case: Case) -> None:
+    x = operands(case)
+    y = run("Attention", x, {}, heads=case.heads)
+    np.testing.assert_allclose(y, exact(case, x), rtol=2e-5, atol=2e-6)
+
+
+@cases
+def test_two_threads_give_the_same_bits(case: Case) -> None:
+    x = operands(case)
+    one, two = (run("Attention", x, {}, threads, heads=case.heads) for threads in (1, 2))
+    assert_same_bits(one, two)
+
+
+def test_a_row_does_not_depend_on_the_batch() -> None:
+    case = CASES[3]
+    x = operands(case)
+    whole = run("Attention", x, {}, heads=case.heads)
+    second = run("Attention", {n: a[1:] for n, a in x.items()}, {}, heads=case.heads)
+    assert_same_bits(whole[1:], second)
+
+
+def test_scale_is_an_attribute() -> None:
+    case = CASES[1]
+    x = operands(case)
+    y = run("Attention", x, {}, heads=case.heads, scale=0.7)
+    np.testing.assert_allclose(y, exact(case, x, 0.7), rtol=2e-5, atol=2e-6)
+
+
+def test_keys_that_are_hidden_weigh_nothing() -> None:
+    x = operands(Case(1, 1, 3, 4, 8, 8))
+    x["bias"] = np.array([[0, 0, -np.inf, np.finfo(np.float32).min]], np.float32)
+    x["V"][0, 2:] = 1e30
+    seen = {"Q": x["Q"], "K": x["K"][:, :2], "V": x["V"][:, :2]}
+    np.testing.assert_allclose(
+        run("Attention", x, {}, heads=1), run("Attention", seen, {}, heads=1), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("alone", [{"Q"}, {"K", "V"}, {"Q", "K", "V"}])
+def test_a_batch_of_one_is_repeated(alone: set[str]) -> None:
+    case = Case(3, 2, 20, 33, 16, 16, (3, 1, 20, 33))
+    x = operands(case)
+    x |= {name: x[name][:1] for name in alone}
+    every = {n: np.broadcast_to(a, (3, *a.shape[1:])).copy() for n, a in x.items()}
+    assert_same_bits(run("Attention", x, {}, heads=2), run("Attention", every, {}, heads=2))
+
+
+def test_not_a_number_stays_in_its_row() -> None:
+    x = operands(Case(1, 2, 5, 6, 8, 8))
+    clean = run("Attention", x, {}, heads=2)
+    x["Q"][0, 3, 0] = np.nan  # of the first head
+    y = run("Attention", x, {}, heads=2)
+    assert np.isnan(y[0, 3, :8]).all()
+    y[0, 3, :8] = clean[0, 3, :8]
+    assert_same_bits(y, clean)
+
+
+@pytest.mark.parametrize("queries,keys,batch", [(0, 4, 1), (3, 0, 1), (3, 4, 0)])
+def test_nothing_to_attend(queries: int, keys: int, batch: int) -> None:
+    x = operands(Case(batch, 2, queries, keys, 4, 4))
+    y = run("Attention", x, {}, heads=2)
+    assert y.shape == (batch, queries, 8)
+    assert not y.any()
+
+
+def test_every_instruction_set_gives_the_same_bits() -> None:
+    digests = {isa: _digest(isa) for isa in isas()}
+    assert len(set(digests.values())) == 1, digests
+
+
+def _digest(isa: str) -> str:
+    environment = {**os.environ, "OCTAVO_ISA": isa}
+    module = [sys.executable, "-m", "tests.native_target.attention_bits"]
+    done = subprocess.run(module, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_shapes_are_inferred() -> None:
+    shapes: Any = {"Q": ["b", "s", 96], "K": ["b", "t", 96], "V": ["b", "t", 64]}
+    found = inferred("Attention", dict.fromkeys(shapes, FLOAT), shapes, {}, heads=4)
+    assert found == ["b", "s", 64]
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"Q": (2, 5, 13)}, r"Q has shape \[2, 5, 13\]; .* a multiple of 4 heads"),
+        ({"K": (3, 6, 16)}, r"K has a batch of 3, other inputs 2; they have to be the same, or 1"),
+        ({"K": (2, 6, 20)}, r"and K \[2, 6, 20\]; dimension 2"),
+        ({"V": (2, 7, 16)}, r"K has shape \[2, 6, 16\] and V \[2, 7, 16\]; dimension 1"),
+        ({"bias": (2, 4, 5, 7)}, r"bias has shape \[2, 4, 5, 7\], which does not broadcast"),
+    ],
+)
+def test_shapes_that_do_not_fit(change: dict[str, tuple[int, ...]], message: str) -> None:
+    shapes = {"Q": (2, 5, 16), "K": (2, 6, 16), "V": (2, 6, 16), "bias": (5, 6)} | change
+    feeds = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    with pytest.raises(REFUSALS, match=message):
+        run("Attention", feeds, {}, heads=4)
+
+
+@pytest.mark.parametrize(
+    "attributes,message", [({}, "heads is missing"), ({"heads": 0}, "heads is 0, not in 1")]
+)
+def test_attributes_that_do_not_fit(attributes: dict[str, int], message: str) -> None:
+    shapes: Any = {name: ["b", "s", 8] for name in "QKV"}
+    with pytest.raises(REFUSALS, match=message):
+        session("Attention", dict.fromkeys(shapes, FLOAT), shapes, {}, **attributes)

@@ -1,0 +1,287 @@
+"""Sessions of many kinds, many threads: always the bits of one thread, and no memory kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper
+
+from tests.core.layers import random_layer
+from tests.native_target.child import run_child
+from tests.native_target.support import (
+    grouped_model,
+    linear_model,
+    model_of,
+    opened,
+    options_with,
+    stored,
+)
+from tests.onnx.helpers import save
+
+# Wide enough that two threads share the work, by rows and by columns.
+LAYER = random_layer(768, 512, activation="gelu")
+SHAPES = [(1, 1), (1, 7), (3, 32), (2, 65)]
+
+
+def two_layers() -> onnx.ModelProto:
+    """x -> Linear -> a and x -> GroupedLinear -> b, c, which may run side by side."""
+    model = linear_model(LAYER, ["b", "s", 512], out=["b", "s", 768])
+    grouped = grouped_model([random_layer(n, 512, seed=n) for n in (640, 33)], ["b", "s", 512])
+    for name in ("y0", "y1"):
+        model.graph.output.append(helper.make_tensor_value_info(name, 1, ["b", "s", None]))
+    model.graph.node.extend(grouped.graph.node)
+    model.graph.initializer.extend(grouped.graph.initializer)
+    return model
+
+
+def feeds() -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(3)
+    return [{"x": rng.standard_normal((*s, 512)).astype(np.float32)} for s in SHAPES]
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[list[np.ndarray]]:
+    session = opened(two_layers(), threads=1)
+    return [session.run(None, feed) for feed in feeds()]
+
+
+def same(found: list[Any], expected: list[np.ndarray]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def configured(change: Callable[[ort.SessionOptions], None]) -> ort.SessionOptions:
+    options = options_with(threads=2)
+    change(options)
+    return options
+
+
+def no_spinning(options: ort.SessionOptions) -> None:
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+
+
+def side_by_side(options: ort.SessionOptions) -> None:
+    options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+    options.inter_op_num_threads = 2
+
+
+def no_arena(options: ort.SessionOptions) -> None:
+    options.enable_cpu_mem_arena = False
+
+
+def no_memory_pattern(options: ort.SessionOptions) -> None:
+    options.enable_mem_pattern = False
+
+
+def no_optimization(options: ort.SessionOptions) -> None:
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+
+
+KINDS = {
+    "one": lambda o: setattr(o, "intra_op_num_threads", 1),
+    "two": lambda o: setattr(o, "intra_op_num_threads", 2),
+    "four": lambda o: setattr(o, "intra_op_num_threads", 4),
+    "as-many-as-there-are": lambda o: setattr(o, "intra_op_num_threads", 0),
+    "no-spinning": no_spinning,
+    "side-by-side": side_by_side,
+    "no-arena": no_arena,
+    "no-memory-pattern": no_memory_pattern,
+    "no-optimization": no_optimization,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_session_gives_the_same_bits(
+    kind: str, expected: list[list[np.ndarray]]
+) -> None:
+    session = opened(two_layers(), options=configured(KINDS[kind]))
+    for _ in range(20):
+        for feed, wanted in zip(feeds(), expected, strict=True):
+            assert same(session.run(None, feed), wanted)
+
+
+def hammer(
+    sessions: list[ort.InferenceSession], expected: list[list[np.ndarray]], threads: int, runs: int
+) -> list[str]:
+    """What went wrong in `runs` runs of each of `threads` threads, which begin together."""
+    wrong: list[str] = []
+    given, start = feeds(), threading.Barrier(threads)
+
+    def work(number: int) -> None:
+        try:
+            start.wait()
+            for i in range(runs):
+                session = sessions[(number + i) % len(sessions)]
+                which = (number * 7 + i) % len(given)
+                if not same(session.run(None, given[which]), expected[which]):
+                    wrong.append(f"thread {number}, run {i}: other bits for {SHAPES[which]}")
+        except Exception as error:  # noqa: BLE001  # a thread's errors would be lost
+            wrong.append(f"thread {number}: {error}")
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return wrong
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_eight_threads_over_one_session(threads: int, expected: list[list[np.ndarray]]) -> None:
+    assert hammer([opened(two_layers(), threads)], expected, 8, 250) == []
+
+
+def test_eight_threads_over_two_sessions_of_one_registration(
+    expected: list[list[np.ndarray]],
+) -> None:
+    options = options_with(threads=2)
+    sessions = [opened(two_layers(), options=options) for _ in range(2)]
+    assert hammer(sessions, expected, 8, 125) == []
+
+
+def test_eight_threads_over_sessions_with_other_numbers_of_threads(
+    expected: list[list[np.ndarray]],
+) -> None:
+    sessions = [opened(two_layers(), threads) for threads in (1, 2, 4)]
+    assert hammer(sessions, expected, 8, 125) == []
+
+
+def test_sessions_open_and_close_beside_others_that_run(expected: list[list[np.ndarray]]) -> None:
+    steady, wrong = opened(two_layers(), 2), []
+    over = threading.Event()
+
+    def open_and_close() -> None:
+        while not over.is_set():
+            if not same(opened(two_layers(), 2).run(None, feeds()[1]), expected[1]):
+                wrong.append("a new session gives other bits")
+
+    opener = threading.Thread(target=open_and_close)
+    opener.start()
+    wrong += hammer([steady], expected, 4, 100)
+    over.set()
+    opener.join()
+    assert wrong == []
+
+
+def test_a_session_outlives_its_options(expected: list[list[np.ndarray]]) -> None:
+    options = options_with(threads=2)
+    session = opened(two_layers(), options=options)
+    del options
+    assert same(session.run(None, feeds()[2]), expected[2])
+
+
+def test_threads_that_all_sessions_share(tmp_path: Path, expected: list[list[np.ndarray]]) -> None:
+    """Python has no call for it but this: sessions without threads of their own."""
+    if not hasattr(ort, "set_global_thread_pool_sizes"):
+        pytest.skip("this ONNX Runtime offers Python no global thread pools")
+    path = save(two_layers(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", feeds()[2]["x"], *expected[2])
+    script = """
+import sys
+import numpy as np, onnxruntime as ort
+from tests.native_target.support import opened, options_with
+from pathlib import Path
+ort.set_global_thread_pool_sizes(2, 1)
+options = options_with(threads=0)
+options.use_per_session_threads = False
+session = opened(Path(sys.argv[1]), options=options)
+with np.load(sys.argv[2]) as stored:
+    x, *expected = (stored[f"arr_{i}"] for i in range(len(stored.files)))
+for _ in range(50):
+    for a, b in zip(session.run(None, {"x": x}), expected, strict=True):
+        assert np.array_equal(a, b)
+"""
+    run_child(script, str(path), str(tmp_path / "x.npz"))
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+RESIDENT = """
+import gc, os, sys
+from pathlib import Path
+import numpy as np
+from tests.native_target.support import opened, options_with
+
+def resident():
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+path, kind, times = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+x = np.ones((3, 32, 512), np.float32)
+options = options_with(threads=2)
+if kind == "no-arena":
+    options.enable_cpu_mem_arena = False
+session = opened(path, options=options)
+
+def once(i):
+    if kind == "refused":
+        try:
+            session.run(None, {"x": np.ones((1, 1, 511), np.float32)})
+        except Exception:
+            return
+        raise SystemExit("it was not refused")
+    if kind == "open":
+        opened(path, options=options).run(None, {"x": x})
+    elif kind == "register":
+        opened(path, threads=1)
+    else:
+        session.run(None, {"x": x[:, : 1 + i % 32]})
+
+for i in range(times // 4):
+    once(i)
+before = resident()
+for i in range(times):
+    once(i)
+print(resident() - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "times", "bytes_each"),
+    [
+        ("run", 4000, 100),
+        ("no-arena", 4000, 100),
+        ("refused", 4000, 200),
+        ("open", 120, 4_000),
+        # ONNX Runtime does not say when options are gone: a registration is kept, with its domain.
+        ("register", 120, 24_000),
+    ],
+)
+def test_memory_does_not_grow(tmp_path: Path, kind: str, times: int, bytes_each: int) -> None:
+    model = linear_model(LAYER, ["b", "s", "k"])
+    path = save(model, tmp_path / "m.onnx", external="w")
+    (grown,) = run_child(RESIDENT, str(path), kind, str(times))
+    # A page here and there is the allocators'; a session's arena or weight would be megabytes.
+    assert int(grown) < times * bytes_each + (1 << 20)
+
+
+def test_a_weight_is_mapped_not_copied(tmp_path: Path) -> None:
+    """A session over 64 MiB of external weights takes a fraction of that for itself."""
+    layer = random_layer(8192, 8192)
+    arrays, digest = stored(layer)
+    node = helper.make_node(
+        *("Linear", ["x", *arrays], ["y"], "big"),
+        domain="ai.octavo", N=8192, K=8192, checksum=digest,
+    )  # fmt: skip
+    model = model_of([node], {"x": ["m", 8192]}, {"y": None}, arrays)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="w", size_threshold=0)
+    script = """
+import sys
+from pathlib import Path
+from tests.native_target.support import opened
+def anonymous():
+    fields = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(f.split()[1]) for f in fields if f.startswith("Anonymous:"))
+before = anonymous()
+session = opened(Path(sys.argv[1]))
+print(anonymous() - before)
+"""
+    (kilobytes,) = run_child(script, str(path))
+    assert int(kilobytes) < 16 << 10
