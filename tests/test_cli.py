@@ -260,6 +260,7 @@ def test_inspect(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert seen == {
         "model": Path("m.onnx"),
         "recipe": PRESETS["int8-block"],
+        "target": "portable",
         "cpu": "any",
         "quant_format": "qdq",
     }
@@ -328,7 +329,7 @@ def test_what_is_unexpected_keeps_its_traceback(front_end: FakeFrontEnd) -> None
         ["quantize"],
         ["quantize", "m.onnx", "--nonsense"],
         ["quantize", "m.onnx", "--cpu", "sse"],
-        ["quantize", "m.onnx", "--target", "native"],
+        ["quantize", "m.onnx", "--target", "nativ"],
         ["nonsense"],
         ["inspect"],
     ],
@@ -350,7 +351,13 @@ def test_help_names_values_and_defaults(capsys: pytest.CaptureFixture[str]) -> N
         assert name in text
     for value in ("[default: int8]", "[default: vnni]", "[default: qoperator]"):
         assert value in text
-    for value in ("<vnni|any>", "<portable>", "<qoperator|qdq>", ".npz or .jsonl", ".int8.onnx"):
+    for value in (
+        "<vnni|any>",
+        "<portable|native>",
+        "<qoperator|qdq>",
+        ".npz or .jsonl",
+        ".int8.onnx",
+    ):
         assert value in text
 
 

@@ -258,7 +258,7 @@ def quantize(
         _show(report, verbose, json)
 
 
-@app.command(epilog=_EXIT_CODES)
+@app.command(epilog=_EXIT_CODES, short_help="Show a model's layers and what a recipe would do.")
 def inspect(
     context: typer.Context,
     model: Annotated[
@@ -299,7 +299,11 @@ def inspect(
         print_inspection(found, console())
 
 
-@app.command("convert-target", epilog=_EXIT_CODES)
+@app.command(
+    "convert-target",
+    epilog=_EXIT_CODES,
+    short_help="Convert a quantized model to the other target.",
+)
 def convert_target(
     model: Annotated[Path, typer.Argument(metavar="IN", help="The quantized ONNX model.")],
     to: Annotated[

@@ -210,7 +210,11 @@ def test_what_is_stored(
             OptionError,
             ["ForceQuantizeNoInputCheck", "operators without weights"],
         ),
-        ({"target": "native"}, OptionError, ["'native' does not exist yet", "'portable'"]),
+        (
+            {"target": "native", "quant_format": "qdq"},
+            OptionError,
+            ["quant_format='qdq' is for other runtimes", "target 'native'"],
+        ),
         ({"target": "portabel"}, OptionError, ["target='portabel'", "Did you mean 'portable'"]),
         ({"cpu": "vnnni"}, OptionError, ["cpu='vnnni'", "any, vnni"]),
         ({"cpu": None}, OptionError, ["cpu=None", "any, vnni"]),
