@@ -332,7 +332,7 @@ def converted_case(name: str, opset: int, folder: Path, **options: Any) -> tuple
 
 
 def newest(path: Path, feeds: dict[str, Array]) -> list[Array]:
-    """The outputs here, on one thread as there: ONNX Runtime's int8 LSTM depends on their number."""
+    """The outputs here, on one thread as there: ONNX Runtime's LSTM depends on how many."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     return list(session(path, sess_options=options).run(None, feeds))
