@@ -151,7 +151,8 @@ def test_a_layer_of_the_users_own_is_called_too(fast: bool) -> None:
             linear.weight.data *= 2
             linear.bias.data *= 2
     x = torch.randn(N, T, D)
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*nested tensors is in prototype")
         got = quantized(x, src_key_padding_mask=padding())
         wanted = model(x, src_key_padding_mask=padding())
     assert error(got[~padding()], wanted[~padding()]) < 1e-5
