@@ -236,6 +236,12 @@ def test_what_needs_no_integer_products_is_made_for_every_processor() -> None:
     assert "Made for" not in report_text(report(quantized("/a"), cpu="any"))
 
 
+def test_a_native_file_says_how_it_opens() -> None:
+    out = report_text(report(quantized("/a"), target="native"))
+    assert "Opens with  octavo.onnx.session, which registers Octavo's operators" in out
+    assert "Made for" not in out
+
+
 def test_a_shared_weight_is_counted_once_and_said_to_be_shared() -> None:
     tied = linear("/b", shares_with=("/a",))
     again = quantized("/b", layer=tied, bytes_before=0, bytes_after=0)

@@ -148,7 +148,9 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
     if report.min_onnxruntime:
         needed = f"ONNX Runtime {clean(report.min_onnxruntime)} or newer (opset {report.opset})"
         yield "Needs", needed
-    if report.cpu == "vnni" and any("activations" in o.scheme for o in report.quantized):
+    if report.target == "native":
+        yield "Opens with", "octavo.onnx.session, which registers Octavo's operators"
+    elif report.cpu == "vnni" and any("activations" in o.scheme for o in report.quantized):
         yield "Made for", "VNNI, AMX or NEON; other x86 processors need octavo.onnx.session"
     yield "Took", words.duration(report.seconds)
 
