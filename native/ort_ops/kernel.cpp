@@ -32,32 +32,21 @@ struct Trial {
   std::atomic<bool> over{false};
 
   void arrive() {
+    if (over.load(std::memory_order_acquire)) return;  // too late to have run beside the others
     arrived.fetch_add(1, std::memory_order_acq_rel);
-    const auto start = std::chrono::steady_clock::now();
-    while (!over.load(std::memory_order_acquire)) {
-      if (arrived.load(std::memory_order_acquire) >= wanted) break;
-      if (std::chrono::steady_clock::now() - start > std::chrono::microseconds(200)) break;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(200);
+    while (!over.load(std::memory_order_acquire) && arrived.load(std::memory_order_acquire) < wanted &&
+           std::chrono::steady_clock::now() < end) {
     }
     over.store(true, std::memory_order_release);
   }
 };
 
 int try_out(const Api& api, const KernelContext* context, int wanted) {
-  Trial trial{wanted, {0}, {false}};
-  int first = 0;
-  struct Shared {
-    Trial& trial;
-    std::atomic<int> counted{0};
-  } shared{trial, {0}};
-  const auto iteration = [](void* data, std::size_t) {
-    auto* s = static_cast<Shared*>(data);
-    if (s->trial.over.load(std::memory_order_acquire)) return;  // came after the trial: not at once
-    s->counted.fetch_add(1, std::memory_order_acq_rel);
-    s->trial.arrive();
-  };
-  if (!api.works(api::ParallelFor{}, context, +iteration, static_cast<std::size_t>(wanted), 0, &shared)) return 1;
-  first = shared.counted.load();
-  return std::max(1, std::min(first, wanted));
+  Trial trial{wanted};
+  const auto iteration = [](void* data, std::size_t) { static_cast<Trial*>(data)->arrive(); };
+  if (!api.works(api::ParallelFor{}, context, +iteration, static_cast<std::size_t>(wanted), 0, &trial)) return 1;
+  return std::max(1, trial.arrived.load());
 }
 
 }  // namespace

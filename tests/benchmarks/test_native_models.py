@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,11 +31,8 @@ from benchmarks.speed import Asked, Setting
 from benchmarks.variants import FLOAT, NATIVE, OPENVINO, QD_CHANNEL
 from benchmarks.zoo import nano_ocr
 from benchmarks.zoo.sessions import Array, Feed, open_session
+from tests.benchmarks.marks import needs_openvino
 
-needs_openvino = pytest.mark.skipif(
-    importlib.util.find_spec("openvino") is None or importlib.util.find_spec("nncf") is None,
-    reason="openvino and nncf are in the extra `bench`, and not installed: a peer goes untested",
-)
 ONCE = Setting("1 thread", 1, True, 1, 2)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +12,8 @@ from benchmarks import onnx_layers, ours, peers, peers_rnn
 from benchmarks.parts import activations, weights
 from benchmarks.peers import Float32, Layer
 from benchmarks.peers_rnn import Rnn
+from tests.benchmarks.marks import needs_openvino
 
-needs_openvino = pytest.mark.skipif(
-    importlib.util.find_spec("openvino") is None or importlib.util.find_spec("nncf") is None,
-    reason="openvino and nncf are in the extra `bench`, and not installed: a peer goes untested",
-)
 FLOAT_ERROR = 1e-5  # of outputs near 1, sums of at most 128 products
 
 

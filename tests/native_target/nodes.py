@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +13,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
+from octavo.core.kernels import isas
 from octavo.onnx.session import register
 
 REFUSALS = (
@@ -68,6 +72,21 @@ def run(
     s = session(op, dtypes, shapes, constants, threads, **attributes)
     y: np.ndarray = s.run(None, dict(feeds))[0]
     return y
+
+
+def assert_same_on_every_isa(module: str) -> None:
+    """That `module` prints the same digest on each; a process keeps the set that it began with."""
+    digests = {}
+    for isa in isas():
+        done = subprocess.run(
+            [sys.executable, "-m", module],
+            env={**os.environ, "OCTAVO_ISA": isa},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests[isa] = done.stdout.strip()
+    assert len(set(digests.values())) == 1, digests
 
 
 def inferred(

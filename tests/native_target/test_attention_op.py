@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from octavo.core.kernels import isas
 from octavo.graph.native.fusions.attention import reference
 from tests.core.statement import assert_same_bits
 from tests.native_target.attention_bits import CASES, Case, operands
-from tests.native_target.nodes import REFUSALS, inferred, run, session
+from tests.native_target.nodes import (
+    REFUSALS,
+    assert_same_on_every_isa,
+    inferred,
+    run,
+    session,
+)
 
 FLOAT = np.dtype(np.float32)
 cases = pytest.mark.parametrize("case", CASES, ids=str)
@@ -92,15 +94,7 @@ def test_nothing_to_attend(queries: int, keys: int, batch: int) -> None:
 
 
 def test_every_instruction_set_gives_the_same_bits() -> None:
-    digests = {isa: _digest(isa) for isa in isas()}
-    assert len(set(digests.values())) == 1, digests
-
-
-def _digest(isa: str) -> str:
-    environment = {**os.environ, "OCTAVO_ISA": isa}
-    module = [sys.executable, "-m", "tests.native_target.attention_bits"]
-    done = subprocess.run(module, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout
+    assert_same_on_every_isa("tests.native_target.attention_bits")
 
 
 def test_shapes_are_inferred() -> None:

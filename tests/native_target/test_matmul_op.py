@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from octavo.core.kernels import isas
 from tests.core import statement
 from tests.core.statement import assert_same_bits, assert_states
 from tests.native_target.matmul_bits import SHAPES, operands
-from tests.native_target.nodes import REFUSALS, inferred, run, session
+from tests.native_target.nodes import (
+    REFUSALS,
+    assert_same_on_every_isa,
+    inferred,
+    run,
+    session,
+)
 
 FLOAT = np.dtype(np.float32)
 ways = pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
@@ -118,15 +120,7 @@ def test_attention_is_within_the_error_of_int8() -> None:
 
 
 def test_every_instruction_set_gives_the_same_bits() -> None:
-    digests = {isa: _digest(isa) for isa in isas()}
-    assert len(set(digests.values())) == 1, digests
-
-
-def _digest(isa: str) -> str:
-    environment = {**os.environ, "OCTAVO_ISA": isa}
-    module = [sys.executable, "-m", "tests.native_target.matmul_bits"]
-    done = subprocess.run(module, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout
+    assert_same_on_every_isa("tests.native_target.matmul_bits")
 
 
 def test_shapes_are_inferred() -> None:

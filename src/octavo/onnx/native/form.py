@@ -7,11 +7,9 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from octavo.core.kernels.packing import GROUP
 from octavo.onnx.rule import Context, Drawn
 from octavo.recipe import Granularity, Scheme
-
-GROUP = 128
-"""Inputs that share a scale where rows carry groups: the kernels' only length."""
 
 
 class NativeForm(ABC):

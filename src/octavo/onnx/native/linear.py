@@ -20,7 +20,7 @@ from octavo.onnx.native.form import NativeForm
 from octavo.onnx.native.packed import PackedUse, hold_packed
 from octavo.onnx.rule import Context, Drawn
 from octavo.onnx.rules._draft import LinearForm as Operands
-from octavo.onnx.rules._draft import inputs_of, orientation
+from octavo.onnx.rules._draft import inputs_of, orientation, transposed_input
 from octavo.onnx.rules._linear import LinearRule
 from octavo.recipe import Granularity, Scheme
 
@@ -122,7 +122,7 @@ class _Draft:
         """The nodes from x to y."""
         x = self.context.as_float32(self.operands.x, self.node, self.dtype)
         if self.operands.transpose_x:
-            x = self._transposed(x)
+            x = transposed_input(self.operands, x, self.e)
         weight, stats = hold_packed(self.use, self.context)
         bias, rest = self._bias(weight.n)
         group_size = (self.scheme.activation and self.scheme.activation.group) or 0
@@ -154,10 +154,3 @@ class _Draft:
                     rest = scale_output(self.e, rest, beta, f"{bias.name}_beta")
         held = zeros if row is None else (row * beta).astype(np.float32)
         return self.e.constant(held, f"{self.name}_bias", self.graph), rest
-
-    def _transposed(self, x: ir.Value) -> ir.Value:
-        rank = 2 if self.operands.x.shape is None else len(self.operands.x.shape)
-        if rank == 1:  # ONNX Runtime's FusedMatMul leaves a vector as it is
-            return x
-        perm = [*range(rank - 2), rank - 1, rank - 2]
-        return self.e.transpose(x, perm, f"{x.name}_transposed")

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
 from octavo.graph.bias_gelu import keep_apart
+from octavo.graph.emitter import Emitter
 from octavo.graph.linear import (
     QuantizedWeightValues,
     dequantize,
@@ -70,7 +71,7 @@ class Draft:
         """The nodes from x to y, in the form that the scheme asks for."""
         x = self.context.as_float32(self.form.x, self.node, self.dtype)
         if self.form.transpose_x:
-            x = self._transposed(x)
+            x = transposed_input(self.form, x, self.e)
         steps = [self._scaled, self._squeezed, self._biased, self._typed]
         todo = [step for step in steps if step(None, "") is not None]
         y = self._product(x, self.out if not todo else f"{self.out}_product")
@@ -218,13 +219,6 @@ class Draft:
         bias = self.context.as_float32(bias, self.node, self.dtype)
         return bias if beta == 1.0 else scale_output(self.e, bias, beta, f"{bias.name}_beta")
 
-    def _transposed(self, x: ir.Value) -> ir.Value:
-        rank = 2 if self.form.x.shape is None else len(self.form.x.shape)
-        if rank == 1:  # ONNX Runtime's FusedMatMul leaves a vector as it is
-            return x
-        perm = [*range(rank - 2), rank - 1, rank - 2]
-        return self.e.transpose(x, perm, f"{x.name}_transposed")
-
 
 def held_weight(scheme: Scheme, rank: int, context: Context) -> WeightScheme:
     """The scheme of the stored integers: uint8 for any CPU, one scale where a form has no other."""
@@ -235,6 +229,15 @@ def held_weight(scheme: Scheme, rank: int, context: Context) -> WeightScheme:
     if dequantized and not by_axis and w.granularity is Granularity.CHANNEL:
         return replace(w, granularity=Granularity.TENSOR)
     return w
+
+
+def transposed_input(form: LinearForm, x: ir.Value, e: Emitter) -> ir.Value:
+    """`x`, which stands for the form's, with its last two axes swapped."""
+    rank = 2 if form.x.shape is None else len(form.x.shape)
+    if rank == 1:  # ONNX Runtime's FusedMatMul leaves a vector as it is
+        return x
+    perm = [*range(rank - 2), rank - 1, rank - 2]
+    return e.transpose(x, perm, f"{x.name}_transposed")
 
 
 def orientation(form: LinearForm, constants: Constants) -> tuple[Root, bool]:

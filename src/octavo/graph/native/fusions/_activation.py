@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace as changed
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -94,10 +95,15 @@ def fold_activation(
         return None
     for last, values in _closed_regions(node, constants):
         for rule in rules:
-            if np.allclose(values, rule.reference(GRID), RELATIVE, ABSOLUTE):
+            if np.allclose(values, _on_grid(rule.reference), RELATIVE, ABSOLUTE):
                 new = changed(layer, activation=rule.NAME)
                 return replace(node, last, new, e, sweeper)
     return None
+
+
+@cache
+def _on_grid(reference: Callable[[Float64], Float64]) -> Float64:
+    return reference(GRID)
 
 
 def taken_apart(node: ir.Node) -> LinearNode | ConvNode | None:
@@ -110,7 +116,7 @@ def _closed_regions(node: ir.Node, constants: Constants) -> Any:
     known: dict[ir.Value, Float64] = {node.outputs[0]: GRID}
     region: set[ir.Node] = set()
     while len(region) < MOST_NODES:
-        ready = _next(known, region, constants)
+        ready = _next(node.graph, known, region, constants)
         if ready is None:
             return
         inner, values = ready
@@ -126,12 +132,15 @@ def _inside(value: ir.Value, region: set[ir.Node]) -> bool:
 
 
 def _next(
-    known: dict[ir.Value, Float64], region: set[ir.Node], constants: Constants
+    graph: ir.Graph | None,
+    known: dict[ir.Value, Float64],
+    region: set[ir.Node],
+    constants: Constants,
 ) -> tuple[ir.Node, Float64] | None:
     """A node that reads `known` values and constants only, and what it computes of them."""
     for value in known:
         for use in value.uses():
-            if use.node in region or use.node.graph is not next(iter(known)).producer().graph:  # type: ignore[union-attr]
+            if use.node in region or use.node.graph is not graph:
                 continue
             values = _evaluate(use.node, known, constants)
             if values is not None:
