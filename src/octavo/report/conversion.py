@@ -33,7 +33,7 @@ def print_conversion(done: Conversion, console: Console) -> None:
 
 def _page(done: Conversion) -> Iterator[RenderableType]:
     yield Text(f"{clean(done.source)} -> {clean(done.output)}", style="bold")
-    yield Text(f"target {done.target}, cpu {done.cpu}")
+    yield Text("target native" if done.target == "native" else f"target portable, cpu {done.cpu}")
     yield Text()
     counts = ", ".join(f"{n} {op}" for op, n in sorted(done.layers.items()))
     yield Text(f"Converted: {counts or 'no layers; the file says another target'}")

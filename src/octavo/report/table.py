@@ -39,6 +39,8 @@ def _page(report: Report, verbose: bool) -> Iterator[RenderableType]:
     names = [clean(name) for name in (report.source, report.output) if name]
     yield Text(" -> ".join(names), style="bold")
     settings = {"target": report.target, "cpu": report.cpu, "format": report.quant_format}
+    if report.target == "native":
+        del settings["cpu"]  # its kernels are exact on all of them
     said = [f"{key} {value}" for key, value in settings.items() if value]
     yield Text(", ".join([f"recipe {recipe}", *said]))
     yield Text()
