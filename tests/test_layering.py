@@ -32,7 +32,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     # These two see models through callables only: no model library, no front end.
     "measure": (
         {"recipe", "core", "errors"},
-        {"numpy", "scipy", "sklearn", "sacrebleu", "jiwer", "pyarrow"},
+        {"numpy", "scipy", "sklearn", "sacrebleu", "jiwer", "pyarrow", "torchmetrics"},
     ),
     "tune": (
         {"measure", "recipe", "core", "errors"},

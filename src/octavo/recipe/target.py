@@ -1,0 +1,97 @@
+"""What tuning asks of a front end: one float model, its layers, and quantized forms of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from octavo.recipe.layer import Decision
+from octavo.recipe.report import Report
+from octavo.recipe.schema import Recipe
+from octavo.recipe.scheme import Scheme
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Feed = Mapping[str, Any]
+"""Inputs of one run: NumPy arrays by the names of the model's inputs (or forward's parameters)."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model that runs.
+
+    `model` is what an `evaluate` callable gets (an onnxruntime.InferenceSession, an nn.Module),
+    `run` its outputs as NumPy arrays, `bytes` the size of its file or tensors, `report` what became
+    of each layer (None for the float model and for static quantization).
+    """
+
+    model: Any
+    run: Callable[[Feed], Sequence[npt.NDArray[Any]]]
+    bytes: int
+    report: Report | None = None
+
+
+class Target(Protocol):
+    """One float model, and how to make, run and weigh quantized forms of it.
+
+    Implementations can be pickled, so that trials run in other processes. `calibration` are inputs
+    for static quantization; without them a recipe means dynamic quantization. Errors are those of
+    the front end's `quantize_dynamic`.
+    """
+
+    @property
+    def label(self) -> str:
+        """What the model is called: a file's path, a factory's name, a module's type."""
+
+    @property
+    def output_suffix(self) -> str:
+        """How the file that `save` writes ends: `.onnx`, `.safetensors`."""
+
+    def fingerprint(self) -> str:
+        """A digest of the float model and of what `build` depends on beside the recipe."""
+
+    def decisions(self, recipe: Recipe) -> Sequence[Decision]:
+        """What `build(recipe)` would hold, layer by layer, in the model's order."""
+
+    def raised(self) -> Sequence[Scheme]:
+        """Schemes more accurate than the default one, the fastest first, before a layer is left
+        float."""
+
+    def float_model(self) -> Built:
+        """The unmodified model."""
+
+    def build(self, recipe: Recipe, calibration: Sequence[Feed] | None = None) -> Built:
+        """The quantized model, opened, nothing left on disk once it is dropped.
+
+        A recipe that leaves every layer float gives the float model.
+        """
+
+    def save(
+        self, recipe: Recipe, out: Path, calibration: Sequence[Feed] | None = None
+    ) -> Report | None:
+        """Writes the quantized model to `out`, whole or not at all."""
+
+    def made_up(self, shapes: Mapping[str, Sequence[int]], seed: int) -> Sequence[Feed]:
+        """Inputs that the model accepts, random from `seed`; `shapes` of those that are named.
+
+        At least one; raises InputDataError where none can be made up or a name is unknown.
+        """
+
+    def errors(
+        self, recipe: Recipe, sets: Sequence[Collection[str]], feeds: Sequence[Feed]
+    ) -> Sequence[float]:
+        """For each set of layer names: the output's error with those layers quantized as `recipe`
+        says and all others float.
+
+        The error is `octavo.core.metrics.relative_error` of the worst floating-point output over
+        all feeds; infinite where the quantized model gives non-finite numbers or fails.
+        """
+
+    def peak_memory(
+        self, recipe: Recipe | None, feed: Feed, calibration: Sequence[Feed] | None = None
+    ) -> int:
+        """Bytes that opening and running the model (float for None) add to a fresh process, at
+        their peak."""

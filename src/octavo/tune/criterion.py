@@ -1,0 +1,68 @@
+"""The accuracy that a quantized model must keep."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from octavo.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """How much accuracy may be lost against the float model.
+
+    `relative` is a share of the float model's accuracy (0.01: one hundredth of it), `absolute` is
+    in the accuracy's own unit; one of the two is given. `higher_is_better` is False for errors and
+    losses. The float model itself always meets it, whatever the sign of its accuracy.
+    """
+
+    relative: float | None = None
+    absolute: float | None = None
+    higher_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        given = [b for b in (self.relative, self.absolute) if b is not None]
+        if len(given) != 1:
+            raise OptionError(
+                "a criterion has one bound, relative or absolute; got "
+                + ("both" if given else "neither")
+            )
+        (bound,) = given
+        if isinstance(bound, bool) or not isinstance(bound, (int, float)):
+            raise OptionError(f"a criterion's bound is a number, not {bound!r}")
+        if not 0 <= bound < math.inf:
+            raise OptionError(f"a criterion's bound is 0 or more and finite, not {bound}")
+
+    def loss(self, baseline: float, accuracy: float) -> float:
+        """How much worse `accuracy` is than `baseline`; negative where it is better.
+
+        Relative losses are shares of |baseline|; of a baseline of 0, infinite unless equal.
+        """
+        worse = baseline - accuracy if self.higher_is_better else accuracy - baseline
+        if self.relative is None:
+            return worse
+        if baseline == 0:
+            return 0.0 if worse == 0 else math.copysign(math.inf, worse)
+        return worse / abs(baseline)
+
+    def meets(self, baseline: float, accuracy: float) -> bool:
+        """Whether no more than the bound is lost; never for NaN."""
+        if math.isnan(accuracy) or math.isnan(baseline):
+            return False
+        if accuracy == baseline:
+            return True
+        return self.loss(baseline, accuracy) <= self.bound
+
+    @property
+    def bound(self) -> float:
+        """The bound, in the unit of `loss`."""
+        found = self.absolute if self.relative is None else self.relative
+        assert found is not None
+        return found
+
+    def __str__(self) -> str:
+        direction = "" if self.higher_is_better else ", lower is better"
+        if self.relative is not None:
+            return f"at most {self.relative * 100:g}% of the float model's accuracy lost{direction}"
+        return f"at most {self.absolute:g} lost{direction}"
