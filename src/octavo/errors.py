@@ -9,6 +9,8 @@
     ├── VerificationError         the quantized model does not load, is not finite or is too far off
     ├── OutputError               the output cannot be written
     ├── InputDataError            inputs for the check cannot be read or do not fit the model
+    ├── EvaluationError           the accuracy of the unmodified model cannot be measured
+    ├── HistoryError              a search cannot be resumed from its workspace
     └── NotTrainableError         a gradient is asked of a quantized layer
 
 A message names the part (file, node, key), the value, what is allowed and what to do. Whatever is
@@ -76,6 +78,18 @@ class OutputError(OctavoError, OSError):
 
 class InputDataError(OctavoError, ValueError):
     """Inputs for the check cannot be read or do not fit the model."""
+
+    exit_code = 2
+
+
+class EvaluationError(OctavoError):
+    """The accuracy of the unmodified model cannot be measured; its traceback is in the message."""
+
+    exit_code = 9
+
+
+class HistoryError(OctavoError, ValueError):
+    """A search cannot be resumed from its workspace, or another one is using it."""
 
     exit_code = 2
 

@@ -1,0 +1,169 @@
+"""The workspace: everything that was measured, a line of JSON each, safe from a kill at any time.
+
+`history.jsonl` starts with what the search is about; every other line is one measurement. A line is
+written and synced before the search goes on, so that a search that is resumed finds all of it. What
+a kill left of a line that was being written is cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from octavo.errors import HistoryError, OutputError
+
+VERSION = 1
+FILE = "history.jsonl"
+
+
+def digest(data: Any) -> str:
+    """A short name for plain data: equal for equal data."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+class History:
+    """The measurements of one search, by kind and key; in a folder, or in memory for None.
+
+    `subject` is plain data about what is searched: a search can be resumed only with an equal one.
+    Without `resume` a history that is there is kept under another name. Raises HistoryError where
+    it cannot be resumed or another process uses it, OutputError where it cannot be written.
+    """
+
+    def __init__(
+        self, folder: Path | None, subject: Mapping[str, Any], *, resume: bool = False
+    ) -> None:
+        self._found: dict[tuple[str, str], Any] = {}
+        self._file: IO[bytes] | None = None
+        self.elapsed = 0.0
+        """Seconds that the search had taken when its last line was written."""
+        self.resumed = 0
+        """Measurements that were there already."""
+        if folder is not None:
+            self._path = folder / FILE
+            with _writing(self._path):
+                self._open(folder, subject, resume)
+
+    def _open(self, folder: Path, subject: Mapping[str, Any], resume: bool) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = self._path.open("a+b")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise HistoryError(
+                f"{self._path}: another search is writing it; wait for that one, or name another "
+                "workspace"
+            ) from None
+        lines = list(_lines(self._file, self._path))
+        if lines and not resume:
+            self._put_aside(folder)
+            lines = []
+        if not lines:
+            self._append({"kind": "start", "version": VERSION, "subject": dict(subject)})
+            return
+        _refuse_other(self._path, lines[0], subject)
+        for line in lines[1:]:
+            self._found[line["kind"], line["key"]] = line["value"]
+            self.elapsed = max(self.elapsed, float(line["elapsed"]))
+        self.resumed = len(lines) - 1
+
+    def _put_aside(self, folder: Path) -> None:
+        """The history that is there gets another name, and a new one is begun."""
+        assert self._file is not None
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        names = (f"history-{stamp}{more}.jsonl" for more in ("", *(f"-{i}" for i in range(1, 99))))
+        new = next(folder / name for name in names if not (folder / name).exists())
+        self._path.rename(new)
+        self._file.close()
+        self._file = self._path.open("a+b")
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def get(self, kind: str, key: str) -> Any:
+        """What `put` was given under this kind and key, or None."""
+        return self._found.get((kind, key))
+
+    def put(self, kind: str, key: str, value: Any, elapsed: float) -> None:
+        """Keeps `value` (plain data); on disk when this returns."""
+        self._found[kind, key] = value
+        if self._file is not None:
+            with _writing(self._path):
+                self._append({"kind": kind, "key": key, "value": value, "elapsed": elapsed})
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        assert self._file is not None
+        self._file.write(json.dumps(line).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (HistoryError, OutputError):
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"{path}: the history cannot be written: {error.strerror}. Free or name another "
+            "workspace; what it holds can be resumed"
+        ) from error
+
+
+def _lines(file: IO[bytes], path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines; a last one that was not finished is cut off."""
+    file.seek(0)
+    data = file.read()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        file.truncate(whole)
+    for number, text in enumerate(data[:whole].splitlines(), 1):
+        try:
+            line = json.loads(text)
+            expected = (
+                ("subject", "version") if number == 1 else ("kind", "key", "value", "elapsed")
+            )
+            if not isinstance(line, dict) or any(key not in line for key in expected):
+                raise ValueError(f"it has no {' or '.join(expected)}")
+        except ValueError as error:
+            raise HistoryError(
+                f"{path}:{number}: not a line of a history: {error}. Move the file away to start "
+                "anew"
+            ) from None
+        yield line
+
+
+def _refuse_other(path: Path, start: Mapping[str, Any], subject: Mapping[str, Any]) -> None:
+    if start["version"] != VERSION:
+        raise HistoryError(
+            f"{path}: history version {start['version']}; this Octavo writes {VERSION}: start anew "
+            "without resuming"
+        )
+    was, now = start["subject"], json.loads(json.dumps(dict(subject)))
+    differ = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key)]
+    if differ:
+        said = "; ".join(f"{key} was {was.get(key)!r}, is {now.get(key)!r}" for key in differ)
+        raise HistoryError(
+            f"{path}: it is another search's and cannot be resumed: {said}. Give what it was "
+            "started with, or leave resuming out to start anew (the old history is kept)"
+        )
