@@ -70,7 +70,7 @@ class Measured:
     """What a task gives: its `value` (plain data), or the traceback of what went wrong.
 
     Values: Evaluate [accuracy, bytes]; Time a list of [seconds, ratio to the first form, its lower
-    and upper quartile] a form; Peak bytes; Errors a list of numbers.
+    and upper quartile] a form; Peak bytes; Errors [the numbers, how many inputs each ran on].
     """
 
     value: Any
@@ -146,7 +146,8 @@ class Setting:
         if isinstance(task, Peak):
             calibration = self.calibration if task.form.approach is Approach.STATIC else None
             return self.target.peak_memory(task.form.recipe, self.timed_feeds[0], calibration)
-        return list(self.target.errors(task.recipe, task.sets, self.feeds()))
+        feeds = self.feeds()
+        return [list(self.target.errors(task.recipe, task.sets, feeds)), len(feeds)]
 
     def _times(self, forms: Sequence[Form]) -> list[list[float]]:
         """Each form's seconds (over all timed inputs), and their ratio to the first one's."""
