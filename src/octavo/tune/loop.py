@@ -223,9 +223,10 @@ class Loop:
         todo = [trial for trial in blank if known[trial.key] is None]
         if todo:
             for trial in self._evaluated(todo):
-                done = trial if trial.failed else self._weighed(trial)
-                self._keep("trial", done.key, done.to_dict())
-                known[done.key] = done
+                known[trial.key] = trial
+                if not trial.failed and self._more_to_measure:
+                    known[trial.key] = weighed = self._weighed(trial)
+                    self._keep("trial", trial.key, weighed.to_dict())
         return [found for trial in blank if (found := known[trial.key]) is not None]
 
     def _blank(self, index: int, key: str, candidate: Candidate) -> Trial:
@@ -259,11 +260,9 @@ class Loop:
 
         def done(at: int, measured: Measured) -> None:
             trial = self._judged(trials[todo[at]], measured)
-            found[todo[at]] = trial
-            if not trial.failed and self._more_to_measure:
-                self._keep("evaluated", trial.key, trial.to_dict())
-            elif not self._more_to_measure:
-                self._keep("trial", trial.key, self._scored(trial).to_dict())
+            final = trial.failed or not self._more_to_measure
+            found[todo[at]] = trial = self._scored(trial) if final else trial
+            self._keep("trial" if final else "evaluated", trial.key, trial.to_dict())
 
         tasks = [Evaluate(Form(trials[i].recipe, self._approach)) for i in todo]
         answers = self.runner.run(tasks, self._deadline, done)

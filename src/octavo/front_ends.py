@@ -1,0 +1,74 @@
+"""Which front end a model belongs to. Loads it when a model is given, and not before."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from octavo.errors import ModelError, OptionError
+from octavo.recipe.target import Target
+
+_FACTORY = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_TARGET_METHODS = ("fingerprint", "decisions", "build", "save", "made_up", "errors")
+
+
+def names_factory(text: str) -> bool:
+    """Whether `text` has the form `package.module:factory` and is no file's name."""
+    return _FACTORY.fullmatch(text) is not None and not os.path.lexists(text)
+
+
+def target_of(model: Any, **options: Any) -> Target:
+    """What tuning needs of `model`, whichever front end it belongs to.
+
+    `model` is an ONNX file's path or a ModelProto, a PyTorch module, `module:factory` (a callable
+    without arguments that returns one), or a target already. `options` are those of
+    `octavo.onnx.OnnxTarget` (target, cpu, quant_format, threads) or `octavo.torch.TorchTarget`
+    (example_inputs); one that the front end does not have is an OptionError.
+    """
+    if all(hasattr(model, name) for name in _TARGET_METHODS):
+        return model  # type: ignore[no-any-return]
+    if _is_module(model) or (isinstance(model, str) and names_factory(model)):
+        need_torch()
+        from octavo.torch import TorchTarget
+
+        return TorchTarget(model, **_options("a PyTorch model", options, ("example_inputs",)))
+    if isinstance(model, (str, Path, os.PathLike)) or hasattr(model, "SerializeToString"):
+        from octavo.onnx import OnnxTarget
+
+        known = ("target", "cpu", "quant_format", "threads")
+        return OnnxTarget(model, **_options("an ONNX model", options, known))
+    raise ModelError(
+        f"model is a {type(model).__name__}; give the path of an ONNX file, a ModelProto, a "
+        "torch.nn.Module, or module:factory"
+    )
+
+
+def need_torch() -> None:
+    """Raises ModelError where PyTorch is not installed."""
+    try:
+        import octavo.torch
+    except ImportError as error:
+        if error.name not in (None, "torch"):
+            raise
+        raise ModelError(
+            "PyTorch models need PyTorch, which is not installed: pip install 'octavo[torch]'"
+        ) from error
+    assert octavo.torch
+
+
+def _is_module(model: Any) -> bool:
+    """Whether it is a torch.nn.Module, found without importing torch."""
+    return any(
+        kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"
+        for kind in type(model).__mro__
+    )
+
+
+def _options(what: str, given: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    found = {key: value for key, value in given.items() if value is not None}
+    for key in found:
+        if key not in known:
+            raise OptionError(f"{key} is not for {what}, which takes {', '.join(known)}")
+    return found

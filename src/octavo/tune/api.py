@@ -1,0 +1,329 @@
+"""`tune`: the fastest recipe that keeps a measured accuracy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
+from octavo.front_ends import target_of
+from octavo.measure.data import Dataset
+from octavo.recipe import Recipe, Rule, load_recipe, preset
+from octavo.recipe.report import Report
+from octavo.recipe.target import Feed, Target
+from octavo.recipe.tuning import Approach, Status, TuneResult
+from octavo.tune.criterion import Criterion
+from octavo.tune.evaluators import Evaluator
+from octavo.tune.evaluators import evaluator as make_evaluator
+from octavo.tune.history import History
+from octavo.tune.loop import Limits, Loop, Quiet, View
+from octavo.tune.objective import Objective
+from octavo.tune.runners import InExecutor, InProcess, Runner, Workers
+from octavo.tune.space import Space
+from octavo.tune.strategies import strategy as strategy_of
+from octavo.tune.work import Setting
+
+APPROACHES = ("dynamic", "static", "auto")
+Shapes = Mapping[str, Sequence[int]]
+
+
+def tune(
+    model: Any,
+    evaluate: Callable[[Any], Any] | str | None = None,
+    *,
+    metric: Any = None,
+    data: str | Path | Dataset | Iterable[Any] | None = None,
+    criterion: Criterion | float = 0.01,
+    objective: str | Objective | Sequence[tuple[str, float]] = "performance",
+    strategy: str = "auto",
+    recipe: str | Path | Recipe = "int8",
+    alternatives: Sequence[Rule] = (),
+    approach: str = "dynamic",
+    calibration: Dataset | Iterable[Any] | None = None,
+    calibration_samples: int = 100,
+    timeout: float = 0.0,
+    max_trials: int = 100,
+    seed: int = 1978,
+    shapes: Shapes | Sequence[Shapes] = (),
+    iteration: int = -1,
+    warmup: int = 5,
+    rounds: int = 11,
+    workspace: str | Path | None = None,
+    resume: bool = False,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    output: str | Path | None = None,
+    view: View | None = None,
+    path: Sequence[str] = (),
+    **options: Any,
+) -> TuneResult:
+    """Searches for the recipe with the best objective among those that keep the accuracy.
+
+    Args:
+        model: the path of an ONNX file or a ModelProto; a torch.nn.Module, or `module:factory`.
+        evaluate: a callable that is given the model (an onnxruntime.InferenceSession, an nn.Module)
+            and returns its accuracy, a number or a dict with one named `accuracy`; or its name,
+            `module:function`.
+        metric: in place of `evaluate`: a metric's name, (name, options), or several of
+            ((name, options), weight); see `octavo.measure.metrics`.
+        data: for the metric: a .npz, .jsonl, .csv or .parquet file, or an iterable of (inputs,
+            label). With neither metric nor evaluate, outputs on it are compared with the float
+            model's; without data, outputs on made-up inputs are.
+        criterion: how much accuracy may be lost; a number is a share of the float model's.
+        objective: `performance` (latency), `modelsize`, `footprint` (peak memory), `accuracy`, or
+            (name, weight) pairs.
+        strategy: `auto`, `basic`, `mse`, `random`, `exhaustive`, `bayesian` or `tpe`.
+        recipe: what the search starts from: a preset's name, a YAML file or a Recipe.
+        alternatives: rules whose schemes the layers that they match may take, too.
+        approach: `dynamic`; `static` (ONNX only: ONNX Runtime's static quantizer, calibrated on
+            `calibration`, or on `data`); `auto` for both.
+        calibration_samples: how many inputs are used for calibration.
+        timeout: seconds. 0: no clock, and the search stops at the first recipe that meets the
+            criterion (`auto` when it has converged). Else it goes on for a better one until then.
+            In worker processes a trial is ended at the deadline; in this process, and in an
+            `executor`, the clock is looked at between trials.
+        max_trials: how many models are evaluated at the most.
+        seed: of random choices and made-up inputs. The same seed gives the same trials, as far as
+            they do not depend on measured time.
+        shapes: of the inputs that are timed and made up, by name; several are timed one by one.
+        iteration: how many batches of the data are used; -1: all.
+        warmup, rounds: untimed runs, and timed ones, in turns with the float model.
+        workspace: a folder for the history; None keeps it in memory.
+        resume: continue the search whose history is there.
+        workers: processes for trials; None: this process.
+        executor: any concurrent.futures.Executor for the evaluations, such as a Dask client's;
+            latency is measured on this host, one at a time.
+        output: where the best model is written, if it meets the criterion.
+        view: who watches (`octavo.tune.loop.View`).
+        path: folders in which modules named in strings are found by workers.
+        options: of the model's front end: target, cpu, quant_format, threads; example_inputs.
+
+    Raises:
+        OctavoError: see `octavo.errors`. An error in `evaluate` fails its trial; on the float model
+            it is an EvaluationError.
+    """
+    target = target_of(model, **options)
+    shaped = _shapes(shapes)
+    evaluator = make_evaluator(
+        evaluate, metric, data, target, shapes=shaped, seed=seed, limit=iteration
+    )
+    watcher = view or Quiet()
+    plan = _Plan(
+        target,
+        evaluator,
+        _criterion(criterion, evaluator),
+        Objective.of(objective),
+        strategy,
+        _recipe(recipe),
+        tuple(alternatives),
+        _approaches(approach),
+        seed,
+    )
+    setting = Setting(
+        target,
+        evaluator,
+        shaped,
+        _calibration(plan, calibration, calibration_samples),
+        seed,
+        warmup,
+        rounds,
+        path=tuple(path),
+    )
+    if isinstance(max_trials, bool) or not isinstance(max_trials, int) or max_trials < 1:
+        raise OptionError(f"max_trials is a whole number from 1, not {max_trials!r}")
+    limits = Limits(_timeout(timeout), max_trials)
+    searches = plan.searches()
+    if output is not None:
+        _check_output(target, Path(output))
+    with ExitStack() as stack:
+        folder = None if workspace is None else Path(workspace)
+        history = stack.enter_context(History(folder, plan.subject(data, shaped), resume=resume))
+        runner, clock = _runners(stack, setting, workers, executor)
+        loop = Loop(
+            target.decisions,
+            plan.criterion,
+            plan.objective,
+            limits,
+            history,
+            runner,
+            clock,
+            seed,
+            evaluator.agreement_only,
+            watcher,
+        )
+        if history.resumed:
+            watcher.note(f"resumed: {history.resumed} measurements were there")
+        status = loop.run(searches)
+        return _finished(plan, loop, status, setting, output, watcher)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is searched for, and how."""
+
+    target: Target
+    evaluator: Evaluator
+    criterion: Criterion
+    objective: Objective
+    strategy: str
+    recipe: Recipe
+    alternatives: tuple[Rule, ...]
+    approaches: tuple[Approach, ...]
+    seed: int
+
+    def searches(self) -> list[tuple[Approach, Any, Space]]:
+        """One search for each approach. Raises NothingQuantizedError where there is no choice."""
+        found = []
+        for approach in self.approaches:
+            raised = self.target.raised() if approach is Approach.DYNAMIC else ()
+            decisions = self.target.decisions(self.recipe)
+            space = Space.of(decisions, self.recipe, self.alternatives, raised)
+            if not space.choices:
+                reasons = sorted({f"{d.layer.op}: {d.reason}" for d in decisions})
+                raise NothingQuantizedError(
+                    f"{self.target.label}: no layer would be quantized "
+                    f"({'; '.join(reasons[:5]) or 'it has no layer that holds weights'}); there is "
+                    "nothing to tune"
+                )
+            found.append((approach, strategy_of(self.strategy), space))
+        return found
+
+    def subject(self, data: Any, shapes: Sequence[Shapes]) -> dict[str, Any]:
+        """What tells this search from another, in a history."""
+        return {
+            "model": self.target.fingerprint(),
+            "evaluate": self.evaluator.words,
+            "data": _stamp(data),
+            "criterion": str(self.criterion),
+            "objective": str(self.objective),
+            "strategy": self.strategy,
+            "recipe": self.recipe.to_dict(),
+            "alternatives": [rule.to_dict() for rule in self.alternatives],
+            "approach": [approach.value for approach in self.approaches],
+            "seed": self.seed,
+            "shapes": [{name: list(shape) for name, shape in s.items()} for s in shapes],
+        }
+
+
+def _finished(
+    plan: _Plan, loop: Loop, status: Status, setting: Setting, output: Any, view: View
+) -> TuneResult:
+    """The result; the best model is written where it meets the criterion."""
+    best, written = loop.best, ""
+    report: Report | None = None
+    if best.recipe is not None and best.meets:
+        static = best.approach is Approach.STATIC
+        calibration = setting.calibration if static else None
+        if output is not None:
+            view.doing(f"writing {output}")
+            report = plan.target.save(best.recipe, Path(output), calibration)
+            written = str(output)
+        elif not static:
+            report = plan.target.build(best.recipe).report
+    return TuneResult(
+        status=status,
+        best=best,
+        trials=tuple(loop.trials),
+        baseline=loop.baseline,
+        model=plan.target.label,
+        criterion=str(plan.criterion),
+        objective=str(plan.objective),
+        strategy=plan.strategy,
+        seconds=loop.elapsed(),
+        ranking=loop.ranking,
+        model_runs=loop.model_runs,
+        report=report,
+        output=written,
+        notes=tuple(loop.notes),
+    )
+
+
+def _runners(
+    stack: ExitStack, setting: Setting, workers: int | None, executor: Executor | None
+) -> tuple[Runner, Runner]:
+    """Who evaluates and who times."""
+    if workers is not None and (
+        isinstance(workers, bool) or not isinstance(workers, int) or workers < 1
+    ):
+        raise OptionError(f"workers is a whole number from 1, not {workers!r}")
+    if executor is not None:
+        here: Runner = InProcess(setting) if workers is None else Workers(setting, 1)
+        at_once = executor_width(executor)
+        return InExecutor(setting, executor, at_once), stack.enter_context(here)
+    runner: Runner = InProcess(setting) if workers is None else Workers(setting, workers)
+    stack.enter_context(runner)
+    return runner, runner
+
+
+def executor_width(executor: Executor) -> int:
+    """How many tasks an executor runs at once, as far as it says; else the processors here."""
+    width = getattr(executor, "_max_workers", None)
+    client = getattr(executor, "client", None) or getattr(executor, "_client", None)
+    if client is not None and hasattr(client, "nthreads"):
+        width = sum(client.nthreads().values())
+    return int(width) if width else os.cpu_count() or 1
+
+
+def _shapes(given: Shapes | Sequence[Shapes]) -> tuple[dict[str, tuple[int, ...]], ...]:
+    each = [given] if isinstance(given, Mapping) else list(given)
+    return tuple({n: tuple(int(d) for d in shape) for n, shape in s.items()} for s in each if s)
+
+
+def _criterion(given: Criterion | float, evaluator: Evaluator) -> Criterion:
+    """A number is relative; the direction is the metric's where only it knows."""
+    if isinstance(given, Criterion):
+        return given
+    lower = evaluator.higher_is_better is False
+    return Criterion(relative=given, higher_is_better=not lower)
+
+
+def _recipe(given: str | Path | Recipe) -> Recipe:
+    if isinstance(given, Recipe):
+        return given
+    text = os.fspath(given)
+    return load_recipe(text) if text.endswith((".yaml", ".yml")) else preset(text)
+
+
+def _approaches(given: str) -> tuple[Approach, ...]:
+    if given not in APPROACHES:
+        raise OptionError(f"approach {given!r}.{did_you_mean(str(given), APPROACHES)}")
+    return tuple(Approach) if given == "auto" else (Approach(given),)
+
+
+def _timeout(given: float) -> float:
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < 1e9:
+        raise OptionError(f"timeout is in seconds, 0 (no clock) or more, not {given!r}")
+    return float(given)
+
+
+def _calibration(plan: _Plan, given: Any, samples: int) -> tuple[Feed, ...]:
+    if Approach.STATIC not in plan.approaches:
+        return ()
+    source = plan.evaluator if given is None else Dataset.of(given)
+    feeds = tuple(source.feeds(samples))
+    if not feeds:
+        raise OptionError(
+            "static quantization needs calibration data, and there are none: give data (--data), or "
+            "choose approach dynamic (post_training_dynamic_quant), which needs none"
+        )
+    return feeds
+
+
+def _stamp(data: Any) -> list[Any] | None:
+    """Size and date of a data file: another file is another search."""
+    if not isinstance(data, (str, os.PathLike)) or not Path(data).is_file():
+        return None
+    found = Path(data).stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _check_output(target: Target, output: Path) -> None:
+    if output.suffix.lower() != target.output_suffix:
+        raise OptionError(
+            f"output {output}: {target.label} is written as {target.output_suffix}; end the name so"
+        )
