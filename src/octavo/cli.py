@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo import cli_convert, cli_torch
+from octavo import cli_convert, cli_torch, cli_tune
 from octavo.errors import OctavoError, OptionError, OutputError, RecipeError, did_you_mean
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 SOMETHING_MISSING = 7
+NOT_MET = 8
 
 _EXIT_CODES = """
 \b
@@ -33,6 +34,8 @@ Exit codes:
   5    the quantized model does not load or is too far from the float one
   6    the output cannot be written
   7    doctor: something that is needed is missing or too old
+  8    tune: no recipe that meets the criterion was found
+  9    tune: the float model cannot be evaluated
   130  interrupted (Ctrl-C)
 """
 
@@ -297,6 +300,145 @@ def inspect(
         from octavo.report.text import console
 
         print_inspection(found, console())
+
+
+@app.command(epilog=_EXIT_CODES, short_help="Search the fastest recipe that keeps the accuracy.")
+def tune(
+    conf: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CONF", help="A YAML file; those of Neural Compressor 1.x are read as they are."
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="The float ONNX model, or module:factory of a PyTorch model.",
+            show_default=False,
+        ),
+    ] = None,
+    evaluate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Takes the model (an onnxruntime.InferenceSession, a torch module) and returns "
+            "its accuracy, a number or a dict with one named accuracy. Modules in the current "
+            "folder are found.",
+            show_default=False,
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA",
+            help="Inputs and labels for the file's metric, and for static calibration: .npz, "
+            ".jsonl, .csv or .parquet. Without a metric, agreement with the float model on them.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="OUT",
+            help="The model to write, if the criterion is met. Default: MODEL's name with "
+            ".tuned.onnx (.tuned.safetensors for PyTorch) in the current directory, which must "
+            "not exist unless --force is given.",
+            show_default=False,
+        ),
+    ] = None,
+    recipe_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--recipe-out",
+            metavar="YAML",
+            help="Write the best recipe there, for octavo quantize --recipe.",
+            show_default=False,
+        ),
+    ] = None,
+    recipe: RecipeOption = "int8",
+    ops: OpsOption = [],  # noqa: B006
+    shape: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=1x128,..",
+            help="Shapes of the inputs that are timed (and made up). Several are timed one by one.",
+        ),
+    ] = [],  # noqa: B006
+    target: Annotated[
+        Target | None,
+        typer.Option("--target", help="Of ONNX models, as for quantize. Default: portable."),
+    ] = None,
+    cpu: Annotated[
+        Cpu | None, typer.Option("--cpu", help="Of ONNX models, as for quantize. Default: vnni.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Processes that evaluate trials at once.")
+    ] = 1,
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Evaluate on the Dask cluster whose scheduler is there, such as "
+            "tcp://host:8786. Model, data and modules must have the same paths there.",
+            show_default=False,
+        ),
+    ] = None,
+    workspace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="For the history. Default: the file's tuning.workspace.path, or "
+            "octavo_tuning/CONF's name.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the search in the workspace.")
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="HTML", help="Write a page about the search.", show_default=False),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace OUT even where -o does not name it.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Search for the fastest recipe that keeps the accuracy, as CONF says.
+
+    With neither --evaluate nor a metric, outputs are compared with the float model's. Every trial
+    runs in a process of its own, which is ended at the file's timeout. Exits with 0 only if the
+    criterion is met and OUT is written.
+    """
+    with _exit_codes():
+        result = cli_tune.run(
+            conf,
+            model=model,
+            base=_recipe(recipe, ops),
+            evaluate=evaluate,
+            data=data,
+            output=output,
+            recipe_out=recipe_out,
+            workers=workers,
+            dask=dask,
+            resume=resume,
+            workspace=workspace,
+            shapes=shape,
+            report=report,
+            target=None if target is None else target.value,
+            cpu=None if cpu is None else cpu.value,
+            force=force,
+        )
+        cli_tune.show(result, json=json)
+        if result.status.value == "interrupted":
+            raise typer.Exit(INTERRUPTED)
+        if not (result.status.met and result.output):
+            raise typer.Exit(NOT_MET)
 
 
 @app.command(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,19 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ModelError, OctavoError, OptionError
+from octavo.front_ends import names_factory, need_torch
 
 if TYPE_CHECKING:
     import typer
 
     from octavo.recipe import Inspection, Recipe, Report
 
-_FORM = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+__all__ = ["inspect", "names_factory", "quantize", "refuse_onnx_options"]
+
 _TAKEN = frozenset("model output recipe exclude only allow_nothing force verbose json".split())
-
-
-def names_factory(text: str) -> bool:
-    """Whether `text` has the form `package.module:factory` and is no file's name."""
-    return _FORM.fullmatch(text) is not None and not os.path.lexists(text)
 
 
 def refuse_onnx_options(context: typer.Context, model: str) -> None:
@@ -56,7 +51,7 @@ def quantize(
             f"-o {out}: {model} is a PyTorch model, written in safetensors: end the name with "
             ".safetensors. For an ONNX file, call octavo.torch.export_onnx in Python"
         )
-    _need_torch()
+    need_torch()
     from octavo.files.staging import Staging
     from octavo.report.progress import progress_bar
     from octavo.torch import quantize_dynamic, report, save
@@ -85,7 +80,7 @@ def quantize(
 
 def inspect(model: str, recipe: Recipe) -> Inspection:
     """The layers of what the factory makes."""
-    _need_torch()
+    need_torch()
     from octavo.torch import inspect as inspect_model
 
     return replace(inspect_model(_made_by(model), recipe), model=model)
@@ -96,15 +91,3 @@ def _made_by(model: str) -> Any:
 
     with contextlib.redirect_stdout(sys.stderr):  # stdout is for the report
         return made_by(model)
-
-
-def _need_torch() -> None:
-    try:
-        import octavo.torch
-    except ImportError as error:
-        if error.name not in (None, "torch"):
-            raise
-        raise ModelError(
-            "PyTorch models need PyTorch, which is not installed: pip install 'octavo[torch]'"
-        ) from error
-    assert octavo.torch

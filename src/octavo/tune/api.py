@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
+from octavo.files.staging import Staging
 from octavo.front_ends import target_of
 from octavo.measure.data import Dataset
 from octavo.recipe import Recipe, Rule, load_recipe, preset
@@ -155,6 +156,15 @@ def tune(
             seed,
             evaluator.agreement_only,
             watcher,
+        )
+        watcher.start(
+            target.label,
+            str(plan.criterion),
+            str(plan.objective),
+            strategy,
+            sum(space.total_layers for _, _, space in searches[:1]),
+            max_trials,
+            limits.timeout - history.elapsed if limits.keeps_going else None,
         )
         if history.resumed:
             watcher.note(f"resumed: {history.resumed} measurements were there")
@@ -308,8 +318,8 @@ def _calibration(plan: _Plan, given: Any, samples: int) -> tuple[Feed, ...]:
     feeds = tuple(source.feeds(samples))
     if not feeds:
         raise OptionError(
-            "static quantization needs calibration data, and there are none: give data (--data), or "
-            "choose approach dynamic (post_training_dynamic_quant), which needs none"
+            "static quantization needs calibration data, and there are none: give data (--data), "
+            "or choose approach dynamic (post_training_dynamic_quant), which needs none"
         )
     return feeds
 
@@ -327,3 +337,4 @@ def _check_output(target: Target, output: Path) -> None:
         raise OptionError(
             f"output {output}: {target.label} is written as {target.output_suffix}; end the name so"
         )
+    Staging(output)  # a place that cannot be written is known now, not after the search

@@ -27,6 +27,18 @@ from octavo.tune.work import Errors, Evaluate, Form, Measured, Peak, Task, Time
 class View(Protocol):
     """Who watches."""
 
+    def start(
+        self,
+        model: str,
+        criterion: str,
+        objective: str,
+        strategy: str,
+        layers: int,
+        max_trials: int,
+        seconds: float | None,
+    ) -> None:
+        """What is searched for, and how long: `seconds` is None without a clock."""
+
     def doing(self, text: str) -> None:
         """What is being done now."""
 
@@ -45,6 +57,18 @@ class View(Protocol):
 
 class Quiet:
     """Nobody watches."""
+
+    def start(
+        self,
+        model: str,
+        criterion: str,
+        objective: str,
+        strategy: str,
+        layers: int,
+        max_trials: int,
+        seconds: float | None,
+    ) -> None:
+        """See View."""
 
     def doing(self, text: str) -> None:
         """See View."""
