@@ -4,7 +4,7 @@
     ├── ModelError                the input model cannot be read or handled
     │   └── AlreadyQuantizedError it holds quantized layers already
     ├── RecipeError               a recipe names what does not exist
-    ├── ConfigError               a tuning configuration is not one, or asks for what is not done here
+    ├── ConfigError               a tuning configuration is wrong, or asks for what is not done
     ├── OptionError               an argument or extra option is unknown, refused or contradictory
     ├── NothingQuantizedError     the result would be the float model
     ├── VerificationError         the quantized model does not load, is not finite or is too far off
