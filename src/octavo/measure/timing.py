@@ -125,7 +125,7 @@ def interleave(
     After `warmup` calls each, one more says how often a call must be repeated to fill `least`.
     Every second round runs backwards, so that none always follows the same neighbour. With
     `settle`, that function is given a call's name before the call is timed, and the call is then
-    made once untimed, which wakes its threads and warms its weights (calls of a second and more are
+    made once untimed, which wakes its threads and warms its weights (calls longer than a second are
     not: it would not show). `wall` and `cpu` are clocks in seconds.
 
     `budget` seconds are what slow calls may take: a third of it goes into warming up, and no round
@@ -150,7 +150,7 @@ def interleave(
         for name in names if i % 2 == 0 else reversed(names):
             if settle is not None:
                 settle(name)
-                if once[name] < WAKING_SHOWS:
+                if once[name] <= WAKING_SHOWS:
                     calls[name]()
             repeats = max(1, math.ceil(least / max(once[name], 1e-7)))
             elapsed, busy = _timed(calls[name], repeats, wall, cpu)
