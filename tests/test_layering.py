@@ -35,7 +35,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"numpy", "scipy", "sklearn", "sacrebleu", "jiwer", "pyarrow", "torchmetrics"},
     ),
     "tune": (
-        {"measure", "recipe", "core", "errors"},
+        {"measure", "recipe", "core", "files", "errors"},
         {"numpy", "optuna", "pydantic", "ruamel", "dask", "distributed"},
     ),
     "report": ({"recipe", "core", "errors"}, {"rich", "jinja2", "matplotlib"}),
