@@ -61,5 +61,5 @@ def test_a_failure_inside_a_library_is_shown_where_the_module_calls_it(folder: P
     with pytest.raises(OptionError, match=rf"ValueError: .* \({folder}/measuring_d.py:3, in <mod"):
         named("measuring_d:score", OptionError)
     (folder / "measuring_e.py").write_text("import json\n\njson.loads('')\n")
-    with pytest.raises(OptionError, match="importing measuring_e fails: json.decoder.JSONDecodeEr"):
+    with pytest.raises(OptionError, match=r"measuring_e fails: json\.decoder\.JSONDecodeErr"):
         named("measuring_e:score", OptionError)
