@@ -14,7 +14,7 @@ float  the float model                      0.915         8.10 ms  1.00x  90.4 M
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -42,9 +42,14 @@ def print_tuning(result: TuneResult, console: Console) -> None:
     words.show(list(_page(result)), console)
 
 
-def trial_table(trials: Sequence[Trial], best: int, bound: say.Bound) -> Table:
-    """One row a trial; `best` is the index of the one that is marked."""
-    columns = say.figures(trials, bound)
+def trial_table(
+    trials: Sequence[Trial], best: int, bound: say.Bound, without: Collection[str] = ()
+) -> Table:
+    """One row a trial; `best` is the index of the one that is marked.
+
+    `without` names columns of figures that are left out.
+    """
+    columns = [c for c in say.figures(trials, bound) if c.heading not in without]
     names = [column.heading for column in columns]
     table = words.columns("trial", "recipe", *names, "result", right=["trial", *names])
     for trial in trials:

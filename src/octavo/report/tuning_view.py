@@ -21,6 +21,7 @@ from octavo.report.text import clean, count
 from octavo.report.tuning import trial_table
 
 _RECENT = 12  # the latest trials that the table shows
+_RECIPE = 12  # columns for the recipe's words, or figures make room
 _AROUND = 9  # lines of a terminal that hold no recent trial: titles, float, best, what is done
 
 
@@ -174,9 +175,7 @@ class TuningView:
                 yield _one_line(said, style)
         rows, hidden = self._rows()
         if rows:
-            table = trial_table(rows, self._best, self._bound)
-            _keep_to_one_line(table, self._console.width)
-            yield table
+            yield _table(rows, self._best, self._bound, self._console.width)
         if hidden:
             yield _one_line(f"and {count(hidden, 'earlier trial')}", "dim")
         yield _one_line(self._doing, "cyan")
@@ -224,11 +223,17 @@ def _one_line(text: str, style: str) -> Text:
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
-def _keep_to_one_line(table: Table, width: int) -> None:
-    """Cuts the recipes' words so that each trial takes one line of a terminal."""
-    others = (c for c in table.columns if str(c.header) != "recipe")
-    taken = sum(2 + max(cell_len(str(cell)) for cell in (c.header, *c.cells)) for c in others)
+def _table(trials: Sequence[Trial], best: int, bound: say.Bound, width: int) -> Table:
+    """One line a trial: recipes are cut, and a narrow terminal shows fewer figures."""
+    for without in (), ("latency",), ("latency", "memory", "accuracy"):
+        table = trial_table(trials, best, bound, without)
+        others = [c for c in table.columns if str(c.header) != "recipe"]
+        widths = (max(cell_len(str(text)) for text in (c.header, *c.cells)) for c in others)
+        room = width - 2 - sum(2 + taken for taken in widths)
+        if room >= _RECIPE:
+            break
     for column in table.columns:
         column.no_wrap, column.overflow = True, "ellipsis"
-        if str(column.header) == "recipe":
-            column.max_width = max(8, width - taken - 2)
+        if column not in others:
+            column.max_width = max(1, room)
+    return table
