@@ -83,6 +83,7 @@ MAY_LOAD_FRONT_ENDS_LATE = {"cli", "cli_convert", "cli_torch", "cli_tune", "fron
 # (importer, imported): (inside functions only?, why)
 EXCEPTIONS = {
     ("octavo.recipe.report", "octavo.report.table"): (True, "print(report) shows the table"),
+    ("octavo.recipe.tuning", "octavo.report.tuning"): (True, "print(result) shows the page"),
     ("octavo.recipe.conversion", "octavo.report.conversion"): (True, "print(...) shows the page"),
     ("octavo.report.doctor", "octavo.measure.doctor"): (
         False,
