@@ -48,6 +48,7 @@ def build(root: Section, document: Document, path: Path) -> Config:
         framework=framework,
         approach=approach,
         criterion=_criterion(root.get("tuning", "accuracy_criterion")),
+        direction_said=_direction_said(root.get("tuning", "accuracy_criterion")),
         objectives=_objectives(root.get("tuning")),
         strategy=root.get("tuning", "strategy", "name", default="auto"),
         timeout=root.get(*policy, "timeout", default=0.0),
@@ -112,6 +113,10 @@ def _criterion(said: Section | None) -> Criterion:
     return Criterion(
         said.get("relative"), said.get("absolute"), said.get("higher_is_better", default=True)
     )
+
+
+def _direction_said(said: Section | None) -> bool:
+    return said is not None and "higher_is_better" in said.given()
 
 
 def _objectives(tuning: Section | None) -> tuple[Objective, ...]:
