@@ -1,174 +1,28 @@
-"""Timing that holds on a noisy machine: A B B A A B ..., compared round by round.
-
-A machine's speed drifts by more than the differences that matter. Two calls made within the same
-tenth of a second drift together, so the median of their ratios holds where a ratio of medians does
-not.
-"""
+"""Beside timing in turns: what other programs used of the machine, and a process without AMX."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import math
 import os
 import platform
-import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
+from octavo.measure.timing import Comparison, Ratio, Timing, idle, interleave, pooled
 
-@dataclass(frozen=True)
-class Timing:
-    """Seconds a call took on the wall, one figure for each round, and cores busy meanwhile."""
-
-    seconds: tuple[float, ...]
-    cores: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        """Seconds of the middle round."""
-        return statistics.median(self.seconds)
-
-    @property
-    def spread(self) -> float:
-        """Distance of the quartiles, as a share of the median."""
-        low, high = _quartiles(self.seconds)
-        return (high - low) / self.median
-
-    @property
-    def busy(self) -> float:
-        """Cores in use: about the number of threads at work; less if others held the machine."""
-        return statistics.median(self.cores)
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Median and quartiles of a ratio taken in each round."""
-
-    median: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.median:.3f} ({self.low:.3f} to {self.high:.3f})"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The timings of calls that were made in turn."""
-
-    timings: Mapping[str, Timing]
-
-    def __getitem__(self, name: str) -> Timing:
-        return self.timings[name]
-
-    def time(self, of: str, over: str) -> Ratio:
-        """Time of one call as a share of the other's: 0.5 is half the time."""
-        pairs = zip(self[of].seconds, self[over].seconds, strict=True)
-        ratios = [mine / theirs for mine, theirs in pairs]
-        return Ratio(statistics.median(ratios), *_quartiles(ratios))
-
-    def speed(self, of: str, over: str) -> Ratio:
-        """How many times as fast one call is as the other: 2 is half the time."""
-        return self.time(of=over, over=of)
-
-    def check_threads(self, threads: int) -> None:
-        """Raises RuntimeError if a call kept more than `threads` cores busy."""
-        for name, timing in self.timings.items():
-            if timing.busy > threads + 0.1:
-                raise RuntimeError(
-                    f"{name} kept {timing.busy:.1f} cores busy and was to use {threads} thread(s)"
-                )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {name: {"seconds": t.seconds, "cores": t.cores} for name, t in self.timings.items()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Comparison:
-        """The inverse of `to_dict`."""
-        return cls(
-            {name: Timing(tuple(t["seconds"]), tuple(t["cores"])) for name, t in data.items()}
-        )
-
-
-def pooled(parts: Sequence[Comparison]) -> Comparison:
-    """One comparison with the rounds of all `parts`, which timed the same calls.
-
-    How fast a model runs depends on where its weights happen to lie in memory, by a tenth and more,
-    and that changes from process to process, not from round to round.
-    """
-    return Comparison(
-        {
-            name: Timing(
-                tuple(second for part in parts for second in part[name].seconds),
-                tuple(busy for part in parts for busy in part[name].cores),
-            )
-            for name in parts[0].timings
-        }
-    )
-
-
-def interleave(
-    calls: Mapping[str, Callable[[], object]],
-    *,
-    rounds: int = 21,
-    warmup: int = 2,
-    least: float = 0.02,
-    settle: Callable[[str], object] | None = None,
-    wall: Callable[[], float] = time.perf_counter,
-    cpu: Callable[[], float] = time.process_time,
-) -> Comparison:
-    """Times `calls` in turn, each for at least `least` seconds a round.
-
-    After `warmup` calls each, one more says how often a call must be repeated to fill `least`.
-    Every second round runs backwards, so that none always follows the same neighbour. With
-    `settle`, that function is given a call's name before the call is timed, and the call is then
-    made once untimed, which wakes its threads and warms its weights. `wall` and `cpu` are clocks
-    in seconds.
-    """
-    if rounds < 2:
-        raise ValueError(f"rounds is {rounds}; quartiles need at least 2")
-    names = list(calls)
-    repeats: dict[str, int] = {}
-    for name, call in calls.items():
-        if settle is not None:
-            settle(name)
-        for _ in range(warmup):
-            call()
-        once, _ = _timed(call, 1, wall, cpu)
-        repeats[name] = max(1, math.ceil(least / max(once, 1e-7)))
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    cores: dict[str, list[float]] = {name: [] for name in calls}
-    for i in range(rounds):
-        for name in names if i % 2 == 0 else reversed(names):
-            if settle is not None:
-                settle(name)
-                calls[name]()
-            elapsed, busy = _timed(calls[name], repeats[name], wall, cpu)
-            seconds[name].append(elapsed)
-            cores[name].append(busy)
-    return Comparison({n: Timing(tuple(seconds[n]), tuple(cores[n])) for n in calls})
-
-
-def idle(limit: float = 10.0, step: float = 0.012) -> None:
-    """Waits until no thread of this process works, for `limit` seconds at most.
-
-    Pools spin on after a call, and would take a core from the next one's: on this project's
-    machines TBB's for 1 ms, OpenMP's for 10 ms, ONNX Runtime's for 50 ms. Raises RuntimeError if
-    one is still at it after `limit`. A `step` is longer than a tick of the kernel (10 ms at most):
-    the process's clock counts threads on other cores only at ticks.
-    """
-    end = time.perf_counter() + limit
-    while time.perf_counter() < end:
-        before = time.process_time()
-        time.sleep(step)
-        if time.process_time() - before < step / 4:
-            return
-    raise RuntimeError(f"a thread of this process is still busy after {limit} s")
+__all__ = [
+    "Comparison",
+    "Ratio",
+    "Timing",
+    "amx_granted",
+    "idle",
+    "interleave",
+    "other_programs",
+    "pooled",
+    "without_amx",
+]
 
 
 def other_programs() -> Callable[[], float]:
@@ -191,25 +45,6 @@ def _system_seconds() -> float:
     with open("/proc/stat", encoding="ascii") as file:  # noqa: PTH123
         user, nice, system, _, _, irq, softirq, *_ = map(int, file.readline().split()[1:])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
-
-
-def _timed(
-    call: Callable[[], object],
-    repeats: int,
-    wall: Callable[[], float],
-    cpu: Callable[[], float],
-) -> tuple[float, float]:
-    """Seconds a call, and cores busy."""
-    cpu_start, start = cpu(), wall()
-    for _ in range(repeats):
-        call()
-    elapsed = wall() - start
-    return elapsed / repeats, (cpu() - cpu_start) / max(elapsed, 1e-9)
-
-
-def _quartiles(values: Sequence[float]) -> tuple[float, float]:
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, high
 
 
 # From linux/filter.h, seccomp.h, prctl.h, audit.h and asm/prctl.h.

@@ -32,7 +32,18 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     # These two see models through callables only: no model library, no front end.
     "measure": (
         {"recipe", "core", "errors"},
-        {"numpy", "scipy", "sklearn", "sacrebleu", "jiwer", "pyarrow", "torchmetrics"},
+        # torchmetrics takes tensors, so that its metrics load torch (late, where it is asked for).
+        {
+            "numpy",
+            "scipy",
+            "sklearn",
+            "sacrebleu",
+            "jiwer",
+            "pyarrow",
+            "ruamel",
+            "torchmetrics",
+            "torch",
+        },
     ),
     "tune": (
         {"measure", "recipe", "core", "files", "front_ends", "errors"},
@@ -72,6 +83,7 @@ MAY_LOAD_FRONT_ENDS_LATE = {"cli", "cli_convert", "cli_torch", "cli_tune", "fron
 # (importer, imported): (inside functions only?, why)
 EXCEPTIONS = {
     ("octavo.recipe.report", "octavo.report.table"): (True, "print(report) shows the table"),
+    ("octavo.recipe.tuning", "octavo.report.tuning"): (True, "print(result) shows the page"),
     ("octavo.recipe.conversion", "octavo.report.conversion"): (True, "print(...) shows the page"),
     ("octavo.report.doctor", "octavo.measure.doctor"): (
         False,

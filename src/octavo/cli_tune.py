@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from octavo.errors import OptionError, OutputError
 from octavo.front_ends import names_factory, target_of
@@ -42,23 +42,25 @@ def run(
     """Searches, shows how it goes on stderr, and writes what was asked for."""
     from octavo.report.tuning import TuningView
     from octavo.tune import load_config, tune
-    from octavo.tune.from_config import arguments, model_of, without_labels
+    from octavo.tune.from_config import arguments, model_of, without_data
 
     config = load_config(conf)
-    problem = without_labels(config, evaluate, data)
-    if problem:
+    measured = evaluate is not None or config.performance_only
+    problem = without_data(config)
+    if problem and data is None and not measured:
         raise OptionError(problem)
-    given = arguments(config, base)
-    if evaluate is not None or config.performance_only:
-        given.pop("metric", None)
     with contextlib.ExitStack() as stack:
-        tuned = _target(stack, config, model_of(config, model), given, target, cpu)
+        tuned = _target(stack, config, model_of(config, model), target, cpu)
+        layers = [decision.layer for decision in tuned.decisions(base)]
+        given = arguments(config, base, layers)
+        if measured:
+            given.pop("metric", None)
         out = output or _default_output(str(model), tuned, force)
         for path in (recipe_out, report):
             _check_folder(path)
         executor = None if dask is None else stack.enter_context(_dask(dask))
         view = stack.enter_context(TuningView())
-        for note in (*config.notes, *(f"{i.path}: {i.reason}" for i in config.inert)):
+        for note in (*config.notes, *map(str, config.inert), *config.unmatched(layers)):
             view.note(note)
         given["workspace"] = workspace or given.get("workspace") or Path("octavo_tuning", conf.stem)
         given["resume"] = resume or given.get("resume", False)
@@ -66,7 +68,6 @@ def run(
             tuned,
             None if config.performance_only else evaluate,
             data=data,
-            calibration_samples=config.sampling_size,
             shapes=[shape_of(text) for text in shapes],
             workers=workers,
             executor=executor,
@@ -118,7 +119,6 @@ def _target(
     stack: contextlib.ExitStack,
     config: Config,
     model: str | Path,
-    given: dict[str, Any],
     target: str | None,
     cpu: str | None,
 ) -> Target:
@@ -131,7 +131,6 @@ def _target(
             f"--model {model}: {config.path} says framework {said}, whose models are named by "
             f"{form}; change one of the two"
         )
-    quant_format = given.pop("quant_format", None)
     if torch:
         if target or cpu:
             raise OptionError("--target and --cpu are for ONNX models; leave them out")
@@ -141,8 +140,7 @@ def _target(
 
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="octavo-"))
         model = from_tensorflow(model, Path(folder), config.inputs, config.outputs)
-    if target == "native":
-        quant_format = "qoperator"
+    quant_format = "qoperator" if target == "native" else config.quant_format
     return target_of(Path(model), target=target, cpu=cpu, quant_format=quant_format)
 
 

@@ -4,6 +4,7 @@
     ├── ModelError                the input model cannot be read or handled
     │   └── AlreadyQuantizedError it holds quantized layers already
     ├── RecipeError               a recipe names what does not exist
+    ├── ConfigError               a tuning configuration is wrong, or asks for what is not done
     ├── OptionError               an argument or extra option is unknown, refused or contradictory
     ├── NothingQuantizedError     the result would be the float model
     ├── VerificationError         the quantized model does not load, is not finite or is too far off
@@ -41,6 +42,12 @@ class AlreadyQuantizedError(ModelError):
 
 class RecipeError(OctavoError, ValueError):
     """A recipe, preset, layer name or operator type does not exist or contradicts another."""
+
+    exit_code = 2
+
+
+class ConfigError(OctavoError, ValueError):
+    """A tuning configuration has unknown keys or values, or asks for what Octavo does not do."""
 
     exit_code = 2
 
@@ -104,12 +111,17 @@ def did_you_mean(name: str, known: Iterable[str], limit: int = 40) -> str:
     A long list is cut after `limit` names, and says so.
     """
     known = sorted(set(known))
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    hint = near_misses(name, known)
     shown = ", ".join(known[:limit]) + (
         f", ... ({len(known) - limit} more)" if len(known) > limit else ""
     )
     return f"{hint} Known: {shown or '(none)'}."
+
+
+def near_misses(name: str, known: Iterable[str]) -> str:
+    """` Did you mean 'a' or 'b'?`, or nothing where no known name is like `name`."""
+    near = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.6)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def brief(error: BaseException, limit: int = 300) -> str:

@@ -236,7 +236,7 @@ def test_what_protobuf_cannot_hold_goes_to_a_data_file(
 ) -> None:
     monkeypatch.setattr(module, "PROTOBUF_LIMIT", 40_000)
     if not early:
-        monkeypatch.setattr("octavo.onnx.quantize.needs_data_file", lambda *_: False)
+        monkeypatch.setattr("octavo.onnx.produce.needs_data_file", lambda *_: False)
     report = quantize_dynamic(mlp(3, 128), out)
     assert names(out.parent) == ["q.onnx", "q.onnx.data"]
     assert report.verification.status == "passed"

@@ -135,6 +135,18 @@ def near(found: Tensor, exact: Tensor) -> None:
     assert (found - exact).abs().max() < 0.05 * exact.abs().max()
 
 
+@pytest.mark.parametrize(("kind", "name"), [(Block, "x"), (nn.Sequential, "input")])
+def test_an_input_may_be_given_by_its_name(kind: type[nn.Module], name: str) -> None:
+    block = Block()
+    model = quantize_dynamic(block if kind is Block else nn.Sequential(*block.children()))
+    x = torch.randn(3, 16)
+    assert torch.equal(model(**{name: x}), model(x))
+    with pytest.raises(TypeError, match=r"forward\(\) got an unexpected keyword argument 'z'"):
+        model(z=x)
+    with pytest.raises(TypeError, match=f"missing 1 required positional argument: '{name}'"):
+        model()
+
+
 def test_no_layer_changes_its_meaning() -> None:
     model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 8), nn.Sigmoid())
     quantized, x = quantize_dynamic(model), torch.randn(5, 16)

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from octavo.onnx.quantize import quantize_dynamic as quantize_dynamic
     from octavo.onnx.rules import supported_ops as supported_ops
     from octavo.onnx.targets.convert import convert_target as convert_target
+    from octavo.onnx.tuning.target import OnnxTarget as OnnxTarget
     from octavo.recipe import Inspection as Inspection
 
 _HOME = {
     "Inspection": "octavo.recipe",
+    "OnnxTarget": "octavo.onnx.tuning.target",
     "QuantType": "octavo.onnx.options",
     "convert_target": "octavo.onnx.targets.convert",
     "inspect": "octavo.onnx.quantize",
@@ -28,6 +30,7 @@ _HOME = {
 
 __all__ = [
     "Inspection",
+    "OnnxTarget",
     "QuantType",
     "convert_target",
     "custom_ops_library",

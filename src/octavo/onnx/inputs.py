@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,52 @@ SIZES = (8, 1, 2, 16, 32, 64, 3, 128, 224, 256, 512)
 BATCH_WORDS = ("batch", "n", "b", "bs", "batch_size")
 MOST_ELEMENTS = 2**24  # of all inputs of a guess with symbolic dimensions
 _GIVE = "give a .npz or .jsonl file, a mapping of input names to arrays, or a list of mappings"
+
+
+@dataclass(frozen=True)
+class FixedShapes:
+    """Shapes of inputs that a user gave, and what follows from them for symbolic dimensions."""
+
+    inputs: Mapping[str, tuple[int, ...]]
+    symbols: Mapping[str, int]
+
+    @classmethod
+    def of(cls, shapes: Mapping[str, Sequence[int]], graph: ir.Graph) -> FixedShapes:
+        """`shapes` by names of inputs; InputDataError where the model has others."""
+        inputs = {v.name: v for v in fed(graph) if v.name}
+        symbols: dict[str, tuple[int, str]] = {}
+        for name, shape in shapes.items():
+            if name not in inputs:
+                raise InputDataError(
+                    f"shape of {name!r}: the model has no such input.{did_you_mean(name, inputs)}"
+                )
+            _fix(inputs[name], tuple(shape), symbols)
+        sizes = {symbol: size for symbol, (size, _) in symbols.items()}
+        return cls({name: tuple(shape) for name, shape in shapes.items()}, sizes)
+
+
+def _fix(value: ir.Value, shape: tuple[int, ...], symbols: dict[str, tuple[int, str]]) -> None:
+    """Adds to `symbols` the size of each symbolic dimension, with the input that says so."""
+    given = f"the shape {list(shape)} given for input {value.name!r}"
+    if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in shape):
+        raise InputDataError(f"{given}: sizes are integers above 0")
+    if value.shape is None:
+        return
+    dims = [d if isinstance(d, int) else d.value for d in value.shape]
+    misfit = len(dims) != len(shape) or any(
+        isinstance(d, int) and 0 <= d != n for d, n in zip(dims, shape, strict=False)
+    )
+    if misfit:
+        raise InputDataError(f"{given} does not fit the model's, {value.shape}")
+    for symbol, size in zip(dims, shape, strict=True):
+        if not isinstance(symbol, str) or not symbol:
+            continue
+        known, said_by = symbols.setdefault(symbol, (size, value.name or ""))
+        if known != size:
+            raise InputDataError(
+                f"{given} says {symbol} = {size}, and the one given for {said_by!r} says {known}; "
+                "the model's inputs share that dimension"
+            )
 
 
 def read_inputs(given: CheckInputs, graph: ir.Graph) -> list[Feed]:
@@ -122,22 +169,33 @@ def _array(value: ir.Value, given: Any, where: str) -> npt.NDArray[Any]:
     return result
 
 
-def made_up(model: ir.Model, constants: Constants, seed: int = 0) -> Iterator[Feed]:
+def made_up(
+    model: ir.Model,
+    constants: Constants,
+    seed: int | Sequence[int] = 0,
+    fixed: FixedShapes | None = None,
+) -> Iterator[Feed]:
     """Guesses at inputs that the model accepts, one for each of SIZES.
 
     Symbolic dimensions of one name get one size, sums of names their sum, and the axis along which
     a layer reads its input what the layer's weight has. Floats are standard normal; integers that
     index a table stay inside it, integers that are compared with a constant take it, other
-    integers and booleans are 1.
+    integers and booleans are 1. What is `fixed` has the same size in all guesses.
     """
     inputs = [v for v in fed(model.graph) if v.name]
     wishes = [wanted_shape(v, constants) for v in inputs]
     for size in SIZES:
         rng = np.random.default_rng(seed)
-        symbols: dict[str, int] = {}
-        shapes = [_shape(v, wish, size, symbols) for v, wish in zip(inputs, wishes, strict=True)]
+        symbols = dict(fixed.symbols) if fixed else {}
+        shapes = [
+            list(fixed.inputs[v.name or ""])
+            if fixed and v.name in fixed.inputs
+            else _shape(v, wish, size, symbols)
+            for v, wish in zip(inputs, wishes, strict=True)
+        ]
         sizes = [math.prod(shape) for shape in shapes]
-        if 0 in sizes or (symbols and sum(sizes) > MOST_ELEMENTS):
+        guessed = len(symbols) > (len(fixed.symbols) if fixed else 0)
+        if 0 in sizes or (guessed and sum(sizes) > MOST_ELEMENTS):
             continue  # an empty input shows nothing, and ONNX Runtime's LSTM dies of it
         yield {
             v.name or "": _made_up_one(v, shape, constants, rng)

@@ -14,6 +14,9 @@ from octavo.errors import ModelError, OptionError, brief
 from octavo.onnx.wellformed import check_graphs, check_tensor, check_text, stored_tensors
 from octavo.onnx.wire import OWN_FILE, WireError, skeleton
 
+Origin = Path | onnx.ModelProto
+"""What a model is read from."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -34,7 +37,7 @@ class Source:
         return str(self.path) if self.path is not None else "(ModelProto)"
 
     @property
-    def origin(self) -> Path | onnx.ModelProto:
+    def origin(self) -> Origin:
         """What `load` took: another call of it gives the model as it was."""
         if self.path is not None:
             return self.path

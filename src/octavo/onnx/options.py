@@ -121,6 +121,25 @@ def parse_request(
     return Request(chosen, selection, target, cpu, quant_format)
 
 
+def plain_request(
+    recipe: str | Path | Recipe | None, *, target: str, cpu: str, quant_format: str
+) -> Request:
+    """As `parse_request`, of a recipe alone."""
+    return parse_request(
+        recipe=recipe,
+        op_types_to_quantize=None,
+        per_channel=None,
+        reduce_range=None,
+        weight_type=None,
+        nodes_to_quantize=None,
+        nodes_to_exclude=None,
+        extra_options=None,
+        target=target,
+        cpu=cpu,
+        quant_format=quant_format,
+    )
+
+
 def resolve_recipe(recipe: str | Path | Recipe | None) -> Recipe:
     """A recipe, from itself, a preset's name or a YAML file; the default is `int8`."""
     if recipe is None:

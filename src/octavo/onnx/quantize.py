@@ -5,33 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx
-import onnx_ir as ir
 
-import octavo
-from octavo.errors import NothingQuantizedError, OptionError, OutputError
+from octavo.errors import OptionError, OutputError
 from octavo.files.staging import Staging
-from octavo.graph.native import DOMAIN, OPERATORS
-from octavo.graph.requirements import least_onnxruntime
-from octavo.graph.walk import graphs_of, opset_of
-from octavo.onnx import normalize
-from octavo.onnx.constants import Constants
-from octavo.onnx.convert import Converted, Progress, convert, make_context
+from octavo.onnx.convert import Progress, make_context
 from octavo.onnx.inputs import read_inputs
-from octavo.onnx.inventory import Site, inventory
-from octavo.onnx.load import Source, load
-from octavo.onnx.native.defaults import by_default
-from octavo.onnx.options import Request, has_tensor_activations, parse_request
+from octavo.onnx.load import load
+from octavo.onnx.options import parse_request, plain_request
+from octavo.onnx.prepare import prepare
+from octavo.onnx.produce import files_size, produce, report_of
 from octavo.onnx.resolve import resolve
-from octavo.onnx.save import misfortune, needs_data_file, save
-from octavo.onnx.select import decide
+from octavo.onnx.save import misfortune
 from octavo.onnx.store import TensorStore
 from octavo.onnx.verify import verify as verify_model
-from octavo.recipe import Decision, Inspection, Recipe, Report, Verification
+from octavo.recipe import Inspection, Recipe, Report, Verification
 
 
 def quantize_dynamic(
@@ -115,10 +106,10 @@ def quantize_dynamic(
     source = load(model_input)
     staging = Staging(model_output, source.files)
     feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)
-    prepared = _prepare(source, request, allow_quantized=allow_quantized)
+    prepared = prepare(source, request, allow_quantized=allow_quantized)
     with staging:
         try:
-            converted = _convert(
+            converted = produce(
                 source,
                 prepared,
                 request,
@@ -134,24 +125,20 @@ def quantize_dynamic(
         outcome = Verification("skipped")
         if verify:
             report_progress("verifying", 0, 1)
-            outcome = verify_model(source, staging.model, feeds, request.recipe, converted.outcomes)
-        size = sum(p.stat().st_size for p in (staging.model, staging.data) if p.exists())
+            outcome = verify_model(
+                source, staging.model, feeds, request.recipe.max_error, converted.outcomes
+            )
+        size = files_size(staging)
         staging.commit()
-    return Report(
-        source=source.label,
+    return report_of(
+        source,
+        request,
+        prepared,
+        converted,
         output=str(staging.out),
-        recipe=request.recipe.to_dict(),
-        target=target,
-        cpu=cpu,
-        quant_format=quant_format,
-        layers=converted.outcomes,
-        model_bytes_before=source.bytes,
-        model_bytes_after=size,
-        opset=opset_of(source.model),
-        min_onnxruntime=least_onnxruntime(source.model),
+        size=size,
         verification=outcome,
         seconds=time.perf_counter() - started,
-        notes=(*prepared.notes, *converted.notes),
     )
 
 
@@ -169,21 +156,9 @@ def inspect(
     A decision is what a conversion would hold: a layer that the target cannot hold as the recipe
     asks has its reason.
     """
-    request = parse_request(
-        recipe=recipe,
-        op_types_to_quantize=None,
-        per_channel=None,
-        reduce_range=None,
-        weight_type=None,
-        nodes_to_quantize=None,
-        nodes_to_exclude=None,
-        extra_options=None,
-        target=target,
-        cpu=cpu,
-        quant_format=quant_format,
-    )
+    request = plain_request(recipe, target=target, cpu=cpu, quant_format=quant_format)
     source = load(model_input)
-    prepared = _prepare(source, request, allow_quantized=allow_quantized)
+    prepared = prepare(source, request, allow_quantized=allow_quantized)
     context = make_context(
         source.model,
         TensorStore(None),
@@ -201,95 +176,4 @@ def inspect(
         model_bytes=source.bytes,
         recipe_name=request.recipe.name,
         decisions=tuple(resolve(site, decision, context).decision for site, decision in pairs),
-    )
-
-
-class _Prepared:
-    """A normalized model with its layers and the decisions about them."""
-
-    def __init__(
-        self,
-        opset: int,
-        constants: Constants,
-        sites: list[Site],
-        decisions: list[Decision],
-        notes: list[str],
-    ) -> None:
-        self.opset, self.constants = opset, constants
-        self.sites, self.decisions, self.notes = sites, decisions, notes
-
-
-def _prepare(source: Source, request: Request, *, allow_quantized: bool) -> _Prepared:
-    if not allow_quantized:
-        normalize.refuse_quantized(source.model, source.label)
-    dynamic = request.quant_format == "qdq" or has_tensor_activations(request.recipe)
-    needed = normalize.FIRST_WITH_DYNAMIC if dynamic else normalize.FIRST_WITH_QUANTIZE
-    notes = normalize.normalize(source.model, source.label, needed)
-    opset = opset_of(source.model)
-    constants = Constants(opset)
-    sites = inventory(source.model, constants)
-    node_names = [n.name for g in graphs_of(source.model) for n in g if n.name]
-    decisions = decide([s.layer for s in sites], node_names, request)
-    if request.target == "native":
-        pairs = zip(sites, decisions, strict=True)
-        decisions = [by_default(site, decision, request.recipe) for site, decision in pairs]
-    return _Prepared(opset, constants, sites, decisions, notes)
-
-
-def _convert(
-    source: Source,
-    prepared: _Prepared,
-    request: Request,
-    staging: Staging,
-    *,
-    external: bool,
-    allow_nothing: bool,
-    progress: Progress,
-) -> Converted:
-    """Converts and writes into `staging`; nothing is in place yet."""
-    large = needs_data_file(source, prepared.sites, prepared.decisions, prepared.constants)
-    tensors = TensorStore(staging.data if external or large else None)
-    try:
-        converted = convert(
-            source.model,
-            prepared.sites,
-            prepared.decisions,
-            tensors,
-            prepared.constants,
-            opset=prepared.opset,
-            target=request.target,
-            cpu=request.cpu,
-            quant_format=request.quant_format,
-            progress=progress,
-        )
-        if not any(o.quantized for o in converted.outcomes) and not allow_nothing:
-            raise NothingQuantizedError(_nothing(source, converted))
-        progress("writing", 0, 1)
-        save(source.model, staging, tensors, _metadata(request, source.model))
-    finally:
-        tensors.close()
-    if staging.data.exists() and not external:
-        note = f"the weights are in {staging.data.name}: the model is too large for one file"
-        return replace(converted, notes=(*converted.notes, note))
-    return converted
-
-
-def _metadata(request: Request, model: ir.Model) -> dict[str, str]:
-    needed = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
-    return needed | {
-        "octavo.version": octavo.__version__,
-        "octavo.recipe": request.recipe.name,
-        "octavo.target": request.target,
-        "octavo.cpu": request.cpu,
-        "octavo.quant_format": request.quant_format,
-        "octavo.min_onnxruntime": least_onnxruntime(model),
-    }
-
-
-def _nothing(source: Source, converted: Converted) -> str:
-    reasons = sorted({f"{o.layer.op}: {o.reason}" for o in converted.outcomes})
-    found = "; ".join(reasons) if reasons else "it has no layer that holds weights"
-    return (
-        f"{source.label}: no layer would be quantized ({found}). Change the recipe or the "
-        "selection, or pass allow_nothing=True (--allow-nothing) to write the model all the same"
     )

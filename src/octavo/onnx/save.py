@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
 
 import onnx
 import onnx_ir as ir
 
 from octavo.errors import ModelError, OutputError
-from octavo.files.staging import DATA_FILE, Staging, output_error
+from octavo.files.staging import DATA_FILE, output_error
 from octavo.graph.walk import graphs_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
@@ -21,6 +23,22 @@ from octavo.recipe import Decision
 
 ONE_FILE_LIMIT = 256 * 2**20  # bytes; a larger result of a model with external data keeps one
 PROTOBUF_LIMIT = 1900 * 2**20  # bytes; protobuf ends at 2 GiB
+
+
+class Place(Protocol):
+    """Where a model is written."""
+
+    @property
+    def out(self) -> Path:
+        """What messages call it."""
+
+    @property
+    def model(self) -> Path:
+        """Where the model file goes."""
+
+    @property
+    def data(self) -> Path:
+        """Where the data file goes, if it needs one."""
 
 
 def needs_data_file(
@@ -42,27 +60,25 @@ def needs_data_file(
     return total > (ONE_FILE_LIMIT if source.data_files else PROTOBUF_LIMIT)
 
 
-def save(
-    model: ir.Model, staging: Staging, tensors: TensorStore, metadata: Mapping[str, str]
-) -> None:
-    """Writes `model` into `staging`, with the data file that `tensors` began or one that it needs.
+def save(model: ir.Model, place: Place, tensors: TensorStore, metadata: Mapping[str, str]) -> None:
+    """Writes `model` to `place`, with the data file that `tensors` began or one that it needs.
 
     The model comes out with the tensors that were written. Raises OSError.
     """
     _inline_attributes(model)
     if tensors.path is None and _bytes(model) > PROTOBUF_LIMIT:
-        tensors.spill(staging.data)
+        tensors.spill(place.data)
     for graph in graphs_of(model):
         for name, value in graph.initializers.items():
             if value.const_value is not None:
                 value.const_value = tensors.adopt(value.const_value, name)
     tensors.close()
-    if staging.data.exists() and not staging.data.stat().st_size:
-        staging.data.unlink()
+    if place.data.exists() and not place.data.stat().st_size:
+        place.data.unlink()
     model.metadata_props.pop(DATA_FILE, None)
     model.metadata_props.update(metadata)
-    if staging.data.exists():
-        model.metadata_props[DATA_FILE] = staging.data.name
+    if place.data.exists():
+        model.metadata_props[DATA_FILE] = place.data.name
     # The main graph's initializers go to the file from where they lie; see `wire`.
     stored = [v for v in model.graph.initializers.values() if v.const_value is not None]
     for value in stored:
@@ -72,7 +88,7 @@ def save(
     finally:
         for value in stored:
             model.graph.register_initializer(value)
-    with staging.model.open("wb") as file:
+    with place.model.open("wb") as file:
         write_model(proto, stored, file)
 
 
@@ -86,7 +102,7 @@ def self_contained(model: ir.Model) -> onnx.ModelProto:
     return ir.serde.serialize_model(model)
 
 
-def misfortune(error: OSError, source: Source, staging: Staging) -> ModelError | OutputError:
+def misfortune(error: OSError, source: Source, place: Place) -> ModelError | OutputError:
     """What an OSError during a conversion means: the input went away, or the output failed."""
     files = {str(path.resolve()) for path in source.files}
     if isinstance(error.filename, str) and error.filename in files:
@@ -94,7 +110,7 @@ def misfortune(error: OSError, source: Source, staging: Staging) -> ModelError |
             f"{error.filename} cannot be read any more: {error.strerror}; leave the input in place "
             "while it is converted"
         )
-    return output_error(error, staging.out)
+    return output_error(error, place.out)
 
 
 def _inline_attributes(model: ir.Model) -> None:

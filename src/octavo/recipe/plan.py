@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,21 +16,39 @@ def plan(layers: Sequence[Layer], recipe: Recipe) -> list[Decision]:
 
     A rule by name or regex that matches no layer is an error: a misspelt name must not pass.
     """
+    index = _Index(recipe.rules)
     decisions = []
     used: set[int] = set()
     for layer in layers:
-        for rule in recipe.rules:
-            if rule.matches(layer):
-                used.add(id(rule))
-        decisions.append(_decide(layer, recipe))
-    for rule in recipe.rules:
-        if (rule.name is not None or rule.regex is not None) and id(rule) not in used:
+        matching = index.matching(layer)
+        used.update(matching)
+        decisions.append(_decide(layer, recipe, recipe.rules[matching[0]] if matching else None))
+    for i, rule in enumerate(recipe.rules):
+        if (rule.name is not None or rule.regex is not None) and i not in used:
             raise RecipeError(_unmatched(rule, layers))
     return decisions
 
 
-def _decide(layer: Layer, recipe: Recipe) -> Decision:
-    rule = recipe.rule_for(layer)
+class _Index:
+    """Looks rules up that name one layer: a search writes hundreds of them for as many layers."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._named: defaultdict[str, list[int]] = defaultdict(list)
+        self._others = []
+        for i, rule in enumerate(rules):
+            if rule.name is not None and not any(sign in rule.name for sign in "*?["):
+                self._named[rule.name].append(i)
+            else:
+                self._others.append(i)
+
+    def matching(self, layer: Layer) -> list[int]:
+        """The rules that match `layer`, in their order."""
+        named = self._named.get(layer.name, [])
+        return sorted([*named, *(i for i in self._others if self._rules[i].matches(layer))])
+
+
+def _decide(layer: Layer, recipe: Recipe, rule: Rule | None) -> Decision:
     scheme = recipe.default if rule is None else rule.scheme
     if scheme.is_float:
         if rule is None:

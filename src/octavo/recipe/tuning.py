@@ -95,7 +95,9 @@ class TuneResult:
     accuracy is nearest to it, else the float model: never None. `criterion` and `objective` are in
     words. `ranking` has each layer's effect on the output when it alone is quantized, the worst
     first, `model_runs` how many runs of the model that took. `report` says what became of each
-    layer of the best model. `output` is the file that was written, empty without one.
+    layer of the best model. `output` is the file that was written, empty without one. `bound` is
+    the largest `Trial.loss` that meets the criterion (None: not known), `relative` whether it is a
+    share of the float model's accuracy, `higher_is_better` False for errors.
     """
 
     status: Status
@@ -112,6 +114,9 @@ class TuneResult:
     report: Report | None = None
     output: str = ""
     notes: tuple[str, ...] = ()
+    bound: float | None = None
+    relative: bool = False
+    higher_is_better: bool = True
     version: int = field(default=VERSION)
 
     def to_dict(self) -> dict[str, Any]:

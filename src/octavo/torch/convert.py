@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from octavo.errors import OptionError
 from octavo.recipe import Kind
 from octavo.torch.choice import HALVES, REPAIR, Choice
 from octavo.torch.fastpath import leave_fast_paths
+from octavo.torch.fit import READ_BY_FLOAT, RECURRENT, fitted, read_by
 from octavo.torch.hooks import carry_hooks, made_by_hooks, settle_weight
-from octavo.torch.inventory import ROOT, Part, held_weights, is_transformers_conv1d
-from octavo.torch.mapping import inherited, mapped_type, not_alike
+from octavo.torch.inventory import Part, held_weights, is_transformers_conv1d
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.quantizer import Quantizer, float32, shared_weights
 from octavo.torch.spec import Answer
@@ -28,10 +27,6 @@ Progress = Callable[[str, int, int], None]
 
 def quiet(stage: str, done: int, total: int) -> None:
     """The progress that nobody looks at."""
-
-
-_DTYPES = ("float32", "float16", "bfloat16", "float64")
-_RECURRENT = (Kind.LSTM, Kind.GRU, Kind.RNN)
 
 
 class Converter:
@@ -76,35 +71,17 @@ class Converter:
         """Plans the layer, or says why not."""
         if answer.choice is None:
             return answer.reason
-        module, name, op = modules[part.module], part.layer.name, part.layer.op
-        key = mapped_type(module, mapping)
-        if key is None:
-            base = inherited(module, mapping)
-            return not_alike(module, base) if base else f"Octavo has no quantized form of {op}"
-        if part.layer.dtype not in _DTYPES:
-            return f"its weights are {part.layer.dtype}; needs one of {', '.join(_DTYPES)}"
-        parent = modules[part.module.rpartition(".")[0]] if part.module else None
-        if isinstance(parent, nn.MultiheadAttention) and self._of(part) not in self.planned:
-            return "its MultiheadAttention stays float, and reads this weight itself"
-        target = mapping[key]
-        choice = answer.choice
-        if issubclass(target, QuantizedModule):
-            choice, note = target.adapt(choice, symmetric=part.layer.kind in _RECURRENT)
-            reason = target.refuses(module, choice)
-            if reason:
-                return reason
-            self.quantizer.note(name, note)
-        elif not hasattr(target, "from_float"):
-            raise OptionError(
-                f"mapping: {target.__name__} (for {name}) has no classmethod from_float(module)"
-            )
-        self.planned[name] = choice
-        self._classes[part.module] = target
+        fit = fitted(modules[part.module], part.layer, answer.choice, mapping)
+        if fit.reason:
+            return fit.reason
+        assert fit.target is not None and fit.choice is not None
+        owner = read_by(modules, part)
+        if owner is not None and owner not in self.planned:
+            return READ_BY_FLOAT
+        self.quantizer.note(part.layer.name, fit.note)
+        self.planned[part.layer.name] = fit.choice
+        self._classes[part.module] = fit.target
         return ""
-
-    @staticmethod
-    def _of(part: Part) -> str:
-        return part.module.rpartition(".")[0] or ROOT
 
     def reason(self, part: Part) -> str:
         """Why the layer stays float; "" where it does not."""
@@ -148,7 +125,7 @@ class Converter:
         if kind is Kind.EMBEDDING:
             choice.rows(ends, name)
         else:
-            choice.integers(ends, name, symmetric=kind is Kind.CONV or kind in _RECURRENT)
+            choice.integers(ends, name, symmetric=kind is Kind.CONV or kind in RECURRENT)
 
     def convert(self, model: nn.Module, progress: Progress = quiet) -> nn.Module:
         """`model` with its planned layers replaced; another object where it is a layer itself.

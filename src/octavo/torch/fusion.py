@@ -74,11 +74,18 @@ def _fuse(parent: nn.Module) -> list[str]:
     return found
 
 
-def run_chain(parent: nn.Module, chain: Sequence[str] | None, input: Tensor) -> Any:  # noqa: A002
+def run_chain(
+    parent: nn.Module, chain: Sequence[str] | None, *args: Tensor, **kwargs: Tensor
+) -> Any:
     """The forward of a parent whose children (None: all, in order) are called one by one."""
+    if kwargs or len(args) != 1:
+        forward = type(parent).forward
+        if args or list(kwargs) != [forward.__code__.co_varnames[1]]:
+            return forward(parent, *args, **kwargs)  # which says what is wrong
+        args = tuple(kwargs.values())
     children: Any = parent._modules
     modules = list(children.values()) if chain is None else [children[name] for name in chain]
-    at, x = 0, input
+    at, x = 0, args[0]
     while at < len(modules):
         word = fusable(modules[at], modules[at + 1]) if at + 1 < len(modules) else ""
         x = modules[at].activated(x, word) if word else modules[at](x)

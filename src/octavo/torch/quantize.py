@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,17 +12,16 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from octavo.errors import AlreadyQuantizedError, ModelError, NothingQuantizedError, OptionError
-from octavo.recipe import FLOAT, Decision, Inspection, Recipe, Report, load_recipe, plan, preset
-from octavo.recipe.presets import CONV_REASON
+from octavo.recipe import Inspection, Recipe, Report, load_recipe, preset
 from octavo.torch.choice import SchemeChoice
 from octavo.torch.convert import Converter, Progress, copied, quiet
+from octavo.torch.decisions import Layers, planned
 from octavo.torch.fusion import fuse_activations
 from octavo.torch.inventory import Part, inventory
-from octavo.torch.mapping import checked_mapping, default_mapping
+from octavo.torch.mapping import checked_mapping
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.outcome import REPORT, make_report, model_bytes
 from octavo.torch.spec import Answer, Spec
-from octavo.torch.stacks import named_stacks
 
 QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""
@@ -80,7 +79,7 @@ def quantize_dynamic(
         if qconfig_spec is not None:
             raise OptionError("recipe and qconfig_spec: give one of them; both choose layers")
         found = _recipe(recipe)
-        answers, notes = _planned(parts, found), []
+        answers, notes = _answers(parts, found), []
         said, must = found.to_dict(), True
     converter = Converter(model, parts, answers, mapping)
     if must and not allow_nothing and not converter.planned:
@@ -104,21 +103,10 @@ def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspectio
     A decision is what `quantize_dynamic(model, recipe=recipe)` would hold: a layer that stays float
     has its reason. Raises OptionError, RecipeError, ModelError and AlreadyQuantizedError as that.
     """
-    if not isinstance(model, nn.Module):
-        raise OptionError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
-    _refuse_quantized(model)
-    _refuse_without_values(model)
-    found, parts = _recipe(recipe), inventory(model)
-    converter = Converter(model, parts, _planned(parts, found), default_mapping())
-    decisions = []
-    for part in parts:
-        choice, name = converter.planned.get(part.layer.name), part.layer.name
-        if isinstance(choice, SchemeChoice):
-            notes = "; ".join(converter.quantizer.notes.get(name, ()))
-            decisions.append(Decision(part.layer, choice.scheme, notes))
-        else:
-            decisions.append(Decision(part.layer, FLOAT, converter.reason(part)))
-    return Inspection(type(model).__name__, model_bytes(model), found.name, tuple(decisions))
+    check_float(model)
+    found = _recipe(recipe)
+    decisions = tuple(Layers(model).decisions(found))
+    return Inspection(type(model).__name__, model_bytes(model), found.name, decisions)
 
 
 def report(model: nn.Module) -> Report:
@@ -150,20 +138,21 @@ def _recipe(given: str | Path | Recipe) -> Recipe:
     return load_recipe(given) if text.endswith((".yaml", ".yml")) else preset(text)
 
 
-def _planned(parts: Collection[Part], recipe: Recipe) -> dict[str, Answer]:
-    layers = [part.layer for part in parts]
+def _answers(parts: Sequence[Part], recipe: Recipe) -> dict[str, Answer]:
     return {
-        decision.layer.name: Answer(None, _reason(decision))
+        decision.layer.name: Answer(None, decision.reason)
         if decision.scheme.is_float
         else Answer(SchemeChoice(decision.scheme))
-        for decision in plan(layers, named_stacks(recipe, parts))
+        for decision in planned(parts, recipe)
     }
 
 
-def _reason(decision: Decision) -> str:
-    if decision.reason == CONV_REASON:  # it speaks of another runtime
-        return "convolutions are float by default; a rule of the recipe that names it quantizes it"
-    return decision.reason
+def check_float(model: object) -> None:
+    """Raises what `quantize_dynamic` raises for what is no float model with values."""
+    if not isinstance(model, nn.Module):
+        raise OptionError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
+    _refuse_quantized(model)
+    _refuse_without_values(model)
 
 
 def _refuse_quantized(model: nn.Module) -> None:

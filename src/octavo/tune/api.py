@@ -111,7 +111,14 @@ def tune(
     target = target_of(model, **options)
     shaped = _shapes(shapes)
     evaluator = make_evaluator(
-        evaluate, metric, data, target, shapes=shaped, seed=seed, limit=iteration
+        evaluate,
+        metric,
+        data,
+        target,
+        shapes=shaped,
+        seed=seed,
+        limit=iteration,
+        relative=not isinstance(criterion, Criterion) or criterion.relative is not None,
     )
     watcher = view or Quiet()
     plan = _Plan(
@@ -165,6 +172,8 @@ def tune(
             sum(space.total_layers for _, _, space in searches[:1]),
             max_trials,
             limits.timeout - history.elapsed if limits.keeps_going else None,
+            bound=plan.criterion.bound,
+            relative=plan.criterion.relative is not None,
         )
         if history.resumed:
             watcher.note(f"resumed: {history.resumed} measurements were there")
@@ -248,6 +257,8 @@ def _finished(
         ranking=loop.ranking,
         model_runs=loop.model_runs,
         report=report,
+        bound=plan.criterion.bound,
+        relative=plan.criterion.relative is not None,
         output=written,
         notes=tuple(loop.notes),
     )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
+import itertools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-
-from octavo.core.metrics import relative_error
 from octavo.errors import InputDataError, OptionError
 from octavo.files.named import named
-from octavo.measure.accuracy import accuracy
-from octavo.measure.data import Dataset
+from octavo.measure.accuracy import accuracy, outputs
+from octavo.measure.data import Dataset, read_data
 from octavo.measure.metrics import Metric
+from octavo.measure.metrics import metric as metric_named
 from octavo.recipe.target import Built, Feed, Target
+from octavo.tune.criterion import Criterion
 
 FloatModel = Callable[[], Built]
 
@@ -99,47 +99,103 @@ def as_number(given: Any, words: str) -> float:
         ) from None
 
 
+@dataclass(frozen=True)
+class Weighted:
+    """One metric of several. Without a `weight` each of them has to meet the criterion."""
+
+    metric: Metric
+    weight: float | None = None
+    higher_is_better: bool | None = None
+
+    @property
+    def upwards(self) -> bool:
+        """Whether more is better: as the user says, else as the metric does."""
+        said = self.higher_is_better
+        return self.metric.higher_is_better if said is None else said
+
+
 @dataclass
 class OnData:
-    """Metrics by name on a data file; of several, the weighted mean.
+    """Metrics by name on data.
 
-    `limit` is the number of batches that are used, -1 all.
+    Of several with weights, the accuracy is their weighted mean; without weights it is 1 less the
+    largest loss among them, so that it meets the criterion if each of them does (`relative` says
+    how those losses count). `limit` is the number of batches that are used, -1 all.
     """
 
-    metrics: tuple[tuple[Metric, float], ...]
+    metrics: tuple[Weighted, ...]
     data: Dataset
     limit: int = -1
-    agreement_only: bool = False
+    relative: bool = True
     _references: Any = field(default=None, repr=False)
+    _float_values: list[float] | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_references": None}
+        return {**self.__dict__, "_references": None, "_float_values": None}
+
+    @property
+    def agreement_only(self) -> bool:
+        """Whether no metric sees a label."""
+        return all(each.metric.needs_references for each in self.metrics)
 
     @property
     def words(self) -> str:
         """The metrics' names and the data's."""
-        several = len(self.metrics) > 1
-        names = [f"{m.name}{f' (weight {w:g})' if several else ''}" for m, w in self.metrics]
-        return f"{', '.join(names)} on {self.data.label}"
+        names = [
+            each.metric.name + ("" if each.weight is None else f" (weight {each.weight:g})")
+            for each in self.metrics
+        ]
+        return f"{', '.join(names)} on {self.data.name}"
 
     @property
     def higher_is_better(self) -> bool | None:
-        """What the first metric says."""
-        return self.metrics[0][0].higher_is_better
+        """What the metric says; of several without weights always True."""
+        return True if self._worst_counts else self.metrics[0].upwards
+
+    @property
+    def _worst_counts(self) -> bool:
+        return len(self.metrics) > 1 and self.metrics[0].weight is None
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
-        """Runs the data through the model, once for each metric."""
-        total = sum(weight for _, weight in self.metrics)
-        found = 0.0
-        for metric, weight in self.metrics:
-            reference = None if metric.needs_labels else float_model().run
-            value = accuracy(built.run, self.data, metric, limit=self.limit, reference=reference)
-            found += value * (weight / total)
-        return found
+        """Runs the data through the model once, and scores what it returns."""
+        if len(self.metrics) == 1:
+            return self._values(built, float_model)[0]
+        if self._worst_counts:
+            if self._float_values is None:
+                self._float_values = self._values(float_model(), float_model)
+            return 1.0 - max(
+                self._loss(each, base, value)
+                for each, base, value in zip(
+                    self.metrics, self._float_values, self._values(built, float_model), strict=True
+                )
+            )
+        values = self._values(built, float_model)
+        weights = [each.weight or 0.0 for each in self.metrics]
+        return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+
+    def _loss(self, each: Weighted, base: float, value: float) -> float:
+        bound = {"relative": 0.0} if self.relative else {"absolute": 0.0}
+        return Criterion(**bound, higher_is_better=each.upwards).loss(base, value)
+
+    def _values(self, built: Built, float_model: FloatModel) -> list[float]:
+        if self._references is None and any(e.metric.needs_references for e in self.metrics):
+            self._references = outputs(float_model().run, self.data, self.limit)
+        run = built.run if len(self.metrics) == 1 else _remembered(built, self.data, self.limit)
+        return [
+            accuracy(run, self.data, each.metric, self.limit, self._references)
+            for each in self.metrics
+        ]
 
     def feeds(self, count: int) -> Sequence[Feed]:
         """The first inputs of the data."""
         return self.data.feeds(count)
+
+
+def _remembered(built: Built, data: Dataset, limit: int) -> Callable[[Feed], Sequence[Any]]:
+    """The outputs for the batches of `data`, in their order, as often as they are gone through."""
+    found = outputs(built.run, data, limit)
+    order = itertools.cycle(found)
+    return lambda feed: next(order)
 
 
 @dataclass
@@ -172,23 +228,65 @@ class MadeUp:
             self._inputs = tuple(f for s in shapes for f in self.target.made_up(s, self.seed))
         if self._expected is None:
             self._expected = [list(float_model().run(feed)) for feed in self._inputs]
-        worst = 0.0
         got = [list(built.run(feed)) for feed in self._inputs]
-        for at in range(len(self._expected[0])):
-            pairs = [(a[at], b[at]) for a, b in zip(self._expected, got, strict=True)]
-            pairs = [(a, b) for a, b in pairs if np.asarray(a).dtype.kind == "f"]
-            if not pairs:
-                continue
-            if any(a.shape != b.shape for a, b in pairs):
-                return -math.inf
-            a = np.concatenate([a.ravel() for a, _ in pairs])
-            b = np.concatenate([b.ravel() for _, b in pairs])
-            finite = np.isfinite(a)
-            if not np.isfinite(b[finite]).all():
-                return -math.inf
-            worst = max(worst, relative_error(a[finite], b[finite]))
-        return 1.0 - worst
+        return metric_named("closeness").score(got, self._expected)
 
     def feeds(self, count: int) -> Sequence[Feed]:
         """None of its own: the search makes some up."""
         return ()
+
+
+def evaluator(
+    evaluate: Any,
+    metric: Any,
+    data: Any,
+    target: Target,
+    *,
+    shapes: tuple[dict[str, tuple[int, ...]], ...],
+    seed: int,
+    limit: int,
+    relative: bool,
+) -> Evaluator:
+    """How accuracy is measured, from the arguments of `tune`. Raises OptionError."""
+    if evaluate is not None:
+        if metric is not None:
+            raise OptionError("evaluate and metric: give one of them; both measure the accuracy")
+        if not callable(evaluate) and not isinstance(evaluate, str):
+            raise OptionError(
+                f"evaluate is a {type(evaluate).__name__}; needs a callable that takes the model "
+                "and returns its accuracy, or its name as module:function"
+            )
+        return Called(evaluate)
+    if data is None:
+        if metric is not None:
+            raise OptionError(
+                "a metric needs data: give data (--data, a .npz, .jsonl, .csv or .parquet file), "
+                "or evaluate (--evaluate module:function) in its place"
+            )
+        return MadeUp(target, shapes, seed)
+    source = read_data(data) if isinstance(data, (str, os.PathLike)) else Dataset.of(data)
+    return OnData(weighted("closeness" if metric is None else metric), source, limit, relative)
+
+
+def weighted(given: Any) -> tuple[Weighted, ...]:
+    """Metrics from a name, (name, options), or a list of (name or (name, options), weight)."""
+    if isinstance(given, (str, Metric)):
+        return (Weighted(_metric(given)),)
+    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
+        return (Weighted(_metric(given)),)
+    if isinstance(given, Weighted):
+        return (given,)
+    found = tuple(
+        each if isinstance(each, Weighted) else Weighted(_metric(each[0]), each[1])
+        for each in given
+    )
+    if not found or len({each.weight is None for each in found}) > 1:
+        raise OptionError("metrics: give at least one, and a weight for all of them or for none")
+    return found
+
+
+def _metric(given: Any) -> Metric:
+    if isinstance(given, Metric):
+        return given
+    name, options = (given, None) if isinstance(given, str) else given
+    return metric_named(name, options)

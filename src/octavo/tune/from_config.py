@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from octavo.errors import OptionError
-from octavo.recipe import Recipe
-from octavo.tune.criterion import Criterion
+from octavo.measure.metrics import metric
+from octavo.recipe import Layer, Recipe
+from octavo.tune.config.result import Config, MultiMetrics
+from octavo.tune.evaluators import Weighted
 
-if TYPE_CHECKING:
-    from octavo.tune.config import Config
 
+def arguments(config: Config, base: Recipe, layers: Sequence[Layer]) -> dict[str, Any]:
+    """Keyword arguments for `octavo.tune.tune`.
 
-def arguments(config: Config, base: Recipe) -> dict[str, Any]:
-    """Keyword arguments for `octavo.tune.tune`; `base` is the recipe that the file adjusts.
-
-    `criterion` is a bare number (relative) or a Criterion as the file has it.
+    `base` is the recipe that the file adjusts, `layers` are the model's: what the file says of
+    others is left out (`Config.unmatched`).
     """
+    metrics = metrics_of(config)
+    criterion = config.criterion
+    if metrics and not config.direction_said:
+        several = len(metrics) > 1 and metrics[0].weight is None
+        criterion = replace(criterion, higher_is_better=several or metrics[0].upwards)
     found: dict[str, Any] = {
-        "criterion": config.criterion,
+        "metric": metrics or None,
+        "criterion": criterion,
         "objective": tuple((part.name, part.weight) for part in config.objectives),
         "strategy": config.strategy,
-        "recipe": config.recipe(base),
+        "recipe": config.recipe(base, layers),
         "alternatives": config.alternatives(base),
         "approach": config.approach,
         "timeout": config.timeout,
@@ -30,32 +38,44 @@ def arguments(config: Config, base: Recipe) -> dict[str, Any]:
         "seed": config.seed,
         "iteration": config.iteration,
         "warmup": config.warmup,
+        "calibration_samples": config.sampling_size[0],
         "workspace": config.workspace,
         "resume": bool(config.resume),
     }
-    if config.multi_metrics:
-        found["metric"] = [((m.name, m.options), m.weight) for m in config.multi_metrics]
-    elif config.metric is not None:
-        found["metric"] = (config.metric.name, config.metric.options)
-    if config.front_end != "torch":
-        found["quant_format"] = config.quant_format
+    if config.performance_iteration > 1:
+        found["rounds"] = config.performance_iteration
     return {key: value for key, value in found.items() if value is not None}
 
 
-def without_labels(config: Config, evaluate: Any, data: Any) -> str | None:
-    """Why the file's metric cannot be used, where neither data nor evaluate are given."""
-    if evaluate is not None or data is not None or not (config.metric or config.multi_metrics):
-        return None
-    said = f" {config.dataset} is not shipped with Octavo;" if config.dataset else ""
-    return (
-        f"{config.path}: evaluation.accuracy.metric needs data:{said} give them with --data "
-        "(.npz, .jsonl, .csv, .parquet), or --evaluate module:function in its place"
+def metrics_of(config: Config) -> tuple[Weighted, ...]:
+    """The file's metrics. Raises OptionError for one that is unknown or not installed."""
+    if config.multi_metrics is not None:
+        return _several(config.multi_metrics)
+    if config.metric is not None:
+        return (Weighted(metric(config.metric.name, config.metric.options)),)
+    return ()
+
+
+def _several(said: MultiMetrics) -> tuple[Weighted, ...]:
+    count = len(said.metrics)
+    weights = said.weights or (None,) * count
+    upwards = said.higher_is_better or (None,) * count
+    upwards = upwards * count if len(upwards) == 1 else upwards
+    return tuple(
+        Weighted(metric(m.name, m.options), weight, up)
+        for m, weight, up in zip(said.metrics, weights, upwards, strict=True)
     )
 
 
-def relative_or_given(criterion: Criterion | float) -> Criterion:
-    """A criterion as such."""
-    return criterion if isinstance(criterion, Criterion) else Criterion(relative=criterion)
+def without_data(config: Config) -> str | None:
+    """Why the file's metric cannot be used without data, and what to do; None without a metric."""
+    if config.metric is None and config.multi_metrics is None:
+        return None
+    said = f" {config.dataset} is not shipped with Octavo;" if config.dataset else ""
+    return (
+        f"{config.path}: evaluation.accuracy: the metric needs data:{said} give them with --data "
+        "(.npz, .jsonl, .csv, .parquet), or --evaluate module:function in the metric's place"
+    )
 
 
 def model_of(config: Config, given: str | Path | None) -> str | Path:

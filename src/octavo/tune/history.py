@@ -49,8 +49,12 @@ class History:
         """Measurements that were there already."""
         if folder is not None:
             self._path = folder / FILE
-            with _writing(self._path):
-                self._open(folder, subject, resume)
+            try:
+                with _writing(self._path):
+                    self._open(folder, subject, resume)
+            except BaseException:
+                self.close()
+                raise
 
     def _open(self, folder: Path, subject: Mapping[str, Any], resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +62,6 @@ class History:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._file.close()
             raise HistoryError(
                 f"{self._path}: another search is writing it; wait for that one, or name another "
                 "workspace"
@@ -104,6 +107,11 @@ class History:
         self._file.flush()
         os.fsync(self._file.fileno())
 
+    def close(self) -> None:
+        """Closes the file, and with it lets another search use the folder."""
+        if self._file is not None:
+            self._file.close()
+
     def __enter__(self) -> History:
         return self
 
@@ -113,8 +121,7 @@ class History:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._file is not None:
-            self._file.close()
+        self.close()
 
 
 @contextlib.contextmanager

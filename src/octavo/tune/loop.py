@@ -35,9 +35,16 @@ class View(Protocol):
         strategy: str,
         layers: int,
         max_trials: int,
-        seconds: float | None,
+        deadline_seconds: float | None,
+        *,
+        bound: float,
+        relative: bool,
     ) -> None:
-        """What is searched for, and how long: `seconds` is None without a clock."""
+        """What is searched for, and how long: `deadline_seconds` is None without a clock.
+
+        `bound` is the largest loss that meets the criterion, `relative` says that losses are
+        shares.
+        """
 
     def doing(self, text: str) -> None:
         """What is being done now."""
@@ -45,7 +52,7 @@ class View(Protocol):
     def baseline(self, trial: Trial) -> None:
         """The float model was measured."""
 
-    def ranked(self, ranking: Sequence[tuple[str, float]], model_runs: int) -> None:
+    def ranked(self, pairs: Sequence[tuple[str, float]], model_runs: int) -> None:
         """Layers by their effect on the output."""
 
     def trial(self, trial: Trial, best: bool) -> None:
@@ -66,7 +73,10 @@ class Quiet:
         strategy: str,
         layers: int,
         max_trials: int,
-        seconds: float | None,
+        deadline_seconds: float | None,
+        *,
+        bound: float,
+        relative: bool,
     ) -> None:
         """See View."""
 
@@ -76,7 +86,7 @@ class Quiet:
     def baseline(self, trial: Trial) -> None:
         """See View."""
 
-    def ranked(self, ranking: Sequence[tuple[str, float]], model_runs: int) -> None:
+    def ranked(self, pairs: Sequence[tuple[str, float]], model_runs: int) -> None:
         """See View."""
 
     def trial(self, trial: Trial, best: bool) -> None:

@@ -14,7 +14,8 @@ from octavo.recipe import dump_recipe, preset
 from octavo.recipe.target import Target
 from octavo.recipe.tuning import Approach, TuneResult
 from octavo.tune.api import tune
-from octavo.tune.config import Config, load_config
+from octavo.tune.config.load import load_config
+from octavo.tune.config.result import Config
 from octavo.tune.from_config import arguments, model_of
 
 _ATTRIBUTES = ("model", "eval_func", "calib_dataloader", "eval_dataloader", "metric")
@@ -50,22 +51,23 @@ class Quantization:
 
     def fit(self) -> QuantizedModel:
         """Searches; never returns None. Raises what `octavo.tune.tune` raises."""
-        given = arguments(self.config, preset("int8"))
+        base = preset("int8")
+        target = target_of(model_of(self.config, self.model), quant_format=self.config.quant_format)
+        layers = [decision.layer for decision in target.decisions(base)]
+        given = arguments(self.config, base, layers)
         if self.metric is not None:
             given["metric"] = self.metric
         if self.eval_func is not None or self.eval_dataloader is None:
             given.pop("metric", None)
-        options = {"quant_format": given.pop("quant_format", None)}
-        target = target_of(model_of(self.config, self.model), **options)
         result = tune(
             target,
             self.eval_func,
             data=None if self.eval_func is not None else self.eval_dataloader,
             calibration=self.calib_dataloader,
-            calibration_samples=self.config.sampling_size,
             **given,
         )
-        return QuantizedModel(result, target, self.calib_dataloader, self.config.sampling_size)
+        samples = self.config.sampling_size[0]
+        return QuantizedModel(result, target, self.calib_dataloader, samples)
 
 
 class QuantizedModel:

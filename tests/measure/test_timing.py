@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
-import sys
+import math
 import time
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from benchmarks.results import REPOSITORY
-from benchmarks.timing import Comparison, Timing, interleave, pooled
-from octavo.core.kernels import cpu_features
+from octavo.errors import OptionError
+from octavo.measure.latency import time_ratios
+from octavo.measure.timing import Comparison, Timing, interleave, pooled
 
 
 class Clock:
@@ -28,9 +26,16 @@ class Clock:
         self.now += elapsed
         self.busy += elapsed * threads
 
-    def interleave(self, calls: dict[str, Callable[[], object]], rounds: int) -> Comparison:
+    def interleave(
+        self, calls: dict[str, Callable[[], object]], rounds: int, budget: float = math.inf
+    ) -> Comparison:
         return interleave(
-            calls, rounds=rounds, wall=lambda: self.now, cpu=lambda: self.busy, least=0.01
+            calls,
+            rounds=rounds,
+            wall=lambda: self.now,
+            cpu=lambda: self.busy,
+            least=0.01,
+            budget=budget,
         )
 
 
@@ -109,29 +114,72 @@ def test_one_round_is_refused() -> None:
         interleave({"a": lambda: None}, rounds=1)
 
 
-def child(code: str) -> str:
-    """What a child process prints, and the last line of what it complains about."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, check=False, capture_output=True, text=True
-    )
-    return done.stdout + "".join(done.stderr.splitlines(keepends=True)[-1:])
-
-
-x86_linux = pytest.mark.skipif(
-    (platform.system(), platform.machine()) != ("Linux", "x86_64"), reason="needs Linux on x86-64"
+@pytest.mark.parametrize(
+    ("budget", "warm", "rounds"),
+    [
+        (0.0, 1, 2),  # the least there is
+        (30.0, 1, 2),  # a third warms up: no second call of the first begins after 5 s
+        (66.0, 3, 3),  # 30 s to warm up, three rounds of 10 s; a fourth would end at 70 s
+        (math.inf, 3, 7),
+    ],
 )
+def test_slow_calls_keep_to_the_budget(budget: float, warm: int, rounds: int) -> None:
+    clock, made = Clock(), []
+
+    def call(name: str) -> None:
+        made.append(name)
+        clock.work(5.0)
+
+    found = clock.interleave({"a": lambda: call("a"), "b": lambda: call("b")}, 7, budget)
+    assert len(found["a"].seconds) == len(found["b"].seconds) == rounds
+    assert made.count("a") == made.count("b") == warm + rounds
+    assert clock.now <= max(budget, 30.0)
 
 
-@x86_linux
-def test_without_amx_the_kernel_refuses_it_and_nothing_else_breaks() -> None:
-    has_amx = "amxint8" in cpu_features()
-    asks = "from benchmarks.timing import amx_granted, without_amx\n"
-    assert child(asks + "print(amx_granted())") == f"{has_amx}\n"
-    code = "without_amx()\nimport numpy, onnxruntime\nprint(amx_granted())"
-    assert child(asks + code) == "False\n"
+def test_a_long_call_is_not_made_once_more_to_wake_it() -> None:
+    clock, made, settled = Clock(), [], []
+
+    def call(name: str, seconds: float) -> None:
+        made.append(name)
+        clock.work(seconds)
+
+    interleave(
+        {"long": lambda: call("long", 2.0), "short": lambda: call("short", 0.5)},
+        rounds=2,
+        warmup=0,
+        settle=settled.append,
+        wall=lambda: clock.now,
+        cpu=lambda: clock.busy,
+    )
+    assert made.count("long") == 1 + 2
+    assert made.count("short") == 1 + 2 * 2
+    assert settled == "long short long short short long".split()
 
 
-@x86_linux
-def test_without_amx_too_late() -> None:
-    code = "import onnxruntime\nfrom benchmarks.timing import without_amx\nwithout_amx()"
-    assert child(code) == "RuntimeError: onnxruntime may have asked for AMX already\n"
+def test_time_ratios_of_two_runs() -> None:
+    found = time_ratios(
+        {"float": partial(time.sleep, 0.02), "int8": partial(time.sleep, 0.01)}, rounds=5, warmup=1
+    )
+    assert len(found["float"].seconds) == 5
+    assert found.time("int8", over="float").median == pytest.approx(0.5, rel=0.1)
+
+
+def test_time_ratios_ends_early() -> None:
+    start = time.perf_counter()
+    found = time_ratios({"a": partial(time.sleep, 0.05)}, rounds=1000, budget_seconds=0.4)
+    assert 2 <= len(found["a"].seconds) < 10
+    assert time.perf_counter() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"rounds": 1}, "rounds is 1"),
+        ({"warmup": -1}, "warmup is -1"),
+        ({"budget_seconds": math.nan}, "budget_seconds is nan"),
+        ({"runs": {}}, "runs is empty"),
+    ],
+)
+def test_time_ratios_refuses(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        time_ratios(**{"runs": {"a": int}, **asked})

@@ -1,0 +1,71 @@
+"""A model made ready for conversion: its layers, and what a recipe says of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.graph.walk import graphs_of, opset_of
+from octavo.onnx import normalize
+from octavo.onnx.constants import Constants
+from octavo.onnx.inventory import Site, inventory
+from octavo.onnx.load import Source
+from octavo.onnx.native.defaults import by_default
+from octavo.onnx.options import Request, has_tensor_activations
+from octavo.onnx.select import decide
+from octavo.recipe import Decision
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A normalized model with its layers; `node_names` are those of all its nodes."""
+
+    opset: int
+    constants: Constants
+    sites: list[Site]
+    node_names: list[str]
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A surveyed model with the decisions about its layers."""
+
+    opset: int
+    constants: Constants
+    sites: list[Site]
+    decisions: list[Decision]
+    notes: list[str]
+
+
+def prepare(source: Source, request: Request, *, allow_quantized: bool) -> Prepared:
+    """Normalizes the model of `source` in place and decides about its layers."""
+    found = survey(source, needed_opset(request), allow_quantized=allow_quantized)
+    decisions = decisions_on(found, request)
+    return Prepared(found.opset, found.constants, found.sites, decisions, found.notes)
+
+
+def needed_opset(request: Request) -> int:
+    """The oldest version of the standard operators that a conversion is written in."""
+    dynamic = request.quant_format == "qdq" or has_tensor_activations(request.recipe)
+    return normalize.FIRST_WITH_DYNAMIC if dynamic else normalize.FIRST_WITH_QUANTIZE
+
+
+def survey(source: Source, needed: int, *, allow_quantized: bool) -> Survey:
+    """Normalizes the model of `source` in place, to opset `needed` at least; finds its layers."""
+    if not allow_quantized:
+        normalize.refuse_quantized(source.model, source.label)
+    notes = normalize.normalize(source.model, source.label, needed)
+    opset = opset_of(source.model)
+    constants = Constants(opset)
+    sites = inventory(source.model, constants)
+    node_names = [n.name for g in graphs_of(source.model) for n in g if n.name]
+    return Survey(opset, constants, sites, node_names, notes)
+
+
+def decisions_on(found: Survey, request: Request) -> list[Decision]:
+    """One decision a layer, before it is asked what the target can hold (`resolve`)."""
+    decisions = decide([s.layer for s in found.sites], found.node_names, request)
+    if request.target != "native":
+        return decisions
+    pairs = zip(found.sites, decisions, strict=True)
+    return [by_default(site, decision, request.recipe) for site, decision in pairs]

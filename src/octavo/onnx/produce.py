@@ -1,0 +1,114 @@
+"""From a prepared model to its quantized file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import onnx_ir as ir
+
+import octavo
+from octavo.errors import NothingQuantizedError
+from octavo.graph.native import DOMAIN, OPERATORS
+from octavo.graph.requirements import least_onnxruntime
+from octavo.graph.walk import opset_of
+from octavo.onnx.convert import Converted, Progress, convert
+from octavo.onnx.load import Source
+from octavo.onnx.options import Request
+from octavo.onnx.prepare import Prepared
+from octavo.onnx.save import Place, needs_data_file, save
+from octavo.onnx.store import TensorStore
+from octavo.recipe import Report, Verification
+
+
+def produce(
+    source: Source,
+    prepared: Prepared,
+    request: Request,
+    place: Place,
+    *,
+    external: bool,
+    allow_nothing: bool,
+    progress: Progress,
+) -> Converted:
+    """Converts and writes to `place`. Raises OSError where it cannot be written."""
+    large = needs_data_file(source, prepared.sites, prepared.decisions, prepared.constants)
+    tensors = TensorStore(place.data if external or large else None)
+    try:
+        converted = convert(
+            source.model,
+            prepared.sites,
+            prepared.decisions,
+            tensors,
+            prepared.constants,
+            opset=prepared.opset,
+            target=request.target,
+            cpu=request.cpu,
+            quant_format=request.quant_format,
+            progress=progress,
+        )
+        if not any(o.quantized for o in converted.outcomes) and not allow_nothing:
+            raise NothingQuantizedError(_nothing(source, converted))
+        progress("writing", 0, 1)
+        save(source.model, place, tensors, _metadata(request, source.model))
+    finally:
+        tensors.close()
+    if place.data.exists() and not external:
+        note = f"the weights are in {place.data.name}: the model is too large for one file"
+        return replace(converted, notes=(*converted.notes, note))
+    return converted
+
+
+def report_of(
+    source: Source,
+    request: Request,
+    prepared: Prepared,
+    converted: Converted,
+    *,
+    output: str,
+    size: int,
+    verification: Verification,
+    seconds: float,
+) -> Report:
+    """What became of every layer; `size` counts all files of the result."""
+    return Report(
+        source=source.label,
+        output=output,
+        recipe=request.recipe.to_dict(),
+        target=request.target,
+        cpu=request.cpu,
+        quant_format=request.quant_format,
+        layers=converted.outcomes,
+        model_bytes_before=source.bytes,
+        model_bytes_after=size,
+        opset=opset_of(source.model),
+        min_onnxruntime=least_onnxruntime(source.model),
+        verification=verification,
+        seconds=seconds,
+        notes=(*prepared.notes, *converted.notes),
+    )
+
+
+def files_size(place: Place) -> int:
+    """Bytes of what was written."""
+    return sum(p.stat().st_size for p in (place.model, place.data) if p.exists())
+
+
+def _metadata(request: Request, model: ir.Model) -> dict[str, str]:
+    needed = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
+    return needed | {
+        "octavo.version": octavo.__version__,
+        "octavo.recipe": request.recipe.name,
+        "octavo.target": request.target,
+        "octavo.cpu": request.cpu,
+        "octavo.quant_format": request.quant_format,
+        "octavo.min_onnxruntime": least_onnxruntime(model),
+    }
+
+
+def _nothing(source: Source, converted: Converted) -> str:
+    reasons = sorted({f"{o.layer.op}: {o.reason}" for o in converted.outcomes})
+    found = "; ".join(reasons) if reasons else "it has no layer that holds weights"
+    return (
+        f"{source.label}: no layer would be quantized ({found}). Change the recipe or the "
+        "selection, or pass allow_nothing=True (--allow-nothing) to write the model all the same"
+    )

@@ -1,0 +1,1 @@
+"""What tuning asks of ONNX models (`octavo.recipe.target.Target`): see `octavo.onnx.OnnxTarget`."""

@@ -1,0 +1,179 @@
+"""ONNX Runtime's own static quantization, of the layers that a recipe quantizes.
+
+It is here for the comparison: the same layers, with the scales of activations found on calibration
+inputs. Of the other operators only those are quantized that hand integers on, such as Relu: an
+excluded layer then runs in float, from its inputs on. The quantizer has a process of its own, as it
+prints, and changes the settings of `logging`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from octavo.core.qtype import QType
+from octavo.errors import ModelError
+from octavo.graph.emitter import Names
+from octavo.graph.walk import opset_of
+from octavo.onnx import normalize
+from octavo.onnx.constants import Constants
+from octavo.onnx.inventory import inventory
+from octavo.onnx.load import Origin, Source, load
+from octavo.onnx.save import ONE_FILE_LIMIT, Place, save
+from octavo.onnx.store import TensorStore
+from octavo.onnx.tuning.child import ChildError, call
+from octavo.onnx.tuning.feed_files import read_feed, write_feed
+from octavo.onnx.tuning.scratch import Scratch
+from octavo.recipe import Decision, Granularity, Kind, WeightScheme
+from octavo.recipe.target import Feed
+
+FIRST_PER_CHANNEL = 13  # the opset whose DequantizeLinear has scales along an axis
+HANDING_ON = (
+    *("Relu", "Clip", "LeakyRelu", "MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze"),
+    *("Flatten", "Pad", "Slice", "Split", "Concat", "Resize"),
+)
+"""Operators that are quantized along with layers, as they add no error or hardly any."""
+
+
+def quantize_static(
+    origin: Origin,
+    decisions: Sequence[Decision],
+    calibration: Sequence[Feed],
+    place: Scratch,
+    *,
+    cpu: str,
+    quant_format: str,
+) -> None:
+    """Writes the model to `place`, with integer layers as `decisions` say, all others float.
+
+    Layers whose scheme keeps activations in float (blocks, float16) stay float, and so do those in
+    subgraphs, which the quantizer does not enter. Raises ModelError with its reason where it fails.
+    """
+    source = load(origin)
+    chosen = {d.layer.name: d for d in decisions if is_static(d)}
+    with Scratch() as work:
+        excluded = _write_named(source, chosen, work)
+        for i, feed in enumerate(calibration):
+            write_feed(work.folder / f"feed{i}.npz", feed)
+        weight = next(d.scheme.weight for d in chosen.values() if d.scheme.weight)
+        try:
+            call(
+                run_quantizer,
+                folder=str(work.folder),
+                output=str(place.model),
+                feeds=len(calibration),
+                quant_format=quant_format,
+                per_channel=weight.granularity is Granularity.CHANNEL,
+                reduce_range=weight.reduce_range,
+                symmetric=weight.symmetric,
+                unsigned=_is_unsigned(weight, cpu),
+                ops=sorted({d.layer.op for d in chosen.values()}.union(HANDING_ON)),
+                excluded=excluded,
+                external=source.bytes > ONE_FILE_LIMIT,
+            )
+        except ChildError as error:
+            raise ModelError(
+                f"{source.label}: ONNX Runtime's static quantizer fails: {error}. Dynamic "
+                "quantization needs no calibration"
+            ) from error
+
+
+def copy_model(path: Path, place: Place) -> None:
+    """Writes the model at `path` to `place`, under its names. Raises OSError."""
+    source = load(path)
+    tensors = TensorStore(place.data if source.data_files else None)
+    try:
+        save(source.model, place, tensors, {})
+    finally:
+        tensors.close()
+
+
+def is_static(decision: Decision) -> bool:
+    """Whether the static quantizer has a form for what is decided."""
+    scheme, kind = decision.scheme, decision.layer.kind
+    integer = scheme.weight is not None and scheme.weight.qtype.is_integer
+    return integer and (scheme.activation is not None or kind is Kind.EMBEDDING)
+
+
+def _is_unsigned(weight: WeightScheme, cpu: str) -> bool:
+    return weight.qtype is QType.UINT8 or cpu == "any"
+
+
+def _write_named(source: Source, chosen: dict[str, Any], work: Scratch) -> list[str]:
+    """Writes the float model with a name for each node; the names of those that stay float."""
+    normalize.normalize(source.model, source.label, FIRST_PER_CHANNEL)
+    names = Names(source.model)
+    excluded = []
+    for site in inventory(source.model, Constants(opset_of(source.model))):
+        if not site.node.name:
+            site.node.name = names.nodes.new(site.node.op_type)
+        if site.layer.name not in chosen:
+            excluded.append(site.node.name)
+    tensors = TensorStore(work.data if source.bytes > ONE_FILE_LIMIT else None)
+    try:
+        save(source.model, work, tensors, {})
+    finally:
+        tensors.close()
+    return excluded
+
+
+def run_quantizer(
+    folder: str,
+    output: str,
+    feeds: int,
+    quant_format: str,
+    per_channel: bool,
+    reduce_range: bool,
+    symmetric: bool,
+    unsigned: bool,
+    ops: list[str],
+    excluded: list[str],
+    external: bool,
+) -> None:
+    """Runs in the fresh process: infers shapes as ONNX Runtime advises, then quantizes.
+
+    Its graph optimization is left out: it renames and merges nodes, so that they could not be
+    excluded by name.
+    """
+    from onnxruntime import quantization as q
+    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    model, inferred = Path(folder) / "model.onnx", Path(folder) / "inferred.onnx"
+    try:
+        quant_pre_process(
+            model,
+            inferred,
+            skip_optimization=True,
+            skip_symbolic_shape=True,
+            save_as_external_data=external,
+        )
+    except Exception:  # noqa: BLE001 - shapes are a help to the quantizer, no more
+        inferred = model
+    known = QDQRegistry if quant_format == "qdq" else QLinearOpsRegistry
+    q.quantize_static(
+        inferred,
+        output,
+        _Reader(read_feed(Path(folder) / f"feed{i}.npz") for i in range(feeds)),
+        quant_format=q.QuantFormat.QDQ if quant_format == "qdq" else q.QuantFormat.QOperator,
+        op_types_to_quantize=[op for op in ops if op in known],
+        per_channel=per_channel,
+        reduce_range=reduce_range,
+        activation_type=q.QuantType.QUInt8,
+        weight_type=q.QuantType.QUInt8 if unsigned else q.QuantType.QInt8,
+        nodes_to_exclude=excluded,
+        use_external_data_format=external,
+        extra_options={"WeightSymmetric": symmetric},
+    )
+
+
+class _Reader:
+    """What ONNX Runtime calls a CalibrationDataReader: one feed a call, then None."""
+
+    def __init__(self, feeds: Iterator[Feed]) -> None:
+        self._feeds = feeds
+
+    def get_next(self) -> Feed | None:
+        """The next feed."""
+        return next(self._feeds, None)

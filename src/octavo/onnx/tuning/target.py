@@ -1,0 +1,264 @@
+"""`OnnxTarget`: one ONNX model as tuning sees it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from octavo.errors import OptionError, OutputError, RecipeError, did_you_mean
+from octavo.files.staging import Staging, output_error
+from octavo.onnx.inputs import read_inputs
+from octavo.onnx.load import Origin, Source, load
+from octavo.onnx.options import plain_request
+from octavo.onnx.tuning.digest import digest
+from octavo.onnx.tuning.inputs import random_feeds
+from octavo.onnx.tuning.layers import Layers
+from octavo.onnx.tuning.memory import peak_memory
+from octavo.onnx.tuning.running import built, files_bytes, opened
+from octavo.onnx.tuning.scratch import Scratch
+from octavo.onnx.tuning.sensitivity import Sensitivity
+from octavo.onnx.tuning.static import copy_model, is_static, quantize_static
+from octavo.onnx.tuning.writing import Writer
+from octavo.onnx.verify import verify
+from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
+from octavo.recipe.target import Built, Feed
+
+RAISED = {
+    "portable": ("int8-block", "float16"),
+    "native": ("int8-accurate", "int8-block", "float16"),
+}
+"""Presets whose default schemes are more accurate than that of `int8`, by target.
+
+The fastest first. Groups of inputs are native's alone: in portable files `int8-accurate` has a
+tenth less error, which mends no layer.
+"""
+
+
+class OnnxTarget:
+    """The float model at a path, or a ModelProto, which is not changed: an `octavo` `Target`.
+
+    Args:
+        model: path of the model (made absolute), or the model.
+        target, cpu, quant_format: as in `quantize_dynamic`. With calibration inputs, static
+            quantization by ONNX Runtime: `target` is of no account then, "qoperator" writes
+            integer operators and "qdq" QuantizeLinear/DequantizeLinear pairs.
+        threads: of each session; None leaves them to ONNX Runtime.
+
+    Models are written to temporary folders (TMPDIR) that are gone once they are open. Every method
+    raises what `quantize_dynamic` raises for the model.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | onnx.ModelProto,
+        *,
+        target: str = "portable",
+        cpu: str = "vnni",
+        quant_format: str = "qoperator",
+        threads: int | None = None,
+    ) -> None:
+        if not isinstance(model, (str, os.PathLike, onnx.ModelProto)):
+            raise OptionError(
+                f"model is a {type(model).__name__}; give a path or an onnx.ModelProto"
+            )
+        if threads is not None and (isinstance(threads, bool) or threads < 1):
+            raise OptionError(f"threads={threads!r}: give a number above 0, or leave it out")
+        plain_request(None, target=target, cpu=cpu, quant_format=quant_format)
+        self._origin: Origin
+        if isinstance(model, onnx.ModelProto):
+            self._origin, self._label = model, "(ModelProto)"
+        else:
+            self._origin, self._label = Path(model).absolute(), str(model)
+        self._options = {"target": target, "cpu": cpu, "quant_format": quant_format}
+        self._threads = threads
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begins without anything that was read, converted or opened."""
+        self._read: Source | None = None
+        self._layers = Layers(self._origin, **self._options)
+        self._writer = Writer(self._origin, **self._options)
+        self._sensitivity: Sensitivity | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        origin = self._origin
+        return {
+            "model": origin if isinstance(origin, Path) else origin.SerializeToString(),
+            "label": self._label,
+            "options": self._options,
+            "threads": self._threads,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        model = state["model"]
+        self._origin = onnx.load_from_string(model) if isinstance(model, bytes) else model
+        self._label, self._options = state["label"], state["options"]
+        self._threads = state["threads"]
+        self._forget()
+
+    @property
+    def label(self) -> str:
+        """The path as it was given."""
+        return self._label
+
+    @property
+    def output_suffix(self) -> str:
+        """`.onnx`."""
+        return ".onnx"
+
+    @property
+    def _source(self) -> Source:
+        """The model as it is, to read of."""
+        if self._read is None:
+            self._read = load(self._origin)
+        return self._read
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the model's files and the options; the file's name is no part of it."""
+        return digest(self._source, {**self._options, "threads": self._threads})
+
+    def decisions(self, recipe: Recipe) -> list[Decision]:
+        """As `octavo.onnx.inspect(model, recipe).decisions`; the model is read once.
+
+        Static quantization is of the same layers, but for those that it has no form for.
+        """
+        return self._layers.decisions(recipe)
+
+    def raised(self) -> tuple[Scheme, ...]:
+        """Schemes more accurate than the default one, the fastest first, for this target."""
+        return tuple(PRESETS[name].default for name in RAISED[self._options["target"]])
+
+    def float_model(self) -> Built:
+        """The unmodified model, opened."""
+        with self._float_file() as path:
+            return built(opened(path, self._threads), self._source.bytes)
+
+    def build(self, recipe: Recipe, calibration: Sequence[Feed] | None = None) -> Built:
+        """The quantized model, opened and not compared with the float one.
+
+        With `calibration` by ONNX Runtime's static quantizer. Where every layer stays float, the
+        float model itself.
+        """
+        with Scratch() as place:
+            report = self._write(recipe, calibration, place)
+            if not place.model.exists():
+                return self.float_model()
+            runner = opened(place.model, self._threads)
+            return built(runner, files_bytes(place.folder), report)
+
+    def _write(
+        self, recipe: Recipe, calibration: Sequence[Feed] | None, place: Scratch
+    ) -> Report | None:
+        """Nothing is written where every layer stays float."""
+        decisions = self.decisions(recipe)
+        if calibration is None:
+            if all(d.scheme.is_float for d in decisions):
+                return None
+            return self._writer.write(recipe, place)
+        if any(map(is_static, decisions)):
+            quantize_static(
+                self._origin,
+                decisions,
+                self._fitted(calibration),
+                place,
+                cpu=self._options["cpu"],
+                quant_format=self._options["quant_format"],
+            )
+        return None
+
+    def save(
+        self, recipe: Recipe, out: Path, calibration: Sequence[Feed] | None = None
+    ) -> Report | None:
+        """Writes the quantized model to `out`, whole or not at all.
+
+        It must load, and be finite on made-up inputs wherever the float model is. How far it is
+        from the float model there is reported and not bounded by the recipe's `max_error`: its
+        accuracy was measured, and made-up inputs know less.
+        """
+        staging = Staging(out, self._source.files)
+        with staging:
+            report = None
+            if calibration is None:
+                report = self._writer.write(
+                    recipe,
+                    staging,
+                    lambda source, converted: verify(
+                        source, staging.model, None, None, converted.outcomes
+                    ),
+                )
+            else:
+                self._save_static(recipe, staging, calibration)
+            staging.commit()
+        return report
+
+    def _save_static(self, recipe: Recipe, staging: Staging, calibration: Sequence[Feed]) -> None:
+        with Scratch() as place:
+            self._write(recipe, calibration, place)
+            with self._float_file() as path:
+                made = place.model if place.model.exists() else path
+                try:
+                    copy_model(made, staging)
+                except OutputError:
+                    raise
+                except OSError as error:
+                    raise output_error(error, staging.out) from error
+        opened(staging.model, self._threads)
+
+    def made_up(self, shapes: Mapping[str, Sequence[int]], seed: int) -> list[Feed]:
+        """Up to four inputs of one shape with random values that the float model has run on.
+
+        Symbolic dimensions that an input shares with one whose shape is given follow it; what is
+        left is guessed as for verification. Raises InputDataError.
+        """
+        return [*random_feeds(self._source, self.float_model().model, shapes, seed)]
+
+    def errors(
+        self, recipe: Recipe, sets: Sequence[Collection[str]], feeds: Sequence[Feed]
+    ) -> list[float]:
+        """For each set of layers: the worst output's error with those alone quantized.
+
+        One model with a switch behind each layer answers for all sets (`switches`); it is kept
+        for the next call with the same recipe. A weight that several layers share is held there as
+        all of them ask, also for a set with one of them. Raises RecipeError for unknown layers.
+        """
+        known = {d.layer.name for d in self.decisions(recipe)}
+        for name in {name for layers in sets for name in layers}:
+            if name not in known:
+                raise RecipeError(f"the model has no layer {name!r}.{did_you_mean(name, known)}")
+        if self._sensitivity is None or self._sensitivity.recipe != recipe:
+            self._sensitivity = None  # the old one goes before the new one comes
+            self._sensitivity = Sensitivity(self._writer, recipe, self._threads)
+        model = self.float_model().model
+        return self._sensitivity.errors(model, sets, self._fitted(feeds))
+
+    def peak_memory(
+        self, recipe: Recipe | None, feed: Feed, calibration: Sequence[Feed] | None = None
+    ) -> int:
+        """Bytes that opening and running the model (float for None) add to a fresh process."""
+        (inputs,) = self._fitted([feed])
+        with Scratch() as place:
+            if recipe is not None:
+                self._write(recipe, calibration, place)
+            if place.model.exists():
+                return peak_memory(place.model, inputs, self._threads)
+            with self._float_file() as path:
+                return peak_memory(path, inputs, self._threads)
+
+    def _fitted(self, feeds: Sequence[Feed]) -> list[Feed]:
+        """In the types of the model's inputs; InputDataError where they do not fit."""
+        return [*read_inputs([dict(feed) for feed in feeds], self._source.model.graph)]
+
+    @contextmanager
+    def _float_file(self) -> Iterator[Path]:
+        """The float model as a file."""
+        if isinstance(self._origin, Path):
+            yield self._origin
+            return
+        with Scratch() as place:
+            place.model.write_bytes(self._origin.SerializeToString())
+            yield place.model

@@ -1,0 +1,97 @@
+"""Writes quantized forms of one model, without comparing them with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from octavo.errors import OutputError
+from octavo.onnx.convert import Converted, make_context
+from octavo.onnx.load import Origin, Source, load
+from octavo.onnx.options import Request, plain_request
+from octavo.onnx.prepare import Prepared, prepare
+from octavo.onnx.produce import files_size, produce, report_of
+from octavo.onnx.resolve import resolve
+from octavo.onnx.save import Place, misfortune
+from octavo.onnx.store import TensorStore
+from octavo.onnx.tuning.switches import add_switches
+from octavo.recipe import FLOAT, Decision, Recipe, Report, Verification
+
+Check = Callable[[Source, Converted], Verification]
+
+
+class Writer:
+    """`target`, `cpu` and `quant_format` are those of `quantize_dynamic`."""
+
+    def __init__(self, origin: Origin, *, target: str, cpu: str, quant_format: str) -> None:
+        self._origin = origin
+        self._options = {"target": target, "cpu": cpu, "quant_format": quant_format}
+
+    def write(self, recipe: Recipe, place: Place, check: Check | None = None) -> Report:
+        """The model quantized by `recipe`, at `place`; `check` sees it before the report."""
+        started = time.perf_counter()
+        source, request, prepared = self._prepared(recipe)
+        converted = _produce(source, prepared, request, place)
+        verification = check(source, converted) if check else Verification("skipped")
+        return report_of(
+            source,
+            request,
+            prepared,
+            converted,
+            output=str(place.out),
+            size=files_size(place),
+            verification=verification,
+            seconds=time.perf_counter() - started,
+        )
+
+    def write_part(self, recipe: Recipe, layers: Collection[str], place: Place) -> None:
+        """As `write`, with all layers but these float."""
+        source, request, prepared = self._prepared(recipe)
+        decisions = [
+            d if d.layer.name in layers else Decision(d.layer, FLOAT) for d in prepared.decisions
+        ]
+        _produce(source, replace(prepared, decisions=decisions), request, place)
+
+    def write_switched(self, recipe: Recipe, place: Place) -> dict[str, str]:
+        """The model with a switch behind each layer that `recipe` quantizes.
+
+        Returns the inputs that are the switches, by layer.
+        """
+        source, request, prepared = self._prepared(recipe)
+        context = make_context(
+            source.model,
+            TensorStore(None),
+            prepared.constants,
+            opset=prepared.opset,
+            target=request.target,
+            cpu=request.cpu,
+            quant_format=request.quant_format,
+        )
+        pairs = list(zip(prepared.sites, prepared.decisions, strict=True))
+        held = [s for s, d in pairs if not resolve(s, d, context).decision.scheme.is_float]
+        switches = add_switches(source.model, held)
+        _produce(source, prepared, request, place)
+        return switches
+
+    def _prepared(self, recipe: Recipe) -> tuple[Source, Request, Prepared]:
+        source = load(self._origin)
+        request = plain_request(recipe, **self._options)
+        return source, request, prepare(source, request, allow_quantized=False)
+
+
+def _produce(source: Source, prepared: Prepared, request: Request, place: Place) -> Converted:
+    try:
+        return produce(
+            source,
+            prepared,
+            request,
+            place,
+            external=False,
+            allow_nothing=True,
+            progress=lambda stage, done, total: None,
+        )
+    except OutputError:
+        raise
+    except OSError as error:
+        raise misfortune(error, source, place) from error

@@ -1,0 +1,154 @@
+"""Trials in words: numbers, recipes and the columns of a table.
+
+The text page, the live table and the HTML page share them, so that a number reads the same in each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from octavo.recipe.tuning import Approach, Trial
+from octavo.report.groups import grouped
+from octavo.report.text import clean, size
+
+
+def accuracy(x: float | None) -> str:
+    """Four significant digits; nothing where there is no number."""
+    if x is None:
+        return ""
+    return f"{x:,.0f}" if 1e4 <= abs(x) < 1e9 else f"{x:.4g}"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How losses are written: `value` is the largest that meets the criterion (None: not known).
+
+    Where `relative`, as percentages. A loss beyond the bound never rounds to it.
+    """
+
+    value: float | None = None
+    relative: bool = False
+
+    def loss(self, x: float | None) -> str:
+        """`0.33%`, or `0.0033` where losses are absolute; nothing where there is no number."""
+        if x is None:
+            return ""
+        if not math.isfinite(x):
+            return f"{x:g}"
+        scaled = x * self._scale + 0.0  # no minus before 0
+        shown = _figures(scaled, 3)
+        for digits in (5, 8, 17):
+            limit = None if self.value is None else _number(self.value * self._scale)
+            if limit is None or (float(shown.replace(",", "")) > limit) == (scaled > limit):
+                break
+            shown = _figures(scaled, digits)
+        return shown + self._unit
+
+    @property
+    def text(self) -> str:
+        """The bound itself, such as `1%`."""
+        return "" if self.value is None else f"{_number(self.value * self._scale):g}{self._unit}"
+
+    @property
+    def _scale(self) -> float:
+        return 100.0 if self.relative else 1.0
+
+    @property
+    def _unit(self) -> str:
+        return "%" if self.relative else ""
+
+
+def _figures(x: float, digits: int) -> str:
+    return f"{x:,.0f}" if 1000 <= abs(x) < 1e9 and digits == 3 else f"{x:.{digits}g}"
+
+
+def _number(x: float) -> float:
+    """`x` without what multiplication by 100 adds to it: 57 for 0.57."""
+    return float(f"{x:.12g}")
+
+
+def latency(seconds: float | None) -> str:
+    """Three significant digits: `812 us`, `4.20 ms`, `1.23 s`."""
+    if seconds is None:
+        return ""
+    unit, scale = next((u for u in (("s", 1.0), ("ms", 1e3)) if seconds * u[1] >= 1), ("us", 1e6))
+    value = seconds * scale
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+
+
+def time_ratio(x: float | None) -> str:
+    """`0.52x`: time over the float model's."""
+    return "" if x is None else f"{x:.2f}x"
+
+
+def speed(x: float) -> str:
+    """A time over the float model's as `1.92x faster`, `1.10x slower` or `as fast`."""
+    if not 0 < x < math.inf:
+        return f"{x:g}x its time"
+    if f"{x:.2f}" == "1.00":
+        return "as fast"
+    return f"{1 / x:.2f}x faster" if x < 1 else f"{x:.2f}x slower"
+
+
+def recipe(trial: Trial) -> str:
+    """The trial's recipe in words."""
+    if trial.recipe is None and trial.index == 0:
+        return "the float model"
+    words = clean(trial.words) or "(no words)"
+    static = trial.approach is Approach.STATIC and "static" not in words
+    return f"static: {words}" if static else words
+
+
+def outcome(trial: Trial, best: bool) -> str:
+    """One word: `best`, `met`, `missed`, `nearest` (the best of those that missed) or `failed`."""
+    if trial.failed:
+        return "failed"
+    if trial.index == 0:
+        return ""
+    if trial.meets:
+        return "best" if best else "met"
+    return "nearest" if best else "missed"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One figure of a trial: as text, and as what it is sorted by."""
+
+    heading: str
+    text: Callable[[Trial], str]
+    value: Callable[[Trial], float | int | None]
+
+
+def figures(trials: Sequence[Trial], bound: Bound) -> tuple[Column, ...]:
+    """The columns that some of `trials` have a number for."""
+    columns = (
+        Column("accuracy", lambda t: accuracy(t.accuracy), lambda t: t.accuracy),
+        Column("loss", lambda t: bound.loss(t.loss) if t.index else "", lambda t: t.loss),
+        Column("latency", lambda t: latency(t.latency), lambda t: t.latency),
+        Column("ratio", lambda t: time_ratio(t.time_ratio), lambda t: t.time_ratio),
+        Column("size", lambda t: "" if t.bytes is None else size(t.bytes), lambda t: t.bytes),
+        Column(
+            "memory",
+            lambda t: "" if t.peak_memory is None else size(t.peak_memory),
+            lambda t: t.peak_memory,
+        ),
+    )
+    return tuple(c for c in columns if any(c.text(t) for t in trials))
+
+
+def traceback_lines(error: str) -> list[str]:
+    """The lines of a traceback, control characters written as escapes."""
+    return [clean(line) for line in error.expandtabs().split("\n") if line.strip()]
+
+
+def last_of(error: str) -> str:
+    """The last line of a traceback: which error it is, and what it says."""
+    line = next(iter(traceback_lines(error)[::-1]), "").strip()
+    return line if len(line) <= 300 else line[:300] + " ..."
+
+
+def failures(trials: Sequence[Trial]) -> list[tuple[str, list[Trial]]]:
+    """Each traceback once, with the trials that it ended."""
+    return grouped((t for t in trials if t.failed), lambda t: t.error)

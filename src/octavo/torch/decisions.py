@@ -1,0 +1,74 @@
+"""What recipes would make of a float model's layers, fast where many recipes are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from octavo.recipe import FLOAT, Decision, Recipe, Scheme, plan
+from octavo.recipe.presets import CONV_REASON
+from octavo.torch.choice import SchemeChoice
+from octavo.torch.fit import READ_BY_FLOAT, Fit, fitted, read_by
+from octavo.torch.inventory import Part, inventory
+from octavo.torch.mapping import default_mapping
+from octavo.torch.stacks import named_stacks
+
+# What the recipe itself says speaks of another runtime.
+_CONV = "convolutions are float by default; a rule of the recipe that names it quantizes it"
+
+
+class Layers:
+    """The layers of a float model, which must not change any more.
+
+    The inventory, and what each layer becomes under each scheme, are found once.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parts = inventory(model)
+        self.modules = dict(model.named_modules())
+        self._read_by = {p.layer.name: read_by(self.modules, p) for p in self.parts}
+        self._mapping = default_mapping()
+        self._fits: dict[tuple[str, Scheme], Fit] = {}
+
+    def decisions(self, recipe: Recipe) -> list[Decision]:
+        """What `quantize_dynamic(model, recipe=recipe)` would hold, layer by layer.
+
+        Raises RecipeError for a rule whose name matches no layer.
+        """
+        found: list[Decision] = []
+        quantized: set[str] = set()
+        for part, decision in zip(self.parts, planned(self.parts, recipe), strict=True):
+            name = part.layer.name
+            if decision.scheme.is_float:
+                found.append(decision)
+                continue
+            fit = self._fit(part, decision.scheme)
+            reason, owner = fit.reason, self._read_by[name]
+            if not reason and owner is not None and owner not in quantized:
+                reason = READ_BY_FLOAT
+            if reason:
+                found.append(Decision(part.layer, FLOAT, reason))
+                continue
+            quantized.add(name)
+            assert isinstance(fit.choice, SchemeChoice)
+            found.append(Decision(part.layer, fit.choice.scheme, fit.note))
+        return found
+
+    def _fit(self, part: Part, scheme: Scheme) -> Fit:
+        key = part.layer.name, scheme
+        fit = self._fits.get(key)
+        if fit is None:
+            choice = SchemeChoice(scheme)
+            fit = fitted(self.modules[part.module], part.layer, choice, self._mapping)
+            self._fits[key] = fit
+        return fit
+
+
+def planned(parts: Sequence[Part], recipe: Recipe) -> list[Decision]:
+    """What `recipe` says of each layer, whether the layer can be held so or not."""
+    layers = [part.layer for part in parts]
+    return [
+        Decision(d.layer, d.scheme, _CONV) if d.reason == CONV_REASON else d
+        for d in plan(layers, named_stacks(recipe, parts))
+    ]

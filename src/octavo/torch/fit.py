@@ -1,0 +1,68 @@
+"""Whether one layer can become what it is told to, whatever becomes of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from octavo.errors import OptionError
+from octavo.recipe import Kind, Layer
+from octavo.torch.choice import Choice
+from octavo.torch.inventory import ROOT, Part
+from octavo.torch.mapping import inherited, mapped_type, not_alike
+from octavo.torch.modules._base import QuantizedModule
+
+RECURRENT = (Kind.LSTM, Kind.GRU, Kind.RNN)
+
+READ_BY_FLOAT = "its MultiheadAttention stays float, and reads this weight itself"
+
+_DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`target` takes the layer's place and holds it as `choice` says; `note` is what differs from
+    what was asked. Or the `reason` why the layer stays float."""
+
+    target: type | None = None
+    choice: Choice | None = None
+    note: str = ""
+    reason: str = ""
+
+
+def fitted(module: nn.Module, layer: Layer, choice: Choice, mapping: Mapping[type, type]) -> Fit:
+    """What `layer`, which `module` holds, becomes where it is to be held as `choice` says.
+
+    Raises OptionError for a type in a user's `mapping` that makes nothing.
+    """
+    key = mapped_type(module, mapping)
+    if key is None:
+        base = inherited(module, mapping)
+        none = f"Octavo has no quantized form of {layer.op}"
+        return Fit(reason=not_alike(module, base) if base else none)
+    if layer.dtype not in _DTYPES:
+        return Fit(reason=f"its weights are {layer.dtype}; needs one of {', '.join(_DTYPES)}")
+    target = mapping[key]
+    if issubclass(target, QuantizedModule):
+        choice, note = target.adapt(choice, symmetric=layer.kind in RECURRENT)
+        reason = target.refuses(module, choice)
+        return Fit(reason=reason) if reason else Fit(target, choice, note)
+    if not hasattr(target, "from_float"):
+        raise OptionError(
+            f"mapping: {target.__name__} (for {layer.name}) has no classmethod from_float(module)"
+        )
+    return Fit(target, choice)
+
+
+def read_by(modules: Mapping[str, nn.Module], part: Part) -> str | None:
+    """The name of the MultiheadAttention whose `out_proj` the layer is, None for all others.
+
+    While that is float it reads this weight itself, so that one stays float with the other.
+    `modules` are the model's, by name.
+    """
+    owner = part.module.rpartition(".")[0]
+    if part.module and isinstance(modules[owner], nn.MultiheadAttention):
+        return owner or ROOT
+    return None

@@ -1,0 +1,107 @@
+"""What does not fit together in a configuration whose every key and value is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from octavo.tune.config.problems import Place, Problem
+from octavo.tune.config.section import Section
+
+_ACCURACY = ("evaluation", "accuracy")
+_PERFORMANCE = ("evaluation", "performance")
+
+
+def checks(root: Section) -> Iterator[Problem]:
+    """What does not fit together."""
+    yield from _check_approach(root)
+    yield from _check_criterion(root.get("tuning", "accuracy_criterion"))
+    yield from _check_objectives(root.get("tuning", "multi_objectives"))
+    yield from _check_metrics(root)
+    for place in (("quantization", "calibration"), _ACCURACY, _PERFORMANCE):
+        sets = root.get(*place, "dataloader", "dataset")
+        if sets is not None and len(sets.given()) > 1:
+            yield Problem(
+                (*place, "dataloader", "dataset"), f"names {_and(sets)}; name one data set"
+            )
+
+
+def _check_approach(root: Section) -> Iterator[Problem]:
+    given = root.get("quantization", "approach")
+    if not root.get("model", "framework").startswith("pytorch") or given in ("dynamic", "auto"):
+        return
+    missing = "" if given else "it is left out, and so "
+    yield Problem(
+        ("quantization", "approach"),
+        f"{missing}post_training_static_quant, which PyTorch models cannot have here: Octavo has "
+        "no static int8 layers for PyTorch; allowed: post_training_dynamic_quant, "
+        "post_training_auto_quant (or export the model to ONNX)",
+    )
+
+
+def _check_criterion(criterion: Section | None) -> Iterator[Problem]:
+    if criterion is None:
+        return
+    given = [key for key in ("relative", "absolute") if key in criterion.given()]
+    if len(given) != 1:
+        yield Problem(
+            ("tuning", "accuracy_criterion"),
+            f"has {'both' if given else 'neither'} of relative and absolute; give one of them",
+        )
+
+
+def _check_objectives(multi: Section | None) -> Iterator[Problem]:
+    if multi is None:
+        return
+    place, count = ("tuning", "multi_objectives"), len(multi.get("objective"))
+    if len(set(multi.get("objective"))) != count:
+        yield Problem((*place, "objective"), "names an objective twice; name each once")
+    yield from _check_weights(multi.get("weight"), count, "objective", place)
+    better = multi.get("higher_is_better")
+    if better is not None and len(better) not in (1, count):
+        yield Problem(
+            (*place, "higher_is_better"),
+            f"has {len(better)} values for {count} objectives; give one for each, or one for all",
+        )
+
+
+def _check_weights(
+    weights: tuple[float, ...] | None, count: int, what: str, place: Place
+) -> Iterator[Problem]:
+    if weights is None:
+        return
+    if len(weights) != count:
+        yield Problem(
+            (*place, "weight"), f"has {len(weights)} values for {count} {what}s; give one for each"
+        )
+    if min(weights) < 0 or not sum(weights):
+        yield Problem((*place, "weight"), "has to be 0 or more each, and above 0 together")
+
+
+def _check_metrics(root: Section) -> Iterator[Problem]:
+    accuracy = root.get(*_ACCURACY)
+    if accuracy is None:
+        return
+    one, several = accuracy.get("metric"), accuracy.get("multi_metrics")
+    if one is not None and several is not None:
+        yield Problem((*_ACCURACY, "multi_metrics"), "is there beside metric; give one of the two")
+    if one is not None and len(one.given()) > 1:
+        yield Problem((*_ACCURACY, "metric"), f"names {_and(one)}; name one, or use multi_metrics")
+    if several is None:
+        return
+    place, count = (
+        (*_ACCURACY, "multi_metrics"),
+        len(set(several.given()) - {"weight", "higher_is_better"}),
+    )
+    if not count:
+        yield Problem(place, "names no metric; name one or more")
+    yield from _check_weights(several.get("weight"), count, "metric", place)
+    better = several.get("higher_is_better")
+    if better is not None and len(better) != count:
+        yield Problem(
+            (*place, "higher_is_better"),
+            f"has {len(better)} values for {count} metrics; give one for each",
+        )
+
+
+def _and(section: Section) -> str:
+    return " and ".join(section.given())

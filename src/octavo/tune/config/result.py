@@ -1,0 +1,156 @@
+"""What a configuration asks for, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from octavo.recipe import Kind, Layer, Recipe, Rule, Scheme
+from octavo.tune.config.entry import Entry
+from octavo.tune.criterion import Criterion
+
+FRONT_ENDS = {"onnxrt": "onnx", "pytorch": "torch", "tensorflow": "tensorflow"}
+
+
+@dataclass(frozen=True)
+class Inert:
+    """A key that the file has and that changes nothing: where it is, and why."""
+
+    line: int
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.path} does nothing here: {self.reason}"
+
+
+@dataclass(frozen=True)
+class MetricSpec:
+    """A metric by its name in the file, and its options there (`{"k": 1}` for topk)."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MultiMetrics:
+    """Several metrics. With `weights` their weighted mean is the accuracy, without them each has to
+    meet the criterion. `higher_is_better` is empty where the file does not say."""
+
+    metrics: tuple[MetricSpec, ...]
+    weights: tuple[float, ...] = ()
+    higher_is_better: tuple[bool, ...] = ()
+
+
+class Objective(NamedTuple):
+    """What a search makes small or large; `higher_is_better` is None where the file is silent."""
+
+    name: str
+    weight: float = 1.0
+    higher_is_better: bool | None = None
+
+
+@dataclass(frozen=True)
+class Config:
+    """One configuration file, read and checked.
+
+    `approach` is `dynamic`, `static` or `auto`. `timeout` is in seconds; 0 means no clock, and an
+    end at the first recipe that meets the criterion. `iteration` and `performance_iteration` are
+    numbers of batches and runs, -1 for all. `sampling_size` are numbers of calibration samples.
+    `direction_said` tells whether the file itself says which accuracy is better; else a metric does.
+    `resume` is False, True, or the path of a history. `dataset` describes the data set that the
+    file names, for messages: Octavo ships none. `inert` are keys that change nothing, `notes`
+    what is done otherwise than the file says.
+    """
+
+    path: Path
+    model_name: str
+    framework: str
+    approach: str
+    criterion: Criterion
+    objectives: tuple[Objective, ...]
+    direction_said: bool = False
+    strategy: str = "auto"
+    timeout: float = 0.0
+    max_trials: int = 100
+    performance_only: bool = False
+    seed: int = 1978
+    workspace: Path | None = None
+    resume: bool | str = False
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    metric: MetricSpec | None = None
+    multi_metrics: MultiMetrics | None = None
+    iteration: int = -1
+    warmup: int = 5
+    performance_iteration: int = -1
+    sampling_size: tuple[int, ...] = (100,)
+    dataset: str | None = None
+    inert: tuple[Inert, ...] = ()
+    notes: tuple[str, ...] = ()
+    model_wise: Entry | None = None
+    entries: tuple[Entry, ...] = ()  # op_wise, then optype_wise: the first that matches decides
+
+    @property
+    def front_end(self) -> str:
+        """`onnx`, `torch`, or `tensorflow` (a model to be converted to ONNX)."""
+        return FRONT_ENDS[self.framework.split("_")[0]]
+
+    @property
+    def quant_format(self) -> str | None:
+        """How ONNX is written: `qoperator` (integer operators) or `qdq`; None for PyTorch."""
+        if self.front_end == "torch":
+            return None
+        return "qdq" if self.framework == "onnxrt_qdq" else "qoperator"
+
+    def recipe(self, base: Recipe, layers: Sequence[Layer] | None = None) -> Recipe:
+        """`base` with what the file says of layers before its own rules, the strongest first.
+
+        Each gets its first choice; what the file leaves out is as in `base.default`. Products of
+        two activations stay as `base` has them. With `layers`, entries that match none of them are
+        left out (`unmatched` says which); `plan` refuses a recipe that has such rules.
+        """
+        said = [e for e in self.entries if layers is None or any(map(e.matches, layers))]
+        rules = [rule for e in said for rule in e.rules(e.schemes(base.default)[0])]
+        if not rules and self.model_wise is None:
+            return base
+        kept = [rule for rule in base.rules if rule.kind is Kind.ACTIVATION_MATMUL]
+        others = [rule for rule in base.rules if rule.kind is not Kind.ACTIVATION_MATMUL]
+        default = self.model_wise.schemes(base.default)[0] if self.model_wise else base.default
+        return replace(base, default=default, rules=(*kept, *rules, *others))
+
+    def alternatives(self, base: Recipe) -> tuple[Rule, ...]:
+        """The other choices of each entry of the file, as rules, the strongest entry first.
+
+        Only the strongest entry that matches a layer speaks of it, also where it has but one
+        choice: see `allowed`.
+        """
+        entries = (*self.entries, *([self.model_wise] if self.model_wise else []))
+        return tuple(
+            rule
+            for entry in entries
+            for scheme in entry.schemes(base.default)[1:]
+            for rule in entry.rules(scheme)
+        )
+
+    def allowed(self, layer: Layer, base: Recipe) -> tuple[Scheme, ...]:
+        """What `layer` may become by the file, its first choice first; empty where it is silent.
+
+        The file is silent of layers that `base` has a rule for, unless it names them or their type.
+        """
+        for entry in self.entries:
+            if entry.matches(layer):
+                return entry.schemes(base.default)
+        if self.model_wise is None or base.rule_for(layer) is not None:
+            return ()
+        return self.model_wise.schemes(base.default)
+
+    def unmatched(self, layers: Sequence[Layer]) -> tuple[str, ...]:
+        """Which entries match none of `layers`, one sentence each."""
+        return tuple(
+            f"{self.path}:{e.line}: {e.path} matches no layer, and does nothing"
+            for e in self.entries
+            if not any(map(e.matches, layers))
+        )

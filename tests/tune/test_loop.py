@@ -1,0 +1,258 @@
+"""The loop over simulated models: what it promises whatever a strategy does."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.errors import EvaluationError
+from octavo.recipe.tuning import Status, Trial, TuneResult
+from octavo.tune import Criterion, tune
+from tests.tune.simulated import Simulated, evaluate
+
+STRATEGIES = ("auto", "basic", "mse", "random", "exhaustive", "tpe")
+SIZE: dict[str, Any] = {"objective": "modelsize"}
+
+
+def plain(trials: Sequence[Trial]) -> list[Any]:
+    """Without what depends on the clock."""
+    return [replace(t, seconds=0.0, elapsed=0.0, error=t.error[-80:]).to_dict() for t in trials]
+
+
+@settings(max_examples=60)
+@given(
+    damage=st.lists(st.floats(-0.02, 0.3, width=32), min_size=1, max_size=9).map(tuple),
+    float_accuracy=st.sampled_from([0.9, 0.0, -2.0]),
+    strategy=st.sampled_from(STRATEGIES),
+    absolute=st.floats(0.0, 0.5),
+    higher=st.booleans(),
+    max_trials=st.integers(1, 30),
+)
+def test_a_search_ends_within_its_limits_and_calls_met_only_what_is(
+    damage: tuple[float, ...],
+    float_accuracy: float,
+    strategy: str,
+    absolute: float,
+    higher: bool,
+    max_trials: int,
+) -> None:
+    target = Simulated(damage, float_accuracy)
+    criterion = Criterion(absolute=absolute, higher_is_better=higher)
+    result = tune(
+        target, evaluate, criterion=criterion, strategy=strategy, max_trials=max_trials, **SIZE
+    )
+    assert len(result.trials) <= max_trials
+    assert len({trial.key for trial in result.trials}) == len(result.trials)
+    assert [trial.index for trial in result.trials] == list(range(1, len(result.trials) + 1))
+    for trial in result.trials:
+        assert trial.recipe is not None
+        accuracy = target.build(trial.recipe).model["accuracy"]
+        assert trial.accuracy == accuracy
+        assert trial.meets == criterion.meets(float_accuracy, accuracy)
+    assert result.status in (Status.MET, Status.BEST_EFFORT)
+    if result.status is Status.MET:
+        assert result.best.meets
+        assert result.best.score == min(t.score for t in result.trials if t.meets)
+    else:
+        assert not any(trial.meets for trial in result.trials)
+        assert result.output == ""
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_same_seed_gives_the_same_trials(strategy: str) -> None:
+    def search(seed: int) -> TuneResult:
+        return tune(
+            Simulated((0.001, 0.02, 0.003, 0.03, 0.004)),
+            evaluate,
+            strategy=strategy,
+            seed=seed,
+            timeout=3600,
+            max_trials=12,
+            **SIZE,
+        )
+
+    assert plain(search(1).trials) == plain(search(1).trials)
+    if strategy in ("random", "tpe"):
+        assert plain(search(1).trials) != plain(search(2).trials)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_search_cut_anywhere_and_resumed_ends_as_one_undisturbed(
+    tmp_path: Path, strategy: str, workers: int | None
+) -> None:
+    if workers is not None and strategy not in ("auto", "random"):
+        pytest.skip("processes take a second each; two strategies show it")
+    target = Simulated((0.001, 0.02, 0.003, 0.03, 0.004), calls=str(tmp_path / "calls"))
+    how: dict[str, Any] = {
+        "strategy": strategy,
+        "max_trials": 12,
+        "timeout": 3600,
+        "workspace": tmp_path,
+        **SIZE,
+    }
+    whole = tune(target, evaluate, **how)
+    lines = (tmp_path / "history.jsonl").read_bytes().splitlines(keepends=True)
+    for cut in (1, 2, len(lines) // 2, len(lines) - 1, len(lines)):
+        (tmp_path / "calls").write_text("")
+        torn = lines[cut][:30] if cut < len(lines) else b""
+        (tmp_path / "history.jsonl").write_bytes(b"".join(lines[:cut]) + torn)
+        again = tune(target, evaluate, **how, resume=True, workers=workers)
+        assert plain(again.trials) == plain(whole.trials)
+        assert plain([again.best, again.baseline]) == plain([whole.best, whole.baseline])
+        assert again.status is whole.status
+        assert again.ranking == whole.ranking
+        known = [json.loads(line)["kind"] for line in lines[1:cut]]
+        evaluated = len((tmp_path / "calls").read_text().splitlines())
+        assert evaluated == 1 + len(whole.trials) - sum(k in ("trial", "baseline") for k in known)
+
+
+def test_the_first_that_meets_ends_it_without_a_clock() -> None:
+    result = tune(Simulated((0.1, 0.0, 0.1)), evaluate, strategy="exhaustive", **SIZE)
+    assert result.status is Status.MET
+    assert result.best is result.trials[-1]
+    assert [trial.meets for trial in result.trials] == [False] * (len(result.trials) - 1) + [True]
+
+
+def test_with_a_clock_it_goes_on_for_a_better_one() -> None:
+    quick = tune(Simulated((0.1, 0.0, 0.1)), evaluate, strategy="exhaustive", **SIZE)
+    long = tune(Simulated((0.1, 0.0, 0.1)), evaluate, strategy="exhaustive", timeout=600, **SIZE)
+    assert len(long.trials) > len(quick.trials)
+    assert long.best.score is not None
+    assert quick.best.score is not None
+    assert long.best.score <= quick.best.score
+
+
+def test_the_deadline_is_kept_between_trials() -> None:
+    target = Simulated((0.5,) * 6, seconds=0.2)
+    result = tune(target, evaluate, strategy="random", timeout=1.0, **SIZE)
+    assert result.status is Status.TIMED_OUT
+    assert 1 <= len(result.trials) <= 5
+    assert result.seconds < 2.5
+    assert not result.best.meets
+
+
+def test_a_deadline_before_the_first_trial_still_gives_a_result() -> None:
+    result = tune(Simulated((0.5,), seconds=0.3), evaluate, timeout=0.1, **SIZE)
+    assert (result.status, result.trials) == (Status.TIMED_OUT, ())
+    assert result.best is result.baseline
+
+
+class Counting:
+    """Evaluates, and raises `error` at one of its calls."""
+
+    def __init__(self, error: BaseException, at: int) -> None:
+        self.error, self.left = error, at
+
+    def __call__(self, model: Any) -> float:
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
+        return evaluate(model)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_ctrl_c_gives_the_best_so_far(at: int) -> None:
+    it = Counting(KeyboardInterrupt(), at)
+    result = tune(
+        Simulated((0.0, 0.0, 0.5)), it, strategy="exhaustive", timeout=600, max_trials=50, **SIZE
+    )
+    assert result.status is Status.INTERRUPTED
+    assert len(result.trials) == max(0, at - 1)
+    assert result.best in (result.baseline, *result.trials)
+
+
+class FailsOnInt8:
+    """Fails on what holds `layer` in int8."""
+
+    def __init__(self, layer: str) -> None:
+        self.layer = layer
+
+    def __call__(self, model: Any) -> Any:
+        if "int8" in json.loads(model["held"]).get(self.layer, ""):
+            raise RuntimeError(f"{self.layer} is not served")
+        return {"accuracy": evaluate(model), "loss": 3.0}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_trial_that_fails_is_marked_and_the_search_goes_on(strategy: str) -> None:
+    result = tune(
+        Simulated((0.0, 0.0, 0.0)), FailsOnInt8("fc1"), strategy=strategy, max_trials=60, **SIZE
+    )
+    failed = [trial for trial in result.trials if trial.failed]
+    assert failed
+    assert all('raise RuntimeError(f"{self.layer} is not served")' in t.error for t in failed)
+    assert result.status is Status.MET
+    assert not result.best.failed
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (math.nan, "accuracy is nan"),
+        (math.inf, "accuracy is inf"),
+        ("0.9", "returned '0.9' (str)"),
+        (None, "returned None"),
+        ({"f1": 0.5}, "dict with 'f1'"),
+    ],
+)
+def test_a_float_model_without_an_accuracy_is_an_error(returned: Any, words: str) -> None:
+    with pytest.raises(EvaluationError) as caught:
+        tune(Simulated((0.1,)), lambda model: returned, **SIZE)
+    assert words in str(caught.value)
+
+
+def test_an_error_on_the_float_model_shows_its_traceback() -> None:
+    with pytest.raises(EvaluationError, match="ZeroDivisionError"):
+        tune(Simulated((0.1,)), lambda model: 1 / 0, **SIZE)
+
+
+def test_a_trial_with_nan_fails() -> None:
+    def it(model: Any) -> float:
+        return math.nan if "int8" in model["held"] else 1.0
+
+    result = tune(Simulated((0.1, 0.1)), it, **SIZE)
+    assert result.status is Status.BEST_EFFORT
+    assert {trial.error for trial in result.trials} == {"the accuracy is NaN"}
+    assert result.best is result.baseline
+
+
+def test_a_numpy_number_and_a_dict_are_accuracies() -> None:
+    import numpy as np
+
+    assert tune(Simulated((0.0,)), lambda m: np.float32(0.5), **SIZE).baseline.accuracy == 0.5
+    assert tune(Simulated((0.0,)), lambda m: {"accuracy": 1}, **SIZE).baseline.accuracy == 1.0
+
+
+@pytest.mark.parametrize("parallel", [None, 3])
+def test_stopping_at_the_first_does_not_depend_on_how_many_run_at_once(
+    parallel: int | None,
+) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    executor = None if parallel is None else ThreadPoolExecutor(parallel)
+    result = tune(
+        Simulated((0.1, 0.1, 0.0, 0.0)), evaluate, strategy="exhaustive", executor=executor, **SIZE
+    )
+    alone = tune(Simulated((0.1, 0.1, 0.0, 0.0)), evaluate, strategy="exhaustive", **SIZE)
+    assert plain(result.trials) == plain(alone.trials)
+
+
+def test_made_up_inputs_stand_in_and_the_status_says_so() -> None:
+    result = tune(Simulated((0.01, 0.5)), **SIZE)
+    assert result.status is Status.MET_AGREEMENT
+    assert result.best.quantized == 1 or "affine" in str(result.best.recipe)
+
+
+def test_the_output_is_written_only_if_the_criterion_is_met(tmp_path: Path) -> None:
+    met, missed = tmp_path / "met.onnx", tmp_path / "missed.onnx"
+    assert tune(Simulated((0.0,)), evaluate, output=met, **SIZE).output == str(met)
+    assert met.exists()
+    assert tune(Simulated((0.5,)), lambda m: -len(m["held"]), output=missed, **SIZE).output == ""
+    assert not missed.exists()
