@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from octavo.recipe import Recipe
     from octavo.recipe.target import Target
     from octavo.recipe.tuning import TuneResult
-    from octavo.tune.config import Config
+    from octavo.tune import Config
 
 
 def run(
@@ -40,7 +40,7 @@ def run(
     force: bool,
 ) -> TuneResult:
     """Searches, shows how it goes on stderr, and writes what was asked for."""
-    from octavo.report.tuning import TuningView
+    from octavo.report.tuning_view import TuningView
     from octavo.tune import load_config, tune
     from octavo.tune.from_config import arguments, model_of, without_data
 
@@ -88,7 +88,8 @@ def run(
 def show(result: TuneResult, *, json: bool) -> None:
     """Prints the result: a page, or JSON alone on stdout; the verdict is the last line."""
     from octavo.report.text import console
-    from octavo.report.tuning import last_line, print_tuning
+    from octavo.report.tuning import print_tuning
+    from octavo.report.tuning_verdict import last_line
 
     if json:
         print(result.to_json())  # noqa: T201

@@ -72,7 +72,10 @@ def read_csv(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
     """One row a sample, below a line of names."""
     from pyarrow import csv
 
-    yield from _tables(path, label, batch_size, lambda: [csv.read_csv(path)])
+    options = csv.ConvertOptions(null_values=["", "NA", "N/A", "NULL", "null"])  # NaN is a number
+    yield from _tables(
+        path, label, batch_size, lambda: [csv.read_csv(path, convert_options=options)]
+    )
 
 
 def read_parquet(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:

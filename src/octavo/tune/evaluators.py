@@ -264,7 +264,9 @@ def evaluator(
                 "or evaluate (--evaluate module:function) in its place"
             )
         return MadeUp(target, shapes, seed)
-    source = read_data(data) if isinstance(data, (str, os.PathLike)) else Dataset.of(data)
+    source = (
+        read_data(os.fspath(data)) if isinstance(data, (str, os.PathLike)) else Dataset.of(data)
+    )
     return OnData(weighted("closeness" if metric is None else metric), source, limit, relative)
 
 

@@ -23,7 +23,7 @@ def agreement(
     last. Where both give NaN they agree.
     """
     first = [outputs[:1] for outputs in predictions]
-    theirs = [outputs[:1] for outputs in references]
+    theirs = [() if outputs is None else outputs[:1] for outputs in references]
     same = []
     for a, b in output_pairs(first, theirs):
         axis = class_axis(b)
@@ -57,8 +57,9 @@ def _error(other: Array, reference: Array) -> float:
     lasting = np.isfinite(reference)  # -inf in a mask, in both
     if not (same | lasting).all():
         return math.inf
-    error = relative_error(reference[lasting], other[lasting])
-    return math.inf if math.isnan(error) else error  # too large to square
+    with np.errstate(over="ignore", invalid="ignore"):  # too large to square
+        error = relative_error(reference[lasting], other[lasting])
+    return math.inf if math.isnan(error) else error
 
 
 METRICS = {

@@ -12,7 +12,7 @@ from octavo.errors import InputDataError
 from octavo.measure.metrics.definition import Outputs
 
 Array = npt.NDArray[Any]
-NO_CLASS = -1  # of scores that hold NaN: no label is equal to it
+NO_CLASS = np.iinfo(np.int64).min  # of scores that hold NaN: no label is equal to it
 
 
 def batches(predictions: Sequence[Outputs], labels: Sequence[Any]) -> Iterator[tuple[Array, Any]]:

@@ -44,7 +44,7 @@ def topk(predictions: Sequence[Outputs], labels: Sequence[Any], k: int = 1) -> f
     Of equal scores the first come first; rows that hold NaN are wrong. Integers are predicted
     classes, for k = 1 only.
     """
-    if k == 1 and predictions and all(np.asarray(p[0]).dtype.kind in "iu" for p in predictions):
+    if k == 1 and all(s.dtype.kind in "iu" for s, _ in batches(predictions, labels)):
         return accuracy(predictions, labels)
     hits = [_hits(s, label, i, k) for i, (s, label) in enumerate(batches(predictions, labels))]
     return float(np.mean(np.concatenate(hits)))

@@ -59,7 +59,7 @@ class Config:
     `approach` is `dynamic`, `static` or `auto`. `timeout` is in seconds; 0 means no clock, and an
     end at the first recipe that meets the criterion. `iteration` and `performance_iteration` are
     numbers of batches and runs, -1 for all. `sampling_size` are numbers of calibration samples.
-    `direction_said` tells whether the file itself says which accuracy is better; else a metric does.
+    `direction_said` tells whether the file says which accuracy is better; else a metric does.
     `resume` is False, True, or the path of a history. `dataset` describes the data set that the
     file names, for messages: Octavo ships none. `inert` are keys that change nothing, `notes`
     what is done otherwise than the file says.
