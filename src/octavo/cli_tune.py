@@ -137,7 +137,7 @@ def _target(
             raise OptionError("--target and --cpu are for ONNX models; leave them out")
         return target_of(str(model))
     if config.front_end == "tensorflow":
-        from octavo.onnx.from_tensorflow import from_tensorflow
+        from octavo.onnx.tensorflow import from_tensorflow
 
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="octavo-"))
         model = from_tensorflow(model, Path(folder), config.inputs, config.outputs)
