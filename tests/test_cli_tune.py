@@ -170,7 +170,7 @@ def test_the_deadline_ends_a_trial_that_runs(folder: Path) -> None:
     )
     assert time.monotonic() - begun < 6 + 2 + 5  # seconds, imports of the command itself included
     assert done.returncode == 8, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("timed out: ")
+    assert done.stdout.splitlines()[-1].startswith("timed out after ")
 
 
 @pytest.mark.parametrize("at", [1, 3])
@@ -192,7 +192,7 @@ def test_ctrl_c_ends_with_the_best_so_far_and_no_process_left(folder: Path, at: 
         out, err = process.communicate(timeout=30)
     assert time.monotonic() - begun < 5
     assert process.returncode == 130, err
-    assert out.splitlines()[-1].startswith("interrupted: ")
+    assert out.splitlines()[-1].startswith("interrupted after ")
     assert "Traceback" not in err
     pids = {int(pid) for pid in calls.read_text().split()}
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
