@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -195,6 +196,25 @@ def test_many_layers_are_switched_one_by_one() -> None:
     ours = OnnxTarget(mlp(200, 16), threads=1)
     errors = ours.errors(INT8, [[], ["layer7"], ["layer199"]], [{"x": normal(2, 16)}])
     assert errors[0] == 0 < errors[2] != errors[1] > 0
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+def test_what_protobuf_cannot_hold_goes_to_a_data_file(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, feed = target_models.wide()
+    expected = OnnxTarget(model, target=target).errors(INT8, [["up"], ["down"]], [feed])
+    files: list[list[str]] = []
+    opened = sensitivity.opened
+
+    def seen(path: Path, threads: int | None) -> Any:
+        files.append(sorted(file.name for file in path.parent.iterdir()))
+        return opened(path, threads)
+
+    monkeypatch.setattr(sensitivity, "opened", seen)
+    monkeypatch.setattr("octavo.onnx.save.PROTOBUF_LIMIT", 100_000)
+    assert OnnxTarget(model, target=target).errors(INT8, [["up"], ["down"]], [feed]) == expected
+    assert files == [["model.onnx", "model.onnx.data"]]
 
 
 def test_without_switches_each_set_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
