@@ -137,10 +137,12 @@ def _target(
             raise OptionError("--target and --cpu are for ONNX models; leave them out")
         return target_of(str(model))
     if config.front_end == "tensorflow":
-        from octavo.onnx.from_tensorflow import from_tensorflow
+        from octavo.onnx import from_tensorflow
 
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="octavo-"))
-        model = from_tensorflow(model, Path(folder), config.inputs, config.outputs)
+        model = from_tensorflow(
+            model, folder, inputs=config.inputs or None, outputs=config.outputs or None
+        )
     quant_format = "qoperator" if target == "native" else config.quant_format
     return target_of(Path(model), target=target, cpu=cpu, quant_format=quant_format)
 

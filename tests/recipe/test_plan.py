@@ -113,3 +113,19 @@ def test_kinds_ops_and_shadowed_rules_need_not_match() -> None:
     shadowed = (Rule(FLOAT, name="/*"), Rule(BLOCK, name="/conv"))
     unused = (Rule(FLOAT, kind=Kind.GRU), Rule(FLOAT, op="Einsum"))
     assert set(schemes(*shadowed, *unused)) == {FLOAT}
+
+
+def test_names_are_looked_up_and_patterns_tried_in_the_order_of_the_rules() -> None:
+    """A name with a glob's signs means the layer of that very name too."""
+    rules = (
+        Rule(FLOAT, name="c", reason="first"),
+        Rule(ACCURATE, name="b[0]"),
+        Rule(BLOCK, name="b*"),
+        Rule(FLOAT, name="c", reason="second"),
+        Rule(FLOAT, name="a", reason="named"),
+        Rule(BLOCK, regex="a|c"),
+    )
+    layers = [layer(name) for name in ("a", "b[0]", "b0", "c")]
+    decisions = plan(layers, Recipe("r", Scheme(), rules))
+    assert [d.reason for d in decisions] == ["named", "", "", "first"]
+    assert [d.scheme for d in decisions] == [FLOAT, ACCURATE, ACCURATE, FLOAT]

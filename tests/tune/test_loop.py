@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from octavo.errors import EvaluationError
 from octavo.recipe.tuning import Status, Trial, TuneResult
 from octavo.tune import Criterion, tune
-from tests.tune.simulated import Simulated, evaluate
+from tests.tune.simulated_target import Simulated, evaluate
 
 STRATEGIES = ("auto", "basic", "mse", "random", "exhaustive", "tpe")
 SIZE: dict[str, Any] = {"objective": "modelsize"}

@@ -19,7 +19,7 @@ from octavo.recipe import preset
 from octavo.tune.evaluators import Called
 from octavo.tune.runners import DEATHS, InExecutor, InProcess, Runner, Workers
 from octavo.tune.work import Errors, Evaluate, Form, Measured, Setting, Task
-from tests.tune.simulated import Simulated, evaluate
+from tests.tune.simulated_target import Simulated, evaluate
 
 INT8 = Form(preset("int8"))
 TASKS: list[Task] = [Evaluate(Form(None)), Evaluate(INT8), Errors(preset("int8"), (("fc1",),))]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from octavo.onnx.quantize import quantize_dynamic as quantize_dynamic
     from octavo.onnx.rules import supported_ops as supported_ops
     from octavo.onnx.targets.convert import convert_target as convert_target
+    from octavo.onnx.tensorflow import from_tensorflow as from_tensorflow
     from octavo.onnx.tuning.target import OnnxTarget as OnnxTarget
     from octavo.recipe import Inspection as Inspection
 
@@ -23,6 +24,7 @@ _HOME = {
     "OnnxTarget": "octavo.onnx.tuning.target",
     "QuantType": "octavo.onnx.options",
     "convert_target": "octavo.onnx.targets.convert",
+    "from_tensorflow": "octavo.onnx.tensorflow",
     "inspect": "octavo.onnx.quantize",
     "quantize_dynamic": "octavo.onnx.quantize",
     "supported_ops": "octavo.onnx.rules",
@@ -34,6 +36,7 @@ __all__ = [
     "QuantType",
     "convert_target",
     "custom_ops_library",
+    "from_tensorflow",
     "inspect",
     "quantize_dynamic",
     "session",

@@ -78,6 +78,8 @@ def _refuse_unknown_ops(recipe: Recipe, layers: Sequence[Layer]) -> None:
 
 def _named(layer: Layer, patterns: Sequence[str]) -> bool:
     """Whether a pattern fits the layer's name, or its node's where several nodes have one name."""
+    if not patterns:
+        return False
     node = re.sub(r"#\d+$", "", layer.name.removeprefix(f"{layer.scope}/"))
     return any(_matches(p, layer.name) or _matches(p, node) for p in patterns)
 

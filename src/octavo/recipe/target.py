@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from octavo.recipe.layer import Decision
 from octavo.recipe.report import Report
 from octavo.recipe.schema import Recipe
 from octavo.recipe.scheme import Scheme
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 Feed = Mapping[str, Any]
 """Inputs of one run: NumPy arrays by the names of the model's inputs (or forward's parameters)."""
@@ -29,7 +26,7 @@ class Built:
     """
 
     model: Any
-    run: Callable[[Feed], Sequence[npt.NDArray[Any]]]
+    run: Callable[[Feed], Sequence[Any]]
     bytes: int
     report: Report | None = None
 

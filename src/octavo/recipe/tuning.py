@@ -75,7 +75,7 @@ class Trial:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        data = asdict(self)
+        data = asdict(replace(self, recipe=None))  # a recipe's rules are many: not twice
         data["recipe"] = None if self.recipe is None else self.recipe.to_dict()
         data["approach"] = self.approach.value
         return data
@@ -121,7 +121,7 @@ class TuneResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        data = asdict(replace(self, report=None))
+        data = {key: getattr(self, key) for key in self.__dataclass_fields__}
         data["status"] = self.status.value
         data["best"], data["baseline"] = self.best.to_dict(), self.baseline.to_dict()
         data["trials"] = [trial.to_dict() for trial in self.trials]

@@ -138,14 +138,15 @@ def figures(trials: Sequence[Trial], bound: Bound) -> tuple[Column, ...]:
     return tuple(c for c in columns if any(c.text(t) for t in trials))
 
 
-def traceback_lines(error: str) -> list[str]:
-    """The lines of a traceback, control characters written as escapes."""
-    return [clean(line) for line in error.expandtabs().split("\n") if line.strip()]
+def traceback_lines(error: str, limit: int | None = None) -> list[str]:
+    """The (last `limit`) lines of a traceback, control characters written as escapes."""
+    lines = [line for line in error.expandtabs().split("\n") if line.strip()]
+    return [clean(line) for line in (lines if limit is None else lines[-limit:])]
 
 
 def last_of(error: str) -> str:
     """The last line of a traceback: which error it is, and what it says."""
-    line = next(iter(traceback_lines(error)[::-1]), "").strip()
+    line = clean(error.rstrip().rpartition("\n")[2].strip())
     return line if len(line) <= 300 else line[:300] + " ..."
 
 

@@ -16,10 +16,12 @@ from octavo.torch.load import load
 from octavo.torch.mapping import default_mapping
 from octavo.torch.quantize import inspect, quantize_dynamic, report
 from octavo.torch.save import save
+from octavo.torch.tuning.target import TorchTarget
 
 del _torch
 
 __all__ = [
+    "TorchTarget",
     "default_mapping",
     "export_onnx",
     "inspect",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -161,21 +161,35 @@ class Converter:
         return model
 
     def _convert(self, name: str, old: nn.Module) -> nn.Module:
-        target = self._classes[name]
-        choices = [self.planned.get(part.layer.name) for part in self._parts[name]]
-        stack = self._parts[name][0].index is not None
+        parts = self._parts[name]
+        choices = [self.planned.get(part.layer.name) for part in parts]
         note = settle_weight(old)
         if note:
             self.notes.append(f"{name or 'the model'}: {note}")
-        if issubclass(target, QuantizedModule):
-            layer = self._parts[name][0].layer.name
-            choice = choices if stack else choices[0]
-            new = target.from_float(old, choice, self.quantizer, name if stack else layer)
-        else:
-            new = _users_own(target, old, choices[0])
-        carry_hooks(old, new)
-        new.train(old.training)
-        return new
+        return in_place_of(old, self._classes[name], parts, choices, self.quantizer)
+
+
+def in_place_of(
+    old: nn.Module,
+    target: Any,
+    parts: Sequence[Part],
+    choices: Sequence[Choice | None],
+    quantizer: Quantizer,
+) -> nn.Module:
+    """The `target` that takes the place of `old`, whose layers are `parts`, hooks and all.
+
+    There is a choice for each part; None is a layer of an RNN stack that stays float.
+    """
+    first = parts[0]
+    if not issubclass(target, QuantizedModule):
+        new = _users_own(target, old, choices[0])
+    elif first.index is not None:
+        new = target.from_float(old, list(choices), quantizer, first.module)
+    else:
+        new = target.from_float(old, choices[0], quantizer, first.layer.name)
+    carry_hooks(old, new)
+    new.train(old.training)
+    return new
 
 
 def _check_range(weight: Tensor, storages: Collection[str], where: str) -> None:
@@ -222,6 +236,16 @@ def copied(model: nn.Module, converter: Converter) -> nn.Module:
                 memo[id(tensor)] = tensor.detach().clone()
     memo |= {i: t for i, t in going.items() if i not in kept}
     return copy.deepcopy(model, memo)
+
+
+def twin(model: nn.Module) -> nn.Module:
+    """A deep copy in eval mode over the same weights: modules and buffers of its own."""
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        memo |= {id(tensor): tensor for tensor in _own_tensors(module)}
+    for buffer in model.buffers():  # a forward may write into them
+        memo[id(buffer)] = buffer.detach().clone()
+    return copy.deepcopy(model, memo).eval()
 
 
 def _below_replaced(name: str, replaced: set[str]) -> bool:

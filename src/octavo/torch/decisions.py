@@ -21,13 +21,14 @@ _CONV = "convolutions are float by default; a rule of the recipe that names it q
 class Layers:
     """The layers of a float model, which must not change any more.
 
-    The inventory, and what each layer becomes under each scheme, are found once.
+    The inventory, and what each layer becomes under each scheme, are found once. `read_by` has for
+    each layer's name the MultiheadAttention that reads its weight, or None.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.parts = inventory(model)
         self.modules = dict(model.named_modules())
-        self._read_by = {p.layer.name: read_by(self.modules, p) for p in self.parts}
+        self.read_by = {p.layer.name: read_by(self.modules, p) for p in self.parts}
         self._mapping = default_mapping()
         self._fits: dict[tuple[str, Scheme], Fit] = {}
 
@@ -43,8 +44,8 @@ class Layers:
             if decision.scheme.is_float:
                 found.append(decision)
                 continue
-            fit = self._fit(part, decision.scheme)
-            reason, owner = fit.reason, self._read_by[name]
+            fit = self.fit(part, decision.scheme)
+            reason, owner = fit.reason, self.read_by[name]
             if not reason and owner is not None and owner not in quantized:
                 reason = READ_BY_FLOAT
             if reason:
@@ -55,7 +56,8 @@ class Layers:
             found.append(Decision(part.layer, fit.choice.scheme, fit.note))
         return found
 
-    def _fit(self, part: Part, scheme: Scheme) -> Fit:
+    def fit(self, part: Part, scheme: Scheme) -> Fit:
+        """What the layer becomes where it is to be held as `scheme` says."""
         key = part.layer.name, scheme
         fit = self._fits.get(key)
         if fit is None:

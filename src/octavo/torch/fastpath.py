@@ -8,6 +8,8 @@ from torch import nn
 
 from octavo.torch.modules._base import QuantizedModule
 
+ENCODERS = (nn.TransformerEncoderLayer, nn.TransformerEncoder)
+
 
 def leave_fast_paths(model: nn.Module, replaced: Collection[nn.Module] = ()) -> list[str]:
     """Has encoders in `model` call the layers in them, where some are quantized or in `replaced`.
@@ -19,16 +21,23 @@ def leave_fast_paths(model: nn.Module, replaced: Collection[nn.Module] = ()) -> 
     ids = {id(module) for module in replaced}
     notes = []
     for name, module in model.named_modules():
-        if not isinstance(module, (nn.TransformerEncoderLayer, nn.TransformerEncoder)):
+        if not isinstance(module, ENCODERS):
             continue
         if not any(isinstance(m, QuantizedModule) or id(m) in ids for m in module.modules()):
             continue
-        if isinstance(module, nn.TransformerEncoderLayer):
-            module.activation_relu_or_gelu = 0  # neither relu (1) nor gelu (2): no such path
-        elif module.use_nested_tensor:
-            module.use_nested_tensor = False
+        if leave_fast_path(module):
             notes.append(
                 f"{name or 'the model'}: outputs at positions that src_key_padding_mask hides are "
                 "not zeros, as in training mode and unlike the float encoder's fast path"
             )
     return notes
+
+
+def leave_fast_path(module: nn.Module) -> bool:
+    """Has one of the two call its layers; returns whether outputs at hidden positions change."""
+    if isinstance(module, nn.TransformerEncoderLayer):
+        module.activation_relu_or_gelu = 0  # neither relu (1) nor gelu (2): no such path
+        return False
+    nested = bool(module.use_nested_tensor)
+    module.use_nested_tensor = False
+    return nested

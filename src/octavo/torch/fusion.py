@@ -41,24 +41,29 @@ _TRANSFORMERS = {
 _FUNCTIONS = {functional.relu: "relu", functional.gelu: "gelu"}
 _BLOCKS = {nn.TransformerEncoderLayer: "dropout2", nn.TransformerDecoderLayer: "dropout3"}
 
+FUSED, FUSED_BLOCK = "forward", "_ff_block"
+
 
 def fuse_activations(model: nn.Module) -> list[str]:
     """Lets parents call layer and activation as one, in place; returns the layers' names."""
     fused = []
     for name, parent in list(model.named_modules()):
-        pairs = _fuse(parent)
+        pairs = fuse(parent)
         fused += [f"{name}.{linear}".removeprefix(".") for linear in pairs]
     return fused
 
 
-def _fuse(parent: nn.Module) -> list[str]:
-    """The names of the children that are now called with their activation."""
+def fuse(parent: nn.Module) -> list[str]:
+    """The names of the children that are now called with their activation.
+
+    What changes is one entry of the parent's own `__dict__`, `FUSED` or `FUSED_BLOCK`.
+    """
     if "forward" in parent.__dict__:
         return []
     if type(parent) in _BLOCKS:
         if not fusable(parent.linear1, parent.activation):
             return []
-        parent.__dict__["_ff_block"] = partial(run_block, parent)
+        parent.__dict__[FUSED_BLOCK] = partial(run_block, parent)
         return ["linear1"]
     if not any(isinstance(child, QuantizedLinear) for child in parent.children()):
         return []
@@ -70,7 +75,7 @@ def _fuse(parent: nn.Module) -> list[str]:
         if fusable(parent._modules[before], parent._modules[after])
     ]
     if found:
-        parent.__dict__["forward"] = partial(run_chain, parent, None if plain else tuple(chain))
+        parent.__dict__[FUSED] = partial(run_chain, parent, None if plain else tuple(chain))
     return found
 
 

@@ -14,7 +14,7 @@ from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
 from octavo.files.staging import Staging
 from octavo.front_ends import target_of
 from octavo.measure.data import Dataset
-from octavo.recipe import Recipe, Rule, load_recipe, preset
+from octavo.recipe import Granularity, Recipe, Rule, Scheme, load_recipe, preset
 from octavo.recipe.report import Report
 from octavo.recipe.target import Feed, Target
 from octavo.recipe.tuning import Approach, Status, TuneResult
@@ -199,7 +199,7 @@ class _Plan:
         """One search for each approach. Raises NothingQuantizedError where there is no choice."""
         found = []
         for approach in self.approaches:
-            raised = self.target.raised() if approach is Approach.DYNAMIC else ()
+            raised = self._raised() if approach is Approach.DYNAMIC else ()
             decisions = self.target.decisions(self.recipe)
             space = Space.of(decisions, self.recipe, self.alternatives, raised)
             if not space.choices:
@@ -211,6 +211,12 @@ class _Plan:
                 )
             found.append((approach, strategy_of(self.strategy), space))
         return found
+
+    def _raised(self) -> tuple[Scheme, ...]:
+        """Schemes between the recipe's own and float; the default one where it is coarser."""
+        weight = self.recipe.default.weight
+        coarse = weight is not None and weight.granularity is Granularity.TENSOR
+        return (*((Scheme(),) if coarse else ()), *self.target.raised())
 
     def subject(self, data: Any, shapes: Sequence[Shapes]) -> dict[str, Any]:
         """What tells this search from another, in a history."""
@@ -259,6 +265,7 @@ def _finished(
         report=report,
         bound=plan.criterion.bound,
         relative=plan.criterion.relative is not None,
+        higher_is_better=plan.criterion.higher_is_better,
         output=written,
         notes=tuple(loop.notes),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from octavo.errors import OptionError
 from octavo.measure.metrics import metric
-from octavo.recipe import Layer, Recipe
+from octavo.recipe import Layer, Recipe, Rule
 from octavo.tune.config.result import Config, MultiMetrics
 from octavo.tune.evaluators import Weighted
 
@@ -31,7 +32,7 @@ def arguments(config: Config, base: Recipe, layers: Sequence[Layer]) -> dict[str
         "objective": tuple((part.name, part.weight) for part in config.objectives),
         "strategy": config.strategy,
         "recipe": config.recipe(base, layers),
-        "alternatives": config.alternatives(base),
+        "alternatives": _alternatives(config, base, layers),
         "approach": config.approach,
         "timeout": config.timeout,
         "max_trials": config.max_trials,
@@ -45,6 +46,15 @@ def arguments(config: Config, base: Recipe, layers: Sequence[Layer]) -> dict[str
     if config.performance_iteration > 1:
         found["rounds"] = config.performance_iteration
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _alternatives(config: Config, base: Recipe, layers: Sequence[Layer]) -> list[Rule]:
+    """The file's further choices, layer by layer."""
+    return [
+        Rule(scheme, regex=re.escape(layer.name))
+        for layer in layers
+        for scheme in config.allowed(layer, base)[1:]
+    ]
 
 
 def metrics_of(config: Config) -> tuple[Weighted, ...]:

@@ -46,8 +46,8 @@ def _tiles(report: Report) -> Iterator[Tile]:
     held = sum(o.bytes_after for o in report.left_float)
     yield Tile(
         "Quantized",
-        f"{done:,} of {count(total, 'layer')}",
-        f"{size(held)} of weights left float" if held else "",
+        f"{done:,} of {total:,}",
+        "layers" + (f"; {size(held)} of weights left float" if held else ""),
         done / total if total else None,
     )
     v = report.verification

@@ -22,16 +22,14 @@ def render(page: Page) -> str:
     from octavo import __version__
 
     environment = _environment()
-    from markupsafe import Markup
-
     style, script = ((_TEMPLATES / name).read_text("utf-8") for name in ("page.css", "page.js"))
     return environment.get_template("page.html").render(
         page=page,
-        # Both are files of ours, and the data holds no "<" that could end its element.
-        style=Markup(style),
-        script=Markup(script),
+        # Written as they are: two files of ours, and data without a "<" to end its element.
+        style=style,
+        script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        data=Markup(embedded(page.data)),
+        data=embedded(page.data),
         version=__version__,
     )
 

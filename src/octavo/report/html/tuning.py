@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from octavo.recipe.tuning import Status, Trial, TuneResult
@@ -45,12 +46,18 @@ def page_data(result: TuneResult) -> dict[str, Any]:
     The best trial's recipe is whole, those of `trials` are left out (null); of tracebacks only the
     last line is kept. Numbers that are not finite are null.
     """
-    data: dict[str, Any] = json.loads(result.to_json(indent=None))
-    for trial in (data["baseline"], data["best"], *data["trials"]):
-        trial["error"] = say.last_of(trial["error"])
-    for trial in data["trials"]:
-        trial["recipe"] = None
+    small = replace(
+        result,
+        best=_small(result.best),
+        baseline=_small(result.baseline),
+        trials=tuple(replace(_small(trial), recipe=None) for trial in result.trials),
+    )
+    data: dict[str, Any] = json.loads(small.to_json(indent=None))
     return data
+
+
+def _small(trial: Trial) -> Trial:
+    return replace(trial, error=say.last_of(trial.error))
 
 
 def _page(result: TuneResult) -> Page:
@@ -86,9 +93,7 @@ def _tiles(result: TuneResult) -> Iterator[Tile]:
         yield Tile("Size", size(best.bytes), detail, share)
     if best.layers:
         share = best.quantized / best.layers
-        yield Tile(
-            "Quantized", f"{best.quantized:,} of {count(best.layers, 'layer')}", "", _share(share)
-        )
+        yield Tile("Quantized", f"{best.quantized:,} of {best.layers:,}", "layers", _share(share))
     runs = f"{count(result.model_runs, 'model run')}, " if result.model_runs else ""
     yield Tile("Search", count(len(result.trials), "trial"), runs + duration(result.seconds))
 
@@ -236,7 +241,7 @@ def _failed(failed: list[tuple[str, list[Trial]]]) -> Traces:
     items = []
     for error, trials in failed[:_TRACES]:
         numbers = words.names([str(t.index) if t.index else "float" for t in trials], 8)
-        lines = say.traceback_lines(error)[-_TRACE_LINES:]
+        lines = say.traceback_lines(error, _TRACE_LINES)
         plural = "" if len(trials) == 1 else "s"
         items.append((f"trial{plural} {numbers}: {say.last_of(error)}", "\n".join(lines)))
     more = len(failed) - len(items)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.recipe.document import Document
-from octavo.tune.config.entries import notes_on, read_entries
+from octavo.tune.config.entries import read_entries
 from octavo.tune.config.problems import Place, dotted
 from octavo.tune.config.result import (
     FRONT_ENDS,
@@ -35,11 +35,8 @@ def build(root: Section, document: Document, path: Path) -> Config:
     front_end = FRONT_ENDS[framework.split("_")[0]]
     said = root.get("quantization", "approach", default="static")
     approach = "dynamic" if front_end == "torch" else said
-    model_wise, entries = read_entries(root.get("quantization"), front_end, document)
+    entries = read_entries(root.get("quantization"), front_end, document)
     inert = sorted(_inert(root, (), document, {approach, front_end}), key=lambda i: i.line)
-    notes = [*_notes(root, document, framework, said)]
-    for entry in (*entries, *([model_wise] if model_wise else [])):
-        notes += notes_on(entry)
     policy = ("tuning", "exit_policy")
     workspace = root.get("tuning", "workspace", "path")
     return Config(
@@ -67,9 +64,9 @@ def build(root: Section, document: Document, path: Path) -> Config:
         sampling_size=root.get("quantization", "calibration", "sampling_size", default=(100,)),
         dataset=_dataset(root),
         inert=tuple(inert),
-        notes=tuple(dict.fromkeys(notes)),
-        model_wise=model_wise,
-        entries=entries,
+        notes=(*_notes(root, document, framework, said), *entries.notes),
+        model_wise=entries.model_wise,
+        entries=entries.others,
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from octavo.recipe.document import Document
 from octavo.tune.config.entry import Entry, Part
 from octavo.tune.config.problems import Place, dotted
 from octavo.tune.config.section import Section
 
+_FLOATS = (("fp32",), ("bf16",))
 _EVERYTHING = "default_qconfig"  # an op_wise key of Neural Compressor's PyTorch FX front end
 
 # What Octavo's ONNX front end calls operators that go by another name in Neural Compressor.
@@ -26,32 +27,51 @@ _FROM_TENSORFLOW = {
 }
 
 
-def read_entries(
-    quantization: Section | None, front_end: str, document: Document
-) -> tuple[Entry | None, tuple[Entry, ...]]:
-    """What is said of all layers (None: nothing), and of some: op_wise first, then optype_wise.
+@dataclass(frozen=True)
+class Entries:
+    """What a file says of all layers (None: nothing), and of some: op_wise, then optype_wise.
+
+    `notes` say what is done otherwise.
+    """
+
+    model_wise: Entry | None = None
+    others: tuple[Entry, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_entries(quantization: Section | None, front_end: str, document: Document) -> Entries:
+    """The entries of `quantization`.
 
     As in Neural Compressor an op_wise entry leaves to model_wise what it does not say, and an
     optype_wise entry stands alone.
     """
     if quantization is None:
-        return None, ()
+        return Entries()
     model = _entry(quantization.get("model_wise"), ("quantization", "model_wise"), document)
-    types, ops = [], []
-    for name, wise in quantization.get("optype_wise", default={}).items():
-        entry = _entry(wise, ("quantization", "optype_wise", name), document)
-        if entry is not None:
-            types.append(replace(entry, ops=_operators(name, front_end)))
-    for name, wise in quantization.get("op_wise", default={}).items():
-        entry = _entry(wise, ("quantization", "op_wise", name), document)
-        if entry is not None and name == _EVERYTHING:
-            model = entry if model is None else entry.over(model)
-        elif entry is not None:
-            # A stack of RNN layers is one operator there; here each of its layers has a name.
-            regex = rf"(?:{name})(?:\.l\d+)?" if front_end == "torch" else name
-            ops.append(replace(entry, regex=regex))
-    weaker = model or Entry("", 0)
-    return model, (*(op.over(weaker) for op in ops), *types)
+    notes = [] if model is None else [*_notes_on(model, model)]
+    types = _named(quantization, "optype_wise", document)
+    names = _named(quantization, "op_wise", document)
+    rest = names.pop(_EVERYTHING, None)
+    if rest is not None:
+        model = rest if model is None else rest.over(model)
+        notes += _notes_on(rest, model)
+    found = []
+    for name, entry in names.items():
+        # A stack of RNN layers is one operator there; here each of its layers has a name.
+        regex = rf"(?:{name})(?:\.l\d+)?" if front_end == "torch" else name
+        whole = replace(entry if model is None else entry.over(model), regex=regex)
+        notes += _notes_on(entry, whole)
+        found.append(whole)
+    for name, entry in types.items():
+        notes += _notes_on(entry, entry)
+        found.append(replace(entry, ops=_operators(name, front_end)))
+    return Entries(model, tuple(found), tuple(notes))
+
+
+def _named(quantization: Section, key: str, document: Document) -> dict[str, Entry]:
+    said = quantization.get(key, default={}).items()
+    found = {name: _entry(wise, ("quantization", key, name), document) for name, wise in said}
+    return {name: entry for name, entry in found.items() if entry is not None}
 
 
 def _operators(name: str, front_end: str) -> tuple[str, ...]:
@@ -79,11 +99,11 @@ def _part(said: Section | None) -> Part:
     return Part(**{key: said.get(key, default=()) for key in keys})
 
 
-def notes_on(entry: Entry) -> Iterator[str]:
-    """What is done otherwise than `entry` says."""
+def _notes_on(entry: Entry, whole: Entry) -> Iterator[str]:
+    """What is done otherwise than `entry` says; `whole` has what it leaves to a weaker one too."""
     where = f"line {entry.line}: {entry.path}"
     weight, activation = entry.weight, entry.activation
-    if "kl" in weight.algorithm and weight.granularity != ("per_tensor",):
+    if "kl" in weight.algorithm and whole.weight.granularity != ("per_tensor",):
         yield (
             f"{where}.weight.algorithm: kl chooses one range for a whole weight; with a scale for "
             "each channel the range is from the least to the greatest value"
@@ -108,7 +128,7 @@ def notes_on(entry: Entry) -> Iterator[str]:
             f"{where}.activation.granularity: one scale for a whole activation, as the file says; "
             "leave it out for one a row, which is more accurate"
         )
-    if activation.dtype[:1] == ("fp32",) and weight.dtype[:1] not in (("fp32",), ("bf16",)):
+    if activation.dtype[:1] == ("fp32",) and whole.weight.dtype[:1] not in _FLOATS:
         yield (
             f"{where}.activation.dtype: weights are stored small and activations stay float; say "
             "fp32 for weight.dtype too to leave a layer alone"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ConfigError, near_misses
 from octavo.recipe.document import Document
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
-    from pydantic_core import ErrorDetails
 
 Place = tuple[str | int, ...]
 
@@ -51,7 +50,7 @@ def dotted(place: Place) -> str:
     return words.removeprefix(".")
 
 
-def _problem(found: ErrorDetails) -> Problem:
+def _problem(found: Mapping[str, Any]) -> Problem:
     place = tuple(found["loc"])
     if place and place[-1] == "[key]":
         place = place[:-1]

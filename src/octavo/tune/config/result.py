@@ -109,16 +109,16 @@ class Config:
         """`base` with what the file says of layers before its own rules, the strongest first.
 
         Each gets its first choice; what the file leaves out is as in `base.default`. Products of
-        two activations stay as `base` has them. With `layers`, entries that match none of them are
-        left out (`unmatched` says which); `plan` refuses a recipe that has such rules.
+        two activations stay as `base` has their kind. With `layers`, entries that match none of
+        them are left out (`unmatched` says which); `plan` refuses a recipe that has such rules.
         """
         said = [e for e in self.entries if layers is None or any(map(e.matches, layers))]
         rules = [rule for e in said for rule in e.rules(e.schemes(base.default)[0])]
-        if not rules and self.model_wise is None:
-            return base
+        default = self.model_wise.schemes(base.default)[0] if self.model_wise else base.default
+        if not rules:
+            return base if default == base.default else replace(base, default=default)
         kept = [rule for rule in base.rules if rule.kind is Kind.ACTIVATION_MATMUL]
         others = [rule for rule in base.rules if rule.kind is not Kind.ACTIVATION_MATMUL]
-        default = self.model_wise.schemes(base.default)[0] if self.model_wise else base.default
         return replace(base, default=default, rules=(*kept, *rules, *others))
 
     def alternatives(self, base: Recipe) -> tuple[Rule, ...]:

@@ -1,0 +1,1 @@
+"""Tuning PyTorch models: what the search asks of this front end."""

@@ -1,0 +1,169 @@
+"""The memory that a model takes, measured in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from octavo.errors import ModelError, brief
+from octavo.recipe.target import Feed
+from octavo.torch.tuning.calls import Caller
+
+_CODE = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from octavo.torch.tuning.footprint import measure
+measure(*sys.argv[2:])
+"""
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How another process comes by a model, and calls it.
+
+    `factory` is the float model's as `module:factory`, "" where it has none. `path` is a file that
+    octavo.torch.save wrote, for the factory, or else torch.save; None: the factory's own model.
+    `modules` are those to import first, whose memory is not the model's.
+    """
+
+    factory: str
+    path: Path | None
+    modules: tuple[str, ...]
+    caller: Caller
+    feed: Feed
+
+    def model(self) -> nn.Module:
+        """The model."""
+        if self.path is None:
+            return self._made().eval()
+        if not self.factory:
+            found: nn.Module = torch.load(self.path, weights_only=False)
+            return found.eval()
+        from octavo.torch.load import load
+
+        try:
+            return load(self.path, self._made)
+        except ModelError:  # it cannot be built on device meta
+            return load(self.path, self._made, skeleton="cpu")
+
+    def _made(self) -> nn.Module:
+        from octavo.torch.locate import made_by
+
+        return made_by(self.factory)
+
+
+def peak_memory(model: nn.Module, factory: str, saved: bool, caller: Caller, feed: Feed) -> int:
+    """Bytes that opening and running `model` add to a fresh process, at their peak.
+
+    `saved`: it is quantized, and opened from a file; else a factory makes it there. Raises
+    ModelError where the other process cannot have the model, or cannot tell its memory.
+    """
+    if not _STATUS.exists():
+        raise ModelError("a process's peak memory is known on Linux only; choose another objective")
+    if not factory:
+        _refuse_scripts(model)
+    modules = tuple(sorted({type(m).__module__ for m in model.modules()}))
+    with tempfile.TemporaryDirectory(prefix="octavo-") as folder:
+        path = Path(folder) / "model" if saved or not factory else None
+        if path is not None:
+            _write(model, path, factory)
+        return _in_a_child(Opening(factory, path, modules, caller, feed), Path(folder))
+
+
+def _refuse_scripts(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if type(module).__module__ == "__main__":
+            raise ModelError(
+                f"memory is measured in a process of its own, which cannot have {name or 'a model'}"
+                f" of type {type(module).__name__}, as the running script defines that: move it to "
+                "a module, or choose another objective"
+            )
+
+
+def _write(model: nn.Module, path: Path, factory: str) -> None:
+    if factory:
+        from octavo.torch.save import save
+
+        save(model, path)
+        return
+    try:
+        torch.save(model, path)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ModelError(
+            f"{type(model).__name__} cannot be pickled for a process that measures its memory: "
+            f"{brief(error)}; name it as module:factory"
+        ) from error
+
+
+def _in_a_child(opening: Opening, folder: Path) -> int:
+    """A plain process: one of multiprocessing would run a script that has no `__main__` guard."""
+    task, answer = folder / "task", folder / "answer"
+    task.write_bytes(pickle.dumps(opening))
+    done = subprocess.run(
+        [sys.executable, "-c", _CODE, json.dumps(sys.path), str(task), str(answer)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,  # a factory may talk
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    if not answer.exists():
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise ModelError(
+            f"the process that measures memory ended with exit code {done.returncode}: {last}"
+        )
+    return int(answer.read_text())
+
+
+def measure(task: str, answer: str) -> None:
+    """What that process does: reads an `Opening`, and writes down bytes."""
+    opening: Opening = pickle.loads(Path(task).read_bytes())
+    Path(answer).write_text(str(_measured(opening)))
+
+
+def _measured(opening: Opening) -> int:
+    import importlib
+
+    import octavo.torch
+
+    assert octavo.torch
+    for name in (*opening.modules, opening.factory.partition(":")[0]):
+        if name and name != "__main__":
+            importlib.import_module(name)
+    _warm_up()
+    _forget_peak()
+    before = _status("VmRSS")
+    opening.caller.run(opening.model(), opening.feed)
+    return max(0, _status("VmHWM") - before)
+
+
+def _warm_up() -> None:
+    """Threads and buffers that libraries make in their first call."""
+    from octavo.torch.modules.linear import QuantizedLinear
+
+    x = torch.ones(64, 64)
+    with torch.inference_mode():
+        QuantizedLinear.from_float(nn.Linear(64, 64))(x @ x)
+
+
+def _forget_peak() -> None:
+    try:
+        _CLEAR.write_text("5")
+    except OSError:
+        return  # the peak since the start then counts, which imports may have set
+
+
+def _status(key: str) -> int:
+    """Bytes."""
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    raise ModelError(f"{_STATUS} has no {key}")

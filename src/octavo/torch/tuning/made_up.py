@@ -1,0 +1,138 @@
+"""Inputs made up for a model that came without any, checked by running the model on them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from octavo.errors import InputDataError, brief
+from octavo.recipe.target import Feed
+from octavo.torch.tuning.calls import Caller
+from octavo.torch.tuning.drawing import guesses, like
+
+RUNS = 4
+"""Inputs that are made, each with values of its own."""
+
+_TRIES = 200  # of what inputs might be; those that do not fit fail early
+_PIXELS = (32, 28, 64, 96, 128, 224, 256)
+_LENGTHS = (16, 64, 256, 1024, 16000)
+
+Run = Callable[[Feed], Sequence[npt.NDArray[Any]]]
+Plan = Mapping[str, Any]
+"""By input: what draws it, or a value, or tuples, lists and dicts of those."""
+
+
+def made_up(
+    model: nn.Module,
+    run: Run,
+    caller: Caller,
+    example: Mapping[str, Any],
+    shapes: Mapping[str, Sequence[int]],
+    seed: int,
+) -> list[Feed]:
+    """Random inputs that the float `model` runs on: like `example`, of `shapes`, or guessed.
+
+    Raises InputDataError for an unknown name, and where the model runs on none.
+    """
+    problem = ""
+    for plan in itertools.islice(_plans(model, caller, example, shapes), _TRIES):
+        rng = np.random.default_rng(seed)
+        feeds = [_drawn(plan, rng) for _ in range(RUNS)]
+        try:
+            if all(_shows(run(feed)) for feed in feeds):
+                return feeds
+            found = "it gives no finite numbers"
+        except Exception as error:  # noqa: BLE001 - a wrong guess fails in many ways
+            found = f"{type(error).__name__}: {brief(error)}"
+        problem = problem or f"; the likeliest ones fail: {found}"
+    known = ", ".join(caller.names) or "none"
+    raise InputDataError(
+        f"no inputs could be made up that {type(model).__name__} runs on (forward's inputs: "
+        f"{known}){problem}. Pass example_inputs, the shape of each input (--shape name=1x128), or "
+        "data"
+    )
+
+
+def _plans(
+    model: nn.Module,
+    caller: Caller,
+    example: Mapping[str, Any],
+    shapes: Mapping[str, Sequence[int]],
+) -> Iterator[Plan]:
+    shapes = {caller.name(name): shape for name, shape in shapes.items()}
+    rows = _rows(model) or [2]
+    if example:
+        given = {caller.name(name): value for name, value in example.items()}
+        known = {name: _each_like(value, shapes.get(name)) for name, value in given.items()}
+        shapes = {name: shape for name, shape in shapes.items() if name not in known}
+        yield from _of_shapes(shapes, rows, known)
+    elif shapes:
+        yield from _of_shapes(shapes, rows, {})
+    elif len(caller.required) <= 1 and caller.names:
+        name = (*caller.required, *caller.names)[0]
+        for shape in _shapes(model):
+            yield from _of_shapes({name: shape}, rows, {})
+
+
+def _of_shapes(
+    shapes: Mapping[str, Sequence[int]], rows: Sequence[int], known: Plan
+) -> Iterator[Plan]:
+    ways = [list(guesses(name, shape, rows)) for name, shape in shapes.items()]
+    for some in itertools.product(*ways):
+        yield {**known, **dict(zip(shapes, some, strict=True))}
+
+
+def _each_like(value: Any, shape: Sequence[int] | None) -> Any:
+    return tree_map(lambda leaf: like(leaf, shape), value)
+
+
+def _drawn(plan: Plan, rng: np.random.Generator) -> Feed:
+    def draw(leaf: Any) -> Any:
+        return leaf(rng) if callable(leaf) else leaf
+
+    return {name: tree_map(draw, value) for name, value in plan.items()}
+
+
+def _shows(outputs: Sequence[npt.NDArray[Any]]) -> bool:
+    """Whether there is something to compare: finite numbers, if any are floating-point ones."""
+    floating = [out for out in outputs if out.dtype.kind in "fc"]
+    return not floating or any(np.isfinite(out).any() for out in floating)
+
+
+def _rows(model: nn.Module) -> list[int]:
+    tables = [m for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
+    return [table.num_embeddings for table in tables]
+
+
+def _shapes(model: nn.Module) -> Iterator[tuple[int, ...]]:
+    """Shapes that the first layers of the model would take."""
+    seen: set[tuple[int, ...]] = set()
+    for module in itertools.islice(filter(_shapes_for, model.modules()), 8):
+        for shape in _shapes_for(module):
+            if shape not in seen:
+                seen.add(shape)
+                yield shape
+
+
+def _shapes_for(module: nn.Module) -> list[tuple[int, ...]]:
+    if isinstance(module, nn.Linear):
+        return [(4, module.in_features), (4, 16, module.in_features)]
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        return [(4, 16), (16,)]
+    if isinstance(module, nn.RNNBase):
+        return [(4, 16, module.input_size) if module.batch_first else (16, 4, module.input_size)]
+    if isinstance(module, nn.RNNCellBase):
+        return [(4, module.input_size)]
+    if isinstance(module, nn.MultiheadAttention):
+        return [(4, 16, module.embed_dim)]
+    if isinstance(module, nn.Conv1d):
+        return [(4, module.in_channels, length) for length in _LENGTHS]
+    if isinstance(module, nn.Conv2d):
+        return [(4, module.in_channels, size, size) for size in _PIXELS]
+    return []

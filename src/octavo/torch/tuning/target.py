@@ -1,0 +1,187 @@
+"""A PyTorch model as tuning sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from octavo.errors import OptionError
+from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
+from octavo.recipe.target import Built, Feed
+from octavo.torch.convert import twin
+from octavo.torch.decisions import Layers
+from octavo.torch.outcome import model_bytes
+from octavo.torch.quantize import check_float, quantize_dynamic, report
+from octavo.torch.tuning.calls import Caller
+
+
+class TorchTarget:
+    """A float `nn.Module` (or `module:factory`, what a callable makes) and quantized forms of it.
+
+    It is for `octavo.tune`, and all that tuning knows of PyTorch: an `octavo.recipe.target.Target`.
+    `example_inputs` are a tuple of forward's arguments, or a dict by their names, after which
+    inputs are made up where there are no others.
+
+    The model must not change while it is tuned. A module is never changed itself, nor put into eval
+    mode: where it is in training mode, what runs are modules of our own over its parameters. It is
+    pickled as it is, a factory as its name.
+
+    Raises OptionError for what is no module, ModelError for a factory or a model that cannot be
+    used, AlreadyQuantizedError; of a factory's model the first time that it is needed.
+    """
+
+    output_suffix = ".safetensors"
+
+    def __init__(
+        self,
+        model: nn.Module | str,
+        *,
+        example_inputs: tuple[Any, ...] | dict[str, Any] | None = None,
+    ) -> None:
+        if not isinstance(model, str):
+            check_float(model)
+        given = () if example_inputs is None else example_inputs
+        if not isinstance(given, (tuple, list, Mapping)):
+            raise OptionError(
+                f"example_inputs is a {type(given).__name__}; needs a tuple of forward's "
+                "arguments, or a dict by their names"
+            )
+        by_name = given if isinstance(given, Mapping) else {str(i): v for i, v in enumerate(given)}
+        self._given = model
+        self._example: dict[str, Any] = dict(by_name)
+        self._found: _Found | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_found": None}
+
+    @property
+    def label(self) -> str:
+        """The factory's name, or the module's type."""
+        return self._given if isinstance(self._given, str) else type(self._given).__name__
+
+    def fingerprint(self) -> str:
+        """A digest of the model's types, settings and tensors, and of our version and PyTorch's."""
+        from octavo.torch.tuning.fingerprint import fingerprint
+
+        return fingerprint(self._model.module)
+
+    def decisions(self, recipe: Recipe) -> Sequence[Decision]:
+        """What `build(recipe)` would hold, layer by layer; as `octavo.torch.inspect` has it.
+
+        Raises RecipeError for a rule whose name matches no layer.
+        """
+        return self._model.layers.decisions(recipe)
+
+    def raised(self) -> Sequence[Scheme]:
+        """int8 with zero points and a scale for each 128 inputs, then float16 weights."""
+        return (PRESETS["int8-accurate"].default, PRESETS["float16"].default)
+
+    def float_model(self) -> Built:
+        """The model in eval mode: itself, or over the same parameters where it is training."""
+        return self._model.built
+
+    def build(self, recipe: Recipe, calibration: Sequence[Feed] | None = None) -> Built:
+        """The quantized model, a copy in eval mode; the float one where no layer is quantized.
+
+        Raises OptionError for calibration data, and what `octavo.torch.quantize_dynamic` raises.
+        """
+        _refuse_static(calibration)
+        if all(decision.scheme.is_float for decision in self.decisions(recipe)):
+            return self.float_model()
+        made = self._quantized(recipe)
+        run = partial(self._model.caller.run, made)
+        return Built(made, run, model_bytes(made), replace(report(made), source=self.label))
+
+    def save(
+        self, recipe: Recipe, out: Path, calibration: Sequence[Feed] | None = None
+    ) -> Report | None:
+        """Writes the quantized model to `out`, for `octavo.torch.load`, and says what is in it.
+
+        Raises as `build`, and OutputError.
+        """
+        from octavo.torch.save import save
+
+        _refuse_static(calibration)
+        made = self._quantized(recipe)
+        save(made, out)
+        return replace(report(made), source=self.label, output=str(out))
+
+    def made_up(self, shapes: Mapping[str, Sequence[int]], seed: int) -> Sequence[Feed]:
+        """Inputs that the model runs on: like the example, of `shapes`, or guessed from its layers.
+
+        Names are those of forward's parameters, or "0", "1", ... Raises InputDataError for an
+        unknown one, and where the model runs on none.
+        """
+        from octavo.torch.tuning.made_up import made_up
+
+        found = self._model
+        return made_up(found.module, found.built.run, found.caller, self._example, shapes, seed)
+
+    def errors(
+        self, recipe: Recipe, sets: Sequence[Collection[str]], feeds: Sequence[Feed]
+    ) -> Sequence[float]:
+        """For each set of layer names the worst output's error with those layers alone quantized.
+
+        Infinite where that fails. The same numbers as from building each, a run of the model a set
+        and feed. Raises RecipeError for an unknown layer, InputDataError where the float model
+        fails on a feed.
+        """
+        from octavo.torch.tuning.sensitivity import output_errors
+
+        found = self._model
+        return output_errors(
+            found.built, found.layers, recipe, sets, feeds, found.caller, self.build
+        )
+
+    def peak_memory(
+        self, recipe: Recipe | None, feed: Feed, calibration: Sequence[Feed] | None = None
+    ) -> int:
+        """Bytes that opening and running the model add to a fresh process, at their peak.
+
+        Weights and activations; not PyTorch, nor the modules that define the model. Raises
+        ModelError where a process cannot be had or given the model.
+        """
+        from octavo.torch.tuning.footprint import peak_memory
+
+        _refuse_static(calibration)
+        found = self._model
+        model = found.built.model if recipe is None else self._quantized(recipe)
+        factory = self._given if isinstance(self._given, str) else ""
+        return peak_memory(model, factory, recipe is not None, found.caller, feed)
+
+    def _quantized(self, recipe: Recipe) -> nn.Module:
+        return quantize_dynamic(self._model.module, recipe=recipe, allow_nothing=True)
+
+    @property
+    def _model(self) -> _Found:
+        if self._found is None:
+            self._found = _Found(self._given)
+        return self._found
+
+
+class _Found:
+    """The float model, and what is found out about it once."""
+
+    def __init__(self, given: nn.Module | str) -> None:
+        from octavo.torch.locate import made_by
+
+        self.module = made_by(given).eval() if isinstance(given, str) else given
+        check_float(self.module)
+        self.layers = Layers(self.module)
+        self.caller = Caller(self.module)
+        training = any(module.training for module in self.module.modules())
+        model = twin(self.module) if training else self.module
+        self.built = Built(model, partial(self.caller.run, model), model_bytes(model))
+
+
+def _refuse_static(calibration: Sequence[Feed] | None) -> None:
+    if calibration is not None:
+        raise OptionError(
+            "calibration data is for static quantization, which PyTorch models have none of here; "
+            "use approach dynamic"
+        )

@@ -1,0 +1,300 @@
+"""What quantizing some layers does to the output: one model with switches, against conversions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from octavo.errors import InputDataError, ModelError, RecipeError
+from octavo.onnx import OnnxTarget
+from octavo.onnx.tuning import sensitivity
+from octavo.onnx.tuning.distance import worst_error
+from octavo.recipe import FLOAT, PRESETS, Kind, Recipe, Rule, Scheme
+from tests.onnx import target_models
+from tests.onnx.helpers import F32, build, mlp, normal
+from tests.onnx.target_models import Case
+
+INT8 = PRESETS["int8"]
+EVERYTHING = replace(
+    INT8,
+    name="everything",
+    rules=tuple(Rule(Scheme(), kind=kind) for kind in (Kind.CONV, Kind.ACTIVATION_MATMUL)),
+)
+BOOL, I64 = TensorProto.BOOL, TensorProto.INT64
+
+
+def branches() -> Case:
+    """Layers outside of an If and in both of its branches, which read x from outside."""
+    bodies = [
+        helper.make_graph(
+            [
+                helper.make_node("MatMul", ["h", f"w{i}"], [f"a{i}"], name=f"inner{i}"),
+                helper.make_node("Relu", [f"a{i}"], [f"b{i}"]),
+                helper.make_node("MatMul", [f"b{i}", "w3"], [f"c{i}"], name=f"last{i}"),
+            ],
+            f"body{i}",
+            [],
+            [helper.make_tensor_value_info(f"c{i}", F32, None)],
+        )
+        for i in (1, 2)
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["h"], name="outer"),
+        helper.make_node("If", ["c"], ["y"], then_branch=bodies[0], else_branch=bodies[1]),
+    ]
+    weights = {f"w{i}": normal(32, 32, seed=i) for i in range(4)}
+    inputs = [("x", F32, ["m", 32]), ("c", BOOL, [])]
+    model = build(nodes, inputs, [("y", F32, None)], weights)
+    return model, {"x": normal(4, 32), "c": np.array(True)}
+
+
+def loop() -> Case:
+    """A layer inside a Loop whose output is the state and a scan output of the body."""
+    body = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["state", "w"], ["next"], name="step"),
+            helper.make_node("Identity", ["go"], ["on"]),
+            helper.make_node("Identity", ["next"], ["seen"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", I64, []),
+            helper.make_tensor_value_info("go", BOOL, []),
+            helper.make_tensor_value_info("state", F32, ["m", 32]),
+        ],
+        [
+            helper.make_tensor_value_info("on", BOOL, []),
+            helper.make_tensor_value_info("next", F32, ["m", 32]),
+            helper.make_tensor_value_info("seen", F32, ["m", 32]),
+        ],
+    )
+    node = helper.make_node("Loop", ["n", "", "x"], ["y", "all"], body=body)
+    outputs = [("y", F32, None), ("all", F32, None)]
+    inputs = [("x", F32, ["m", 32]), ("n", I64, [])]
+    model = build([node], inputs, outputs, {"w": normal(32, 32) / 6})
+    return model, {"x": normal(4, 32), "n": np.array(3)}
+
+
+def branching_outputs() -> Case:
+    """A layer whose output is one of the model and another layer's input; the other ends it."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["h"], name="first"),
+        helper.make_node("Gemm", ["h", "w1", "b"], ["y"], name="second"),
+    ]
+    weights = {"w0": normal(32, 32), "w1": normal(32, 32, seed=1), "b": normal(32, seed=2)}
+    outputs = [("h", F32, ["m", 32]), ("y", F32, ["m", 32])]
+    return build(nodes, [("x", F32, ["m", 32])], outputs, weights), {"x": normal(4, 32)}
+
+
+def unnamed_outputs() -> Case:
+    """An LSTM of which only the last output is read, in the middle of a model."""
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r"], ["", "", "yc"], name="rec", hidden_size=16),
+        helper.make_node("Tanh", ["yc"], ["t"]),
+        helper.make_node("MatMul", ["t", "v"], ["y"], name="fc"),
+    ]
+    weights = {"w": normal(1, 64, 24), "r": normal(1, 64, 16, seed=1), "v": normal(16, 8, seed=2)}
+    model = build(nodes, [("x", F32, ["t", "b", 24])], [("y", F32, None)], weights)
+    return model, {"x": normal(5, 2, 24)}
+
+
+def half() -> Case:
+    """Layers in float16."""
+    model, feed = target_models.linear()
+    for tensor in model.graph.initializer:
+        array = onnx.numpy_helper.to_array(tensor).astype(np.float16)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    return model, {"x": feed["x"].astype(np.float16)}
+
+
+CASES: dict[str, tuple[Callable[[], Case], Recipe]] = {
+    "layers in a row": (target_models.linear, INT8),
+    "per tensor": (target_models.linear, PRESETS["int8-per-tensor"]),
+    "blocks": (target_models.wide, PRESETS["int8-block"]),
+    "float16 weights": (target_models.wide, PRESETS["float16"]),
+    "bias, gelu and residual": (target_models.wide, INT8),
+    "gemm": (target_models.gemm, INT8),
+    "shared input": (target_models.grouped, INT8),
+    "shared weight": (target_models.tied, INT8),
+    "convolution": (target_models.conv, EVERYTHING),
+    "product of activations": (target_models.products, EVERYTHING),
+    "three outputs": (lambda: target_models.recurrent("LSTM"), EVERYTHING),
+    "gru": (lambda: target_models.recurrent("GRU", linear_before_reset=1), EVERYTHING),
+    "outputs that are left out": (unnamed_outputs, INT8),
+    "if": (branches, INT8),
+    "loop": (loop, INT8),
+    "outputs of the model": (branching_outputs, INT8),
+    "float16 model": (half, INT8),
+}
+
+
+def by_conversion(ours: OnnxTarget, recipe: Recipe, layers: Sequence[str], feeds: Any) -> float:
+    """The error of a model of its own, in which all other layers are float by a rule."""
+    others = [d.layer.name for d in ours.decisions(recipe) if d.layer.name not in layers]
+    built = ours.build(recipe.with_rules_first(*(Rule(FLOAT, name=n, reason="") for n in others)))
+    model = ours.float_model()
+    return worst_error([model.run(f) for f in feeds], [built.run(f) for f in feeds])
+
+
+def sets_of(ours: OnnxTarget, recipe: Recipe) -> list[list[str]]:
+    """Each layer alone, none, all, and those that stay float in any case."""
+    decisions = ours.decisions(recipe)
+    held = [d.layer.name for d in decisions if not d.scheme.is_float]
+    return [*([name] for name in held), [], held, [d.layer.name for d in decisions]]
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+@pytest.mark.parametrize("name", CASES)
+def test_switches_tell_what_conversions_do(
+    name: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, recipe = CASES[name]
+    model, feed = make()
+    ours = OnnxTarget(model, target=target, threads=1)
+    feeds: list[Mapping[str, Any]] = [feed]
+    sets = sets_of(ours, recipe)
+    expected = [by_conversion(ours, recipe, layers, feeds) for layers in sets]
+    # Nothing is converted for itself here: the switches alone must answer.
+    monkeypatch.setattr(sensitivity.Sensitivity, "_converted", lambda *_: pytest.fail("converted"))
+    errors = ours.errors(recipe, sets, feeds)
+    # Where float nodes are fused otherwise, float32 rounds otherwise: some 1e-14 of the error.
+    assert errors == pytest.approx(expected, rel=1e-4, abs=1e-12)
+    if target == "native" or name != "gru":  # which stays float in a portable file
+        assert max(errors[: len(sets) - 3]) > 0
+        assert errors[-1] == errors[-2] > 1e-9
+
+
+def test_qdq_models_have_switches_too() -> None:
+    model, feed = target_models.linear()
+    ours = OnnxTarget(model, quant_format="qdq")
+    sets = sets_of(ours, INT8)
+    expected = [by_conversion(ours, INT8, layers, [feed]) for layers in sets]
+    assert ours.errors(INT8, sets, [feed]) == pytest.approx(expected, rel=1e-4, abs=1e-12)
+
+
+def test_all_feeds_count_as_one() -> None:
+    model, feed = target_models.linear()
+    ours = OnnxTarget(model)
+    feeds = [feed, {"x": normal(9, 64, seed=5)}]
+    (error,) = ours.errors(INT8, [["layer0"]], feeds)
+    whole = {"x": np.concatenate([f["x"] for f in feeds])}
+    assert error == pytest.approx(ours.errors(INT8, [["layer0"]], [whole])[0], rel=1e-6)
+    assert error != ours.errors(INT8, [["layer0"]], [feed])[0]
+
+
+def test_many_layers_are_switched_one_by_one() -> None:
+    ours = OnnxTarget(mlp(200, 16), threads=1)
+    errors = ours.errors(INT8, [[], ["layer7"], ["layer199"]], [{"x": normal(2, 16)}])
+    assert errors[0] == 0 < errors[2] != errors[1] > 0
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+def test_what_protobuf_cannot_hold_goes_to_a_data_file(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, feed = target_models.wide()
+    expected = OnnxTarget(model, target=target).errors(INT8, [["up"], ["down"]], [feed])
+    files: list[list[str]] = []
+    opened = sensitivity.opened
+
+    def seen(path: Path, threads: int | None) -> Any:
+        files.append(sorted(file.name for file in path.parent.iterdir()))
+        return opened(path, threads)
+
+    monkeypatch.setattr(sensitivity, "opened", seen)
+    monkeypatch.setattr("octavo.onnx.save.PROTOBUF_LIMIT", 100_000)
+    assert OnnxTarget(model, target=target).errors(INT8, [["up"], ["down"]], [feed]) == expected
+    assert files == [["model.onnx", "model.onnx.data"]]
+
+
+def test_without_switches_each_set_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, feed = target_models.linear()
+    ours = OnnxTarget(model)
+    sets = sets_of(ours, INT8)
+    expected = ours.errors(INT8, sets, [feed])
+
+    def refuse(*_: Any) -> None:
+        raise ModelError("no switches")
+
+    monkeypatch.setattr("octavo.onnx.tuning.writing.add_switches", refuse)
+    assert OnnxTarget(model).errors(INT8, sets, [feed]) == expected
+
+
+def test_switches_that_do_not_give_the_float_model_are_not_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, feed = target_models.linear()
+    expected = OnnxTarget(model).errors(INT8, [["layer0"]], [feed])
+    outputs = sensitivity._Switched.outputs
+    monkeypatch.setattr(
+        sensitivity._Switched,
+        "outputs",
+        lambda self, layers, feeds: [
+            [a * 1.01 for a in run] for run in outputs(self, layers, feeds)
+        ],
+    )
+    assert OnnxTarget(model).errors(INT8, [["layer0"]], [feed]) == expected
+
+
+def test_numbers_that_are_not_finite_are_an_infinite_error() -> None:
+    """One large weight takes the scale of its tensor, so that the small ones become 0."""
+    w = normal(64, 64)
+    w[:, 1], w[0, 1] = 1e-4, 1e-4
+    w[0, 0] = 100
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], name="fc"),
+        helper.make_node("Gather", ["h", "second"], ["g"], axis=1),
+        helper.make_node("Reciprocal", ["g"], ["y"]),
+    ]
+    weights = {"w": w, "second": np.array([1])}
+    model = build(nodes, [("x", F32, ["m", 64])], [("y", F32, None)], weights)
+    feed = {"x": np.abs(normal(4, 64))}
+    recipe = PRESETS["int8-per-tensor"]
+    assert OnnxTarget(model).errors(recipe, [["fc"], []], [feed]) == [math.inf, 0]
+
+
+def test_layers_and_feeds_that_the_model_does_not_have_are_refused() -> None:
+    model, feed = target_models.linear()
+    ours = OnnxTarget(model)
+    with pytest.raises(RecipeError, match=r"no layer 'layer7'\. Did you mean"):
+        ours.errors(INT8, [["layer0"], ["layer7"]], [feed])
+    with pytest.raises(InputDataError, match="no input 'z'"):
+        ours.errors(INT8, [["layer0"]], [{"z": feed["x"]}])
+
+
+def test_worst_error_takes_the_worst_output_and_only_finite_numbers() -> None:
+    a, b = np.array([1.0, 2.0], np.float32), np.array([np.inf, 2.0], np.float32)
+    n = np.array([1, 2])
+    assert worst_error([[a, a, n]], [[a, a * 1.1, n + 5]]) == pytest.approx(0.005, rel=1e-5)
+    assert worst_error([[b]], [[b * 1.1]]) == pytest.approx(0.005, rel=1e-5)
+    assert worst_error([[a]], [[b]]) == math.inf
+    assert worst_error([[a]], [[a[:1]]]) == math.inf
+    assert worst_error([[n]], [[n * 2]]) == pytest.approx(0.5)  # no other outputs: these count
+
+
+@pytest.mark.models
+def test_layers_inside_the_if_of_silero_vad() -> None:
+    from benchmarks.zoo import silero
+
+    ours = OnnxTarget(silero.forms()["inside_if"], threads=1)
+    feed = {
+        "input": normal(2, 576) / 10,
+        "state": np.zeros((2, 2, 128), np.float32),
+        "sr": np.array(16000),
+    }
+    layers = [d.layer.name for d in ours.decisions(INT8) if not d.scheme.is_float]
+    assert len(layers) == 4  # two of them run at this rate, one for each length of the input
+    errors = ours.errors(INT8, [[name] for name in layers], [feed])
+    (reached,) = (name for name, error in zip(layers, errors, strict=True) if error > 1e-9)
+    expected = by_conversion(ours, INT8, [reached], [feed])
+    assert max(errors) == pytest.approx(expected, rel=1e-4)

@@ -1,0 +1,153 @@
+"""Inputs made up for PyTorch models that came without any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from octavo.errors import InputDataError
+from octavo.torch import TorchTarget
+from tests.torch.tuning_models import Attends, Speech, Tied, Wrapped
+
+
+class Reads(nn.Module):
+    """As a Hugging Face model: ids, a mask and types, of which each has a default."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.types, self.words = nn.Embedding(2, 8), nn.Embedding(300, 8)
+
+    def forward(
+        self, input_ids: Any = None, attention_mask: Any = None, token_type_ids: Any = None
+    ) -> Any:
+        x = self.words(input_ids)
+        if token_type_ids is not None:
+            x = x + self.types(token_type_ids)
+        return x if attention_mask is None else x * attention_mask[..., None]
+
+
+def values(feeds: Any, name: str) -> np.ndarray:
+    return np.concatenate([feed[name].ravel() for feed in feeds])
+
+
+def test_like_an_example() -> None:
+    example = {
+        "x": np.full((2, 50, 3), 100, np.float32) + np.random.randn(2, 50, 3).astype(np.float32),
+        "ids": torch.tensor([[7, 9, 12, 8]] * 8),
+        "ones": torch.ones(6, dtype=torch.int32),
+        "zeros": torch.zeros(500),
+        "flag": True,
+        "pair": (torch.randn(2, 2), [torch.tensor([False, True] * 20)]),
+    }
+
+    class Takes(nn.Module):
+        def forward(self, **inputs: Any) -> Any:
+            return inputs["x"]
+
+    target = TorchTarget(Takes(), example_inputs=example)
+    feeds = target.made_up({}, 3)
+    assert len(feeds) == 4
+    assert {feed["x"].shape for feed in feeds} == {(2, 50, 3)}
+    assert {feed["x"].dtype for feed in feeds} == {np.dtype(np.float32)}
+    assert abs(values(feeds, "x").mean() - 100) < 0.2
+    assert 0.9 < values(feeds, "x").std() < 1.1
+    assert set(values(feeds, "ids")) == set(range(7, 13))
+    assert values(feeds, "ids").dtype == np.int64
+    assert set(values(feeds, "ones")) == {1}
+    assert values(feeds, "ones").dtype == np.int32
+    assert 0.9 < values(feeds, "zeros").std() < 1.1
+    assert all(feed["flag"] is True for feed in feeds)
+    pair, (flags,) = feeds[0]["pair"]
+    assert (pair.shape, flags.dtype, set(flags)) == ((2, 2), np.dtype(bool), {False, True})
+    assert not np.array_equal(feeds[0]["x"], feeds[1]["x"])
+    for again, feed in zip(target.made_up({}, 3), feeds, strict=True):
+        np.testing.assert_array_equal(again["ids"], feed["ids"])
+    assert not np.array_equal(target.made_up({}, 4)[0]["x"], feeds[0]["x"])
+
+
+def test_an_example_in_other_shapes() -> None:
+    target = TorchTarget(Speech(), example_inputs=(torch.randn(1, 2, 12),))
+    for name in ("x", "0"):
+        (shape,) = {feed["x"].shape for feed in target.made_up({name: (3, 9, 12)}, 0)}
+        assert shape == (3, 9, 12)
+
+
+def test_shapes_alone() -> None:
+    feeds = TorchTarget(Speech()).made_up({"x": (2, 4, 12)}, 0)
+    assert [sorted(feed) for feed in feeds] == [["x"]] * 4
+    assert 0.8 < values(feeds, "x").std() < 1.2
+    feeds = TorchTarget(Tied()).made_up({"0": (3, 90)}, 0)
+    assert {feed["ids"].dtype for feed in feeds} == {np.dtype(np.int64)}
+    assert values(feeds, "ids").min() == 0
+    assert values(feeds, "ids").max() == 39
+
+
+def test_ids_masks_and_types_by_their_names() -> None:
+    target = TorchTarget(Reads())
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    feeds = target.made_up(dict.fromkeys(names, (2, 60)), 0)
+    assert values(feeds, "input_ids").max() == 299
+    assert set(values(feeds, "token_type_ids")) == {0, 1}
+    assert set(values(feeds, "attention_mask")) == {1}
+    feeds = target.made_up({}, 0)
+    assert [sorted(feed) for feed in feeds] == [["input_ids"]] * 4
+    assert values(feeds, "input_ids").max() == 299
+
+
+def test_a_mask_of_torchs_own_layers_hides_nothing() -> None:
+    class Padded(Attends):
+        def forward(self, x: Any, src_key_padding_mask: Any) -> Any:
+            return super().forward(x, src_key_padding_mask)["found"]
+
+    feeds = TorchTarget(Padded(fast=False)).made_up(
+        {"x": (2, 5, 16), "src_key_padding_mask": (2, 5)}, 0
+    )
+    assert {feed["src_key_padding_mask"].dtype for feed in feeds} == {np.dtype(bool)}
+    assert not values(feeds, "src_key_padding_mask").any()
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nn.Linear(7, 3), (4, 7)),
+        (Wrapped, (4, 20)),
+        (Speech, (4, 16, 12)),
+        (lambda: nn.GRU(5, 6), (16, 4, 5)),
+        (Attends, (4, 16, 16)),
+        (Tied, (4, 16)),
+        (lambda: nn.Sequential(nn.Conv1d(3, 4, 5), nn.ReLU()), (4, 3, 16)),
+        (
+            lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 26 * 26, 3)),
+            (4, 1, 28, 28),
+        ),
+        (lambda: nn.LSTMCell(9, 4), (4, 9)),
+    ],
+)
+def test_guessed_from_the_first_layers(make: Any, shape: tuple[int, ...]) -> None:
+    target = TorchTarget(make())
+    feeds = target.made_up({}, 0)
+    assert {value.shape for feed in feeds for value in feed.values()} == {shape}
+    assert all(np.isfinite(target.float_model().run(feed)[0]).all() for feed in feeds)
+
+
+def test_what_cannot_be_made_up() -> None:
+    with pytest.raises(InputDataError, match=r"no input 'ipnut'\. Did you mean 'input'"):
+        TorchTarget(nn.Linear(3, 3)).made_up({"ipnut": (1, 3)}, 0)
+    with pytest.raises(InputDataError, match=r"no input '1'\. Known: 0, input"):
+        TorchTarget(nn.Linear(3, 3)).made_up({"1": (1, 3)}, 0)
+    with pytest.raises(
+        InputDataError,
+        match=r"Linear runs on \(forward's inputs: input\); the likeliest ones fail: .*1x4 and 3x",
+    ):
+        TorchTarget(nn.Linear(3, 3)).made_up({"input": (1, 4)}, 0)
+    with pytest.raises(InputDataError, match=r"--shape name=1x128") as caught:
+        TorchTarget(nn.Bilinear(3, 4, 5)).made_up({}, 0)
+    assert "(forward's inputs: input1, input2). Pass example_inputs" in str(caught.value)
+    nan = nn.Linear(3, 3)
+    nan.bias.data.fill_(torch.nan)
+    with pytest.raises(InputDataError, match="no finite numbers"):
+        TorchTarget(nan).made_up({"input": (1, 3)}, 0)
