@@ -28,6 +28,7 @@ def target_of(model: Any, **options: Any) -> Target:
     (example_inputs); one that the front end does not have is an OptionError.
     """
     if all(hasattr(model, name) for name in _TARGET_METHODS):
+        _options("a target, which has its own", options, ())
         return model  # type: ignore[no-any-return]
     if _is_module(model) or (isinstance(model, str) and names_factory(model)):
         need_torch()
@@ -70,5 +71,5 @@ def _options(what: str, given: dict[str, Any], known: tuple[str, ...]) -> dict[s
     found = {key: value for key, value in given.items() if value is not None}
     for key in found:
         if key not in known:
-            raise OptionError(f"{key} is not for {what}, which takes {', '.join(known)}")
+            raise OptionError(f"{key} is not for {what}. Known: {', '.join(known) or '(none)'}")
     return found

@@ -94,7 +94,7 @@ class Setting:
     warmup: int = 2
     rounds: int = 11
     time_budget: float = 10.0
-    samples: int = 4
+    samples: int = 2
     path: tuple[str, ...] = ()
     _last: tuple[Form, Built] | None = field(default=None, repr=False)
     _float: Built | None = field(default=None, repr=False)

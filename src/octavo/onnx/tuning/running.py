@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
 
+from octavo.errors import InputDataError
 from octavo.onnx.session import session
 from octavo.recipe import Report
 from octavo.recipe.target import Built, Feed
+
+_DTYPES = {
+    "tensor(bool)": "bool",
+    "tensor(double)": "float64",
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(int8)": "int8",
+    "tensor(int16)": "int16",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(uint8)": "uint8",
+    "tensor(uint16)": "uint16",
+    "tensor(uint32)": "uint32",
+    "tensor(uint64)": "uint64",
+}
 
 
 def options(threads: int | None) -> ort.SessionOptions:
@@ -33,10 +50,36 @@ def opened(path: str | os.PathLike[str], threads: int | None) -> ort.InferenceSe
 def built(runner: ort.InferenceSession, size: int, report: Report | None = None) -> Built:
     """`runner` as tuning takes it; `size` in bytes."""
 
+    types = {given.name: _DTYPES.get(given.type) for given in runner.get_inputs()}
+
     def run(feed: Feed) -> list[Any]:
-        return list(runner.run(None, dict(feed)))
+        fed = {name: _as(types.get(name), value) for name, value in named(feed, types).items()}
+        return list(runner.run(None, fed))
 
     return Built(runner, run, size, report)
+
+
+def named(feed: Feed, inputs: Iterable[str]) -> dict[str, Any]:
+    """`feed` by the names of `inputs`, in whose order values without a name ("0", "1", ..) come.
+
+    Raises InputDataError for more values than inputs.
+    """
+    names = [*inputs]
+    if not feed or any(not key.isdigit() or key in names for key in feed):
+        return dict(feed)
+    if len(feed) > len(names):
+        raise InputDataError(
+            f"{len(feed)} inputs without names are given; the model takes {len(names)}: "
+            f"{', '.join(names)}"
+        )
+    return {names[int(key)]: value for key, value in feed.items()}
+
+
+def _as(dtype: str | None, value: Any) -> Any:
+    """Numbers in the input's own type: files and loaders give what they have (int64, float64)."""
+    if dtype is None or getattr(value, "dtype", None) is None or value.dtype == dtype:
+        return value
+    return value.astype(dtype) if value.dtype.kind in "biuf" else value
 
 
 def files_bytes(folder: Path) -> int:

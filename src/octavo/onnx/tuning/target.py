@@ -12,14 +12,14 @@ import onnx
 
 from octavo.errors import OptionError, OutputError, RecipeError, did_you_mean
 from octavo.files.staging import Staging, output_error
-from octavo.onnx.inputs import read_inputs
+from octavo.onnx.inputs import fed, read_inputs
 from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.options import plain_request
 from octavo.onnx.tuning.digest import digest
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.layers import Layers
 from octavo.onnx.tuning.memory import peak_memory
-from octavo.onnx.tuning.running import built, files_bytes, opened
+from octavo.onnx.tuning.running import built, files_bytes, named, opened
 from octavo.onnx.tuning.scratch import Scratch
 from octavo.onnx.tuning.sensitivity import Sensitivity
 from octavo.onnx.tuning.static import copy_model, is_static, quantize_static
@@ -251,7 +251,9 @@ class OnnxTarget:
 
     def _fitted(self, feeds: Sequence[Feed]) -> list[Feed]:
         """In the types of the model's inputs; InputDataError where they do not fit."""
-        return [*read_inputs([dict(feed) for feed in feeds], self._source.model.graph)]
+        graph = self._source.model.graph
+        inputs = [value.name or "" for value in fed(graph)]
+        return [*read_inputs([named(feed, inputs) for feed in feeds], graph)]
 
     @contextmanager
     def _float_file(self) -> Iterator[Path]:

@@ -1,0 +1,137 @@
+"""How accuracy is measured: what `tune` makes of evaluate, metric and data."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from octavo.errors import OptionError
+from octavo.measure.metrics import metric
+from octavo.recipe.target import Built
+from octavo.recipe.tuning import Status
+from octavo.tune import Criterion, tune
+from octavo.tune.evaluators import Called, Evaluator, OnData, Weighted, evaluator, weighted
+from tests.tune.simulated_target import Simulated, evaluate
+
+TARGET = Simulated((0.1,))
+DATA = [({"x": np.arange(6.0).reshape(3, 2)}, np.array([1, 1, 0]))]
+
+
+def made(evaluate: Any = None, metric: Any = None, data: Any = None) -> Evaluator:
+    return evaluator(evaluate, metric, data, TARGET, shapes=(), seed=0, limit=-1, relative=True)
+
+
+def model(scale: float = 1.0) -> Built:
+    return Built(None, lambda feed: [feed["x"] * np.array([scale, 1.0])], 1)
+
+
+def test_a_metric_on_an_iterable() -> None:
+    it = made(metric="topk", data=DATA)
+    assert it.accuracy(model(), model) == pytest.approx(2 / 3)
+    assert not it.agreement_only
+    assert it.feeds(5)[0]["x"].shape == (3, 2)
+
+
+def test_data_without_a_metric_is_compared_with_the_float_model() -> None:
+    it = made(data=DATA)
+    assert it.agreement_only
+    assert it.accuracy(model(), model) == 1.0
+    assert it.accuracy(model(1.5), model) < 1.0
+
+
+def test_weighted_metrics_are_their_mean() -> None:
+    it = made(metric=[("topk", 3.0), (("F1", {}), 1.0)], data=DATA)
+    alone = [made(metric=name, data=DATA).accuracy(model(), model) for name in ("topk", "F1")]
+    assert it.accuracy(model(), model) == pytest.approx((3 * alone[0] + alone[1]) / 4)
+
+
+def test_metrics_without_weights_each_have_to_meet_the_criterion() -> None:
+    def loss(relative: bool) -> float:
+        metrics = (Weighted(metric("topk")), Weighted(metric("MSE", {"compare_label": False})))
+        it = OnData(metrics, weighted_data(), relative=relative)
+        assert it.accuracy(model(), model) == 1.0
+        return 1.0 - it.accuracy(model(1.5), model)
+
+    # The classes change by a third of the float model's score; MSE rises from 0 by 20/6 / ...
+    error = np.mean((np.arange(6.0).reshape(3, 2)[:, 0] * 0.5) ** 2) / 2
+    assert loss(relative=False) == pytest.approx(max(error, 1 / 3))
+    assert loss(relative=True) == np.inf  # of an MSE of 0
+
+
+def weighted_data() -> Any:
+    from octavo.measure.data import Dataset
+
+    return Dataset.of(DATA)
+
+
+def test_the_direction_is_the_metrics_where_only_it_knows() -> None:
+    result = tune(
+        Simulated((0.0,)),
+        metric="Loss",
+        data=[({"x": np.ones((1, 2))}, None)],
+        objective="modelsize",
+    )
+    assert not result.higher_is_better
+    assert result.status is Status.MET
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"evaluate": evaluate, "metric": "topk"}, "give one of them"),
+        ({"metric": "topk"}, "--data"),
+        ({"evaluate": 3}, "evaluate is a int"),
+        ({"metric": "topc", "data": DATA}, "Did you mean 'topk'"),
+        ({"metric": [], "data": DATA}, "at least one"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        made(**arguments)
+
+
+def test_weights_are_for_all_or_for_none() -> None:
+    with pytest.raises(OptionError, match="for all of them or for none"):
+        weighted([("topk", 1.0), ("F1", None)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"approach": "dynamics"}, "Did you mean 'dynamic'"),
+        ({"max_trials": 0}, "max_trials"),
+        ({"timeout": -1}, "timeout"),
+        ({"workers": 0}, "workers"),
+        ({"strategy": "sigopt"}, "refused"),
+        ({"strategy": "bayes"}, "Did you mean 'bayesian'"),
+        ({"objective": "speed"}, "unknown objective"),
+        ({"criterion": -0.1}, "0 or more"),
+        ({"output": "x.safetensors"}, ".onnx"),
+        ({"nonsense": 1}, "nonsense"),
+    ],
+)
+def test_arguments_of_tune_that_are_wrong(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises((OptionError, TypeError), match=words):
+        tune(TARGET, evaluate, **arguments)
+
+
+def test_a_callable_by_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "judged.py").write_text("def score(model):\n    return 0.25\nnumber = 3\n")
+    assert Called("judged:score").accuracy(model(), model) == 0.25
+    with pytest.raises(OptionError, match="judged:number is a int"):
+        Called("judged:number").callable()
+    with pytest.raises(OptionError, match="scores"):
+        Called("judged:scores").callable()
+
+
+def test_a_criterion_that_is_given_keeps_its_direction() -> None:
+    result = tune(
+        Simulated((0.1,)),
+        evaluate,
+        criterion=Criterion(absolute=0.05, higher_is_better=False),
+        objective="modelsize",
+    )
+    assert result.best.index == 1
+    assert result.best.loss == pytest.approx(-0.1)

@@ -1,0 +1,142 @@
+"""Neural Compressor's Python call, on real models of both kinds."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from octavo.errors import OptionError
+from octavo.recipe import load_recipe
+from octavo.recipe.tuning import Status
+from octavo.tune import Quantization
+from tests.onnx.helpers import normal, run, save
+from tests.tune.searchable import WIDTH, model
+
+CONF = """\
+model: {name: small, framework: %s}
+quantization: {approach: %s, calibration: {sampling_size: 3}}
+evaluation: {accuracy: {metric: {topk: 1}}}
+tuning:
+  objective: modelsize
+  accuracy_criterion: {absolute: 0.02}
+"""
+
+
+def conf(folder: Path, framework: str = "onnxrt_integerops", approach: str = "dynamic") -> Path:
+    path = folder / "conf.yaml"
+    path.write_text(CONF % (framework, f"post_training_{approach}_quant"))
+    return path
+
+
+class Loader:
+    """What a data loader is to Neural Compressor: iterable, of (inputs, label)."""
+
+    batch_size = 100
+
+    def __init__(self, path: Path) -> None:
+        self.x = normal(400, WIDTH, seed=5)
+        (y,) = run(path, {"x": self.x})
+        self.label = np.argmax(y, axis=1)
+
+    def __iter__(self) -> Iterator[Any]:
+        for at in range(0, len(self.x), self.batch_size):
+            yield self.x[at : at + self.batch_size], self.label[at : at + self.batch_size]
+
+
+def test_a_file_and_a_loader_find_and_save_a_model(tmp_path: Path) -> None:
+    path = save(model(), tmp_path / "model.onnx")
+    quantizer = Quantization(str(conf(tmp_path)))
+    quantizer.model = str(path)
+    quantizer.eval_dataloader = Loader(path)
+    found = quantizer.fit()
+    assert found.result.status is Status.MET
+    assert found.result.ranking[0][0] == "layer1"
+    assert isinstance(found.model, onnxruntime.InferenceSession)
+    out = found.save(tmp_path / "output")
+    assert out == tmp_path / "output" / "best_model.onnx"
+    assert load_recipe(tmp_path / "output" / "best_recipe.yaml") == found.result.best.recipe
+    assert found.save(tmp_path / "one.onnx").read_bytes() == out.read_bytes()
+    x = normal(5, WIDTH)
+    assert np.array_equal(found.model.run(None, {"x": x})[0], run(out, {"x": x})[0])
+
+
+def test_an_eval_func_comes_before_the_files_metric(tmp_path: Path) -> None:
+    calls = []
+
+    def eval_func(session: Any) -> float:
+        calls.append(session)
+        return 1.0
+
+    quantizer = Quantization(conf(tmp_path))
+    quantizer.model = model()  # a ModelProto
+    quantizer.eval_func = eval_func
+    found = quantizer()
+    assert len(calls) == 2
+    assert found.result.status is Status.MET
+    assert found.result.best.index == 1
+
+
+def test_static_quantization_is_calibrated_on_its_loader(tmp_path: Path) -> None:
+    path = save(model(bad=None), tmp_path / "model.onnx")
+    quantizer = Quantization(conf(tmp_path, "onnxrt_qlinearops", "static"))
+    quantizer.model = str(path)
+    quantizer.calib_dataloader = Loader(path)
+    quantizer.eval_dataloader = Loader(path)
+    found = quantizer.fit()
+    assert found.result.best.approach.value == "static"
+    kinds = {node.op_type for node in _nodes(found.save(tmp_path / "static.onnx"))}
+    assert "DynamicQuantizeLinear" not in kinds
+    assert kinds & {"QLinearMatMul", "QuantizeLinear"}
+
+
+def _nodes(path: Path) -> Any:
+    import onnx
+
+    return onnx.load(path).graph.node
+
+
+def test_static_without_calibration_data_says_what_to_do(tmp_path: Path) -> None:
+    quantizer = Quantization(conf(tmp_path, approach="static"))
+    quantizer.model = str(save(model(), tmp_path / "model.onnx"))
+    quantizer.eval_func = lambda session: 1.0
+    with pytest.raises(OptionError, match="post_training_dynamic_quant"):
+        quantizer.fit()
+
+
+def test_a_module_is_tuned_and_saved(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+    x = torch.randn(200, 32)
+    label = module(x).argmax(-1)
+    quantizer = Quantization(conf(tmp_path, "pytorch"))
+    quantizer.model = module
+    quantizer.eval_dataloader = [(x, label)]
+    found = quantizer.fit()
+    assert found.result.status is Status.MET
+    assert (found.model(x).argmax(-1) == label).float().mean() > 0.97
+    assert found.save(tmp_path / "output").name == "best_model.safetensors"
+
+
+def test_what_did_not_meet_the_criterion_is_not_saved_unasked(tmp_path: Path) -> None:
+    quantizer = Quantization(conf(tmp_path))
+    quantizer.model = str(save(model(), tmp_path / "model.onnx"))
+    accuracies = iter([1.0, *[0.5] * 99])
+    quantizer.eval_func = lambda session: next(accuracies)
+    found = quantizer.fit()
+    assert found.result.status is Status.BEST_EFFORT
+    with pytest.raises(OptionError, match="no recipe met the criterion"):
+        found.save(tmp_path / "best.onnx")
+    assert not (tmp_path / "best.onnx").exists()
+    assert found.save(tmp_path / "best.onnx", force=True).is_file()
+
+
+def test_a_wrong_attribute_is_an_error(tmp_path: Path) -> None:
+    quantizer = Quantization(conf(tmp_path))
+    with pytest.raises(OptionError, match="Did you mean 'eval_func'"):
+        quantizer.eval_fun = print
+    with pytest.raises(OptionError, match="names model 'small', not its file"):
+        quantizer.fit()
