@@ -2,7 +2,7 @@
 # make test-all  the slow tests too, and the kernels on aarch64 under an emulator
 # make sanitize  the tests of kernels and operators under AddressSanitizer, UBSan and ThreadSanitizer
 # make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
-# make bench   all figures, written to benchmarks/results (about an hour; the machine must be idle)
+# make bench   all figures, written to benchmarks/results (an hour and a half; the machine must be idle)
 # Needs python3 (3.10 or newer), gcc, g++ and make; the rest comes through pip.
 
 PYTHON ?= python3
@@ -62,6 +62,7 @@ bench: setup $(VENV)/.bench
 	@$(PY) -m benchmarks.rnn
 	@$(PY) -m benchmarks.models
 	@$(PY) -m benchmarks.convert
+	@$(PY) -m benchmarks.tune
 
 check: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet

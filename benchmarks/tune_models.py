@@ -15,7 +15,7 @@ from benchmarks.sections import Rows
 from benchmarks.timing import Comparison
 from benchmarks.zoo import minilm, silero
 from benchmarks.zoo.sessions import Feed, Session
-from octavo.onnx import inspect, supported_ops
+from octavo.onnx import supported_ops
 from octavo.recipe import Recipe, Report, Rule, preset
 from octavo.recipe.tuning import TuneResult
 from octavo.tune import Criterion, tune
@@ -23,7 +23,7 @@ from octavo.tune import Criterion, tune
 FLOAT, INT8, BEST, PICKED = "float", "all int8", "best", "LSTM only"
 LEE, LEE_FORCED, AUC = Criterion(relative=0.01), Criterion(relative=0.005), Criterion(0.005)
 FORCED = "int8-per-tensor"
-SHAPE = (8, 128)
+SHAPE = (1, 128)
 BLOCK = 512  # frames of one call of silero-vad's sequence form, as in its package
 
 

@@ -11,7 +11,7 @@ with that one channel, which its input has lost. `spread` is milder, in every la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -64,16 +64,17 @@ class Stack:
         return tuple(name_of(i) for i in self.bad)
 
     @property
-    def bend(self) -> np.float32:
+    def bend(self) -> float:
         """The weight of tanh."""
-        return np.float32(_BEND / len(self.layers) ** 0.5)
+        return float(_BEND / np.sqrt(len(self.layers)))
 
 
 def name_of(index: int) -> str:
-    """A layer's name in the ONNX model; the module's is `layers.INDEX`."""
+    """A layer's name in the ONNX model; the module's is `INDEX.linear`."""
     return f"layer{index:03d}"
 
 
+@lru_cache
 def healthy(layers: int, seed: int = 0) -> Stack:
     """`layers` of them, the readout included; all int8 loses next to nothing."""
     random = np.random.RandomState(1000 * seed + layers)
@@ -126,7 +127,7 @@ def _readout(stack: Stack) -> Layer:
     x, labels = task(fitted=True)
     for layer in stack.layers[:-1]:
         z = _normalized(x, layer) @ layer.weight + layer.bias
-        x = z + stack.bend * np.tanh(z)
+        x = z + np.float32(stack.bend) * np.tanh(z)
     x = _normalized(x, stack.layers[-1])
     wanted = np.eye(CLASSES, dtype=np.float32)[labels] - np.float32(1 / CLASSES)
     x64 = x.astype(np.float64)
@@ -173,7 +174,7 @@ def write_onnx(stack: Stack, path: Path) -> Path:
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
-    nodes, weights = [], [numpy_helper.from_array(np.asarray(stack.bend), "bend")]
+    nodes, weights = [], [numpy_helper.from_array(np.asarray(stack.bend, np.float32), "bend")]
 
     def node(op: str, inputs: Sequence[str], output: str, name: str = "", **given: Any) -> str:
         nodes.append(helper.make_node(op, inputs, [output], name=name or output, **given))
@@ -212,7 +213,7 @@ def module(stack: Stack) -> torch.nn.Module:
     """The stack as a PyTorch module."""
     import torch
 
-    class Block(torch.nn.Module):
+    class Block(torch.nn.Module):  # type: ignore[misc]  # PyTorch is Any here
         def __init__(self, layer: Layer, bend: float) -> None:
             super().__init__()
             self.norm = torch.nn.LayerNorm(WIDTH, EPSILON)
@@ -227,9 +228,6 @@ def module(stack: Stack) -> torch.nn.Module:
             z: torch.Tensor = self.linear(self.norm(x))
             return z + self.bend * torch.tanh(z) if self.bend else z
 
-    bends = [float(stack.bend)] * (len(stack.layers) - 1) + [0.0]
+    bends = [stack.bend] * (len(stack.layers) - 1) + [0.0]
     blocks = [Block(layer, bend) for layer, bend in zip(stack.layers, bends, strict=True)]
     return torch.nn.Sequential(*blocks).eval()
-
-
-Evaluate = Callable[[Any], float]
