@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
+from octavo.errors import OptionError
 from octavo.files.staging import Staging
 from octavo.front_ends import target_of
 from octavo.measure.data import Dataset
-from octavo.recipe import Granularity, Recipe, Rule, Scheme, load_recipe, preset
+from octavo.recipe import Recipe, Rule
 from octavo.recipe.report import Report
-from octavo.recipe.target import Feed, Target
+from octavo.recipe.target import Target
 from octavo.recipe.tuning import Approach, Status, TuneResult
 from octavo.tune.criterion import Criterion
-from octavo.tune.evaluators import Evaluator
 from octavo.tune.evaluators import evaluator as make_evaluator
 from octavo.tune.history import History
-from octavo.tune.loop import Limits, Loop, Quiet, View
+from octavo.tune.loop import Limits, Loop
+from octavo.tune.measuring import Measuring
 from octavo.tune.objective import Objective
+from octavo.tune.plan import (
+    Plan,
+    Shapes,
+    checked_approaches,
+    checked_calibration,
+    checked_criterion,
+    checked_recipe,
+    checked_shapes,
+    checked_timeout,
+)
 from octavo.tune.runners import InExecutor, InProcess, Runner, Workers
-from octavo.tune.space import Space
-from octavo.tune.strategies import strategy as strategy_of
+from octavo.tune.view import Quiet, View
 from octavo.tune.work import Setting
-
-APPROACHES = ("dynamic", "static", "auto")
-Shapes = Mapping[str, Sequence[int]]
 
 
 def tune(
@@ -100,7 +105,7 @@ def tune(
         executor: any concurrent.futures.Executor for the evaluations, such as a Dask client's;
             latency is measured on this host, one at a time.
         output: where the best model is written, if it meets the criterion.
-        view: who watches (`octavo.tune.loop.View`).
+        view: who watches (`octavo.tune.view.View`).
         path: folders in which modules named in strings are found by workers.
         options: of the model's front end: target, cpu, quant_format, threads; example_inputs.
 
@@ -109,7 +114,7 @@ def tune(
             it is an EvaluationError.
     """
     target = target_of(model, **options)
-    shaped = _shapes(shapes)
+    shaped = checked_shapes(shapes)
     evaluator = make_evaluator(
         evaluate,
         metric,
@@ -121,22 +126,22 @@ def tune(
         relative=not isinstance(criterion, Criterion) or criterion.relative is not None,
     )
     watcher = view or Quiet()
-    plan = _Plan(
+    plan = Plan(
         target,
         evaluator,
-        _criterion(criterion, evaluator),
+        checked_criterion(criterion, evaluator),
         Objective.of(objective),
         strategy,
-        _recipe(recipe),
+        checked_recipe(recipe),
         tuple(alternatives),
-        _approaches(approach),
+        checked_approaches(approach),
         seed,
     )
     setting = Setting(
         target,
         evaluator,
         shaped,
-        _calibration(plan, calibration, calibration_samples),
+        checked_calibration(plan, calibration, calibration_samples),
         seed,
         warmup,
         rounds,
@@ -144,7 +149,7 @@ def tune(
     )
     if isinstance(max_trials, bool) or not isinstance(max_trials, int) or max_trials < 1:
         raise OptionError(f"max_trials is a whole number from 1, not {max_trials!r}")
-    limits = Limits(_timeout(timeout), max_trials)
+    limits = Limits(checked_timeout(timeout), max_trials)
     searches = plan.searches()
     if output is not None:
         _check_output(target, Path(output))
@@ -152,18 +157,8 @@ def tune(
         folder = None if workspace is None else Path(workspace)
         history = stack.enter_context(History(folder, plan.subject(data, shaped), resume=resume))
         runner, clock = _runners(stack, setting, workers, executor)
-        loop = Loop(
-            target.decisions,
-            plan.criterion,
-            plan.objective,
-            limits,
-            history,
-            runner,
-            clock,
-            seed,
-            evaluator.agreement_only,
-            watcher,
-        )
+        measuring = Measuring(plan.criterion, plan.objective, history, runner, clock, watcher)
+        loop = Loop(measuring, target.decisions, limits, seed, evaluator.agreement_only)
         watcher.start(
             target.label,
             str(plan.criterion),
@@ -181,62 +176,8 @@ def tune(
         return _finished(plan, loop, status, setting, output, watcher)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What is searched for, and how."""
-
-    target: Target
-    evaluator: Evaluator
-    criterion: Criterion
-    objective: Objective
-    strategy: str
-    recipe: Recipe
-    alternatives: tuple[Rule, ...]
-    approaches: tuple[Approach, ...]
-    seed: int
-
-    def searches(self) -> list[tuple[Approach, Any, Space]]:
-        """One search for each approach. Raises NothingQuantizedError where there is no choice."""
-        found = []
-        for approach in self.approaches:
-            raised = self._raised() if approach is Approach.DYNAMIC else ()
-            decisions = self.target.decisions(self.recipe)
-            space = Space.of(decisions, self.recipe, self.alternatives, raised)
-            if not space.choices:
-                reasons = sorted({f"{d.layer.op}: {d.reason}" for d in decisions})
-                raise NothingQuantizedError(
-                    f"{self.target.label}: no layer would be quantized "
-                    f"({'; '.join(reasons[:5]) or 'it has no layer that holds weights'}); there is "
-                    "nothing to tune"
-                )
-            found.append((approach, strategy_of(self.strategy), space))
-        return found
-
-    def _raised(self) -> tuple[Scheme, ...]:
-        """Schemes between the recipe's own and float; the default one where it is coarser."""
-        weight = self.recipe.default.weight
-        coarse = weight is not None and weight.granularity is Granularity.TENSOR
-        return (*((Scheme(),) if coarse else ()), *self.target.raised())
-
-    def subject(self, data: Any, shapes: Sequence[Shapes]) -> dict[str, Any]:
-        """What tells this search from another, in a history."""
-        return {
-            "model": self.target.fingerprint(),
-            "evaluate": self.evaluator.words,
-            "data": _stamp(data),
-            "criterion": str(self.criterion),
-            "objective": str(self.objective),
-            "strategy": self.strategy,
-            "recipe": self.recipe.to_dict(),
-            "alternatives": [rule.to_dict() for rule in self.alternatives],
-            "approach": [approach.value for approach in self.approaches],
-            "seed": self.seed,
-            "shapes": [{name: list(shape) for name, shape in s.items()} for s in shapes],
-        }
-
-
 def _finished(
-    plan: _Plan, loop: Loop, status: Status, setting: Setting, output: Any, view: View
+    plan: Plan, loop: Loop, status: Status, setting: Setting, output: Any, view: View
 ) -> TuneResult:
     """The result; the best model is written where it meets the criterion."""
     best, written = loop.best, ""
@@ -259,7 +200,7 @@ def _finished(
         criterion=str(plan.criterion),
         objective=str(plan.objective),
         strategy=plan.strategy,
-        seconds=loop.elapsed(),
+        seconds=loop.measuring.elapsed(),
         ranking=loop.ranking,
         model_runs=loop.model_runs,
         report=report,
@@ -267,7 +208,7 @@ def _finished(
         relative=plan.criterion.relative is not None,
         higher_is_better=plan.criterion.higher_is_better,
         output=written,
-        notes=tuple(loop.notes),
+        notes=tuple(loop.measuring.notes),
     )
 
 
@@ -295,59 +236,6 @@ def executor_width(executor: Executor) -> int:
     if client is not None and hasattr(client, "nthreads"):
         width = sum(client.nthreads().values())
     return int(width) if width else os.cpu_count() or 1
-
-
-def _shapes(given: Shapes | Sequence[Shapes]) -> tuple[dict[str, tuple[int, ...]], ...]:
-    each = [given] if isinstance(given, Mapping) else list(given)
-    return tuple({n: tuple(int(d) for d in shape) for n, shape in s.items()} for s in each if s)
-
-
-def _criterion(given: Criterion | float, evaluator: Evaluator) -> Criterion:
-    """A number is relative; the direction is the metric's where only it knows."""
-    if isinstance(given, Criterion):
-        return given
-    lower = evaluator.higher_is_better is False
-    return Criterion(relative=given, higher_is_better=not lower)
-
-
-def _recipe(given: str | Path | Recipe) -> Recipe:
-    if isinstance(given, Recipe):
-        return given
-    text = os.fspath(given)
-    return load_recipe(text) if text.endswith((".yaml", ".yml")) else preset(text)
-
-
-def _approaches(given: str) -> tuple[Approach, ...]:
-    if given not in APPROACHES:
-        raise OptionError(f"approach {given!r}.{did_you_mean(str(given), APPROACHES)}")
-    return tuple(Approach) if given == "auto" else (Approach(given),)
-
-
-def _timeout(given: float) -> float:
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given < 1e9:
-        raise OptionError(f"timeout is in seconds, 0 (no clock) or more, not {given!r}")
-    return float(given)
-
-
-def _calibration(plan: _Plan, given: Any, samples: int) -> tuple[Feed, ...]:
-    if Approach.STATIC not in plan.approaches:
-        return ()
-    source = plan.evaluator if given is None else Dataset.of(given)
-    feeds = tuple(source.feeds(samples))
-    if not feeds:
-        raise OptionError(
-            "static quantization needs calibration data, and there are none: give data (--data), "
-            "or choose approach dynamic (post_training_dynamic_quant), which needs none"
-        )
-    return feeds
-
-
-def _stamp(data: Any) -> list[Any] | None:
-    """Size and date of a data file: another file is another search."""
-    if not isinstance(data, (str, os.PathLike)) or not Path(data).is_file():
-        return None
-    found = Path(data).stat()
-    return [found.st_size, found.st_mtime_ns]
 
 
 def _check_output(target: Target, output: Path) -> None:
