@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from octavo.errors import InputDataError, ModelError, RecipeError
 from octavo.onnx import OnnxTarget
-from octavo.onnx.tuning import sensitivity
+from octavo.onnx.tuning import sensitivity, target
 from octavo.onnx.tuning.distance import worst_error
 from octavo.recipe import FLOAT, PRESETS, Kind, Recipe, Rule, Scheme
 from tests.onnx import target_models
@@ -29,6 +29,12 @@ EVERYTHING = replace(
     rules=tuple(Rule(Scheme(), kind=kind) for kind in (Kind.CONV, Kind.ACTIVATION_MATMUL)),
 )
 BOOL, I64 = TensorProto.BOOL, TensorProto.INT64
+
+
+@pytest.fixture(autouse=True)
+def switches_for_few_sets_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tested here is the model with switches."""
+    monkeypatch.setattr(target, "SWITCHED_FROM", 0)
 
 
 def branches() -> Case:
@@ -298,3 +304,14 @@ def test_layers_inside_the_if_of_silero_vad() -> None:
     (reached,) = (name for name, error in zip(layers, errors, strict=True) if error > 1e-9)
     expected = by_conversion(ours, INT8, [reached], [feed])
     assert max(errors) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_few_sets_are_converted_and_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, feeds = mlp(3, 32), [{"x": normal(8, 32)}]
+    sets = [{"layer1"}, {"layer0", "layer2"}]
+    switched = OnnxTarget(model).errors(INT8, sets, feeds)
+    monkeypatch.setattr(target, "SWITCHED_FROM", 3)
+    made: list[object] = []
+    monkeypatch.setattr(sensitivity, "_Switched", lambda *a: made.append(a))
+    assert OnnxTarget(model).errors(INT8, sets, feeds) == pytest.approx(switched, rel=1e-4)
+    assert made == []

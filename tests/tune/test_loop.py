@@ -25,7 +25,7 @@ def plain(trials: Sequence[Trial]) -> list[Any]:
     return [replace(t, seconds=0.0, elapsed=0.0, error=t.error[-80:]).to_dict() for t in trials]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     damage=st.lists(st.floats(-0.02, 0.3), min_size=1, max_size=9).map(tuple),
     float_accuracy=st.sampled_from([0.9, 0.0, -2.0]),

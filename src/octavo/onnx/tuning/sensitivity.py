@@ -23,14 +23,16 @@ SAME = 1e-6
 class Sensitivity:
     """Errors under one recipe; one model with switches answers for all sets.
 
-    It holds every weight twice, float and quantized. Where it cannot be made, or does not run, each
-    set is converted for itself.
+    It holds every weight twice, float and quantized. Where it cannot be made, or does not run, or
+    without `switches` (for a few sets it does not pay), each set is converted for itself.
     """
 
-    def __init__(self, writer: Writer, recipe: Recipe, threads: int | None) -> None:
+    def __init__(
+        self, writer: Writer, recipe: Recipe, threads: int | None, *, switches: bool = True
+    ) -> None:
         self.recipe = recipe
         self._writer, self._threads = writer, threads
-        self._switched = self._open_switched()
+        self._switched = self._open_switched() if switches else None
 
     def errors(
         self, model: Any, sets: Sequence[Collection[str]], feeds: Sequence[Feed]

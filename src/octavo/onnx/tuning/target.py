@@ -28,6 +28,7 @@ from octavo.onnx.verify import verify
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
 from octavo.recipe.target import Built, Feed
 
+SWITCHED_FROM = 3  # sets of layers; fewer conversions take less time than one with switches
 RAISED = {
     "portable": ("int8-block", "float16"),
     "native": ("int8-accurate", "int8-block", "float16"),
@@ -222,19 +223,22 @@ class OnnxTarget:
     ) -> list[float]:
         """For each set of layers: the worst output's error with those alone quantized.
 
-        One model with a switch behind each layer answers for all sets (`switches`); it is kept
-        for the next call with the same recipe. A weight that several layers share is held there as
+        One model with a switch behind each layer answers for many sets (`switches`); it is kept
+        for the next call with the same recipe. Few sets are converted one by one. A weight that several layers share is held there as
         all of them ask, also for a set with one of them. Raises RecipeError for unknown layers.
         """
         known = {d.layer.name for d in self.decisions(recipe)}
         for name in {name for layers in sets for name in layers}:
             if name not in known:
                 raise RecipeError(f"the model has no layer {name!r}.{did_you_mean(name, known)}")
+        model, fitted = self.float_model().model, self._fitted(feeds)
         if self._sensitivity is None or self._sensitivity.recipe != recipe:
+            if len(sets) < SWITCHED_FROM:
+                once = Sensitivity(self._writer, recipe, self._threads, switches=False)
+                return once.errors(model, sets, fitted)
             self._sensitivity = None  # the old one goes before the new one comes
             self._sensitivity = Sensitivity(self._writer, recipe, self._threads)
-        model = self.float_model().model
-        return self._sensitivity.errors(model, sets, self._fitted(feeds))
+        return self._sensitivity.errors(model, sets, fitted)
 
     def peak_memory(
         self, recipe: Recipe | None, feed: Feed, calibration: Sequence[Feed] | None = None
