@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 
 from benchmarks import tune_stacks
-from benchmarks.results import Row, say
+from benchmarks.results import REPOSITORY, Row, say
 from benchmarks.sections import Rows
 from benchmarks.tune_stacks import Stack
 from octavo.onnx import OnnxTarget
@@ -23,7 +23,7 @@ BASE = preset("int8")
 SEEDS = {3: (0, 1), 12: (0, 1, 2), 96: (0, 1, 2), 384: (0, 1)}
 MODULES = (12, 96)
 SPREAD = {12: 70.0, 96: 20.0}
-BASIC_TRIALS = 500
+BASIC_TRIALS, MANY = 500, 96
 EXHAUSTIVE = 12  # layers
 HARD = "damage spread evenly over {} layers"
 
@@ -159,6 +159,8 @@ def _basic_row(path: Path, stack: Stack, words: str, section: str) -> Row:
         objective="modelsize",
         strategy="basic",
         max_trials=BASIC_TRIALS,
+        workers=2 if len(stack.layers) >= MANY else None,  # it takes minutes
+        path=(str(REPOSITORY),),
     )
     right = changed(model, result.best.recipe) == bad_of(model, stack)
     note = f"{_outcome(result)}; {result.seconds:.0f} s"
