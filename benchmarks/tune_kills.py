@@ -28,6 +28,7 @@ from benchmarks.zoo.sessions import Session
 from octavo.tune.history import FILE
 
 KILLS, TRIALS, LAYERS = 20, 80, 12
+STARTING = 3.0  # seconds, about
 CALLS = "OCTAVO_BENCHMARK_CALLS"
 """The environment variable that names the file for `evaluate`'s lines."""
 CONF = """\
@@ -82,6 +83,11 @@ class Search:
         """The history's file."""
         return self.folder / FILE
 
+    @property
+    def lines(self) -> int:
+        """How many lines the history has."""
+        return self.history.read_bytes().count(b"\n") if self.history.exists() else 0
+
     def start(self) -> subprocess.Popen[bytes]:
         """Begins or resumes it."""
         self.folder.mkdir(exist_ok=True)
@@ -120,19 +126,13 @@ def rows(folder: Path, strategy: str, kills: int, trials: int, section: str) -> 
     conf.write_text(CONF.format(strategy=strategy, trials=trials))
     say(f"{section}: undisturbed")
     calm = Search(folder / f"calm-{strategy}", model, conf)
-    began = time.monotonic()
-    process = calm.start()
-    while not calm.history.exists() and process.poll() is None:
-        time.sleep(0.01)
-    startup = time.monotonic() - began
-    wanted = calm.result(process)
-    searching = time.monotonic() - began - startup
+    wanted = calm.result(calm.start())
     say(section)
     killed = Search(folder / f"killed-{strategy}", model, conf)
-    process, moments = _kill_often(killed, kills, startup, searching)
+    pace = wanted["seconds"] / calm.lines
+    process, moments = kill_often(killed, kills, calm.lines, pace)
     found = killed.result(process)
-    hit = [f"{before}" for before in moments]
-    note = f"measurements in the history at each: {', '.join(hit)}"
+    note = f"lines of {calm.lines} in the history at each: {', '.join(map(str, moments))}"
     yield Row("kills", len(moments), at_least=kills, section=section, note=note)
     differ = [key for key in _SAME if _timeless(found[key]) != _timeless(wanted[key])]
     yield Row(
@@ -155,31 +155,31 @@ def rows(folder: Path, strategy: str, kills: int, trials: int, section: str) -> 
     )
 
 
-def _kill_often(
-    search: Search, kills: int, startup: float, searching: float
+def kill_often(
+    search: Search, kills: int, lines: int, pace: float
 ) -> tuple[subprocess.Popen[bytes], list[int]]:
     """The run after the last kill, and how many lines the history had at each.
 
-    A moment is evenly distributed over a run's start and a bit of its search, so long that the
-    search is about done after the last one.
+    Places in a history of `lines` are drawn. A run is killed at a random moment of the `pace`
+    seconds after it has reached its place; one that was already beyond it, while it starts.
     """
     random = np.random.RandomState(kills)
-    # Of moments in 0 .. startup + bit, what lies behind the start is bit^2 / 2(startup + bit).
-    share = 0.8 * searching / kills
-    bit = share + (share**2 + 2 * share * startup) ** 0.5
-    moments: list[int] = []
-    while True:
-        process = search.start()
-        if len(moments) == kills:
-            return process, moments
+    places = np.sort(random.randint(0, int(0.95 * lines), kills))
+    killed_at: list[int] = []
+    for place in places:
+        started, process = search.lines, search.start()
+        while search.lines < place and process.poll() is None:
+            time.sleep(0.005)
         try:
-            process.wait(random.uniform(0, startup + bit))
-            return process, moments
+            process.wait(random.uniform(0, pace if started < place else STARTING))
+            break
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
-        there = search.history.exists()
-        moments.append(search.history.read_bytes().count(b"\n") if there else 0)
+            killed_at.append(search.lines)
+    else:
+        process = search.start()
+    return process, killed_at
 
 
 def _timeless(data: Any) -> Any:

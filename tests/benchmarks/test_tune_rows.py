@@ -169,3 +169,24 @@ def test_a_part_can_be_asked_for(
     shown = capsys.readouterr().out
     assert "nothing is written" in shown
     assert "missed: part: figure: 1, asked at most 0.5" in shown
+
+
+def test_kills_come_all_along_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import sys, time, pathlib\n"
+        "path = pathlib.Path(sys.argv[1])\n"
+        "while not path.exists() or path.read_text().count('\\n') < 40:\n"
+        "    time.sleep(0.005)\n"
+        "    with path.open('a') as file:\n"
+        "        file.write('line\\n')\n"
+    )
+    search = tune_kills.Search(tmp_path, tmp_path / "model.onnx", tmp_path / "conf.yaml")
+    command = [sys.executable, "-c", code, str(search.history)]
+    monkeypatch.setattr(tune_kills.Search, "start", lambda _: subprocess.Popen(command))
+    monkeypatch.setattr(tune_kills, "STARTING", 0.01)
+    process, moments = tune_kills.kill_often(search, 8, 40, 0.005)
+    assert process.wait(10) == 0
+    assert search.lines == 40
+    assert len(moments) == 8
+    assert moments == sorted(moments)
+    assert moments[0] < 20 < moments[-1] <= 40
