@@ -164,7 +164,7 @@ def tune(
             str(plan.criterion),
             str(plan.objective),
             strategy,
-            sum(space.total_layers for _, _, space in searches[:1]),
+            searches[0][1].total_layers,
             max_trials,
             limits.timeout - history.elapsed if limits.keeps_going else None,
             bound=plan.criterion.bound,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from octavo.recipe import Decision, Recipe
-from octavo.recipe.tuning import Approach, Status, Trial
+from octavo.recipe.tuning import Status, Trial
 from octavo.tune.history import digest
 from octavo.tune.measuring import Measuring, TimeUpError
 from octavo.tune.search import Candidate, Strategy
@@ -59,14 +59,13 @@ class Loop:
         self.ranking: tuple[tuple[str, float], ...] = ()
         self.model_runs = 0
         self._by_key: dict[str, Trial] = {}
-        self._approach = Approach.DYNAMIC
         self._trials_allowed = self.limits.max_trials
         self._stop_at_first = not self.limits.keeps_going
         self._space: Space | None = None
 
     # --- the search ---
 
-    def run(self, searches: Sequence[tuple[Approach, Strategy, Space]]) -> Status:
+    def run(self, searches: Sequence[tuple[Strategy, Space]]) -> Status:
         """Runs the searches one after the other; they share what is left of time and trials.
 
         Raises EvaluationError where the float model itself cannot be evaluated.
@@ -77,9 +76,9 @@ class Loop:
             baseline = self.measuring.measure_baseline()
             self._by_key[baseline.key] = baseline
             self.measuring.view.baseline(baseline)
-            for at, (approach, strategy, space) in enumerate(searches):
+            for at, (strategy, space) in enumerate(searches):
                 left = len(searches) - at
-                self._approach, self._space = approach, space
+                self._space = space
                 self._set_deadline(1 / left)
                 room = self.limits.max_trials - len(self.trials)
                 self._trials_allowed = len(self.trials) + math.ceil(room / left)
@@ -159,7 +158,7 @@ class Loop:
         held = [[d.layer.name, d.scheme.to_dict()] for d in decisions]
         if all(d.scheme.is_float for d in decisions):
             return self.baseline.key
-        return digest([self._approach.value, held])
+        return digest([candidate.approach.value, held])
 
     def _blank(self, index: int, key: str, candidate: Candidate) -> Trial:
         decisions = self.decide(candidate.recipe)
@@ -168,7 +167,7 @@ class Loop:
             candidate.recipe,
             candidate.words,
             key,
-            self._approach,
+            candidate.approach,
             layers=len(decisions),
             quantized=sum(not d.scheme.is_float for d in decisions),
         )
@@ -221,7 +220,7 @@ class Loop:
 
     def time_ratios(self, candidates: Sequence[Candidate]) -> Sequence[tuple[float, float]]:
         """Quartiles of each candidate's time over the first one's."""
-        return self.measuring.time_ratios([Form(c.recipe, self._approach) for c in candidates])
+        return self.measuring.time_ratios([Form(c.recipe, c.approach) for c in candidates])
 
     def better(self, a: Trial, b: Trial) -> bool:
         """Whether `a` is the better result."""

@@ -16,6 +16,7 @@ from octavo.recipe.tuning import Approach
 from octavo.tune.criterion import Criterion
 from octavo.tune.evaluators import Evaluator
 from octavo.tune.objective import Objective
+from octavo.tune.search import Strategy
 from octavo.tune.space import Space
 from octavo.tune.strategies import strategy as strategy_of
 
@@ -37,13 +38,13 @@ class Plan:
     approaches: tuple[Approach, ...]
     seed: int
 
-    def searches(self) -> list[tuple[Approach, Any, Space]]:
+    def searches(self) -> list[tuple[Strategy, Space]]:
         """One search for each approach. Raises NothingQuantizedError where there is no choice."""
         found = []
         for approach in self.approaches:
             raised = self._raised() if approach is Approach.DYNAMIC else ()
             decisions = self.target.decisions(self.recipe)
-            space = Space.of(decisions, self.recipe, self.alternatives, raised)
+            space = Space.of(decisions, self.recipe, self.alternatives, raised, approach)
             if not space.choices:
                 reasons = sorted({f"{d.layer.op}: {d.reason}" for d in decisions})
                 raise NothingQuantizedError(
@@ -51,7 +52,7 @@ class Plan:
                     f"({'; '.join(reasons[:5]) or 'it has no layer that holds weights'}); there is "
                     "nothing to tune"
                 )
-            found.append((approach, strategy_of(self.strategy), space))
+            found.append((strategy_of(self.strategy), space))
         return found
 
     def _raised(self) -> tuple[Scheme, ...]:

@@ -199,7 +199,7 @@ def _raised(own: Scheme, kind: Kind, raised: Iterable[Scheme]) -> Iterator[Schem
     for scheme in raised:
         wanted = _for_kind(scheme, kind)
         finer = all(a >= b for a, b in zip(_fineness(wanted), _fineness(own), strict=True))
-        if wanted != own and finer and (kind is Kind.LINEAR or not _is_for_linear(wanted)):
+        if wanted != own and finer and (kind is Kind.LINEAR or not _is_for_linear(scheme)):
             yield wanted
 
 

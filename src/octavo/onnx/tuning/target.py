@@ -224,8 +224,9 @@ class OnnxTarget:
         """For each set of layers: the worst output's error with those alone quantized.
 
         One model with a switch behind each layer answers for many sets (`switches`); it is kept
-        for the next call with the same recipe. Few sets are converted one by one. A weight that several layers share is held there as
-        all of them ask, also for a set with one of them. Raises RecipeError for unknown layers.
+        for the next call with the same recipe. Few sets are converted one by one. A weight that
+        several layers share is held as all of them ask, also for a set with one of them. Raises
+        RecipeError for unknown layers.
         """
         known = {d.layer.name for d in self.decisions(recipe)}
         for name in {name for layers in sets for name in layers}:

@@ -54,15 +54,18 @@ class Tried:
     ) -> Generator[Sequence[Candidate], Sequence[Trial], list[Trial | None]]:
         """The trial of each, known or yielded now, all new ones as one batch.
 
-        None for what is beyond the limit.
+        None for what is beyond the limit, and for what would be the float model.
         """
+        space = self.ground.space
         new: dict[Key, Assignment] = {}
         for assignment in assignments:
             key = self.key(assignment)
-            if key not in self.trials and key not in new and len(new) < self.left:
+            if key in self.trials or key in new or len(new) >= self.left:
+                continue
+            if not key or space.held(assignment):
                 new[key] = assignment
         if new:
-            trials = yield [self.ground.space.candidate(a) for a in new.values()]
+            trials = yield [space.candidate(a) for a in new.values()]
             for (key, assignment), trial in zip(new.items(), trials, strict=True):
                 self.trials[key], self._asked[key] = trial, assignment
                 if self.best_trial is None or self.ground.better(trial, self.best_trial):

@@ -117,10 +117,10 @@ class _Repair:
         for rung in self._rungs(members):
             if (yield from self._improves(self._held_as(self.tried.best, members, rung))):
                 return
-            if spread and len(members) > 1:
-                if (yield from self._improves(self._longer(len(members), rung))):
-                    return
-        half = members[(len(members) + 1) // 2 :]
+            wider = self._longer(len(members), rung) if spread and len(members) > 1 else None
+            if wider and (yield from self._improves(wider)):
+                return
+        half = members[len(members) // 2 :]
         for rung in self._rungs(half):
             if (yield from self._improves(self._held_as(self.tried.best, half, rung))):
                 return
@@ -148,11 +148,10 @@ class _Repair:
         """Raised schemes for every layer, the fastest first; the most accurate where there are not
         evaluations enough for all. Then for as few as will do."""
         whole = {rung: self._prefix(len(self.order), rung) for rung in self._rungs(self.order)}
-        rungs = [rung for rung, variant in whole.items() if not self.tried.hopeless(variant)]
-        room = int(min(self.tried.left, len(rungs)))
-        chosen = sorted(rungs, key=lambda rung: self.tried.proxy(whole[rung]))[:room]
-        for rung in rungs:
-            if rung in chosen and (yield from self.tried.meets(whole[rung])):
+        room = int(min(self.tried.left, len(whole)))
+        chosen = sorted(whole, key=lambda rung: self.tried.proxy(whole[rung]))[:room]
+        for rung, variant in whole.items():
+            if rung in chosen and (yield from self.tried.meets(variant)):
                 yield from self._smallest(len(self.order) // 2, rung)
                 return
 

@@ -26,11 +26,9 @@ class Exhaustive:
 
 
 def assignments(space: Space) -> Iterator[Assignment]:
-    """Every assignment but the recipe itself and those that leave all layers float."""
+    """Every assignment but the recipe itself."""
     for count in range(1, len(space.choices) + 1):
         for changed in combinations(space.choices, count):
             names = [choice.layer.name for choice in changed]
             for schemes in product(*(choice.schemes[1:] for choice in changed)):
-                assignment = dict(zip(names, schemes, strict=True))
-                if space.held(assignment):
-                    yield assignment
+                yield dict(zip(names, schemes, strict=True))

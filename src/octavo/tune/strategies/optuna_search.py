@@ -2,7 +2,7 @@
 
 Each layer is one whole number: how far up its schemes it goes, from the recipe's own to float. So
 the sampler knows that float16 lies between int8 and float. A sampler learns little from hundreds of
-numbers, and a Gaussian process takes seconds for them: beyond `dimensions` layers they are ranked
+numbers, and a Gaussian process takes minutes over them: beyond `dimensions` layers they are ranked
 by what each does to the output, the first half of the numbers are the worst layers', and equal
 groups of the others share one number each.
 
@@ -82,8 +82,11 @@ class _Sampled:
         found: dict[Key, Point] = {}
         with _quiet():
             study, numbers = _study(sampler, tops, tried, points)
+            # Within a batch each proposal is taken for a bad one, so that the next goes elsewhere.
+            lie = max((done.value for done in study.trials), default=0.0)
             for _ in range(BATCH):
                 asked = study.ask(numbers)
+                study.tell(asked, lie)
                 point: Point = tuple(asked.params[str(at)] for at in range(len(tops)))
                 for _ in range(TRIES):
                     key = tried.key(_assignment(sharing, point))
@@ -95,10 +98,13 @@ class _Sampled:
 
 
 class Bayesian(_Sampled):
-    """A Gaussian process (needs torch, which Optuna's is computed with)."""
+    """A Gaussian process: about half a second of computing for each trial.
+
+    Needs torch, which Optuna's is computed with.
+    """
 
     name = "bayesian"
-    dimensions = 24
+    dimensions = 16
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,9 +131,7 @@ class Tpe(_Sampled):
         """Optuna's TPESampler, over all numbers together."""
         import optuna
 
-        return optuna.samplers.TPESampler(
-            seed=seed, n_startup_trials=STARTUP, multivariate=True, constant_liar=True
-        )
+        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True)
 
 
 def _sharing(ground: Ground, dimensions: int) -> list[list[Choice]]:

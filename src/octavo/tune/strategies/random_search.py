@@ -35,9 +35,8 @@ class Random:
         # Draws hardly ever meet again in a space of this size, unless most of it was seen.
         misses = 0
         while misses < MISSES:
-            batch = [_draw(space, draw) for _ in range(BATCH)]
             known = len(tried.trials)
-            yield from tried.ask([drawn for drawn in batch if space.held(drawn)])
+            yield from tried.ask([_draw(space, draw) for _ in range(BATCH)])
             misses = misses + 1 if len(tried.trials) == known else 0
         for rest in batches(assignments(space)):
             yield from tried.ask(rest)
