@@ -162,6 +162,31 @@ def test_an_evaluate_that_fails_on_the_float_model_shows_its_traceback(
     assert 'raise ValueError("the labels are gone")' in capsys.readouterr().err
 
 
+def test_an_evaluate_that_ends_its_process_is_a_failure(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "ends.py").write_text(
+        "import sys\ndef evaluate(session):\n    sys.exit(0)\n"
+        "def stops(session):\n    raise KeyboardInterrupt\n"
+    )
+    for name, error in (("evaluate", "SystemExit: 0"), ("stops", "KeyboardInterrupt")):
+        code = exits("tune", "conf.yaml", "--model", "model.onnx", "--evaluate", f"ends:{name}")
+        assert code == 9
+        assert error in capsys.readouterr().err
+
+
+def test_a_model_with_a_fixed_batch_takes_the_files_batch_size(folder: Path) -> None:
+    fixed = onnx.load("model.onnx")
+    for value in (*fixed.graph.input, *fixed.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 8
+    onnx.save(fixed, "fixed.onnx")
+    loader = (
+        "metric: {topk: 1}\n    dataloader: {batch_size: 8, dataset: {dummy: {shape: [8, 32]}}}"
+    )
+    (folder / "conf.yaml").write_text(METRIC.replace("metric:\n      topk: 1", loader))
+    assert exits("tune", "conf.yaml", "--model", "fixed.onnx", "--data", "data.npz") == 0
+
+
 def test_the_deadline_ends_a_trial_that_runs(folder: Path) -> None:
     (folder / "conf.yaml").write_text(SMALL.replace("timeout: 0", "timeout: 6"))
     begun = time.monotonic()
@@ -282,7 +307,15 @@ def test_a_pytorch_model_by_its_factory(folder: Path, capsys: pytest.CaptureFixt
         (("conf.yaml", "--model", "model.onnx", "--shape", "y=1x32"), "'y'"),
         (("conf.yaml", "--model", "model.onnx", "-o", "no/best.onnx"), "does not exist"),
         (("conf.yaml", "--model", "model.onnx", "-o", "best.safetensors"), ".onnx"),
-        (("conf.yaml", "--model", "model.onnx", "--recipe-out", "no/r.yaml"), "no folder no"),
+        (
+            ("conf.yaml", "--model", "model.onnx", "--recipe-out", "no/r.yaml"),
+            "folder no of the output",
+        ),
+        (("conf.yaml", "--model", "model.onnx", "--recipe-out", "conf.yaml"), "named twice"),
+        (("conf.yaml", "--model", "model.onnx", "--recipe-out", "model.onnx"), ".yaml"),
+        (("conf.yaml", "--model", "model.onnx", "--report", "data.npz"), ".html"),
+        (("conf.yaml", "--model", "model.onnx", "--workers", "2", "--dask", "x"), "one of them"),
+        (("conf.yaml", "--model", "model.onnx", "--evaluate", "tests/x.py"), "module:function"),
         (("conf.yaml", "--model", "model.onnx", "--data", "none.npz"), "none.npz"),
         (("conf.yaml", "--model", "model.onnx", "--dask", "tcp://127.0.0.1:9"), "no scheduler"),
         (("conf.yaml", "--model", "model.onnx", "--recipe", "int9"), "'int9'"),

@@ -75,6 +75,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     # Which front end a model belongs to: what loads them for the command line and for tuning.
     "front_ends": ({"onnx", "torch", "recipe", "errors"}, set()),
+    "__main__": ({"cli"}, set()),
     "": ({"onnx", "torch", "tune", "measure", "report", "recipe", "core", "errors"}, set()),
 }
 FRONT_ENDS = {"onnx", "torch"}

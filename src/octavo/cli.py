@@ -337,6 +337,25 @@ def tune(
             show_default=False,
         ),
     ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size",
+            min=1,
+            metavar="N",
+            help="Samples a run of DATA (but .jsonl); models with a fixed batch axis need that "
+            "size. Default: the file's evaluation dataloader.batch_size, or 32.",
+            show_default=False,
+        ),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The label in DATA. Default: label or labels.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -375,8 +394,14 @@ def tune(
         Cpu | None, typer.Option("--cpu", help="Of ONNX models, as for quantize. Default: vnni.")
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Processes that evaluate trials at once.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Processes that evaluate trials at once. Default: 1.",
+            show_default=False,
+        ),
+    ] = None,
     dask: Annotated[
         str | None,
         typer.Option(
@@ -422,6 +447,8 @@ def tune(
             base=_recipe(recipe, ops),
             evaluate=evaluate,
             data=data,
+            batch_size=batch_size,
+            label=label,
             output=output,
             recipe_out=recipe_out,
             workers=workers,
@@ -437,8 +464,10 @@ def tune(
         cli_tune.show(result, json=json)
         if result.status.value == "interrupted":
             raise typer.Exit(INTERRUPTED)
-        if not (result.status.met and result.output):
+        if not result.status.met:
             raise typer.Exit(NOT_MET)
+        if not result.output:
+            raise typer.Exit(OutputError.exit_code)
 
 
 @app.command(

@@ -7,8 +7,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from octavo.errors import OptionError, OutputError
 from octavo.front_ends import names_factory, target_of
@@ -27,9 +28,11 @@ def run(
     base: Recipe,
     evaluate: str | None,
     data: Path | None,
+    batch_size: int | None,
+    label: str | None,
     output: Path | None,
     recipe_out: Path | None,
-    workers: int,
+    workers: int | None,
     dask: str | None,
     resume: bool,
     workspace: Path | None,
@@ -42,47 +45,66 @@ def run(
     """Searches, shows how it goes on stderr, and writes what was asked for."""
     from octavo.report.tuning_view import TuningView
     from octavo.tune import load_config, tune
-    from octavo.tune.from_config import arguments, model_of, without_data
+    from octavo.tune.from_config import arguments, model_of
 
     config = load_config(conf)
-    measured = evaluate is not None or config.performance_only
-    problem = without_data(config)
-    if problem and data is None and not measured:
-        raise OptionError(problem)
+    model = str(model_of(config, model))
+    if dask is not None and workers is not None:
+        raise OptionError("--workers and --dask: give one of them; both say where trials run")
     with contextlib.ExitStack() as stack:
-        tuned = _target(stack, config, model_of(config, model), target, cpu)
+        tuned = _target(stack, config, model, target, cpu)
         layers = [decision.layer for decision in tuned.decisions(base)]
         given = arguments(config, base, layers)
-        if measured:
-            given.pop("metric", None)
-        out = output or _default_output(str(model), tuned, force)
-        for path in (recipe_out, report):
-            _check_folder(path)
+        _measure_by(given, config, evaluate, data)
+        out = output or _default_output(model, tuned, force)
+        _check_places(recipe_out, report, [conf, Path(model), *([data] if data else []), out])
         executor = None if dask is None else stack.enter_context(_dask(dask))
         view = stack.enter_context(TuningView())
         for note in (*config.notes, *map(str, config.inert), *config.unmatched(layers)):
             view.note(note)
         given["workspace"] = workspace or given.get("workspace") or Path("octavo_tuning", conf.stem)
         given["resume"] = resume or given.get("resume", False)
+        if batch_size is not None:
+            given["batch_size"] = batch_size
         result = tune(
             tuned,
             None if config.performance_only else evaluate,
             data=data,
+            label=label,
             shapes=[shape_of(text) for text in shapes],
-            workers=workers,
+            workers=workers or 1,
             executor=executor,
             output=out,
             view=view,
             path=(str(Path.cwd()),),
             **given,
         )
-    if recipe_out is not None and result.output:
-        _write_recipe(result, recipe_out)
+    for_onnx = f"--target {target or 'portable'} --format {config.quant_format}"
+    note = _write_recipe(result, recipe_out, for_onnx if config.quant_format else "")
+    if note:
+        result = replace(result, notes=(*result.notes, note))
     if report is not None:
         from octavo.report.html import tuning_html, write_html
 
         write_html(tuning_html(result), report)
     return result
+
+
+def _measure_by(
+    given: dict[str, Any], config: Config, evaluate: str | None, data: Path | None
+) -> None:
+    """Changes the arguments where the command line or performance_only measure in place of the
+    file's metric. Raises OptionError for a metric without data."""
+    from octavo.tune import Criterion
+    from octavo.tune.from_config import without_data
+
+    if evaluate is not None or config.performance_only:
+        given.pop("metric", None)
+        given["criterion"] = config.criterion
+    elif data is None and (problem := without_data(config)):
+        raise OptionError(problem)
+    if config.performance_only:  # a note of the file says so
+        given["criterion"] = Criterion(absolute=1e9)
 
 
 def show(result: TuneResult, *, json: bool) -> None:
@@ -155,25 +177,41 @@ def _default_output(model: str, target: Target, force: bool) -> Path:
     return out
 
 
-def _check_folder(path: Path | None) -> None:
-    """A place that cannot be written is known now, not after the search."""
-    if path is not None and not path.parent.is_dir():
-        raise OutputError(f"{path}: there is no folder {path.parent}; make it first")
+def _check_places(recipe_out: Path | None, report: Path | None, taken: Sequence[Path]) -> None:
+    """What cannot or must not be written is known now, not after the search."""
+    from octavo.files.staging import Staging
+
+    others = list(taken)
+    for path, suffixes in ((recipe_out, (".yaml", ".yml")), (report, (".html", ".htm"))):
+        if path is None:
+            continue
+        if path.suffix.lower() not in suffixes:
+            raise OptionError(f"{path}: end the name with {' or '.join(suffixes)}")
+        if any(path.absolute() == other.absolute() for other in others):
+            raise OptionError(f"{path} is named twice: give each file a name of its own")
+        Staging(path, [other for other in others if other.is_file()])
+        others.append(path)
 
 
-def _write_recipe(result: TuneResult, path: Path) -> None:
+def _write_recipe(result: TuneResult, path: Path | None, how: str) -> str:
+    """Writes the best recipe, with the command that applies it; else says why not."""
+    from octavo.files.text import write_text
     from octavo.recipe import dump_recipe
     from octavo.recipe.tuning import Approach
 
     recipe = result.best.recipe
-    if recipe is None or result.best.approach is Approach.STATIC:
-        raise OutputError(
-            f"{path}: the best model is quantized statically, and recipes say dynamic quantization "
-            f"only; the model is in {result.output}"
+    if path is None:
+        return ""
+    if recipe is None or not result.best.meets:
+        return f"{path} is not written: no recipe met the criterion"
+    if result.best.approach is Approach.STATIC:
+        return (
+            f"{path} is not written: the best model is quantized statically, and recipes say "
+            "dynamic quantization only"
         )
-    from octavo.files.text import write_text
-
-    write_text(path, dump_recipe(recipe))
+    command = f"octavo quantize {result.model} --recipe {path.name} {how}".rstrip()
+    write_text(path, f"# {command}\n{dump_recipe(recipe)}")
+    return ""
 
 
 @contextlib.contextmanager

@@ -49,6 +49,14 @@ def test_losses_count_in_the_direction_of_the_metric(
     assert criterion.meets(baseline, accuracy) is meets
 
 
+@pytest.mark.parametrize("percent", range(1, 100))
+def test_a_loss_of_just_the_bound_is_no_more_than_the_bound(percent: int) -> None:
+    accuracy = percent / 100
+    assert Criterion(relative=0.01).meets(accuracy, accuracy * 0.99)
+    assert Criterion(absolute=0.01).meets(accuracy, (percent - 1) / 100)
+    assert not Criterion(absolute=0.01).meets(accuracy, (percent - 1) / 100 - 1e-9)
+
+
 @pytest.mark.parametrize(("baseline", "accuracy"), [(math.nan, 1.0), (1.0, math.nan)])
 def test_nan_meets_nothing(baseline: float, accuracy: float) -> None:
     assert not Criterion(relative=10.0).meets(baseline, accuracy)

@@ -40,6 +40,16 @@ def test_data_without_a_metric_is_compared_with_the_float_model() -> None:
     assert it.accuracy(model(1.5), model) < 1.0
 
 
+def test_a_weighted_mean_of_metrics_with_two_directions_is_refused() -> None:
+    with pytest.raises(OptionError, match="needs one direction"):
+        made(metric=[("topk", 0.5), ("MSE", 0.5)], data=DATA)
+
+
+def test_data_beside_evaluate_are_for_calibration_and_timing() -> None:
+    it = made(evaluate=evaluate, data=DATA)
+    assert it.feeds(5)[0]["x"].shape == (3, 2)
+
+
 def test_weighted_metrics_are_their_mean() -> None:
     it = made(metric=[("topk", 3.0), (("F1", {}), 1.0)], data=DATA)
     alone = [made(metric=name, data=DATA).accuracy(model(), model) for name in ("topk", "F1")]
@@ -122,6 +132,9 @@ def test_a_callable_by_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert Called("judged:score").accuracy(model(), model) == 0.25
     with pytest.raises(OptionError, match="judged:number is a int"):
         Called("judged:number").callable()
+    for name in ("nowhere:score", "judged.py", "judged"):
+        with pytest.raises(OptionError, match=r"no module 'nowhere'|is not module:function"):
+            made(evaluate=name)
     with pytest.raises(OptionError, match="scores"):
         Called("judged:scores").callable()
 

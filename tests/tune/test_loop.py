@@ -11,9 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.errors import EvaluationError
+from octavo.errors import EvaluationError, HistoryError, OutputError
+from octavo.recipe import preset
 from octavo.recipe.tuning import Status, Trial, TuneResult
-from octavo.tune import Criterion, tune
+from octavo.tune import Criterion, Objective, tune
+from octavo.tune.evaluators import Called
+from octavo.tune.history import History
+from octavo.tune.loop import Limits, Loop
+from octavo.tune.measuring import Measuring
+from octavo.tune.runners import InProcess
+from octavo.tune.space import Space
+from octavo.tune.strategies import strategy
+from octavo.tune.view import Quiet
+from octavo.tune.work import Setting
 from tests.tune.simulated_target import Simulated, evaluate
 
 STRATEGIES = ("auto", "basic", "mse", "random", "exhaustive", "tpe")
@@ -218,7 +228,7 @@ def test_a_trial_with_nan_fails() -> None:
 
     result = tune(Simulated((0.1, 0.1)), it, **SIZE)
     assert result.status is Status.BEST_EFFORT
-    assert {trial.error for trial in result.trials} == {"the accuracy is NaN"}
+    assert {trial.error for trial in result.trials} == {"the accuracy is nan"}
     assert result.best is result.baseline
 
 
@@ -255,3 +265,119 @@ def test_the_output_is_written_only_if_the_criterion_is_met(tmp_path: Path) -> N
     assert met.exists()
     assert tune(Simulated((0.5,)), lambda m: -len(m["held"]), output=missed, **SIZE).output == ""
     assert not missed.exists()
+
+
+class TimesUp:
+    """A clock that cuts tasks off from its `at`th on."""
+
+    parallel = 1
+
+    def __init__(self, setting: Setting, at: int, error: BaseException | None) -> None:
+        self.inner, self.left, self.error = InProcess(setting), at, error
+
+    def run(self, tasks: Any, deadline: Any, on_done: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            if self.error is not None:
+                raise self.error
+            return [None] * len(tasks)
+        return self.inner.run(tasks, deadline, on_done)
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt()])
+def test_a_trial_that_was_evaluated_counts_though_its_timing_was_cut_off(
+    error: BaseException | None,
+) -> None:
+    setting = Setting(Simulated((0.0, 0.0)), Called(evaluate), rounds=2, warmup=0)
+    measuring = Measuring(
+        Criterion(relative=0.01),
+        Objective(),
+        History(None, {}),
+        InProcess(setting),
+        TimesUp(setting, 1, error),
+        Quiet(),
+    )
+    loop = Loop(measuring, setting.target.decisions, Limits(timeout=60.0))
+    space = Space.of(setting.target.decisions(preset("int8")), preset("int8"))
+    status = loop.run([(strategy("exhaustive"), space)])
+    assert status is (Status.MET if error is None else Status.INTERRUPTED)
+    assert [(trial.index, trial.meets, trial.latency) for trial in loop.trials] == [(1, True, None)]
+    assert loop.best is loop.trials[0]
+
+
+class Flaky:
+    """Fails on quantized models for a full disk, while `broken`."""
+
+    broken = True
+
+    def __call__(self, model: Any) -> float:
+        if self.broken and "int8" in model["held"]:
+            raise OSError(28, "No space left on device")
+        return evaluate(model)
+
+
+def test_what_failed_for_a_full_disk_is_tried_again_on_resumption(tmp_path: Path) -> None:
+    it = Flaky()
+    target = Simulated((0.0, 0.0))
+    assert tune(target, it, workspace=tmp_path, **SIZE).status is Status.BEST_EFFORT
+    it.broken = False
+    again = tune(target, it, workspace=tmp_path, resume=True, **SIZE)
+    assert again.status is Status.MET
+    assert again.best.index == 1
+
+
+@pytest.mark.parametrize("accuracy", [math.inf, -math.inf])
+def test_an_accuracy_that_is_not_finite_is_no_accuracy(accuracy: float) -> None:
+    def it(model: Any) -> float:
+        return accuracy if "int8" in model["held"] else 1.0
+
+    result = tune(Simulated((0.0,)), it, **SIZE)
+    assert result.status is Status.BEST_EFFORT
+    assert all(trial.failed for trial in result.trials)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"metric": ("topk", {"k": 2})},
+        {"metric": ("topk", {"k": 1}), "iteration": 1},
+        {"metric": ("topk", {"k": 1}), "criterion": 0.0100000001},
+    ],
+)
+def test_another_measure_is_another_search(tmp_path: Path, changed: dict[str, Any]) -> None:
+    import numpy as np
+
+    data = [({"x": np.eye(3)}, np.arange(3))]
+    same: dict[str, Any] = {"metric": ("topk", {"k": 1}), "data": data, "workspace": tmp_path}
+    tune(Simulated((0.0,)), **same, **SIZE)
+    assert tune(Simulated((0.0,)), **same, **SIZE, resume=True).status is Status.MET
+    with pytest.raises(HistoryError, match="it is another search's"):
+        tune(Simulated((0.0,)), **{**same, **changed}, **SIZE, resume=True)
+
+
+def test_a_recipe_slower_than_the_float_model_is_said() -> None:
+    target = Simulated((0.0,))
+    result = tune(target, evaluate, objective="footprint")
+    assert not any("float model is better" in note for note in result.notes)
+    heavy = HeavyWhenQuantized((0.0,))
+    result = tune(heavy, evaluate, objective="footprint")
+    assert result.status is Status.MET
+    assert any("float model is better than any recipe" in note for note in result.notes)
+
+
+class HeavyWhenQuantized(Simulated):
+    """Needs more memory in int8."""
+
+    def peak_memory(self, recipe: Any, feed: Any, calibration: Any = None) -> int:
+        return 100 if recipe is None else 150
+
+
+def test_an_output_that_cannot_be_written_does_not_lose_the_result(tmp_path: Path) -> None:
+    class Unwritable(Simulated):
+        def save(self, recipe: Any, out: Path, calibration: Any = None) -> Any:
+            raise OutputError(f"{out} cannot be written: No space left on device")
+
+    result = tune(Unwritable((0.0,)), evaluate, output=tmp_path / "best.onnx", **SIZE)
+    assert result.status is Status.MET
+    assert result.output == ""
+    assert any("No space left" in note for note in result.notes)

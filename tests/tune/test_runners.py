@@ -4,20 +4,22 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from octavo.errors import OptionError
-from octavo.recipe import preset
+from octavo.errors import EvaluationError, OptionError
+from octavo.recipe import FLOAT, Rule, preset
 from octavo.tune.evaluators import Called
-from octavo.tune.runners import DEATHS, InExecutor, InProcess, Runner, Workers
+from octavo.tune.runners import DEATHS, InExecutor, InProcess, Runner, Workers, is_lost
 from octavo.tune.work import Errors, Evaluate, Form, Measured, Setting, Task
 from tests.tune.simulated_target import Simulated, evaluate
 
@@ -180,3 +182,44 @@ def _alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"  # one that nobody has waited for is dead
+
+
+def test_an_executor_that_breaks_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    it = Setting(Simulated((0.1, 0.2)), Called(Dies(str(tmp_path / "deaths"), 99)))
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        runner = InExecutor(it, pool, 1)
+        (found,) = runner.run([Evaluate(INT8)], None, lambda i, m: None)
+        assert found is not None
+        assert is_lost(found.error)
+        with pytest.raises(EvaluationError, match="takes no more tasks"):
+            runner.run([Evaluate(INT8)], None, lambda i, m: None)
+
+
+def test_workers_leave_no_temporary_files() -> None:
+    before = set(Path(tempfile.gettempdir()).glob("octavo-*"))
+    abandoned = Path(tempfile.mkdtemp(prefix="octavo-workers-999999999-"))
+    with Workers(Setting(Simulated((0.1,)), Called(writes)), 1) as workers:
+        (found,) = workers.run([Evaluate(INT8)], None, lambda i, m: None)
+    assert found is not None
+    assert found.value[0] == 1.0
+    assert not abandoned.exists()
+    assert set(Path(tempfile.gettempdir()).glob("octavo-*")) <= before
+
+
+def writes(model: Any) -> float:
+    """Leaves a file behind, in the worker's own place."""
+    folder = Path(tempfile.mkdtemp(prefix="octavo-left-"))
+    return float("octavo-workers-" in str(folder))
+
+
+def test_threads_that_share_a_setting_get_their_own_models() -> None:
+    recipes = [
+        preset("int8").with_rules_first(*(Rule(FLOAT, name=f"fc{i}") for i in range(n)))
+        for n in range(6)
+    ]
+    it = Setting(Simulated((0.1,) * 6, seconds=0.001), Called(evaluate))
+    with ThreadPoolExecutor(6) as pool:
+        runner = InExecutor(it, pool, 6)
+        found = runner.run([Evaluate(Form(r)) for r in recipes] * 20, None, lambda i, m: None)
+    values = [m.value[0] for m in found if m is not None]
+    assert values == [pytest.approx(0.4 + 0.1 * n) for n in range(6)] * 20

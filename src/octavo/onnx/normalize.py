@@ -97,5 +97,5 @@ def refuse_quantized(model: ir.Model, label: str) -> None:
                 raise AlreadyQuantizedError(
                     f"{label} is quantized already: it holds {node.op_type} {node.name!r}. Start "
                     "from the float model, or ask to quantize only the rest "
-                    "(allow_quantized=True, --allow-quantized)"
+                    "(allow_quantized=True, octavo quantize --allow-quantized)"
                 )

@@ -84,10 +84,15 @@ def _found(result: TuneResult) -> str:
     compared = f"float {accuracy(base.accuracy)}" if base.accuracy is not None else ""
     against = ", ".join(filter(None, (compared, lost(result, best))))
     measured = f"{noun} {accuracy(best.accuracy) or 'unknown'}"
-    return f"{_bracketed(recipe(best))}: {measured}" + (f" ({against})" if against else "")
+    said = f"{_bracketed(recipe(best))}: {measured}" + (f" ({against})" if against else "")
+    if best.time_ratio is not None and best.time_ratio > 1:
+        said += f"; {best.time_ratio:.2f}x the time of the float model"
+    return said
 
 
 def _bracketed(words: str) -> str:
     """`int8, 1 of 12 layers float (fc3)`: a colon would be one too many on the line."""
-    what, colon, which = words.partition(": ")
-    return f"{what} ({which})" if colon else what
+    if words.count(": ") != 1:
+        return words
+    what, _, which = words.partition(": ")
+    return f"{what} ({which})"

@@ -44,7 +44,7 @@ class TuningView:
         self._title = self._sensitive = ""
         self._doing = "starting"
         self._baseline: Trial | None = None
-        self._trials: tuple[Trial, ...] = ()
+        self._trials: list[Trial] = []
         self._best = -1
         self._shown_errors: set[str] = set()
         self._live: Live | None = None
@@ -126,7 +126,7 @@ class TuningView:
 
     def trial(self, trial: Trial, best: bool) -> None:
         """A trial ended; `best` says that none so far was better."""
-        self._trials = (*self._trials, trial)
+        self._trials.append(trial)
         self._best = trial.index if best else self._best
         self._changed(_line(trial, self._bound, best))
         self._error(trial)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from octavo.errors import OptionError
+from octavo.errors import OctavoError, OptionError
 from octavo.files.staging import Staging
 from octavo.front_ends import target_of
-from octavo.measure.data import Dataset
+from octavo.measure.data import BATCH_SIZE, Dataset
 from octavo.recipe import Recipe, Rule
 from octavo.recipe.report import Report
 from octavo.recipe.target import Target
@@ -57,6 +59,8 @@ def tune(
     seed: int = 1978,
     shapes: Shapes | Sequence[Shapes] = (),
     iteration: int = -1,
+    batch_size: int = BATCH_SIZE,
+    label: str | None = None,
     warmup: int = 5,
     rounds: int = 11,
     workspace: str | Path | None = None,
@@ -78,8 +82,9 @@ def tune(
         metric: in place of `evaluate`: a metric's name, (name, options), or several of
             ((name, options), weight); see `octavo.measure.metrics`.
         data: for the metric: a .npz, .jsonl, .csv or .parquet file, or an iterable of (inputs,
-            label). With neither metric nor evaluate, outputs on it are compared with the float
-            model's; without data, outputs on made-up inputs are.
+            label); with `evaluate`, for calibration and timing alone. With neither metric nor
+            evaluate, outputs on it are compared with the float model's; without data, outputs on
+            made-up inputs are.
         criterion: how much accuracy may be lost; a number is a share of the float model's.
         objective: `performance` (latency), `modelsize`, `footprint` (peak memory), `accuracy`, or
             (name, weight) pairs.
@@ -98,6 +103,8 @@ def tune(
             they do not depend on measured time.
         shapes: of the inputs that are timed and made up, by name; several are timed one by one.
         iteration: how many batches of the data are used; -1: all.
+        batch_size: of data files but .jsonl; models with a fixed batch axis need that size.
+        label: the name of the label in data files; by default `label` or `labels`.
         warmup, rounds: untimed runs, and timed ones, in turns with the float model.
         workspace: a folder for the history; None keeps it in memory.
         resume: continue the search whose history is there.
@@ -123,6 +130,8 @@ def tune(
         shapes=shaped,
         seed=seed,
         limit=iteration,
+        batch_size=batch_size,
+        label=label,
         relative=not isinstance(criterion, Criterion) or criterion.relative is not None,
     )
     watcher = view or Quiet()
@@ -151,11 +160,13 @@ def tune(
         raise OptionError(f"max_trials is a whole number from 1, not {max_trials!r}")
     limits = Limits(checked_timeout(timeout), max_trials)
     searches = plan.searches()
+    for shape in shaped:
+        target.made_up(shape, seed)  # a wrong name or size is known now, not after an evaluation
     if output is not None:
         _check_output(target, Path(output))
     with ExitStack() as stack:
         folder = None if workspace is None else Path(workspace)
-        history = stack.enter_context(History(folder, plan.subject(data, shaped), resume=resume))
+        history = stack.enter_context(History(folder, plan.subject(data, setting), resume=resume))
         runner, clock = _runners(stack, setting, workers, executor)
         measuring = Measuring(plan.criterion, plan.objective, history, runner, clock, watcher)
         loop = Loop(measuring, target.decisions, limits, seed, evaluator.agreement_only)
@@ -180,17 +191,31 @@ def _finished(
     plan: Plan, loop: Loop, status: Status, setting: Setting, output: Any, view: View
 ) -> TuneResult:
     """The result; the best model is written where it meets the criterion."""
-    best, written = loop.best, ""
+    best, written, notes = loop.best, "", list(loop.measuring.notes)
     report: Report | None = None
+    if best.meets and best.score is not None and best.score > 1:
+        notes.append(
+            f"by the objective ({plan.objective}) the float model is better than any recipe found: "
+            "quantization may not pay for a model or inputs this small (--shape, shapes)"
+        )
     if best.recipe is not None and best.meets:
         static = best.approach is Approach.STATIC
         calibration = setting.calibration if static else None
-        if output is not None:
-            view.doing(f"writing {output}")
-            report = plan.target.save(best.recipe, Path(output), calibration)
-            written = str(output)
-        elif not static:
-            report = plan.target.build(best.recipe).report
+        try:
+            if output is not None:
+                view.doing(f"writing {output}")
+                report = plan.target.save(best.recipe, Path(output), calibration)
+                written = str(output)
+            elif not static:
+                report = plan.target.build(best.recipe).report
+        except OctavoError as error:  # what was found must not be lost with it
+            notes.append(f"{output} is not written: {error}")
+        except KeyboardInterrupt:
+            status = Status.INTERRUPTED
+        accepted = _accepted(best.recipe, report)
+        best = best if accepted is best.recipe else replace(best, recipe=accepted)
+    for note in notes[len(loop.measuring.notes) :]:
+        view.note(note)
     return TuneResult(
         status=status,
         best=best,
@@ -208,8 +233,17 @@ def _finished(
         relative=plan.criterion.relative is not None,
         higher_is_better=plan.criterion.higher_is_better,
         output=written,
-        notes=tuple(loop.measuring.notes),
+        notes=tuple(notes),
     )
+
+
+def _accepted(recipe: Recipe, report: Report | None) -> Recipe:
+    """`recipe` with room for the error that the saved model has on made-up inputs: its accuracy was
+    measured, so that quantizing by this recipe must not refuse it."""
+    error = None if report is None else report.verification.error
+    if error is None or not recipe.max_error < 2 * error < math.inf:
+        return recipe
+    return replace(recipe, max_error=2 * error)
 
 
 def _runners(

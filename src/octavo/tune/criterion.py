@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 
 from octavo.errors import OptionError
+
+_ULPS = 4 * sys.float_info.epsilon  # what rounding may add to a difference, as a share
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,11 @@ class Criterion:
             return False
         if accuracy == baseline:
             return True
-        return self.loss(baseline, accuracy) <= self.bound
+        # 1.0 to 0.99 is a hundredth, though the doubles nearest to them are a little more apart.
+        slack = _ULPS * max(abs(baseline), abs(accuracy))
+        if self.relative is not None:
+            slack /= abs(baseline) or 1.0
+        return self.loss(baseline, accuracy) <= self.bound + slack
 
     @property
     def bound(self) -> float:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import inspect
 import itertools
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from octavo.errors import InputDataError, OptionError
 from octavo.files.named import named
 from octavo.measure.accuracy import accuracy, outputs
-from octavo.measure.data import Dataset, read_data
+from octavo.measure.data import BATCH_SIZE, Dataset, read_data
 from octavo.measure.metrics import Metric
 from octavo.measure.metrics import metric as metric_named
 from octavo.recipe.target import Built, Feed, Target
@@ -21,11 +26,14 @@ FloatModel = Callable[[], Built]
 
 
 class Evaluator(Protocol):
-    """Measures accuracy. `words` say how, and tell one evaluator from another in a history."""
+    """Measures accuracy. `words` say how."""
 
     @property
     def words(self) -> str:
         """How accuracy is measured."""
+
+    def identity(self) -> Any:
+        """Plain data that tells it from another, in a history."""
 
     @property
     def agreement_only(self) -> bool:
@@ -44,9 +52,13 @@ class Evaluator(Protocol):
 
 @dataclass
 class Called:
-    """A callable that is given the model, or its name as `module:function`."""
+    """A callable that is given the model, or its name as `module:function`.
+
+    `data`, where there are any, are for calibration and timing: the callable has its own.
+    """
 
     evaluate: Callable[[Any], Any] | str
+    data: Dataset | None = None
     higher_is_better: bool | None = None
     agreement_only: bool = False
 
@@ -57,6 +69,10 @@ class Called:
             return self.evaluate
         name = getattr(self.evaluate, "__qualname__", type(self.evaluate).__qualname__)
         return f"{getattr(self.evaluate, '__module__', '')}.{name}".removeprefix(".")
+
+    def identity(self) -> Any:
+        """Its name, and its source where it can be had: another text may measure otherwise."""
+        return [self.words, _source_digest(self.evaluate)]
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
         """What the callable returns: a number, or a dict with one named `accuracy`."""
@@ -75,8 +91,47 @@ class Called:
         return found  # type: ignore[no-any-return]
 
     def feeds(self, count: int) -> Sequence[Feed]:
-        """None: only the callable knows its data."""
-        return ()
+        """The first inputs of the data beside it."""
+        return () if self.data is None else self.data.feeds(count)
+
+
+def _source_digest(evaluate: Any) -> str:
+    """Of the module's file for a name, of the source for a callable; empty where there is none."""
+    try:
+        if isinstance(evaluate, str):
+            spec = importlib.util.find_spec(evaluate.partition(":")[0])
+            origin = None if spec is None else spec.origin
+            text = b"" if origin is None else Path(origin).read_bytes()
+        else:
+            kind = evaluate if inspect.isroutine(evaluate) else type(evaluate)
+            text = inspect.getsource(kind).encode()
+    except (OSError, TypeError, ValueError, ImportError):
+        return ""
+    return hashlib.sha256(text).hexdigest()[:24]
+
+
+def checked_name(text: str) -> str:
+    """`module:function` as it is, where the module can be found; it is not imported.
+
+    Raises OptionError.
+    """
+    module, colon, function = text.partition(":")
+    form = all(part.isidentifier() for name in (module, function) for part in name.split("."))
+    if not (colon and form):
+        raise OptionError(f"evaluate {text!r} is not module:function, such as mymodule:evaluate")
+    here = os.getcwd()  # noqa: PTH109 - as sys.path has it
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise OptionError(
+            f"evaluate {text}: there is no module {module!r}, neither in the current folder {here} "
+            "nor installed"
+        )
+    return text
 
 
 def as_number(given: Any, words: str) -> float:
@@ -146,6 +201,11 @@ class OnData:
             for each in self.metrics
         ]
         return f"{', '.join(names)} on {self.data.name}"
+
+    def identity(self) -> Any:
+        """All that the number depends on but the data's content."""
+        each = [[m.metric.name, m.metric.options, m.weight, m.upwards] for m in self.metrics]
+        return [self.words, each, self.limit, self.relative]
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -221,6 +281,10 @@ class MadeUp:
         """What it is."""
         return "agreement with the float model on made-up inputs"
 
+    def identity(self) -> Any:
+        """Seed and shapes are in the history anyway."""
+        return [self.words]
+
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
         """At most 1; -inf where the model gives numbers that are not finite."""
         if not self._inputs:
@@ -246,8 +310,17 @@ def evaluator(
     seed: int,
     limit: int,
     relative: bool,
+    batch_size: int = BATCH_SIZE,
+    label: str | None = None,
 ) -> Evaluator:
     """How accuracy is measured, from the arguments of `tune`. Raises OptionError."""
+    file = isinstance(data, (str, os.PathLike))
+    if data is not None:
+        data = (
+            read_data(os.fspath(data), label=label, batch_size=batch_size)
+            if file
+            else Dataset.of(data, label=label)
+        )
     if evaluate is not None:
         if metric is not None:
             raise OptionError("evaluate and metric: give one of them; both measure the accuracy")
@@ -256,7 +329,7 @@ def evaluator(
                 f"evaluate is a {type(evaluate).__name__}; needs a callable that takes the model "
                 "and returns its accuracy, or its name as module:function"
             )
-        return Called(evaluate)
+        return Called(checked_name(evaluate) if isinstance(evaluate, str) else evaluate, data)
     if data is None:
         if metric is not None:
             raise OptionError(
@@ -284,6 +357,12 @@ def weighted(given: Any) -> tuple[Weighted, ...]:
     )
     if not found or len({each.weight is None for each in found}) > 1:
         raise OptionError("metrics: give at least one, and a weight for all of them or for none")
+    if found[0].weight is not None and len({each.upwards for each in found}) > 1:
+        said = ", ".join(f"{m.metric.name} {'higher' if m.upwards else 'lower'}" for m in found)
+        raise OptionError(
+            f"metrics: a weighted mean needs one direction, and which is better differs ({said}); "
+            "leave the weights out, and each has to meet the criterion"
+        )
     return found
 
 

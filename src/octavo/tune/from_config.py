@@ -38,6 +38,7 @@ def arguments(config: Config, base: Recipe, layers: Sequence[Layer]) -> dict[str
         "max_trials": config.max_trials,
         "seed": config.seed,
         "iteration": config.iteration,
+        "batch_size": config.batch_size,
         "warmup": config.warmup,
         "calibration_samples": config.sampling_size[0],
         "workspace": config.workspace,

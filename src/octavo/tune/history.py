@@ -14,9 +14,10 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from octavo.errors import HistoryError, OutputError
 
@@ -42,7 +43,7 @@ class History:
         self, folder: Path | None, subject: Mapping[str, Any], *, resume: bool = False
     ) -> None:
         self._found: dict[tuple[str, str], Any] = {}
-        self._file: IO[bytes] | None = None
+        self._file: FileIO | None = None
         self.elapsed = 0.0
         """Seconds that the search had taken when its last line was written."""
         self.resumed = 0
@@ -57,27 +58,42 @@ class History:
                 raise
 
     def _open(self, folder: Path, subject: Mapping[str, Any], resume: bool) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise OutputError(f"the workspace {folder} is not a folder; name another one")
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = self._path.open("a+b")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HistoryError(
-                f"{self._path}: another search is writing it; wait for that one, or name another "
-                "workspace"
-            ) from None
+        self._lock()
+        assert self._file is not None
         lines = list(_lines(self._file, self._path))
         if lines and not resume:
             self._put_aside(folder)
             lines = []
         if not lines:
             self._append({"kind": "start", "version": VERSION, "subject": dict(subject)})
+            _sync(folder)
             return
         _refuse_other(self._path, lines[0], subject)
         for line in lines[1:]:
             self._found[line["kind"], line["key"]] = line["value"]
             self.elapsed = max(self.elapsed, float(line["elapsed"]))
         self.resumed = len(lines) - 1
+
+    def _lock(self) -> None:
+        """Opens the file, for this process alone."""
+        while True:
+            # Unbuffered: what a full disk refused must not be tried again when the file is closed.
+            self._file = self._path.open("a+b", buffering=0)
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(self._file.fileno()), self._path.stat()):
+                    return
+            except BlockingIOError:
+                raise HistoryError(
+                    f"{self._path}: another search is writing it; wait for that one, or name "
+                    "another workspace"
+                ) from None
+            except FileNotFoundError:  # another search that begins has put it aside
+                pass
+            self._file.close()
 
     def _put_aside(self, folder: Path) -> None:
         """The history that is there gets another name, and a new one is begun."""
@@ -87,8 +103,7 @@ class History:
         new = next(folder / name for name in names if not (folder / name).exists())
         self._path.rename(new)
         self._file.close()
-        self._file = self._path.open("a+b")
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._lock()
 
     def get(self, kind: str, key: str) -> Any:
         """What `put` was given under this kind and key, or None."""
@@ -103,8 +118,9 @@ class History:
 
     def _append(self, line: Mapping[str, Any]) -> None:
         assert self._file is not None
-        self._file.write(json.dumps(line).encode() + b"\n")
-        self._file.flush()
+        left = memoryview(json.dumps(line).encode() + b"\n")
+        while left:
+            left = left[self._file.write(left) :]
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -124,6 +140,15 @@ class History:
         self.close()
 
 
+def _sync(folder: Path) -> None:
+    """The name of a new file is on disk, too."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
     try:
@@ -137,7 +162,7 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _lines(file: IO[bytes], path: Path) -> Iterator[dict[str, Any]]:
+def _lines(file: FileIO, path: Path) -> Iterator[dict[str, Any]]:
     """The whole lines; a last one that was not finished is cut off."""
     file.seek(0)
     data = file.read()

@@ -59,6 +59,7 @@ class Loop:
         self.ranking: tuple[tuple[str, float], ...] = ()
         self.model_runs = 0
         self._by_key: dict[str, Trial] = {}
+        self._best: Trial | None = None
         self._trials_allowed = self.limits.max_trials
         self._stop_at_first = not self.limits.keeps_going
         self._space: Space | None = None
@@ -114,11 +115,7 @@ class Loop:
     @property
     def best(self) -> Trial:
         """The best trial so far; the float model where there is none that was measured."""
-        best = self.baseline
-        for trial in self.trials:
-            if not trial.failed and (best is self.baseline or self.better(trial, best)):
-                best = trial
-        return best
+        return self._best or self.baseline
 
     def _set_deadline(self, share: float) -> None:
         if self.limits.timeout > 0:
@@ -139,7 +136,7 @@ class Loop:
         for start in range(0, len(allowed), at_once):
             some = enumerate(allowed[start : start + at_once], len(self.trials) + 1)
             blank = [self._blank(i, key, candidate) for i, (key, candidate) in some]
-            for trial in self.measuring.measure(blank):
+            for trial in self._measured(blank):
                 self._add(trial)
                 if trial.meets and self._stop_at_first:
                     raise _EnoughError
@@ -147,11 +144,23 @@ class Loop:
             raise _EnoughError
         return [self._by_key[key] for key in keys]
 
+    def _measured(self, blank: Sequence[Trial]) -> list[Trial]:
+        """Where it is cut off, what is known of the trials by then counts all the same."""
+        try:
+            return self.measuring.measure(blank)
+        except (TimeUpError, KeyboardInterrupt):
+            for trial in blank:
+                known = self.measuring.known(trial)
+                if known is not None:
+                    self._add(known)
+            raise
+
     def _add(self, trial: Trial) -> None:
-        before = self.best
         self.trials.append(trial)
         self._by_key[trial.key] = trial
-        self.measuring.view.trial(trial, best=self.best is not before)
+        best = not trial.failed and (self._best is None or self.better(trial, self._best))
+        self._best = trial if best else self._best
+        self.measuring.view.trial(trial, best=best)
 
     def _key(self, candidate: Candidate) -> str:
         decisions = self.decide(candidate.recipe)

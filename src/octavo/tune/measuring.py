@@ -14,7 +14,7 @@ from octavo.recipe.tuning import Trial
 from octavo.tune.criterion import Criterion
 from octavo.tune.history import History, digest
 from octavo.tune.objective import Objective
-from octavo.tune.runners import Runner
+from octavo.tune.runners import Runner, is_lost
 from octavo.tune.view import View
 from octavo.tune.work import Errors, Evaluate, Form, Measured, Peak, Task, Time
 
@@ -72,6 +72,16 @@ class Measuring:
         return self.baseline
 
     def _measured_baseline(self) -> Trial:
+        known = self.history.get("evaluated", self.baseline.key)
+        trial = self._evaluated_baseline() if known is None else Trial.from_dict(known)
+        if self.timed:
+            times = _useful(self._alone(Time((Form(None),))))
+            trial = replace(trial, latency=times[0][0], time_ratio=1.0)
+        if self.weighed:
+            trial = replace(trial, peak_memory=_useful(self._alone(Peak(Form(None)))))
+        return replace(trial, score=1.0, elapsed=self.elapsed())
+
+    def _evaluated_baseline(self) -> Trial:
         (measured,) = self.runner.run([Evaluate(Form(None))], self.deadline, _nobody)
         if measured is None:
             raise TimeUpError
@@ -84,12 +94,9 @@ class Measuring:
             bytes=size,
             seconds=measured.seconds,
         )
-        if self.timed:
-            times = _useful(self._alone(Time((Form(None),))))
-            trial = replace(trial, latency=times[0][0], time_ratio=1.0)
-        if self.weighed:
-            trial = replace(trial, peak_memory=_useful(self._alone(Peak(Form(None)))))
-        return replace(trial, score=1.0, elapsed=self.elapsed())
+        if self.timed or self.weighed:
+            self._keep("evaluated", trial.key, trial.to_dict())
+        return trial
 
     # --- trials ---
 
@@ -105,9 +112,15 @@ class Measuring:
                     self._keep("trial", trial.key, done.to_dict())
         return [found for trial in blank if (found := known[trial.key]) is not None]
 
+    def known(self, blank: Trial) -> Trial | None:
+        """What is known of a trial whose measurement was cut off; None for nothing."""
+        return self._recalled("trial", blank) or self._recalled("evaluated", blank)
+
     def _recalled(self, kind: str, blank: Trial) -> Trial | None:
+        """From the history; what failed for a lost worker or a full disk is tried again."""
         found = self.history.get(kind, blank.key)
-        return None if found is None else Trial.from_dict(found)
+        trial = None if found is None else replace(Trial.from_dict(found), index=blank.index)
+        return None if trial is None or is_lost(trial.error) else trial
 
     def _evaluated(self, trials: Sequence[Trial]) -> list[Trial]:
         """With accuracy and size."""
@@ -132,8 +145,8 @@ class Measuring:
         if measured.error:
             return replace(trial, error=measured.error)
         accuracy, size = measured.value
-        if math.isnan(accuracy):
-            return replace(trial, error="the accuracy is NaN", bytes=size)
+        if not math.isfinite(accuracy):
+            return replace(trial, error=f"the accuracy is {accuracy}", bytes=size)
         assert self.baseline.accuracy is not None
         return replace(
             trial,

@@ -19,6 +19,7 @@ from octavo.tune.objective import Objective
 from octavo.tune.search import Strategy
 from octavo.tune.space import Space
 from octavo.tune.strategies import strategy as strategy_of
+from octavo.tune.work import Setting
 
 APPROACHES = ("dynamic", "static", "auto")
 Shapes = Mapping[str, Sequence[int]]
@@ -61,20 +62,22 @@ class Plan:
         coarse = weight is not None and weight.granularity is Granularity.TENSOR
         return (*((Scheme(),) if coarse else ()), *self.target.raised())
 
-    def subject(self, data: Any, shapes: Sequence[Shapes]) -> dict[str, Any]:
+    def subject(self, data: Any, setting: Setting) -> dict[str, Any]:
         """What tells this search from another, in a history."""
         return {
             "model": self.target.fingerprint(),
-            "evaluate": self.evaluator.words,
+            "evaluate": self.evaluator.identity(),
             "data": _stamp(data),
-            "criterion": str(self.criterion),
-            "objective": str(self.objective),
+            "criterion": vars(self.criterion),
+            "objective": self.objective.parts,
             "strategy": self.strategy,
             "recipe": self.recipe.to_dict(),
             "alternatives": [rule.to_dict() for rule in self.alternatives],
             "approach": [approach.value for approach in self.approaches],
             "seed": self.seed,
-            "shapes": [{name: list(shape) for name, shape in s.items()} for s in shapes],
+            "timing": [setting.warmup, setting.rounds],
+            "calibration": len(setting.calibration),
+            "shapes": [{name: list(shape) for name, shape in s.items()} for s in setting.shapes],
         }
 
 

@@ -7,8 +7,11 @@ deadline cut off. Tasks may finish in any order; answers come in the order of th
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,14 +19,17 @@ from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, Protocol
 
-from octavo.errors import OptionError
+from octavo.errors import EvaluationError, OptionError
 from octavo.tune.work import Measured, Packed, Setting, Task, perform, perform_packed
 
 DEATHS = 3
 """How often a task may lose its worker before it counts as failed."""
 
+_SCRATCH = "octavo-workers-"
+_PR_SET_PDEATHSIG = 1
 _POLL = 0.5  # seconds between looks at the clock, and at whether the parent lives
 
 OnDone = Callable[[int, Measured], None]
@@ -88,15 +94,24 @@ class InExecutor:
         self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
     ) -> list[Measured | None]:
         """See Runner."""
-        waiting = {
-            self._executor.submit(perform_packed, self._packed, self._path, task): i
-            for i, task in enumerate(tasks)
-        }
+        try:
+            waiting = {
+                self._executor.submit(perform_packed, self._packed, self._path, task): i
+                for i, task in enumerate(tasks)
+            }
+        except (futures.BrokenExecutor, RuntimeError) as error:
+            raise EvaluationError(
+                f"the executor takes no more tasks: {error or type(error).__name__}. Give one that "
+                "replaces workers that die, or workers=N; a search with a workspace can be resumed"
+            ) from error
         answers: list[Measured | None] = [None] * len(tasks)
         try:
             for future in _finished(waiting, deadline):
                 i = waiting[future]
-                answers[i] = found = _result(future)
+                try:
+                    answers[i] = found = _result(future)
+                except (futures.BrokenExecutor, futures.CancelledError) as error:
+                    answers[i] = found = Measured(None, f"{_LOST}: {error or type(error).__name__}")
                 on_done(i, found)
         finally:
             for future in waiting:
@@ -122,6 +137,7 @@ class Workers:
         self.parallel = count
         self._context = _Context()
         self._pool: futures.ProcessPoolExecutor | None = None
+        self._scratch = ""
 
     def run(
         self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
@@ -177,8 +193,10 @@ class Workers:
     def _started(self) -> futures.ProcessPoolExecutor:
         if self._pool is None:
             self._context.begun.clear()
+            _remove_abandoned()
+            self._scratch = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
             self._pool = futures.ProcessPoolExecutor(
-                self.parallel, self._context, _begin, (os.getpid(),)
+                self.parallel, self._context, _begin, (os.getpid(), self._scratch)
             )
         return self._pool
 
@@ -193,6 +211,7 @@ class Workers:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.kill()  # one that has no group of its own yet
         pool.shutdown(wait=True, cancel_futures=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def __enter__(self) -> Workers:
         return self
@@ -214,10 +233,28 @@ class _Context(SpawnContext):
         return process
 
 
+_LOST = "the worker process died"
+"""How the errors of tasks begin that had no fair chance: they are tried again on resumption."""
+
 _DIED = (
-    "the worker process died {} times while it ran this trial (killed, out of memory, or a crash "
-    "in native code); the search went on without it"
+    _LOST
+    + " {} times while it ran this trial: killed, out of memory, a crash in native code, or a "
+    "script that uses workers without `if __name__ == '__main__':`"
 )
+
+
+def is_lost(error: str) -> bool:
+    """Whether a task failed for what may not be there the next time: a lost worker, a full disk."""
+    last = error.strip().splitlines()[-1] if error.strip() else ""
+    passing = (
+        _LOST,
+        "MemoryError",
+        "OSError",
+        "ConnectionError",
+        "TimeoutError",
+        "BrokenPipeError",
+    )
+    return last.startswith(passing) or last.split(":")[0].endswith("ConnectionError")
 
 
 def _finished(
@@ -257,15 +294,30 @@ def _packed(setting: Setting) -> Packed:
         ) from error
 
 
-def _begin(parent: int) -> None:
-    """First in every worker: a process group of its own, and an end with the parent's."""
+def _remove_abandoned() -> None:
+    """Removes what the workers of a parent that was killed left."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+        owner = folder.name.removeprefix(_SCRATCH).partition("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists() and Path("/proc/self").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _begin(parent: int, scratch: str) -> None:
+    """First in every worker: a process group of its own, and an end with the parent's.
+
+    Temporary files go to `scratch`, which whoever ends the worker removes.
+    """
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     os.dup2(2, 1)  # stdout is for the result
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    os.environ["TMPDIR"] = tempfile.tempdir = scratch
+    with contextlib.suppress(OSError, AttributeError):  # Linux; at once, whatever holds the GIL
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_end_with, args=(parent, scratch), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
+def _end_with(parent: int, scratch: str) -> None:
     while os.getppid() == parent:
         time.sleep(_POLL)
+    shutil.rmtree(scratch, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)

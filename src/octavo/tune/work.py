@@ -109,10 +109,11 @@ class Setting:
             if self._float is None:
                 self._float = self.target.float_model()
             return self._float
-        if self._last is None or self._last[0] != form:
-            self._last = None  # its memory is free before the next one is made
-            self._last = (form, self._build(form))
-        return self._last[1]
+        last = self._last  # of this thread's own: an executor's threads share the setting
+        if last is None or last[0] != form:
+            self._last = last = None  # its memory is free before the next one is made
+            self._last = last = (form, self._build(form))
+        return last[1]
 
     def _build(self, form: Form) -> Built:
         assert form.recipe is not None
@@ -201,7 +202,10 @@ def perform_packed(packed: Packed, path: Sequence[str], task: Task) -> Measured:
     if packed.token not in _SETTINGS:
         _SETTINGS.clear()
         _SETTINGS[packed.token] = pickle.loads(packed.blob)
-    return perform(_SETTINGS[packed.token], task)
+    try:
+        return perform(_SETTINGS[packed.token], task)
+    except KeyboardInterrupt:  # raised by evaluate: Ctrl-C is the parent's
+        return Measured(None, traceback.format_exc())
 
 
 def perform(setting: Setting, task: Task) -> Measured:
@@ -211,6 +215,6 @@ def perform(setting: Setting, task: Task) -> Measured:
         value, error = setting.perform(task), ""
     except OctavoError as known:
         value, error = None, f"{type(known).__name__}: {known}"
-    except Exception:  # noqa: BLE001 - a user's evaluate may raise anything, and the search goes on
+    except (Exception, SystemExit):  # noqa: BLE001 - evaluate may raise anything; the search goes on
         value, error = None, traceback.format_exc()
     return Measured(value, error, time.monotonic() - start)

@@ -58,4 +58,4 @@ def metric(name: str, options: Mapping[str, Any] | object = None) -> Metric:
     against = entry.against
     if given.get("compare_label") is False:
         against = Against.FLOAT_MODEL
-    return Metric(known, entry.higher_is_better, against, partial(entry.score, **given))
+    return Metric(known, entry.higher_is_better, against, partial(entry.score, **given), given)

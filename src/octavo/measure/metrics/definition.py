@@ -35,6 +35,7 @@ class Metric:
     higher_is_better: bool
     against: Against
     compute: Callable[[Sequence[Outputs], Sequence[Any]], float] = field(repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def needs_labels(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-from octavo.errors import InputDataError
+from octavo.errors import InputDataError, did_you_mean
 from octavo.onnx.session import session
 from octavo.recipe import Report
 from octavo.recipe.target import Built, Feed
@@ -62,10 +62,13 @@ def built(runner: ort.InferenceSession, size: int, report: Report | None = None)
 def named(feed: Feed, inputs: Iterable[str]) -> dict[str, Any]:
     """`feed` by the names of `inputs`, in whose order values without a name ("0", "1", ..) come.
 
-    Raises InputDataError for more values than inputs.
+    Raises InputDataError for more values than inputs, and for names that are none.
     """
     names = [*inputs]
     if not feed or any(not key.isdigit() or key in names for key in feed):
+        for key in feed:
+            if key not in names:
+                raise InputDataError(f"the model has no input {key!r}.{did_you_mean(key, names)}")
         return dict(feed)
     if len(feed) > len(names):
         raise InputDataError(

@@ -63,6 +63,7 @@ def build(root: Section, document: Document, path: Path) -> Config:
         performance_iteration=root.get(*_PERFORMANCE, "iteration", default=-1),
         sampling_size=root.get("quantization", "calibration", "sampling_size", default=(100,)),
         dataset=_dataset(root),
+        batch_size=root.get(*_ACCURACY, "dataloader", "batch_size"),
         inert=tuple(inert),
         notes=(*_notes(root, document, framework, said), *entries.notes),
         model_wise=entries.model_wise,
@@ -99,6 +100,12 @@ def _notes(root: Section, document: Document, framework: str, approach: str) -> 
     written = (said.get("strategy") or {}).get("name")
     if name != written:
         yield f"line {document.line(place)}: tuning.strategy.name: {written} is done as {name}"
+    if root.get("tuning", "exit_policy", "performance_only"):
+        line = document.line(("tuning", "exit_policy", "performance_only"))
+        yield (
+            f"line {line}: tuning.exit_policy.performance_only: accuracy is not asked for; "
+            "closeness to the float model is shown, and whatever it is, it is accepted"
+        )
     if root.get("tuning", "multi_objectives") and root.get("tuning", "objective"):
         line = document.line(("tuning", "objective"))
         yield f"line {line}: tuning.objective: multi_objectives decide, as in Neural Compressor"

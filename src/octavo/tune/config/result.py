@@ -61,8 +61,8 @@ class Config:
     numbers of batches and runs, -1 for all. `sampling_size` are numbers of calibration samples.
     `direction_said` tells whether the file says which accuracy is better; else a metric does.
     `resume` is False, True, or the path of a history. `dataset` describes the data set that the
-    file names, for messages: Octavo ships none. `inert` are keys that change nothing, `notes`
-    what is done otherwise than the file says.
+    file names, for messages: Octavo ships none; `batch_size` is the evaluation data's. `inert` are
+    keys that change nothing, `notes` what is done otherwise than the file says.
     """
 
     path: Path
@@ -88,6 +88,7 @@ class Config:
     performance_iteration: int = -1
     sampling_size: tuple[int, ...] = (100,)
     dataset: str | None = None
+    batch_size: int | None = None
     inert: tuple[Inert, ...] = ()
     notes: tuple[str, ...] = ()
     model_wise: Entry | None = None

@@ -34,7 +34,8 @@ _ORDER = section(
     {"boxes": WHOLE, "scores": WHOLE, "classes": WHOLE},
     {"num_detections": WHOLE},
 )
-_BARE = "SquadF1 Accuracy Loss BLEU F1".split()
+# Neural Compressor's, and ours.
+_BARE = "SquadF1 Accuracy Loss BLEU F1 Pearson Spearman WER CER agreement closeness".split()
 
 METRICS = {
     "topk": word("a k that Neural Compressor has", 1, 5),
