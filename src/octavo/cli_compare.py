@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from octavo.errors import OptionError
 from octavo.front_ends import names_factory, need_torch
 
 if TYPE_CHECKING:
@@ -15,7 +16,17 @@ if TYPE_CHECKING:
 
 def compare(floating: str, quantized: Path, inputs: Path | None) -> Comparison:
     """Compares two ONNX files, or `module:factory` with what `octavo.torch.save` wrote."""
-    if names_factory(floating):
+    of_torch, saved = names_factory(floating), quantized.suffix == ".safetensors"
+    if of_torch and quantized.suffix == ".onnx":
+        raise OptionError(
+            f"{floating} is a PyTorch model and {quantized} an ONNX file: give what octavo quantize "
+            "-o model.safetensors wrote, or the float ONNX file first"
+        )
+    if saved and not of_torch:
+        raise OptionError(
+            f"{quantized} is a PyTorch model: name the float one by module:factory, not {floating}"
+        )
+    if of_torch:
         need_torch()
         from octavo.torch.comparing.files import compare_saved
 
