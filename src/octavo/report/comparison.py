@@ -58,7 +58,8 @@ def _page(found: Comparison, verbose: bool) -> Iterator[RenderableType]:
     if len(shown) < len(found.layers):
         yield Text(f"and {len(found.layers) - len(shown):,} more, which are better: --verbose")
     yield Text()
-    yield from _noted(shown)
+    notes = list(_noted(shown))
+    yield from [*notes, Text()] if notes else []
     if found.notes:
         yield Text("Notes", style="bold")
         yield from (words.indented(clean(note), 4, "-") for note in found.notes)
