@@ -19,8 +19,8 @@ def compare(floating: str, quantized: Path, inputs: Path | None) -> Comparison:
     of_torch, saved = names_factory(floating), quantized.suffix == ".safetensors"
     if of_torch and quantized.suffix == ".onnx":
         raise OptionError(
-            f"{floating} is a PyTorch model and {quantized} an ONNX file: give what octavo quantize "
-            "-o model.safetensors wrote, or the float ONNX file first"
+            f"{floating} is a PyTorch model and {quantized} an ONNX file: give the .safetensors "
+            "file that octavo quantize wrote, or the float ONNX file first"
         )
     if saved and not of_torch:
         raise OptionError(

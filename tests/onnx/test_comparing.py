@@ -274,6 +274,21 @@ def test_layers_in_a_subgraph_are_measured_at_the_node_around_them(
     assert found.layers[2].alone.sqnr_db > SOUND
 
 
+def test_nodes_that_are_cut_off_may_hold_subgraphs(tmp_path: Path) -> None:
+    """The If between the layers goes, with what only its branches read."""
+    model, feed = branches()
+    model.graph.node.insert(0, helper.make_node("Neg", ["x"], ["n"]))
+    for attribute in model.graph.node[2].attribute:
+        attribute.g.node[1].input[1] = "n"
+    model.graph.node.append(helper.make_node("MatMul", ["y", "w0"], ["z"], name="last"))
+    model.graph.output.append(helper.make_tensor_value_info("z", F32, None))
+    left = ["then_branch_fc", "else_branch_fc"]
+    found = Files(tmp_path, (model, feed), nodes_to_exclude=left).compare()
+    assert sorted(by_name(found)) == ["first", "last"]
+    assert found.left_float == 2
+    assert all(layer.alone.sqnr_db > SOUND for layer in found.layers)
+
+
 def test_numbers_that_are_not_finite_are_shown(tmp_path: Path) -> None:
     files = Files(tmp_path, target_models.linear())
     third = np.arange(64) == 3

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy.typing as npt
 import onnx_ir as ir
-from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from octavo.errors import ModelError, brief
 from octavo.graph.emitter import Names
@@ -87,8 +86,18 @@ class Cut:
                 body.outputs[:] = [inputs.get(v, v) for v in body.outputs]
         graph.outputs[:] = self._outputs
         graph.inputs[:] = [v for v in graph.inputs if v.is_initializer()] + list(inputs.values())
-        RemoveUnusedNodesPass()(self._model)
+        self._drop_others()
         self._runner = _opened(self._model, self._label)
+
+    def _drop_others(self) -> None:
+        """Takes out what no layer needs, even where subgraphs of nodes that go refer to it."""
+        graph = self._model.graph
+        graph.remove([node for node in graph if node not in self._nodes])
+        needed = {v for node in self._nodes for v in reads(node)}
+        for name, value in list(graph.initializers.items()):
+            if value not in needed:
+                del graph.initializers[name]
+        graph.inputs[:] = [v for v in graph.inputs if not v.is_initializer() or v in needed]
 
 
 def _input(name: str, array: npt.NDArray[Any]) -> ir.Value:

@@ -34,6 +34,8 @@ _FEW_BITS = frozenset(
 )
 _FOUND_AT_LEAST = 0.5
 """The share of the float model's layers whose names a file made of it holds."""
+_NAMED = 3
+"""Layers that a note names."""
 _APART = (
     "they do not belong together. Give the float model that the quantized one was made from (where "
     "it was preprocessed, the preprocessed one)"
@@ -165,7 +167,8 @@ def _noted(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
     result = []
     for pair in pairs:
         others = [name for name in together[pair.at] if name != pair.layer.name]
-        note = f"measured together with {', '.join(others)}"
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        note = f"measured together with {', '.join(others[:_NAMED])}{more}"
         result.append(Pair(pair.layer, pair.at, (*pair.notes, *([note] if others else []))))
     return tuple(result)
 
