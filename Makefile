@@ -62,6 +62,7 @@ bench: setup $(VENV)/.bench
 	@$(PY) -m benchmarks.rnn
 	@$(PY) -m benchmarks.models
 	@$(PY) -m benchmarks.convert
+	@$(PY) -m benchmarks.compare_check
 
 check: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet

@@ -89,7 +89,9 @@ def rows(target: str, positions: int, folder: Path) -> Iterator[Row]:
         seconds.append(perf_counter() - start)
         if found[0].name == layer.name:
             first += 1
-            margins.append(found[1].alone.sqnr_db - found[0].alone.sqnr_db)
+            worst, following = found[0].alone, found[1].alone
+            assert worst is not None and following is not None
+            margins.append(following.sqnr_db - worst.sqnr_db)
         else:
             missed.append(f"{layer.name} ({damage})")
     asked = positions if target == "portable" else None
