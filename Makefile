@@ -63,6 +63,7 @@ bench: setup $(VENV)/.bench
 	@$(PY) -m benchmarks.models
 	@$(PY) -m benchmarks.convert
 	@$(PY) -m benchmarks.tune
+	@$(PY) -m benchmarks.compare_check
 
 check: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo import cli_convert, cli_torch, cli_tune
+from octavo import cli_compare, cli_convert, cli_torch, cli_tune
 from octavo.errors import OctavoError, OptionError, OutputError, RecipeError, did_you_mean
 
 if TYPE_CHECKING:
@@ -526,6 +526,42 @@ def convert_target(
             force=force,
         )
         cli_convert.show(done, json=json)
+
+
+@app.command(epilog=_EXIT_CODES, short_help="Compare a quantized model with the float one.")
+def compare(
+    floating: Annotated[
+        str,
+        typer.Argument(
+            metavar="FLOAT",
+            help="The float ONNX model, or module:factory of a PyTorch model.",
+        ),
+    ],
+    quantized: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INT8", help="What was made of it: .onnx of either target, or .safetensors."
+        ),
+    ],
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA", help="Inputs, .npz or .jsonl. Default: made up.", show_default=False
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Name every layer.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Compare INT8 with FLOAT: outputs, and each quantized layer, the one to blame first.
+
+    A layer's error alone is that on the float model's inputs to it; accumulated is what the layers
+    before it add. Nothing is quantized here: the numbers are those of INT8 as it is.
+    """
+    with _exit_codes():
+        found = cli_compare.compare(floating, quantized, inputs)
+        cli_compare.show(found, verbose=verbose, json=json)
 
 
 @app.command(epilog=_EXIT_CODES, short_help="Show what this machine has, and what is missing.")

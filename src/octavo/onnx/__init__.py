@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from octavo.onnx.session import custom_ops_library, session
 
 if TYPE_CHECKING:
+    from octavo.onnx.comparing.compare import compare as compare
     from octavo.onnx.options import QuantType as QuantType
     from octavo.onnx.quantize import inspect as inspect
     from octavo.onnx.quantize import quantize_dynamic as quantize_dynamic
@@ -23,6 +24,7 @@ _HOME = {
     "Inspection": "octavo.recipe",
     "OnnxTarget": "octavo.onnx.tuning.target",
     "QuantType": "octavo.onnx.options",
+    "compare": "octavo.onnx.comparing.compare",
     "convert_target": "octavo.onnx.targets.convert",
     "from_tensorflow": "octavo.onnx.tensorflow",
     "inspect": "octavo.onnx.quantize",
@@ -34,6 +36,7 @@ __all__ = [
     "Inspection",
     "OnnxTarget",
     "QuantType",
+    "compare",
     "convert_target",
     "custom_ops_library",
     "from_tensorflow",

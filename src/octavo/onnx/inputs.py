@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.feeds import GIVE, read_runs
 from octavo.errors import InputDataError, did_you_mean
 from octavo.onnx.constants import Constants
 from octavo.onnx.readers import Wish, compared_with, table_rows, wanted_shape
@@ -25,7 +25,6 @@ CheckInputs = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 SIZES = (8, 1, 2, 16, 32, 64, 3, 128, 224, 256, 512)
 BATCH_WORDS = ("batch", "n", "b", "bs", "batch_size")
 MOST_ELEMENTS = 2**24  # of all inputs of a guess with symbolic dimensions
-_GIVE = "give a .npz or .jsonl file, a mapping of input names to arrays, or a list of mappings"
 
 
 @dataclass(frozen=True)
@@ -81,41 +80,20 @@ def read_inputs(given: CheckInputs, graph: ir.Graph) -> list[Feed]:
     the model's inputs raises InputDataError.
     """
     if isinstance(given, (str, os.PathLike)):
-        runs = _read_file(Path(given))
+        runs = read_runs(Path(given))
     elif isinstance(given, Mapping):
         runs = [("run 0", given)]
     elif isinstance(given, Iterable):
         runs = [(f"run {i}", run) for i, run in enumerate(given)]
     else:
-        raise InputDataError(f"check_inputs is a {type(given).__name__}; {_GIVE}")
+        raise InputDataError(f"check_inputs is a {type(given).__name__}; {GIVE}")
     if not runs:
-        raise InputDataError(f"check_inputs {_named(given)}holds no runs; {_GIVE}")
+        raise InputDataError(f"check_inputs {_named(given)}holds no runs; {GIVE}")
     return [_fitted(run, graph, where) for where, run in runs]
 
 
 def _named(given: object) -> str:
     return f"{given} " if isinstance(given, (str, os.PathLike)) else ""
-
-
-def _read_file(path: Path) -> list[tuple[str, Any]]:
-    """Each run with where it stands."""
-    if not path.is_file():
-        raise InputDataError(f"inputs {path}: no such file; {_GIVE}")
-    if path.suffix not in (".npz", ".jsonl"):
-        raise InputDataError(f"inputs {path}: the suffix is {path.suffix!r}; {_GIVE}")
-    where = str(path)
-    try:
-        if path.suffix == ".npz":
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-                return [(where, {name: archive[name] for name in archive.files})]
-        runs = []
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            where = f"{path}, line {number}"
-            if line.strip():
-                runs.append((where, json.loads(line)))
-    except Exception as error:  # zipfile, json and numpy each raise their own
-        raise InputDataError(f"inputs {where}: cannot be read: {error}") from error
-    return runs
 
 
 def _fitted(run: Any, graph: ir.Graph, where: str) -> Feed:

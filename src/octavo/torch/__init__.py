@@ -11,6 +11,7 @@ except ImportError as error:
     raise ImportError("octavo.torch needs PyTorch: pip install 'octavo[torch]'") from error
 
 from octavo.torch import qconfig
+from octavo.torch.comparing.compare import compare
 from octavo.torch.export import export_onnx
 from octavo.torch.load import load
 from octavo.torch.mapping import default_mapping
@@ -22,6 +23,7 @@ del _torch
 
 __all__ = [
     "TorchTarget",
+    "compare",
     "default_mapping",
     "export_onnx",
     "inspect",

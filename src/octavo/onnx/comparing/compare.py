@@ -1,0 +1,131 @@
+"""`octavo.onnx.compare`: a quantized file beside the float model, output by output and layer by
+layer.
+
+    float model        x -> layer -> y -> layer -> z     its values at every layer
+    as it runs         x -> layer -> y'-> layer -> z'    errors accumulated
+    each layer alone   x -> layer -> y'   y -> layer -> z'
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
+from octavo.graph.native import DOMAIN
+from octavo.onnx import normalize
+from octavo.onnx.comparing.opening import Cut, Shown
+from octavo.onnx.comparing.pairing import Pairing, pair_up
+from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
+from octavo.onnx.load import Source, load
+from octavo.onnx.tuning.inputs import random_feeds
+from octavo.onnx.tuning.running import opened
+from octavo.recipe.comparison import Comparison, LayerDifference, OutputDifference, worst_first
+from octavo.recipe.differing import LayerErrors, Output
+
+
+def compare(
+    float_model: str | Path, quantized_model: str | Path, inputs: CheckInputs | None = None
+) -> Comparison:
+    """Runs both files on the same inputs and says how far apart they are, and where.
+
+    Args:
+        float_model: the file that the quantized one was made from.
+        quantized_model: of either target; or from ONNX Runtime's quantize_dynamic. Its numbers are
+            those of this file: nothing is quantized here.
+        inputs: a .npz or .jsonl file, a mapping of input names to arrays, or a list of mappings;
+            made up by default.
+
+    Raises:
+        ModelError: a file is missing or not a model; they do not belong together; the float model
+            is quantized already (AlreadyQuantizedError), or the other is not.
+        InputDataError: the inputs do not fit, or none could be made up that the model accepts.
+    """
+    for name, path in (("float_model", float_model), ("quantized_model", quantized_model)):
+        if not isinstance(path, (str, os.PathLike)):
+            raise OptionError(f"{name} is a {type(path).__name__}; give a path")
+    floating, quantized = _read(float_model), _read(quantized_model)
+    _refuse_swapped(floating)
+    pairing = pair_up(floating, quantized)
+    feeds, outputs = _outputs(Path(float_model), Path(quantized_model), inputs)
+    layers = _layers(Path(float_model), Path(quantized_model), pairing, feeds)
+    return Comparison(
+        float_model=str(float_model),
+        quantized_model=str(quantized_model),
+        target="native" if DOMAIN in quantized.model.opset_imports else "portable",
+        inputs="made up" if inputs is None else "given",
+        runs=len(feeds),
+        outputs=outputs,
+        layers=worst_first(layers),
+        left_float=pairing.left_float,
+    )
+
+
+def _read(path: str | Path) -> Source:
+    """The model with its functions inlined, as conversion has it. The file is not changed."""
+    source = load(path)
+    normalize.normalize(source.model, source.label, normalize.OLDEST)
+    return source
+
+
+def _refuse_swapped(floating: Source) -> None:
+    try:
+        normalize.refuse_quantized(floating.model, floating.label)
+    except AlreadyQuantizedError as error:
+        raise AlreadyQuantizedError(
+            f"{floating.label} holds quantized layers; the float model comes first, then the "
+            "quantized one: octavo compare FLOAT INT8"
+        ) from error
+
+
+def _outputs(
+    float_path: Path, quantized_path: Path, inputs: CheckInputs | None
+) -> tuple[list[Feed], tuple[OutputDifference, ...]]:
+    """The feeds, and how the files differ on them as users run them."""
+    theirs, source = opened(float_path, None), load(float_path)
+    if inputs is None:
+        feeds = random_feeds(source, theirs, {}, 0)
+    else:
+        feeds = read_inputs(inputs, source.model.graph)
+    ours = opened(quantized_path, None)
+    names = [o.name for o in theirs.get_outputs()]
+    columns = {name: Output(name) for name in names}
+    for feed in feeds:
+        try:
+            expected = theirs.run(names, feed)
+        except Exception as error:
+            raise InputDataError(
+                f"{float_path} rejects the inputs that were given: {brief(error)}"
+            ) from error
+        try:
+            got = ours.run(names, feed)
+        except Exception as error:
+            raise ModelError(
+                f"{quantized_path} fails on inputs that {float_path} accepts: {brief(error)}"
+            ) from error
+        for name, a, b in zip(names, expected, got, strict=True):
+            columns[name].add(a, b)
+    return feeds, tuple(column.found() for column in columns.values())
+
+
+def _layers(
+    float_path: Path, quantized_path: Path, pairing: Pairing, feeds: Sequence[Feed]
+) -> list[LayerDifference]:
+    """Every quantized layer, in the order in which they run."""
+    at = [name for pair in pairing.pairs for name in pair.at]
+    ours = Shown(_read(quantized_path).model, at, str(quantized_path))
+    cut = Cut(_read(quantized_path).model, at, pairing.shared, str(quantized_path))
+    theirs = Shown(_read(float_path).model, [*at, *cut.needs], str(float_path))
+    errors = [LayerErrors() for _ in pairing.pairs]
+    for feed in feeds:
+        expected = theirs.run(feed)
+        accumulated, alone = ours.run(feed), cut.run(expected)
+        for pair, error in zip(pairing.pairs, errors, strict=True):
+            for name in pair.at:
+                error.alone(expected[name], alone[name])
+                error.accumulated(expected[name], accumulated[name])
+    return [
+        error.found(p.layer.name, p.layer.kind.value, p.layer.op, p.at, p.notes)
+        for p, error in zip(pairing.pairs, errors, strict=True)
+    ]

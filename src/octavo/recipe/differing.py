@@ -1,0 +1,75 @@
+"""Adds up how outputs and layers differ, run by run, to what a Comparison holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from octavo.core.agreement import Agreement
+from octavo.core.tally import Tally, holds_numbers
+from octavo.recipe.comparison import Difference, LayerDifference, OutputDifference
+
+
+class Output:
+    """One output over all runs."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._note = name, ""
+        self._tally, self._same = Tally(), Agreement()
+
+    def add(self, reference: Any, other: Any) -> None:
+        """One run; what is no array of numbers, or of another shape, is noted."""
+        if not (holds_numbers(reference) and holds_numbers(other)):
+            self._note = "it holds no numbers"
+        elif reference.shape != other.shape:
+            self._note = _shapes(reference, other)
+        else:
+            self._tally.add(reference, other)
+            self._same.add(reference, other)
+
+    def found(self) -> OutputDifference:
+        """What was counted."""
+        difference = Difference.of(self._tally)
+        note = self._note or ("" if difference else "it is empty")
+        return OutputDifference(self._name, difference, self._same.share, note)
+
+
+class LayerErrors:
+    """One layer over all runs: alone, and accumulated."""
+
+    def __init__(self) -> None:
+        self._alone, self._accumulated = Tally(), Tally()
+        self._notes: dict[str, None] = {}
+
+    def alone(self, reference: Any, other: Any) -> None:
+        """An output of the layer in the float model, and of the quantized one fed the same."""
+        self._add(self._alone, reference, other, "alone")
+
+    def accumulated(self, reference: Any, other: Any) -> None:
+        """An output of the layer in the float model, and in the quantized one as it runs."""
+        self._add(self._accumulated, reference, other, "accumulated")
+
+    def note(self, text: str) -> None:
+        """Says something of the layer, once."""
+        self._notes[text] = None
+
+    def found(
+        self, name: str, kind: str, op: str, at: tuple[str, ...], notes: tuple[str, ...] = ()
+    ) -> LayerDifference:
+        """What was counted."""
+        alone, accumulated = Difference.of(self._alone), Difference.of(self._accumulated)
+        return LayerDifference(name, kind, op, at, alone, accumulated, (*notes, *self._notes))
+
+    def _add(self, tally: Tally, reference: Any, other: Any, which: str) -> None:
+        if not (holds_numbers(reference) and holds_numbers(other)):
+            return
+        if reference.shape != other.shape:
+            self.note(f"{which}: {_shapes(reference, other)}")
+        else:
+            tally.add(reference, other)
+
+
+def _shapes(reference: Any, other: Any) -> str:
+    return (
+        f"its shape is {list(other.shape)}, and {list(reference.shape)} in the float model: not "
+        "compared"
+    )

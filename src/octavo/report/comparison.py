@@ -1,0 +1,154 @@
+"""A comparison of two models as text for people: outputs, then the layers, the worst first.
+
+model.onnx and model.int8.onnx, target portable
+1 run on inputs made up
+
+output          SQNR    cosine  max error  top-1
+last_hidden   27.1 dB  0.99903       0.31  98.4%
+
+Quantized layers: 36, and 14 left float
+layer                        alone  max error  accumulated
+/encoder/layer.3/.../MatMul   0.3 dB        4.1       0.2 dB
+...
+Look first at /encoder/layer.3/.../MatMul: alone it has 0.3 dB, half of the layers 38.2 dB or more
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from octavo.recipe.comparison import Comparison, Difference, LayerDifference, OutputDifference
+from octavo.report import text as words
+from octavo.report.text import clean, count, number
+
+SHOWN = 20
+"""Layers in the table that is not verbose."""
+
+STANDS_OUT_DB = 10.0
+"""By which a layer is worse than the median of all: ten times the noise."""
+
+
+def comparison_text(found: Comparison, verbose: bool = False) -> str:
+    """The comparison as plain text; `verbose` names every layer."""
+    return words.plain(list(_page(found, verbose)))
+
+
+def print_comparison(found: Comparison, console: Console, verbose: bool = False) -> None:
+    """Prints the comparison; `verbose` names every layer."""
+    words.show(list(_page(found, verbose)), console)
+
+
+def _page(found: Comparison, verbose: bool) -> Iterator[RenderableType]:
+    names = f"{clean(found.float_model)} and {clean(found.quantized_model)}"
+    yield Text(f"{names}, target {clean(found.target)}", style="bold")
+    yield Text(f"{count(found.runs, 'run')} on inputs {clean(found.inputs)}")
+    yield Text()
+    yield _output_table(found.outputs)
+    yield Text()
+    left = f", and {found.left_float:,} left float" if found.left_float else ""
+    yield Text(f"Quantized layers: {len(found.layers):,}{left}", style="bold")
+    shown = found.layers if verbose else found.layers[:SHOWN]
+    yield _layer_table(shown)
+    if len(shown) < len(found.layers):
+        yield Text(f"and {len(found.layers) - len(shown):,} more, which are better: --verbose")
+    yield Text()
+    notes = list(_noted(shown))
+    yield from [*notes, Text()] if notes else []
+    if found.notes:
+        yield Text("Notes", style="bold")
+        yield from (words.indented(clean(note), 4, "-") for note in found.notes)
+        yield Text()
+    yield Text(_verdict(found))
+
+
+def _output_table(outputs: Sequence[OutputDifference]) -> Table:
+    figures = ("SQNR", "cosine", "max error", "top-1")
+    table = words.columns("output", *figures, "", right=figures)
+    for output in outputs:
+        d = output.difference
+        table.add_row(
+            Text(clean(output.name)),
+            Text(_decibels(d)),
+            Text("" if d is None or d.cosine is None else f"{d.cosine:.6f}"),
+            Text(_largest(d)),
+            Text("" if output.top1 is None else f"{output.top1:.1%}"),
+            Text("; ".join(part for part in (clean(output.note), _not_finite(d)) if part)),
+        )
+    return table
+
+
+def _layer_table(layers: Sequence[LayerDifference]) -> Table:
+    figures = ("alone", "max error", "accumulated")
+    table = words.columns("layer", "op", *figures, right=figures)
+    for layer in layers:
+        table.add_row(
+            Text(clean(layer.name)),
+            Text(clean(layer.op.rpartition(".")[2])),
+            Text(_decibels(layer.alone)),
+            Text(_largest(layer.alone)),
+            Text(_decibels(layer.accumulated)),
+        )
+    return table
+
+
+def _decibels(d: Difference | None) -> str:
+    if d is None:
+        return "-"
+    if d.non_finite or not d.values:
+        return "not finite"
+    return "no signal" if d.sqnr_db == -math.inf else words.decibels(d.sqnr_db)
+
+
+def _largest(d: Difference | None) -> str:
+    return "" if d is None else number(d.max_error)
+
+
+def _not_finite(d: Difference | None) -> str:
+    """What numbers are not finite, in words."""
+    said = []
+    if d is not None and d.non_finite:
+        of = count(d.values, "number")
+        said.append(f"{d.non_finite:,} of {of} are not finite, which the float model's are")
+    if d is not None and d.float_non_finite:
+        said.append(
+            f"{count(d.float_non_finite, 'number')} not finite in the float model, left out"
+        )
+    return "; ".join(said)
+
+
+def _noted(layers: Sequence[LayerDifference]) -> Iterator[RenderableType]:
+    for layer in layers:
+        said = [
+            *layer.notes,
+            *(f"alone: {text}" for text in [_not_finite(layer.alone)] if text),
+            *(f"accumulated: {text}" for text in [_not_finite(layer.accumulated)] if text),
+        ]
+        for note in said:
+            yield words.indented(f"{clean(layer.name)}: {clean(note)}", 4, "-")
+
+
+def _verdict(found: Comparison) -> str:
+    """The layer to look at first, where one stands out."""
+    worst, rated = found.layers[0], [v.alone for v in found.layers if v.alone is not None]
+    if worst.alone is None:
+        return "No layer could be measured alone"
+    if worst.alone.non_finite:
+        return f"Look first at {clean(worst.name)}: fed finite numbers, it gives others"
+    typical = median(d.sqnr_db for d in rated)
+    if len(rated) > 1 and worst.alone.sqnr_db < typical - STANDS_OUT_DB:
+        return (
+            f"Look first at {clean(worst.name)}: alone it has {_decibels(worst.alone)}; the "
+            f"median of all layers is {words.decibels(typical)}"
+        )
+    if len(rated) > 1:
+        return (
+            f"No layer stands out: the worst has {_decibels(worst.alone)} alone, the median "
+            f"{words.decibels(typical)}"
+        )
+    return f"One layer: {_decibels(worst.alone)} alone"

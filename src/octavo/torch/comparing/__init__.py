@@ -1,0 +1,1 @@
+"""A quantized PyTorch model beside the float one: outputs, and layer by layer."""

@@ -1,0 +1,186 @@
+"""`octavo.torch.compare`: a quantized module beside the float one, output by output and layer by
+layer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from octavo.errors import InputDataError, ModelError, brief
+from octavo.recipe.comparison import Comparison, OutputDifference, worst_first
+from octavo.recipe.differing import LayerErrors, Output
+from octavo.torch.comparing.pairing import Pair, Pairing, check, pair_up
+from octavo.torch.comparing.values import named_arrays
+from octavo.torch.comparing.watched import Returned
+from octavo.torch.convert import twin
+
+Call = tuple[Sequence[Any], Mapping[str, Any]]
+"""Positional and keyword arguments of one run."""
+
+
+def compare(
+    float_module: nn.Module, quantized_module: nn.Module, *inputs: Any, **keywords: Any
+) -> Comparison:
+    """Runs both modules on the same inputs and says how far apart they are, and where.
+
+    `inputs` and `keywords` are forward's arguments. Layers are those of `octavo.torch.inspect`;
+    each quantized one is fed what the float model feeds it, and its numbers are those of
+    `quantized_module` as it is: nothing is quantized here. A float model in training mode is run
+    in eval mode; neither module is changed.
+
+    Raises ModelError where the two do not belong together, nothing is quantized or the quantized
+    model fails, AlreadyQuantizedError for a quantized float_module, InputDataError where the float
+    model does not take the inputs.
+    """
+    return compare_calls(float_module, quantized_module, [(inputs, keywords)])
+
+
+def compare_calls(
+    floating: nn.Module, quantized: nn.Module, calls: Sequence[Call], inputs: str = "given"
+) -> Comparison:
+    """As `compare`, over several runs; `inputs` is what the result says of where they are from."""
+    check(floating, quantized)
+    floating = twin(floating)
+    pairing = pair_up(floating, quantized)
+    with torch.inference_mode(), _slow_attention():
+        outputs = _outputs(floating, quantized, calls)
+        errors = _Errors(pairing)
+        for call in calls:
+            errors.run(floating, quantized, call)
+    return Comparison(
+        float_model=type(floating).__name__,
+        quantized_model=type(quantized).__name__,
+        target="torch",
+        inputs=inputs,
+        runs=len(calls),
+        outputs=outputs,
+        layers=worst_first(errors.found()),
+        left_float=pairing.left_float,
+    )
+
+
+def _outputs(
+    floating: nn.Module, quantized: nn.Module, calls: Sequence[Call]
+) -> tuple[OutputDifference, ...]:
+    """How the models differ as users run them."""
+    columns: dict[str, Output] = {}
+    for call in calls:
+        expected = named_arrays(_called(floating, call, InputDataError, "the float model"))
+        got = named_arrays(_called(quantized, call, ModelError, "the quantized model"))
+        if not expected:
+            raise ModelError(f"{type(floating).__name__} returned no tensor")
+        for name, array in expected.items():
+            column = columns.setdefault(name, Output(name))
+            column.add(array, got.get(name))
+    return tuple(column.found() for column in columns.values())
+
+
+def _called(model: nn.Module, call: Call, kind: type[Exception], what: str) -> Any:
+    """What the model returns for copies of the inputs: a forward may write into them."""
+    args, keywords = tree_map(_copied, (tuple(call[0]), dict(call[1])))
+    try:
+        return model(*args, **keywords)
+    except Exception as error:
+        said = f"{type(error).__name__}: {brief(error)}"
+        raise kind(f"{what} ({type(model).__name__}) fails on these inputs: {said}") from error
+
+
+def _copied(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+class _Errors:
+    """Errors of all layers, over all runs."""
+
+    def __init__(self, pairing: Pairing) -> None:
+        self._pairs = pairing.pairs
+        self._errors = [[LayerErrors() for _ in pair.layers] for pair in pairing.pairs]
+
+    def run(self, floating: nn.Module, quantized: nn.Module, call: Call) -> None:
+        """One run of both models."""
+        expected: dict[int, list[list[Returned]]] = defaultdict(list)
+        got: dict[int, list[list[Returned]]] = defaultdict(list)
+        with _watching(floating, self._pairs, partial(self._alone, expected)):
+            _called(floating, call, InputDataError, "the float model")
+        with _watching(quantized, self._pairs, partial(self._running, got)):
+            _called(quantized, call, ModelError, "the quantized model")
+        for i in range(len(self._pairs)):
+            self._accumulate(i, expected[i], got[i])
+
+    def _alone(self, expected: Any, index: int, args: Any, keywords: Any, output: Any) -> None:
+        results = self._pairs[index].watched.alone(args, keywords, output)
+        for error, (reference, other) in zip(self._errors[index], results, strict=True):
+            for a, b in zip(reference, other, strict=True):
+                error.alone(a, b)
+        expected[index].append([reference for reference, _ in results])
+
+    def _running(self, got: Any, index: int, args: Any, keywords: Any, output: Any) -> None:
+        got[index].append(self._pairs[index].watched.running(args, keywords, output))
+
+    def _accumulate(
+        self, index: int, expected: list[list[Returned]], got: list[list[Returned]]
+    ) -> None:
+        for i, error in enumerate(self._errors[index]):
+            if not expected:
+                error.note("the float model does not call it on these inputs")
+            elif len(expected) != len(got):
+                error.note(
+                    f"called {len(expected)} times in the float model, {len(got)} times here"
+                )
+            for theirs, ours in zip(expected, got, strict=False):
+                for a, b in zip(theirs[i], ours[i], strict=True):
+                    error.accumulated(a, b)
+
+    def found(self) -> list[Any]:
+        """One LayerDifference for each quantized layer, in the model's order."""
+        return [
+            error.found(layer.name, layer.kind.value, layer.op, (layer.name,))
+            for pair, errors in zip(self._pairs, self._errors, strict=True)
+            for layer, error in zip(pair.layers, errors, strict=True)
+            if layer is not None
+        ]
+
+
+@contextmanager
+def _watching(
+    model: nn.Module, pairs: Sequence[Pair], seen: Callable[[int, Any, Any, Any], None]
+) -> Iterator[None]:
+    """Calls `seen` with a pair's place, arguments and output whenever its module is called.
+
+    A layer with a hook is called by itself: activations are not computed in its pass meanwhile.
+    """
+    modules, handles = dict(model.named_modules()), []
+    try:
+        for index, pair in enumerate(pairs):
+
+            def hook(_: Any, args: Any, keywords: Any, output: Any, index: int = index) -> None:
+                seen(index, args, keywords, output)
+
+            module = modules[pair.name]
+            handles.append(module.register_forward_hook(hook, with_kwargs=True))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _slow_attention() -> Iterator[None]:
+    """Without PyTorch's fused transformer layers.
+
+    They call no layer inside them, and their outputs at padding are zeros, the quantized model's
+    are not.
+    """
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)

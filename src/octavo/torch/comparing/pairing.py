@@ -1,0 +1,112 @@
+"""Which layers of a float model are quantized in another, and how each pair is watched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
+from octavo.recipe import Layer
+from octavo.torch.comparing.watched import Attention, Plain, Stack, Watched
+from octavo.torch.inventory import Part, inventory
+from octavo.torch.mapping import own_type
+from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.modules._recurrent import QuantizedRecurrent
+from octavo.torch.modules.multihead_attention import QuantizedMultiheadAttention
+from octavo.torch.quantize import check_float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two modules of one name; `layers` are in the order of `watched`, None for float ones."""
+
+    name: str
+    layers: tuple[Layer | None, ...]
+    watched: Watched
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """All pairs with a quantized layer, and how many layers are float in both models."""
+
+    pairs: tuple[Pair, ...]
+    left_float: int
+
+
+def check(floating: object, quantized: object) -> None:
+    """Raises OptionError for what is no module, AlreadyQuantizedError where the float model comes
+    second."""
+    if not isinstance(quantized, nn.Module):
+        raise OptionError(f"quantized_module is a {type(quantized).__name__}, no torch.nn.Module")
+    try:
+        check_float(floating)
+    except AlreadyQuantizedError as error:
+        raise AlreadyQuantizedError(
+            f"float_module holds quantized layers ({error}); the float model comes first, then the "
+            "quantized one"
+        ) from error
+
+
+def pair_up(floating: nn.Module, quantized: nn.Module) -> Pairing:
+    """Finds the quantized layers by their names.
+
+    Raises ModelError where the two do not belong together or nothing is quantized.
+    """
+    parts = inventory(floating)
+    theirs, ours = dict(floating.named_modules()), dict(quantized.named_modules())
+    _refuse_others(parts, ours, quantized)
+    by_module: dict[str, list[Part]] = {}
+    for part in parts:
+        by_module.setdefault(part.module, []).append(part)
+    pairs = []
+    for name, some in by_module.items():
+        outer = ours.get(name.rpartition(".")[0])
+        if name.endswith("out_proj") and isinstance(outer, QuantizedMultiheadAttention):
+            continue  # a part of the attention around it
+        pair = _pair(name, some, by_module, theirs[name], ours[name])
+        if pair is not None:
+            pairs.append(pair)
+    found = sum(layer is not None for pair in pairs for layer in pair.layers)
+    if not found:
+        raise ModelError(
+            f"quantized_module ({type(quantized).__name__}) holds no quantized layers: quantize it "
+            "first with octavo.torch.quantize_dynamic"
+        )
+    return Pairing(tuple(pairs), len(parts) - found)
+
+
+def _pair(
+    name: str, parts: list[Part], by_module: dict[str, list[Part]], theirs: Any, ours: Any
+) -> Pair | None:
+    if not is_quantized(theirs, ours):
+        return None
+    own = [part.layer for part in parts]
+    if isinstance(ours, QuantizedMultiheadAttention) and isinstance(theirs, nn.MultiheadAttention):
+        last = by_module.get(f"{name}.out_proj".removeprefix("."))
+        is_held = last and is_quantized(theirs.out_proj, ours.out_proj)
+        output = last[0].layer if last and is_held else None
+        return Pair(name, (own[0], output), Attention(theirs, ours))
+    if isinstance(ours, QuantizedRecurrent) and len(parts) > 1:
+        layers = tuple(
+            None if storage == "float32" else layer
+            for layer, storage in zip(own, ours.storage, strict=True)
+        )
+        return Pair(name, layers, Stack(theirs, ours))
+    return Pair(name, (own[0],), Plain(ours))
+
+
+def is_quantized(theirs: nn.Module, ours: nn.Module) -> bool:
+    """Whether `ours` is another module than the float one of its name: ours, or anybody's."""
+    return isinstance(ours, QuantizedModule) or own_type(ours) is not own_type(theirs)
+
+
+def _refuse_others(parts: list[Part], ours: dict[str, nn.Module], quantized: nn.Module) -> None:
+    lacking = [part.layer.name for part in parts if part.module not in ours]
+    if lacking:
+        raise ModelError(
+            f"quantized_module ({type(quantized).__name__}) has no layer {lacking[0]!r} "
+            f"({len(lacking)} of {len(parts)} of the float model's are missing): they do not "
+            "belong together. Give the float model that the quantized one was made from"
+        )

@@ -1,0 +1,169 @@
+"""How the layers in one pair of modules are fed the same, and what they return.
+
+A pair is mostly one layer. A stack of RNN layers is run layer by layer, and attention in two parts:
+what its projections make of query, key and value, and the output layer.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from octavo.torch.comparing.values import Array, arrays
+from octavo.torch.modules._recurrent import QuantizedRecurrent
+
+Args = tuple[Any, ...]
+Keywords = Mapping[str, Any]
+Returned = list[Array]
+
+
+class Watched(ABC):
+    """One pair of modules."""
+
+    @abstractmethod
+    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[tuple[Returned, Returned]]:
+        """What each layer of the float module returned, and the quantized one fed the same.
+
+        `args` and `keywords` are those of a call of the float module, `output` what it returned.
+        """
+
+    @abstractmethod
+    def running(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
+        """What each layer of the quantized module returned in a call of it."""
+
+
+class Plain(Watched):
+    """One layer."""
+
+    def __init__(self, quantized: nn.Module) -> None:
+        self._quantized = quantized
+
+    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[tuple[Returned, Returned]]:
+        return [(arrays(output), arrays(self._quantized(*args, **keywords)))]
+
+    def running(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
+        return [arrays(output)]
+
+
+class Attention(Watched):
+    """The projections with the attention between them, then `out_proj`.
+
+    The first part's outputs are what the module returns where its output layer does nothing.
+    """
+
+    def __init__(self, floating: nn.MultiheadAttention, quantized: nn.Module) -> None:
+        self._floating = _with_output(floating, _unit(floating))
+        self._quantized = _with_output(quantized, nn.Identity())
+        self._out_proj: Any = quantized.out_proj
+
+    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[tuple[Returned, Returned]]:
+        found = self._floating(*args, **keywords)
+        inner = arrays(found), arrays(self._quantized(*args, **keywords))
+        return [inner, (arrays(output[0]), arrays(self._out_proj(found[0])))]
+
+    def running(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
+        return [arrays(self._quantized(*args, **keywords)), arrays(output[0])]
+
+
+def _unit(floating: nn.MultiheadAttention) -> nn.Module:
+    """An output layer that changes nothing, for code that reads its weight."""
+    weight = floating.out_proj.weight
+    made = nn.Linear(1, 1, bias=False, device="meta")
+    made.weight = nn.Parameter(torch.eye(floating.embed_dim, dtype=weight.dtype), False)
+    return made
+
+
+def _with_output(module: nn.Module, out_proj: nn.Module) -> nn.Module:
+    """The module with another output layer: a shallow copy without hooks."""
+    made = copy.copy(module)
+    made._modules = {**module._modules, "out_proj": out_proj}
+    made._forward_hooks = type(module._forward_hooks)()
+    return made
+
+
+class Stack(Watched):
+    """RNN layers in a row, each as a module of one layer over the same weights."""
+
+    def __init__(self, floating: nn.RNNBase, quantized: QuantizedRecurrent) -> None:
+        self._floating = [_float_layer(floating, i) for i in range(floating.num_layers)]
+        self._quantized = [quantized_layer(quantized, i) for i in range(quantized.num_layers)]
+
+    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[tuple[Returned, Returned]]:
+        x, states = _called(*args, **keywords)
+        found = []
+        for i, layer in enumerate(self._floating):
+            state = _of_layer(states, i, len(self._floating))
+            result = layer(x, state)
+            found.append((arrays(result), arrays(self._quantized[i](x, state))))
+            x = result[0]
+        return found
+
+    def running(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
+        x, states = _called(*args, **keywords)
+        found = []
+        for i, layer in enumerate(self._quantized):
+            result = layer(x, _of_layer(states, i, len(self._quantized)))
+            found.append(arrays(result))
+            x = result[0]
+        return found
+
+
+def _called(input: Any, hx: Any = None) -> tuple[Any, Any]:  # noqa: A002 - torch's name
+    return input, hx
+
+
+def _of_layer(states: Any, index: int, layers: int) -> Any:
+    """The part of (h0, c0), or of h0, that is one layer's; None for None."""
+    if states is None:
+        return None
+    if isinstance(states, tuple):
+        return tuple(_of_layer(state, index, layers) for state in states)
+    return states.chunk(layers)[index]
+
+
+def _float_layer(stack: nn.RNNBase, index: int) -> nn.Module:
+    kind: Any = type(stack)
+    options = {"nonlinearity": stack.nonlinearity} if isinstance(stack, nn.RNN) else {}
+    if stack.proj_size:
+        options["proj_size"] = stack.proj_size
+    with torch.device("meta"):
+        made: nn.Module = kind(
+            _inputs(stack, index),
+            stack.hidden_size,
+            bias=stack.bias,
+            batch_first=stack.batch_first,
+            bidirectional=stack.bidirectional,
+            **options,
+        )
+    for name in list(made._parameters):
+        held = getattr(stack, _renumbered(name, 0, index))
+        setattr(made, name, nn.Parameter(held.detach(), False))
+    return made.eval()
+
+
+def quantized_layer(stack: QuantizedRecurrent, index: int) -> nn.Module:
+    """Layer `index` of the stack, over the same buffers."""
+    options = stack.config()
+    options |= {"num_layers": 1, "input_size": _inputs(stack, index), "dropout": 0.0}
+    kind: Any = type(stack)
+    with torch.device("meta"):
+        made: QuantizedRecurrent = kind(**{**options, "storage": [stack.storage[index]]})
+    held = {name: getattr(stack, _renumbered(name, 0, index)) for name in made._buffers}
+    made._fill(**held)
+    return made
+
+
+def _inputs(stack: Any, index: int) -> int:
+    outputs: int = (stack.proj_size or stack.hidden_size) * (2 if stack.bidirectional else 1)
+    return outputs if index else stack.input_size
+
+
+def _renumbered(name: str, old: int, new: int) -> str:
+    """`weight_ih_l0_reverse` as `weight_ih_l1_reverse`."""
+    base, _, way = name.rpartition(f"_l{old}")
+    return f"{base}_l{new}{way}"

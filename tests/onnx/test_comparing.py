@@ -1,0 +1,397 @@
+"""`octavo.onnx.compare`: outputs, each layer alone and accumulated, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import quantize_dynamic as ort_quantize
+
+from octavo.core.kernels import unpack
+from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError
+from octavo.onnx import compare, quantize_dynamic
+from octavo.onnx.native.linear import reference
+from octavo.recipe.comparison import Comparison, LayerDifference
+from tests.onnx import target_models
+from tests.onnx.helpers import F32, build, mlp, normal, refused, save, snapshot
+from tests.onnx.target_models import Case
+
+# Rounding to 8 bits leaves 40 dB for normal data, and float16 70. A doubled scale has 0 dB alone,
+# and 19.5 behind the sigmoid that a layer of target native took in, which saturates.
+SOUND = 33.0
+BROKEN = 20.0
+
+
+def attention() -> Case:
+    """com.microsoft.Attention, then a layer."""
+    nodes = [
+        helper.make_node(
+            "Attention", ["x", "w", "b"], ["a"], name="att", domain="com.microsoft", num_heads=4
+        ),
+        helper.make_node("MatMul", ["a", "v"], ["y"], name="out"),
+    ]
+    weights = {"w": normal(32, 96, seed=1) / 5, "b": normal(96, seed=2), "v": normal(32, 32)}
+    model = build(nodes, [("x", F32, ["b", "s", 32])], [("y", F32, ["b", "s", 32])], weights)
+    return model, {"x": normal(2, 6, 32)}
+
+
+def branches() -> Case:
+    """A layer, then an If whose branches hold one each over its output; x is read inside too."""
+    bodies = {
+        name: helper.make_graph(
+            [
+                helper.make_node("MatMul", ["h", w], [f"{name}_p"], name=f"{name}_fc"),
+                helper.make_node("Add", [f"{name}_p", "x"], [f"{name}_y"]),
+            ],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}_y", F32, None)],
+        )
+        for name, w in (("then_branch", "w1"), ("else_branch", "w2"))
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["h"], name="first"),
+        helper.make_node("If", ["c"], ["r"], name="choice", **bodies),
+        helper.make_node("Relu", ["r"], ["y"]),
+    ]
+    weights = {f"w{i}": normal(32, 32, seed=i) for i in range(3)}
+    inputs = [("x", F32, ["m", 32]), ("c", TensorProto.BOOL, [])]
+    model = build(nodes, inputs, [("y", F32, ["m", 32])], weights)
+    return model, {"x": normal(5, 32), "c": np.array(True)}
+
+
+CASES = {
+    "linear": target_models.linear,
+    "gelu and residual": target_models.wide,
+    "gemm": target_models.gemm,
+    "grouped": target_models.grouped,
+    "tied": target_models.tied,
+    "table": target_models.table,
+    "lstm": lambda: target_models.recurrent("LSTM"),
+    "attention": attention,
+    "if": branches,
+}
+
+
+class Files:
+    """A float model, and what was made of it."""
+
+    def __init__(self, folder: Path, case: Case, target: str = "portable", **options: Any) -> None:
+        model, self.feed = case
+        self.floating = save(model, folder / "float.onnx")
+        self.quantized = folder / "int8.onnx"
+        self.report = quantize_dynamic(self.floating, self.quantized, target=target, **options)
+
+    def compare(self) -> Comparison:
+        return compare(self.floating, self.quantized, self.feed)
+
+    def edit(self, change: Mapping[str, Any]) -> None:
+        """Replaces stored tensors, wherever they lie, by what `change` makes of them."""
+        model = onnx.load(self.quantized)
+        left = set(change)
+        for graph in graphs(model.graph):
+            for stored in graph.initializer:
+                if stored.name in change:
+                    array = change[stored.name](numpy_helper.to_array(stored))
+                    stored.CopyFrom(numpy_helper.from_array(array, stored.name))
+                    left.discard(stored.name)
+        assert not left
+        onnx.save(model, self.quantized)
+
+    def scales_of(self, layer: str) -> list[str]:
+        outcome = next(o for o in self.report.layers if o.layer.name == layer)
+        return [f"{weight}_scale" for weight, _ in outcome.layer.weights]
+
+
+def graphs(graph: onnx.GraphProto) -> list[onnx.GraphProto]:
+    inner = [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+    return [graph, *(g for i in inner for g in graphs(i))]
+
+
+def by_name(found: Comparison) -> dict[str, LayerDifference]:
+    return {layer.name: layer for layer in found.layers}
+
+
+def doubled(array: np.ndarray) -> np.ndarray:
+    return array * np.float32(2)
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_quantized_layer_is_compared_and_sound(
+    case: str, target: str, tmp_path: Path
+) -> None:
+    files = Files(tmp_path, CASES[case](), target)
+    before = snapshot(tmp_path)
+    found = files.compare()
+    assert sorted(by_name(found)) == sorted(o.layer.name for o in files.report.quantized)
+    assert (found.target, found.inputs, found.runs) == (target, "given", 1)
+    assert found.left_float == len(files.report.left_float)
+    for layer in found.layers:
+        assert layer.alone is not None and layer.accumulated is not None
+        assert layer.alone.sqnr_db > SOUND, layer
+        assert layer.accumulated.sqnr_db > SOUND - 4, layer
+        assert layer.alone.values == layer.accumulated.values > 0
+    assert all(o.difference is not None and o.difference.sqnr_db > SOUND - 4 for o in found.outputs)
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+@pytest.mark.parametrize("case", ["linear", "gelu and residual", "grouped", "attention"])
+def test_a_broken_layer_comes_first(case: str, target: str, tmp_path: Path) -> None:
+    files = Files(tmp_path, CASES[case](), target)
+    for outcome in files.report.quantized:
+        name, scales = outcome.layer.name, files.scales_of(outcome.layer.name)
+        files.edit(dict.fromkeys(scales, doubled))
+        found = files.compare()
+        first, *others = found.layers
+        assert first.name == name
+        assert first.alone is not None and first.alone.sqnr_db < BROKEN
+        assert all(o.alone is not None and o.alone.sqnr_db > SOUND for o in others)
+        files.edit(dict.fromkeys(scales, lambda array: array / np.float32(2)))
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+def test_a_broken_lstm_comes_before_a_sound_layer(target: str, tmp_path: Path) -> None:
+    model, feed = target_models.recurrent("LSTM")
+    model.graph.node.append(helper.make_node("MatMul", ["yh", "head"], ["z"], name="last"))
+    model.graph.initializer.append(numpy_helper.from_array(normal(20, 10, seed=9), "head"))
+    model.graph.output.append(helper.make_tensor_value_info("z", F32, None))
+    files = Files(tmp_path, (model, feed), target)
+    files.edit({"w_scale": doubled})
+    found = files.compare()
+    assert [layer.name for layer in found.layers] == ["rec", "last"]
+    rec, last = (layer.alone.sqnr_db for layer in found.layers if layer.alone is not None)
+    assert rec < BROKEN and last > SOUND
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+def test_the_first_layers_error_reaches_the_next_only_accumulated(
+    target: str, tmp_path: Path
+) -> None:
+    files = Files(tmp_path, target_models.linear(), target)
+    sound = by_name(files.compare())
+    files.edit({"w0_scale": doubled})
+    broken = by_name(files.compare())
+    for name in ("layer1", "layer2"):
+        assert broken[name].alone == sound[name].alone
+        assert broken[name].accumulated.sqnr_db < 1.0
+
+
+def test_the_numbers_are_those_of_the_definition(tmp_path: Path) -> None:
+    """Layer 1 of three in target native, whose activation is inside of it, in NumPy by hand."""
+    model, feed = target_models.linear()
+    files = Files(tmp_path, (model, feed), "native")
+    layer = by_name(files.compare())["layer1"]
+    assert layer.at == ("r1",)
+
+    floats = {i.name: numpy_helper.to_array(i).astype(np.float64) for i in model.graph.initializer}
+    stored = {
+        i.name: numpy_helper.to_array(i) for i in onnx.load(files.quantized).graph.initializer
+    }
+
+    def held(name: str, x: np.ndarray) -> np.ndarray:
+        packed = np.ascontiguousarray(stored[f"{name}_quantized"]).view(np.uint8).reshape(-1)
+        scale = stored[f"{name}_scale"]
+        return np.maximum(reference(x, unpack(packed, 64, 64), scale, 0 * scale, 0 * scale), 0)
+
+    x1 = np.maximum(feed["x"].astype(np.float64) @ floats["w0"], 0)
+    expected = np.maximum(x1 @ floats["w1"], 0)
+    for got, difference in (
+        (held("w1", x1), layer.alone),
+        (held("w1", held("w0", feed["x"])), layer.accumulated),
+    ):
+        noise = got - expected
+        signal = float((expected**2).sum())
+        assert difference.sqnr_db == pytest.approx(
+            10 * math.log10(signal / (noise**2).sum()), abs=0.01
+        )
+        assert difference.error == pytest.approx(0.5 * (noise**2).sum() / signal, rel=2e-3)
+        assert difference.max_error == pytest.approx(np.abs(noise).max(), rel=2e-3)
+        cosine = (got * expected).sum() / math.sqrt(signal * (got**2).sum())
+        assert difference.cosine == pytest.approx(cosine, abs=1e-7)
+        assert difference.values == expected.size
+
+
+def test_outputs_are_those_of_the_files_as_they_run(tmp_path: Path) -> None:
+    from octavo.onnx import session
+    from tests.onnx.helpers import run
+
+    files = Files(tmp_path, target_models.linear())
+    (output,) = files.compare().outputs
+    a = run(files.floating, files.feed)[0]
+    b = session(files.quantized).run(None, dict(files.feed))[0]
+    assert output.difference.max_error == np.abs(a.astype(np.float64) - b).max()
+    assert output.top1 == np.mean(a.argmax(-1) == b.argmax(-1))
+
+
+@pytest.mark.parametrize(
+    "options", [{"quant_format": "qdq"}, {"cpu": "any"}, {"recipe": "float16"}]
+)
+def test_other_forms_of_portable_layers_are_known(options: Any, tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.linear(), **options)
+    assert sorted(by_name(files.compare())) == ["layer0", "layer1", "layer2"]
+
+
+def test_layers_that_are_left_float_are_none(tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.linear(), nodes_to_exclude=["layer1"])
+    found = files.compare()
+    assert sorted(by_name(found)) == ["layer0", "layer2"]
+    assert found.left_float == 1
+
+
+@pytest.mark.parametrize("case", ["linear", "tied"])
+def test_files_of_onnx_runtimes_quantizer_are_compared(case: str, tmp_path: Path) -> None:
+    model, feed = CASES[case]()
+    floating, quantized = save(model, tmp_path / "float.onnx"), tmp_path / "ort.onnx"
+    ort_quantize(floating, quantized)
+    found = compare(floating, quantized, feed)
+    assert found.target == "portable"
+    assert all(layer.alone.sqnr_db > SOUND for layer in found.layers)
+    assert len(found.layers) == {"linear": 3, "tied": 2}[case]
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+def test_layers_in_a_subgraph_are_measured_at_the_node_around_them(
+    target: str, tmp_path: Path
+) -> None:
+    files = Files(tmp_path, branches(), target)
+    files.edit({"w1_scale": doubled})
+    found = files.compare()
+    assert {layer.name for layer in found.layers[:2]} == {"then_branch_fc", "else_branch_fc"}
+    for layer in found.layers[:2]:
+        assert layer.at == ("r",)
+        assert layer.alone.sqnr_db < BROKEN
+        assert "at the outputs of If 'choice', which holds it" in layer.notes[0]
+        assert "together with" in layer.notes[1]
+    assert found.layers[2].alone.sqnr_db > SOUND
+
+
+def test_nodes_that_are_cut_off_may_hold_subgraphs(tmp_path: Path) -> None:
+    """The If between the layers goes, with what only its branches read."""
+    model, feed = branches()
+    model.graph.node.insert(0, helper.make_node("Neg", ["x"], ["n"]))
+    for attribute in model.graph.node[2].attribute:
+        attribute.g.node[1].input[1] = "n"
+    model.graph.node.append(helper.make_node("MatMul", ["y", "w0"], ["z"], name="last"))
+    model.graph.output.append(helper.make_tensor_value_info("z", F32, None))
+    left = ["then_branch_fc", "else_branch_fc"]
+    found = Files(tmp_path, (model, feed), nodes_to_exclude=left).compare()
+    assert sorted(by_name(found)) == ["first", "last"]
+    assert found.left_float == 2
+    assert all(layer.alone.sqnr_db > SOUND for layer in found.layers)
+
+
+def test_numbers_that_are_not_finite_are_shown(tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.linear())
+    third = np.arange(64) == 3
+    files.edit({"w2_scale": lambda old: np.where(third, np.float32(np.inf), old)})
+    found = files.compare()
+    first = found.layers[0]
+    assert (first.name, first.alone.non_finite, first.alone.error) == ("layer2", 5, math.inf)
+    assert 0 < found.outputs[0].difference.non_finite <= 5  # Relu makes zeros of -inf
+    data = json.loads(found.to_json())
+    assert data["layers"][0]["alone"]["error"] is None
+    assert Comparison.from_dict(data) == found
+    assert "not finite" in str(found)
+
+
+def test_inputs_are_made_up_where_none_are_given(tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.linear())
+    found = compare(files.floating, files.quantized)
+    assert (found.inputs, found.runs) == ("made up", 4)
+    again = compare(files.floating, files.quantized)
+    assert again == found
+
+
+def test_several_runs_of_different_lengths_count_as_one(tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.linear())
+    feeds = [{"x": normal(m, 64, seed=m)} for m in (2, 5)]
+    found = compare(files.floating, files.quantized, feeds)
+    assert found.runs == 2
+    assert found.layers[0].alone.values == 7 * 64
+    whole = {"x": np.concatenate([f["x"] for f in feeds])}
+    together = compare(files.floating, files.quantized, whole)
+    # Rows are quantized by themselves, so that the batch they are in makes no difference.
+    for a, b in zip(found.layers, together.layers, strict=True):
+        assert a.alone.sqnr_db == pytest.approx(b.alone.sqnr_db, abs=1e-6)
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model, whose nodes and the values between them have other names."""
+    kept = {v.name for v in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
+    for node in model.graph.node:
+        node.name = f"other_{node.name}"
+        node.input[:] = [n if n in kept else f"other_{n}" for n in node.input]
+        node.output[:] = [n if n in kept else f"other_{n}" for n in node.output]
+    return model
+
+
+def test_a_model_with_other_layers_is_refused(tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.linear())
+    other = save(renamed(mlp(3, 64)), tmp_path / "other.onnx")
+    said = "lacks 3 of the 3 layers of", "'other_layer0'", "do not belong together", "int8.onnx"
+    with refused(tmp_path, ModelError, *said):
+        compare(other, files.quantized)
+
+
+def test_a_model_with_other_inputs_is_refused(tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.grouped())
+    other = save(target_models.table()[0], tmp_path / "other.onnx")
+    with refused(tmp_path, ModelError, "float.onnx has no input 'i', which", "other.onnx has"):
+        compare(files.floating, other)
+
+
+def test_a_model_of_other_sizes_is_refused(tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.linear())
+    wider = save(mlp(3, 48), tmp_path / "wider.onnx")
+    with refused(tmp_path, ModelError, "int8.onnx fails on inputs that", "wider.onnx accepts"):
+        compare(wider, files.quantized)
+
+
+def test_swapped_models_are_refused(tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.linear())
+    said = "int8.onnx holds quantized layers", "octavo compare FLOAT INT8"
+    with refused(tmp_path, AlreadyQuantizedError, *said):
+        compare(files.quantized, files.floating)
+
+
+def test_a_model_without_quantized_layers_is_refused(tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.linear())
+    with refused(tmp_path, ModelError, "float.onnx holds no quantized layers"):
+        compare(files.floating, files.floating)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.linear())
+    with refused(tmp_path, ModelError, "gone.onnx does not exist"):
+        compare(files.floating, tmp_path / "gone.onnx")
+    with refused(tmp_path, ModelError, "gone.onnx does not exist"):
+        compare(tmp_path / "gone.onnx", files.quantized)
+    with refused(tmp_path, OptionError, "quantized_model is a int; give a path"):
+        compare(files.floating, 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("feed", "said"),
+    [
+        ({"X": normal(5, 64)}, "the model has no input 'X'. Known: x."),
+        ({"x": normal(5, 63)}, "has the shape [5, 63]"),
+        ({}, "'x' is missing"),
+        ([], "holds no runs"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(feed: Any, said: str, tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.linear())
+    with refused(tmp_path, InputDataError, said):
+        compare(files.floating, files.quantized, feed)
