@@ -393,6 +393,15 @@ def tune(
     cpu: Annotated[
         Cpu | None, typer.Option("--cpu", help="Of ONNX models, as for quantize. Default: vnni.")
     ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Threads of ONNX Runtime's sessions. Default: its own, one a core.",
+            show_default=False,
+        ),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -459,6 +468,7 @@ def tune(
             report=report,
             target=None if target is None else target.value,
             cpu=None if cpu is None else cpu.value,
+            threads=threads,
             force=force,
         )
         cli_tune.show(result, json=json)

@@ -40,6 +40,7 @@ def run(
     report: Path | None,
     target: str | None,
     cpu: str | None,
+    threads: int | None,
     force: bool,
 ) -> TuneResult:
     """Searches, shows how it goes on stderr, and writes what was asked for."""
@@ -52,7 +53,7 @@ def run(
     if dask is not None and workers is not None:
         raise OptionError("--workers and --dask: give one of them; both say where trials run")
     with contextlib.ExitStack() as stack:
-        tuned = _target(stack, config, model, target, cpu)
+        tuned = _target(stack, config, model, target, cpu, threads)
         layers = [decision.layer for decision in tuned.decisions(base)]
         given = arguments(config, base, layers)
         _measure_by(given, config, evaluate, data)
@@ -144,6 +145,7 @@ def _target(
     model: str | Path,
     target: str | None,
     cpu: str | None,
+    threads: int | None,
 ) -> Target:
     """The model as the file's framework has it."""
     torch = names_factory(str(model))
@@ -155,8 +157,11 @@ def _target(
             f"{form}; change one of the two"
         )
     if torch:
-        if target or cpu:
-            raise OptionError("--target and --cpu are for ONNX models; leave them out")
+        if target or cpu or threads:
+            raise OptionError(
+                "--target, --cpu and --threads are for ONNX models; leave them out (of PyTorch, "
+                "OMP_NUM_THREADS says the threads)"
+            )
         return target_of(str(model))
     if config.front_end == "tensorflow":
         from octavo.onnx import from_tensorflow
@@ -166,7 +171,9 @@ def _target(
             model, folder, inputs=config.inputs or None, outputs=config.outputs or None
         )
     quant_format = "qoperator" if target == "native" else config.quant_format
-    return target_of(Path(model), target=target, cpu=cpu, quant_format=quant_format)
+    return target_of(
+        Path(model), target=target, cpu=cpu, quant_format=quant_format, threads=threads
+    )
 
 
 def _default_output(model: str, target: Target, force: bool) -> Path:

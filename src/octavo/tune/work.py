@@ -152,7 +152,8 @@ class Setting:
 
     def _times(self, forms: Sequence[Form]) -> list[list[float]]:
         """Each form's seconds (over all timed inputs), and their ratio to the first one's."""
-        models = [self.built(f) if i < 2 else self._build(f) for i, f in enumerate(forms)]
+        few = len(forms) <= 2  # the float model and the one that was evaluated last
+        models = [self.built(f) if few or f.recipe is None else self._build(f) for f in forms]
         found = [[0.0, 1.0, 1.0, 1.0] for _ in forms]
         for feed in self.timed_feeds:
             runs = {str(i): _call(model, feed) for i, model in enumerate(models)}
