@@ -199,7 +199,7 @@ def test_the_deadline_ends_a_trial_that_runs(folder: Path) -> None:
     assert done.stdout.splitlines()[-1].startswith("timed out after ")
 
 
-@pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_ctrl_c_ends_with_the_best_so_far_and_no_process_left(folder: Path, at: int) -> None:
     (folder / "conf.yaml").write_text(
         SMALL.replace("timeout: 0", "timeout: 600").replace(

@@ -231,7 +231,7 @@ def _dask(address: str) -> Iterator[Executor]:
             "--dask needs Dask, which is not installed: pip install 'octavo[distributed]'"
         ) from None
     try:
-        client = Client(address, timeout="10s", set_as_default=False)
+        client = Client(address, timeout="5s", set_as_default=False)
     except (OSError, ValueError) as error:
         raise OptionError(
             f"--dask {address}: no scheduler answers there: {error}. Give its address, such as "

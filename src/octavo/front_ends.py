@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ModelError, OptionError
-from octavo.recipe.target import Target
+
+if TYPE_CHECKING:
+    from octavo.recipe.target import Target
 
 _FACTORY = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _TARGET_METHODS = ("fingerprint", "decisions", "build", "save", "made_up", "errors")

@@ -113,6 +113,7 @@ def test_an_outlier_reaches_the_others_of_torch_ao_only() -> None:
     assert (float_model.error, float_model.changed) == (0.0, 0)
 
 
+@pytest.mark.slow
 def test_the_costs_of_a_process() -> None:
     found = torch_costs.quantize(FLOAT, 0)
     table = 32000 * 2048
@@ -149,8 +150,8 @@ def test_each_front_end_has_its_result(
 @pytest.mark.parametrize(
     ("part", "cell", "label"),
     [
-        ("all-MiniLM-L6", (1, 4), "1x4"),
-        ("g2p-en", (2,), "2 words, one by one"),
+        pytest.param("all-MiniLM-L6", (1, 4), "1x4", marks=pytest.mark.slow),
+        pytest.param("g2p-en", (2,), "2 words, one by one", marks=pytest.mark.slow),
         ("nano-ocr", (1,), "1 image"),
     ],
 )

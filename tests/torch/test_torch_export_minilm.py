@@ -84,6 +84,7 @@ def native(quantized: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.slow
 def test_the_native_file_is_fused(native: Path) -> None:
     found = Counter(operators(native))
     assert {op: found[op] for op in ("GroupedLinear", "Attention", "Linear")} == {

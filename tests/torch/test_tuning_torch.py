@@ -37,6 +37,7 @@ def test_the_front_end_offers_it() -> None:
 
     assert sorted(octavo.torch.__all__) == [
         "TorchTarget",
+        "compare",
         "default_mapping",
         "export_onnx",
         "inspect",

@@ -26,11 +26,13 @@ def test_minilm_float(exporter: minilm.Exporter) -> None:
     assert np.allclose(np.linalg.norm(embed(["one", "two words"]), axis=1), 1.0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_minilm_probe() -> None:
     embed = minilm.embedder(minilm.open_session(minilm.onnx_path()))
     assert minilm.Evaluation(embed).trec(embed) == pytest.approx(0.805, abs=0.005)
 
 
+@pytest.mark.slow
 def test_minilm_pytorch_and_onnx_agree() -> None:
     session = minilm.open_session(minilm.onnx_path())
     assert abs(minilm.hidden_state_error(session, minilm.torch_model())) < 1e-9
@@ -45,6 +47,7 @@ def test_minilm_data_is_what_the_papers_describe() -> None:
     assert set(questions.labels) == {"ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"}
 
 
+@pytest.mark.slow
 def test_silero_forms_are_one_network() -> None:
     found = {
         name: silero.frame_probabilities(open_session(path))

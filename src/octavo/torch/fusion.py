@@ -75,7 +75,9 @@ def fuse(parent: nn.Module) -> list[str]:
         if fusable(parent._modules[before], parent._modules[after])
     ]
     if found:
-        parent.__dict__[FUSED] = partial(run_chain, parent, None if plain else tuple(chain))
+        fused = partial(run_chain, parent, None if plain else tuple(chain))
+        fused.__dict__["__signature__"] = inspect.signature(parent.forward)  # torch.export reads it
+        parent.__dict__[FUSED] = fused
     return found
 
 
