@@ -52,6 +52,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "report": ({"recipe", "core", "errors"}, {"rich", "jinja2", "matplotlib"}),
     "cli": (
         {
+            "cli_bench",
             "cli_convert",
             "cli_torch",
             "cli_tune",
@@ -67,6 +68,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         },
         {"typer", "click", "rich"},
     ),
+    "cli_bench": (
+        {"onnx", "measure", "report", "recipe", "cli_tune", "front_ends", "errors"},
+        set(),
+    ),
     "cli_convert": ({"onnx", "report", "recipe", "errors"}, set()),
     "cli_torch": ({"torch", "report", "recipe", "files", "front_ends", "errors"}, {"typer"}),
     "cli_tune": (
@@ -78,13 +83,17 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "": ({"onnx", "torch", "tune", "measure", "report", "recipe", "core", "errors"}, set()),
 }
 FRONT_ENDS = {"onnx", "torch"}
-MAY_LOAD_FRONT_ENDS_LATE = {"cli", "cli_convert", "cli_torch", "cli_tune", "front_ends", ""}
+MAY_LOAD_FRONT_ENDS_LATE = {
+    *("cli", "cli_bench", "cli_convert", "cli_torch", "cli_tune"),
+    *("front_ends", ""),
+}
 
 # (importer, imported): (inside functions only?, why)
 EXCEPTIONS = {
     ("octavo.recipe.report", "octavo.report.table"): (True, "print(report) shows the table"),
     ("octavo.recipe.tuning", "octavo.report.tuning"): (True, "print(result) shows the page"),
     ("octavo.recipe.conversion", "octavo.report.conversion"): (True, "print(...) shows the page"),
+    ("octavo.recipe.benchmark", "octavo.report.bench"): (True, "print(bench(..)) shows the table"),
     ("octavo.report.doctor", "octavo.measure.doctor"): (
         False,
         "Diagnosis and Package are the plain dataclasses that it draws; that module imports late",

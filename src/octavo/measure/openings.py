@@ -1,0 +1,174 @@
+"""Times calls in turns, each opened afresh again and again.
+
+What spoils a comparison is met one by one:
+
+- the machine's speed drifts within seconds: slots of some milliseconds are compared with the ones
+  beside them, and every second pass runs backwards (A B B A);
+- other programs and the hypervisor take the processor away for moments: of a slot's calls, and of
+  an opening's passes, the median counts;
+- where a model's weights lie in memory changes its speed from session to session by some percent:
+  there are many openings, and they come in twos, of which the second has the opposite order, so
+  that both calls have had each place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from octavo.measure.timing import idle
+
+Call = Callable[[], object]
+Opener = Callable[[], Call]
+
+SLOT = 0.01  # seconds of one call's turn; others' programs are met in few of them
+CHUNK = 1e-4  # seconds between readings of the clock, which take 1e-7
+LONG = 0.3  # seconds of a call before whose turns no other wakes it: it would not show
+WANTED = 12  # pairs of openings that a budget is planned for
+MOST_PASSES, USUAL_PASSES = 16, 4
+LONGEST_WAIT = 0.2  # for another call's threads; ONNX Runtime's spin on for 50 ms
+
+
+def rest() -> None:
+    """Waits for the threads that the last call has left spinning."""
+    # A host's own thread may never rest (a dashboard, a scheduler): then it disturbs all alike.
+    with contextlib.suppress(RuntimeError):
+        idle(LONGEST_WAIT)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Seconds on the wall, and what comes before each turn."""
+
+    wall: Callable[[], float] = time.perf_counter
+    settle: Callable[[], object] = rest
+
+
+@dataclass(frozen=True)
+class Opening:
+    """All calls, opened once and then timed: seconds of a call, one figure a pass, by name.
+
+    `opened` has the seconds that opening took, `runs` how many calls each turn timed.
+    """
+
+    opened: Mapping[str, float]
+    seconds: Mapping[str, tuple[float, ...]]
+    runs: Mapping[str, int]
+
+    def log_ratio(self, a: str, b: str) -> float:
+        """Logarithm of the time of `b` over that of `a`: the median of the passes."""
+        pairs = zip(self.seconds[a], self.seconds[b], strict=True)
+        return statistics.median(math.log(after / before) for before, after in pairs)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How one call's turn goes: `calls` readings of the clock, each after `chunk` calls."""
+
+    chunk: int
+    calls: int
+    wakes: bool
+
+    @classmethod
+    def of(cls, once: float) -> Turn:
+        """For a call that takes `once` seconds."""
+        once = max(once, 1e-8)
+        chunk = max(1, math.ceil(CHUNK / once))
+        return cls(chunk, max(1, math.ceil(SLOT / once / chunk)), once <= LONG)
+
+    def time(self, call: Call, clock: Clock) -> float:
+        """Seconds of one call: the median."""
+        clock.settle()
+        if self.wakes:
+            call()
+        taken = []
+        for _ in range(self.calls):
+            start = clock.wall()
+            for _ in range(self.chunk):
+                call()
+            taken.append((clock.wall() - start) / self.chunk)
+        # Coarse clocks see no time pass; logarithms need some.
+        return max(statistics.median(taken), 1e-9)
+
+
+class Openings:
+    """Openings of `openers`, in twos, planned so that `budget` seconds hold about a dozen twos.
+
+    A first opening of each is not counted: it says how long all takes. Iterating goes on for ever.
+    """
+
+    def __init__(
+        self, openers: Mapping[str, Opener], budget: float, clock: Clock, seed: int = 0
+    ) -> None:
+        self._openers, self._clock = openers, clock
+        self._random = random.Random(seed)
+        self._turns: dict[str, Turn] = {}
+        opening = turns = 0.0
+        for name, opener in openers.items():
+            start = clock.wall()
+            call = opener()
+            once = _warmed(call, clock)
+            opening += clock.wall() - start
+            self._turns[name] = Turn.of(once)
+            start = clock.wall()
+            if self._turns[name].wakes:
+                self._turns[name].time(call, clock)
+                once = clock.wall() - start
+            turns += once
+            del call
+        self.passes = _passes(opening, turns, budget)
+
+    def __iter__(self) -> Iterator[tuple[Opening, Opening]]:
+        names = list(self._openers)
+        while True:
+            self._random.shuffle(names)
+            yield self._open(names), self._open(names[::-1])
+
+    def _open(self, names: list[str]) -> Opening:
+        """Opens and times in the order of `names`; what was opened is gone afterwards."""
+        clock, calls, opened = self._clock, {}, {}
+        for name in names:
+            start = clock.wall()
+            calls[name] = self._openers[name]()
+            opened[name] = clock.wall() - start
+            calls[name]()  # takes the memory that it needs
+        seconds: dict[str, list[float]] = {name: [] for name in names}
+        for i in range(self.passes):
+            for name in names if i % 2 == 0 else names[::-1]:
+                seconds[name].append(self._turns[name].time(calls[name], clock))
+        return Opening(
+            opened,
+            {name: tuple(seconds[name]) for name in self._openers},
+            {name: turn.calls * turn.chunk * self.passes for name, turn in self._turns.items()},
+        )
+
+
+def _warmed(call: Call, clock: Clock) -> float:
+    """Seconds of one call, after others where they are short."""
+    once, end = math.inf, clock.wall() + LONG
+    for _ in range(5):
+        start = clock.wall()
+        call()
+        once = min(once, clock.wall() - start)
+        if clock.wall() > end:
+            break
+    return once
+
+
+def _passes(opening: float, turns: float, budget: float) -> int:
+    """How many passes an opening is worth.
+
+    About as much time as opening took, if `budget` then holds `WANTED` twos of openings, and as few
+    as one otherwise.
+    """
+    passes = USUAL_PASSES
+    if opening > passes * turns:
+        passes = min(MOST_PASSES, 2 * round(opening / turns / 2))
+    while passes > 1 and 2 * WANTED * (opening + passes * turns) > budget:
+        passes //= 2
+    return passes
