@@ -46,7 +46,7 @@ class Machine:
     def opener(
         self, seconds: float, opening: float = 0.01, place: float = 0.0
     ) -> Callable[[], Callable[[], object]]:
-        """Opens, for `opening` seconds, a call of `seconds`; each second opening is `place` slower."""
+        """Opens, for `opening` seconds, a call of `seconds`; every second one is `place` slower."""
 
         def opened() -> Callable[[], object]:
             self.sleep(opening)

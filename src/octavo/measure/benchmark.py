@@ -14,6 +14,7 @@ from octavo.measure.openings import Call, Clock, Opener, Opening, Openings
 from octavo.recipe.benchmark import Benchmark, Pair, Timed
 
 SECONDS = 30.0
+FEW = 8  # twos of openings, for which ranks are 99% sure
 ENOUGH = 16  # twos of openings, below which none ends early
 PRECISE = 0.004  # an interval that reaches this far to each side need not become narrower
 MOST = 200  # twos of openings
@@ -104,8 +105,14 @@ def _precise(found: Sequence[tuple[Opening, Opening]], pairs: Sequence[tuple[str
 
 
 def _log_ratios(a: str, b: str, found: Sequence[tuple[Opening, Opening]]) -> list[float]:
-    """One figure for two openings: the opposite orders cancel what a place in them does."""
-    return [statistics.fmean(opening.log_ratio(a, b) for opening in two) for two in found]
+    """One figure for two openings: the opposite orders cancel what a place in them does.
+
+    Where there are few, one for each opening: they are worth more than what that leaves in.
+    """
+    each = [tuple(opening.log_ratio(a, b) for opening in two) for two in found]
+    if len(each) < FEW:
+        return [*itertools.chain.from_iterable(each)]
+    return [statistics.fmean(two) for two in each]
 
 
 def _pair(

@@ -34,9 +34,18 @@ class BenchFile:
         self.source: Source = load(path)
         self.bytes = self.source.bytes
 
+    def open(self, threads: int | None = None) -> Any:
+        """A session. Raises ModelError, which names the file."""
+        try:
+            return opened(self.path, threads)
+        except ModelError as error:
+            said = str(error).replace(str(self.path), self.name)
+            named = self.name in said
+            raise ModelError(said if named else f"{self.name}: {said}") from error
+
     def feed(self, shapes: Shapes) -> Feed:
         """Made-up inputs of the `shapes` that are given. Raises InputDataError and ModelError."""
-        runner, give = opened(self.path, None), "shapes: --shape name=1x128,.."
+        runner, give = self.open(), "shapes: --shape name=1x128,.."
         try:
             return random_feeds(self.source, runner, shapes, seed=0, give=give)[0]
         except InputDataError as error:
@@ -44,7 +53,7 @@ class BenchFile:
 
     def check(self, feed: Feed) -> None:
         """Raises InputDataError where it has other inputs or does not run on `feed`."""
-        runner = opened(self.path, None)
+        runner = self.open()
         names = [given.name for given in runner.get_inputs()]
         if set(names) != set(feed):
             raise InputDataError(f"{self.name} takes {', '.join(names)}, not {', '.join(feed)}")
@@ -57,7 +66,7 @@ class BenchFile:
         """Opens a session; what it gives runs it on `feed`."""
 
         def made() -> Callable[[], object]:
-            runner = opened(self.path, threads)
+            runner = self.open(threads)
             return lambda: runner.run(None, feed)
 
         return made
