@@ -34,7 +34,11 @@ class Machine:
 
     @property
     def clock(self) -> Clock:
-        return Clock(wall=lambda: self.now, settle=lambda: self.sleep(self._idle))
+        return Clock(
+            wall=lambda: self.now,
+            settle=lambda: self.sleep(self._idle),
+            spins=lambda: self._idle > 0,
+        )
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

@@ -99,7 +99,9 @@ def test_places_and_turns_go_to_and_fro() -> None:
 
         return opened
 
-    openings = Openings({"a": opener("a"), "b": opener("b")}, 60.0, Clock(lambda: now[0], int))
+    openings = Openings(
+        {"a": opener("a"), "b": opener("b")}, 60.0, Clock(lambda: now[0], int, bool)
+    )
     made.clear()
     first, second = next(iter(openings))
     text = "".join(made)

@@ -13,7 +13,6 @@ What spoils a comparison is met one by one:
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
 import statistics
@@ -21,32 +20,47 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from octavo.measure.timing import idle
-
 Call = Callable[[], object]
 Opener = Callable[[], Call]
 
 SLOT = 0.01  # seconds of one call's turn; others' programs are met in few of them
+SETTLED_SLOT = 0.03  # where a wait of 50 ms comes before it
 CHUNK = 1e-4  # seconds between readings of the clock, which take 1e-7
 LONG = 0.3  # seconds of a call before whose turns no other wakes it: it would not show
 WANTED = 12  # pairs of openings that a budget is planned for
 MOST_PASSES, USUAL_PASSES = 16, 4
-LONGEST_WAIT = 0.2  # for another call's threads; ONNX Runtime's spin on for 50 ms
+WAIT, LONGEST_WAIT = 0.06, 0.2  # for another call's threads; ONNX Runtime's spin on for 50 ms
+STEP = 0.012  # longer than a tick of the kernel, at which it counts the time of threads elsewhere
+
+
+def spins() -> bool:
+    """Whether another thread of this process works, as pools do for a while after a call.
+
+    This thread does not sleep meanwhile: it would lose its core to other programs, and what it runs
+    next would take anything up to twice as long.
+    """
+    process, thread = time.process_time(), time.thread_time()
+    end = time.perf_counter() + STEP
+    while time.perf_counter() < end:
+        pass
+    return (time.process_time() - process) - (time.thread_time() - thread) > STEP / 4
 
 
 def rest() -> None:
     """Waits for the threads that the last call has left spinning."""
     # A host's own thread may never rest (a dashboard, a scheduler): then it disturbs all alike.
-    with contextlib.suppress(RuntimeError):
-        idle(LONGEST_WAIT)
+    end = time.perf_counter() + LONGEST_WAIT
+    while spins() and time.perf_counter() < end:
+        pass
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds on the wall, and what comes before each turn."""
+    """Seconds on the wall, what comes before each turn, and whether a call made it necessary."""
 
     wall: Callable[[], float] = time.perf_counter
     settle: Callable[[], object] = rest
+    spins: Callable[[], bool] = spins
 
 
 @dataclass(frozen=True)
@@ -68,22 +82,24 @@ class Opening:
 
 @dataclass(frozen=True)
 class Turn:
-    """How one call's turn goes: `calls` readings of the clock, each after `chunk` calls."""
+    """How one call's turn goes: `calls` readings of the clock, each after `chunk` calls.
+
+    It `wakes` threads and weights with a call before; where calls are long that would not show.
+    """
 
     chunk: int
     calls: int
     wakes: bool
 
     @classmethod
-    def of(cls, once: float) -> Turn:
-        """For a call that takes `once` seconds."""
+    def of(cls, once: float, slot: float) -> Turn:
+        """Of about `slot` seconds, for a call that takes `once`."""
         once = max(once, 1e-8)
         chunk = max(1, math.ceil(CHUNK / once))
-        return cls(chunk, max(1, math.ceil(SLOT / once / chunk)), once <= LONG)
+        return cls(chunk, max(1, math.ceil(slot / once / chunk)), once <= LONG)
 
     def time(self, call: Call, clock: Clock) -> float:
         """Seconds of one call: the median."""
-        clock.settle()
         if self.wakes:
             call()
         taken = []
@@ -107,21 +123,24 @@ class Openings:
     ) -> None:
         self._openers, self._clock = openers, clock
         self._random = random.Random(seed)
-        self._turns: dict[str, Turn] = {}
-        opening = turns = 0.0
+        once, opening = {}, 0.0
+        self._settles = False
         for name, opener in openers.items():
             start = clock.wall()
             call = opener()
-            once = _warmed(call, clock)
             opening += clock.wall() - start
-            self._turns[name] = Turn.of(once)
-            start = clock.wall()
-            if self._turns[name].wakes:
-                self._turns[name].time(call, clock)
-                once = clock.wall() - start
-            turns += once
+            once[name] = _warmed(call, clock)
+            self._settles = clock.spins() or self._settles
             del call
-        self.passes = _passes(opening, turns, budget)
+        opening += sum(once.values())
+        slot = SETTLED_SLOT if self._settles else SLOT
+        self._turns = {name: Turn.of(seconds, slot) for name, seconds in once.items()}
+        turns = sum(once.values()) + sum(max(seconds, slot) for seconds in once.values())
+        usual = USUAL_PASSES
+        if self._settles:
+            turns += WAIT * len(openers)
+            usual = 2
+        self.passes = _passes(opening, turns, usual, budget)
 
     def __iter__(self) -> Iterator[tuple[Opening, Opening]]:
         names = list(self._openers)
@@ -140,12 +159,17 @@ class Openings:
         seconds: dict[str, list[float]] = {name: [] for name in names}
         for i in range(self.passes):
             for name in names if i % 2 == 0 else names[::-1]:
-                seconds[name].append(self._turns[name].time(calls[name], clock))
+                seconds[name].append(self._turn(name, calls[name]))
         return Opening(
             opened,
             {name: tuple(seconds[name]) for name in self._openers},
             {name: turn.calls * turn.chunk * self.passes for name, turn in self._turns.items()},
         )
+
+    def _turn(self, name: str, call: Call) -> float:
+        if self._settles:
+            self._clock.settle()
+        return self._turns[name].time(call, self._clock)
 
 
 def _warmed(call: Call, clock: Clock) -> float:
@@ -160,13 +184,13 @@ def _warmed(call: Call, clock: Clock) -> float:
     return once
 
 
-def _passes(opening: float, turns: float, budget: float) -> int:
+def _passes(opening: float, turns: float, usual: int, budget: float) -> int:
     """How many passes an opening is worth.
 
-    About as much time as opening took, if `budget` then holds `WANTED` twos of openings, and as few
-    as one otherwise.
+    The `usual` ones, or as much time as opening took; if `budget` then holds `WANTED` twos of
+    openings, and as few as one otherwise.
     """
-    passes = USUAL_PASSES
+    passes = usual
     if opening > passes * turns:
         passes = min(MOST_PASSES, 2 * round(opening / turns / 2))
     while passes > 1 and 2 * WANTED * (opening + passes * turns) > budget:
