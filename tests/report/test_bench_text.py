@@ -53,7 +53,7 @@ Notes
 """
         + (
             "Timed in turns for 31.2 s. Latency is the median of a run, spread the distance of its "
-            "quartiles. Intervals hold 99% of the time; differences below 1% are not called so."
+            "quartiles. Intervals hold 99% of the time; differences below 1.5% are not called so."
         )
     )
     assert str(FOUND) == bench_text(FOUND)

@@ -127,5 +127,5 @@ def _footnote(found: Benchmark) -> str:
     return (
         f"Timed in turns for {duration(found.seconds)}. Latency is the median of a run, spread the "
         f"distance of its quartiles. Intervals hold {CONFIDENCE:.0%} of the time; differences "
-        f"below {SMALLEST:.0%} are not called so."
+        f"below {SMALLEST:.1%} are not called so."
     )
