@@ -13,8 +13,8 @@ CONFIDENCE = 0.99
 SMALLEST = 0.015
 """A difference below this is not called one.
 
-A model differed from itself by 1.1% and 1.7% in two of a dozen whole runs on a shared virtual
-machine, with intervals that said they could not.
+It is half of the 3% that are to be found. On a busy machine whole runs of a model against itself
+were seen to differ by more than their intervals allow.
 """
 
 TELLS = 0.03
