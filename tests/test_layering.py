@@ -53,6 +53,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "cli": (
         {
             "cli_compare",
+            "cli_bench",
             "cli_convert",
             "cli_torch",
             "cli_tune",
@@ -69,6 +70,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"typer", "click", "rich"},
     ),
     "cli_compare": ({"onnx", "torch", "report", "recipe", "front_ends", "errors"}, set()),
+    "cli_bench": (
+        {"onnx", "measure", "report", "recipe", "cli_tune", "front_ends", "errors"},
+        set(),
+    ),
     "cli_convert": ({"onnx", "report", "recipe", "errors"}, set()),
     "cli_torch": ({"torch", "report", "recipe", "files", "front_ends", "errors"}, {"typer"}),
     "cli_tune": (
@@ -83,6 +88,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
 FRONT_ENDS = {"onnx", "torch"}
 MAY_LOAD_FRONT_ENDS_LATE = {
     *("cli", "cli_compare", "cli_convert", "cli_torch", "cli_tune"),
+    *("cli", "cli_bench", "cli_convert", "cli_torch", "cli_tune"),
     *("front_ends", ""),
 }
 
@@ -92,6 +98,7 @@ EXCEPTIONS = {
     ("octavo.recipe.comparison", "octavo.report.comparison"): (True, "print(...) shows the page"),
     ("octavo.recipe.tuning", "octavo.report.tuning"): (True, "print(result) shows the page"),
     ("octavo.recipe.conversion", "octavo.report.conversion"): (True, "print(...) shows the page"),
+    ("octavo.recipe.benchmark", "octavo.report.bench"): (True, "print(bench(..)) shows the table"),
     ("octavo.report.doctor", "octavo.measure.doctor"): (
         False,
         "Diagnosis and Package are the plain dataclasses that it draws; that module imports late",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo import cli_compare, cli_convert, cli_torch, cli_tune
+from octavo import cli_bench, cli_compare, cli_convert, cli_torch, cli_tune
 from octavo.errors import OctavoError, OptionError, OutputError, RecipeError, did_you_mean
 
 if TYPE_CHECKING:
@@ -60,6 +60,12 @@ class Target(str, Enum):
 
     PORTABLE = "portable"
     NATIVE = "native"
+
+
+class Against(str, Enum):
+    """Values of --against."""
+
+    ORT = "ort"
 
 
 class Format(str, Enum):
@@ -572,6 +578,64 @@ def compare(
     with _exit_codes():
         found = cli_compare.compare(floating, quantized, inputs)
         cli_compare.show(found, verbose=verbose, json=json)
+
+
+@app.command(epilog=_EXIT_CODES, short_help="Time models in turns and compare them.")
+def bench(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="A [B ..]", help="ONNX files, float or int8, of either target."),
+    ],
+    shape: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=1x128,..",
+            help="Shapes of the model's inputs, which are made up. May be repeated: each is timed. "
+            "Default: guessed from A's graph.",
+        ),
+    ] = [],  # noqa: B006
+    threads: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,..",
+            help="Threads of a session; each number is timed. Default: as ONNX Runtime chooses.",
+            show_default=False,
+        ),
+    ] = None,
+    against: Annotated[
+        Against | None,
+        typer.Option(
+            help="ort: quantize A with onnxruntime.quantization.quantize_dynamic too, in a "
+            "temporary folder, and time that.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            help="About how long each shape and number of threads is timed at most; it ends "
+            "earlier once all is clear. Models that take seconds to open or to run take longer.",
+        ),
+    ] = 30.0,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Time models in turns (A B B A ..), each opened many times, and compare them pair by pair.
+
+    Of each pair: the time of the later one over that of the earlier one, with a 99% interval, and
+    whether there is a difference, none, or it was too noisy to tell. Of each model: latency,
+    throughput, the time a session takes to open, peak memory and file size.
+    """
+    with _exit_codes():
+        found = cli_bench.run(
+            models,
+            shapes=shape,
+            threads=threads,
+            against_ort=against is Against.ORT,
+            seconds=seconds,
+        )
+        cli_bench.show(found, json=json)
 
 
 @app.command(epilog=_EXIT_CODES, short_help="Show what this machine has, and what is missing.")

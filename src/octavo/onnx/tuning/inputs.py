@@ -18,12 +18,17 @@ FEEDS = 4
 
 
 def random_feeds(
-    source: Source, runner: Any, shapes: Mapping[str, Sequence[int]], seed: int
+    source: Source,
+    runner: Any,
+    shapes: Mapping[str, Sequence[int]],
+    seed: int,
+    give: str = "shapes (--shape name=1x128,..) or data (--data FILE)",
 ) -> list[Feed]:
     """Up to `FEEDS` inputs of one shape with different random values, which the model has run on.
 
     `shapes` of inputs that are named; symbolic dimensions that others share with them follow.
-    Raises InputDataError where a shape does not fit, or nothing could be made up.
+    Raises InputDataError where a shape does not fit, or nothing could be made up; it says to `give`
+    something.
     """
     model = source.model
     constants = Constants(opset_of(model))
@@ -41,8 +46,7 @@ def random_feeds(
         reason = problem
     given = f" with the shapes {_words(shapes)}" if shapes else ""
     raise InputDataError(
-        f"no inputs{given} could be made up that the float model accepts ({reason}); give shapes "
-        "(--shape name=1x128,..) or data (--data FILE)"
+        f"no inputs{given} could be made up that the float model accepts ({reason}); give {give}"
     )
 
 

@@ -1,0 +1,167 @@
+"""`octavo bench`: files timed in turns, for each shape and number of threads."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from octavo.cli_tune import shape_of
+from octavo.errors import ModelError, OctavoError, OptionError
+from octavo.front_ends import names_factory
+
+if TYPE_CHECKING:
+    from octavo.onnx.bench import BenchFile
+    from octavo.onnx.inputs import Feed
+    from octavo.recipe.benchmark import Benchmark, Pair, Timed
+
+BY_ORT = "quantize_dynamic"
+"""The name of what ONNX Runtime's own function makes of the first model."""
+
+
+def run(
+    models: Sequence[str],
+    *,
+    shapes: Sequence[str],
+    threads: str | None,
+    against_ort: bool,
+    seconds: float,
+) -> Benchmark:
+    """Times `models`; `seconds` for each shape and number of threads."""
+    from octavo.recipe.benchmark import Benchmark
+    from octavo.report.progress import progress_bar
+
+    if not 0 < seconds < math.inf:
+        raise OptionError(f"--seconds {seconds:g}: give a number above 0")
+    counts = threads_of(threads)
+    asked = {text.replace(" ", ""): shape_of(text) for text in shapes} or {"": {}}
+    start = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        files = _files(models)
+        bench = _Bench(files, seconds, stack.enter_context(progress_bar()))
+        if against_ort:
+            bench.add_ort(stack)
+        for text, shape in asked.items():
+            bench.time(text, shape, counts)
+    took = time.perf_counter() - start
+    notes = tuple(dict.fromkeys(bench.notes))
+    return Benchmark(tuple(bench.rows), tuple(bench.timed), took, notes)
+
+
+def show(found: Benchmark, *, json: bool) -> None:
+    """Prints the result as tables, or as JSON."""
+    if json:
+        print(found.to_json())  # noqa: T201
+        return
+    from octavo.report.bench import print_bench
+    from octavo.report.text import console
+
+    print_bench(found, console())
+
+
+def threads_of(text: str | None) -> list[int | None]:
+    """`1,2` as numbers; None, which leaves them to ONNX Runtime, where nothing is given."""
+    if text is None:
+        return [None]
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise OptionError(f"--threads {text!r}: give numbers above 0 with commas, such as 1,2")
+    return list(dict.fromkeys(int(part) for part in parts))
+
+
+@dataclass
+class _Bench:
+    """What has been measured so far."""
+
+    files: list[BenchFile]
+    seconds: float
+    progress: Callable[[str, int, int], None] | None
+    ort: BenchFile | None = None
+    rows: list[Pair] = field(default_factory=list)
+    timed: list[Timed] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add_ort(self, stack: contextlib.ExitStack) -> None:
+        """Quantizes the first model as ONNX Runtime does; where that fails, a note says so."""
+        from octavo.onnx.bench import BenchFile, quantized_by_ort
+        from octavo.onnx.tuning.scratch import Scratch
+
+        self._say("quantizing with ONNX Runtime", 0)
+        place = stack.enter_context(Scratch())
+        try:
+            made = quantized_by_ort(self.files[0], place)
+            self.ort = BenchFile(made, BY_ORT)
+        except OctavoError as error:
+            self._failed(error)
+
+    def time(self, text: str, shape: dict[str, tuple[int, ...]], counts: list[int | None]) -> None:
+        """All files on inputs of one shape, for each number of threads."""
+        from octavo.onnx.bench import feeds, shape_text
+
+        self._say("making up inputs", 0)
+        found, notes = feeds(self.files, shape)
+        self.notes += notes
+        given = list(zip(self.files, found, strict=True))
+        try:
+            if self.ort is not None:
+                self.ort.check(found[0])
+                given.append((self.ort, found[0]))
+        except OctavoError as error:
+            self._failed(error)
+        for count in counts:
+            self._group(given, text or shape_text(found[0]), count)
+
+    def _group(
+        self, given: Sequence[tuple[BenchFile, Feed]], shape: str, threads: int | None
+    ) -> None:
+        from octavo.measure.benchmark import compare
+        from octavo.onnx.bench import batch
+
+        pairs, timed = compare(
+            {file.name: file.opener(feed, threads) for file, feed in given},
+            seconds=self.seconds,
+            items=batch(given[0][1]),
+            shape=shape,
+            threads=threads,
+            progress=self.progress,
+        )
+        self.rows += pairs
+        for (file, feed), one in zip(given, timed, strict=True):
+            self._say(f"memory of {file.name}", 0)
+            memory = self._memory(file, feed, threads)
+            self.timed.append(replace(one, bytes=file.bytes, peak_memory=memory))
+
+    def _memory(self, file: BenchFile, feed: Feed, threads: int | None) -> int | None:
+        try:
+            return file.peak_memory(feed, threads)
+        except ModelError as error:  # it ran here: what is missing is the measurement
+            self.notes.append(f"peak memory is not known: {error}")
+            return None
+
+    def _failed(self, error: OctavoError) -> None:
+        self.notes.append(f"{BY_ORT} of {self.files[0].name} is not timed: {error}")
+
+    def _say(self, stage: str, done: int) -> None:
+        if self.progress is not None:
+            self.progress(stage, done, 0)
+
+
+def _files(models: Sequence[str]) -> list[BenchFile]:
+    """Each under the path it was given by; one that is given again has its count behind it."""
+    from octavo.onnx.bench import BenchFile
+
+    for model in models:
+        if names_factory(model):
+            raise OptionError(
+                f"{model!r} names a PyTorch model; bench takes ONNX files. Time modules in Python: "
+                "octavo.measure.bench({'a': lambda: a(x), 'b': lambda: b(x)})"
+            )
+    files = []
+    for i, model in enumerate(models):
+        before = models[:i].count(model)
+        files.append(BenchFile(Path(model), f"{model} ({before + 1})" if before else model))
+    return files

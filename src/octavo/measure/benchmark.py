@@ -1,0 +1,197 @@
+"""Which of some callables is faster, by how much, and whether that can be told."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from octavo.errors import OptionError
+from octavo.measure.interval import middle
+from octavo.measure.openings import Call, Clock, Opener, Opening, Openings
+from octavo.recipe.benchmark import Benchmark, Pair, Timed
+
+SECONDS = 30.0
+FEW = 8  # twos of openings, for which ranks are 99% sure
+ENOUGH = 16  # twos of openings, below which none ends early
+PRECISE = 0.004  # an interval that reaches this far to each side need not become narrower
+MOST = 200  # twos of openings
+
+Progress = Callable[[str, int, int], None]
+
+
+def bench(
+    callables: Mapping[str, Call] | Sequence[Call],
+    *,
+    seconds: float = SECONDS,
+    fresh: bool = False,
+    items: int = 1,
+) -> Benchmark:
+    """Times `callables` in turns, and says of each pair how their times compare.
+
+    For PyTorch: `bench({"float": lambda: model(x), "int8": lambda: quantized(x)})`. `print` shows
+    the result as a table, `.rows` has the pairs: the time of `b` over that of `a`, `a` being the
+    one given earlier, with a 99% interval and a verdict.
+
+    Args:
+        callables: by name, or in a list, whose entries are named "0", "1", ..
+        seconds: about what it may take, if calls are short; it ends earlier where all intervals are
+            narrow. Each call is made at least ten times, however long that takes.
+        fresh: each callable makes what is timed, a callable itself, and is called again and again:
+            `lambda: partial(copy.deepcopy(model), x)`. Where weights lie in memory changes a
+            model's speed by some percent, and one copy of each cannot tell that from a difference
+            of the models.
+        items: what one call handles, for the throughput.
+
+    Raises OptionError. What a callable raises passes through.
+    """
+    named = _named(callables)
+    if not seconds > 0:
+        raise OptionError(f"seconds is {seconds}; it is above 0")
+    if items < 1:
+        raise OptionError(f"items is {items}; it is 1 or more")
+    openers = {n: _opener(call) if fresh else _same(call) for n, call in named.items()}
+    clock = Clock()
+    start = clock.wall()
+    rows, timed = compare(openers, seconds=seconds, items=items, clock=clock)
+    if not fresh:  # nothing was opened
+        timed = tuple(
+            replace(one, load_seconds=None, load_low=None, load_high=None) for one in timed
+        )
+    return Benchmark(rows, timed, clock.wall() - start)
+
+
+def compare(
+    openers: Mapping[str, Opener],
+    *,
+    seconds: float = SECONDS,
+    items: int = 1,
+    shape: str = "",
+    threads: int | None = None,
+    clock: Clock | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> tuple[tuple[Pair, ...], tuple[Timed, ...]]:
+    """The pairs and the models. Each opener gives the call that is timed, opened afresh.
+
+    `shape` and `threads` are handed on; `progress` is told the seconds spent.
+    """
+    clock = clock or Clock()
+    begin = clock.wall()
+    openings = Openings(openers, seconds, clock, seed)
+    pairs = list(itertools.combinations(openers, 2))
+    found: list[tuple[Opening, Opening]] = []
+    first = clock.wall()
+    for two in openings:
+        found.append(two)
+        now = clock.wall()
+        if progress is not None:
+            progress("timing", min(round(now - begin), round(seconds)), round(seconds))
+        over = now + (now - first) / len(found) > begin + seconds
+        if len(found) >= 2 and (over or len(found) >= MOST or _precise(found, pairs)):
+            break
+    rows = tuple(_pair(a, b, found, shape, threads) for a, b in pairs)
+    return rows, tuple(_timed(name, found, shape, threads, items) for name in openers)
+
+
+def _precise(found: Sequence[tuple[Opening, Opening]], pairs: Sequence[tuple[str, str]]) -> bool:
+    """Whether no interval needs to become narrower. Their place plays no part: that would bias."""
+    if len(found) < ENOUGH or len(found) % 4:
+        return False
+    intervals = (middle(_log_ratios(a, b, found)) for a, b in pairs)
+    return all(high - low <= 2 * PRECISE for _, low, high in intervals)
+
+
+def _log_ratios(a: str, b: str, found: Sequence[tuple[Opening, Opening]]) -> list[float]:
+    """One figure for two openings: the opposite orders cancel what a place in them does.
+
+    Where there are few, one for each opening: they are worth more than what that leaves in.
+    """
+    each = [tuple(opening.log_ratio(a, b) for opening in two) for two in found]
+    if len(each) < FEW:
+        return [*itertools.chain.from_iterable(each)]
+    return [statistics.fmean(two) for two in each]
+
+
+def _pair(
+    a: str, b: str, found: Sequence[tuple[Opening, Opening]], shape: str, threads: int | None
+) -> Pair:
+    ratio, low, high = map(_exp, middle(_log_ratios(a, b, found)))
+    return Pair(a, b, shape, threads, ratio, low, high, 2 * len(found))
+
+
+def _exp(x: float) -> float:
+    """Two values may bound a ratio by nothing that a float, or JSON, holds."""
+    return math.exp(min(x, 100.0))
+
+
+def _timed(
+    name: str,
+    found: Sequence[tuple[Opening, Opening]],
+    shape: str,
+    threads: int | None,
+    items: int,
+) -> Timed:
+    openings = list(itertools.chain.from_iterable(found))
+    seconds = [s for opening in openings for s in opening.seconds[name]]
+    low, median, high = _quartiles(seconds)
+    load = _quartiles([opening.opened[name] for opening in openings])
+    return Timed(
+        name=name,
+        shape=shape,
+        threads=threads,
+        seconds=median,
+        low=low,
+        high=high,
+        per_second=items / median,
+        runs=sum(opening.runs[name] for opening in openings),
+        load_low=load[0],
+        load_seconds=load[1],
+        load_high=load[2],
+    )
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, median, high
+
+
+def _same(call: Call) -> Opener:
+    return lambda: call
+
+
+def _opener(factory: Call) -> Opener:
+    """`factory`, which must give something to call: OptionError."""
+
+    def opened() -> Call:
+        made = factory()
+        if not callable(made):
+            raise OptionError(
+                f"fresh=True: a callable gave a {type(made).__name__}, which cannot be called; it "
+                "makes what is timed, such as partial(copy.deepcopy(model), x)"
+            )
+        return made
+
+    return opened
+
+
+def _named(callables: Mapping[str, Call] | Sequence[Call]) -> dict[str, Call]:
+    if isinstance(callables, Mapping):
+        named = {str(name): call for name, call in callables.items()}
+    elif isinstance(callables, Sequence):
+        named = {str(i): call for i, call in enumerate(callables)}
+    else:
+        raise OptionError(
+            f"callables is a {type(callables).__name__}; give a dict of names and callables"
+        )
+    if not named:
+        raise OptionError("callables is empty; give at least one callable to time")
+    for name, call in named.items():
+        if not callable(call):
+            raise OptionError(
+                f"callables[{name!r}] is a {type(call).__name__} and cannot be called; give a "
+                "function without arguments, such as lambda: model(x)"
+            )
+    return named

@@ -1,0 +1,198 @@
+"""Times calls in turns, each opened afresh again and again.
+
+What spoils a comparison is met one by one:
+
+- the machine's speed drifts within seconds: slots of some milliseconds are compared with the ones
+  beside them, and every second pass runs backwards (A B B A);
+- other programs and the hypervisor take the processor away for moments: of a slot's calls, and of
+  an opening's passes, the median counts;
+- where a model's weights lie in memory changes its speed from session to session by some percent:
+  there are many openings, and they come in twos, of which the second has the opposite order, so
+  that both calls have had each place.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+Call = Callable[[], object]
+Opener = Callable[[], Call]
+
+SLOT = 0.01  # seconds of one call's turn; others' programs are met in few of them
+SETTLED_SLOT = 0.03  # where a wait of 50 ms comes before it
+CHUNK = 1e-4  # seconds between readings of the clock, which take 1e-7
+LONG = 0.3  # seconds of a call before whose turns no other wakes it: it would not show
+WANTED = 12  # pairs of openings that a budget is planned for
+MOST_PASSES, USUAL_PASSES = 16, 4
+WAIT, LONGEST_WAIT = 0.06, 0.2  # for another call's threads; ONNX Runtime's spin on for 50 ms
+STEP = 0.012  # longer than a tick of the kernel, at which it counts the time of threads elsewhere
+
+
+def spins() -> bool:
+    """Whether another thread of this process works, as pools do for a while after a call.
+
+    This thread does not sleep meanwhile: it would lose its core to other programs, and what it runs
+    next would take anything up to twice as long.
+    """
+    process, thread = time.process_time(), time.thread_time()
+    end = time.perf_counter() + STEP
+    while time.perf_counter() < end:
+        pass
+    return (time.process_time() - process) - (time.thread_time() - thread) > STEP / 4
+
+
+def rest() -> None:
+    """Waits for the threads that the last call has left spinning."""
+    # A host's own thread may never rest (a dashboard, a scheduler): then it disturbs all alike.
+    end = time.perf_counter() + LONGEST_WAIT
+    while spins() and time.perf_counter() < end:
+        pass
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Seconds on the wall, what comes before each turn, and whether a call made it necessary."""
+
+    wall: Callable[[], float] = time.perf_counter
+    settle: Callable[[], object] = rest
+    spins: Callable[[], bool] = spins
+
+
+@dataclass(frozen=True)
+class Opening:
+    """All calls, opened once and then timed: seconds of a call, one figure a pass, by name.
+
+    `opened` has the seconds that opening took, `runs` how many calls each turn timed.
+    """
+
+    opened: Mapping[str, float]
+    seconds: Mapping[str, tuple[float, ...]]
+    runs: Mapping[str, int]
+
+    def log_ratio(self, a: str, b: str) -> float:
+        """Logarithm of the time of `b` over that of `a`: the median of the passes."""
+        pairs = zip(self.seconds[a], self.seconds[b], strict=True)
+        return statistics.median(math.log(after / before) for before, after in pairs)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How one call's turn goes: `calls` readings of the clock, each after `chunk` calls.
+
+    It `wakes` threads and weights with a call before; where calls are long that would not show.
+    """
+
+    chunk: int
+    calls: int
+    wakes: bool
+
+    @classmethod
+    def of(cls, once: float, slot: float) -> Turn:
+        """Of about `slot` seconds, for a call that takes `once`."""
+        once = max(once, 1e-8)
+        chunk = max(1, math.ceil(CHUNK / once))
+        return cls(chunk, max(1, math.ceil(slot / once / chunk)), once <= LONG)
+
+    def time(self, call: Call, clock: Clock) -> float:
+        """Seconds of one call: the median."""
+        if self.wakes:
+            call()
+        taken = []
+        for _ in range(self.calls):
+            start = clock.wall()
+            for _ in range(self.chunk):
+                call()
+            taken.append((clock.wall() - start) / self.chunk)
+        # Coarse clocks see no time pass; logarithms need some.
+        return max(statistics.median(taken), 1e-9)
+
+
+class Openings:
+    """Openings of `openers`, in twos, planned so that `budget` seconds hold about a dozen twos.
+
+    A first opening of each is not counted: it says how long all takes. Iterating goes on for ever.
+    """
+
+    def __init__(
+        self, openers: Mapping[str, Opener], budget: float, clock: Clock, seed: int = 0
+    ) -> None:
+        self._openers, self._clock = openers, clock
+        self._random = random.Random(seed)
+        once, opening = {}, 0.0
+        self._settles = False
+        for name, opener in openers.items():
+            start = clock.wall()
+            call = opener()
+            opening += clock.wall() - start
+            once[name] = _warmed(call, clock)
+            self._settles = clock.spins() or self._settles
+            del call
+        opening += sum(once.values())
+        slot = SETTLED_SLOT if self._settles else SLOT
+        self._turns = {name: Turn.of(seconds, slot) for name, seconds in once.items()}
+        turns = sum(once.values()) + sum(max(seconds, slot) for seconds in once.values())
+        usual = USUAL_PASSES
+        if self._settles:
+            turns += WAIT * len(openers)
+            usual = 2
+        self.passes = _passes(opening, turns, usual, budget)
+
+    def __iter__(self) -> Iterator[tuple[Opening, Opening]]:
+        names = list(self._openers)
+        while True:
+            self._random.shuffle(names)
+            yield self._open(names), self._open(names[::-1])
+
+    def _open(self, names: list[str]) -> Opening:
+        """Opens and times in the order of `names`; what was opened is gone afterwards."""
+        clock, calls, opened = self._clock, {}, {}
+        for name in names:
+            start = clock.wall()
+            calls[name] = self._openers[name]()
+            opened[name] = clock.wall() - start
+            calls[name]()  # takes the memory that it needs
+        seconds: dict[str, list[float]] = {name: [] for name in names}
+        for i in range(self.passes):
+            for name in names if i % 2 == 0 else names[::-1]:
+                seconds[name].append(self._turn(name, calls[name]))
+        return Opening(
+            opened,
+            {name: tuple(seconds[name]) for name in self._openers},
+            {name: turn.calls * turn.chunk * self.passes for name, turn in self._turns.items()},
+        )
+
+    def _turn(self, name: str, call: Call) -> float:
+        if self._settles:
+            self._clock.settle()
+        return self._turns[name].time(call, self._clock)
+
+
+def _warmed(call: Call, clock: Clock) -> float:
+    """Seconds of one call, after others where they are short."""
+    once, end = math.inf, clock.wall() + LONG
+    for _ in range(5):
+        start = clock.wall()
+        call()
+        once = min(once, clock.wall() - start)
+        if clock.wall() > end:
+            break
+    return once
+
+
+def _passes(opening: float, turns: float, usual: int, budget: float) -> int:
+    """How many passes an opening is worth.
+
+    The `usual` ones, or as much time as opening took; if `budget` then holds `WANTED` twos of
+    openings, and as few as one otherwise.
+    """
+    passes = usual
+    if opening > passes * turns:
+        passes = min(MOST_PASSES, 2 * round(opening / turns / 2))
+    while passes > 1 and 2 * WANTED * (opening + passes * turns) > budget:
+        passes //= 2
+    return passes

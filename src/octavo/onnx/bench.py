@@ -1,0 +1,139 @@
+"""ONNX files as a benchmark sees them: inputs that all take, sessions, memory, ONNX Runtime's own
+quantization."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from octavo.errors import InputDataError, ModelError, OctavoError, brief
+from octavo.onnx.inputs import Feed
+from octavo.onnx.load import Source, load
+from octavo.onnx.tuning.child import ChildError, call
+from octavo.onnx.tuning.inputs import random_feeds
+from octavo.onnx.tuning.memory import peak_memory
+from octavo.onnx.tuning.running import opened
+from octavo.onnx.tuning.scratch import Scratch
+from octavo.onnx.tuning.static import copy_model
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+class BenchFile:
+    """One file, float or quantized, of either target. `bytes` counts its data files too.
+
+    Raises ModelError for what is no ONNX model.
+    """
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        self.path, self.name = path, str(path) if name is None else name
+        self.source: Source = load(path)
+        self.bytes = self.source.bytes
+
+    def open(self, threads: int | None = None) -> Any:
+        """A session. Raises ModelError, which names the file."""
+        try:
+            return opened(self.path, threads)
+        except ModelError as error:
+            said = str(error).replace(str(self.path), self.name)
+            named = self.name in said
+            raise ModelError(said if named else f"{self.name}: {said}") from error
+
+    def feed(self, shapes: Shapes) -> Feed:
+        """Made-up inputs of the `shapes` that are given. Raises InputDataError and ModelError."""
+        runner, give = self.open(), "shapes: --shape name=1x128,.."
+        try:
+            return random_feeds(self.source, runner, shapes, seed=0, give=give)[0]
+        except InputDataError as error:
+            raise InputDataError(f"{self.name}: {error}") from error
+
+    def check(self, feed: Feed) -> None:
+        """Raises InputDataError where it has other inputs or does not run on `feed`."""
+        runner = self.open()
+        names = [given.name for given in runner.get_inputs()]
+        if set(names) != set(feed):
+            raise InputDataError(f"{self.name} takes {', '.join(names)}, not {', '.join(feed)}")
+        try:
+            runner.run(None, feed)
+        except Exception as error:  # a misfit fails in many ways
+            raise InputDataError(f"{self.name} does not run: {brief(error)}") from error
+
+    def opener(self, feed: Feed, threads: int | None) -> Callable[[], Callable[[], object]]:
+        """Opens a session; what it gives runs it on `feed`."""
+
+        def made() -> Callable[[], object]:
+            runner = self.open(threads)
+            return lambda: runner.run(None, feed)
+
+        return made
+
+    def peak_memory(self, feed: Feed, threads: int | None) -> int:
+        """Bytes that opening and one run add to a fresh process. Raises ModelError."""
+        return peak_memory(self.path, feed, threads)
+
+
+def feeds(files: Sequence[BenchFile], shapes: Shapes) -> tuple[list[Feed], list[str]]:
+    """Inputs for each of `files`, and notes.
+
+    All get the first one's, so that they do the same work. A file that does not take them, as its
+    inputs are others, gets its own. Raises InputDataError where a shape does not fit.
+    """
+    common = files[0].feed(shapes)
+    found, notes = [common], []
+    for file in files[1:]:
+        try:
+            file.check(common)
+        except InputDataError as error:
+            found.append(file.feed(shapes))
+            notes.append(f"{error}; it is timed on inputs of its own: {shape_text(found[-1])}")
+        else:
+            found.append(common)
+    return found, notes
+
+
+def shape_text(feed: Feed) -> str:
+    """`ids=1x128,mask=1x128`; `scalar` for an input without dimensions."""
+    return ",".join(
+        f"{name}={'x'.join(map(str, np.shape(array))) or 'scalar'}" for name, array in feed.items()
+    )
+
+
+def batch(feed: Feed) -> int:
+    """The first dimension, where all inputs share it, else 1."""
+    first = {np.shape(array)[:1] for array in feed.values()}
+    (only,) = first if len(first) == 1 else ((),)
+    return max(1, *only) if only else 1
+
+
+def quantized_by_ort(file: BenchFile, place: Scratch) -> Path:
+    """What `onnxruntime.quantization.quantize_dynamic` makes of `file`, in `place`.
+
+    The quantizer writes beside its input, so it gets a copy. Raises ModelError with its reason.
+    """
+    with Scratch() as work:
+        try:
+            if file.source.data_files:
+                copy_model(file.path, work)
+            else:
+                shutil.copyfile(file.path, work.model)
+            call(
+                run_quantizer,
+                model=str(work.model),
+                output=str(place.model),
+                external=bool(file.source.data_files),
+            )
+        except (ChildError, OctavoError) as error:
+            raise ModelError(brief(error)) from error
+    return place.model
+
+
+def run_quantizer(model: str, output: str, external: bool) -> None:
+    """Runs in a fresh process: the quantizer logs, and sets up `logging`."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    options: dict[str, Any] = {"use_external_data_format": external}
+    quantize_dynamic(model, output, **options)
