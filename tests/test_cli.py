@@ -311,6 +311,22 @@ def test_every_exit_code_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> N
         assert codes == {0, 1, 7, 8, 9, 130} | {code for _, code in ERRORS}
 
 
+def test_a_page_about_the_outcome(front_end: FakeFrontEnd) -> None:
+    assert run("quantize", "m.onnx", "-o", "m.int8.onnx", "--report", "m.html") == 0
+    text = Path("m.html").read_text()
+    assert "/fc/MatMul" in text
+    assert "<!doctype html>" in text.lower()
+
+
+@pytest.mark.parametrize(("page", "words"), [("m.txt", ".html"), ("no/m.html", "no of")])
+def test_a_page_that_cannot_be_written_is_known_before(
+    front_end: FakeFrontEnd, capsys: pytest.CaptureFixture[str], page: str, words: str
+) -> None:
+    assert run("quantize", "m.onnx", "-o", "m.int8.onnx", "--report", page) in (2, 6)
+    assert words in capsys.readouterr().err
+    assert front_end.model is None
+
+
 def test_ctrl_c_is_one_line(front_end: FakeFrontEnd, capsys: pytest.CaptureFixture[str]) -> None:
     failing(front_end, KeyboardInterrupt())
     assert run("quantize", "m.onnx") == 130

@@ -213,6 +213,12 @@ def quantize(
         bool,
         typer.Option("--allow-nothing", help="Write OUT even if no layer would be quantized."),
     ] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", metavar="HTML", help="Write a page about the outcome.", show_default=False
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace OUT even where -o does not name it.")
     ] = False,
@@ -236,14 +242,16 @@ def quantize(
             chosen = _recipe(recipe, ())
             name = model.rpartition(".")[2].rpartition(":")[2]
             out = output or _default_output(name, "safetensors", chosen, force)
+            cli_tune.check_places(None, page, [out])
             made = cli_torch.quantize(
                 model, out, chosen, only, exclude, allow_nothing=allow_nothing
             )
-            _show(made, verbose, json)
+            _show(made, verbose, json, page)
             return
         chosen = _recipe(recipe, ops)
         suffix = "native.onnx" if target is Target.NATIVE else "onnx"
         out = output or _default_output(Path(model).stem, suffix, chosen, force)
+        cli_tune.check_places(None, page, [Path(model), out, *([inputs] if inputs else [])])
         from octavo.onnx import quantize_dynamic
         from octavo.report.progress import progress_bar
 
@@ -264,7 +272,7 @@ def quantize(
                 allow_quantized=allow_quantized,
                 allow_nothing=allow_nothing,
             )
-        _show(report, verbose, json)
+        _show(report, verbose, json, page)
 
 
 @app.command(epilog=_EXIT_CODES, short_help="Show a model's layers and what a recipe would do.")
@@ -685,7 +693,11 @@ def _exit_codes() -> Iterator[None]:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _show(report: Report, verbose: bool, json: bool) -> None:
+def _show(report: Report, verbose: bool, json: bool, page: Path | None) -> None:
+    if page is not None:
+        from octavo.report.html import report_html, write_html
+
+        write_html(report_html(report), page)
     if json:
         print(report.to_json())  # noqa: T201
         return

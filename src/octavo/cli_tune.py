@@ -58,7 +58,7 @@ def run(
         given = arguments(config, base, layers)
         _measure_by(given, config, evaluate, data)
         out = output or _default_output(model, tuned, force)
-        _check_places(recipe_out, report, [conf, Path(model), *([data] if data else []), out])
+        check_places(recipe_out, report, [conf, Path(model), *([data] if data else []), out])
         executor = None if dask is None else stack.enter_context(_dask(dask))
         view = stack.enter_context(TuningView())
         for note in (*config.notes, *map(str, config.inert), *config.unmatched(layers)):
@@ -184,7 +184,7 @@ def _default_output(model: str, target: Target, force: bool) -> Path:
     return out
 
 
-def _check_places(recipe_out: Path | None, report: Path | None, taken: Sequence[Path]) -> None:
+def check_places(recipe_out: Path | None, report: Path | None, taken: Sequence[Path]) -> None:
     """What cannot or must not be written is known now, not after the search."""
     from octavo.files.staging import Staging
 
