@@ -297,9 +297,9 @@ def floats(candidate: Candidate) -> set[str]:
     return {str(r.name)[0] for r in candidate.recipe.rules if r.scheme.is_float and r.name}
 
 
-def surveying(costly: set[str], **more: object) -> Simulated:
+def surveying(costly: set[str], gain: float = 0.2, **more: object) -> Simulated:
     def ratios(candidate: Candidate) -> tuple[float, float]:
-        high = 1.02 - 0.1 * len(floats(candidate) & costly)
+        high = 1.02 - gain * len(floats(candidate) & costly)
         return high - 0.04, high
 
     return Simulated(kinds(), lambda held: 0.0, timed=True, ratios=ratios, **more)  # type: ignore[arg-type]
@@ -309,6 +309,11 @@ def test_a_kind_that_costs_time_starts_float() -> None:
     outcome = drive(Auto(), surveying({"e"}))
     assert outcome.changed() == {"e0": FLOAT, "e1": FLOAT}
     assert len(outcome.trials) == 1
+
+
+def test_a_lookup_is_given_up_for_a_tenth_of_the_time_alone() -> None:
+    assert drive(Auto(), surveying({"e"}, gain=0.1)).changed() == {}
+    assert drive(Auto(), surveying({"r"}, gain=0.1)).changed() == {"r": FLOAT}
 
 
 def test_a_kind_whose_gain_is_in_doubt_stays_quantized() -> None:
