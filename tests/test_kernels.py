@@ -373,8 +373,8 @@ print("ok")
     assert python(code).strip() == "ok"
 
 
-def test_import_and_first_call_take_less_than_50_ms() -> None:
-    """Of processor time, beyond numpy's own: other programs may be busy."""
+def test_import_and_first_call_take_less_than_50_ms(tmp_path: Path) -> None:
+    """Of processor time, beyond numpy's own: other programs may be busy. Compiled, as installed."""
     code = """
 import time
 import numpy as np
@@ -386,7 +386,11 @@ layer(np.ones((4, 64), np.float32))
 print(time.process_time() - start)
 """
     run = [sys.executable, "-c", code]
-    times = [float(subprocess.check_output(run, text=True, cwd=ROOT)) for _ in range(5)]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
+    times = [
+        float(subprocess.check_output(run, text=True, cwd=ROOT, env=environment)) for _ in range(6)
+    ]
     assert min(times) < 0.05, times
 
 
