@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from octavo import cli_bench
+from octavo.cli import bench as cli_bench
 from octavo.cli import main
 from octavo.onnx import quantize_dynamic
 from octavo.onnx import session as session_function

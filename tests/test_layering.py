@@ -52,33 +52,10 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "report": ({"recipe", "core", "errors"}, {"rich", "jinja2", "matplotlib"}),
     "cli": (
         {
-            "cli_compare",
-            "cli_bench",
-            "cli_convert",
-            "cli_torch",
-            "cli_tune",
-            "onnx",
-            "torch",
-            "tune",
-            "measure",
-            "report",
-            "recipe",
-            "core",
-            "files",
-            "errors",
+            *("onnx", "torch", "tune", "measure", "report", "recipe"),
+            *("core", "files", "front_ends", "errors"),
         },
-        {"typer", "click", "rich"},
-    ),
-    "cli_compare": ({"onnx", "torch", "report", "recipe", "front_ends", "errors"}, set()),
-    "cli_bench": (
-        {"onnx", "measure", "report", "recipe", "cli_tune", "front_ends", "errors"},
-        set(),
-    ),
-    "cli_convert": ({"onnx", "report", "recipe", "errors"}, set()),
-    "cli_torch": ({"torch", "report", "recipe", "files", "front_ends", "errors"}, {"typer"}),
-    "cli_tune": (
-        {"onnx", "tune", "report", "recipe", "files", "front_ends", "errors"},
-        {"distributed"},
+        {"typer", "click", "rich", "distributed"},
     ),
     # Which front end a model belongs to: what loads them for the command line and for tuning.
     "front_ends": ({"onnx", "torch", "recipe", "errors"}, set()),
@@ -86,11 +63,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "": ({"onnx", "torch", "tune", "measure", "report", "recipe", "core", "errors"}, set()),
 }
 FRONT_ENDS = {"onnx", "torch"}
-MAY_LOAD_FRONT_ENDS_LATE = {
-    *("cli", "cli_compare", "cli_convert", "cli_torch", "cli_tune"),
-    *("cli", "cli_bench", "cli_convert", "cli_torch", "cli_tune"),
-    *("front_ends", ""),
-}
+MAY_LOAD_FRONT_ENDS_LATE = {"cli", "front_ends", ""}
 
 # (importer, imported): (inside functions only?, why)
 EXCEPTIONS = {

@@ -21,7 +21,7 @@ from octavo.recipe import (
 from octavo.recipe.tuning import Approach
 from octavo.recipe.yaml_io import loads_recipe
 from octavo.tune.space import Space
-from tests.tune.simulated import BLOCKS, GROUPS, HALF, RAISED, layer, layers, space_of
+from tests.tune.simulated_ground import BLOCKS, GROUPS, HALF, RAISED, layer, layers, space_of
 
 INT8 = preset("int8")
 EVERY_KIND = Recipe("every kind", Scheme())

@@ -11,8 +11,17 @@ from octavo.recipe.tuning import Trial
 from octavo.tune.strategies import STRATEGIES, optuna_search, random_search, strategy
 from octavo.tune.strategies._batches import BATCH, groups
 from octavo.tune.strategies._ranking import pronounced_gap, proportional
-from tests.tune.simulated import BLOCKS, GROUPS, HALF, Held, Outcome, Simulated, drive, space_of
-from tests.tune.simulated import sums as summed
+from tests.tune.simulated_ground import (
+    BLOCKS,
+    GROUPS,
+    HALF,
+    Held,
+    Outcome,
+    Simulated,
+    drive,
+    space_of,
+)
+from tests.tune.simulated_ground import sums as summed
 
 EVEN = {f"l{at}": 0.004 for at in range(4)}  # two of four may stay quantized
 QUICK = [name for name in STRATEGIES if name != "bayesian"]  # which takes seconds

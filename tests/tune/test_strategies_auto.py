@@ -11,7 +11,7 @@ from octavo.recipe import FLOAT, Kind, Scheme, plan, preset
 from octavo.tune.search import Candidate
 from octavo.tune.space import Space
 from octavo.tune.strategies.auto import Auto, most_evaluations
-from tests.tune.simulated import (
+from tests.tune.simulated_ground import (
     BLOCKS,
     BOUND,
     GROUPS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from octavo.recipe import Decision, Recipe
 from octavo.recipe.tuning import Status, Trial
@@ -124,18 +124,15 @@ class Loop:
 
     def _batch(self, candidates: Sequence[Candidate]) -> list[Trial]:
         """The candidates' trials; those that are new are measured, as far as limits allow."""
-        keys = [self._key(c) for c in candidates]
-        fresh = {
-            key: candidate
-            for key, candidate in zip(keys, candidates, strict=True)
-            if key not in self._by_key
-        }
+        named = [self._named(c) for c in candidates]
+        keys = [trial.key for trial in named]
+        fresh = {trial.key: trial for trial in named if trial.key not in self._by_key}
         room = self._trials_allowed - len(self.trials)
-        allowed = list(fresh.items())[:room]
+        allowed = list(fresh.values())[:room]
         at_once = self.measuring.runner.parallel
         for start in range(0, len(allowed), at_once):
             some = enumerate(allowed[start : start + at_once], len(self.trials) + 1)
-            blank = [self._blank(i, key, candidate) for i, (key, candidate) in some]
+            blank = [replace(trial, index=i) for i, trial in some]
             for trial in self._measured(blank):
                 self._add(trial)
                 if trial.meets and self._stop_at_first:
@@ -162,23 +159,19 @@ class Loop:
         self._best = trial if best else self._best
         self.measuring.view.trial(trial, best=best)
 
-    def _key(self, candidate: Candidate) -> str:
+    def _named(self, candidate: Candidate) -> Trial:
+        """The candidate as a trial without a number, by the key of the model that it gives."""
         decisions = self.decide(candidate.recipe)
         held = [[d.layer.name, d.scheme.to_dict()] for d in decisions]
-        if all(d.scheme.is_float for d in decisions):
-            return self.baseline.key
-        return digest([candidate.approach.value, held])
-
-    def _blank(self, index: int, key: str, candidate: Candidate) -> Trial:
-        decisions = self.decide(candidate.recipe)
+        quantized = sum(not d.scheme.is_float for d in decisions)
         return Trial(
-            index,
+            0,
             candidate.recipe,
             candidate.words,
-            key,
+            digest([candidate.approach.value, held]) if quantized else self.baseline.key,
             candidate.approach,
             layers=len(decisions),
-            quantized=sum(not d.scheme.is_float for d in decisions),
+            quantized=quantized,
         )
 
     # --- what a strategy may ask: see Ground ---

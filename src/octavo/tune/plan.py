@@ -42,9 +42,9 @@ class Plan:
     def searches(self) -> list[tuple[Strategy, Space]]:
         """One search for each approach. Raises NothingQuantizedError where there is no choice."""
         found = []
+        decisions = self.target.decisions(self.recipe)
         for approach in self.approaches:
             raised = self._raised() if approach is Approach.DYNAMIC else ()
-            decisions = self.target.decisions(self.recipe)
             space = Space.of(decisions, self.recipe, self.alternatives, raised, approach)
             if not space.choices:
                 reasons = sorted({f"{d.layer.op}: {d.reason}" for d in decisions})

@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from octavo.cli_tune import shape_of
+import typer
+
+from octavo.cli.options import Against, exit_codes
+from octavo.cli.tuning import shape_of
 from octavo.errors import ModelError, OctavoError, OptionError
 from octavo.front_ends import names_factory
 
@@ -165,3 +168,60 @@ def _files(models: Sequence[str]) -> list[BenchFile]:
         before = models[:i].count(model)
         files.append(BenchFile(Path(model), f"{model} ({before + 1})" if before else model))
     return files
+
+
+def bench(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="A [B ..]", help="ONNX files, float or int8, of either target."),
+    ],
+    shape: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME=1x128,..",
+            help="Shapes of the model's inputs, which are made up. May be repeated: each is timed. "
+            "Default: guessed from A's graph.",
+        ),
+    ] = [],  # noqa: B006
+    threads: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,..",
+            help="Threads of a session; each number is timed. Default: as ONNX Runtime chooses.",
+            show_default=False,
+        ),
+    ] = None,
+    against: Annotated[
+        Against | None,
+        typer.Option(
+            help="ort: quantize A with onnxruntime.quantization.quantize_dynamic too, in a "
+            "temporary folder, and time that.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            help="About how long each shape and number of threads is timed at most; it ends "
+            "earlier once all is clear. Models that take seconds to open or to run take longer.",
+        ),
+    ] = 30.0,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Time models in turns (A B B A ..), each opened many times, and compare them pair by pair.
+
+    Of each pair: the time of the later one over that of the earlier one, with a 99% interval, and
+    whether there is a difference, none, or it was too noisy to tell. Of each model: latency,
+    throughput, the time a session takes to open, peak memory and file size.
+    """
+    with exit_codes():
+        found = run(
+            models,
+            shapes=shape,
+            threads=threads,
+            against_ort=against is Against.ORT,
+            seconds=seconds,
+        )
+        show(found, json=json)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from octavo.cli.options import exit_codes
 from octavo.errors import OptionError
 from octavo.front_ends import names_factory, need_torch
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from octavo.recipe.comparison import Comparison
 
 
-def compare(floating: str, quantized: Path, inputs: Path | None) -> Comparison:
+def compared(floating: str, quantized: Path, inputs: Path | None) -> Comparison:
     """Compares two ONNX files, or `module:factory` with what `octavo.torch.save` wrote."""
     of_torch, saved = names_factory(floating), quantized.suffix == ".safetensors"
     if of_torch and quantized.suffix == ".onnx":
@@ -46,3 +49,38 @@ def show(found: Comparison, *, verbose: bool, json: bool) -> None:
     from octavo.report.text import console
 
     print_comparison(found, console(), verbose)
+
+
+def compare(
+    floating: Annotated[
+        str,
+        typer.Argument(
+            metavar="FLOAT",
+            help="The float ONNX model, or module:factory of a PyTorch model.",
+        ),
+    ],
+    quantized: Annotated[
+        Path,
+        typer.Argument(
+            metavar="INT8", help="What was made of it: .onnx of either target, or .safetensors."
+        ),
+    ],
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA", help="Inputs, .npz or .jsonl. Default: made up.", show_default=False
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Name every layer.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Compare INT8 with FLOAT: outputs, and each quantized layer, the one to blame first.
+
+    A layer's error alone is that on the float model's inputs to it; accumulated is what the layers
+    before it add. Nothing is quantized here: the numbers are those of INT8 as it is.
+    """
+    with exit_codes():
+        found = compared(floating, quantized, inputs)
+        show(found, verbose=verbose, json=json)

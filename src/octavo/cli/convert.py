@@ -1,0 +1,104 @@
+"""`octavo convert-target`: from one target to the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.cli.options import Cpu, Target, exit_codes
+from octavo.errors import OutputError
+
+if TYPE_CHECKING:
+    from octavo.recipe.conversion import Conversion
+
+
+def convert(
+    model: Path,
+    output: Path | None,
+    to: str,
+    *,
+    cpu: str | None,
+    inputs: Path | None,
+    verify: bool,
+    force: bool,
+) -> Conversion:
+    """Converts `model` to target `to`; `output` by default is named after both.
+
+    Raises OutputError where that default exists and `force` is not given.
+    """
+    from octavo.onnx import convert_target
+    from octavo.report.progress import progress_bar
+
+    out = output or Path(f"{model.stem}.{to}.onnx")
+    if output is None and out.exists() and not force:
+        raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
+    with progress_bar() as progress:
+        return convert_target(
+            model, out, to=to, cpu=cpu, check_inputs=inputs, verify=verify, progress=progress
+        )
+
+
+def show(done: Conversion, *, json: bool) -> None:
+    """Prints the conversion as text, or as JSON."""
+    if json:
+        print(done.to_json())  # noqa: T201
+        return
+    from octavo.report.conversion import print_conversion
+    from octavo.report.text import console
+
+    print_conversion(done, console())
+
+
+def convert_target(
+    model: Annotated[Path, typer.Argument(metavar="IN", help="The quantized ONNX model.")],
+    to: Annotated[
+        Target,
+        typer.Option("--to", help="portable: stock ONNX Runtime operators. native: Octavo's own."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="OUT",
+            help="The file to write. Default: IN's name with .portable.onnx or .native.onnx in "
+            "the current directory, which must not exist unless --force is given.",
+            show_default=False,
+        ),
+    ] = None,
+    cpu: Annotated[
+        Cpu | None,
+        typer.Option("--cpu", help="Of portable files: vnni (the default) or any; see quantize."),
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA",
+            help="Inputs for the comparison of IN and OUT, .npz or .jsonl. Default: made up.",
+            show_default=False,
+        ),
+    ] = None,
+    no_verify: Annotated[
+        bool, typer.Option("--no-verify", help="Do not run IN and OUT and compare their outputs.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace OUT even where -o does not name it.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Convert a quantized model to the other target: the same integers, no float model needed."""
+    with exit_codes():
+        done = convert(
+            model,
+            output,
+            to.value,
+            cpu=None if cpu is None else cpu.value,
+            inputs=inputs,
+            verify=not no_verify,
+            force=force,
+        )
+        show(done, json=json)

@@ -1,0 +1,168 @@
+"""What commands share: options, the recipe that they mean, and how errors end the process."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.errors import OctavoError, OptionError, RecipeError, did_you_mean
+
+if TYPE_CHECKING:
+    from octavo.recipe import Recipe
+
+INTERRUPTED = 130
+SOMETHING_MISSING = 7
+NOT_MET = 8
+
+EXIT_CODES = """
+\b
+Exit codes:
+  0    done
+  1    an unexpected error (with a traceback: please report it)
+  2    a wrong option, recipe, layer name, operator type or input data
+  3    the model cannot be read or handled, or is quantized already
+  4    nothing would be quantized
+  5    the quantized model does not load or is too far from the float one
+  6    the output cannot be written
+  7    doctor: something that is needed is missing or too old
+  8    tune: no recipe that meets the criterion was found
+  9    tune: the float model cannot be evaluated
+  130  interrupted (Ctrl-C)
+"""
+
+
+class Cpu(str, Enum):
+    """Values of --cpu."""
+
+    VNNI = "vnni"
+    ANY = "any"
+
+
+class Target(str, Enum):
+    """Values of --target."""
+
+    PORTABLE = "portable"
+    NATIVE = "native"
+
+
+class Against(str, Enum):
+    """Values of --against."""
+
+    ORT = "ort"
+
+
+class Format(str, Enum):
+    """Values of --format."""
+
+    QOPERATOR = "qoperator"
+    QDQ = "qdq"
+
+
+RecipeOption = Annotated[
+    str,
+    typer.Option(
+        "--recipe",
+        metavar="PRESET|FILE",
+        help="A preset (int8, int8-per-tensor, int8-accurate, int8-block, float16) or a YAML file.",
+    ),
+]
+OpsOption = Annotated[
+    list[str],
+    typer.Option(
+        "--ops",
+        metavar="OP[,OP]",
+        help="Quantize these operator types too, with the recipe's default scheme (Conv, for "
+        "example, is float by default). May be repeated.",
+    ),
+]
+CpuOption = Annotated[
+    Cpu,
+    typer.Option(
+        "--cpu",
+        help="vnni: int8 weights, fastest with VNNI or AMX; x86 without them needs "
+        "octavo.onnx.session. any: uint8 weights, exact everywhere, half as fast.",
+    ),
+]
+TargetOption = Annotated[
+    Target,
+    typer.Option(
+        "--target",
+        help="What runs the result. portable: stock ONNX Runtime. native: ONNX Runtime with "
+        "Octavo's own operators, which octavo.onnx.session registers: faster and more accurate.",
+    ),
+]
+FormatOption = Annotated[
+    Format,
+    typer.Option(
+        "--format",
+        help="qoperator: integer operators, for ONNX Runtime. qdq: "
+        "DynamicQuantizeLinear/DequantizeLinear pairs, per tensor, for other runtimes.",
+    ),
+]
+
+
+@contextlib.contextmanager
+def exit_codes() -> Iterator[None]:
+    """Ends the process with one line and the error's code; what is unexpected passes through."""
+    try:
+        yield
+    except OctavoError as error:
+        from octavo.report.text import clean
+
+        message = "\n".join(clean(line) for line in str(error).split("\n"))
+        print(f"error: {message}", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(error.exit_code) from None
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def recipe_of(given: str, ops: Sequence[str]) -> Recipe:
+    """The preset or file, with a rule for each of `ops`."""
+    from octavo.recipe import PRESETS, load_recipe, preset
+
+    path = Path(given)
+    if given in PRESETS:
+        recipe = preset(given)
+    elif path.suffix in (".yaml", ".yml") or path.exists():
+        recipe = load_recipe(path)
+    else:
+        raise RecipeError(
+            f"--recipe {given!r} is neither a preset nor a file." + did_you_mean(given, PRESETS)
+        )
+    return _with_ops(recipe, [op for part in ops for op in part.split(",") if op])
+
+
+def _with_ops(recipe: Recipe, ops: Sequence[str]) -> Recipe:
+    """`recipe` with `ops` quantized by its default scheme.
+
+    The rules by layer name with which a recipe begins stay stronger, and so do those for products
+    of two activations, whose operator is MatMul too.
+    """
+    if not ops:
+        return recipe
+    from octavo.onnx import supported_ops
+    from octavo.recipe import Kind, Rule
+
+    if recipe.default.is_float:
+        raise OptionError(
+            f"--ops {','.join(ops)} asks for recipe {recipe.name!r}'s default scheme, which is "
+            "float; add a rule with `op` and a scheme to the recipe instead"
+        )
+    known = supported_ops()
+    rules = []
+    for op in ops:
+        named = [name for name in known if op in (name, name.rpartition(".")[2])]
+        if not named:
+            raise OptionError(f"--ops: unknown operator type {op!r}.{did_you_mean(op, known)}")
+        rules += [Rule(recipe.default, op=name) for name in named]
+    by_name = list(itertools.takewhile(lambda r: r.kind is None and r.op is None, recipe.rules))
+    products = [r for r in recipe.rules if r.kind is Kind.ACTIVATION_MATMUL]
+    return recipe.with_rules_first(*by_name, *products, *rules)

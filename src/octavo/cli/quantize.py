@@ -1,0 +1,223 @@
+"""`octavo quantize` and `octavo inspect`."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.cli import torch_models
+from octavo.cli.options import (
+    Cpu,
+    CpuOption,
+    Format,
+    FormatOption,
+    OpsOption,
+    RecipeOption,
+    Target,
+    TargetOption,
+    exit_codes,
+    recipe_of,
+)
+from octavo.cli.tuning import check_places
+from octavo.errors import OutputError
+
+if TYPE_CHECKING:
+    from octavo.recipe import Recipe, Report
+
+
+def quantize(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="IN",
+            help="The float ONNX model; or module:factory, a callable without arguments that "
+            "returns a float PyTorch model (modules in the current folder are found).",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="OUT",
+            help="The file to write; one that exists is replaced once the new one is complete. "
+            "Default: IN's name with .int8.onnx (.int8.native.onnx for target native, .fp16.onnx "
+            "for float16; .safetensors for PyTorch) in the current directory, which must not exist "
+            "unless --force is given.",
+            show_default=False,
+        ),
+    ] = None,
+    recipe: RecipeOption = "int8",
+    exclude: Annotated[
+        list[str],
+        typer.Option(metavar="GLOB", help="Leave these layers float. May be repeated."),
+    ] = [],  # noqa: B006
+    only: Annotated[
+        list[str],
+        typer.Option(metavar="GLOB", help="Quantize these layers only. May be repeated."),
+    ] = [],  # noqa: B006
+    ops: OpsOption = [],  # noqa: B006
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA",
+            help="Inputs for the check against the float model, .npz or .jsonl, one entry for "
+            "each model input. Default: made up from the model's graph.",
+            show_default=False,
+        ),
+    ] = None,
+    cpu: CpuOption = Cpu.VNNI,
+    target: TargetOption = Target.PORTABLE,
+    format: FormatOption = Format.QOPERATOR,
+    external_data: Annotated[
+        bool,
+        typer.Option(
+            "--external-data",
+            help="Write the weights to a file of their own beside OUT; above 2 GB it must be.",
+        ),
+    ] = False,
+    no_verify: Annotated[
+        bool,
+        typer.Option(
+            "--no-verify", help="Do not load the result and compare it with the float model."
+        ),
+    ] = False,
+    allow_quantized: Annotated[
+        bool,
+        typer.Option(
+            "--allow-quantized", help="Accept a model that is partly quantized; do the rest."
+        ),
+    ] = False,
+    allow_nothing: Annotated[
+        bool,
+        typer.Option("--allow-nothing", help="Write OUT even if no layer would be quantized."),
+    ] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", metavar="HTML", help="Write a page about the outcome.", show_default=False
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace OUT even where -o does not name it.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Report every layer by name.")
+    ] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the report as JSON, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Quantize IN and check the result against it.
+
+    Layer names may be globs (quote them: '/encoder/*'). Whatever goes wrong, IN is as it was and
+    no partial OUT is left. PyTorch models are written for octavo.torch.load and not checked;
+    for them there are --recipe, --only, --exclude, --allow-nothing and what is about OUT or the
+    report.
+    """
+    with exit_codes():
+        if torch_models.names_factory(model):
+            torch_models.refuse_onnx_options(context, model)
+            chosen = recipe_of(recipe, ())
+            name = model.rpartition(".")[2].rpartition(":")[2]
+            out = output or _default_output(name, "safetensors", chosen, force)
+            check_places(None, page, [out])
+            made = torch_models.quantize(
+                model, out, chosen, only, exclude, allow_nothing=allow_nothing
+            )
+            _show(made, verbose, json, page)
+            return
+        chosen = recipe_of(recipe, ops)
+        suffix = "native.onnx" if target is Target.NATIVE else "onnx"
+        out = output or _default_output(Path(model).stem, suffix, chosen, force)
+        check_places(None, page, [Path(model), out, *([inputs] if inputs else [])])
+        from octavo.onnx import quantize_dynamic
+        from octavo.report.progress import progress_bar
+
+        with progress_bar() as progress:
+            report = quantize_dynamic(
+                Path(model),
+                out,
+                nodes_to_quantize=list(only) or None,
+                nodes_to_exclude=list(exclude) or None,
+                use_external_data_format=external_data,
+                recipe=chosen,
+                target=target.value,
+                cpu=cpu.value,
+                quant_format=format.value,
+                check_inputs=inputs,
+                verify=not no_verify,
+                progress=progress,
+                allow_quantized=allow_quantized,
+                allow_nothing=allow_nothing,
+            )
+        _show(report, verbose, json, page)
+
+
+def inspect(
+    context: typer.Context,
+    model: Annotated[
+        str,
+        typer.Argument(metavar="IN", help="The ONNX model, or module:factory of a PyTorch model."),
+    ],
+    recipe: RecipeOption = "int8",
+    ops: OpsOption = [],  # noqa: B006
+    cpu: CpuOption = Cpu.VNNI,
+    target: TargetOption = Target.PORTABLE,
+    format: FormatOption = Format.QOPERATOR,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
+    ] = False,
+) -> None:
+    """Show the layers of IN and what a recipe would do with each. Writes nothing."""
+    with exit_codes():
+        if torch_models.names_factory(model):
+            torch_models.refuse_onnx_options(context, model)
+            found = torch_models.inspect(model, recipe_of(recipe, ()))
+        else:
+            from octavo.onnx import inspect as inspect_model
+
+            chosen = recipe_of(recipe, ops)
+            found = inspect_model(
+                Path(model),
+                chosen,
+                target=target.value,
+                cpu=cpu.value,
+                quant_format=format.value,
+            )
+        if json:
+            print(json_module.dumps(found.to_dict(), indent=2))  # noqa: T201
+            return
+        from octavo.report.inspection import print_inspection
+        from octavo.report.text import console
+
+        print_inspection(found, console())
+
+
+def _show(report: Report, verbose: bool, json: bool, page: Path | None) -> None:
+    if page is not None:
+        from octavo.report.html import report_html, write_html
+
+        write_html(report_html(report), page)
+    if json:
+        print(report.to_json())  # noqa: T201
+        return
+    from octavo.report.table import print_report
+    from octavo.report.text import console
+
+    print_report(report, console(), verbose)
+
+
+def _default_output(stem: str, suffix: str, recipe: Recipe, force: bool) -> Path:
+    from octavo.core.qtype import QType
+
+    weight = recipe.default.weight
+    kind = "fp16" if weight is not None and weight.qtype is QType.FLOAT16 else "int8"
+    out = Path(f"{stem}.{kind}.{suffix}")
+    if out.exists() and not force:
+        raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
+    return out
