@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import Against, exit_codes
+from octavo.cli.options import Against, JsonOption, exit_codes
 from octavo.cli.tuning import shape_of
 from octavo.errors import ModelError, OctavoError, OptionError
 from octavo.front_ends import names_factory
@@ -206,9 +206,7 @@ def bench(
             "earlier once all is clear. Models that take seconds to open or to run take longer.",
         ),
     ] = 30.0,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
-    ] = False,
+    json: JsonOption = False,
 ) -> None:
     """Time models in turns (A B B A ..), each opened many times, and compare them pair by pair.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import exit_codes
+from octavo.cli.options import JsonOption, exit_codes
 from octavo.errors import OptionError
 from octavo.front_ends import names_factory, need_torch
 
@@ -72,9 +72,7 @@ def compare(
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Name every layer.")] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
-    ] = False,
+    json: JsonOption = False,
 ) -> None:
     """Compare INT8 with FLOAT: outputs, and each quantized layer, the one to blame first.
 

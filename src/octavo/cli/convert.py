@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import Cpu, Target, exit_codes
+from octavo.cli.options import Cpu, ForceOption, JsonOption, Target, exit_codes
 from octavo.errors import OutputError
 
 if TYPE_CHECKING:
@@ -83,12 +83,8 @@ def convert_target(
     no_verify: Annotated[
         bool, typer.Option("--no-verify", help="Do not run IN and OUT and compare their outputs.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace OUT even where -o does not name it.")
-    ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON, and nothing else, on stdout.")
-    ] = False,
+    force: ForceOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Convert a quantized model to the other target: the same integers, no float model needed."""
     with exit_codes():

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from octavo.cli.options import SOMETHING_MISSING, exit_codes
+from octavo.cli.options import SOMETHING_MISSING, JsonOption, exit_codes
 
 
 def doctor(
@@ -16,9 +16,7 @@ def doctor(
         Path | None,
         typer.Argument(metavar="[FILE]", help="A quantized model to match with this machine."),
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
-    ] = False,
+    json: JsonOption = False,
 ) -> None:
     """Show versions, instruction sets, the kernels that would run, and what is missing.
 

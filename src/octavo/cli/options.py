@@ -106,6 +106,12 @@ FormatOption = Annotated[
         "DynamicQuantizeLinear/DequantizeLinear pairs, per tensor, for other runtimes.",
     ),
 ]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace OUT even where -o does not name it.")
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
+]
 
 
 @contextlib.contextmanager

@@ -12,8 +12,10 @@ from octavo.cli import torch_models
 from octavo.cli.options import (
     Cpu,
     CpuOption,
+    ForceOption,
     Format,
     FormatOption,
+    JsonOption,
     OpsOption,
     RecipeOption,
     Target,
@@ -102,15 +104,11 @@ def quantize(
             "--report", metavar="HTML", help="Write a page about the outcome.", show_default=False
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace OUT even where -o does not name it.")
-    ] = False,
+    force: ForceOption = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Report every layer by name.")
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON, and nothing else, on stdout.")
-    ] = False,
+    json: JsonOption = False,
 ) -> None:
     """Quantize IN and check the result against it.
 
@@ -169,9 +167,7 @@ def inspect(
     cpu: CpuOption = Cpu.VNNI,
     target: TargetOption = Target.PORTABLE,
     format: FormatOption = Format.QOPERATOR,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
-    ] = False,
+    json: JsonOption = False,
 ) -> None:
     """Show the layers of IN and what a recipe would do with each. Writes nothing."""
     with exit_codes():

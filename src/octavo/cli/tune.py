@@ -12,6 +12,8 @@ from octavo.cli.options import (
     INTERRUPTED,
     NOT_MET,
     Cpu,
+    ForceOption,
+    JsonOption,
     OpsOption,
     RecipeOption,
     Target,
@@ -154,12 +156,8 @@ def tune(
         Path | None,
         typer.Option(metavar="HTML", help="Write a page about the search.", show_default=False),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace OUT even where -o does not name it.")
-    ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, and nothing else, on stdout.")
-    ] = False,
+    force: ForceOption = False,
+    json: JsonOption = False,
 ) -> None:
     """Search for the fastest recipe that keeps the accuracy, as CONF says.
 

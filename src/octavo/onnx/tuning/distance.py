@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.core.metrics import relative_error
+from octavo.core.tally import Tally
 
 Runs = Sequence[Sequence[Any]]
 """The outputs of each run, in the model's order."""
@@ -32,14 +32,9 @@ def _kind(value: Any) -> str:
 
 
 def _error(expected: Sequence[npt.NDArray[Any]], got: Sequence[npt.NDArray[Any]]) -> float:
-    a, b = [], []
+    tally = Tally()
     for theirs, ours in zip(expected, got, strict=True):
         if theirs.shape != ours.shape:
             return math.inf
-        where = np.isfinite(theirs)
-        a.append(theirs[where].astype(np.float64))
-        b.append(ours[where].astype(np.float64))
-    reference, other = np.concatenate(a), np.concatenate(b)
-    if not np.isfinite(other).all():
-        return math.inf
-    return relative_error(reference, other)
+        tally.add(theirs, ours)
+    return tally.error
