@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from octavo.core.tally import Tally
+from octavo.recipe.ranges import Range
 
 VERSION = 1
 
@@ -80,6 +81,8 @@ class LayerDifference:
     alone: Difference | None
     accumulated: Difference | None
     notes: tuple[str, ...] = ()
+    inputs: Range | None = None
+    weights: Range | None = None
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -144,6 +147,8 @@ class Comparison:
                     "alone": _difference(layer["alone"]),
                     "accumulated": _difference(layer["accumulated"]),
                     "notes": tuple(layer["notes"]),
+                    "inputs": _range(layer.get("inputs")),
+                    "weights": _range(layer.get("weights")),
                 }
             )
             for layer in data["layers"]
@@ -169,6 +174,10 @@ def _difference(data: Mapping[str, Any] | None) -> Difference | None:
     endless = math.inf if error == 0.0 else -math.inf
     sqnr = endless if data["sqnr_db"] is None else data["sqnr_db"]
     return Difference(**{**data, "error": error, "sqnr_db": sqnr})
+
+
+def _range(data: Mapping[str, Any] | None) -> Range | None:
+    return None if data is None else Range(**data)
 
 
 def _finite(data: Any) -> Any:
