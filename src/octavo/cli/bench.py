@@ -45,7 +45,7 @@ def run(
     start = time.perf_counter()
     with contextlib.ExitStack() as stack:
         files = _files(models)
-        bench = _Bench(files, seconds, stack.enter_context(progress_bar()))
+        bench = Bench(files, seconds, stack.enter_context(progress_bar()))
         if against_ort:
             bench.add_ort(stack)
         for text, shape in asked.items():
@@ -77,8 +77,8 @@ def threads_of(text: str | None) -> list[int | None]:
 
 
 @dataclass
-class _Bench:
-    """What has been measured so far."""
+class Bench:
+    """What has been measured so far of `files`, and of `ort` where ONNX Runtime could make it."""
 
     files: list[BenchFile]
     seconds: float

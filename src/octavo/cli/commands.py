@@ -14,6 +14,7 @@ from octavo.cli.convert import convert_target
 from octavo.cli.doctor import doctor
 from octavo.cli.options import EXIT_CODES
 from octavo.cli.quantize import inspect, quantize
+from octavo.cli.report import report
 from octavo.cli.tune import tune
 
 app = typer.Typer(
@@ -58,6 +59,7 @@ for command, name, short_help in (
     (convert_target, "convert-target", "Convert a quantized model to the other target."),
     (compare, "compare", "Compare a quantized model with the float one."),
     (bench, "bench", "Time models in turns and compare them."),
+    (report, "report", "Write a page about a quantized model."),
     (doctor, "doctor", "Show what this machine has, and what is missing."),
 ):
     app.command(name, epilog=EXIT_CODES, short_help=short_help)(command)

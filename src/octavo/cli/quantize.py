@@ -101,7 +101,11 @@ def quantize(
     page: Annotated[
         Path | None,
         typer.Option(
-            "--report", metavar="HTML", help="Write a page about the outcome.", show_default=False
+            "--report",
+            metavar="HTML",
+            help="Write a page about the outcome too, as octavo report does; timing the models for "
+            "it takes some seconds.",
+            show_default=False,
         ),
     ] = None,
     force: ForceOption = False,
@@ -127,7 +131,8 @@ def quantize(
             made = torch_models.quantize(
                 model, out, chosen, only, exclude, allow_nothing=allow_nothing
             )
-            _show(made, verbose, json, page)
+            _show(made, verbose, json)
+            _write_page(made, page, model, None)
             return
         chosen = recipe_of(recipe, ops)
         suffix = "native.onnx" if target is Target.NATIVE else "onnx"
@@ -153,7 +158,8 @@ def quantize(
                 allow_quantized=allow_quantized,
                 allow_nothing=allow_nothing,
             )
-        _show(report, verbose, json, page)
+        _show(report, verbose, json)
+        _write_page(report, page, model, inputs)
 
 
 def inspect(
@@ -194,11 +200,18 @@ def inspect(
         print_inspection(found, console())
 
 
-def _show(report: Report, verbose: bool, json: bool, page: Path | None) -> None:
-    if page is not None:
-        from octavo.report.html import report_html, write_html
+def _write_page(report: Report, page: Path | None, model: str, inputs: Path | None) -> None:
+    """After the report is shown, as it measures for some seconds."""
+    if page is None:
+        return
+    from octavo.cli.evidence import How, evidence
+    from octavo.report.html import report_html, write_html
 
-        write_html(report_html(report), page)
+    found = evidence(model, Path(report.output), How(inputs)) if report.quantized else None
+    write_html(report_html(report, found), page)
+
+
+def _show(report: Report, verbose: bool, json: bool) -> None:
     if json:
         print(report.to_json())  # noqa: T201
         return

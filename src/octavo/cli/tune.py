@@ -188,6 +188,8 @@ def tune(
             force=force,
         )
         tuning.show(result, json=json)
+        if report is not None:
+            tuning.write_page(result, report, result.model, shape, threads)
         if result.status.value == "interrupted":
             raise typer.Exit(INTERRUPTED)
         if not result.status.met:

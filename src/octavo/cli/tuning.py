@@ -84,11 +84,22 @@ def run(
     note = _write_recipe(result, recipe_out, for_onnx if config.quant_format else "")
     if note:
         result = replace(result, notes=(*result.notes, note))
-    if report is not None:
-        from octavo.report.html import tuning_html, write_html
-
-        write_html(tuning_html(result), report)
     return result
+
+
+def write_page(
+    result: TuneResult, page: Path, model: str, shapes: Sequence[str], threads: int | None
+) -> None:
+    """The page about the search; a model that was written is measured for it, once more."""
+    from octavo.cli.evidence import How, evidence
+    from octavo.recipe.tuning import Status
+    from octavo.report.html import tuning_html, write_html
+
+    found = None
+    if result.output and result.status is not Status.INTERRUPTED:
+        shape = shapes[0] if shapes else ""
+        found = evidence(model, Path(result.output), How(shape=shape, threads=threads))
+    write_html(tuning_html(result, found), page)
 
 
 def _measure_by(

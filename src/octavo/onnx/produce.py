@@ -18,6 +18,10 @@ from octavo.onnx.prepare import Prepared
 from octavo.onnx.save import Place, needs_data_file, save
 from octavo.onnx.store import TensorStore
 from octavo.recipe import Report, Verification
+from octavo.recipe.report import outcomes_to_json
+
+LAYERS = "octavo.layers"
+"""The key of a file's metadata under which it says what became of each layer, and why."""
 
 
 def produce(
@@ -49,7 +53,7 @@ def produce(
         if not any(o.quantized for o in converted.outcomes) and not allow_nothing:
             raise NothingQuantizedError(_nothing(source, converted))
         progress("writing", 0, 1)
-        save(source.model, place, tensors, _metadata(request, source.model))
+        save(source.model, place, tensors, _metadata(request, source.model, converted))
     finally:
         tensors.close()
     if place.data.exists() and not external:
@@ -93,7 +97,7 @@ def files_size(place: Place) -> int:
     return sum(p.stat().st_size for p in (place.model, place.data) if p.exists())
 
 
-def _metadata(request: Request, model: ir.Model) -> dict[str, str]:
+def _metadata(request: Request, model: ir.Model, converted: Converted) -> dict[str, str]:
     needed = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
     return needed | {
         "octavo.version": octavo.__version__,
@@ -102,6 +106,7 @@ def _metadata(request: Request, model: ir.Model) -> dict[str, str]:
         "octavo.cpu": request.cpu,
         "octavo.quant_format": request.quant_format,
         "octavo.min_onnxruntime": least_onnxruntime(model),
+        LAYERS: outcomes_to_json(converted.outcomes),
     }
 
 

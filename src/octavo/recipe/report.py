@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -29,6 +29,34 @@ class LayerOutcome:
     bytes_after: int
     sqnr_db: float | None = None
     notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; an infinite SQNR is None."""
+        data = {**asdict(self), "layer": self.layer.to_dict(), "notes": list(self.notes)}
+        return data | {"sqnr_db": None if _infinite(self.sqnr_db) else self.sqnr_db}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LayerOutcome:
+        """The inverse of `to_dict`, but for that SQNR."""
+        layer = Layer.from_dict(data["layer"])
+        return cls(**{**data, "layer": layer, "notes": tuple(data["notes"])})
+
+
+def _infinite(x: float | None) -> bool:
+    return x in (float("inf"), float("-inf"))
+
+
+def outcomes_to_json(outcomes: Sequence[LayerOutcome]) -> str:
+    """As a quantized file holds them: one line of JSON."""
+    return json.dumps([o.to_dict() for o in outcomes], separators=(",", ":"), allow_nan=False)
+
+
+def outcomes_from_json(text: str) -> tuple[LayerOutcome, ...]:
+    """The inverse. Raises ValueError for another text."""
+    try:
+        return tuple(LayerOutcome.from_dict(data) for data in json.loads(text))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no outcomes of layers: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -87,18 +115,13 @@ class Report:
         """Plain data for JSON."""
         data = asdict(self)
         data["recipe"] = dict(self.recipe)
-        data["layers"] = [
-            {**asdict(o), "layer": o.layer.to_dict(), "notes": list(o.notes)} for o in self.layers
-        ]
+        data["layers"] = [{**o.to_dict(), "sqnr_db": o.sqnr_db} for o in self.layers]
         data["notes"] = list(self.notes)
         return data
 
     def to_json(self, indent: int | None = 2) -> str:
         """`to_dict` as JSON text; an infinite SQNR is written as null."""
-        data = self.to_dict()
-        for outcome in data["layers"]:
-            if outcome["sqnr_db"] in (float("inf"), float("-inf")):
-                outcome["sqnr_db"] = None
+        data = self.to_dict() | {"layers": [o.to_dict() for o in self.layers]}
         return json.dumps(data, indent=indent, allow_nan=False)
 
     @classmethod
@@ -106,10 +129,7 @@ class Report:
         """The inverse of `to_dict`."""
         values = dict(data)
         values["verification"] = Verification(**values["verification"])
-        values["layers"] = tuple(
-            LayerOutcome(**{**o, "layer": Layer.from_dict(o["layer"]), "notes": tuple(o["notes"])})
-            for o in values["layers"]
-        )
+        values["layers"] = tuple(LayerOutcome.from_dict(o) for o in values["layers"])
         values["notes"] = tuple(values["notes"])
         return cls(**values)
 

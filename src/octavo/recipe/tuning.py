@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
@@ -131,6 +132,26 @@ class TuneResult:
     def to_json(self, indent: int | None = 2) -> str:
         """`to_dict` as JSON text; numbers that are not finite are written as null."""
         return json.dumps(_finite(self.to_dict()), indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TuneResult:
+        """The inverse of `to_dict` and `to_json`; of what is None in JSON, as it was not finite,
+        only errors in `ranking` come back."""
+        report = data["report"]
+        return cls(
+            **{
+                **data,
+                "status": Status(data["status"]),
+                "best": Trial.from_dict(data["best"]),
+                "baseline": Trial.from_dict(data["baseline"]),
+                "trials": tuple(Trial.from_dict(trial) for trial in data["trials"]),
+                "ranking": tuple(
+                    (name, math.inf if error is None else error) for name, error in data["ranking"]
+                ),
+                "report": None if report is None else Report.from_dict(report),
+                "notes": tuple(data["notes"]),
+            }
+        )
 
     def __str__(self) -> str:
         from octavo.report.tuning import tuning_text

@@ -62,6 +62,23 @@ def compare(
     )
 
 
+def compare_outputs(
+    float_model: str | Path, quantized_model: str | Path, inputs: CheckInputs | None = None
+) -> Comparison:
+    """As `compare`, without the layers, which takes a fraction of the time."""
+    feeds, outputs = _outputs(Path(float_model), Path(quantized_model), inputs)
+    return Comparison(
+        float_model=str(float_model),
+        quantized_model=str(quantized_model),
+        target="portable",
+        inputs="made up" if inputs is None else "given",
+        runs=len(feeds),
+        outputs=outputs,
+        layers=(),
+        left_float=0,
+    )
+
+
 def _read(path: str | Path) -> Source:
     """The model with its functions inlined, as conversion has it. The file is not changed."""
     source = load(path)

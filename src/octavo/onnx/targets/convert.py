@@ -21,6 +21,7 @@ from octavo.onnx.agree import agree
 from octavo.onnx.convert import Progress
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.load import Source, load
+from octavo.onnx.produce import LAYERS
 from octavo.onnx.save import misfortune, save
 from octavo.onnx.store import TensorStore
 from octavo.onnx.targets import to_native, to_portable
@@ -155,6 +156,7 @@ def _turn(
 def _metadata(model: ir.Model, to: str, cpu: str) -> dict[str, str]:
     """What changes in it."""
     model.metadata_props.pop("octavo.operators", None)
+    model.metadata_props.pop(LAYERS, None)  # they are held otherwise now
     model.metadata_props.setdefault("octavo.quant_format", "qoperator")
     operators = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
     return operators | {

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 
+from octavo.recipe.evidence import Evidence
 from octavo.recipe.report import Report
 from octavo.report import text as words
 from octavo.report.groups import grouped
@@ -15,8 +16,9 @@ from octavo.report.html.render import render
 from octavo.report.text import clean, count, duration, number, size
 
 
-def report_html(report: Report) -> str:
+def report_html(report: Report | None, evidence: Evidence | None = None) -> str:
     """The report as one self-contained HTML document; OptionError where jinja2 is missing."""
+    assert report is not None
     return render(_page(report))
 
 

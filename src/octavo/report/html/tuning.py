@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from octavo.recipe.evidence import Evidence
 from octavo.recipe.tuning import Status, Trial, TuneResult
 from octavo.report import text as words
 from octavo.report import tuning_words as say
@@ -35,7 +36,7 @@ _TRACES = 20  # different tracebacks that are shown
 _TRACE_LINES = 100  # of one traceback, its end
 
 
-def tuning_html(result: TuneResult) -> str:
+def tuning_html(result: TuneResult, evidence: Evidence | None = None) -> str:
     """The run as one self-contained HTML document; OptionError where jinja2 is missing."""
     return render(_page(result))
 

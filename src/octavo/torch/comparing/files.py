@@ -1,24 +1,32 @@
-"""`octavo compare module:factory model.safetensors`: what was saved beside the float model."""
+"""What was saved of a PyTorch model beside the float one, which `module:factory` makes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
 from octavo.core.feeds import read_runs
 from octavo.errors import InputDataError
+from octavo.recipe import Report
 from octavo.recipe.comparison import Comparison
 from octavo.recipe.target import Feed
 from octavo.torch.comparing.compare import compare_calls
 from octavo.torch.load import load
 from octavo.torch.locate import made_by
+from octavo.torch.quantize import report
 from octavo.torch.tuning.calls import Caller
 from octavo.torch.tuning.target import TorchTarget
+
+Call = Callable[[], object]
+Opener = Callable[[], Call]
 
 
 def compare_saved(factory: str, saved: Path, inputs: Path | None) -> Comparison:
@@ -30,16 +38,44 @@ def compare_saved(factory: str, saved: Path, inputs: Path | None) -> Comparison:
     """
     floating = made_by(factory).eval()
     quantized = load(saved, partial(made_by, factory))
+    calls = _calls(floating, inputs)
+    kind = "made up" if inputs is None else "given"
+    found = compare_calls(floating, quantized, calls, kind)
+    return replace(found, float_model=factory, quantized_model=str(saved))
+
+
+def openers(factory: str, saved: Path, inputs: Path | None) -> tuple[Opener, Opener]:
+    """What makes a copy of the float model and of the saved one, ready to be called on the first of
+    the `inputs` of `compare_saved`; for timing. Raises as that does."""
+    floating = made_by(factory).eval()
+    positional, keywords = _calls(floating, inputs)[0]
+
+    def ready(model: nn.Module) -> Call:
+        def call() -> object:
+            with torch.inference_mode():
+                return model(*positional, **keywords)
+
+        return call
+
+    return (
+        lambda: ready(copy.deepcopy(floating)),
+        lambda: ready(load(saved, partial(made_by, factory))),
+    )
+
+
+def saved_report(factory: str, saved: Path) -> Report:
+    """What became of each layer, as the file says. Raises as `octavo.torch.load`."""
+    return report(load(saved, partial(made_by, factory)))
+
+
+def _calls(floating: nn.Module, inputs: Path | None) -> list[tuple[list[Any], dict[str, Any]]]:
     feeds: list[Feed]
     if inputs is None:
         feeds = list(TorchTarget(floating).made_up({}, 0))
     else:
         feeds = [_feed(run, where) for where, run in read_runs(inputs)]
     caller = Caller(floating)
-    calls = [caller.arguments(feed) for feed in feeds]
-    kind = "made up" if inputs is None else "given"
-    found = compare_calls(floating, quantized, calls, kind)
-    return replace(found, float_model=factory, quantized_model=str(saved))
+    return [caller.arguments(feed) for feed in feeds]
 
 
 def _feed(run: Any, where: str) -> Feed:

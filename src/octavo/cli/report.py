@@ -1,0 +1,150 @@
+"""`octavo report`: a quantized model beside the float one, as a page for a browser."""
+
+from __future__ import annotations
+
+import json as json_module
+import math
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.cli.evidence import SECONDS, How, evidence
+from octavo.cli.options import exit_codes
+from octavo.cli.tuning import check_places
+from octavo.errors import InputDataError, OptionError
+from octavo.front_ends import names_factory
+
+if TYPE_CHECKING:
+    from octavo.recipe import Report
+
+
+def run(floating: str, quantized: Path, page: Path, how: How) -> None:
+    """Measures, and writes the page."""
+    from octavo.report.html import report_html, write_html
+
+    files = [Path(floating), quantized, *([how.inputs] if how.inputs else [])]
+    check_places(None, page, files)
+    _check(floating, how)
+    start = perf_counter()
+    found = evidence(floating, quantized, how, strict=True)
+    told = told_by(floating, quantized)
+    if told is not None:
+        told = replace(told, seconds=perf_counter() - start)
+    write_html(report_html(told, found), page)
+
+
+def told_by(floating: str, quantized: Path) -> Report | None:
+    """What the file says became of each layer, and why; None where it does not."""
+    if not names_factory(floating):
+        from octavo.onnx.told import report_in
+
+        return report_in(quantized, Path(floating))
+    from octavo.torch.comparing.files import saved_report
+
+    return replace(saved_report(floating, quantized), source=floating, output=str(quantized))
+
+
+def from_json(path: Path, page: Path) -> None:
+    """A page of what `octavo quantize --json` or `octavo tune --json` printed."""
+    from octavo.recipe import Report
+    from octavo.recipe.tuning import TuneResult
+    from octavo.report.html import report_html, tuning_html, write_html
+
+    check_places(None, page, [path])
+    try:
+        data = json_module.loads(path.read_text("utf-8"))
+        if "trials" in data:
+            text = tuning_html(TuneResult.from_dict(data))
+        else:
+            text = report_html(Report.from_dict(data))
+    except FileNotFoundError:
+        raise InputDataError(f"{path} does not exist; name {_GIVEN}") from None
+    except OSError as error:
+        raise InputDataError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputDataError(f"{path} is not {_GIVEN} ({error})") from error
+    write_html(text, page)
+
+
+_GIVEN = "what octavo quantize --json or octavo tune --json printed"
+
+
+def _check(floating: str, how: How) -> None:
+    for option, given in (("--shape", how.shape), ("--threads", how.threads)):
+        if given and names_factory(floating):
+            raise OptionError(
+                f"{option} is for ONNX models; {floating} is a PyTorch model: leave it out"
+            )
+    if how.threads is not None and how.threads < 1:
+        raise OptionError(f"--threads {how.threads}: give a number above 0")
+    if not 0 < how.seconds < math.inf:
+        raise OptionError(f"--seconds {how.seconds:g}: give a number above 0")
+
+
+def report(
+    floating: Annotated[
+        str,
+        typer.Argument(
+            metavar="FLOAT",
+            help="The float ONNX model, or module:factory of a PyTorch model; or a .json file with "
+            "what octavo quantize --json or octavo tune --json printed, alone.",
+        ),
+    ],
+    html: Annotated[Path, typer.Option(metavar="PAGE", help="The page to write, .html.")],
+    quantized: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[INT8]",
+            help="What was made of it: .onnx of either target, or .safetensors.",
+            show_default=False,
+        ),
+    ] = None,
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATA",
+            help="Inputs to compare on, .npz or .jsonl. Default: made up.",
+            show_default=False,
+        ),
+    ] = None,
+    shape: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=1x128,..",
+            help="Shapes of the made-up inputs that models are timed on. Default: guessed from "
+            "FLOAT's graph.",
+            show_default=False,
+        ),
+    ] = "",
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Threads of the sessions that are timed. Default: as ONNX Runtime chooses.",
+            show_default=False,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(help="About how long models are timed at most.")
+    ] = SECONDS,
+) -> None:
+    """Write a page about INT8: size, speed and error beside FLOAT and ONNX Runtime's own int8.
+
+    And layer by layer: the error of each, the ranges of its weights and activations, and why it was
+    quantized as it was. Nothing is quantized here but what ONNX Runtime's quantize_dynamic makes of
+    FLOAT, in a temporary folder. The page is one file that needs no network.
+    """
+    with exit_codes():
+        if Path(floating).suffix == ".json" and quantized is None:
+            from_json(Path(floating), html)
+        elif quantized is None:
+            raise OptionError(
+                f"{floating} alone gives no page: name the quantized model behind it, octavo "
+                f"report FLOAT INT8 --html page.html; or give {_GIVEN}"
+            )
+        else:
+            run(floating, quantized, html, How(inputs, shape, threads, seconds))
+        print(f"{html} is written")  # noqa: T201

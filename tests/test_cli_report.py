@@ -1,0 +1,187 @@
+"""`octavo report`: the page that it writes, and what it says where there is none."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnxruntime.quantization import quantize_dynamic
+
+import octavo.onnx
+from octavo.cli import evidence, main
+from octavo.recipe.evidence import FLOAT, ORT, QUANTIZED
+from tests.onnx.helpers import mlp, save
+
+FACTORY = """
+    import torch
+    from torch import nn
+
+    def make():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 10))
+"""
+BRIEF = ("--seconds", "0.2")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with m.onnx and m.int8.onnx, of which one layer is left float."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(evidence, "SECONDS", 0.2)
+    save(mlp(3, 64), Path("m.onnx"))
+    octavo.onnx.quantize_dynamic("m.onnx", "m.int8.onnx", nodes_to_exclude=["layer1"])
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    code = exit_.value.code
+    return 0 if code is None else int(code)
+
+
+def data_of(page: str | Path) -> dict[str, Any]:
+    text = Path(page).read_text("utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def test_a_file_says_itself_what_became_of_its_layers(folder: Path) -> None:
+    assert run("report", "m.onnx", "m.int8.onnx", "--html", "page.html", *BRIEF) == 0
+    data = data_of("page.html")
+    layers = {o["layer"]["name"]: o for o in data["report"]["layers"]}
+    assert sorted(layers) == ["layer0", "layer1", "layer2"]
+    assert [layers[n]["quantized"] for n in sorted(layers)] == [True, False, True]
+    assert "layer1" in layers["layer1"]["reason"]
+    compared = data["evidence"]["comparison"]["layers"]
+    assert {layer["name"] for layer in compared} == {"layer0", "layer2"}
+    assert data["report"]["model_bytes_after"] == Path("m.int8.onnx").stat().st_size
+
+
+def test_all_three_models_are_timed_and_compared(folder: Path) -> None:
+    assert run("report", "m.onnx", "m.int8.onnx", "--html", "page.html", *BRIEF) == 0
+    found = data_of("page.html")["evidence"]
+    assert [one["name"] for one in found["benchmark"]["models"]] == [FLOAT, QUANTIZED, ORT]
+    assert found["benchmark"]["models"][0]["bytes"] == Path("m.onnx").stat().st_size
+    ours, theirs = (found[k]["outputs"][0]["difference"]["error"] for k in ("comparison", "ort"))
+    assert 0 < ours < theirs
+
+
+def test_threads_and_shapes_are_those_that_were_asked_for(folder: Path) -> None:
+    asked = ("--shape", "x=7x64", "--threads", "1")
+    assert run("report", "m.onnx", "m.int8.onnx", "--html", "page.html", *BRIEF, *asked) == 0
+    (pair, *_) = data_of("page.html")["evidence"]["benchmark"]["rows"]
+    assert (pair["shape"], pair["threads"]) == ("x=7x64", 1)
+
+
+def test_a_file_of_another_quantizer_has_no_reasons(folder: Path) -> None:
+    quantize_dynamic("m.onnx", "theirs.onnx")
+    assert run("report", "m.onnx", "theirs.onnx", "--html", "page.html", *BRIEF) == 0
+    data = data_of("page.html")
+    assert data["report"] is None
+    assert len(data["evidence"]["comparison"]["layers"]) == 3
+
+
+def test_quantize_writes_the_same_page(folder: Path) -> None:
+    options = ("-o", "again.onnx", "--exclude", "layer1", "--report", "page.html")
+    assert run("quantize", "m.onnx", *options) == 0
+    data = data_of("page.html")
+    assert {o["layer"]["name"] for o in data["report"]["layers"]} == {"layer0", "layer1", "layer2"}
+    assert [one["name"] for one in data["evidence"]["benchmark"]["models"]] == [
+        *(FLOAT, QUANTIZED, ORT)
+    ]
+
+
+@pytest.mark.parametrize("command", ["quantize", "tune"])
+def test_what_was_printed_as_json_becomes_a_page(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if command == "quantize":
+        assert run("quantize", "m.onnx", "-o", "new.onnx", "--json") == 0
+    else:
+        Path("conf.yaml").write_text("tuning: {exit_policy: {max_trials: 2}}\n")
+        assert run("tune", "conf.yaml", "--model", "m.onnx", "-o", "new.onnx", "--json") in (0, 8)
+    printed = capsys.readouterr().out
+    Path("run.json").write_text(printed)
+    assert run("report", "run.json", "--html", "page.html") == 0
+    data, given = data_of("page.html"), json.loads(printed)
+    if command == "quantize":
+        assert data["report"] == given
+    else:
+        shown = data["result"]["trials"]
+        assert [t["accuracy"] for t in shown] == [t["accuracy"] for t in given["trials"]]
+
+
+def test_pytorch_models(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("models_to_report.py").write_text(textwrap.dedent(FACTORY))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    names = "models_to_report:make", "m.safetensors"
+    try:
+        assert run("quantize", names[0], "-o", names[1]) == 0
+        assert run("report", *names, "--html", "page.html", *BRIEF) == 0
+        data = data_of("page.html")
+        assert [one["name"] for one in data["evidence"]["benchmark"]["models"]] == [
+            *(FLOAT, QUANTIZED)
+        ]
+        assert len(data["report"]["layers"]) == 2
+        assert any("PyTorch module" in note for note in data["evidence"]["notes"])
+        assert run("report", *names, "--html", "page.html", "--threads", "1") == 2
+        assert "--threads is for ONNX models" in capsys.readouterr().err
+    finally:
+        sys.modules.pop("models_to_report", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["m.onnx", "m.int8.onnx"], 2, "--html"),
+        (["m.onnx", "--html", "p.html"], 2, "name the quantized model behind it"),
+        (["m.onnx", "gone.onnx", "--html", "p.html"], 3, "gone.onnx does not exist"),
+        (["gone.onnx", "m.int8.onnx", "--html", "p.html"], 3, "gone.onnx does not exist"),
+        (["m.onnx", "m.onnx", "--html", "p.html"], 3, "m.onnx holds no quantized layers"),
+        (["m.onnx", "m.int8.onnx", "--html", "p.txt"], 2, "end the name with .html or .htm"),
+        (["m.onnx", "m.int8.onnx", "--html", "no/p.html"], 6, "no"),
+        (["m.onnx", "m.int8.onnx", "--html", "p.html", "--seconds", "0"], 2, "--seconds 0"),
+        (["m.onnx", "m.int8.onnx", "--html", "p.html", "--threads", "0"], 2, "--threads 0"),
+        (["gone.json", "--html", "p.html"], 2, "gone.json does not exist"),
+        (["bad.json", "--html", "p.html"], 2, "bad.json is not what octavo quantize --json"),
+        (["other.json", "--html", "p.html"], 2, "other.json is not what octavo quantize --json"),
+    ],
+)
+def test_errors_leave_no_page(
+    arguments: list[str],
+    code: int,
+    said: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("bad.json").write_text("{")
+    Path("other.json").write_text('{"layers": 3}')
+    before = sorted(Path().iterdir())
+    assert run("report", *arguments) == code
+    out, err = capsys.readouterr()
+    assert out == "" and said in err
+    assert sorted(Path().iterdir()) == before
+
+
+def test_what_cannot_be_measured_for_a_page_is_a_note(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise octavo.errors.ModelError("no timing today")
+
+    monkeypatch.setattr("octavo.cli.evidence._files", fails)
+    assert run("quantize", "m.onnx", "-o", "again.onnx", "--report", "page.html") == 0
+    found = data_of("page.html")["evidence"]
+    assert found["benchmark"] is None
+    assert found["notes"] == ["not timed: no timing today"]
