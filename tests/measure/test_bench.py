@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -231,3 +232,28 @@ def test_errors_of_a_callable_pass_through() -> None:
 def test_an_unknown_name_of_the_package() -> None:
     with pytest.raises(AttributeError, match=r"has no attribute 'bunch'; it has \['bench'\]"):
         octavo.measure.bunch  # noqa: B018
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity on this system")
+@pytest.mark.parametrize(
+    ("with_threads", "spins", "kept"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+def test_a_thread_keeps_its_processor_beside_threads_that_spin(
+    with_threads: bool, spins: bool, kept: bool
+) -> None:
+    allowed, seen = os.sched_getaffinity(0), []
+    if len(allowed) < 2:
+        pytest.skip("one processor")
+
+    def opener() -> Callable[[], object]:
+        assert os.sched_getaffinity(0) == allowed
+        return lambda: seen.append(os.sched_getaffinity(0))
+
+    clock = Clock(settle=int, spins=lambda: spins)
+    openings = Openings({"a": opener}, 0.1, clock, with_threads=with_threads)
+    first = len(seen)
+    next(iter(openings))
+    assert seen[first] == allowed, "the call that takes memory"
+    assert {min(allowed)} == seen[-1] if kept else seen[-1] == allowed
+    assert os.sched_getaffinity(0) == allowed

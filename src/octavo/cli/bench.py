@@ -131,6 +131,7 @@ class Bench:
             shape=shape,
             threads=threads,
             progress=self.progress,
+            with_threads=True,
         )
         self.rows += pairs
         for (file, feed), one in zip(given, timed, strict=True):

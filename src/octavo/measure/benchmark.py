@@ -73,14 +73,16 @@ def compare(
     clock: Clock | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    with_threads: bool = False,
 ) -> tuple[tuple[Pair, ...], tuple[Timed, ...]]:
     """The pairs and the models. Each opener gives the call that is timed, opened afresh.
 
-    `shape` and `threads` are handed on; `progress` is told the seconds spent.
+    `shape` and `threads` are handed on; `progress` is told the seconds spent. `with_threads` says
+    that an opener makes all threads that its call uses, as ONNX Runtime's sessions do.
     """
     clock = clock or Clock()
     begin = clock.wall()
-    openings = Openings(openers, seconds, clock, seed)
+    openings = Openings(openers, seconds, clock, seed, with_threads=with_threads)
     pairs = list(itertools.combinations(openers, 2))
     found: list[tuple[Opening, Opening]] = []
     first = clock.wall()

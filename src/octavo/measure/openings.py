@@ -8,12 +8,16 @@ What spoils a comparison is met one by one:
   an opening's passes, the median counts;
 - where a model's weights lie in memory changes its speed from session to session by some percent:
   there are many openings, and they come in twos, of which the second has the opposite order, so
-  that both calls have had each place.
+  that both calls have had each place;
+- a calling thread that is moved onto the processor of one of its session's threads waits for it:
+  where those exist before the first turn, it keeps its own processor.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import random
 import statistics
 import time
@@ -24,7 +28,7 @@ Call = Callable[[], object]
 Opener = Callable[[], Call]
 
 SLOT = 0.01  # seconds of one call's turn; others' programs are met in few of them
-SETTLED_SLOT = 0.03  # where a wait of 50 ms comes before it
+SETTLED_SLOT = 0.05  # where a wait of 50 ms comes before it
 CHUNK = 1e-4  # seconds between readings of the clock, which take 1e-7
 LONG = 0.3  # seconds of a call before whose turns no other wakes it: it would not show
 WANTED = 12  # pairs of openings that a budget is planned for
@@ -52,6 +56,25 @@ def rest() -> None:
     end = time.perf_counter() + LONGEST_WAIT
     while spins() and time.perf_counter() < end:
         pass
+
+
+@contextlib.contextmanager
+def one_processor() -> Iterator[None]:
+    """Keeps this thread on the first processor that it may use; threads made meanwhile too.
+
+    ONNX Runtime leaves that one to the caller and gives each thread of its own one of the others.
+    Does nothing where the system has no such call, or refuses it.
+    """
+    try:
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(allowed)})
+    except (AttributeError, OSError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 @dataclass(frozen=True)
@@ -116,10 +139,17 @@ class Openings:
     """Openings of `openers`, in twos, planned so that `budget` seconds hold about a dozen twos.
 
     A first opening of each is not counted: it says how long all takes. Iterating goes on for ever.
+    `with_threads` says that opening a call makes all threads that it uses.
     """
 
     def __init__(
-        self, openers: Mapping[str, Opener], budget: float, clock: Clock, seed: int = 0
+        self,
+        openers: Mapping[str, Opener],
+        budget: float,
+        clock: Clock,
+        seed: int = 0,
+        *,
+        with_threads: bool = False,
     ) -> None:
         self._openers, self._clock = openers, clock
         self._random = random.Random(seed)
@@ -133,6 +163,7 @@ class Openings:
             self._settles = clock.spins() or self._settles
             del call
         opening += sum(once.values())
+        self._kept = one_processor if with_threads and self._settles else contextlib.nullcontext
         slot = SETTLED_SLOT if self._settles else SLOT
         self._turns = {name: Turn.of(seconds, slot) for name, seconds in once.items()}
         turns = sum(once.values()) + sum(max(seconds, slot) for seconds in once.values())
@@ -157,9 +188,10 @@ class Openings:
             opened[name] = clock.wall() - start
             calls[name]()  # takes the memory that it needs
         seconds: dict[str, list[float]] = {name: [] for name in names}
-        for i in range(self.passes):
-            for name in names if i % 2 == 0 else names[::-1]:
-                seconds[name].append(self._turn(name, calls[name]))
+        with self._kept():
+            for i in range(self.passes):
+                for name in names if i % 2 == 0 else names[::-1]:
+                    seconds[name].append(self._turn(name, calls[name]))
         return Opening(
             opened,
             {name: tuple(seconds[name]) for name in self._openers},
