@@ -15,6 +15,7 @@ from octavo.report.text import number, size
 ORT_NAME = "ONNX Runtime's own int8"
 """What `onnxruntime.quantization.quantize_dynamic` makes, with its default options."""
 
+_THAT = "that"
 _ALIKE = 1.05  # errors that differ by less are called the same
 
 
@@ -64,7 +65,7 @@ def verdict(evidence: Evidence, before: int | None = None, after: int | None = N
     said = list(_clauses(evidence, before, after))
     if not said:
         return ""
-    text = ", ".join(said)
+    text = ", ".join(said[:-1]) + (" and " if len(said) > 1 else "") + said[-1]
     return f"{text[:1].upper()}{text[1:]}."
 
 
@@ -80,15 +81,15 @@ def _clauses(evidence: Evidence, before: int | None, after: int | None) -> Itera
     against = evidence.pair(ORT, QUANTIZED)
     against = _turned(evidence.pair(QUANTIZED, ORT)) if against is None else against
     if against is not None:
-        yield _speed(against, "that" if theirs is not None and error is not None else ORT_NAME)
+        yield _speed(against, _THAT if theirs is not None and error is not None else ORT_NAME)
 
 
 def _speed(pair: Pair, other: str) -> str:
-    sure = f"{CONFIDENCE:.0%} interval"
+    sure = "" if other == _THAT else f"{CONFIDENCE:.0%} interval "  # said once
     return {
-        Verdict.FASTER: f"{speedup(pair)} as fast as {other} ({sure} {interval(pair)})",
+        Verdict.FASTER: f"{speedup(pair)} as fast as {other} ({sure}{interval(pair)})",
         Verdict.SLOWER: f"slower than {other}: it takes {times(pair.ratio)} times as long "
-        f"({sure} {times(pair.low)} to {times(pair.high)})",
+        f"({sure}{times(pair.low)} to {times(pair.high)})",
         Verdict.SAME: f"as fast as {other} (no difference seen, within {pair.within:.1%})",
         Verdict.NOISY: f"too noisy to tell whether it is faster than {other} (takes "
         f"{times(pair.low)} to {times(pair.high)} of the time)",

@@ -56,6 +56,7 @@ def beside_table(evidence: Evidence, sizes: tuple[int | None, int | None] = (Non
         ),
         "models",
         intro=" ".join(_intro(evidence, models)),
+        how=" ".join(_how(models)),
         remarks=tuple(clean(note) for note in evidence.notes),
     )
 
@@ -199,7 +200,7 @@ def _intro(evidence: Evidence, models: Sequence[_Model]) -> Iterator[str]:
             if any(m.where for m in models)
             else conditions(found.models[0].shape, found.models[0].threads)
         )
-        yield f"Timed in turns for {duration(found.seconds)}{f', {place}' if place else ''}."
+        yield f"Timed for {duration(found.seconds)}{f', {place}' if place else ''}."
     else:
         yield "Nothing was timed."
     if compared is not None:
@@ -207,6 +208,16 @@ def _intro(evidence: Evidence, models: Sequence[_Model]) -> Iterator[str]:
         yield f"Outputs compared over {runs} on inputs {clean(compared.inputs)}."
     else:
         yield "Outputs were not compared."
+
+
+def _how(models: Sequence[_Model]) -> Iterator[str]:
     if any(m.name == ORT for m in models):
         yield f"{ORT_NAME} is what its quantize_dynamic makes by default."
+    if any(m.pair is not None for m in models):
+        yield f"Time over float is given with its {CONFIDENCE:.0%} interval, timed in turns."
+    if any(m.comparison is not None for m in models):
+        yield (
+            "Error is that of the worst output: half the squared distance over the squared length, "
+            "which for small errors is 1 - cosine."
+        )
     yield "Bars: the shorter, the better."

@@ -59,6 +59,7 @@ def layer_table(
         tuple(tuple(row[i] for i in kept) for row in cells),
         "layers",
         intro=" ".join(_intro(report, found)),
+        how=" ".join(_how(report, found)),
         rising="alone" if found is not None and found.layers else "",
     )
 
@@ -206,20 +207,28 @@ def _intro(report: Report | None, found: Comparison | None) -> Iterator[str]:
     if report is not None:
         total = count(len(report.layers), "layer")
         yield f"{len(report.quantized):,} of {total} quantized."
-        yield "Bytes are those of weights, scales and zero points."
     elif found is not None:
         left = f", and {found.left_float:,} left float" if found.left_float else ""
         yield f"{count(len(found.layers), 'quantized layer')}{left}."
-        yield "The file does not say how its layers were decided upon: no reasons, no bytes."
+    if found is not None:
+        yield _standing(found)
+
+
+def _how(report: Report | None, found: Comparison | None) -> Iterator[str]:
+    if report is not None:
+        yield "Bytes are those of weights, scales and zero points."
+    else:
+        yield "Why layers are as they are, the file does not say; nor what bytes each has."
     if found is None:
         yield "SQNR is the weight's signal to quantization noise ratio: the more the better."
         return
     yield (
-        "Errors are signal to quantization noise ratios of the layers' outputs: alone, fed what "
-        "the float model feeds the layer, and accumulated, as the quantized model runs. Bars are "
+        "Errors are signal to quantization noise ratios of a layer's output: alone, fed what the "
+        "float model feeds it, and accumulated, in the quantized model as it runs. Bars are "
         "logarithmic: the longer, the worse."
     )
-    yield _standing(found)
+    if report is not None:
+        yield "Weight SQNR is that of the stored weights."
 
 
 def _standing(found: Comparison) -> str:

@@ -49,8 +49,9 @@ class Cell:
     strip: Strip | None = None
 
 
-NAME, TEXT, FIGURE, RANGE, INDEX = "name", "text", "figure", "range", "index"
-"""Kinds of columns: what a row is called, words, a number, two with a picture, its place."""
+NAME, KEY, TEXT, FIGURE, RANGE, INDEX = "name", "key", "text", "figure", "range", "index"
+"""Kinds of columns: what a row is called, the same where it is short, words, a number, two numbers
+with a picture, its place in some order."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with a heading; `template` draws it."""
+    """A part of the page with a heading; `template` draws it.
+
+    `intro` says what is to be seen, `how` how to read it.
+    """
 
     template: ClassVar[str]
 
     id: str
     title: str
     intro: str = field(default="", kw_only=True)
+    how: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,8 @@ def _tiles(report: Report | None, evidence: Evidence | None) -> Iterator[Tile]:
         if not errors:
             yield _checked(report)
         yield _done(report)
-        yield from _worst_weight(report)
+        if not errors:
+            yield from _worst_weight(report)
 
 
 def _done(report: Report) -> Tile:

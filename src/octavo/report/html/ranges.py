@@ -38,6 +38,7 @@ def ranges_table(found: Comparison, report: Report | None = None) -> Table | Non
         tuple(tuple(_row(layer)) for layer in layers),
         "layers",
         intro=" ".join(_intro(layers, report)),
+        how=_HOW,
         falling=_INPUT_PEAK if activations else _WEIGHT_PEAK,
     )
 
@@ -63,7 +64,7 @@ def _reach(r: Range | None) -> Cell:
 def _crest(r: Range | None) -> Cell:
     if r is None:
         return Cell("")
-    few = f"{count(r.outliers, 'number')} of {r.values:,} beyond {OUTLIERS:g} rms"
+    few = f"{r.outliers:,} of {r.values:,} beyond {OUTLIERS:g} rms"
     return Cell(
         f"{r.peak:.1f}",
         r.peak,
@@ -86,13 +87,15 @@ def _number(x: float) -> str:
     return f"{x + 0.0:.3g}"
 
 
+_HOW = (
+    "What the float model feeds each layer, and its weights: a line from the lowest to the highest "
+    f"number, a box of {_BOX:g} root mean squares (rms) around zero, each drawn to its own largest "
+    "number, zero in the middle. Peak is the largest number in rms: 4 to 6 where numbers are "
+    "normally distributed."
+)
+
+
 def _intro(layers: list[LayerDifference], report: Report | None) -> Iterator[str]:
-    yield (
-        "What the float model feeds each layer, and its weights: a line from the lowest to the "
-        f"highest number, a box of {_BOX:g} root mean squares around zero, each drawn to its own "
-        "largest number. Peak is that number in root mean squares: 4 to 6 where numbers are "
-        "normally distributed."
-    )
     stretched = [v for v in layers if any(r and r.stretched for r in (v.inputs, v.weights))]
     if not stretched:
         yield f"No range is stretched by outliers (a peak of {OUTLIERS:g} or more)."

@@ -6,7 +6,7 @@ from octavo.recipe.tuning import Trial, TuneResult
 from octavo.report import text as words
 from octavo.report import tuning_words as say
 from octavo.report.html.figures import sortable
-from octavo.report.html.parts import FIGURE, NAME, Cell, Column, Picture, Table, Traces
+from octavo.report.html.parts import FIGURE, KEY, Cell, Column, Picture, Table, Traces
 from octavo.report.html.plot import Axes, Point, plot
 from octavo.report.text import clean, count
 from octavo.report.tuning_verdict import bound_of
@@ -64,7 +64,7 @@ def trials_table(result: TuneResult) -> Table:
             )
         )
     headings = (
-        Column("trial", NAME),
+        Column("trial", KEY),
         Column("recipe"),
         *(Column(column.heading, FIGURE) for column in columns),
         Column("result"),
