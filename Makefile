@@ -3,7 +3,7 @@
 # make sanitize  the tests of kernels and operators under AddressSanitizer, UBSan and ThreadSanitizer
 # make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
 # make bench   all figures, written to benchmarks/results (an hour and a half; the machine must be idle)
-# Needs python3 (3.10 or newer), gcc, g++ and make; the rest comes through pip.
+# Needs python3 (3.10 or newer), gcc, g++ and make; the rest comes through pip, chromium through apt-get.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,7 +11,7 @@ OLDEST := .venv-ort117
 PY := $(VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
 
-.PHONY: setup demo test test-all sanitize aarch64 bench check clean
+.PHONY: setup browser demo test test-all sanitize aarch64 bench check clean
 
 setup: $(VENV)/.stamp $(OLDEST)/.stamp
 
@@ -38,15 +38,26 @@ $(OLDEST)/.stamp:
 	fi
 	@touch $@
 
+# The pages of reports are tested in Debian's chromium. Where it cannot be installed those tests are
+# skipped, and say so.
+browser:
+	@if [ -z "$$OCTAVO_CHROMIUM" ] && [ "$$(id -u)" = 0 ] && \
+	    ! command -v chromium >/dev/null && command -v apt-get >/dev/null; then \
+	    echo "installing chromium, for the tests of pages"; \
+	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	      apt-get install -qqy --no-install-recommends chromium; } >/dev/null 2>&1 || \
+	        echo "chromium could not be installed: the tests of pages are skipped"; \
+	fi
+
 demo: setup
 	@$(PY) -m benchmarks.demo
 
 # pytest comes last, so that its count ends the output.
-test: setup check
+test: setup browser check
 	@$(PY) -m pytest -n 2 -m 'not slow'
 
 # The kernels on another processor come first, for the same reason.
-test-all: setup check aarch64
+test-all: setup browser check aarch64
 	@OCTAVO_EXAMPLES=new $(PY) -m pytest -n 2
 
 # The tests of kernels and operators under the address, undefined behaviour and thread sanitizers.
@@ -57,13 +68,14 @@ sanitize: setup
 aarch64: $(VENV)/.stamp
 	@$(PY) -m tests.aarch64.run
 
-bench: setup $(VENV)/.bench
+bench: setup browser $(VENV)/.bench
 	@$(PY) -m benchmarks.kernels
 	@$(PY) -m benchmarks.rnn
 	@$(PY) -m benchmarks.models
 	@$(PY) -m benchmarks.convert
 	@$(PY) -m benchmarks.tune
 	@$(PY) -m benchmarks.compare_check
+	@$(PY) -m benchmarks.page_check
 
 check: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet

@@ -159,12 +159,13 @@ def test_the_embedded_data_is_the_results(shown: TuneResult) -> None:
         made["error"] = found[1] if (found := last.search(made["error"])) else ""
     for made in expected["trials"]:
         made["recipe"] = None
-    assert data_of(parsed(tuning_html(shown))) == expected
+    data = data_of(parsed(tuning_html(shown)))
+    assert data == {"report": None, "result": expected, "evidence": None}
 
 
 def test_the_table_of_trials_has_the_numbers_of_the_data() -> None:
     page = parsed(tuning_html(result()))
-    data = data_of(page)
+    data = data_of(page)["result"]
     heads = [th.words().strip() for th in section(page, "trials").all("th")]
     assert heads == "trial recipe accuracy loss latency ratio size result".split()
     keys = "index - accuracy loss latency time_ratio bytes -".split()
@@ -187,7 +188,7 @@ def test_the_table_of_layers_has_the_numbers_of_the_data() -> None:
         assert row[0].words() == outcome.layer.name
         assert int(row[3].attrs["data-v"] or "") == outcome.bytes_before
         assert int(row[4].attrs["data-v"] or "") == outcome.bytes_after
-        assert row[6].words() == outcome.reason
+        assert row[6].words() == (outcome.reason or "recipe int8")
     assert (table[0][5].attrs["data-v"], table[0][5].words()) == ("Infinity", "exact")
     assert float(table[1][5].attrs["data-v"] or "") == layers[1].sqnr_db
     assert "data-v" not in table[-1][5].attrs
@@ -259,19 +260,19 @@ def test_hostile_names_are_text_and_nothing_else() -> None:
     assert "\x1b" not in text
     assert "\u2028" not in text
     assert len(page.all("script")) == 2
-    assert data_of(page)["model"] == HOSTILE
+    assert data_of(page)["result"]["model"] == HOSTILE
     assert rows(section(page, "layers"))[1][0].words() == SHOWN
     assert rows(section(page, "trials"))[1][1].words() == SHOWN
     assert SHOWN in section(page, "picture").all("title")[-1].words()
     (again,) = [report_html(replace(held, source=HOSTILE, layers=(spiked,), notes=(HOSTILE,)))]
     assert parsed(again).all("img") == []
-    assert data_of(parsed(again))["source"] == HOSTILE
+    assert data_of(parsed(again))["report"]["source"] == HOSTILE
 
 
 def test_a_name_that_is_no_unicode_can_still_be_written(tmp_path: Path) -> None:
     name = os.fsdecode(b"model-\xff.onnx")
     write_html(tuning_html(result(model=name)), tmp_path / "r.html")
-    assert data_of(parsed((tmp_path / "r.html").read_text("utf-8")))["model"] == name
+    assert data_of(parsed((tmp_path / "r.html").read_text("utf-8")))["result"]["model"] == name
 
 
 def large(layers: int = 400, trials: int = 200) -> TuneResult:
@@ -414,7 +415,10 @@ def test_a_report_of_one_quantization_shares_the_layout() -> None:
         f"fc{i}" for i in range(1, 13)
     ]
     assert "the accuracy criterion" in section(page, "float").words()
-    assert Report.from_dict(data_of(page)).layers[0].sqnr_db == layer_report().layers[0].sqnr_db
+    assert (
+        Report.from_dict(data_of(page)["report"]).layers[0].sqnr_db
+        == layer_report().layers[0].sqnr_db
+    )
 
 
 def test_a_report_that_was_not_compared_or_quantized_nothing() -> None:

@@ -43,7 +43,7 @@ def print_bench(found: Benchmark, console: Console) -> None:
 def _page(found: Benchmark) -> Iterator[RenderableType]:
     short = short_names([one.name for one in found.models])
     for (shape, threads), models in grouped(found.models, lambda one: (one.shape, one.threads)):
-        if heading := _heading(shape, threads):
+        if heading := conditions(shape, threads):
             yield Text(heading, style="bold")
         yield _table(models, short)
         yield Text()
@@ -69,7 +69,8 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
     return dict(zip(given, last if len(set(last)) == len(given) else given, strict=True))
 
 
-def _heading(shape: str, threads: int | None) -> str:
+def conditions(shape: str, threads: int | None) -> str:
+    """`inputs ids=1x128, 1 thread`, as far as they are known."""
     inputs = f"inputs {clean(shape.replace(',', ', '))}" if shape else ""
     count = "" if threads is None else words.count(threads, "thread")
     return ", ".join(filter(None, (inputs, count)))
@@ -79,7 +80,7 @@ def _table(models: Sequence[Timed], short: dict[str, str]) -> RenderableType:
     figures = {
         "latency": [latency(one.seconds) for one in models],
         "spread": [f"{one.spread:.1%}" for one in models],
-        "per s": [_rate(one.per_second) for one in models],
+        "per s": [rate(one.per_second) for one in models],
         "load": ["" if one.load_seconds is None else latency(one.load_seconds) for one in models],
         "memory": ["" if one.peak_memory is None else size(one.peak_memory) for one in models],
         "size": ["" if one.bytes is None else size(one.bytes) for one in models],
@@ -94,23 +95,23 @@ def _table(models: Sequence[Timed], short: dict[str, str]) -> RenderableType:
     return table
 
 
-def _rate(x: float) -> str:
+def rate(x: float) -> str:
     """Three significant digits: `8.31`, `123`, `12,300`."""
     return f"{x:.3g}" if x < 1000 else f"{float(f'{x:.3g}'):,.0f}"
 
 
 def _sentence(pair: Pair, short: dict[str, str]) -> Text:
     a, b = (clean(short[name]) or "(no name)" for name in (pair.a, pair.b))
-    interval = f"{_times(pair.low)} to {_times(pair.high)}"
+    interval = f"{times(pair.low)} to {times(pair.high)}"
     heading, rest = {
         Verdict.FASTER: (
             "faster",
-            f", takes {_times(pair.ratio)} of the time of {a} ({interval}): "
+            f", takes {times(pair.ratio)} of the time of {a} ({interval}): "
             f"{1 / pair.ratio:.2f}x as fast",
         ),
         Verdict.SLOWER: (
             "slower",
-            f", takes {_times(pair.ratio)} times as long as {a} ({interval})",
+            f", takes {times(pair.ratio)} times as long as {a} ({interval})",
         ),
         Verdict.SAME: ("no difference seen", f" from {a} (within {pair.within:.1%}: {interval})"),
         Verdict.NOISY: ("too noisy to tell", f" from {a} ({interval})"),
@@ -118,7 +119,7 @@ def _sentence(pair: Pair, short: dict[str, str]) -> Text:
     return Text.assemble(f"{b}: ", (heading, _STYLES[pair.verdict]), rest)
 
 
-def _times(x: float) -> str:
+def times(x: float) -> str:
     """`0.523`, `1.031`, `12.5`."""
     return f"{x:.3f}" if x < 10 else f"{x:.3g}"
 

@@ -15,9 +15,7 @@ Look first at /encoder/layer.3/.../MatMul: alone it has 0.3 dB, half of the laye
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from statistics import median
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -25,13 +23,11 @@ from rich.text import Text
 
 from octavo.recipe.comparison import Comparison, Difference, LayerDifference, OutputDifference
 from octavo.report import text as words
+from octavo.report.difference_words import decibels, not_finite, to_blame, typical
 from octavo.report.text import clean, count, number
 
 SHOWN = 20
 """Layers in the table that is not verbose."""
-
-STANDS_OUT_DB = 10.0
-"""By which a layer is worse than the median of all: ten times the noise."""
 
 
 def comparison_text(found: Comparison, verbose: bool = False) -> str:
@@ -74,11 +70,11 @@ def _output_table(outputs: Sequence[OutputDifference]) -> Table:
         d = output.difference
         table.add_row(
             Text(clean(output.name)),
-            Text(_decibels(d)),
+            Text(decibels(d)),
             Text("" if d is None or d.cosine is None else f"{d.cosine:.6f}"),
             Text(_largest(d)),
             Text("" if output.top1 is None else f"{output.top1:.1%}"),
-            Text("; ".join(part for part in (clean(output.note), _not_finite(d)) if part)),
+            Text("; ".join(part for part in (clean(output.note), not_finite(d)) if part)),
         )
     return table
 
@@ -90,44 +86,23 @@ def _layer_table(layers: Sequence[LayerDifference]) -> Table:
         table.add_row(
             Text(clean(layer.name)),
             Text(clean(layer.op.rpartition(".")[2])),
-            Text(_decibels(layer.alone)),
+            Text(decibels(layer.alone)),
             Text(_largest(layer.alone)),
-            Text(_decibels(layer.accumulated)),
+            Text(decibels(layer.accumulated)),
         )
     return table
-
-
-def _decibels(d: Difference | None) -> str:
-    if d is None:
-        return "-"
-    if d.non_finite or not d.values:
-        return "not finite"
-    return "no signal" if d.sqnr_db == -math.inf else words.decibels(d.sqnr_db)
 
 
 def _largest(d: Difference | None) -> str:
     return "" if d is None else number(d.max_error)
 
 
-def _not_finite(d: Difference | None) -> str:
-    """What numbers are not finite, in words."""
-    said = []
-    if d is not None and d.non_finite:
-        of = count(d.values, "number")
-        said.append(f"{d.non_finite:,} of {of} are not finite, which the float model's are")
-    if d is not None and d.float_non_finite:
-        said.append(
-            f"{count(d.float_non_finite, 'number')} not finite in the float model, left out"
-        )
-    return "; ".join(said)
-
-
 def _noted(layers: Sequence[LayerDifference]) -> Iterator[RenderableType]:
     for layer in layers:
         said = [
             *layer.notes,
-            *(f"alone: {text}" for text in [_not_finite(layer.alone)] if text),
-            *(f"accumulated: {text}" for text in [_not_finite(layer.accumulated)] if text),
+            *(f"alone: {text}" for text in [not_finite(layer.alone)] if text),
+            *(f"accumulated: {text}" for text in [not_finite(layer.accumulated)] if text),
         ]
         for note in said:
             yield words.indented(f"{clean(layer.name)}: {clean(note)}", 4, "-")
@@ -135,20 +110,19 @@ def _noted(layers: Sequence[LayerDifference]) -> Iterator[RenderableType]:
 
 def _verdict(found: Comparison) -> str:
     """The layer to look at first, where one stands out."""
-    worst, rated = found.layers[0], [v.alone for v in found.layers if v.alone is not None]
+    worst, blamed = found.layers[0], to_blame(found)
     if worst.alone is None:
         return "No layer could be measured alone"
     if worst.alone.non_finite:
         return f"Look first at {clean(worst.name)}: fed finite numbers, it gives others"
-    typical = median(d.sqnr_db for d in rated)
-    if len(rated) > 1 and worst.alone.sqnr_db < typical - STANDS_OUT_DB:
+    middle = words.decibels(typical(found))
+    if blamed is not None:
         return (
-            f"Look first at {clean(worst.name)}: alone it has {_decibels(worst.alone)}; the "
-            f"median of all layers is {words.decibels(typical)}"
+            f"Look first at {clean(worst.name)}: alone it has {decibels(worst.alone)}; the "
+            f"median of all layers is {middle}"
         )
-    if len(rated) > 1:
+    if sum(layer.alone is not None for layer in found.layers) > 1:
         return (
-            f"No layer stands out: the worst has {_decibels(worst.alone)} alone, the median "
-            f"{words.decibels(typical)}"
+            f"No layer stands out: the worst has {decibels(worst.alone)} alone, the median {middle}"
         )
-    return f"One layer: {_decibels(worst.alone)} alone"
+    return f"One layer: {decibels(worst.alone)} alone"

@@ -20,26 +20,62 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Strip:
+    """A range as a picture: a line from `low` to `high`, a box around zero.
+
+    All are parts of the range's largest absolute value, -1 to 1, so that zero is in the middle.
+    """
+
+    low: float
+    high: float
+    box_low: float
+    box_high: float
+
+
+@dataclass(frozen=True)
 class Cell:
     """A table's cell; `value` is the number that it is sorted by (None: by its text).
 
-    `tone` is one of good, warn, bad and dim.
+    `mark` is a word beside the text. `tone`, one of good, warn, bad and dim, colours the mark, or
+    the text where there is none. `detail` stands below, `bar` is the length (0 to 1) of one.
     """
 
     text: str
     value: float | int | None = None
     tone: str = ""
+    mark: str = ""
+    detail: str = ""
+    bar: float | None = None
+    strip: Strip | None = None
+
+
+NAME, KEY, TEXT, FIGURE, RANGE, INDEX = "name", "key", "text", "figure", "range", "index"
+"""Kinds of columns: what a row is called, the same where it is short, words, a number, two numbers
+with a picture, its place in some order."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A table's column; `hint` says what its heading means."""
+
+    heading: str
+    kind: str = TEXT
+    hint: str = ""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with a heading; `template` draws it."""
+    """A part of the page with a heading; `template` draws it.
+
+    `intro` says what is to be seen, `how` how to read it.
+    """
 
     template: ClassVar[str]
 
     id: str
     title: str
     intro: str = field(default="", kw_only=True)
+    how: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -65,14 +101,18 @@ class Picture(Section):
 class Table(Section):
     """Rows that can be sorted and searched.
 
-    `columns` are (heading, whether it holds figures) pairs, `noun` what a row is, in the plural.
+    `noun` is what a row is, in the plural. `falling` is the column by which the rows are sorted as
+    they stand, the largest first; `rising` likewise, the smallest first. `remarks` stand below.
     """
 
     template: ClassVar[str] = "table.html"
 
-    columns: tuple[tuple[str, bool], ...]
+    columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     noun: str
+    falling: str = field(default="", kw_only=True)
+    rising: str = field(default="", kw_only=True)
+    remarks: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -1,77 +1,152 @@
-"""The report of one quantization as a page for a browser."""
+"""The report of one quantization, and what was measured of its result, as a page for a browser."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 
-from octavo.recipe.evidence import Evidence
+from octavo.recipe.benchmark import Verdict
+from octavo.recipe.comparison import Comparison
+from octavo.recipe.evidence import FLOAT, QUANTIZED, Evidence
 from octavo.recipe.report import Report
+from octavo.report import evidence_words
 from octavo.report import text as words
 from octavo.report.groups import grouped
-from octavo.report.html.layers import layer_table
+from octavo.report.html.data import page_data
+from octavo.report.html.measured import measured_notes, measured_sections
 from octavo.report.html.parts import Facts, Notes, Page, Section, Tile
 from octavo.report.html.render import render
+from octavo.report.html.tiles import error_tiles, size_tile, speed_tile
 from octavo.report.text import clean, count, duration, number, size
 
 
 def report_html(report: Report | None, evidence: Evidence | None = None) -> str:
-    """The report as one self-contained HTML document; OptionError where jinja2 is missing."""
-    assert report is not None
-    return render(_page(report))
+    """The report and the evidence as one self-contained HTML document.
+
+    Either may be None, not both (ValueError): without a report, what was decided about the layers
+    is not known, and the page shows what was measured. OptionError where jinja2 is missing.
+    """
+    if report is None and evidence is None:
+        raise ValueError("report_html takes a report, evidence or both, not None twice")
+    return render(_page(report, evidence))
 
 
-def _page(report: Report) -> Page:
-    before, after = report.model_bytes_before, report.model_bytes_after
-    done, layers = len(report.quantized), count(len(report.layers), "layer")
-    checked = report.verification.status
+def _page(report: Report | None, evidence: Evidence | None) -> Page:
+    subject = _subject(report, None if evidence is None else evidence.comparison)
     return Page(
-        title=f"{clean(report.source)}: quantization",
-        subject=clean(report.source),
-        heading="Quantized" if done else "Nothing quantized",
-        sentence=f"{done:,} of {layers} are quantized, the model is {words.ratio(before, after)} "
-        f"({size(before)} to {size(after)}), the comparison with the float model "
-        f"{'passed' if checked == 'passed' else f'was not made ({clean(checked)})'}.",
-        good=bool(done) and checked == "passed",
-        tiles=tuple(_tiles(report)),
-        sections=tuple(_sections(report)),
-        data=json.loads(report.to_json(indent=None)),
+        title=f"{subject}: quantization",
+        subject=subject,
+        heading=_heading(report, evidence),
+        sentence=" ".join(filter(None, _sentences(report, evidence))),
+        good=_good(report, evidence),
+        tiles=tuple(_tiles(report, evidence)),
+        sections=tuple(_sections(report, evidence)),
+        data=page_data(report=report, evidence=evidence),
     )
 
 
-def _tiles(report: Report) -> Iterator[Tile]:
+def _subject(report: Report | None, found: Comparison | None) -> str:
+    if report is not None:
+        return clean(report.source)
+    return "a quantized model" if found is None else clean(found.quantized_model)
+
+
+def _heading(report: Report | None, evidence: Evidence | None) -> str:
+    if report is not None:
+        return "Quantized" if report.quantized else "Nothing quantized"
+    found = None if evidence is None else evidence.comparison
+    return "Quantized" if found is not None else "Measured"
+
+
+def _good(report: Report | None, evidence: Evidence | None) -> bool:
+    """Whether nothing asks for attention: checked, finite, not slower than the float model."""
+    found = None if evidence is None else evidence.comparison
+    error = evidence_words.worst_error(found)
+    pair = None if evidence is None else evidence.pair(FLOAT, QUANTIZED)
+    if (pair is not None and pair.verdict is Verdict.SLOWER) or error == math.inf:
+        return False
+    if report is None:
+        return error is not None
+    return bool(report.quantized) and (error is not None or _passed(report))
+
+
+def _passed(report: Report) -> bool:
+    return report.verification.status == "passed"
+
+
+def _sentences(report: Report | None, evidence: Evidence | None) -> Iterator[str]:
+    """The verdict: what was measured, then what became of the layers."""
+    said = ""
+    if evidence is not None:
+        sizes = (report.model_bytes_before, report.model_bytes_after) if report else (None, None)
+        said = evidence_words.verdict(evidence, *sizes)
+        yield said
+    if report is None:
+        yield from [] if said else ["Nothing could be measured."]
+        return
     before, after = report.model_bytes_before, report.model_bytes_after
-    share = min(1.0, after / before) if before else None
-    yield Tile("Size", size(after), f"{words.ratio(before, after)}, float {size(before)}", share)
+    smaller = f", the model is {words.ratio(before, after)} ({size(before)} to {size(after)})"
+    done, total = len(report.quantized), count(len(report.layers), "layer")
+    checked = clean(report.verification.status)
+    yield (
+        f"{done:,} of {total} are quantized{'' if said else smaller}, the comparison with the "
+        f"float model {'passed' if _passed(report) else f'was not made ({checked})'}."
+    )
+
+
+def _tiles(report: Report | None, evidence: Evidence | None) -> Iterator[Tile]:
+    speed = None if evidence is None else speed_tile(evidence)
+    if speed is not None:
+        yield speed
+    before, after = evidence_words.sizes(evidence)
+    if report is not None:
+        before, after = report.model_bytes_before, report.model_bytes_after
+    if before and after:
+        yield size_tile(before, after)
+    errors = [] if evidence is None else list(error_tiles(evidence))
+    yield from errors
+    if report is not None:
+        if not errors:
+            yield _checked(report)
+        yield _done(report)
+        if not errors:
+            yield from _worst_weight(report)
+
+
+def _done(report: Report) -> Tile:
     done, total = len(report.quantized), len(report.layers)
     held = sum(o.bytes_after for o in report.left_float)
-    yield Tile(
-        "Quantized",
-        f"{done:,} of {total:,}",
-        "layers" + (f"; {size(held)} of weights left float" if held else ""),
-        done / total if total else None,
-    )
+    detail = "layers" + (f"; {size(held)} of weights left float" if held else "")
+    return Tile("Quantized", f"{done:,} of {total:,}", detail, done / total if total else None)
+
+
+def _checked(report: Report) -> Tile:
     v = report.verification
     if v.error is None:
-        yield Tile("Error", "not compared", clean(v.detail))
-    else:
-        bound = f"at most {number(v.max_error)} allowed, " if v.max_error is not None else ""
-        detail = f"{bound}{count(v.runs, 'run')} on inputs {clean(v.inputs)}"
-        yield Tile("Error", number(v.error), detail)
+        return Tile("Error", "not compared", clean(v.detail))
+    bound = f"at most {number(v.max_error)} allowed, " if v.max_error is not None else ""
+    detail = f"{bound}{count(v.runs, 'run')} on inputs {clean(v.inputs)}"
+    return Tile("Error", number(v.error), detail)
+
+
+def _worst_weight(report: Report) -> Iterator[Tile]:
     rated = [(o.sqnr_db, o.layer.name) for o in report.quantized if o.sqnr_db is not None]
     if rated:
         worst, name = min(rated)
-        yield Tile("Worst SQNR", words.decibels(worst), clean(name))
+        yield Tile("Worst weight SQNR", words.decibels(worst), clean(name))
 
 
-def _sections(report: Report) -> Iterator[Section]:
-    if report.left_float:
-        yield _left_float(report)
-    yield layer_table(report)
-    if report.notes:
-        yield Notes("notes", "Notes", tuple(("", clean(note)) for note in report.notes))
-    yield Facts("run", "This run", tuple(_facts(report)))
+def _sections(report: Report | None, evidence: Evidence | None) -> Iterator[Section]:
+    sizes = (report.model_bytes_before, report.model_bytes_after) if report else (None, None)
+    left = [_left_float(report)] if report is not None and report.left_float else []
+    yield from measured_sections(report, evidence, sizes, before_layers=left)
+    notes = [("", note) for note in (report.notes if report is not None else ())]
+    notes += measured_notes(evidence)
+    if notes:
+        yield Notes("notes", "Notes", tuple((clean(what), clean(note)) for what, note in notes))
+    facts = tuple(_facts(report) if report is not None else _files(evidence))
+    if facts:
+        yield Facts("run", "This run", facts)
 
 
 def _left_float(report: Report) -> Notes:
@@ -82,6 +157,14 @@ def _left_float(report: Report) -> Notes:
         what = f"{count(len(members), 'layer')}, {held}: {named}"
         items.append((clean(reason) or "no reason given", what))
     return Notes("float", "Left float", tuple(items))
+
+
+def _files(evidence: Evidence | None) -> Iterator[tuple[str, str]]:
+    found = None if evidence is None else evidence.comparison
+    if found is not None:
+        yield "Float model", clean(found.float_model)
+        yield "Quantized model", clean(found.quantized_model)
+        yield "Target", clean(found.target)
 
 
 def _facts(report: Report) -> Iterator[tuple[str, str]]:

@@ -2,16 +2,18 @@
 // Tables: sorting by a click on a heading, searching, and the first rows of long ones.
 (() => {
   const SHOWN = 25;
+  const SEARCHED = 8; // fewer rows need no search
   const key = (cell) => {
     if (cell.dataset.v !== undefined) return Number(cell.dataset.v);
     return cell.textContent.toLowerCase();
   };
+  const collator = new Intl.Collator("en", { numeric: true });
   // Rows without an entry come last, whichever way the table is sorted.
   const compare = (a, b, down) => {
     const empty = (a === "") - (b === "");
     if (empty || a === "") return empty;
     if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
-    const order = typeof a === "number" ? a - b || 0 : a.localeCompare(b, "en", { numeric: true });
+    const order = typeof a === "number" ? a - b || 0 : collator.compare(a, b);
     return down ? -order : order;
   };
   for (const box of document.querySelectorAll(".sortable")) {
@@ -22,11 +24,12 @@
     const all = box.querySelector(".all");
     const heads = [...box.querySelectorAll("th")];
     const original = [...body.rows];
-    const texts = new Map(original.map((row) => [row, row.textContent.toLowerCase()]));
+    let texts;
     let rows = original;
     let open = original.length <= SHOWN + 5;
     const show = () => {
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      if (words.length && !texts) texts = new Map(original.map((row) => [row, row.textContent.toLowerCase()]));
       let hits = 0;
       for (const row of rows) {
         const hit = words.every((word) => texts.get(row).includes(word));
@@ -55,7 +58,7 @@
     });
     search.addEventListener("input", show);
     all.addEventListener("click", () => { open = true; show(); });
-    controls.hidden = false;
+    controls.hidden = original.length < SEARCHED;
     show();
   }
   addEventListener("beforeprint", () => {

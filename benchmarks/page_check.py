@@ -1,0 +1,218 @@
+"""How large the HTML page of a 400-layer model is, and how soon a browser can use it.
+
+A real model of 400 layers is quantized, compared and timed; its page, and that of a search of 300
+trials over as many layers, are opened in headless Chromium again and again. Usable is a page once a
+click on a heading has sorted a table: from navigation to the order of its rows.
+
+    python -m benchmarks.page_check           writes benchmarks/results/page.json and .md
+    python -m benchmarks.page_check --quick   40 layers, few loads; writes nothing
+
+Needs chromium (Debian's, or the one that OCTAVO_CHROMIUM names) and Playwright's Python package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import octavo.onnx
+from benchmarks import bench_check, results
+from benchmarks.results import Row, say
+from octavo.measure.benchmark import compare as time_in_turns
+from octavo.onnx.bench import BenchFile, batch, quantized_by_ort, shape_text
+from octavo.onnx.tuning.scratch import Scratch
+from octavo.recipe import Recipe, Report, Rule, Scheme
+from octavo.recipe.benchmark import Benchmark
+from octavo.recipe.evidence import FLOAT, ORT, QUANTIZED, Evidence
+from octavo.recipe.scheme import FLOAT as LEFT_FLOAT
+from octavo.recipe.tuning import Status, Trial, TuneResult
+from octavo.report.html import report_html, tuning_html
+
+LAYERS, TRIALS, LOADS = 400, 300, 12
+QUICK = (40, 30, 3)
+SECONDS = 10.0
+SIZE_MB, USABLE_S = 2.0, 2.0
+SCREENS = {"1280 px": (1280, 900), "360 px": (360, 740)}
+SORTED = """() => {
+    const box = document.querySelector('#layers .sortable');
+    if (!box) return false;
+    const button = box.querySelectorAll('th button')[1];
+    const before = box.querySelector('th[aria-sort]');
+    if (button.disabled) return false;
+    button.click();
+    const head = button.closest('th');
+    if (head === before || head.getAttribute('aria-sort') !== 'ascending') return false;
+    const names = [...box.querySelectorAll('tbody tr')].map(row => row.cells[1].textContent);
+    const order = new Intl.Collator('en', {numeric: true});
+    void box.offsetHeight;  // laid out
+    return names.every((name, i) => !i || order.compare(names[i - 1], name) <= 0);
+}"""
+"""Presses the heading of the names; whether the rows are in that order, laid out."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """One navigation: seconds until the page was usable, and what it complained of."""
+
+    seconds: float
+    errors: int
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures, prints and keeps the rows."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.page_check", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="less of all; writes no result")
+    options = parser.parse_args(arguments)
+    layers, trials, loads = QUICK if options.quick else (LAYERS, TRIALS, LOADS)
+    with tempfile.TemporaryDirectory(prefix="octavo-page-") as name:
+        folder = Path(name)
+        report, evidence = measured(folder, layers)
+        pages = {
+            f"report of {layers} layers": report_html(report, evidence),
+            f"search of {trials} trials over {layers} layers": tuning_html(
+                searched(report, trials), evidence
+            ),
+        }
+        found = [row for title, text in pages.items() for row in rows(folder, title, text, loads)]
+    title = "The HTML page of a large model"
+    results.publish(
+        results.result("page", title, found, arguments, script="page_check"), options.quick
+    )
+    return 0
+
+
+def measured(folder: Path, layers: int) -> tuple[Report, Evidence]:
+    """A chain of layers, quantized; its comparison with the float model, and times."""
+    say(f"quantizing {layers} layers")
+    model = bench_check.write_model(folder / "model.onnx", layers)
+    made = folder / "model.int8.onnx"
+    report = octavo.onnx.quantize_dynamic(model, made)
+    say("comparing")
+    feed = {"x": np.random.default_rng(0).standard_normal((16, bench_check.WIDTH), np.float32)}
+    with Scratch() as place:
+        theirs = quantized_by_ort(BenchFile(model), place)
+        compared = octavo.onnx.compare(model, made, feed)
+        ort = octavo.onnx.compare(model, theirs, feed)
+        say(f"timing for {SECONDS:g} s")
+        files = {FLOAT: BenchFile(model), QUANTIZED: BenchFile(made), ORT: BenchFile(theirs)}
+        pairs, timed = time_in_turns(
+            {name: file.opener(feed, 1) for name, file in files.items()},
+            seconds=SECONDS,
+            items=batch(feed),
+            shape=shape_text(feed),
+            threads=1,
+        )
+    return report, Evidence(compared, Benchmark(pairs, timed, SECONDS), ort)
+
+
+def searched(report: Report, trials: int) -> TuneResult:
+    """A search as it could have been: each trial leaves other layers float."""
+    names = [outcome.layer.name for outcome in report.layers]
+    random = np.random.default_rng(1)
+    tried = []
+    for i in range(1, trials + 1):
+        left = sorted(random.choice(names, len(names) // 10, replace=False))
+        rules = tuple(Rule(LEFT_FLOAT, name=str(name)) for name in left)
+        loss = float(abs(random.normal(0.008, 0.004)))
+        tried.append(
+            Trial(
+                i,
+                Recipe("int8", Scheme(), rules),
+                f"int8, {len(left)} of {len(names)} layers float: {', '.join(left)}",
+                str(i),
+                layers=len(names),
+                quantized=len(names) - len(left),
+                accuracy=0.9 * (1 - loss),
+                loss=loss,
+                meets=loss <= 0.01,
+                latency=0.01 * float(random.uniform(0.4, 0.9)),
+                time_ratio=float(random.uniform(0.4, 0.9)),
+                bytes=int(report.model_bytes_after * random.uniform(1, 2)),
+                seconds=1.0,
+                elapsed=float(i),
+            )
+        )
+    met = [trial for trial in tried if trial.meets]
+    return TuneResult(
+        status=Status.MET,
+        best=min(met, key=lambda trial: trial.time_ratio or 1.0),
+        trials=tuple(tried),
+        baseline=Trial(
+            *(0, None, "float", "float"),
+            accuracy=0.9,
+            latency=0.01,
+            time_ratio=1.0,
+            bytes=report.model_bytes_before,
+        ),
+        model=report.source,
+        criterion="at most 1% of the float model's accuracy lost",
+        objective="performance",
+        strategy="random",
+        seconds=float(trials),
+        ranking=tuple((name, float(0.5 / (i + 1))) for i, name in enumerate(names)),
+        model_runs=len(names) + 1,
+        report=report,
+        bound=0.01,
+        relative=True,
+    )
+
+
+def rows(folder: Path, title: str, text: str, loads: int) -> Iterator[Row]:
+    """Size, time and complaints of one page."""
+    page = folder / "page.html"
+    page.write_text(text, "utf-8")
+    megabytes = page.stat().st_size / 1e6
+    yield Row("size of the file", megabytes, "MB", at_most=SIZE_MB, section=title)
+    for name, screen in SCREENS.items():
+        say(f"{title}: opening it {loads} times at {name}")
+        found = opened(page, screen, loads)
+        seconds = [load.seconds for load in found]
+        note = f"most of {loads} loads, median {median(seconds):.2f} s"
+        what = f"until a table is sorted, {name}"
+        yield Row(what, max(seconds), "s", at_most=USABLE_S, section=title, note=note)
+        errors = sum(load.errors for load in found)
+        yield Row(f"errors in the console, {name}", errors, at_most=0, section=title)
+
+
+def opened(page: Path, screen: tuple[int, int], loads: int) -> list[Load]:
+    """Each load in a window of its own, whose cache is empty."""
+    from playwright.sync_api import sync_playwright
+
+    path = os.environ.get("OCTAVO_CHROMIUM") or shutil.which("chromium")
+    if not path:
+        raise SystemExit("no chromium: apt-get install chromium, or name one in OCTAVO_CHROMIUM")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        found = [_load(browser, page, screen) for _ in range(loads)]
+        browser.close()
+    return found
+
+
+def _load(browser: Any, page: Path, screen: tuple[int, int]) -> Load:
+    errors: list[str] = []
+    context = browser.new_context(viewport={"width": screen[0], "height": screen[1]})
+    window = context.new_page()
+    window.on("console", lambda message: errors.append(message.text))
+    window.on("pageerror", lambda error: errors.append(str(error)))
+    window.goto(page.as_uri(), wait_until="commit")
+    while not window.evaluate(SORTED):  # what waits by itself is refused by the page's policy
+        window.wait_for_timeout(10)
+    # The page's own clock starts with the navigation.
+    seconds = window.evaluate("performance.now() / 1000")
+    context.close()
+    return Load(seconds, len(errors))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

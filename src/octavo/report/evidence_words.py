@@ -1,0 +1,133 @@
+"""A quantized model beside the float one and ONNX Runtime's own int8, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from octavo.recipe.benchmark import CONFIDENCE, Pair, Verdict
+from octavo.recipe.comparison import Comparison, OutputDifference
+from octavo.recipe.evidence import FLOAT, ORT, QUANTIZED, Evidence
+from octavo.report import text as words
+from octavo.report.bench import times
+from octavo.report.text import number, size
+
+ORT_NAME = "ONNX Runtime's own int8"
+"""What `onnxruntime.quantization.quantize_dynamic` makes, with its default options."""
+
+_THAT = "that"
+_ALIKE = 1.05  # errors that differ by less are called the same
+
+
+def worst_output(found: Comparison | None) -> OutputDifference | None:
+    """The output with the largest error; None where no output could be compared."""
+    rated = [] if found is None else [o for o in found.outputs if o.difference is not None]
+    return max(rated, key=_error_of, default=None)
+
+
+def worst_error(found: Comparison | None) -> float | None:
+    """The largest error of an output; infinite where numbers are not finite."""
+    worst = worst_output(found)
+    return None if worst is None else _error_of(worst)
+
+
+def least_agreement(found: Comparison | None) -> float | None:
+    """The least share of rows whose largest number is at the same place."""
+    return (
+        min((o.top1 for o in found.outputs if o.top1 is not None), default=None) if found else None
+    )
+
+
+def speedup(pair: Pair) -> str:
+    """`1.92x`: how many times as fast the second model is."""
+    return f"{1 / pair.ratio:.2f}x"
+
+
+def interval(pair: Pair) -> str:
+    """`1.88x to 1.96x`: the bounds of `speedup`."""
+    return f"{1 / pair.high:.2f}x to {1 / pair.low:.2f}x"
+
+
+def sizes(evidence: Evidence | None) -> tuple[int | None, int | None]:
+    """The bytes of the float and of the quantized model, as far as they are known."""
+    both = [None if evidence is None else evidence.timed(name) for name in (FLOAT, QUANTIZED)]
+    before, after = (None if one is None else one.bytes for one in both)
+    return before, after
+
+
+def verdict(evidence: Evidence, before: int | None = None, after: int | None = None) -> str:
+    """Speed, size and error in one sentence, as far as they were measured; may be empty.
+
+    `before` and `after` are the models' bytes; those of the benchmark where they are None.
+    """
+    if before is None or after is None:
+        before, after = sizes(evidence)
+    said = list(_clauses(evidence, before, after))
+    if not said:
+        return ""
+    text = ", ".join(said[:-1]) + (" and " if len(said) > 1 else "") + said[-1]
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _clauses(evidence: Evidence, before: int | None, after: int | None) -> Iterator[str]:
+    pair = evidence.pair(FLOAT, QUANTIZED)
+    if pair is not None:
+        yield _speed(pair, "float")
+    if before and after:
+        yield f"{words.ratio(before, after)} ({size(before)} to {size(after)})"
+    error, theirs = worst_error(evidence.comparison), worst_error(evidence.ort)
+    if error is not None:
+        yield _error(error) if theirs is None else _beside(error, theirs)
+    against = evidence.pair(ORT, QUANTIZED)
+    against = _turned(evidence.pair(QUANTIZED, ORT)) if against is None else against
+    if against is not None:
+        yield _speed(against, _THAT if theirs is not None and error is not None else ORT_NAME)
+
+
+def _speed(pair: Pair, other: str) -> str:
+    sure = "" if other == _THAT else f"{CONFIDENCE:.0%} interval "  # said once
+    return {
+        Verdict.FASTER: f"{speedup(pair)} as fast as {other} ({sure}{interval(pair)})",
+        Verdict.SLOWER: f"slower than {other}: it takes {times(pair.ratio)} times as long "
+        f"({sure}{times(pair.low)} to {times(pair.high)})",
+        Verdict.SAME: f"as fast as {other} (no difference seen, within {pair.within:.1%})",
+        Verdict.NOISY: f"too noisy to tell whether it is faster than {other} (takes "
+        f"{times(pair.low)} to {times(pair.high)} of the time)",
+    }[pair.verdict]
+
+
+def _beside(ours: float, theirs: float) -> str:
+    """The errors of both, as a ratio where there is one."""
+    if not math.isfinite(ours):
+        return _error(ours)
+    if not math.isfinite(theirs):
+        return f"{_error(ours)}, where {ORT_NAME} gives numbers that are not finite"
+    both = f"{number(ours)} against {number(theirs)}"
+    if ours == theirs or (ours > 0 and 1 / _ALIKE < theirs / ours < _ALIKE):
+        return f"the same error as {ORT_NAME} ({both})"
+    if not (ours and theirs):
+        return f"{'less' if ours < theirs else 'more'} error than {ORT_NAME} ({both})"
+    factor = max(ours, theirs) / min(ours, theirs)
+    return f"{factor:.1f} times {'less' if ours < theirs else 'the'} error " + (
+        f"{'than' if ours < theirs else 'of'} {ORT_NAME} ({both})"
+    )
+
+
+def _turned(pair: Pair | None) -> Pair | None:
+    """The pair seen from its second model."""
+    if pair is None:
+        return None
+    bounds = (1 / pair.ratio, 1 / pair.high, 1 / pair.low)
+    return Pair(pair.b, pair.a, pair.shape, pair.threads, *bounds, pair.openings)
+
+
+def _error(error: float) -> str:
+    if not math.isfinite(error):
+        return "numbers that are not finite, where the float model's are"
+    return f"an error of {number(error)}"
+
+
+def _error_of(output: OutputDifference) -> float:
+    if output.difference is None:
+        return -1.0
+    return math.inf if output.difference.non_finite else output.difference.error
