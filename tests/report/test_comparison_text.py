@@ -17,6 +17,7 @@ from octavo.recipe.comparison import (
     OutputDifference,
     worst_first,
 )
+from octavo.recipe.ranges import Range
 from octavo.report.comparison import SHOWN, comparison_text, print_comparison
 
 LONG = "/encoder/layer.11/attention/self/a_name_without_any_place_to_break_it_in_two/query/MatMul"
@@ -131,6 +132,33 @@ def test_a_terminal_of_80_columns_loses_nothing_and_control_characters_are_escap
     print_comparison(found, piped)
     assert piped.file.getvalue() == comparison_text(found) + "\n"
     assert any(line.startswith(LONG) for line in piped.file.getvalue().split("\n"))
+
+
+def test_ranges_that_outliers_stretch_are_in_the_verbose_text_alone() -> None:
+    spiked, flat = Range(-3.0, 812.4, 8.55, 4096, 2), Range(-3.0, 3.0, 1.0, 4096)
+    heavy = [replace(spiked, low=-1000.0 - i) for i in range(4)]
+    read = layer(LONG, difference(40), difference(30))
+    found = comparison(
+        replace(read, inputs=spiked, weights=flat),
+        replace(read, name="reads the same", inputs=spiked),
+        replace(read, name="fc", inputs=flat, weights=heavy[0]),
+    )
+    assert "reach" not in comparison_text(found)
+    few = "times their root mean square: one scale for all of them would leave few bits"
+    assert [line.strip() for line in lines(found, verbose=True) if "reach" in line] == [
+        f"- weights of fc reach 1e+03, 117 {few}",
+        f"- activations of {LONG} and 1 more reach 812, 95 {few}",
+    ]
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    print_comparison(found, console, verbose=True)
+    shown = console.file.getvalue()
+    assert all(len(line) <= 80 for line in shown.split("\n"))
+    assert few in " ".join(shown.split())
+    many = comparison(*(replace(read, name=str(r.low), weights=r) for r in [*heavy, spiked]))
+    text = lines(many, verbose=True)
+    assert sum("reach" in line for line in text) == 3
+    assert "  - and 2 more such ranges: --json" in text
+    assert not any("reach" in line for line in lines(comparison(read), verbose=True))
 
 
 def test_json_has_no_infinities_and_gives_them_back() -> None:

@@ -72,6 +72,11 @@ class LayerDifference:
     same numbers in the quantized model as it runs. `at` names the values that are compared: the
     layer's outputs, or the next ones that both models have (behind an activation that the layer
     has taken in, for example).
+
+    `inputs` is the range of what the float model multiplies with the weights in these runs: of
+    several tensors (query, key and value; a product of two activations) the one with the largest
+    peak. `weights` is that of the float weights, all as one. None where there are none, as for the
+    inputs of an embedding, or where they are not seen: inside of a subgraph, for example.
     """
 
     name: str
@@ -177,7 +182,9 @@ def _difference(data: Mapping[str, Any] | None) -> Difference | None:
 
 
 def _range(data: Mapping[str, Any] | None) -> Range | None:
-    return None if data is None else Range(**data)
+    if data is None:
+        return None
+    return Range(**{**data, "rms": math.inf if data["rms"] is None else data["rms"]})
 
 
 def _finite(data: Any) -> Any:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from octavo.core.agreement import Agreement
+from octavo.core.extent import Extent
 from octavo.core.tally import Tally, holds_numbers
 from octavo.recipe.comparison import Difference, LayerDifference, OutputDifference
+from octavo.recipe.ranges import OUTLIERS, Range
 
 
 class Output:
@@ -34,11 +37,21 @@ class Output:
 
 
 class LayerErrors:
-    """One layer over all runs: alone, and accumulated."""
+    """One layer over all runs: alone, accumulated, and the ranges of its inputs and weights."""
 
     def __init__(self) -> None:
         self._alone, self._accumulated = Tally(), Tally()
+        self._inputs: dict[str, Extent] = defaultdict(lambda: Extent(OUTLIERS))
+        self._weights = Extent(OUTLIERS)
         self._notes: dict[str, None] = {}
+
+    def multiplied(self, name: str, array: Any) -> None:
+        """What the layer multiplies in the float model: a tensor, by a name of its own."""
+        self._inputs[name].add(array)
+
+    def weights(self, array: Any) -> None:
+        """One of the layer's weights in the float model."""
+        self._weights.add(array)
 
     def alone(self, reference: Any, other: Any) -> None:
         """An output of the layer in the float model, and of the quantized one fed the same."""
@@ -57,7 +70,18 @@ class LayerErrors:
     ) -> LayerDifference:
         """What was counted."""
         alone, accumulated = Difference.of(self._alone), Difference.of(self._accumulated)
-        return LayerDifference(name, kind, op, at, alone, accumulated, (*notes, *self._notes))
+        inputs = [r for r in map(Range.of, self._inputs.values()) if r is not None]
+        return LayerDifference(
+            name,
+            kind,
+            op,
+            at,
+            alone,
+            accumulated,
+            (*notes, *self._notes),
+            max(inputs, key=lambda r: r.peak, default=None),
+            Range.of(self._weights),
+        )
 
     def _add(self, tally: Tally, reference: Any, other: Any, which: str) -> None:
         if not (holds_numbers(reference) and holds_numbers(other)):

@@ -22,12 +22,16 @@ from rich.table import Table
 from rich.text import Text
 
 from octavo.recipe.comparison import Comparison, Difference, LayerDifference, OutputDifference
+from octavo.recipe.ranges import Range
 from octavo.report import text as words
 from octavo.report.difference_words import decibels, not_finite, to_blame, typical
 from octavo.report.text import clean, count, number
 
 SHOWN = 20
 """Layers in the table that is not verbose."""
+
+STRETCHED = 3
+"""Ranges that the verbose page names."""
 
 
 def comparison_text(found: Comparison, verbose: bool = False) -> str:
@@ -54,7 +58,7 @@ def _page(found: Comparison, verbose: bool) -> Iterator[RenderableType]:
     if len(shown) < len(found.layers):
         yield Text(f"and {len(found.layers) - len(shown):,} more, which are better: --verbose")
     yield Text()
-    notes = list(_noted(shown))
+    notes = [*_noted(shown), *(_stretched(found.layers) if verbose else ())]
     yield from [*notes, Text()] if notes else []
     if found.notes:
         yield Text("Notes", style="bold")
@@ -106,6 +110,22 @@ def _noted(layers: Sequence[LayerDifference]) -> Iterator[RenderableType]:
         ]
         for note in said:
             yield words.indented(f"{clean(layer.name)}: {clean(note)}", 4, "-")
+
+
+def _stretched(layers: Sequence[LayerDifference]) -> Iterator[RenderableType]:
+    """The ranges that outliers stretch most; what several layers read is named once."""
+    found: dict[tuple[str, Range], list[str]] = {}
+    for layer in layers:
+        for what, held in (("activations", layer.inputs), ("weights", layer.weights)):
+            if held is not None and held.stretched:
+                found.setdefault((what, held), []).append(layer.name)
+    worst = sorted(found.items(), key=lambda item: item[0][1].peak, reverse=True)
+    for (what, held), names in worst[:STRETCHED]:
+        said = f"{what} of {words.names(names, 1)} reach {held.largest:.3g}, {held.peak:.0f} times "
+        said += "their root mean square: one scale for all of them would leave few bits"
+        yield words.indented(said, 4, "-")
+    if len(worst) > STRETCHED:
+        yield words.indented(f"and {len(worst) - STRETCHED:,} more such ranges: --json", 4, "-")
 
 
 def _verdict(found: Comparison) -> str:

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
 from octavo.graph.native import DOMAIN
+from octavo.graph.walk import opset_of
 from octavo.onnx import normalize
+from octavo.onnx.comparing import operands
 from octavo.onnx.comparing.opening import Cut, Shown
 from octavo.onnx.comparing.pairing import Pairing, pair_up
+from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
 from octavo.onnx.load import Source, load
 from octavo.onnx.tuning.inputs import random_feeds
@@ -49,7 +53,7 @@ def compare(
     _refuse_swapped(floating)
     pairing = pair_up(floating, quantized)
     feeds, outputs = _outputs(Path(float_model), Path(quantized_model), inputs)
-    layers = _layers(Path(float_model), Path(quantized_model), pairing, feeds)
+    errors = _errors(Path(float_model), Path(quantized_model), pairing, feeds)
     return Comparison(
         float_model=str(float_model),
         quantized_model=str(quantized_model),
@@ -57,7 +61,7 @@ def compare(
         inputs="made up" if inputs is None else "given",
         runs=len(feeds),
         outputs=outputs,
-        layers=worst_first(layers),
+        layers=worst_first(_layers(floating, pairing, errors)),
         left_float=pairing.left_float,
     )
 
@@ -126,23 +130,39 @@ def _outputs(
     return feeds, tuple(column.found() for column in columns.values())
 
 
-def _layers(
+def _errors(
     float_path: Path, quantized_path: Path, pairing: Pairing, feeds: Sequence[Feed]
-) -> list[LayerDifference]:
-    """Every quantized layer, in the order in which they run."""
+) -> list[LayerErrors]:
+    """What the runs say of every quantized layer."""
+    read = [operands.activations(pair.site) for pair in pairing.pairs]
     at = [name for pair in pairing.pairs for name in pair.at]
     ours = Shown(_read(quantized_path).model, at, str(quantized_path))
     cut = Cut(_read(quantized_path).model, at, pairing.shared, str(quantized_path))
-    theirs = Shown(_read(float_path).model, [*at, *cut.needs], str(float_path))
+    seen = [*at, *cut.needs, *chain.from_iterable(read)]
+    theirs = Shown(_read(float_path).model, seen, str(float_path))
     errors = [LayerErrors() for _ in pairing.pairs]
     for feed in feeds:
         expected = theirs.run(feed)
         accumulated, alone = ours.run(feed), cut.run(expected)
-        for pair, error in zip(pairing.pairs, errors, strict=True):
+        for pair, names, error in zip(pairing.pairs, read, errors, strict=True):
+            for name in names:
+                if name in expected:  # an initializer is no activation
+                    error.multiplied(name, expected[name])
             for name in pair.at:
                 error.alone(expected[name], alone[name])
                 error.accumulated(expected[name], accumulated[name])
-    return [
-        error.found(p.layer.name, p.layer.kind.value, p.layer.op, p.at, p.notes)
-        for p, error in zip(pairing.pairs, errors, strict=True)
-    ]
+    return errors
+
+
+def _layers(
+    floating: Source, pairing: Pairing, errors: Sequence[LayerErrors]
+) -> list[LayerDifference]:
+    """Every quantized layer, in the order in which they run."""
+    constants = Constants(opset_of(floating.model))
+    layers = []
+    for pair, error in zip(pairing.pairs, errors, strict=True):
+        for array in operands.weights(pair.site, constants):
+            error.weights(array)
+        layer = pair.site.layer
+        layers.append(error.found(layer.name, layer.kind.value, layer.op, pair.at, pair.notes))
+    return layers

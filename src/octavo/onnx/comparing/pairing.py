@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -22,7 +22,6 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site, inventory
 from octavo.onnx.load import Source
 from octavo.onnx.normalize import QUANTIZED_OPS
-from octavo.recipe import Layer
 
 _FLOAT_OPS = ("Attention",)
 """Operators of ours that hold no weights and multiply no integers."""
@@ -44,9 +43,12 @@ _APART = (
 
 @dataclass(frozen=True)
 class Pair:
-    """One quantized layer; `at` are the shared values that show its outputs."""
+    """One quantized layer, where it stands in the float model.
 
-    layer: Layer
+    `at` are the shared values that show its outputs.
+    """
+
+    site: Site
     at: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
@@ -122,7 +124,7 @@ class _Search:
         notes = []
         if node is not site.node:
             notes.append(f"measured at the outputs of {node.op_type} {node.name!r}, which holds it")
-        return Pair(site.layer, at, tuple(notes))
+        return Pair(site, at, tuple(notes))
 
     def _is_as_it_was(self, site: Site) -> bool:
         """Whether the quantized model has the layer's node, and what it reads is float."""
@@ -163,13 +165,13 @@ def _noted(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
     """Says of layers that show at the same values only that they cannot be told apart."""
     together: dict[tuple[str, ...], list[str]] = {}
     for pair in pairs:
-        together.setdefault(pair.at, []).append(pair.layer.name)
+        together.setdefault(pair.at, []).append(pair.site.layer.name)
     result = []
     for pair in pairs:
-        others = [name for name in together[pair.at] if name != pair.layer.name]
+        others = [name for name in together[pair.at] if name != pair.site.layer.name]
         more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
         note = f"measured together with {', '.join(others[:_NAMED])}{more}"
-        result.append(Pair(pair.layer, pair.at, (*pair.notes, *([note] if others else []))))
+        result.append(replace(pair, notes=(*pair.notes, note)) if others else pair)
     return tuple(result)
 
 

@@ -14,9 +14,14 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from octavo.errors import InputDataError, ModelError, brief
-from octavo.recipe.comparison import Comparison, OutputDifference, worst_first
+from octavo.recipe.comparison import (
+    Comparison,
+    LayerDifference,
+    OutputDifference,
+    worst_first,
+)
 from octavo.recipe.differing import LayerErrors, Output
-from octavo.torch.comparing.pairing import Pair, Pairing, check, pair_up
+from octavo.torch.comparing.pairing import Pair, Pairing, check, float_weights, pair_up
 from octavo.torch.comparing.values import named_arrays
 from octavo.torch.comparing.watched import Returned
 from octavo.torch.convert import twin
@@ -61,7 +66,7 @@ def compare_calls(
         inputs=inputs,
         runs=len(calls),
         outputs=outputs,
-        layers=worst_first(errors.found()),
+        layers=worst_first(errors.found(floating)),
         left_float=pairing.left_float,
     )
 
@@ -116,10 +121,12 @@ class _Errors:
 
     def _alone(self, expected: Any, index: int, args: Any, keywords: Any, output: Any) -> None:
         results = self._pairs[index].watched.alone(args, keywords, output)
-        for error, (reference, other) in zip(self._errors[index], results, strict=True):
-            for a, b in zip(reference, other, strict=True):
+        for error, result in zip(self._errors[index], results, strict=True):
+            for name, array in result.given.items():
+                error.multiplied(name, array)
+            for a, b in zip(result.reference, result.other, strict=True):
                 error.alone(a, b)
-        expected[index].append([reference for reference, _ in results])
+        expected[index].append([result.reference for result in results])
 
     def _running(self, got: Any, index: int, args: Any, keywords: Any, output: Any) -> None:
         got[index].append(self._pairs[index].watched.running(args, keywords, output))
@@ -138,14 +145,17 @@ class _Errors:
                 for a, b in zip(theirs[i], ours[i], strict=True):
                     error.accumulated(a, b)
 
-    def found(self) -> list[Any]:
-        """One LayerDifference for each quantized layer, in the model's order."""
-        return [
-            error.found(layer.name, layer.kind.value, layer.op, (layer.name,))
-            for pair, errors in zip(self._pairs, self._errors, strict=True)
-            for layer, error in zip(pair.layers, errors, strict=True)
-            if layer is not None
-        ]
+    def found(self, floating: nn.Module) -> list[LayerDifference]:
+        """Each quantized layer, in the model's order."""
+        found = []
+        for pair, errors in zip(self._pairs, self._errors, strict=True):
+            for layer, error in zip(pair.layers, errors, strict=True):
+                if layer is None:
+                    continue
+                for weight in float_weights(floating, layer):
+                    error.weights(weight)
+                found.append(error.found(layer.name, layer.kind.value, layer.op, (layer.name,)))
+        return found
 
 
 @contextmanager

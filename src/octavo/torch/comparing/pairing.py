@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,9 @@ from torch import nn
 
 from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
 from octavo.recipe import Layer
+from octavo.torch.comparing.values import Array, floats
 from octavo.torch.comparing.watched import Attention, Plain, Stack, Watched
-from octavo.torch.inventory import Part, inventory
+from octavo.torch.inventory import Part, held_weights, inventory
 from octavo.torch.mapping import own_type
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.modules._recurrent import QuantizedRecurrent
@@ -95,6 +97,13 @@ def _pair(
         )
         return Pair(name, layers, Stack(theirs, ours))
     return Pair(name, (own[0],), Plain(ours))
+
+
+def float_weights(floating: nn.Module, layer: Layer) -> Iterator[Array]:
+    """The layer's weights in the float model, one by one."""
+    for name, _ in layer.weights:
+        module, _, own = name.rpartition(".")
+        yield from floats(held_weights(floating.get_submodule(module))[own]).values()
 
 
 def is_quantized(theirs: nn.Module, ours: nn.Module) -> bool:

@@ -24,6 +24,13 @@ def named_arrays(value: Any) -> dict[str, Array]:
     return {name or "output": _array(tensor) for name, tensor in _tensors(value, "")}
 
 
+def floats(value: Any) -> dict[str, Array]:
+    """All floating-point tensors in `value` by where they are, not copied where they can be read
+    as they lie."""
+    found = {name: tensor for name, tensor in _tensors(value, "") if tensor.is_floating_point()}
+    return {name: _readable(tensor).numpy() for name, tensor in found.items()}
+
+
 def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
     items: Any = ()
     if isinstance(value, Tensor):
@@ -41,10 +48,15 @@ def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def _array(tensor: Tensor) -> Array:
+    found: Array = _readable(tensor).clone(memory_format=torch.contiguous_format).numpy()
+    return found
+
+
+def _readable(tensor: Tensor) -> Tensor:
+    """What NumPy can take."""
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)
     if tensor.dtype is torch.bfloat16:
         tensor = tensor.float()
-    found: Array = tensor.clone(memory_format=torch.contiguous_format).numpy()
-    return found
+    return tensor

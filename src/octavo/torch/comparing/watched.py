@@ -9,12 +9,13 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from octavo.torch.comparing.values import Array, arrays
+from octavo.torch.comparing.values import Array, arrays, floats
 from octavo.torch.modules._recurrent import QuantizedRecurrent
 
 Args = tuple[Any, ...]
@@ -22,12 +23,25 @@ Keywords = Mapping[str, Any]
 Returned = list[Array]
 
 
+@dataclass(frozen=True)
+class Alone:
+    """One call of a layer of the float module: what it was given, and what it returned.
+
+    `given` are the tensors that it multiplies, by names; `other` is what the quantized layer
+    returned when it was fed the same.
+    """
+
+    given: Mapping[str, Array]
+    reference: Returned
+    other: Returned
+
+
 class Watched(ABC):
     """One pair of modules."""
 
     @abstractmethod
-    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[tuple[Returned, Returned]]:
-        """What each layer of the float module returned, and the quantized one fed the same.
+    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[Alone]:
+        """One call of each layer.
 
         `args` and `keywords` are those of a call of the float module, `output` what it returned.
         """
@@ -43,8 +57,9 @@ class Plain(Watched):
     def __init__(self, quantized: nn.Module) -> None:
         self._quantized = quantized
 
-    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[tuple[Returned, Returned]]:
-        return [(arrays(output), arrays(self._quantized(*args, **keywords)))]
+    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[Alone]:
+        x = next(iter((*args, *keywords.values())), None)
+        return [Alone(floats(x), arrays(output), arrays(self._quantized(*args, **keywords)))]
 
     def running(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
         return [arrays(output)]
@@ -61,13 +76,24 @@ class Attention(Watched):
         self._quantized = _with_output(quantized, nn.Identity())
         self._out_proj: Any = quantized.out_proj
 
-    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[tuple[Returned, Returned]]:
+    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[Alone]:
         found = self._floating(*args, **keywords)
-        inner = arrays(found), arrays(self._quantized(*args, **keywords))
-        return [inner, (arrays(output[0]), arrays(self._out_proj(found[0])))]
+        projected = floats(_projected(*args, **keywords))
+        inner = Alone(projected, arrays(found), arrays(self._quantized(*args, **keywords)))
+        last = Alone(floats(found[0]), arrays(output[0]), arrays(self._out_proj(found[0])))
+        return [inner, last]
 
     def running(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
         return [arrays(self._quantized(*args, **keywords)), arrays(output[0])]
+
+
+def _projected(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> dict[str, Any]:
+    """What the projections take, each tensor once: mostly all three are one."""
+    found: dict[str, Any] = {}
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if not any(x is other for other in found.values()):
+            found[name] = x
+    return found
 
 
 def _unit(floating: nn.MultiheadAttention) -> nn.Module:
@@ -93,13 +119,14 @@ class Stack(Watched):
         self._floating = [_float_layer(floating, i) for i in range(floating.num_layers)]
         self._quantized = [quantized_layer(quantized, i) for i in range(quantized.num_layers)]
 
-    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[tuple[Returned, Returned]]:
+    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[Alone]:
         x, states = _called(*args, **keywords)
         found = []
         for i, layer in enumerate(self._floating):
             state = _of_layer(states, i, len(self._floating))
             result = layer(x, state)
-            found.append((arrays(result), arrays(self._quantized[i](x, state))))
+            other = self._quantized[i](x, state)
+            found.append(Alone(floats(x), arrays(result), arrays(other)))
             x = result[0]
         return found
 

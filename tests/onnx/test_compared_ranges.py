@@ -1,0 +1,225 @@
+"""`octavo.onnx.compare`: the ranges of what each float layer multiplies, and outliers in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import octavo.onnx
+from octavo.recipe import Kind, Recipe, Rule, Scheme
+from octavo.recipe.comparison import Comparison, LayerDifference
+from octavo.recipe.ranges import OUTLIERS, Range
+from tests.onnx import target_models
+from tests.onnx.helpers import F32, build, normal, save
+from tests.onnx.target_models import Case
+
+TARGETS = pytest.mark.parametrize("target", ["portable", "native"])
+WIDE = 64
+SPIKE = 1e4
+
+
+def of_numbers(*arrays: np.ndarray) -> Range:
+    """The range by hand, in float64."""
+    whole = np.concatenate([array.ravel() for array in arrays]).astype(np.float64)
+    rms = float(np.sqrt((whole**2).mean()))
+    outliers = int((np.abs(whole) > OUTLIERS * rms).sum())
+    return Range(float(whole.min()), float(whole.max()), rms, whole.size, outliers)
+
+
+def same(found: Range | None, *arrays: np.ndarray, rel: float = 1e-12) -> bool:
+    """`rel` is for activations that ONNX Runtime has computed in float32."""
+    expected = of_numbers(*arrays)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=rel)
+    assert found.rms == pytest.approx(expected.rms, rel=rel)
+    assert (found.values, found.outliers) == (expected.values, expected.outliers)
+    return True
+
+
+def stored(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    return {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+
+
+def compared(folder: Path, case: Case, target: str, feed: Any = None, **options: Any) -> Comparison:
+    model, given = case
+    floating, quantized = save(model, folder / "float.onnx"), folder / "int8.onnx"
+    octavo.onnx.quantize_dynamic(floating, quantized, target=target, **options)
+    return octavo.onnx.compare(floating, quantized, feed or given)
+
+
+def by_name(found: Comparison) -> dict[str, LayerDifference]:
+    return {layer.name: layer for layer in found.layers}
+
+
+def planted() -> Case:
+    """Layers in a row, with one huge activation before the second and one huge weight in the last.
+
+    Input 0 is 1 in row 3 alone, and goes nowhere but to output 7 of the first layer.
+    """
+    model, _ = target_models.linear()
+    arrays = stored(model)
+    arrays["w0"] = arrays["w0"].copy()
+    arrays["w0"][0] = 0
+    arrays["w0"][0, 7] = SPIKE / 10
+    arrays["w2"] = arrays["w2"].copy()
+    arrays["w2"][5, 6] = -SPIKE
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in arrays.items())
+    x = normal(WIDE, WIDE)
+    x[:, 0] = 0
+    x[3, 0] = 10
+    return model, {"x": x}
+
+
+@TARGETS
+def test_planted_outliers_are_found_where_they_are(target: str, tmp_path: Path) -> None:
+    """In target native the activation lies inside of the layer before it."""
+    model, feed = planted()
+    layers = by_name(compared(tmp_path, (model, feed), target))
+    arrays = stored(model)
+    x = [feed["x"].astype(np.float64)]
+    for i in range(3):
+        x.append(np.maximum(x[i] @ arrays[f"w{i}"].astype(np.float64), 0))
+    for i in range(3):
+        layer = layers[f"layer{i}"]
+        assert same(layer.inputs, x[i], rel=1e-5 if i else 1e-12)
+        assert same(layer.weights, arrays[f"w{i}"])
+    # layer2 reads what the huge activation makes of all its row.
+    assert [layers[f"layer{i}"].inputs.stretched for i in range(3)] == [False, True, False]
+    assert [layers[f"layer{i}"].weights.stretched for i in range(3)] == [True, False, True]
+    assert layers["layer1"].inputs.outliers == layers["layer2"].weights.outliers == 1
+    assert layers["layer1"].inputs.peak == pytest.approx(WIDE, rel=1e-3)
+
+
+Expected = Mapping[str, tuple[list[str], list[str]]]
+"""By layer: the inputs or initializers that are its activations, and its weights."""
+
+KINDS: dict[str, tuple[Callable[[], Case], Expected]] = {
+    "gemm": (target_models.gemm, {"fc": (["x"], ["w"])}),
+    "grouped": (target_models.grouped, {"q": (["x"], ["w0"]), "k": (["x"], ["w1"])}),
+    "table": (target_models.table, {"lookup": ([], ["table"])}),
+    "lstm": (lambda: target_models.recurrent("LSTM"), {"rec": (["x"], ["w", "r"])}),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_layer(kind: str, target: str, tmp_path: Path) -> None:
+    make, expected = KINDS[kind]
+    model, feed = make()
+    layers = by_name(compared(tmp_path, (model, feed), target))
+    arrays = {**stored(model), **feed}
+    assert sorted(layers) == sorted(expected)
+    for name, (inputs, weights) in expected.items():
+        assert same(layers[name].weights, *(arrays[w] for w in weights))
+        if inputs:
+            assert same(layers[name].inputs, *(arrays[x] for x in inputs))
+        else:
+            assert layers[name].inputs is None
+
+
+def test_a_convolution(tmp_path: Path) -> None:
+    model, feed = target_models.conv()
+    asked = Recipe("convolutions", Scheme(), (Rule(Scheme(), kind=Kind.CONV),))
+    (layer,) = compared(tmp_path, (model, feed), "native", recipe=asked).layers
+    assert same(layer.inputs, feed["x"])
+    assert same(layer.weights, stored(model)["w"])
+
+
+def test_a_weight_behind_nodes_and_shared_with_a_table(tmp_path: Path) -> None:
+    model, feed = target_models.tied()
+    layers = by_name(compared(tmp_path, (model, feed), "portable"))
+    table = stored(model)["table"]
+    assert same(layers["head"].weights, table)
+    assert layers["head"].weights == layers["lookup"].weights
+    looked_up = np.tanh(table[feed["i"]].astype(np.float64))
+    assert same(layers["head"].inputs, looked_up, rel=1e-5)
+
+
+def test_a_weight_that_is_computed(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Slice", ["all", "from", "to"], ["half"]),
+        helper.make_node("MatMul", ["x", "half"], ["y"], name="sliced"),
+    ]
+    weights = {"all": normal(64, 32, seed=1), "from": np.array([16]), "to": np.array([48])}
+    model = build(nodes, [("x", F32, ["m", 32])], [("y", F32, ["m", 32])], weights)
+    (layer,) = compared(tmp_path, (model, {"x": normal(3, 32)}), "portable").layers
+    assert same(layer.weights, weights["all"][16:48])
+
+
+def test_weights_in_a_file_of_their_own(tmp_path: Path) -> None:
+    model, feed = target_models.linear()
+    floating = save(model, tmp_path / "float.onnx", external="float.data")
+    octavo.onnx.quantize_dynamic(floating, tmp_path / "int8.onnx")
+    layers = by_name(octavo.onnx.compare(floating, tmp_path / "int8.onnx", feed))
+    for i in range(3):
+        assert same(layers[f"layer{i}"].weights, stored(model)[f"w{i}"])
+
+
+def test_of_two_activations_the_one_that_is_stretched_more(tmp_path: Path) -> None:
+    model, _ = target_models.products()
+    spiked = normal(5, 32, 16, seed=1)
+    spiked[1, 2, 3] = -SPIKE
+    feed = {"a": normal(5, 8, 32), "b": spiked}
+    asked = Recipe("products", Scheme(), (Rule(Scheme(), kind=Kind.ACTIVATION_MATMUL),))
+    (layer,) = compared(tmp_path, (model, feed), "native", recipe=asked).layers
+    assert same(layer.inputs, spiked)
+    assert layer.inputs.stretched and layer.weights is None
+    feed["a"], feed["b"] = spiked.reshape(5, 16, 32)[:, :8], normal(5, 32, 16)
+    (layer,) = octavo.onnx.compare(tmp_path / "float.onnx", tmp_path / "int8.onnx", feed).layers
+    assert same(layer.inputs, feed["a"])
+
+
+@TARGETS
+def test_the_activations_of_layers_in_a_subgraph_are_not_seen(target: str, tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [helper.make_node("MatMul", ["h", "w1"], ["inner"], name="inside")],
+        "body",
+        [],
+        [helper.make_tensor_value_info("inner", F32, None)],
+    )
+    other = helper.make_graph(
+        [helper.make_node("Identity", ["h"], ["same"])],
+        "other",
+        [],
+        [helper.make_tensor_value_info("same", F32, None)],
+    )
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["h"], name="first"),
+        helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=other),
+    ]
+    weights = {"w0": normal(32, 32), "w1": normal(32, 32, seed=1)}
+    inputs = [("x", F32, ["m", 32]), ("c", onnx.TensorProto.BOOL, [])]
+    model = build(nodes, inputs, [("y", F32, ["m", 32])], weights)
+    feed = {"x": normal(5, 32), "c": np.array(True)}
+    layers = by_name(compared(tmp_path, (model, feed), target))
+    assert same(layers["first"].inputs, feed["x"])
+    assert layers["inside"].inputs is None
+    assert same(layers["inside"].weights, weights["w1"])
+
+
+def test_several_runs_are_counted_as_one_and_only_finite_numbers(tmp_path: Path) -> None:
+    feeds = [{"x": normal(m, 64, seed=m)} for m in (2, 40, 5)]
+    feeds[0]["x"][0, 0] = SPIKE
+    feeds[1]["x"][1] = np.nan
+    layers = by_name(compared(tmp_path, target_models.linear(), "portable", feeds))
+    whole = np.concatenate([feed["x"] for feed in feeds])
+    assert same(layers["layer0"].inputs, whole[np.isfinite(whole)])
+    assert layers["layer0"].inputs.outliers == 1
+    assert layers["layer1"].inputs.values == 46 * 64
+
+
+def test_ranges_pass_through_json(tmp_path: Path) -> None:
+    found = compared(tmp_path, planted(), "native")
+    data = json.loads(found.to_json())
+    assert Comparison.from_dict(data) == found
+    layer = next(one for one in data["layers"] if one["name"] == "layer1")
+    assert layer["inputs"]["high"] == pytest.approx(SPIKE, rel=1e-3)
+    assert sorted(layer["weights"]) == ["high", "low", "outliers", "rms", "values"]
