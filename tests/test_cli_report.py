@@ -25,6 +25,10 @@ FACTORY = """
         torch.manual_seed(0)
         return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 10))
 """
+CONFIG = """
+model: {name: m, framework: onnxrt_integerops}
+tuning: {exit_policy: {max_trials: 2}}
+"""
 BRIEF = ("--seconds", "0.2")
 
 
@@ -106,7 +110,7 @@ def test_what_was_printed_as_json_becomes_a_page(
     if command == "quantize":
         assert run("quantize", "m.onnx", "-o", "new.onnx", "--json") == 0
     else:
-        Path("conf.yaml").write_text("tuning: {exit_policy: {max_trials: 2}}\n")
+        Path("conf.yaml").write_text(CONFIG)
         assert run("tune", "conf.yaml", "--model", "m.onnx", "-o", "new.onnx", "--json") in (0, 8)
     printed = capsys.readouterr().out
     Path("run.json").write_text(printed)

@@ -87,11 +87,13 @@ def _sentences(report: Report | None, evidence: Evidence | None) -> Iterator[str
     before, after = report.model_bytes_before, report.model_bytes_after
     smaller = f", the model is {words.ratio(before, after)} ({size(before)} to {size(after)})"
     done, total = len(report.quantized), count(len(report.layers), "layer")
-    checked = clean(report.verification.status)
-    yield (
-        f"{done:,} of {total} are quantized{'' if said else smaller}, the comparison with the "
-        f"float model {'passed' if _passed(report) else f'was not made ({checked})'}."
-    )
+    sentence = f"{done:,} of {total} are quantized{'' if said else smaller}"
+    if _passed(report):
+        sentence += ", the comparison with the float model passed"
+    elif evidence is None or evidence.comparison is None:
+        said_why = clean(report.verification.status)
+        sentence += f", the comparison with the float model was not made ({said_why})"
+    yield f"{sentence}."
 
 
 def _tiles(report: Report | None, evidence: Evidence | None) -> Iterator[Tile]:
