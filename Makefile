@@ -54,11 +54,11 @@ demo: setup
 
 # pytest comes last, so that its count ends the output.
 test: setup browser check
-	@$(PY) -m pytest -n 2 -m 'not slow'
+	@$(PY) -m pytest -n 2 --dist loadgroup -m 'not slow'
 
 # The kernels on another processor come first, for the same reason.
 test-all: setup browser check aarch64
-	@OCTAVO_EXAMPLES=new $(PY) -m pytest -n 2
+	@OCTAVO_EXAMPLES=new $(PY) -m pytest -n 2 --dist loadgroup
 
 # The tests of kernels and operators under the address, undefined behaviour and thread sanitizers.
 sanitize: setup

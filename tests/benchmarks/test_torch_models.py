@@ -163,6 +163,7 @@ def test_a_model_is_measured_in_a_child(part: str, cell: tuple[int, ...], label:
     assert len(found[label][AO].seconds) == 2 * 2
 
 
+@pytest.mark.slow
 @pytest.mark.models
 def test_loading_is_measured_beside_from_pretrained() -> None:
     found = children.run(Job("load", (), rounds=2)).found["load"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from octavo.core.qtype import Grid, QType
 from tests.core.statement import ACTIVATIONS, assert_same_bits, assert_states
 from tests.core.test_convolution import CASES, Case
 from tests.native_target.nodes import REFUSALS, inferred, run, session
+from tests.onnx.operator_cases import ONE_WORKER, operator_cases
 
 FLOAT = np.dtype(np.float32)
 
@@ -170,19 +169,10 @@ OPERATOR_CASES = [
 ]
 
 
-@cache
-def operator_cases() -> dict[str, Any]:
-    """All, as ONNX collects those of one operator but once in a process."""
-    from onnx.backend.test.case.node import collect_testcases
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # other operators' cases are made too
-        return {case.name: case for case in collect_testcases(None)}
-
-
+@ONE_WORKER
 @pytest.mark.parametrize("name", OPERATOR_CASES)
 def test_operator_cases_of_onnx(name: str) -> None:
-    case = operator_cases()[name]
+    case = operator_cases()[name.removeprefix("test_")]
     node = case.model.graph.node[0]
     given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     options = {k: v.decode() if isinstance(v, bytes) else v for k, v in given.items()}

@@ -21,7 +21,7 @@ from octavo.files.staging import PREFIX
 from octavo.onnx import quantize_dynamic
 from tests.onnx.helpers import mlp, normal, run, save, snapshot
 
-MOMENTS = 12
+MOMENTS = 24 if os.environ.get("OCTAVO_EXAMPLES") == "new" else 8
 LAYERS, WIDTH = 16, 768  # takes about half a second
 
 # Forks a child for each conversion, so that most imports are paid for once; all but ONNX Runtime's,

@@ -7,10 +7,8 @@ does not generate all of ONNX's cases.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,10 @@ from onnx import numpy_helper
 
 from octavo.errors import AlreadyQuantizedError
 from octavo.onnx import quantize_dynamic, session
+from tests.onnx.operator_cases import ONE_WORKER, operator_cases
 from tests.onnx.rules.support import INT8, PER_TENSOR, Array, assert_close, convert, error, run
+
+pytestmark = ONE_WORKER
 
 LINEAR = (
     "gemm_all_attributes gemm_alpha gemm_beta gemm_default_matrix_bias gemm_default_no_bias "
@@ -95,20 +96,10 @@ class Case:
         return float(found[0]) if found else default
 
 
-@cache
-def collected() -> dict[str, Any]:
-    """All of ONNX's operator cases by name: it takes seconds, and is done once."""
-    from onnx.backend.test.case.node import collect_testcases
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return {case.name.removeprefix("test_"): case for case in collect_testcases(None)}
-
-
 def load(name: str) -> Case:
-    if name not in collected():
+    if name not in operator_cases():
         pytest.skip(f"ONNX {onnx.__version__} has no case {name}")
-    found = collected()[name]
+    found = operator_cases()[name]
     model = onnx.ModelProto()
     model.CopyFrom(found.model)
     graph = model.graph

@@ -17,7 +17,8 @@ from octavo.torch.export import Exported
 from octavo.torch.modules.linear import QuantizedLinear
 from tests.torch.exporting import constants, operators
 
-pytestmark = pytest.mark.models
+# One worker makes the models once.
+pytestmark = [pytest.mark.models, pytest.mark.xdist_group("export of all-MiniLM-L6")]
 
 
 @pytest.fixture(scope="module")
