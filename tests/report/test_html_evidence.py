@@ -98,7 +98,8 @@ SENTENCES = {
     ),
     "theirs is not finite": (
         evidence(benchmark=None, ort=comparison(worst=math.inf)),
-        "An error of 0.0021 against float, where ONNX Runtime's own int8 gives numbers that are not finite.",
+        "An error of 0.0021 against float, where ONNX Runtime's own int8 gives numbers that are "
+        "not finite.",
     ),
     "nothing": (Evidence(), ""),
 }
