@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import onnx
 
 import octavo.onnx
 from benchmarks import bench_check, results
@@ -95,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measured(folder: Path, layers: int) -> tuple[Report, Evidence]:
     """A chain of layers, quantized; its comparison with the float model, and times."""
     say(f"quantizing {layers} layers")
-    model = bench_check.write_model(folder / "model.onnx", layers)
+    model = named(bench_check.write_model(folder / "model.onnx", layers))
     made = folder / "model.int8.onnx"
     report = octavo.onnx.quantize_dynamic(model, made)
     say("comparing")
@@ -116,6 +117,15 @@ def measured(folder: Path, layers: int) -> tuple[Report, Evidence]:
     return report, Evidence(compared, Benchmark(pairs, timed, SECONDS), ort)
 
 
+def named(model: Path) -> Path:
+    """Gives the layers names as long as exported models have."""
+    found = onnx.load(model)
+    for i, node in enumerate(found.graph.node):
+        node.name = f"/encoder/layer.{i // 2}/attention/self/query/{node.op_type}"
+    onnx.save(found, model)
+    return model
+
+
 def searched(report: Report, trials: int) -> TuneResult:
     """A search as it could have been: each trial leaves other layers float."""
     names = [outcome.layer.name for outcome in report.layers]
@@ -129,7 +139,7 @@ def searched(report: Report, trials: int) -> TuneResult:
             Trial(
                 i,
                 Recipe("int8", Scheme(), rules),
-                f"int8, {len(left)} of {len(names)} layers float: {', '.join(left)}",
+                f"int8, {len(left)} of {len(names)} layers float: {', '.join(left[:4])}, ...",
                 str(i),
                 layers=len(names),
                 quantized=len(names) - len(left),

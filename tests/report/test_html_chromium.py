@@ -367,13 +367,13 @@ def test_strips_are_drawn_to_scale(opened: Callable[..., Opened]) -> None:
     names = one.table("ranges").texts("layer")
     script = """svgs => svgs.map(svg => {
         const whole = svg.getBoundingClientRect();
-        const box = svg.querySelector('rect').getBoundingClientRect();
+        const box = svg.lastElementChild.getBoundingClientRect();
         return [box.left - whole.left, box.width, whole.width];
     })"""
     drawn = one.page.locator("#ranges tbody tr td:nth-child(2) svg").evaluate_all(script)
     for name, (left, width, whole) in list(zip(names, drawn, strict=True))[:25]:
         r = found[name]["inputs"]
-        unit = whole / 202 * 100 / max(abs(r["low"]), abs(r["high"]))
+        unit = whole / 2 / max(abs(r["low"]), abs(r["high"]))
         low, high = max(-3 * r["rms"], r["low"]), min(3 * r["rms"], r["high"])
         assert left - whole / 2 == pytest.approx(low * unit, abs=0.5)
         assert width == pytest.approx((high - low) * unit, abs=0.5)
@@ -420,10 +420,12 @@ def test_a_phone_gets_the_narrow_picture_and_labelled_figures(
     page = opened("tuning", "phone").page
     assert page.locator("#picture svg.narrow").is_visible()
     assert not page.locator("#picture svg.wide").is_visible()
-    label = page.locator("#layers td.n[data-l=before]").first.evaluate(
-        "cell => getComputedStyle(cell, '::before').content"
+    labels = page.locator("#layers tbody tr").first.evaluate(
+        "row => [...row.cells].map(cell => getComputedStyle(cell, '::before').content)"
     )
-    assert label == '"before "'
+    assert labels == [f'"{name} "' for name in Opened(page, Path()).table("layers").heads]
+    # As cards they are no table to the browser: only their roles say so.
+    assert page.locator("td:not([role=cell]), tr:not([role=row]), table:not([role])").count() == 0
     page.set_viewport_size({"width": 1280, "height": 900})
     assert page.locator("#picture svg.wide").is_visible()
     assert not page.locator("#picture svg.narrow").is_visible()

@@ -56,31 +56,48 @@ def sizes(evidence: Evidence | None) -> tuple[int | None, int | None]:
 
 
 def verdict(evidence: Evidence, before: int | None = None, after: int | None = None) -> str:
-    """Speed, size and error in one sentence, as far as they were measured; may be empty.
+    """Speed, size and error in a sentence, as far as they were measured; what was too noisy to tell
+    in another; may be empty.
 
     `before` and `after` are the models' bytes; those of the benchmark where they are None.
     """
     if before is None or after is None:
         before, after = sizes(evidence)
     said = list(_clauses(evidence, before, after))
-    if not said:
-        return ""
+    sentences = [_sentence(said)] if said else []
+    pairs = ((evidence.pair(FLOAT, QUANTIZED), "float"), (_beside_ort(evidence), ORT_NAME))
+    for pair, other in pairs:
+        if pair is not None and pair.verdict is Verdict.NOISY:
+            bounds = f"{times(pair.low)} to {times(pair.high)}"
+            sentences.append(
+                f"Whether it is faster than {other} cannot be told, too noisy: it takes "
+                f"{bounds} of the time."
+            )
+    return " ".join(sentences)
+
+
+def _sentence(said: list[str]) -> str:
     text = ", ".join(said[:-1]) + (" and " if len(said) > 1 else "") + said[-1]
     return f"{text[:1].upper()}{text[1:]}."
 
 
+def _beside_ort(evidence: Evidence) -> Pair | None:
+    """The time of the quantized model over that of ONNX Runtime's, in whichever order both came."""
+    pair = evidence.pair(ORT, QUANTIZED)
+    return _turned(evidence.pair(QUANTIZED, ORT)) if pair is None else pair
+
+
 def _clauses(evidence: Evidence, before: int | None, after: int | None) -> Iterator[str]:
     pair = evidence.pair(FLOAT, QUANTIZED)
-    if pair is not None:
+    if pair is not None and pair.verdict is not Verdict.NOISY:
         yield _speed(pair, "float")
     if before and after:
         yield f"{words.ratio(before, after)} ({size(before)} to {size(after)})"
     error, theirs = worst_error(evidence.comparison), worst_error(evidence.ort)
     if error is not None:
         yield _error(error) if theirs is None else _beside(error, theirs)
-    against = evidence.pair(ORT, QUANTIZED)
-    against = _turned(evidence.pair(QUANTIZED, ORT)) if against is None else against
-    if against is not None:
+    against = _beside_ort(evidence)
+    if against is not None and against.verdict is not Verdict.NOISY:
         yield _speed(against, _THAT if theirs is not None and error is not None else ORT_NAME)
 
 
@@ -91,8 +108,6 @@ def _speed(pair: Pair, other: str) -> str:
         Verdict.SLOWER: f"slower than {other}: it takes {times(pair.ratio)} times as long "
         f"({sure}{times(pair.low)} to {times(pair.high)})",
         Verdict.SAME: f"as fast as {other} (no difference seen, within {pair.within:.1%})",
-        Verdict.NOISY: f"too noisy to tell whether it is faster than {other} (takes "
-        f"{times(pair.low)} to {times(pair.high)} of the time)",
     }[pair.verdict]
 
 
@@ -124,7 +139,7 @@ def _turned(pair: Pair | None) -> Pair | None:
 def _error(error: float) -> str:
     if not math.isfinite(error):
         return "numbers that are not finite, where the float model's are"
-    return f"an error of {number(error)}"
+    return f"an error of {number(error)} against float"
 
 
 def _error_of(output: OutputDifference) -> float:

@@ -1,7 +1,8 @@
 """Pages for a browser: one self-contained file, which asks the network for nothing.
 
 A page is a verdict, tiles and sections (`parts`); what makes one out of a result knows no HTML
-(`tuning`, `quantization`), and a section is drawn by the template that it names (`templates/`).
+(`tuning`, `quantization`, and `measured` for the measurements that both show), and a section is
+drawn by the template that it names (`templates/`).
 """
 
 from octavo.report.html.quantization import report_html

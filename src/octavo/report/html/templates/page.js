@@ -25,6 +25,11 @@
     const heads = [...box.querySelectorAll("th")];
     const original = [...body.rows];
     let texts;
+    // Narrow screens show rows as cards: what they are must be said then.
+    for (const row of original) {
+      row.setAttribute("role", "row");
+      for (const cell of row.cells) cell.setAttribute("role", "cell");
+    }
     let rows = original;
     let open = original.length <= SHOWN + 5;
     const show = () => {
