@@ -64,6 +64,7 @@ bench: setup $(VENV)/.bench
 	@$(PY) -m benchmarks.convert
 	@$(PY) -m benchmarks.tune
 	@$(PY) -m benchmarks.compare_check
+	@$(PY) -m benchmarks.error_paths
 
 check: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -25,12 +27,18 @@ app = typer.Typer(
 )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits; `argv` defaults to the process's arguments."""
+def run(argv: Sequence[str] | None = None) -> None:
+    """As `octavo.cli.main`, but for Ctrl-C before a command begins."""
+    logging.getLogger("onnx_ir").addHandler(logging.NullHandler())  # Octavo says what matters
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # names in models need not fit the locale
             stream.reconfigure(errors="backslashreplace")
-    typer.main.get_command(app).main(args=None if argv is None else list(argv), prog_name="octavo")
+    _program().main(args=None if argv is None else list(argv), prog_name="octavo")
+
+
+@cache
+def _program() -> Any:
+    return typer.main.get_command(app)
 
 
 def _version(asked: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from octavo.cli import INTERRUPTED
 from octavo.errors import OctavoError, OptionError, RecipeError, did_you_mean
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe
 
-INTERRUPTED = 130
 SOMETHING_MISSING = 7
 NOT_MET = 8
 
@@ -63,6 +64,13 @@ class Format(str, Enum):
 
     QOPERATOR = "qoperator"
     QDQ = "qdq"
+
+
+def at_least_1(value: int | None) -> int | None:
+    """A callback of options that count."""
+    if value is not None and value < 1:
+        raise typer.BadParameter(f"{value} is not a whole number above 0; give 1 or more")
+    return value
 
 
 RecipeOption = Annotated[
@@ -118,6 +126,7 @@ JsonOption = Annotated[
 def exit_codes() -> Iterator[None]:
     """Ends the process with one line and the error's code; what is unexpected passes through."""
     try:
+        _check_environment()
         yield
     except OctavoError as error:
         from octavo.report.text import clean
@@ -128,6 +137,17 @@ def exit_codes() -> Iterator[None]:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)  # noqa: T201
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _check_environment() -> None:
+    """A wrong OCTAVO_ISA is said before the work, not in its middle."""
+    if os.environ.get("OCTAVO_ISA"):
+        from octavo.core import kernels
+
+        try:
+            kernels.isa()
+        except ValueError as error:
+            raise OptionError(str(error)) from None
 
 
 def recipe_of(given: str, ops: Sequence[str]) -> Recipe:

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from octavo.cli import tuning
+from octavo.cli import INTERRUPTED, tuning
 from octavo.cli.options import (
-    INTERRUPTED,
     NOT_MET,
     Cpu,
     ForceOption,
@@ -17,6 +16,7 @@ from octavo.cli.options import (
     OpsOption,
     RecipeOption,
     Target,
+    at_least_1,
     exit_codes,
     recipe_of,
 )
@@ -61,7 +61,7 @@ def tune(
         int | None,
         typer.Option(
             "--batch-size",
-            min=1,
+            callback=at_least_1,
             metavar="N",
             help="Samples a run of DATA (but .jsonl); models with a fixed batch axis need that "
             "size. Default: the file's evaluation dataloader.batch_size, or 32.",
@@ -116,7 +116,7 @@ def tune(
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            callback=at_least_1,
             metavar="N",
             help="Threads of ONNX Runtime's sessions. Default: its own, one a core.",
             show_default=False,
@@ -125,7 +125,7 @@ def tune(
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            callback=at_least_1,
             metavar="N",
             help="Processes that evaluate trials at once. Default: 1.",
             show_default=False,
