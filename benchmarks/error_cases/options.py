@@ -14,7 +14,7 @@ CASES = (
     Case(
         "octavo compare m.onnx", 2, "'INT8'", "Missing", "{FLOAT} {INT8}", "Try 'octavo compare -h'"
     ),
-    Case("octavo bench", 2, "'A [B ..]'", "Missing", "A [B ..]", "Try 'octavo bench -h'"),
+    Case("octavo bench", 2, "'FILE'", "Missing", "{FILE}...", "Try 'octavo bench -h'"),
     Case(
         *("octavo convert-target portable.onnx", 2),
         *("'--to'", "Missing option", "portable, native", "Choose from"),

@@ -14,7 +14,7 @@ from octavo.cli.bench import bench
 from octavo.cli.compare import compare
 from octavo.cli.convert import convert_target
 from octavo.cli.doctor import doctor
-from octavo.cli.options import EXIT_CODES
+from octavo.cli.epilog import epilog
 from octavo.cli.quantize import inspect, quantize
 from octavo.cli.tune import tune
 
@@ -49,17 +49,21 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog=EXIT_CODES)
+@app.callback(epilog=epilog(""))
 def _root(
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Dynamic int8 quantization for CPU inference: small, fast, verified, nothing silent."""
+    """Dynamic int8 quantization for CPU inference: small, fast, verified, nothing silent.
+
+    Results are printed on stdout, progress and errors on stderr; with --json stdout holds JSON
+    alone. Files are written where a command says so, whole or not at all.
+    """
 
 
-app.command(epilog=EXIT_CODES)(quantize)
+app.command(epilog=epilog("quantize"))(quantize)
 for command, name, short_help in (
     (inspect, "inspect", "Show a model's layers and what a recipe would do."),
     (tune, "tune", "Search the fastest recipe that keeps the accuracy."),
@@ -68,4 +72,4 @@ for command, name, short_help in (
     (bench, "bench", "Time models in turns and compare them."),
     (doctor, "doctor", "Show what this machine has, and what is missing."),
 ):
-    app.command(name, epilog=EXIT_CODES, short_help=short_help)(command)
+    app.command(name, epilog=epilog(name), short_help=short_help)(command)

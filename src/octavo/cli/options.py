@@ -22,22 +22,6 @@ if TYPE_CHECKING:
 SOMETHING_MISSING = 7
 NOT_MET = 8
 
-EXIT_CODES = """
-\b
-Exit codes:
-  0    done
-  1    an unexpected error (with a traceback: please report it)
-  2    a wrong option, recipe, layer name, operator type or input data
-  3    the model cannot be read or handled, or is quantized already
-  4    nothing would be quantized
-  5    the quantized model does not load or is too far from the float one
-  6    the output cannot be written
-  7    doctor: something that is needed is missing or too old
-  8    tune: no recipe that meets the criterion was found
-  9    tune: the float model cannot be evaluated
-  130  interrupted (Ctrl-C)
-"""
-
 
 class Cpu(str, Enum):
     """Values of --cpu."""
@@ -87,7 +71,7 @@ OpsOption = Annotated[
         "--ops",
         metavar="OP[,OP]",
         help="Quantize these operator types too, with the recipe's default scheme (Conv, for "
-        "example, is float by default). May be repeated.",
+        "example, is float by default). May be repeated. Default: those of the recipe.",
     ),
 ]
 CpuOption = Annotated[
@@ -115,7 +99,7 @@ FormatOption = Annotated[
     ),
 ]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace OUT even where -o does not name it.")
+    bool, typer.Option("--force", help="Replace the default OUT where it exists.")
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
