@@ -76,6 +76,7 @@ bench: setup browser $(VENV)/.bench
 	@$(PY) -m benchmarks.tune
 	@$(PY) -m benchmarks.compare_check
 	@$(PY) -m benchmarks.page_check
+	@$(PY) -m benchmarks.error_paths
 
 check: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet

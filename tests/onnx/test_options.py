@@ -213,7 +213,7 @@ def test_what_is_stored(
         (
             {"target": "native", "quant_format": "qdq"},
             OptionError,
-            ["quant_format='qdq' is for other runtimes", "target 'native'"],
+            ["quant_format='qdq' (--format) is for other runtimes", "target 'native'"],
         ),
         ({"target": "portabel"}, OptionError, ["target='portabel'", "Did you mean 'portable'"]),
         ({"cpu": "vnnni"}, OptionError, ["cpu='vnnni'", "any, vnni"]),
@@ -235,7 +235,11 @@ def test_what_is_stored(
             ["ActivationSymmetric"],
         ),
         ({"nodes_to_exclude": ["layer9"]}, RecipeError, ["'layer9' matches no node", "'layer0'"]),
-        ({"nodes_to_quantize": ["enc*"]}, RecipeError, ["nodes_to_quantize: 'enc*'", "layer1"]),
+        (
+            {"nodes_to_quantize": ["enc*"]},
+            RecipeError,
+            ["nodes_to_quantize (--only): 'enc*'", "layer1"],
+        ),
         ({"check_inputs": {}, "verify": False}, OptionError, ["check_inputs", "verify=False"]),
     ],
     ids=str,

@@ -83,6 +83,10 @@ def test_str_of_a_result_is_its_text() -> None:
     assert str(result()) == tuning_text(result())
 
 
+RESUME = "--resume continues the search"
+LARGER = "allow a larger loss, or begin with a more accurate --recipe"
+
+
 @pytest.mark.parametrize(
     ("status", "changes", "line"),
     [
@@ -97,37 +101,37 @@ def test_str_of_a_result_is_its_text() -> None:
             Status.BEST_EFFORT,
             {"best": MISSED, "output": ""},
             f"best effort: no recipe met the criterion ({CRITERION}); the nearest: {NEAREST}; "
-            "nothing was written",
+            f"nothing was written; {LARGER}",
         ),
         (
             Status.BEST_EFFORT,
             {"best": BASELINE, "trials": (FAILED,), "output": ""},
             f"best effort: no recipe met the criterion ({CRITERION}); no trial gave an accuracy; "
-            "nothing was written",
+            "nothing was written; mend what failed",
         ),
         (
             Status.TIMED_OUT,
             {},
             "timed out after 4 trials in 1 min 2 s: the best so far meets the criterion: "
-            f"{FOUND}: accuracy {FIGURES}; wrote model.int8.onnx",
+            f"{FOUND}: accuracy {FIGURES}; wrote model.int8.onnx; {RESUME}",
         ),
         (
             Status.TIMED_OUT,
             {"best": MISSED, "trials": (MISSED,), "output": ""},
             "timed out after 1 trial in 1 min 2 s: no recipe met the criterion "
-            f"({CRITERION}); the nearest: {NEAREST}; nothing was written",
+            f"({CRITERION}); the nearest: {NEAREST}; nothing was written; {RESUME}",
         ),
         (
             Status.INTERRUPTED,
             {"output": "a\nb.onnx"},
             "interrupted after 4 trials in 1 min 2 s: the best so far meets the criterion: "
-            rf"{FOUND}: accuracy {FIGURES}; wrote a\nb.onnx",
+            rf"{FOUND}: accuracy {FIGURES}; wrote a\nb.onnx; {RESUME}",
         ),
         (
             Status.INTERRUPTED,
             {"best": BASELINE, "trials": (), "output": ""},
             f"interrupted after 0 trials in 1 min 2 s: no recipe met the criterion ({CRITERION}); "
-            "no trial gave an accuracy; nothing was written",
+            f"no trial gave an accuracy; nothing was written; {RESUME}",
         ),
     ],
 )

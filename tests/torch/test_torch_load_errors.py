@@ -46,6 +46,14 @@ def error_of(path: Path, factory: Callable[[], Any] = Net, **options: Any) -> st
     return message.removeprefix(str(path))
 
 
+def misfit_of(path: Path, factory: Callable[[], Any] = Net) -> str:
+    """What does not fit, of a message that says so and what to do."""
+    begin, end = " does not fit the model: ", "of the model that was saved, of the same sizes"
+    message = error_of(path, factory)
+    assert message.startswith(begin) and message.endswith(f". Give the factory {end}")
+    return message.removeprefix(begin).removesuffix(f". Give the factory {end}")
+
+
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Changes the file's header."""
     raw = path.read_bytes()
@@ -73,8 +81,8 @@ def rewrite_said(path: Path, change: Callable[[dict[str, Any]], object]) -> None
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    assert error_of(tmp_path / "m.safetensors") == ": there is no such file"
-    assert error_of(tmp_path) == " cannot be read: Is a directory"
+    assert error_of(tmp_path / "m.safetensors").startswith(": there is no such file; give one ")
+    assert error_of(tmp_path).startswith(" cannot be read: Is a directory; give a file ")
 
 
 @pytest.mark.parametrize("kept", [0, 5, 8, 9, 100, 2000, -1])
@@ -108,7 +116,7 @@ def test_a_safetensors_file_of_another_kind(tmp_path: Path) -> None:
     save_file({"a": torch.ones(3)}, path, {"format": "pt"})
     assert error_of(path) == (
         " is a safetensors file, but not one that octavo.torch.save wrote: its metadata has no "
-        "'octavo' (it has 'format')"
+        "'octavo' (it has 'format'); write it with that"
     )
 
 
@@ -179,7 +187,8 @@ def test_damaged_entries(change: dict[str, Any], message: str, path: Path) -> No
 
 def test_bytes_behind_the_last_tensor(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"abc")
-    assert error_of(path) == " is damaged: 3 bytes follow its last tensor"
+    said = " is damaged: 3 bytes follow its last tensor"
+    assert error_of(path) == f"{said}; copy it again, or save the model anew"
 
 
 # Layers
@@ -227,15 +236,13 @@ def other(**changes: Any) -> Callable[[], nn.Module]:
 
 def test_modules_that_the_model_lacks(path: Path) -> None:
     renamed = other(query=("queries", nn.Linear(8, 16)))
-    assert error_of(path, renamed) == (
-        " does not fit the model: it lacks module query (near query: queries)"
-    )
+    assert misfit_of(path, renamed) == ("it lacks module query (near query: queries)")
 
 
 def test_tensors_that_the_model_lacks_or_has_in_excess(path: Path) -> None:
     renamed = other(norm=("normal", nn.LayerNorm(16)), steps=None)
-    message = error_of(path, renamed)
-    assert message.startswith(" does not fit the model: it lacks tensors norm.weight, norm.bias, ")
+    message = misfit_of(path, renamed)
+    assert message.startswith("it lacks tensors norm.weight, norm.bias, ")
     assert "steps (near norm.weight: normal.weight" in message
     assert message.endswith("; it has normal.weight, normal.bias, which the file lacks")
 
@@ -244,28 +251,24 @@ def test_tensors_that_the_model_lacks_or_has_in_excess(path: Path) -> None:
         model.more = nn.ModuleList(nn.Linear(2, 2) for _ in range(4))
         return model
 
-    assert error_of(path, larger) == (
-        " does not fit the model: it has more.0.weight, more.0.bias, more.1.weight, more.1.bias, "
+    assert misfit_of(path, larger) == (
+        "it has more.0.weight, more.0.bias, more.1.weight, more.1.bias, "
         "more.2.weight and 3 more, which the file lacks"
     )
 
 
 def test_sizes_that_differ(path: Path) -> None:
-    assert error_of(path, lambda: Net(32)) == (
-        " does not fit the model: query has out_features 32 there, 16 in the file"
-    )
+    assert misfit_of(path, lambda: Net(32)) == ("query has out_features 32 there, 16 in the file")
     narrow = other(norm=("norm", nn.LayerNorm(12)))
-    assert error_of(path, narrow) == (
-        " does not fit the model: shapes differ: norm.weight [12], [16] in the file, norm.bias "
-        "[12], [16] in the file"
+    assert misfit_of(path, narrow) == (
+        "shapes differ: norm.weight [12], [16] in the file, norm.bias [12], [16] in the file"
     )
 
 
 def test_a_quantized_layer_with_another_dtype(path: Path) -> None:
     rewrite(path, lambda header: header["query.scale"].update(dtype="I32"))
-    assert error_of(path) == (
-        " does not fit the model: shapes differ: query.scale torch.float32 [16], torch.int32 [16] "
-        "in the file"
+    assert misfit_of(path) == (
+        "shapes differ: query.scale torch.float32 [16], torch.int32 [16] in the file"
     )
 
 
@@ -277,7 +280,7 @@ def test_a_bias_that_the_file_has_not(path: Path) -> None:
 
     plain = path.with_name("plain.safetensors")
     save(quantize_dynamic(make()), plain)
-    assert error_of(plain) == " does not fit the model: it has norm.bias, which the file lacks"
+    assert misfit_of(plain) == "it has norm.bias, which the file lacks"
     with pytest.raises(ModelError, match=r"it has norm\.bias, which"):
         load(plain, Net)
     filled = load(path, make)  # a parameter that is None has a place
@@ -292,8 +295,8 @@ def test_modules_that_are_one_there_and_two_in_the_file(path: Path) -> None:
             self.b = self.a if shared else nn.Sequential(nn.Linear(4, 4))
 
     save(quantize_dynamic(Twin(shared=False)), path)
-    message = error_of(path, lambda: Twin(shared=True))
-    assert message == " does not fit the model: b is the module a there, b in the file"
+    message = misfit_of(path, lambda: Twin(shared=True))
+    assert message == "b is the module a there, b in the file"
 
 
 # The factory
@@ -411,9 +414,7 @@ def test_a_dict_of_the_factory_whose_key_holds_a_dot(path: Path) -> None:
     save(quantize_dynamic(keyed("a-b")()), path)
     rewrite(path, lambda header: header.update({"table.a.b": header.pop("table.a-b")}))
     rewrite_said(path, lambda said: said.update(attributes=["table.a.b"]))
-    assert error_of(path, keyed("a.b")) == (
-        " does not fit the model: a key of a dict holds a dot: table.a.b; rename it"
-    )
+    assert misfit_of(path, keyed("a.b")) == ("a key of a dict holds a dot: table.a.b; rename it")
 
 
 def test_the_manifest_is_plain_data(path: Path) -> None:

@@ -174,7 +174,9 @@ def _files(models: Sequence[str]) -> list[BenchFile]:
 def bench(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="A [B ..]", help="ONNX files, float or int8, of either target."),
+        typer.Argument(
+            metavar="FILE", help="ONNX files A, B, ..: float or int8, of either target."
+        ),
     ],
     shape: Annotated[
         list[str],
@@ -196,15 +198,16 @@ def bench(
         Against | None,
         typer.Option(
             help="ort: quantize A with onnxruntime.quantization.quantize_dynamic too, in a "
-            "temporary folder, and time that.",
+            "temporary folder, and time that. Default: the files alone.",
             show_default=False,
         ),
     ] = None,
     seconds: Annotated[
         float,
         typer.Option(
-            help="About how long each shape and number of threads is timed at most; it ends "
-            "earlier once all is clear. Models that take seconds to open or to run take longer.",
+            metavar="S",
+            help="About how many seconds each shape and number of threads is timed at most; it "
+            "ends earlier once all is clear. Models that take seconds to open or run take longer.",
         ),
     ] = 30.0,
     json: JsonOption = False,
@@ -213,7 +216,8 @@ def bench(
 
     Of each pair: the time of the later one over that of the earlier one, with a 99% interval, and
     whether there is a difference, none, or it was too noisy to tell. Of each model: latency,
-    throughput, the time a session takes to open, peak memory and file size.
+    throughput, the time a session takes to open, peak memory and file size. They go to stdout; no
+    file is written.
     """
     with exit_codes():
         found = run(

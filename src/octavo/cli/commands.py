@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +14,7 @@ from octavo.cli.bench import bench
 from octavo.cli.compare import compare
 from octavo.cli.convert import convert_target
 from octavo.cli.doctor import doctor
-from octavo.cli.options import EXIT_CODES
+from octavo.cli.epilog import epilog
 from octavo.cli.quantize import inspect, quantize
 from octavo.cli.report import report
 from octavo.cli.tune import tune
@@ -26,12 +28,18 @@ app = typer.Typer(
 )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits; `argv` defaults to the process's arguments."""
+def run(argv: Sequence[str] | None = None) -> None:
+    """As `octavo.cli.main`, but for Ctrl-C before a command begins."""
+    logging.getLogger("onnx_ir").addHandler(logging.NullHandler())  # Octavo says what matters
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # names in models need not fit the locale
             stream.reconfigure(errors="backslashreplace")
-    typer.main.get_command(app).main(args=None if argv is None else list(argv), prog_name="octavo")
+    _program().main(args=None if argv is None else list(argv), prog_name="octavo")
+
+
+@cache
+def _program() -> Any:
+    return typer.main.get_command(app)
 
 
 def _version(asked: bool) -> None:
@@ -42,17 +50,21 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog=EXIT_CODES)
+@app.callback(epilog=epilog(""))
 def _root(
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Dynamic int8 quantization for CPU inference: small, fast, verified, nothing silent."""
+    """Dynamic int8 quantization for CPU inference: small, fast, verified, nothing silent.
+
+    Results are printed on stdout, progress and errors on stderr; with --json stdout holds JSON
+    alone. Files are written where a command says so, whole or not at all.
+    """
 
 
-app.command(epilog=EXIT_CODES)(quantize)
+app.command(epilog=epilog("quantize"))(quantize)
 for command, name, short_help in (
     (inspect, "inspect", "Show a model's layers and what a recipe would do."),
     (tune, "tune", "Search the fastest recipe that keeps the accuracy."),
@@ -62,4 +74,4 @@ for command, name, short_help in (
     (report, "report", "Write a page about a quantized model."),
     (doctor, "doctor", "Show what this machine has, and what is missing."),
 ):
-    app.command(name, epilog=EXIT_CODES, short_help=short_help)(command)
+    app.command(name, epilog=epilog(name), short_help=short_help)(command)

@@ -68,16 +68,21 @@ def compare(
     inputs: Annotated[
         Path | None,
         typer.Option(
-            metavar="DATA", help="Inputs, .npz or .jsonl. Default: made up.", show_default=False
+            metavar="DATA",
+            help="Inputs to compare on, .npz or .jsonl. Default: made up.",
+            show_default=False,
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Name every layer.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Name every layer in the report.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Compare INT8 with FLOAT: outputs, and each quantized layer, the one to blame first.
 
     A layer's error alone is that on the float model's inputs to it; accumulated is what the layers
-    before it add. Nothing is quantized here: the numbers are those of INT8 as it is.
+    before it add. Nothing is quantized here: the numbers are those of INT8 as it is. They go to
+    stdout; no file is written.
     """
     with exit_codes():
         found = compared(floating, quantized, inputs)

@@ -70,7 +70,7 @@ def convert_target(
     ] = None,
     cpu: Annotated[
         Cpu | None,
-        typer.Option("--cpu", help="Of portable files: vnni (the default) or any; see quantize."),
+        typer.Option("--cpu", help="Of portable files, as for quantize. Default: vnni."),
     ] = None,
     inputs: Annotated[
         Path | None,
@@ -86,7 +86,10 @@ def convert_target(
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Convert a quantized model to the other target: the same integers, no float model needed."""
+    """Convert a quantized model to the other target: the same integers, no float model needed.
+
+    What was converted goes to stdout. Whatever goes wrong, no partial OUT is left.
+    """
     with exit_codes():
         done = convert(
             model,

@@ -14,13 +14,14 @@ from octavo.cli.options import SOMETHING_MISSING, JsonOption, exit_codes
 def doctor(
     model: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="A quantized model to match with this machine."),
+        typer.Argument(metavar="FILE", help="A quantized model to match with this machine."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """Show versions, instruction sets, the kernels that would run, and what is missing.
 
-    Exits with 7 if something that is needed is missing or too old, else 0, also with warnings.
+    All goes to stdout; no file is written. Exits with 7 if something that is needed is missing or
+    too old, else 0, also with warnings.
     """
     with exit_codes():
         from octavo.files.metadata import metadata

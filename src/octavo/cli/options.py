@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -12,30 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from octavo.cli import INTERRUPTED
 from octavo.errors import OctavoError, OptionError, RecipeError, did_you_mean
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe
 
-INTERRUPTED = 130
 SOMETHING_MISSING = 7
 NOT_MET = 8
-
-EXIT_CODES = """
-\b
-Exit codes:
-  0    done
-  1    an unexpected error (with a traceback: please report it)
-  2    a wrong option, recipe, layer name, operator type or input data
-  3    the model cannot be read or handled, or is quantized already
-  4    nothing would be quantized
-  5    the quantized model does not load or is too far from the float one
-  6    the output cannot be written
-  7    doctor: something that is needed is missing or too old
-  8    tune: no recipe that meets the criterion was found
-  9    tune: the float model cannot be evaluated
-  130  interrupted (Ctrl-C)
-"""
 
 
 class Cpu(str, Enum):
@@ -65,6 +50,13 @@ class Format(str, Enum):
     QDQ = "qdq"
 
 
+def at_least_1(value: int | None) -> int | None:
+    """A callback of options that count."""
+    if value is not None and value < 1:
+        raise typer.BadParameter(f"{value} is not a whole number above 0; give 1 or more")
+    return value
+
+
 RecipeOption = Annotated[
     str,
     typer.Option(
@@ -79,7 +71,7 @@ OpsOption = Annotated[
         "--ops",
         metavar="OP[,OP]",
         help="Quantize these operator types too, with the recipe's default scheme (Conv, for "
-        "example, is float by default). May be repeated.",
+        "example, is float by default). May be repeated. Default: those of the recipe.",
     ),
 ]
 CpuOption = Annotated[
@@ -107,7 +99,7 @@ FormatOption = Annotated[
     ),
 ]
 ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace OUT even where -o does not name it.")
+    bool, typer.Option("--force", help="Replace the default OUT where it exists.")
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
@@ -118,6 +110,7 @@ JsonOption = Annotated[
 def exit_codes() -> Iterator[None]:
     """Ends the process with one line and the error's code; what is unexpected passes through."""
     try:
+        _check_environment()
         yield
     except OctavoError as error:
         from octavo.report.text import clean
@@ -128,6 +121,17 @@ def exit_codes() -> Iterator[None]:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)  # noqa: T201
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _check_environment() -> None:
+    """A wrong OCTAVO_ISA is said before the work, not in its middle."""
+    if os.environ.get("OCTAVO_ISA"):
+        from octavo.core import kernels
+
+        try:
+            kernels.isa()
+        except ValueError as error:
+            raise OptionError(str(error)) from None
 
 
 def recipe_of(given: str, ops: Sequence[str]) -> Recipe:

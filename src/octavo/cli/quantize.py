@@ -56,11 +56,15 @@ def quantize(
     recipe: RecipeOption = "int8",
     exclude: Annotated[
         list[str],
-        typer.Option(metavar="GLOB", help="Leave these layers float. May be repeated."),
+        typer.Option(
+            metavar="GLOB", help="Leave these layers float. May be repeated. Default: none."
+        ),
     ] = [],  # noqa: B006
     only: Annotated[
         list[str],
-        typer.Option(metavar="GLOB", help="Quantize these layers only. May be repeated."),
+        typer.Option(
+            metavar="GLOB", help="Quantize these layers only. May be repeated. Default: all."
+        ),
     ] = [],  # noqa: B006
     ops: OpsOption = [],  # noqa: B006
     inputs: Annotated[
@@ -103,23 +107,23 @@ def quantize(
         typer.Option(
             "--report",
             metavar="HTML",
-            help="Write a page about the outcome too, as octavo report does; timing the models for "
-            "it takes some seconds.",
+            help="Write a page about the outcome to this .html file, as octavo report does; "
+            "timing the models for it takes some seconds. Default: none is written.",
             show_default=False,
         ),
     ] = None,
     force: ForceOption = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Report every layer by name.")
+        bool, typer.Option("--verbose", "-v", help="Name every layer in the report.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
     """Quantize IN and check the result against it.
 
     Layer names may be globs (quote them: '/encoder/*'). Whatever goes wrong, IN is as it was and
-    no partial OUT is left. PyTorch models are written for octavo.torch.load and not checked;
-    for them there are --recipe, --only, --exclude, --allow-nothing and what is about OUT or the
-    report.
+    no partial OUT is left. The report goes to stdout. PyTorch models are written for
+    octavo.torch.load and not checked; of the options, --ops, --inputs, --cpu, --target, --format,
+    --external-data, --no-verify and --allow-quantized are for ONNX alone.
     """
     with exit_codes():
         if torch_models.names_factory(model):
@@ -175,7 +179,7 @@ def inspect(
     format: FormatOption = Format.QOPERATOR,
     json: JsonOption = False,
 ) -> None:
-    """Show the layers of IN and what a recipe would do with each. Writes nothing."""
+    """Show the layers of IN and what a recipe would do with each, on stdout. Writes no file."""
     with exit_codes():
         if torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)

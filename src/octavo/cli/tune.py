@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from octavo.cli import tuning
+from octavo.cli import INTERRUPTED, tuning
 from octavo.cli.options import (
-    INTERRUPTED,
     NOT_MET,
     Cpu,
     ForceOption,
@@ -17,6 +16,7 @@ from octavo.cli.options import (
     OpsOption,
     RecipeOption,
     Target,
+    at_least_1,
     exit_codes,
     recipe_of,
 )
@@ -34,7 +34,8 @@ def tune(
         str | None,
         typer.Option(
             metavar="MODEL",
-            help="The float ONNX model, or module:factory of a PyTorch model.",
+            help="The float ONNX model, or module:factory of a PyTorch model. Needed: CONF has its "
+            "name only.",
             show_default=False,
         ),
     ] = None,
@@ -44,7 +45,7 @@ def tune(
             metavar="MODULE:FUNCTION",
             help="Takes the model (an onnxruntime.InferenceSession, a torch module) and returns "
             "its accuracy, a number or a dict with one named accuracy. Modules in the current "
-            "folder are found.",
+            "folder are found. Default: the file's metric.",
             show_default=False,
         ),
     ] = None,
@@ -53,7 +54,8 @@ def tune(
         typer.Option(
             metavar="DATA",
             help="Inputs and labels for the file's metric, and for static calibration: .npz, "
-            ".jsonl, .csv or .parquet. Without a metric, agreement with the float model on them.",
+            ".jsonl, .csv or .parquet. Without a metric, agreement with the float model on them. "
+            "Default: made up.",
             show_default=False,
         ),
     ] = None,
@@ -61,7 +63,7 @@ def tune(
         int | None,
         typer.Option(
             "--batch-size",
-            min=1,
+            callback=at_least_1,
             metavar="N",
             help="Samples a run of DATA (but .jsonl); models with a fixed batch axis need that "
             "size. Default: the file's evaluation dataloader.batch_size, or 32.",
@@ -93,7 +95,7 @@ def tune(
         typer.Option(
             "--recipe-out",
             metavar="YAML",
-            help="Write the best recipe there, for octavo quantize --recipe.",
+            help="Write the best recipe there, for octavo quantize --recipe. Default: not written.",
             show_default=False,
         ),
     ] = None,
@@ -103,7 +105,8 @@ def tune(
         list[str],
         typer.Option(
             metavar="NAME=1x128,..",
-            help="Shapes of the inputs that are timed (and made up). Several are timed one by one.",
+            help="Shapes of the inputs that are timed (and made up). May be repeated: each is "
+            "timed. Default: guessed from MODEL.",
         ),
     ] = [],  # noqa: B006
     target: Annotated[
@@ -116,7 +119,7 @@ def tune(
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            callback=at_least_1,
             metavar="N",
             help="Threads of ONNX Runtime's sessions. Default: its own, one a core.",
             show_default=False,
@@ -125,7 +128,7 @@ def tune(
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            callback=at_least_1,
             metavar="N",
             help="Processes that evaluate trials at once. Default: 1.",
             show_default=False,
@@ -136,7 +139,8 @@ def tune(
         typer.Option(
             metavar="ADDRESS",
             help="Evaluate on the Dask cluster whose scheduler is there, such as "
-            "tcp://host:8786. Model, data and modules must have the same paths there.",
+            "tcp://host:8786. Model, data and modules must have the same paths there. Default: "
+            "on this machine.",
             show_default=False,
         ),
     ] = None,
@@ -154,7 +158,11 @@ def tune(
     ] = False,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="HTML", help="Write a page about the search.", show_default=False),
+        typer.Option(
+            metavar="HTML",
+            help="Write a page about the search to this .html file. Default: none is written.",
+            show_default=False,
+        ),
     ] = None,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -162,8 +170,9 @@ def tune(
     """Search for the fastest recipe that keeps the accuracy, as CONF says.
 
     With neither --evaluate nor a metric, outputs are compared with the float model's. Every trial
-    runs in a process of its own, which is ended at the file's timeout. Exits with 0 only if the
-    criterion is met and OUT is written.
+    runs in a process of its own, which is ended at the file's timeout. The result goes to stdout,
+    each trial to stderr and into the workspace. Exits with 0 only if the criterion is met and OUT
+    is written.
     """
     with exit_codes():
         result = tuning.run(

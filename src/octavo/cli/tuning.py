@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +146,10 @@ def shape_of(text: str) -> dict[str, tuple[int, ...]]:
                 "input_ids=1x128,attention_mask=1x128"
             )
         if name in found:
-            raise OptionError(f"--shape {text!r}: {name!r} is there twice")
+            raise OptionError(
+                f"--shape {text!r}: {name!r} is there twice; name each input once, and repeat "
+                "--shape for another set of shapes"
+            )
         found[name] = tuple(int(d) for d in sizes)
     return found
 
@@ -199,14 +203,21 @@ def check_places(recipe_out: Path | None, report: Path | None, taken: Sequence[P
     """What cannot or must not be written is known now, not after the search."""
     from octavo.files.staging import Staging
 
+    if report is not None and find_spec("jinja2") is None:
+        raise OptionError(
+            "--report needs jinja2, which is not installed: pip install 'octavo[report]'"
+        )
     others = list(taken)
-    for path, suffixes in ((recipe_out, (".yaml", ".yml")), (report, (".html", ".htm"))):
+    for option, path, suffixes in (
+        ("--recipe-out", recipe_out, (".yaml", ".yml")),
+        ("--report", report, (".html", ".htm")),
+    ):
         if path is None:
             continue
         if path.suffix.lower() not in suffixes:
-            raise OptionError(f"{path}: end the name with {' or '.join(suffixes)}")
+            raise OptionError(f"{option} {path}: end the name with {' or '.join(suffixes)}")
         if any(path.absolute() == other.absolute() for other in others):
-            raise OptionError(f"{path} is named twice: give each file a name of its own")
+            raise OptionError(f"{option}: {path} is named twice: give each file a name of its own")
         Staging(path, [other for other in others if other.is_file()])
         others.append(path)
 
@@ -250,5 +261,8 @@ def _dask(address: str) -> Iterator[Executor]:
         ) from error
     with client:
         if not client.nthreads():
-            raise OptionError(f"--dask {address}: the scheduler has no workers; start some first")
+            raise OptionError(
+                f"--dask {address}: the scheduler has no workers: start some with dask worker "
+                f"{address}"
+            )
         yield client.get_executor(pure=False)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from octavo.errors import InputDataError
+from octavo.errors import InputDataError, brief
 
 GIVE = "give a .npz or .jsonl file, a mapping of input names to arrays, or a list of mappings"
+
+_WRITE = {
+    ".npz": "write arrays with numpy.savez(path, name=array)",
+    ".jsonl": 'write one JSON object a line, such as {"x": [[0.5, 1.0]]}',
+}
 
 
 def read_runs(path: Path) -> list[tuple[str, Any]]:
@@ -25,6 +31,8 @@ def read_runs(path: Path) -> list[tuple[str, Any]]:
     where = str(path)
     try:
         if path.suffix == ".npz":
+            if not zipfile.is_zipfile(path):  # NumPy speaks of pickled data then
+                raise ValueError("it is no .npz archive")
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 return [(where, {name: archive[name] for name in archive.files})]
         runs = []
@@ -33,5 +41,7 @@ def read_runs(path: Path) -> list[tuple[str, Any]]:
             if line.strip():
                 runs.append((where, json.loads(line)))
     except Exception as error:  # zipfile, json and numpy each raise their own
-        raise InputDataError(f"inputs {where}: cannot be read: {error}") from error
+        raise InputDataError(
+            f"inputs {where}: cannot be read: {brief(error)}; {_WRITE[path.suffix]}"
+        ) from error
     return runs

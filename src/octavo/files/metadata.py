@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from octavo.errors import ModelError
+from octavo.files.nearby import near
 
 # onnx.proto: ModelProto.graph is 7, .metadata_props 14; StringStringEntryProto.key is 1, .value 2.
 _GRAPH, _METADATA_PROPS, _KEY, _VALUE = 7, 14, 1, 2
@@ -25,12 +26,17 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
         with Path(name).open("rb") as file:
             return _read_metadata(file)
     except FileNotFoundError:
-        raise ModelError(f"{name} does not exist") from None
+        raise ModelError(
+            f"{name} does not exist; give the path of an .onnx file.{near(Path(name))}"
+        ) from None
     except OSError as error:
-        raise ModelError(f"{name} cannot be read: {error.strerror or error}") from error
+        raise ModelError(
+            f"{name} cannot be read: {error.strerror or error}; give a file that you may read"
+        ) from error
     except ValueError as error:
         raise ModelError(
-            f"{name} is not an ONNX model ({error}); it may be cut short or of another format"
+            f"{name} is not an ONNX model ({error}); it may be cut short or of another "
+            "format: get the file again"
         ) from None
 
 

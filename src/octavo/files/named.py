@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from octavo.errors import OctavoError, did_you_mean
+from octavo.files.nearby import near_module
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
@@ -41,14 +42,20 @@ def _module(text: str, name: str, error: type[OctavoError]) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as cause:
         if cause.name is None or not f"{name}.".startswith(f"{cause.name}."):
-            raise error(f"{text}: importing {name} fails: {last_line(cause)}") from cause
+            raise _broken(text, name, error, cause) from cause
         hint = " Leave .py out." if name.endswith(".py") else ""
         raise error(
             f"{text}: there is no module {cause.name!r}, neither in the current folder {here} nor "
-            f"installed.{hint}"
+            f"installed.{hint}{near_module(cause.name)}"
         ) from None
     except (Exception, SystemExit) as cause:
-        raise error(f"{text}: importing {name} fails: {last_line(cause)}") from cause
+        raise _broken(text, name, error, cause) from cause
+
+
+def _broken(text: str, name: str, error: type[OctavoError], cause: BaseException) -> OctavoError:
+    return error(
+        f"{text}: importing {name} fails: {last_line(cause)}; mend the module, or name another one"
+    )
 
 
 def last_line(error: BaseException) -> str:

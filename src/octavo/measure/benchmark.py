@@ -49,9 +49,9 @@ def bench(
     """
     named = _named(callables)
     if not seconds > 0:
-        raise OptionError(f"seconds is {seconds}; it is above 0")
+        raise OptionError(f"seconds is {seconds}; give a number above 0")
     if items < 1:
-        raise OptionError(f"items is {items}; it is 1 or more")
+        raise OptionError(f"items is {items}; give 1 or more")
     openers = {n: _opener(call) if fresh else _same(call) for n, call in named.items()}
     clock = Clock()
     start = clock.wall()

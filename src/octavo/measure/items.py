@@ -90,7 +90,8 @@ def label_name(columns: Iterable[str], label: str | None, where: str) -> str | N
     if label is not None:
         if label not in known:
             raise InputDataError(
-                f"{where}: there is no label {label!r}; it has {', '.join(map(str, known))}"
+                f"{where}: there is no label {label!r}; it has {', '.join(map(str, known))}: "
+                "name one of them"
             )
         return label
     found = [name for name in LABELS if name in known]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,15 @@ from octavo.measure.items import Batch, array, label_name, split
 def read_npz(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
     """Arrays of stacked samples; every array has the samples along its first axis."""
     try:
+        if not zipfile.is_zipfile(path):  # NumPy speaks of pickled data then
+            raise ValueError("it is no .npz archive")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except Exception as error:  # zipfile and numpy each raise their own
-        raise InputDataError(f"data {path}: cannot be read: {brief(error)}") from error
+        raise InputDataError(
+            f"data {path}: cannot be read: {brief(error)}; write arrays with "
+            "numpy.savez(path, name=array)"
+        ) from error
     lengths = {name: len(a) if a.ndim else 0 for name, a in arrays.items()}
     if len(set(lengths.values())) > 1 or any(a.ndim == 0 for a in arrays.values()):
         shown = ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items())

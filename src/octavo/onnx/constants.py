@@ -298,4 +298,4 @@ def _numpy(tensor: ir.TensorProtocol, name: str | None) -> npt.NDArray[Any]:
             "put the file beside the model, under the name that the model states"
         ) from error
     except (ValueError, OSError) as error:
-        raise ModelError(f"tensor {name!r} cannot be read: {error}") from error
+        raise ModelError(f"tensor {name!r} cannot be read: {error}; get the file again") from error

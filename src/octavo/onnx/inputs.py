@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.feeds import GIVE, read_runs
-from octavo.errors import InputDataError, did_you_mean
+from octavo.errors import InputDataError, brief, did_you_mean
 from octavo.onnx.constants import Constants
 from octavo.onnx.readers import Wish, compared_with, table_rows, wanted_shape
 
@@ -53,7 +53,7 @@ def _fix(value: ir.Value, shape: tuple[int, ...], symbols: dict[str, tuple[int, 
     """Adds to `symbols` the size of each symbolic dimension, with the input that says so."""
     given = f"the shape {list(shape)} given for input {value.name!r}"
     if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in shape):
-        raise InputDataError(f"{given}: sizes are integers above 0")
+        raise InputDataError(f"{given}: sizes are integers above 0; give such")
     if value.shape is None:
         return
     dims = [d if isinstance(d, int) else d.value for d in value.shape]
@@ -61,7 +61,7 @@ def _fix(value: ir.Value, shape: tuple[int, ...], symbols: dict[str, tuple[int, 
         isinstance(d, int) and 0 <= d != n for d, n in zip(dims, shape, strict=False)
     )
     if misfit:
-        raise InputDataError(f"{given} does not fit the model's, {value.shape}")
+        raise InputDataError(f"{given} does not fit the model's, {value.shape}; give sizes that do")
     for symbol, size in zip(dims, shape, strict=True):
         if not isinstance(symbol, str) or not symbol:
             continue
@@ -100,7 +100,7 @@ def _fitted(run: Any, graph: ir.Graph, where: str) -> Feed:
     if not isinstance(run, Mapping):
         raise InputDataError(
             f"inputs {where}: a run maps names of inputs to arrays, and this is a "
-            f"{type(run).__name__}"
+            f'{type(run).__name__}; give one such as {{"x": [[0.5, 1.0]]}}'
         )
     defaults = {v.name: v for v in graph.inputs if v.is_initializer() and v.name}
     inputs = {v.name: v for v in fed(graph) if v.name}
@@ -128,7 +128,10 @@ def _array(value: ir.Value, given: Any, where: str) -> npt.NDArray[Any]:
             result = array.astype(wanted)
             kept = wanted.kind not in "iub" or bool(np.all(result == array))
     except (ValueError, TypeError, OverflowError) as error:
-        raise InputDataError(f"{problem}: {error}") from error
+        kind = value.dtype.name.lower() if value.dtype else "an array"
+        raise InputDataError(
+            f"{problem} takes {kind}, which cannot hold what is given: {brief(error)}"
+        ) from error
     if value.dtype is ir.DataType.STRING:
         kept = all(isinstance(item, str) for item in result.ravel())
     if not kept:

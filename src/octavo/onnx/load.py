@@ -11,6 +11,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from octavo.errors import ModelError, OptionError, brief
+from octavo.files.nearby import near
 from octavo.onnx.wellformed import check_graphs, check_tensor, check_text, stored_tensors
 from octavo.onnx.wire import OWN_FILE, WireError, skeleton
 
@@ -67,7 +68,7 @@ def load(model_input: str | Path | onnx.ModelProto) -> Source:
             raise ModelError(f"{path} is a directory; give the .onnx file in it")
         if not path.exists():
             what = "is a link that leads nowhere" if path.is_symlink() else "does not exist"
-            raise ModelError(f"{path} {what}")
+            raise ModelError(f"{path} {what}; give the path of an .onnx file.{near(path)}")
         if not path.is_file():
             raise ModelError(f"{path} is not a regular file; give the path of an .onnx file")
         proto = skeleton(path)
@@ -77,14 +78,16 @@ def load(model_input: str | Path | onnx.ModelProto) -> Source:
             f"{error}; get the file again"
         ) from error
     except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise ModelError(
+            f"{path} cannot be read: {error.strerror or error}; give a file that you may read"
+        ) from error
     return _from_proto(proto, path)
 
 
 def _from_proto(proto: onnx.ModelProto, path: Path | None) -> Source:
     label = str(path) if path is not None else "(ModelProto)"
     if not proto.HasField("graph"):
-        raise ModelError(f"{label} is not an ONNX model: it holds no graph")
+        raise ModelError(f"{label} is not an ONNX model: it holds no graph; export it again")
     check_text(proto, label)
     if not any(entry.domain in ("", "ai.onnx") for entry in proto.opset_import):
         raise ModelError(
@@ -95,9 +98,13 @@ def _from_proto(proto: onnx.ModelProto, path: Path | None) -> Source:
     try:
         model = ir.serde.deserialize_model(proto)
     except Exception as error:  # a broken model breaks the reader in many ways
-        raise ModelError(f"{label} is not a valid ONNX model: {_first_cause(error)}") from error
+        raise ModelError(
+            f"{label} is not a valid ONNX model: {_first_cause(error)}; export the model again"
+        ) from error
     if not len(model.graph):
-        raise ModelError(f"{label} has no nodes")
+        raise ModelError(
+            f"{label} has no nodes, and a model has one at least; export the model again"
+        )
     check_graphs(model, label)
     size = proto.ByteSize() if path is None else path.stat().st_size
     data_files = _data_files(model, path, label)

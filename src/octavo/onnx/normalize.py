@@ -48,7 +48,10 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
             "raise it with onnx.version_converter.convert_version"
         )
     if opset > NEWEST:
-        raise ModelError(f"{label} has opset {opset}; {OLDEST} to {NEWEST} are supported")
+        raise ModelError(
+            f"{label} has opset {opset}; {OLDEST} to {NEWEST} are supported. Export it again with "
+            "one of those, or install a newer Octavo"
+        )
     if model.ir_version < FIRST_WITH_PLAIN_INITIALIZERS:
         notes += _raise_format(model)
     if len(model.functions):
@@ -57,7 +60,8 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
             InlinePass()(model)
         except Exception as error:  # such as functions that call themselves
             raise ModelError(
-                f"{label}: its local functions cannot be inlined: {brief(error)}"
+                f"{label}: its local functions cannot be inlined: {brief(error)}. Export it "
+                "again without functions that call themselves"
             ) from error
         notes.append(f"{count} local functions were inlined")
     if opset < needed:
@@ -66,7 +70,8 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
         except Exception as error:  # the converter raises whatever its C++ side throws
             raise ModelError(
                 f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
-                f"version converter cannot raise it: {brief(error)}"
+                f"version converter cannot raise it: {brief(error)}. Export the model again with a "
+                "newer opset"
             ) from error
         if opset_of(model) < needed:
             raise ModelError(

@@ -91,8 +91,8 @@ def parse_request(
     _one_of("quant_format", quant_format, FORMATS)
     if target == "native" and quant_format != "qoperator":
         raise OptionError(
-            f"quant_format={quant_format!r} is for other runtimes, and target 'native' for ONNX "
-            "Runtime with Octavo's operators; leave one of them out"
+            f"quant_format={quant_format!r} (--format) is for other runtimes, and target 'native' "
+            "for ONNX Runtime with Octavo's operators; leave one of them out"
         )
     extra = _extra(extra_options)
     only = _names("nodes_to_quantize", nodes_to_quantize)
@@ -186,7 +186,9 @@ def _extra(given: Mapping[str, Any] | None) -> dict[str, Any]:
         if not isinstance(value, bool):
             raise OptionError(f"extra_options[{key!r}] is True or False, not {value!r}")
         if key in _ONLY_FALSE and value:
-            raise OptionError(f"extra_options[{key!r}]=True is refused: {_ONLY_FALSE[key]}")
+            raise OptionError(
+                f"extra_options[{key!r}]=True is refused: {_ONLY_FALSE[key]}; leave it out"
+            )
     return extra
 
 
@@ -242,7 +244,7 @@ def _adjusted(
         if not w.qtype.is_integer or w.granularity is Granularity.BLOCK:
             raise OptionError(
                 f"{', '.join(changes)} cannot be combined with recipe {recipe.name!r}, whose "
-                f"weights are {scheme.describe()}"
+                f"weights are {scheme.describe()}; leave one of the two out"
             )
         return replace(scheme, weight=replace(w, **changes))
 

@@ -99,7 +99,10 @@ def quantize_dynamic(
         quant_format=quant_format,
     )
     if check_inputs is not None and not verify:
-        raise OptionError("check_inputs are given and verify=False; leave one of them out")
+        raise OptionError(
+            "check_inputs (--inputs) are given and verify=False (--no-verify); leave one of them "
+            "out"
+        )
     report_progress("reading", 0, 1)
     if not isinstance(model_output, (str, os.PathLike)):
         raise OptionError(f"model_output is a {type(model_output).__name__}; give a path")

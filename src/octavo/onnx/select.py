@@ -21,7 +21,10 @@ def decide(layers: Sequence[Layer], nodes: Sequence[str], request: Request) -> l
     """
     s = request.selection
     names = [*nodes, *(layer.name for layer in layers)]
-    for argument, patterns in (("nodes_to_quantize", s.only), ("nodes_to_exclude", s.exclude)):
+    for argument, patterns in (
+        ("nodes_to_quantize (--only)", s.only),
+        ("nodes_to_exclude (--exclude)", s.exclude),
+    ):
         for pattern in patterns or ():
             if not any(_matches(pattern, n) for n in names):
                 known = [layer.name for layer in layers]

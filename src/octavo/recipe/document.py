@@ -32,13 +32,17 @@ def read_text(path: Path, kind: FileKind) -> str:
             f"{path}: there is no such {kind.noun} file.{did_you_mean(path.name, beside)}"
         ) from None
     except OSError as error:
-        raise kind.error(f"{path}: cannot read the {kind.noun}: {error.strerror}") from None
+        raise kind.error(
+            f"{path}: cannot read the {kind.noun}: {error.strerror}; give a file that you may read"
+        ) from None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         byte = f"byte 0x{raw[error.start]:02x} is not"
-        raise kind.error(f"{path}:{line}: a {kind.noun} is UTF-8 text; {byte}") from None
+        raise kind.error(
+            f"{path}:{line}: a {kind.noun} is UTF-8 text; {byte}: save it as UTF-8"
+        ) from None
 
 
 class Document:
@@ -61,10 +65,12 @@ class Document:
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             context = f"{error.context}: " if error.context else ""
-            raise self.error(mark.line + 1, f"{context}{error.problem}") from None
+            raise self.error(mark.line + 1, f"{context}{error.problem}; mend the YAML") from None
         except ReaderError as error:
             line = text.count("\n", 0, error.position) + 1
-            raise self.error(line, f"{chr(error.character)!r}: {error.reason}") from None
+            raise self.error(
+                line, f"{chr(error.character)!r}: {error.reason}; leave it out"
+            ) from None
         except RecursionError:
             raise self.error(1, f"the {kind.noun} is nested too deeply") from None
 
@@ -103,9 +109,9 @@ class Document:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.id != "scalar":
-                raise self.error(line, "a key is a word, not a list or a mapping")
+                raise self.error(line, "a key is a word, not a list or a mapping; put it in quotes")
             if key.value in data:
-                raise self.error(line, f"key {key.value!r} is there twice")
+                raise self.error(line, f"key {key.value!r} is there twice; leave one out")
             data[key.value] = self._plain(value)
         return data
 
@@ -118,4 +124,6 @@ class Document:
                 return self._yaml.constructor.construct_object(node)
             except (ValueError, KeyError):
                 kind += f": {short(node.value)}"
-        raise self.error(node.start_mark.line + 1, f"cannot read the value of type {kind}")
+        raise self.error(
+            node.start_mark.line + 1, f"cannot read the value of type {kind}; put text in quotes"
+        )

@@ -45,7 +45,9 @@ class Rule:
             try:
                 re.compile(self.regex)
             except re.error as error:
-                raise LocatedRecipeError(f"regex {self.regex!r}: {error}", ("regex",)) from None
+                raise LocatedRecipeError(
+                    f"regex {self.regex!r}: {error}; mend the regular expression", ("regex",)
+                ) from None
 
     def matches(self, layer: Layer) -> bool:
         """Whether the rule speaks of `layer`."""
@@ -186,7 +188,9 @@ def _rules_from_list(data: object) -> list[Rule]:
 def _check_version(version: int) -> None:
     if version != VERSION:
         raise LocatedRecipeError(
-            f"recipe version {version} is not {VERSION}, the one known here", ("version",)
+            f"recipe version {version} is not {VERSION}, the one known here; write `version: "
+            f"{VERSION}`, or install the Octavo that wrote it",
+            ("version",),
         )
 
 

@@ -6,6 +6,13 @@ from octavo.recipe.tuning import Status, Trial, TuneResult
 from octavo.report.text import clean, count, duration
 from octavo.report.tuning_words import Bound, accuracy, recipe
 
+_RESUME = "; --resume continues the search"
+_ADVICE = {
+    Status.BEST_EFFORT: "; allow a larger loss, or begin with a more accurate --recipe",
+    Status.TIMED_OUT: _RESUME,
+    Status.INTERRUPTED: _RESUME,
+}
+
 
 def bound_of(result: TuneResult) -> Bound:
     """How the losses of `result` are written."""
@@ -60,7 +67,8 @@ def _nearest(result: TuneResult) -> str:
 
 
 def last_line(result: TuneResult) -> str:
-    """The last line that the command prints: status, recipe, accuracy, and what was written."""
+    """The last line that the command prints: status, recipe, accuracy, what was written, and what
+    to do where that is not all."""
     best, written = result.best, f"wrote {clean(result.output)}"
     start = result.status.value
     if result.status in (Status.TIMED_OUT, Status.INTERRUPTED):
@@ -68,7 +76,12 @@ def last_line(result: TuneResult) -> str:
     if not result.status.met:
         start += ": " + _standing(result)
     end = written if result.output else "nothing was written"
-    return f"{start}{'' if best.index == 0 else f': {_found(result)}'}; {end}"
+    more = "; mend what failed" if _all_failed(result) else _ADVICE.get(result.status, "")
+    return f"{start}{'' if best.index == 0 else f': {_found(result)}'}; {end}{more}"
+
+
+def _all_failed(result: TuneResult) -> bool:
+    return bool(result.trials) and all(trial.failed for trial in result.trials)
 
 
 def _standing(result: TuneResult) -> str:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from octavo.core.kernels.packing import ALIGNMENT
 from octavo.errors import ModelError
+from octavo.files.nearby import near
 
 _CODES: dict[torch.dtype, str] = {
     torch.bool: "BOOL",
@@ -105,13 +106,13 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     header = _header(path, mapped[8:start])
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict):
-        raise ModelError(f"{path} is damaged: {_METADATA} is no mapping")
+        raise _damaged(path, f"{_METADATA} is no mapping")
     entries = [(name, *_entry(path, name, entry)) for name, entry in header.items()]
     end = start + _contiguous(path, entries)
     if end > len(mapped):
         raise _cut(path, end, len(mapped))
     if end < len(mapped):
-        raise ModelError(f"{path} is damaged: {len(mapped) - end} bytes follow its last tensor")
+        raise _damaged(path, f"{len(mapped) - end} bytes follow its last tensor")
     tensors = {
         name: _tensor(mapped, dtype, shape, start + first)
         for name, dtype, shape, first, _ in entries
@@ -130,9 +131,14 @@ def _map(path: Path) -> mmap.mmap:
                 raise ModelError(f"{path} is no safetensors file: {size} bytes; {_WRITTEN_BY}")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     except FileNotFoundError:
-        raise ModelError(f"{path}: there is no such file") from None
+        raise ModelError(
+            f"{path}: there is no such file; give one that octavo.torch.save (octavo quantize) "
+            f"wrote.{near(path)}"
+        ) from None
     except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise ModelError(
+            f"{path} cannot be read: {error.strerror or error}; give a file that you may read"
+        ) from None
 
 
 def _cut(path: Path, needed: int, found: int) -> ModelError:
@@ -141,15 +147,19 @@ def _cut(path: Path, needed: int, found: int) -> ModelError:
     )
 
 
+def _damaged(path: Path, what: str) -> ModelError:
+    return ModelError(f"{path} is damaged: {what}; copy it again, or save the model anew")
+
+
 def _header(path: Path, text: bytes) -> dict[str, Any]:
     try:
         header = json.loads(text)
     except (ValueError, RecursionError):
         raise ModelError(
-            f"{path} is no safetensors file, or damaged: its header is no JSON"
+            f"{path} is no safetensors file, or damaged: its header is no JSON; {_WRITTEN_BY}"
         ) from None
     if not isinstance(header, dict):
-        raise ModelError(f"{path} is no safetensors file: its header is no mapping")
+        raise ModelError(f"{path} is no safetensors file: its header is no mapping; {_WRITTEN_BY}")
     return header
 
 
@@ -165,14 +175,14 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[torch.dtype, tuple[int, .
     except (TypeError, KeyError, ValueError):
         sizes_are_whole = False
     if not sizes_are_whole:
-        raise ModelError(f"{path} is damaged: the header's entry for {name!r} is {entry!r}")
+        raise _damaged(path, f"the header's entry for {name!r} is {entry!r}")
     if code not in _DTYPES:
-        raise ModelError(f"{path}: {name!r} has dtype {code!r}; known are {', '.join(_DTYPES)}")
+        raise ModelError(
+            f"{path}: {name!r} has dtype {code!r}; known are {', '.join(_DTYPES)}; {_WRITTEN_BY}"
+        )
     dtype = _DTYPES[code]
     if last - first != prod(shape) * dtype.itemsize:
-        raise ModelError(
-            f"{path} is damaged: {name!r} has {last - first} bytes for {code} {list(shape)}"
-        )
+        raise _damaged(path, f"{name!r} has {last - first} bytes for {code} {list(shape)}")
     return dtype, shape, first, last
 
 
@@ -181,7 +191,7 @@ def _contiguous(path: Path, entries: Iterable[_Entry]) -> int:
     end = 0
     for name, _, _, first, last in sorted(entries, key=lambda e: e[3:]):
         if first != end:
-            raise ModelError(f"{path} is damaged: {name!r} begins at {first}, not at {end}")
+            raise _damaged(path, f"{name!r} begins at {first}, not at {end}")
         end = last
     return end
 

@@ -84,17 +84,20 @@ def _with_layers(path: Path, model: nn.Module, manifest: Manifest) -> nn.Module:
         else:
             _placed(model, name, module)
     if lacking:
-        raise ModelError(
-            f"{path} does not fit the model: {_lacks('module', lacking, _names(model))}"
-        )
+        raise _misfit(path, _lacks("module", lacking, _names(model)))
     found = places(model).again
     if found != manifest.modules:
         name = next(iter(found.items() ^ manifest.modules.items()))[0]
         here, there = found.get(name, name), manifest.modules.get(name, name)
-        raise ModelError(
-            f"{path} does not fit the model: {name} is the module {here} there, {there} in the file"
-        )
+        raise _misfit(path, f"{name} is the module {here} there, {there} in the file")
     return model
+
+
+def _misfit(path: Path, what: str) -> ModelError:
+    return ModelError(
+        f"{path} does not fit the model: {what}. Give the factory of the model that was saved, "
+        "of the same sizes"
+    )
 
 
 def _child(model: nn.Module, name: str) -> nn.Module | None:
@@ -129,9 +132,8 @@ def _refuse_other_sizes(path: Path, name: str, old: nn.Module, config: Mapping[s
     for key, value in config.items():
         here = getattr(old, key, value)
         if type(here) is int and type(value) is int and here != value:
-            raise ModelError(
-                f"{path} does not fit the model: {name or 'the model'} has {key} {here} there, "
-                f"{value} in the file"
+            raise _misfit(
+                path, f"{name or 'the model'} has {key} {here} there, {value} in the file"
             )
 
 
@@ -167,7 +169,7 @@ def _fill(path: Path, model: nn.Module, manifest: Manifest, stored: dict[str, Te
     if without_place:
         problems.append(f"a key of a dict holds a dot: {_some(without_place)}; rename it")
     if problems:
-        raise ModelError(f"{path} does not fit the model: {'; '.join(problems)}")
+        raise _misfit(path, "; ".join(problems))
 
 
 def _refuse_without_values(model: nn.Module) -> None:

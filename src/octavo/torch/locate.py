@@ -24,7 +24,10 @@ def made_by(text: str) -> nn.Module:
     try:
         model = found()
     except (Exception, SystemExit) as error:
-        raise ModelError(f"{text} fails: {last_line(error)}") from error
+        raise ModelError(
+            f"{text} fails: {last_line(error)}; it is called without arguments and returns the "
+            "float model: mend it"
+        ) from error
     if not isinstance(model, nn.Module):
         raise ModelError(
             f"{text} returned {type(model).__name__}; needs the float model, a torch.nn.Module"

@@ -59,7 +59,8 @@ def parse(path: Path, metadata: Mapping[str, str]) -> Manifest:
     if KEY not in metadata:
         raise ModelError(
             f"{path} is a safetensors file, but not one that octavo.torch.save wrote: its metadata "
-            f"has no {KEY!r} (it has {', '.join(map(repr, sorted(metadata))) or 'none'})"
+            f"has no {KEY!r} (it has {', '.join(map(repr, sorted(metadata))) or 'none'}); "
+            "write it with that"
         )
     try:
         data = json.loads(metadata[KEY])
@@ -100,7 +101,10 @@ def check_tensors(path: Path, manifest: Manifest, stored: Mapping[str, Tensor]) 
 
 
 def _damaged(path: Path, what: str) -> ModelError:
-    return ModelError(f"{path} is damaged: the metadata {KEY!r} does not fit its format ({what})")
+    return ModelError(
+        f"{path} is damaged: the metadata {KEY!r} does not fit its format ({what}); "
+        "copy it again, or save the model anew"
+    )
 
 
 def classes() -> dict[str, type[QuantizedModule]]:
@@ -113,7 +117,8 @@ def classes() -> dict[str, type[QuantizedModule]]:
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        if kind.__module__.startswith(_PACKAGE):
+        own = kind.__module__.removeprefix(_PACKAGE)
+        if own != kind.__module__ and not own.startswith("_") and not kind.__name__.startswith("_"):
             found[kind.__name__] = kind
     return found
 
@@ -135,7 +140,8 @@ def make_layer(
         return known[kind](**config)
     except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
         raise ModelError(
-            f"{path} is damaged: {name or 'the model'} cannot be a {kind} of {config} ({error})"
+            f"{path} is damaged: {name or 'the model'} cannot be a {kind} of {config} ({error}); "
+            "copy it again, or save the model anew"
         ) from None
 
 

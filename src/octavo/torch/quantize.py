@@ -181,7 +181,7 @@ def _refuse_without_values(model: nn.Module) -> None:
 
 
 def _nothing(model: nn.Module, parts: Collection[Part], converter: Converter) -> str:
-    allow = "; allow_nothing=True returns it as it is"
+    allow = "; allow_nothing=True (--allow-nothing) returns it as it is"
     if not parts:
         return f"{type(model).__name__} holds no weights, so there is nothing to quantize{allow}"
     reasons = sorted({f"{p.layer.name}: {converter.reason(p)}" for p in parts})

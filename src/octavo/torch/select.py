@@ -24,7 +24,7 @@ def selected(
     for a pattern that matches no layer.
     """
     parts = inventory(model)
-    for argument, patterns in (("only", only), ("exclude", exclude)):
+    for argument, patterns in (("--only", only), ("--exclude", exclude)):
         for pattern in patterns:
             if not any(_matches(pattern, part) for part in parts):
                 known = [part.layer.name for part in parts]

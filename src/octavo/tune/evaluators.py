@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from octavo.errors import InputDataError, OptionError
 from octavo.files.named import named
+from octavo.files.nearby import near_module
 from octavo.measure.accuracy import accuracy, outputs
 from octavo.measure.data import BATCH_SIZE, Dataset, read_data
 from octavo.measure.metrics import Metric
@@ -129,7 +130,7 @@ def checked_name(text: str) -> str:
     if found is None:
         raise OptionError(
             f"evaluate {text}: there is no module {module!r}, neither in the current folder {here} "
-            "nor installed"
+            f"nor installed.{near_module(module)}"
         )
     return text
 

@@ -51,7 +51,7 @@ class Plan:
                 raise NothingQuantizedError(
                     f"{self.target.label}: no layer would be quantized "
                     f"({'; '.join(reasons[:5]) or 'it has no layer that holds weights'}); there is "
-                    "nothing to tune"
+                    "nothing to tune: change the recipe (--recipe, --ops), or give another model"
                 )
             found.append((strategy_of(self.strategy), space))
         return found

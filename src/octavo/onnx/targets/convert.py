@@ -11,7 +11,13 @@ from typing import Any
 import onnx_ir as ir
 
 import octavo
-from octavo.errors import ModelError, NothingQuantizedError, OptionError, OutputError
+from octavo.errors import (
+    ModelError,
+    NothingQuantizedError,
+    OptionError,
+    OutputError,
+    did_you_mean,
+)
 from octavo.files.staging import Staging
 from octavo.graph.native import DOMAIN, OPERATORS
 from octavo.graph.requirements import least_onnxruntime
@@ -108,13 +114,19 @@ def _check_options(
         if not isinstance(path, (str, os.PathLike)):
             raise OptionError(f"{name} is a {type(path).__name__}; give a path")
     if to not in TARGETS:
-        raise OptionError(f"to={to!r}: targets of ONNX files are {' and '.join(TARGETS)}")
+        raise OptionError(f"to={to!r}.{did_you_mean(str(to), TARGETS)}")
     if cpu is not None and to == "native":
-        raise OptionError("cpu is for portable files: native ones run on every processor alike")
+        raise OptionError(
+            f"cpu={cpu!r} (--cpu) is for portable files, and native ones run on every processor "
+            "alike: leave it out"
+        )
     if cpu not in (None, *CPUS):
-        raise OptionError(f"cpu={cpu!r}: known are {' and '.join(CPUS)}")
+        raise OptionError(f"cpu={cpu!r}.{did_you_mean(str(cpu), CPUS)}")
     if unused_inputs:
-        raise OptionError("check_inputs are given and verify=False; leave one of them out")
+        raise OptionError(
+            "check_inputs (--inputs) are given and verify=False (--no-verify); leave one of them "
+            "out"
+        )
 
 
 def _refuse(source: Source, said: Mapping[str, str], to: str) -> None:
@@ -129,7 +141,11 @@ def _refuse(source: Source, said: Mapping[str, str], to: str) -> None:
             f"--target {to}"
         )
     if is_native == (to == "native"):
-        raise ModelError(f"{source.label} is of target {to} already; there is nothing to convert")
+        other = "portable" if is_native else "native"
+        raise ModelError(
+            f"{source.label} is of target {to} already, so that there is nothing to convert; for "
+            f"the other target: --to {other}"
+        )
 
 
 def _turn(

@@ -94,7 +94,10 @@ def _called(model: nn.Module, call: Call, kind: type[Exception], what: str) -> A
         return model(*args, **keywords)
     except Exception as error:
         said = f"{type(error).__name__}: {brief(error)}"
-        raise kind(f"{what} ({type(model).__name__}) fails on these inputs: {said}") from error
+        raise kind(
+            f"{what} ({type(model).__name__}) fails on these inputs: {said}; give inputs that its "
+            "forward takes"
+        ) from error
 
 
 def _copied(leaf: Any) -> Any:

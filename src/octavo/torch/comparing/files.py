@@ -82,6 +82,6 @@ def _feed(run: Any, where: str) -> Feed:
     if not isinstance(run, Mapping):
         raise InputDataError(
             f"inputs {where}: a run maps names of inputs to arrays, and this is a "
-            f"{type(run).__name__}"
+            f'{type(run).__name__}; give one such as {{"x": [[0.5, 1.0]]}}'
         )
     return {name: np.asarray(value) for name, value in run.items()}

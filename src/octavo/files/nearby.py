@@ -1,0 +1,22 @@
+"""What lies beside a file that is not there."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from octavo.errors import near_misses
+
+
+def near(path: Path) -> str:
+    """` Did you mean 'm.onnx'?` of files in the folder of `path` that end as it does, or ""."""
+    beside: list[str] = []
+    with contextlib.suppress(OSError):
+        beside = [p.name for p in path.parent.iterdir() if p.suffix == path.suffix]
+    return near_misses(path.name, beside)
+
+
+def near_module(name: str) -> str:
+    """The same for the module `name`, of modules and packages in the current folder."""
+    packages = [p.parent.name for p in Path().glob("*/__init__.py")]
+    return near_misses(name, [*packages, *(p.stem for p in Path().glob("*.py"))])

@@ -1,0 +1,128 @@
+"""The help of every command: whole, within 80 columns, plain in a pipe; and that what README, the
+docs and the examples name exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from octavo.cli import main
+from octavo.cli.commands import app
+from octavo.cli.epilog import EXAMPLES
+
+ROOT = Path(__file__).parents[1]
+PROGRAM: Any = typer.main.get_command(app)  # not the one that main keeps
+COMMANDS = PROGRAM.commands
+EVERY = [pytest.param(name, id=name or "octavo") for name in ("", *COMMANDS)]
+
+
+def helped(capsys: pytest.CaptureFixture[str], command: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([*filter(None, [command]), "--help"])
+    assert not ended.value.code
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_a_help_fits_80_columns_and_is_plain(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    text = helped(capsys, command)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_a_help_has_examples_and_says_where_its_output_goes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = helped(capsys, command)
+    assert "stdout" in text.partition("Options:")[0]
+    shown = re.findall(r"^    (octavo .*)$", text.partition("Examples:")[2], re.MULTILINE)
+    assert tuple(shown) == EXAMPLES[command]
+    assert all(line.startswith(f"octavo {command}") for line in shown)
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_a_narrow_terminal_gets_the_whole_help(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    text = helped(capsys, command)
+    for parameter in (COMMANDS[command] if command else PROGRAM).params:
+        assert parameter.opts[0].lstrip("-") in text or parameter.metavar in text
+
+
+def parameters() -> Iterator[Any]:
+    for name, command in COMMANDS.items():
+        for parameter in command.params:
+            yield pytest.param(parameter, id=f"{name} {parameter.opts[0]}")
+
+
+@pytest.mark.parametrize("parameter", [*parameters()])
+def test_a_parameter_is_explained(parameter: Any) -> None:
+    """In sentences; an option that takes a value and may be left out says what holds then."""
+    text = parameter.help
+    assert text and text.strip().endswith((".", ")"))
+    takes_value = parameter.opts[0].startswith("-") and not parameter.is_flag
+    if takes_value and not parameter.required:
+        shown = parameter.show_default and parameter.default not in (None, [], ())
+        assert shown or "Default:" in text or "Needed:" in text
+
+
+def test_options_of_one_name_take_the_same() -> None:
+    taken = defaultdict(set)
+    for command in COMMANDS.values():
+        for parameter in command.params:
+            if parameter.opts[0].startswith("--"):
+                taken[parameter.opts[0]].add((parameter.metavar, *parameter.secondary_opts))
+    different = {name for name, kinds in taken.items() if len(kinds) > 1}
+    assert different == {"--threads"}  # bench times several numbers
+
+
+def lines() -> Iterator[Any]:
+    for name, examples in EXAMPLES.items():
+        for line in examples:
+            yield pytest.param(line, id=f"{name or 'octavo'}: {line}")
+    for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))):
+        for line in re.findall(r"^\$ (octavo .*)$", path.read_text(), re.MULTILINE):
+            yield pytest.param(line, id=f"{path.name}: {line}")
+
+
+@pytest.mark.parametrize("line", [*lines()])
+def test_a_line_that_is_shown_can_be_typed(line: str) -> None:
+    """Its command, options and their values exist."""
+    _, name, *arguments = shlex.split(line, comments=True)
+    if arguments == ["--help"]:
+        assert name in COMMANDS
+    else:
+        COMMANDS[name].make_context(name, arguments)
+
+
+def test_readme_shows_every_command() -> None:
+    block = (ROOT / "README.md").read_text().partition("## The command line")[2]
+    assert {line.split()[2] for line in block.splitlines() if line.startswith("$ octavo")} == {
+        *COMMANDS
+    }
+
+
+def test_options_in_readme_exist() -> None:
+    known = {
+        option for command in COMMANDS.values() for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }  # fmt: skip
+    text = (ROOT / "README.md").read_text()
+    named = set(re.findall(r"`(--[a-z-]+)", text))
+    assert named and named - {"--torch"} <= known | {"--version", "--help"}
