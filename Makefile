@@ -53,7 +53,7 @@ test: setup check
 	@$(PY) -m pytest -n 2 -m 'not slow'
 
 # The kernels on another processor come first, for the same reason.
-test-all: setup check aarch64
+test-all: setup check docs aarch64
 	@OCTAVO_EXAMPLES=new $(PY) -m pytest -n 2
 
 # The tests of kernels and operators under the address, undefined behaviour and thread sanitizers.
@@ -73,6 +73,7 @@ bench: setup $(VENV)/.bench
 	@$(PY) -m benchmarks.compare_check
 
 # Warnings are errors: links that lead nowhere, pages that no menu names, docstrings that do not fit.
+# To search in it: python3 -m http.server --directory build/site
 docs: $(VENV)/.docs
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs --quiet build --strict
 	@echo "wrote build/site/index.html"

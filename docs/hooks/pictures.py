@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import Files
-from mkdocs.structure.pages import Page
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
 
 _PICTURE = re.compile(r"^!\[(?P<alt>[^\]]+)\]\((?P<path>pictures/[\w-]+\.svg)\)$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Draws every picture where it is named."""
+    from mkdocs.exceptions import PluginError
 
     def draw(match: re.Match[str]) -> str:
         path = Path(config.docs_dir, match["path"])

@@ -16,11 +16,13 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
 
 REPOSITORY = Path(__file__).parents[2]
 if str(REPOSITORY) not in sys.path:
@@ -28,11 +30,15 @@ if str(REPOSITORY) not in sys.path:
 
 from benchmarks.results import FOLDER, Result, Row, read, table  # noqa: E402
 
-_MARK = re.compile(r"^<!-- (measured|results|headlines|missed)(?:: ([^:]+?))?(?:: (.+?))? -->$", re.M)
+_MARK = re.compile(
+    r"^<!-- (measured|results|headlines|missed)(?:: ([^:]+?))?(?:: (.+?))? -->$", re.M
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds a page for each result."""
+    from mkdocs.structure.files import File
+
     for name in names():
         page = File.generated(config, f"results/{name}.md", content=_read(name).to_markdown())
         files.append(page)
@@ -41,6 +47,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Fills in what pages ask for."""
+    from mkdocs.exceptions import PluginError
+
     try:
         return filled(markdown)
     except LookupError as error:

@@ -19,7 +19,7 @@ WORDS, TEXTS, LENGTH = 1000, 96, 16
 _RECIPE = 2  # raise when the export below changes
 
 MODULES = {
-    "mymodule.py": '''
+    "mymodule.py": """
 import numpy as np
 
 with np.load("labelled.npz") as data:
@@ -30,15 +30,15 @@ with np.load("labelled.npz") as data:
 def evaluate(session):
     (logits,) = session.run(None, inputs)
     return float(np.mean(np.argmax(logits, axis=1) == label))
-''',
+""",
     "mypackage/__init__.py": "",
-    "mypackage/models.py": '''
+    "mypackage/models.py": """
 from torch import nn
 
 
 def build():
     return nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
-''',
+""",
     "conf.yaml": """
 model:
   name: bert

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_NUMBER = r"(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?"
+_NUMBER = r"(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?"
 _FORMS = (
     (re.compile(rf"-?{_NUMBER}"), "#"),
     (re.compile(r"# (?:B|kB|MB|GB)\b"), "# bytes"),
     (re.compile(r"# (?:us|ms|s|min)\b"), "# seconds"),
-    (re.compile(r"(# \w+?)s\b(?!econds)"), r"\1"),  # 1 layer, 2 layers
+    (re.compile(r"(# \w+?)s\b"), r"\1"),  # 1 layer, 2 layers
     (re.compile(r"[-\u2500\u2501]{3,}"), "---"),
     (re.compile(r"\s+"), " "),
 )
@@ -46,9 +46,7 @@ def form(line: str) -> str:
     return line.strip()
 
 
-def _find(
-    part: Sequence[str], lines: Sequence[str], *, anchored: bool, at_end: bool
-) -> int | None:
+def _find(part: Sequence[str], lines: Sequence[str], *, anchored: bool, at_end: bool) -> int | None:
     """Where `part` stands in `lines`; at their begin or end where that is asked for."""
     patterns = [".*".join(map(re.escape, form(line).split("..."))) for line in part]
     last = len(lines) - len(part)
