@@ -2,6 +2,7 @@
 # make test-all  the slow tests too, and the kernels on aarch64 under an emulator
 # make sanitize  the tests of kernels and operators under AddressSanitizer, UBSan and ThreadSanitizer
 # make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
+# make docs    the documentation, in build/site/index.html
 # make bench   all figures, written to benchmarks/results (an hour and a half; the machine must be idle)
 # Needs python3 (3.10 or newer), gcc, g++ and make; the rest comes through pip, chromium through apt-get.
 
@@ -11,7 +12,7 @@ OLDEST := .venv-ort117
 PY := $(VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
 
-.PHONY: setup browser demo test test-all sanitize aarch64 bench check clean
+.PHONY: setup browser demo test test-all sanitize aarch64 bench docs check clean
 
 setup: $(VENV)/.stamp $(OLDEST)/.stamp
 
@@ -26,6 +27,12 @@ $(VENV)/.stamp: pyproject.toml CMakeLists.txt $(shell find native -type f)
 $(VENV)/.bench: pyproject.toml | $(VENV)/.stamp
 	@echo "setting up the peers in $(VENV)"
 	@$(PY) $(PIP) --editable '.[dev,bench]'
+	@touch $@
+
+# MkDocs, for the documentation alone.
+$(VENV)/.docs: pyproject.toml | $(VENV)/.stamp
+	@echo "setting up MkDocs in $(VENV)"
+	@$(PY) $(PIP) --editable '.[dev,docs]'
 	@touch $@
 
 # The oldest ONNX Runtime that converted models must run on. It has no wheels after Python 3.12;
@@ -57,7 +64,7 @@ test: setup browser check
 	@$(PY) -m pytest -n 2 --dist loadgroup -m 'not slow'
 
 # The kernels on another processor come first, for the same reason.
-test-all: setup browser check aarch64
+test-all: setup browser check docs aarch64
 	@OCTAVO_EXAMPLES=new $(PY) -m pytest -n 2 --dist loadgroup
 
 # The tests of kernels and operators under the address, undefined behaviour and thread sanitizers.
@@ -77,6 +84,12 @@ bench: setup browser $(VENV)/.bench
 	@$(PY) -m benchmarks.compare_check
 	@$(PY) -m benchmarks.page_check
 	@$(PY) -m benchmarks.error_paths
+
+# Warnings are errors: links that lead nowhere, pages that no menu names, docstrings that do not fit.
+# To search in it: python3 -m http.server --directory build/site
+docs: $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs --quiet build --strict
+	@echo "wrote build/site/index.html"
 
 check: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet

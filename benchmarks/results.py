@@ -109,17 +109,22 @@ class Result:
 
     def to_markdown(self) -> str:
         """A page: machine, versions, then one table for each section in order of appearance."""
+        lines = [f"# {self.title}", "", self.origin()]
+        for section in dict.fromkeys(row.section for row in self.rows):
+            lines += ["", f"## {section}", ""] if section else [""]
+            lines += table([row for row in self.rows if row.section == section])
+        return "\n".join(lines) + "\n"
+
+    def origin(self) -> str:
+        """Where the figures come from, and how many of those with a bound were reached."""
         m = self.machine
-        lines = [f"# {self.title}", "", f"`{self.command}`, {self.date}, {self._code()}", ""]
+        lines = [f"`{self.command}`, {self.date}, {self._code()}", ""]
         lines.append(f"- {m.cpu}, {m.cores} cores, {m.memory_bytes / 2**30:.0f} GiB")
         lines.append(f"- {' '.join(m.instruction_sets)}")
         lines.append("- " + ", ".join(f"{name} {v}" for name, v in self.versions.items()))
         bounded = [row for row in self.rows if row.reached is not None]
         lines += ["", f"{len(bounded) - len(self.missed)} of {len(bounded)} figures reached."]
-        for section in dict.fromkeys(row.section for row in self.rows):
-            lines += ["", f"## {section}", ""] if section else [""]
-            lines += _table([row for row in self.rows if row.section == section])
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines)
 
     def _code(self) -> str:
         return f"commit {self.commit[:12]}" + (" with uncommitted changes" if self.dirty else "")
@@ -153,6 +158,23 @@ def write(outcome: Result, folder: Path = FOLDER) -> tuple[Path, Path]:
     data.write_text(json.dumps(outcome.to_dict(), indent=1, allow_nan=False) + "\n")
     page.write_text(outcome.to_markdown())
     return data, page
+
+
+def read(path: Path) -> Result:
+    """What `write` left in a .json file."""
+    data = json.loads(path.read_text())
+    data["rows"] = tuple(map(_row, data["rows"]))
+    data["machine"] = Machine(
+        **{**data["machine"], "instruction_sets": tuple(data["machine"]["instruction_sets"])}
+    )
+    return Result(**data)
+
+
+def _row(data: Mapping[str, Any]) -> Row:
+    values = {key: data[key] for key in data if key not in ("asked", "reached")}
+    if values["measured"] is None:
+        values["measured"] = math.nan
+    return Row(**values)
 
 
 def publish(outcome: Result, quick: bool) -> None:
@@ -218,7 +240,8 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _table(rows: Sequence[Row]) -> list[str]:
+def table(rows: Sequence[Row]) -> list[str]:
+    """Lines of a Markdown table; what was missed is bold."""
     lines = ["| what | asked | measured | | note |", "|---|---|--:|---|---|"]
     for row in rows:
         verdict = f"**{row.verdict}**" if row.reached is False else row.verdict

@@ -105,7 +105,8 @@ def tune(
         iteration: how many batches of the data are used; -1: all.
         batch_size: of data files but .jsonl; models with a fixed batch axis need that size.
         label: the name of the label in data files; by default `label` or `labels`.
-        warmup, rounds: untimed runs, and timed ones, in turns with the float model.
+        warmup: runs before those that are timed.
+        rounds: timed runs, in turns with the float model.
         workspace: a folder for the history; None keeps it in memory.
         resume: continue the search whose history is there.
         workers: processes for trials; None: this process.

@@ -45,9 +45,11 @@ class OnnxTarget:
 
     Args:
         model: path of the model (made absolute), or the model.
-        target, cpu, quant_format: as in `quantize_dynamic`. With calibration inputs, static
-            quantization by ONNX Runtime: `target` is of no account then, "qoperator" writes
-            integer operators and "qdq" QuantizeLinear/DequantizeLinear pairs.
+        target: as in `quantize_dynamic`; of no account with calibration inputs, which mean static
+            quantization by ONNX Runtime.
+        cpu: as in `quantize_dynamic`.
+        quant_format: as in `quantize_dynamic`; for static quantization "qoperator" writes integer
+            operators and "qdq" QuantizeLinear/DequantizeLinear pairs.
         threads: of each session; None leaves them to ONNX Runtime.
 
     Models are written to temporary folders (TMPDIR) that are gone once they are open. Every method

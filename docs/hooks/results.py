@@ -1,0 +1,103 @@
+"""Figures come from benchmarks/results/NAME.json, as a script in benchmarks/ left them there.
+
+In a page, each on a line of its own:
+
+    <!-- measured: NAME -->             the command, the machine, the versions, the commit
+    <!-- results: NAME: SECTION -->     the table of one section
+    <!-- headlines: NAME: SECTION -->   of it, what was asked for, and means
+    <!-- missed -->                     every figure of all results that was missed
+
+and `results/NAME.md` is a page with all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+
+REPOSITORY = Path(__file__).parents[2]
+if str(REPOSITORY) not in sys.path:
+    sys.path.insert(0, str(REPOSITORY))
+
+from benchmarks.results import FOLDER, Result, Row, read, table  # noqa: E402
+
+_MARK = re.compile(
+    r"^<!-- (measured|results|headlines|missed)(?:: ([^:]+?))?(?:: (.+?))? -->$", re.M
+)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds a page for each result."""
+    from mkdocs.structure.files import File
+
+    for name in names():
+        page = File.generated(config, f"results/{name}.md", content=_read(name).to_markdown())
+        files.append(page)
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fills in what pages ask for."""
+    from mkdocs.exceptions import PluginError
+
+    try:
+        return filled(markdown)
+    except LookupError as error:
+        raise PluginError(f"{page.file.src_path}: {error.args[0]}") from error
+
+
+def filled(markdown: str) -> str:
+    """The page with its figures. Raises LookupError for a result or section that is not there."""
+    return _MARK.sub(lambda match: _filling(match[1], match[2] or "", match[3] or ""), markdown)
+
+
+def names() -> list[str]:
+    """Of the results that there are."""
+    return sorted(path.stem for path in FOLDER.glob("*.json"))
+
+
+@cache
+def _read(name: str) -> Result:
+    if name not in names():
+        raise LookupError(f"there is no result {name!r}; there are {', '.join(names())}")
+    return read(FOLDER / f"{name}.json")
+
+
+def _filling(what: str, name: str, section: str) -> str:
+    if what == "missed":
+        return _missed()
+    result = _read(name)
+    if what == "measured":
+        return result.origin()
+    rows = [row for row in result.rows if row.section == section]
+    if not rows:
+        known = "\n".join(dict.fromkeys(row.section for row in result.rows))
+        raise LookupError(f"result {name!r} has no section {section!r}; it has\n{known}")
+    if what == "headlines":
+        rows = [row for row in rows if row.reached is not None or "geometric mean" in row.what]
+    return "\n".join(table(rows))
+
+
+def _missed() -> str:
+    """One table of all results, each row with its section before it."""
+    lines = ["| result | where | what | asked | measured |", "|---|---|---|---|--:|"]
+    for name in names():
+        result = _read(name)
+        title = f"[{name}](results/{name}.md)"
+        for row in result.missed:
+            lines.append(f"| {title} | {_cells(row)} |")
+    return "\n".join(lines)
+
+
+def _cells(row: Row) -> str:
+    cells = (row.section, row.what, row.asked, row.shown)
+    return " | ".join(cell.replace("|", "\\|") for cell in cells)

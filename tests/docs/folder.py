@@ -1,0 +1,143 @@
+"""The folder in which a document's blocks run: small real models and data, named as there.
+
+`model.onnx` is a BERT with two layers that sorts texts into six classes, as transformers and
+PyTorch's exporter write it; its weights are drawn, not trained. Labels are what it says itself.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+import octavo.onnx
+from benchmarks.zoo.export import cached, quiet, versions
+
+WORDS, TEXTS, LENGTH = 1000, 96, 16
+_RECIPE = 2  # raise when the export below changes
+
+MODULES = {
+    "mymodule.py": """
+import numpy as np
+
+with np.load("labelled.npz") as data:
+    inputs = {name: data[name] for name in ("input_ids", "attention_mask")}
+    label = data["label"]
+
+
+def evaluate(session):
+    (logits,) = session.run(None, inputs)
+    return float(np.mean(np.argmax(logits, axis=1) == label))
+""",
+    "mypackage/__init__.py": "",
+    "mypackage/models.py": """
+from torch import nn
+
+
+def build():
+    return nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+""",
+    "conf.yaml": """
+model:
+  name: bert
+  framework: onnxrt_integerops
+quantization:
+  approach: post_training_dynamic_quant
+tuning:
+  accuracy_criterion:
+    relative: 0.01
+""",
+    "my.yaml": """
+version: 1
+base: int8
+rules:
+  - name: "/bert/encoder/layer.0/*"
+    scheme: float
+""",
+}
+
+
+def prepare(folder: Path) -> Path:
+    """Fills `folder` with everything that documents name and do not make themselves."""
+    folder.mkdir()
+    float_model = folder / "model.onnx"
+    shutil.copy(_classifier(), float_model)
+    for name, text in MODULES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text.lstrip("\n"))
+    _data(folder, float_model)
+    octavo.onnx.quantize_dynamic(float_model, folder / "model.int8.onnx", verify=False)
+    native = folder / "model.int8.native.onnx"
+    octavo.onnx.quantize_dynamic(float_model, native, target="native", verify=False)
+    shutil.copy(native, folder / "model.native.onnx")
+    return folder
+
+
+def _data(folder: Path, model: Path) -> None:
+    """Inputs of the model, in `data.npz` and `real_inputs.npz`; with labels in `labelled.npz`."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, WORDS, (TEXTS, LENGTH))
+    lengths = rng.integers(LENGTH // 2, LENGTH + 1, TEXTS)
+    mask = (np.arange(LENGTH) < lengths[:, None]).astype(np.int64)
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    (logits,) = session.run(None, inputs)
+    ordered = np.sort(logits, axis=1)
+    clear = np.argsort(ordered[:, -2] - ordered[:, -1])[: TEXTS * 2 // 3]  # not the doubtful ones
+    for name in ("data.npz", "real_inputs.npz"):
+        np.savez(folder / name, **{key: value[:8] for key, value in inputs.items()})
+    kept = {key: value[clear] for key, value in inputs.items()}
+    np.savez(folder / "labelled.npz", **kept, label=np.argmax(logits[clear], axis=1))
+
+
+def _classifier() -> Path:
+    name = f"documents-bert-{versions('torch', 'transformers')}-r{_RECIPE}.onnx"
+    return cached(name, _export)
+
+
+def _export(path: Path) -> None:
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=WORDS,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=256,
+        num_labels=6,
+        initializer_range=0.08,
+        attn_implementation="eager",
+    )
+    model = BertForSequenceClassification(config).eval()
+
+    class Logits(torch.nn.Module):  # type: ignore[misc]
+        """Two tensors in, one out."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.bert, self.classifier = model.bert, model.classifier
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            pooled = self.bert(input_ids=input_ids, attention_mask=attention_mask).pooler_output
+            logits: torch.Tensor = self.classifier(pooled)
+            return logits
+
+    ids = torch.arange(2 * LENGTH).reshape(2, LENGTH)
+    mask = torch.ones_like(ids)
+    mask[1, 5:] = 0  # so that no tracer concludes that masking can be left out
+    axes = {0: "batch", 1: "sequence"}
+    with quiet(), torch.no_grad():
+        torch.onnx.export(
+            Logits().eval(),
+            (ids, mask),
+            str(path),
+            dynamo=False,
+            opset_version=17,
+            input_names=["input_ids", "attention_mask"],
+            output_names=["logits"],
+            dynamic_axes={"input_ids": axes, "attention_mask": axes, "logits": {0: "batch"}},
+        )

@@ -1,0 +1,21 @@
+"""Every code block of the documentation and the README runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sybil import Document
+
+from tests.docs.blocks import parser
+from tests.docs.evaluators import EVALUATORS
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=[str(p.relative_to(ROOT)) for p in DOCUMENTS])
+def test_every_block_of_a_document_runs(path: Path, folder: Path) -> None:
+    # One test a document: its blocks go on where the ones before them ended.
+    for example in Document.parse(str(path), parser(EVALUATORS)):
+        example.evaluate()
