@@ -2,6 +2,7 @@
 # make test-all  the slow tests too, and the kernels on aarch64 under an emulator
 # make sanitize  the tests of kernels and operators under AddressSanitizer, UBSan and ThreadSanitizer
 # make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
+# make wheel   a wheel and an sdist in dist/, each tried in an environment of its own (eight minutes)
 # make bench   all figures, written to benchmarks/results (an hour and a half; the machine must be idle)
 # Needs python3 (3.10 or newer), gcc, g++ and make; the rest comes through pip.
 
@@ -11,7 +12,7 @@ OLDEST := .venv-ort117
 PY := $(VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
 
-.PHONY: setup demo test test-all sanitize aarch64 bench check clean
+.PHONY: setup demo test test-all sanitize aarch64 wheel bench check clean
 
 setup: $(VENV)/.stamp $(OLDEST)/.stamp
 
@@ -26,6 +27,11 @@ $(VENV)/.stamp: pyproject.toml CMakeLists.txt $(shell find native -type f)
 $(VENV)/.bench: pyproject.toml | $(VENV)/.stamp
 	@echo "setting up the peers in $(VENV)"
 	@$(PY) $(PIP) --editable '.[dev,bench]'
+	@touch $@
+
+# What builds and checks a release.
+$(VENV)/.release: pyproject.toml | $(VENV)/.stamp
+	@$(PY) $(PIP) --editable '.[dev,release]'
 	@touch $@
 
 # The oldest ONNX Runtime that converted models must run on. It has no wheels after Python 3.12;
@@ -57,6 +63,10 @@ sanitize: setup
 aarch64: $(VENV)/.stamp
 	@$(PY) -m tests.aarch64.run
 
+# Leaves the environments in build/release.
+wheel: setup $(VENV)/.release
+	@$(PY) -m tests.release.run
+
 bench: setup $(VENV)/.bench
 	@$(PY) -m benchmarks.kernels
 	@$(PY) -m benchmarks.rnn
@@ -64,6 +74,7 @@ bench: setup $(VENV)/.bench
 	@$(PY) -m benchmarks.convert
 	@$(PY) -m benchmarks.tune
 	@$(PY) -m benchmarks.compare_check
+	@$(PY) -m benchmarks.newcomer
 
 check: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet
