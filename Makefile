@@ -3,7 +3,8 @@
 # make sanitize  the tests of kernels and operators under AddressSanitizer, UBSan and ThreadSanitizer
 # make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
 # make docs    the documentation, in build/site/index.html
-# make bench   all figures, written to benchmarks/results (an hour and a half; the machine must be idle)
+# make wheel   a wheel and an sdist in dist/, each tried in an environment of its own (eight minutes)
+# make bench   all figures, written to benchmarks/results (two hours; the machine must be idle)
 # Needs python3 (3.10 or newer), gcc, g++ and make; the rest comes through pip, chromium through apt-get.
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ OLDEST := .venv-ort117
 PY := $(VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
 
-.PHONY: setup browser demo test test-all sanitize aarch64 bench docs check clean
+.PHONY: setup browser demo test test-all sanitize aarch64 wheel bench docs check clean
 
 setup: $(VENV)/.stamp $(OLDEST)/.stamp
 
@@ -33,6 +34,11 @@ $(VENV)/.bench: pyproject.toml | $(VENV)/.stamp
 $(VENV)/.docs: pyproject.toml | $(VENV)/.stamp
 	@echo "setting up MkDocs in $(VENV)"
 	@$(PY) $(PIP) --editable '.[dev,docs]'
+	@touch $@
+
+# What builds and checks a release.
+$(VENV)/.release: pyproject.toml | $(VENV)/.stamp
+	@$(PY) $(PIP) --editable '.[dev,release]'
 	@touch $@
 
 # The oldest ONNX Runtime that converted models must run on. It has no wheels after Python 3.12;
@@ -75,6 +81,10 @@ sanitize: setup
 aarch64: $(VENV)/.stamp
 	@$(PY) -m tests.aarch64.run
 
+# Leaves the environments in build/release.
+wheel: setup $(VENV)/.release
+	@$(PY) -m tests.release.run
+
 bench: setup browser $(VENV)/.bench
 	@$(PY) -m benchmarks.kernels
 	@$(PY) -m benchmarks.rnn
@@ -82,8 +92,10 @@ bench: setup browser $(VENV)/.bench
 	@$(PY) -m benchmarks.convert
 	@$(PY) -m benchmarks.tune
 	@$(PY) -m benchmarks.compare_check
+	@$(PY) -m benchmarks.bench_check
 	@$(PY) -m benchmarks.page_check
 	@$(PY) -m benchmarks.error_paths
+	@$(PY) -m benchmarks.newcomer
 
 # Warnings are errors: links that lead nowhere, pages that no menu names, docstrings that do not fit.
 # To search in it: python3 -m http.server --directory build/site

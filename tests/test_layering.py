@@ -49,7 +49,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
         {"measure", "recipe", "core", "files", "front_ends", "errors"},
         {"numpy", "optuna", "pydantic", "ruamel", "dask", "distributed"},
     ),
-    "report": ({"recipe", "core", "errors"}, {"rich", "jinja2", "matplotlib"}),
+    "report": ({"recipe", "core", "errors"}, {"rich", "jinja2"}),
     "cli": (
         {
             *("onnx", "torch", "tune", "measure", "report", "recipe"),

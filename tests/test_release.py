@@ -1,0 +1,131 @@
+"""What `make wheel` would put out, as far as that can be seen without compiling."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import octavo
+from tests.release.contents import (
+    ROOT,
+    binary_faults,
+    metadata_faults,
+    sdist_faults,
+    tracked,
+    wheel_faults,
+)
+
+VERSION = octavo.__version__
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    code = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, folder], cwd=ROOT, check=True, capture_output=True)
+    (made,) = folder.iterdir()
+    return made
+
+
+def test_the_sdist_holds_the_sources_the_license_and_nothing_else(sdist: Path) -> None:
+    assert sdist.name == f"octavo-{VERSION}.tar.gz"
+    assert list(sdist_faults(sdist, VERSION)) == []
+
+
+def test_an_sdist_with_something_else_is_found(sdist: Path, tmp_path: Path) -> None:
+    other = tmp_path / sdist.name
+    with tarfile.open(sdist) as old, tarfile.open(other, "w:gz") as new:
+        for member in old.getmembers():
+            if not member.name.endswith("/py.typed"):
+                new.addfile(member, old.extractfile(member))
+        new.add(ROOT / "Makefile", f"octavo-{VERSION}/benchmarks/results/x.md")
+    assert list(sdist_faults(other, VERSION)) == [
+        "src/octavo/py.typed is not in it",
+        "benchmarks/results/x.md does not belong in it",
+    ]
+
+
+def test_metadata_that_is_not_ours_is_found(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        file = archive.extractfile(f"octavo-{VERSION}/PKG-INFO")
+        assert file is not None
+        information = file.read()
+    assert list(metadata_faults(information, VERSION)) == []
+    assert list(metadata_faults(information, "9.9")) == [f"its Version is '{VERSION}', not '9.9'"]
+    (fault,) = metadata_faults(information.replace(b"# Octavo", b"# Octave"), VERSION)
+    assert fault == "its description is not README.md"
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    heads = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heads[0] == VERSION
+
+
+def test_the_program_says_its_version() -> None:
+    command = [sys.executable, "-m", "octavo", "--version"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout == f"octavo {VERSION}\n"
+
+
+def compiled(folder: Path, *flags: str) -> bytes:
+    source, library = folder / "library.c", folder / "library.so"
+    source.write_text("const char *file(void) { return __FILE__; }\n")
+    command = ["gcc", "-shared", "-fPIC", "-nostdlib", *flags, source, "-o", library]
+    subprocess.run(command, check=True, capture_output=True)
+    return library.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("flags", "faults"),
+    [
+        (["-s"], ["names the folder {} of the machine it was built on"]),
+        (["-s", "-ffile-prefix-map={}=."], []),
+        (["-ffile-prefix-map={}=."], ["is not stripped"]),
+        (["-g", "-ffile-prefix-map={}=."], ["is not stripped", "has debug sections"]),
+        (
+            ["-s", "-ffile-prefix-map={}=.", "-Wl,-rpath,/opt"],
+            ["names folders to look for libraries in"],
+        ),
+        (
+            ["-s", "-ffile-prefix-map={}=.", "-fsanitize=thread"],
+            ["has __tsan_ in it"],
+        ),
+    ],
+)
+def test_a_library_that_is_not_clean_is_found(
+    flags: list[str], faults: list[str], tmp_path: Path
+) -> None:
+    binary = compiled(tmp_path, *(flag.format(tmp_path) for flag in flags))
+    found = list(binary_faults(binary, [tmp_path, Path("/nowhere")]))
+    assert found == [fault.format(tmp_path) for fault in faults]
+
+
+def test_a_wheel_is_compared_with_the_package(tmp_path: Path, sdist: Path) -> None:
+    """One made by hand: of the sources without a page's style, with one library, and a test."""
+    library = compiled(tmp_path, "-s", f"-ffile-prefix-map={tmp_path}=.")
+    notes = f"octavo-{VERSION}.dist-info"
+    with tarfile.open(sdist) as archive:
+        file = archive.extractfile(f"octavo-{VERSION}/PKG-INFO")
+        assert file is not None
+        information = file.read()
+    wheel = tmp_path / "octavo.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name in sorted(tracked("src/octavo")):
+            if not name.endswith((".css", "py.typed")):
+                archive.write(ROOT / name, name.removeprefix("src/"))
+        archive.writestr("octavo/liboctavo_ort.so", library)
+        archive.writestr("tests/test_release.py", "")
+        archive.writestr(f"{notes}/METADATA", information)
+    assert list(wheel_faults(wheel, VERSION, [ROOT])) == [
+        "octavo/py.typed is not in it",
+        "octavo/report/html/templates/page.css is not in it",
+        "tests/test_release.py does not belong in it",
+        "it has 0 files octavo/_native*.so, not one",
+        "it has no LICENSE",
+    ]
