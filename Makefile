@@ -81,7 +81,6 @@ sanitize: setup
 aarch64: $(VENV)/.stamp
 	@$(PY) -m tests.aarch64.run
 
-# Leaves the environments in build/release.
 wheel: setup $(VENV)/.release
 	@$(PY) -m tests.release.run
 

@@ -98,15 +98,17 @@ def draw(weights: Mapping[str, Array], config: Mapping[str, Any]) -> onnx.ModelP
 def _embeddings(drawing: _Drawing, epsilon: float) -> str:
     """Of words, token types and positions 0, 1, .. [batch, sequence, hidden]."""
     name, rows = "/embeddings", {}
-    for kind, ids in (("word", "input_ids"), ("token_type", "token_type_ids")):
-        table = drawing.weight(f"embeddings.{kind}_embeddings.weight")
-        rows[kind] = drawing.op("Gather", table, ids, name=f"{name}/{kind}_embeddings/Gather")
     length = drawing.op("Shape", "input_ids", name=f"{name}/Shape", start=1)
     first = drawing.constant("first_position", [0], np.int64)
-    every = drawing.weight("embeddings.position_embeddings.weight")
-    positions = drawing.op("Slice", every, first, length, name=f"{name}/position_embeddings/Slice")
+    axis = drawing.constant("axis_of_positions", [1], np.int64)
+    every = drawing.weight("embeddings.position_ids")
+    drawing.op("Slice", every, first, length, axis, name="position_ids")
+    for kind in ("word", "token_type", "position"):
+        ids = {"word": "input_ids"}.get(kind, f"{kind}_ids")
+        table = drawing.weight(f"embeddings.{kind}_embeddings.weight")
+        rows[kind] = drawing.op("Gather", table, ids, name=f"{name}/{kind}_embeddings/Gather")
     both = drawing.op("Add", rows["word"], rows["token_type"], name=f"{name}/Add")
-    added = drawing.op("Add", both, positions, name=f"{name}/Add_1")
+    added = drawing.op("Add", both, rows["position"], name=f"{name}/Add_1")
     return drawing.norm(added, "embeddings.LayerNorm", epsilon)
 
 

@@ -6,7 +6,7 @@ The sdist is made first, and the wheel from it, in an environment that has only 
 requirements. The wheel gets the oldest manylinux tag that its binaries allow. Both are checked for
 what they hold. Then the wheel, and after it the sdist, which pip compiles again, is installed into
 an environment under build/release, and the demo runs there, with the installed package. Stops at
-the first thing that is wrong.
+the first thing that is wrong, and leaves that folder then.
 """
 
 from __future__ import annotations
@@ -68,7 +68,6 @@ def build() -> tuple[Path, Path]:
     run(sys.executable, "-m", "build", "--outdir", raw, ".")
     (plain,), (sdist,) = raw.glob("*.whl"), raw.glob("*.tar.gz")
     DIST.mkdir()
-    print(run(sys.executable, "-m", "auditwheel", "show", plain).strip(), flush=True)
     run(sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "-w", DIST, plain)
     (wheel,) = DIST.glob("*.whl")
     return wheel, sdist.rename(DIST / sdist.name)
@@ -135,6 +134,7 @@ def main(arguments: Sequence[str]) -> int:
     check_types(python)
     try_out(python, version)
     try_out(fresh("sdist", sdist), version)
+    shutil.rmtree(HOME)  # the two environments take gigabytes
     for path in (wheel, sdist):
         print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1e6:.1f} MB, installed and tried")
     print(f"{time.monotonic() - start:.0f} s in all")
