@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import pkgutil
 import re
 from pathlib import Path
 from typing import Any
@@ -114,3 +115,19 @@ def test_the_command_line_page_has_every_command_and_option() -> None:
     for option in ("--max-trials", "--against", "--recipe-out", "--no-verify", "--to"):
         assert (option in text) is (option != "--max-trials")
     assert "| 8 | tune: no recipe that meets the criterion was found |" in text
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("api/*.md")), ids=lambda path: path.stem)
+def test_reference_pages_show_names_that_modules_of_the_same_name_hide(page: Path) -> None:
+    text = page.read_text()
+    (module, *others) = re.findall(r"^::: (\S+)$", text, re.MULTILINE)
+    assert text.startswith(f"# {module}\n")
+    for name in getattr(importlib.import_module(module), "__all__", ()):
+        if name in submodules(module) and not (DOCS / "api" / f"{name}.md").exists():
+            assert f"{module}.{name}.{name}" in others
+
+
+def submodules(module: str) -> set[str]:
+    """Names of the modules in a package."""
+    path = getattr(importlib.import_module(module), "__path__", [])
+    return {info.name for info in pkgutil.iter_modules(path)}

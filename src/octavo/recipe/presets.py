@@ -40,6 +40,7 @@ PRESETS: dict[str, Recipe] = {
         Recipe("float16", _FLOAT16, (_STATIC[1],), max_error=0.001),
     )
 }
+"""The recipes that have a name, by it."""
 
 
 def preset(name: str) -> Recipe:

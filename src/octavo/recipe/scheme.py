@@ -214,3 +214,4 @@ def _field(key: str, value: Any) -> Any:
 
 
 FLOAT = Scheme(weight=None, activation=None)
+"""The scheme that leaves a layer alone."""
