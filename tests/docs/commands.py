@@ -18,7 +18,7 @@ from unittest import mock
 
 from sybil import Example
 
-from octavo.cli import main
+from octavo.cli import evidence, main
 from octavo.onnx.bench import BenchFile
 from octavo.tune import api as tune_api
 from octavo.tune import quantization
@@ -110,6 +110,7 @@ def quick() -> Iterator[None]:
         mock.patch.object(tune_api, "tune", tune),
         mock.patch.object(quantization, "tune", tune),
         mock.patch.object(BenchFile, "peak_memory", lambda *_: 50_000_000),
+        mock.patch.object(evidence, "SECONDS", 0.3),
     ):
         yield
 
@@ -137,12 +138,16 @@ def _pip(words: Sequence[str]) -> Outcome:
     extras = _extras()
     for word in words[1:]:
         named = re.fullmatch(r"(\.|octavo|dist/octavo-[\w.*-]+\.whl)(?:\[([\w,]+)\])?", word)
-        if named is None and not word.startswith("-"):
-            return Outcome(1, f"{word!r} is not this project")
+        if named is None and not word.startswith("-") and word not in _dependencies():
+            return Outcome(1, f"{word!r} is neither this project nor named in pyproject.toml")
         for extra in (named[2] or "").split(",") if named else ():
             if extra and extra not in extras:
                 return Outcome(1, f"pyproject.toml has no extra {extra!r}")
     return Outcome(0)
+
+
+def _dependencies() -> list[str]:
+    return re.findall(r'"([a-z][\w-]*)(?:\[[\w,]+\])?[><=]', (ROOT / "pyproject.toml").read_text())
 
 
 def _extras() -> list[str]:

@@ -28,12 +28,17 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True)
 class How:
     """What to measure on: inputs to compare on (made up where None), `shape` and `threads` of what
-    is timed as on the command line, and about how many `seconds` that may take."""
+    is timed as on the command line, and about how many `seconds` that may take (None: SECONDS)."""
 
     inputs: Path | None = None
     shape: str = ""
     threads: int | None = None
-    seconds: float = SECONDS
+    seconds: float | None = None
+
+    @property
+    def budget(self) -> float:
+        """Seconds."""
+        return SECONDS if self.seconds is None else self.seconds
 
 
 def evidence(floating: str, quantized: Path, how: How, *, strict: bool = False) -> Evidence:
@@ -75,7 +80,7 @@ def _files(
 
     with contextlib.ExitStack() as stack:
         files = [BenchFile(Path(floating), FLOAT), BenchFile(quantized, QUANTIZED)]
-        bench = Bench(files, how.seconds, progress)
+        bench = Bench(files, how.budget, progress)
         bench.add_ort(stack)
         ort = None
         if bench.ort is not None:
@@ -85,7 +90,7 @@ def _files(
                 notes.append(f"ONNX Runtime's own int8 is not compared: {error}")
         bench.time(how.shape, shape_of(how.shape) if how.shape else {}, [how.threads])
     notes += dict.fromkeys(bench.notes)
-    return Benchmark(tuple(bench.rows), tuple(bench.timed), how.seconds), ort
+    return Benchmark(tuple(bench.rows), tuple(bench.timed), how.budget), ort
 
 
 def _saved(
@@ -98,6 +103,6 @@ def _saved(
     from octavo.torch.comparing.files import openers
 
     named = zip((FLOAT, QUANTIZED), openers(factory, saved, how.inputs), strict=True)
-    rows, timed = compare(dict(named), seconds=how.seconds, progress=progress)
+    rows, timed = compare(dict(named), seconds=how.budget, progress=progress)
     notes.append("ONNX Runtime's own int8 is not timed: the model is a PyTorch module")
-    return Benchmark(rows, timed, how.seconds), None
+    return Benchmark(rows, timed, how.budget), None

@@ -80,8 +80,8 @@ def _check(floating: str, how: How) -> None:
             )
     if how.threads is not None and how.threads < 1:
         raise OptionError(f"--threads {how.threads}: give a number above 0")
-    if not 0 < how.seconds < math.inf:
-        raise OptionError(f"--seconds {how.seconds:g}: give a number above 0")
+    if not 0 < how.budget < math.inf:
+        raise OptionError(f"--seconds {how.budget:g}: give a number above 0")
 
 
 def report(
@@ -128,8 +128,13 @@ def report(
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(help="About how long models are timed at most.")
-    ] = SECONDS,
+        float | None,
+        typer.Option(
+            metavar="S",
+            help=f"About how long models are timed at most. Default: {SECONDS:g}.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Write a page about INT8: size, speed and error beside FLOAT and ONNX Runtime's own int8.
 
