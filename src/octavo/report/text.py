@@ -1,7 +1,8 @@
 """Words and layout that the reports share.
 
-On a terminal a page is laid out to its width: long names fold, and nothing is cut off. Anywhere
-else it is plain text without escape codes, one row a line however long, so that grep finds names.
+On a terminal a page is laid out to its width: long names fold, and nothing is cut off; a table that
+is too wide even so has one row a line, which the terminal breaks. Anywhere else a page is plain
+text without escape codes, one row a line however long, so that grep finds names.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 _UNBOUNDED = 1_000_000  # columns: wider than any line
+_LEAST = 12  # columns of a text that folds, below which nobody can read it
 
 
 def clean(text: object) -> str:
@@ -148,4 +151,18 @@ def show(page: Sequence[RenderableType], to: Console) -> None:
         to.file.write(plain(page) + "\n")
         return
     for part in page:
-        to.print(part)
+        if isinstance(part, Table) and _needs(part, to) > to.width:
+            to.print(Text(plain([part])), soft_wrap=True)
+        else:
+            to.print(part)
+
+
+def _needs(table: Table, to: Console) -> int:
+    """The width below which rich would cut figures or drop columns."""
+    wide = to.options.update(width=_UNBOUNDED)
+    total = 0
+    for column in table.columns:
+        cells = (column.header, *column.cells)
+        widest = max(Measurement.get(to, wide, cell).maximum for cell in cells)
+        total += widest if column.no_wrap else min(widest, _LEAST)
+    return total + 2 * (len(table.columns) - 1)
