@@ -24,6 +24,9 @@ $(VENV)/.stamp: pyproject.toml CMakeLists.txt $(shell find native -type f)
 	@$(PY) $(PIP) --editable '.[dev]'
 	@touch $@
 
+# The scripts of `make bench`; each is run whatever the ones before it found.
+FIGURES := kernels rnn models convert tune compare_check bench_check page_check error_paths newcomer
+
 # The peers that only benchmarks need. They leave PyTorch's release as it is.
 $(VENV)/.bench: pyproject.toml | $(VENV)/.stamp
 	@echo "setting up the peers in $(VENV)"
@@ -85,16 +88,8 @@ wheel: setup $(VENV)/.release
 	@$(PY) -m tests.release.run
 
 bench: setup browser $(VENV)/.bench
-	@$(PY) -m benchmarks.kernels
-	@$(PY) -m benchmarks.rnn
-	@$(PY) -m benchmarks.models
-	@$(PY) -m benchmarks.convert
-	@$(PY) -m benchmarks.tune
-	@$(PY) -m benchmarks.compare_check
-	@$(PY) -m benchmarks.bench_check
-	@$(PY) -m benchmarks.page_check
-	@$(PY) -m benchmarks.error_paths
-	@$(PY) -m benchmarks.newcomer
+	@missed=; for script in $(FIGURES); do $(PY) -m benchmarks.$$script || missed="$$missed $$script"; done; \
+	    if [ -n "$$missed" ]; then echo "figures were missed, or not measured:$$missed"; exit 1; fi
 
 # Warnings are errors: links that lead nowhere, pages that no menu names, docstrings that do not fit.
 # To search in it: python3 -m http.server --directory build/site

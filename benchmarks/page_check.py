@@ -29,8 +29,9 @@ import onnx
 import octavo.onnx
 from benchmarks import bench_check, results
 from benchmarks.results import Row, say
+from octavo.core.feeds import batch, shape_text
 from octavo.measure.benchmark import compare as time_in_turns
-from octavo.onnx.bench import BenchFile, batch, quantized_by_ort, shape_text
+from octavo.onnx.bench import BenchFile, quantized_by_ort
 from octavo.onnx.tuning.scratch import Scratch
 from octavo.recipe import Recipe, Report, Rule, Scheme
 from octavo.recipe.benchmark import Benchmark

@@ -16,9 +16,10 @@ from onnx import helper
 
 from octavo.cli import bench as cli_bench
 from octavo.cli import main
+from octavo.core.feeds import batch, shape_text
 from octavo.onnx import quantize_dynamic
 from octavo.onnx import session as session_function
-from octavo.onnx.bench import BenchFile, batch, feeds, shape_text
+from octavo.onnx.bench import BenchFile, feeds
 from tests.onnx.helpers import F32, build, mlp, normal, save, snapshot
 from tests.onnx.rules import support
 

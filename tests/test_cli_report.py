@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from onnxruntime.quantization import quantize_dynamic
 
 import octavo.onnx
 from octavo.cli import evidence, main
+from octavo.onnx.told import report_in
 from octavo.recipe.evidence import FLOAT, ORT, QUANTIZED
+from octavo.recipe.report import outcomes_from_json, outcomes_to_json
 from tests.onnx.helpers import mlp, save
 
 FACTORY = """
@@ -22,11 +27,13 @@ FACTORY = """
     from torch import nn
 
     def make():
+        print("the module talks")
         torch.manual_seed(0)
         return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 10))
 """
 CONFIG = """
 model: {name: m, framework: onnxrt_integerops}
+quantization: {approach: post_training_dynamic_quant}
 tuning: {exit_policy: {max_trials: 2}}
 """
 BRIEF = ("--seconds", "0.2")
@@ -138,6 +145,15 @@ def test_pytorch_models(
             *(FLOAT, QUANTIZED)
         ]
         assert len(data["report"]["layers"]) == 2
+        (pair,) = data["evidence"]["benchmark"]["rows"]
+        rows = int(pair["shape"].partition("=")[2].partition("x")[0])
+        model = data["evidence"]["benchmark"]["models"][0]
+        assert model["per_second"] == pytest.approx(rows / model["seconds"])
+        capsys.readouterr()
+        options = ("-o", "again.safetensors", "--json", "--report", "page.html")
+        assert run("quantize", names[0], *options) == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["layers"] and "the module talks" in err
         assert any("PyTorch module" in note for note in data["evidence"]["notes"])
         assert run("report", *names, "--html", "page.html", "--threads", "1") == 2
         assert "--threads is for ONNX models" in capsys.readouterr().err
@@ -153,7 +169,10 @@ def test_pytorch_models(
         (["m.onnx", "gone.onnx", "--html", "p.html"], 3, "gone.onnx does not exist"),
         (["gone.onnx", "m.int8.onnx", "--html", "p.html"], 3, "gone.onnx does not exist"),
         (["m.onnx", "m.onnx", "--html", "p.html"], 3, "m.onnx holds no quantized layers"),
-        (["m.onnx", "m.int8.onnx", "--html", "p.txt"], 2, "end the name with .html or .htm"),
+        (["m.onnx", "m.int8.onnx", "--html", "p.txt"], 2, "--html p.txt: end the name with .html"),
+        (["m.onnx", "m.int8.onnx", "--html", "p.html", "--shape", "x=1by2"], 2, "x=1by2"),
+        (["m.onnx", "m.int8.onnx", "--html", "p.html", "--shape", "z=1x64"], 2, "'z'"),
+        (["other.json", "--html", "p.html", "--threads", "1"], 2, "--threads says how to measure"),
         (["m.onnx", "m.int8.onnx", "--html", "no/p.html"], 6, "no"),
         (["m.onnx", "m.int8.onnx", "--html", "p.html", "--seconds", "0"], 2, "--seconds 0"),
         (["m.onnx", "m.int8.onnx", "--html", "p.html", "--threads", "0"], 2, "--threads 0"),
@@ -178,14 +197,58 @@ def test_errors_leave_no_page(
     assert sorted(Path().iterdir()) == before
 
 
-def test_what_cannot_be_measured_for_a_page_is_a_note(
+def test_what_cannot_be_timed_is_a_note_and_the_rest_is_there(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise octavo.errors.ModelError("no timing today")
 
-    monkeypatch.setattr("octavo.cli.evidence._files", fails)
+    monkeypatch.setattr("octavo.cli.bench.Bench.time", fails)
     assert run("quantize", "m.onnx", "-o", "again.onnx", "--report", "page.html") == 0
     found = data_of("page.html")["evidence"]
     assert found["benchmark"] is None
     assert found["notes"] == ["not timed: no timing today"]
+    assert found["comparison"]["layers"] and found["ort"]["outputs"]
+
+
+def test_a_page_is_there_before_anything_is_measured_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("octavo.cli.evidence.compared", interrupted)
+    assert run("quantize", "m.onnx", "-o", "again.onnx", "--report", "page.html") == 130
+    data = data_of("page.html")
+    assert len(data["report"]["layers"]) == 3 and data["evidence"] is None
+
+
+def test_what_is_not_to_be_verified_is_not_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("octavo.cli.evidence.evidence", None)
+    options = ("-o", "again.onnx", "--report", "page.html", "--no-verify")
+    assert run("quantize", "m.onnx", *options) == 0
+    assert data_of("page.html")["evidence"] is None
+
+
+@pytest.mark.parametrize("said", ["{", "[3]", '[{"layer": 1}]', "[" * 10_000])
+def test_metadata_that_says_nothing_is_left_aside(said: str, folder: Path) -> None:
+    model = onnx.load("m.int8.onnx")
+    (entry,) = (p for p in model.metadata_props if p.key == "octavo.layers")
+    entry.value = said
+    onnx.save(model, "odd.onnx")
+    assert run("report", "m.onnx", "odd.onnx", "--html", "page.html", *BRIEF) == 0
+    assert data_of("page.html")["report"] is None
+
+
+def test_infinite_figures_survive_in_a_file(folder: Path) -> None:
+    save(mlp(1, 64, seed=5), Path("f.onnx"))
+    made = octavo.onnx.quantize_dynamic("f.onnx", "f16.onnx", recipe="float16")
+    told = report_in(Path("f16.onnx"), Path("f.onnx"))
+    assert told is not None
+    assert [o.sqnr_db for o in told.layers] == [o.sqnr_db for o in made.layers]
+    (outcome, *_) = made.layers
+    for sqnr in (math.inf, -math.inf, None, 3.5):
+        again = outcomes_from_json(outcomes_to_json([replace(outcome, sqnr_db=sqnr)]))
+        assert again == (replace(outcome, sqnr_db=sqnr),)

@@ -12,6 +12,7 @@ from benchmarks.error_cases import (
     python_onnx,
     python_torch,
     recipes,
+    reporting,
     torch_files,
     torch_models,
     tuning,
@@ -22,7 +23,7 @@ from benchmarks.error_cases.case import Case
 __all__ = ["CASES", "Case"]
 
 _SECTIONS = (
-    *(options, models, recipes, outputs, comparing, machines, interruptions),
+    *(options, models, recipes, outputs, comparing, reporting, machines, interruptions),
     *(python_onnx, torch_models, torch_files, python_torch, tuning_files, tuning),
 )
 CASES: dict[str, tuple[Case, ...]] = {section.TITLE: section.CASES for section in _SECTIONS}

@@ -38,6 +38,11 @@ CASES = (
         interrupt_after=3.0,
     ),
     Case(
+        *("octavo report m.onnx portable.onnx --html page.html", 130, "", "interrupted", "", ""),
+        why=_WHY,
+        interrupt_after=3.0,
+    ),
+    Case(
         *("octavo tune conf.yaml --model m.onnx --evaluate accuracies:slow", 130),
         *("m.onnx", "interrupted after", "nothing was written", "--resume continues the search"),
         prints=True,

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from octavo.onnx.inputs import Feed
     from octavo.recipe.benchmark import Benchmark, Pair, Timed
 
-BY_ORT = "quantize_dynamic"
-"""The name of what ONNX Runtime's own function makes of the first model."""
-
 
 def run(
     models: Sequence[str],
@@ -92,18 +89,20 @@ class Bench:
         """Quantizes the first model as ONNX Runtime does; where that fails, a note says so."""
         from octavo.onnx.bench import BenchFile, quantized_by_ort
         from octavo.onnx.tuning.scratch import Scratch
+        from octavo.recipe.evidence import ORT
 
         self._say("quantizing with ONNX Runtime", 0)
         place = stack.enter_context(Scratch())
         try:
             made = quantized_by_ort(self.files[0], place)
-            self.ort = BenchFile(made, BY_ORT)
+            self.ort = BenchFile(made, ORT)
         except OctavoError as error:
             self._failed(error)
 
     def time(self, text: str, shape: dict[str, tuple[int, ...]], counts: list[int | None]) -> None:
         """All files on inputs of one shape, for each number of threads."""
-        from octavo.onnx.bench import feeds, shape_text
+        from octavo.core.feeds import shape_text
+        from octavo.onnx.bench import feeds
 
         self._say("making up inputs", 0)
         found, notes = feeds(self.files, shape)
@@ -121,8 +120,8 @@ class Bench:
     def _group(
         self, given: Sequence[tuple[BenchFile, Feed]], shape: str, threads: int | None
     ) -> None:
+        from octavo.core.feeds import batch
         from octavo.measure.benchmark import compare
-        from octavo.onnx.bench import batch
 
         pairs, timed = compare(
             {file.name: file.opener(feed, threads) for file, feed in given},
@@ -147,7 +146,9 @@ class Bench:
             return None
 
     def _failed(self, error: OctavoError) -> None:
-        self.notes.append(f"{BY_ORT} of {self.files[0].name} is not timed: {error}")
+        from octavo.recipe.evidence import ORT
+
+        self.notes.append(f"{ORT} of {self.files[0].name} is not timed: {error}")
 
     def _say(self, stage: str, done: int) -> None:
         if self.progress is not None:

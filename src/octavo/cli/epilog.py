@@ -42,6 +42,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "octavo bench model.onnx model.int8.onnx --threads 1,2 --shape ids=1x128",
         "octavo bench model.onnx --against ort --json",
     ),
+    "report": (
+        "octavo report model.onnx model.int8.onnx --html page.html",
+        "octavo report model.onnx model.int8.onnx --html page.html --inputs data.npz",
+        "octavo report mypackage.models:build model.safetensors --html page.html",
+        "octavo report tune.json --html page.html",
+    ),
     "doctor": (
         "octavo doctor",
         "octavo doctor model.int8.onnx",
@@ -68,5 +74,5 @@ Exit codes:
 
 def epilog(command: str) -> str:
     """Examples of `command`, then the exit codes."""
-    examples = "\n".join(f"  {line}" for line in EXAMPLES.get(command, ()))
-    return f"\b\nExamples:\n{examples}\n{EXIT_CODES}" if examples else EXIT_CODES
+    examples = "\n".join(f"  {line}" for line in EXAMPLES[command])
+    return f"\b\nExamples:\n{examples}\n{EXIT_CODES}"

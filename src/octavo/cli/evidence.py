@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from octavo.cli.bench import Bench
 from octavo.cli.compare import compared
 from octavo.cli.tuning import shape_of
-from octavo.errors import OctavoError
+from octavo.errors import InputDataError, OctavoError, OptionError
 from octavo.front_ends import names_factory
 
 if TYPE_CHECKING:
@@ -44,65 +46,104 @@ class How:
 def evidence(floating: str, quantized: Path, how: How, *, strict: bool = False) -> Evidence:
     """Compares and times; `floating` is a path or `module:factory`.
 
-    What fails is a note, unless `strict`: then a comparison that fails raises what `compare` does.
+    What fails is a note. With `strict`, what `compare` raises passes through, and so do OptionError
+    and InputDataError of timing: a shape that does not fit. What models print goes to stderr.
     """
-    from octavo.recipe.evidence import Evidence
     from octavo.report.progress import progress_bar
 
-    notes: list[str] = []
-    with progress_bar() as bar:
+    with progress_bar() as bar, contextlib.redirect_stdout(sys.stderr):
         progress: Progress = bar or (lambda stage, done, total: None)
-        progress("comparing layer by layer", 0, 0)
-        comparison = None
+        found = _Measured(floating, quantized, how, progress)
+        with found.noted("not compared with the float model", (OctavoError,) if strict else ()):
+            found.compare()
+        with found.noted("not timed", (OptionError, InputDataError) if strict else ()):
+            if names_factory(floating):
+                found.time_saved()
+            else:
+                found.time_files()
+    return found.evidence()
+
+
+@dataclass
+class _Measured:
+    """What has been measured so far."""
+
+    floating: str
+    quantized: Path
+    how: How
+    progress: Progress
+    comparison: Comparison | None = None
+    benchmark: Benchmark | None = None
+    ort: Comparison | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def evidence(self) -> Evidence:
+        """All of it."""
+        from octavo.recipe.evidence import Evidence
+
+        return Evidence(self.comparison, self.benchmark, self.ort, tuple(dict.fromkeys(self.notes)))
+
+    @contextlib.contextmanager
+    def noted(self, what: str, fatal: tuple[type[OctavoError], ...]) -> Iterator[None]:
+        """Makes an error a note, but those that are `fatal`."""
         try:
-            comparison = compared(floating, quantized, how.inputs)
+            yield
         except OctavoError as error:
-            if strict:
+            if isinstance(error, fatal):
                 raise
-            notes.append(f"not compared with the float model: {error}")
-        measure = _saved if names_factory(floating) else _files
+            self.notes.append(f"{what}: {error}")
+
+    def compare(self) -> None:
+        """Layer by layer."""
+        self.progress("comparing layer by layer", 0, 0)
+        self.comparison = compared(self.floating, self.quantized, self.how.inputs)
+
+    def time_files(self) -> None:
+        """ONNX files, and what ONNX Runtime's own function makes of the float one."""
+        from octavo.onnx.bench import BenchFile
+        from octavo.recipe.benchmark import Benchmark
+        from octavo.recipe.evidence import FLOAT, QUANTIZED
+
+        shape = shape_of(self.how.shape) if self.how.shape else {}
+        start = perf_counter()
+        files = [BenchFile(Path(self.floating), FLOAT), BenchFile(self.quantized, QUANTIZED)]
+        bench = Bench(files, self.how.budget, self.progress)
         try:
-            benchmark, ort = measure(floating, quantized, how, progress, notes)
-        except OctavoError as error:
-            benchmark, ort = None, None
-            notes.append(f"not timed: {error}")
-    return Evidence(comparison, benchmark, ort, tuple(notes))
+            with contextlib.ExitStack() as stack:
+                bench.add_ort(stack)
+                with self.noted("ONNX Runtime's own int8 is not compared", ()):
+                    self._compare_ort(bench)
+                bench.time(self.how.shape, shape, [self.how.threads])
+        finally:
+            self.notes += bench.notes
+        took = perf_counter() - start
+        self.benchmark = Benchmark(tuple(bench.rows), tuple(bench.timed), took)
 
+    def _compare_ort(self, bench: Bench) -> None:
+        from octavo.onnx.comparing.compare import compare_outputs
 
-def _files(
-    floating: str, quantized: Path, how: How, progress: Progress, notes: list[str]
-) -> tuple[Benchmark, Comparison | None]:
-    """ONNX files, and what ONNX Runtime's own function makes of the float one."""
-    from octavo.onnx.bench import BenchFile
-    from octavo.onnx.comparing.compare import compare_outputs
-    from octavo.recipe.benchmark import Benchmark
-    from octavo.recipe.evidence import FLOAT, QUANTIZED
-
-    with contextlib.ExitStack() as stack:
-        files = [BenchFile(Path(floating), FLOAT), BenchFile(quantized, QUANTIZED)]
-        bench = Bench(files, how.budget, progress)
-        bench.add_ort(stack)
-        ort = None
         if bench.ort is not None:
-            try:
-                ort = compare_outputs(floating, bench.ort.path, how.inputs)
-            except OctavoError as error:
-                notes.append(f"ONNX Runtime's own int8 is not compared: {error}")
-        bench.time(how.shape, shape_of(how.shape) if how.shape else {}, [how.threads])
-    notes += dict.fromkeys(bench.notes)
-    return Benchmark(tuple(bench.rows), tuple(bench.timed), how.budget), ort
+            self.progress("comparing ONNX Runtime's own int8", 0, 0)
+            self.ort = compare_outputs(self.floating, bench.ort.path, self.how.inputs)
 
+    def time_saved(self) -> None:
+        """A PyTorch model and what was saved of it. ONNX Runtime has no part in it."""
+        if self.comparison is None:
+            raise OptionError("it could not be compared")  # it may well fail in each call
+        from octavo.core.feeds import batch, shape_text
+        from octavo.measure.benchmark import compare
+        from octavo.recipe.benchmark import Benchmark
+        from octavo.recipe.evidence import FLOAT, QUANTIZED
+        from octavo.torch.comparing.files import timed_pair
 
-def _saved(
-    factory: str, saved: Path, how: How, progress: Progress, notes: list[str]
-) -> tuple[Benchmark, None]:
-    """A PyTorch model and what was saved of it. ONNX Runtime has no part in it."""
-    from octavo.measure.benchmark import compare
-    from octavo.recipe.benchmark import Benchmark
-    from octavo.recipe.evidence import FLOAT, QUANTIZED
-    from octavo.torch.comparing.files import openers
-
-    named = zip((FLOAT, QUANTIZED), openers(factory, saved, how.inputs), strict=True)
-    rows, timed = compare(dict(named), seconds=how.budget, progress=progress)
-    notes.append("ONNX Runtime's own int8 is not timed: the model is a PyTorch module")
-    return Benchmark(rows, timed, how.budget), None
+        self.notes.append("ONNX Runtime's own int8 is not timed: the model is a PyTorch module")
+        start = perf_counter()
+        pair = timed_pair(self.floating, self.quantized, self.how.inputs)
+        rows, timed = compare(
+            {FLOAT: pair.floating, QUANTIZED: pair.quantized},
+            seconds=self.how.budget,
+            items=batch(pair.feed),
+            shape=shape_text(pair.feed),
+            progress=self.progress,
+        )
+        self.benchmark = Benchmark(rows, timed, perf_counter() - start)

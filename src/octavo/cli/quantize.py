@@ -163,7 +163,7 @@ def quantize(
                 allow_nothing=allow_nothing,
             )
         _show(report, verbose, json)
-        _write_page(report, page, model, inputs)
+        _write_page(report, page, model, inputs, measure=not no_verify)
 
 
 def inspect(
@@ -204,15 +204,19 @@ def inspect(
         print_inspection(found, console())
 
 
-def _write_page(report: Report, page: Path | None, model: str, inputs: Path | None) -> None:
+def _write_page(
+    report: Report, page: Path | None, model: str, inputs: Path | None, *, measure: bool = True
+) -> None:
     """After the report is shown, as it measures for some seconds."""
     if page is None:
         return
     from octavo.cli.evidence import How, evidence
     from octavo.report.html import report_html, write_html
 
-    found = evidence(model, Path(report.output), How(inputs)) if report.quantized else None
-    write_html(report_html(report, found), page)
+    write_html(report_html(report), page)  # whatever comes of measuring
+    if report.quantized and measure:
+        found = evidence(model, Path(report.output), How(inputs))
+        write_html(report_html(report, found), page)
 
 
 def _show(report: Report, verbose: bool, json: bool) -> None:

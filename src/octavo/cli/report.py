@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as json_module
 import math
-from dataclasses import replace
+import sys
+from dataclasses import fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
@@ -26,11 +28,12 @@ def run(floating: str, quantized: Path, page: Path, how: How) -> None:
     from octavo.report.html import report_html, write_html
 
     files = [Path(floating), quantized, *([how.inputs] if how.inputs else [])]
-    check_places(None, page, files)
+    check_places(None, page, files, "--html")
     _check(floating, how)
     start = perf_counter()
     found = evidence(floating, quantized, how, strict=True)
-    told = told_by(floating, quantized)
+    with contextlib.redirect_stdout(sys.stderr):  # a factory may print
+        told = told_by(floating, quantized)
     if told is not None:
         told = replace(told, seconds=perf_counter() - start)
     write_html(report_html(told, found), page)
@@ -47,13 +50,15 @@ def told_by(floating: str, quantized: Path) -> Report | None:
     return replace(saved_report(floating, quantized), source=floating, output=str(quantized))
 
 
-def from_json(path: Path, page: Path) -> None:
+def from_json(path: Path, page: Path, how: How) -> None:
     """A page of what `octavo quantize --json` or `octavo tune --json` printed."""
     from octavo.recipe import Report
     from octavo.recipe.tuning import TuneResult
     from octavo.report.html import report_html, tuning_html, write_html
 
-    check_places(None, page, [path])
+    for given in (field.name for field in fields(how) if getattr(how, field.name)):
+        raise OptionError(f"--{given} says how to measure, and {path} was measured: leave it out")
+    check_places(None, page, [path], "--html")
     try:
         data = json_module.loads(path.read_text("utf-8"))
         if "trials" in data:
@@ -64,7 +69,7 @@ def from_json(path: Path, page: Path) -> None:
         raise InputDataError(f"{path} does not exist; name {_GIVEN}") from None
     except OSError as error:
         raise InputDataError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputDataError(f"{path} is not {_GIVEN} ({error})") from error
     write_html(text, page)
 
@@ -140,11 +145,12 @@ def report(
 
     And layer by layer: the error of each, the ranges of its weights and activations, and why it was
     quantized as it was. Nothing is quantized here but what ONNX Runtime's quantize_dynamic makes of
-    FLOAT, in a temporary folder. The page is one file that needs no network.
+    FLOAT, in a temporary folder. The page is one file that needs no network; stdout says that it
+    is written.
     """
     with exit_codes():
         if Path(floating).suffix == ".json" and quantized is None:
-            from_json(Path(floating), html)
+            from_json(Path(floating), html, How(inputs, shape, threads, seconds))
         elif quantized is None:
             raise OptionError(
                 f"{floating} alone gives no page: name the quantized model behind it, octavo "

@@ -96,11 +96,11 @@ def write_page(
     from octavo.recipe.tuning import Status
     from octavo.report.html import tuning_html, write_html
 
-    found = None
+    write_html(tuning_html(result), page)  # whatever comes of measuring
     if result.output and result.status is not Status.INTERRUPTED:
         shape = shapes[0] if shapes else ""
         found = evidence(model, Path(result.output), How(shape=shape, threads=threads))
-    write_html(tuning_html(result, found), page)
+        write_html(tuning_html(result, found), page)
 
 
 def _measure_by(
@@ -199,25 +199,30 @@ def _default_output(model: str, target: Target, force: bool) -> Path:
     return out
 
 
-def check_places(recipe_out: Path | None, report: Path | None, taken: Sequence[Path]) -> None:
-    """What cannot or must not be written is known now, not after the search."""
+def check_places(
+    recipe_out: Path | None, page: Path | None, taken: Sequence[Path], option: str = "--report"
+) -> None:
+    """What cannot or must not be written is known now, not after the search.
+
+    `option` is the one that named the `page`.
+    """
     from octavo.files.staging import Staging
 
-    if report is not None and find_spec("jinja2") is None:
+    if page is not None and find_spec("jinja2") is None:
         raise OptionError(
-            "--report needs jinja2, which is not installed: pip install 'octavo[report]'"
+            f"{option} needs jinja2, which is not installed: pip install 'octavo[report]'"
         )
     others = list(taken)
-    for option, path, suffixes in (
+    for named, path, suffixes in (
         ("--recipe-out", recipe_out, (".yaml", ".yml")),
-        ("--report", report, (".html", ".htm")),
+        (option, page, (".html", ".htm")),
     ):
         if path is None:
             continue
         if path.suffix.lower() not in suffixes:
-            raise OptionError(f"{option} {path}: end the name with {' or '.join(suffixes)}")
+            raise OptionError(f"{named} {path}: end the name with {' or '.join(suffixes)}")
         if any(path.absolute() == other.absolute() for other in others):
-            raise OptionError(f"{option}: {path} is named twice: give each file a name of its own")
+            raise OptionError(f"{named}: {path} is named twice: give each file a name of its own")
         Staging(path, [other for other in others if other.is_file()])
         others.append(path)
 

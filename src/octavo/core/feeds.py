@@ -1,9 +1,10 @@
-"""Inputs of a model's runs, read from files."""
+"""Inputs of a model's runs: read from files, and in words."""
 
 from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,3 +46,17 @@ def read_runs(path: Path) -> list[tuple[str, Any]]:
             f"inputs {where}: cannot be read: {brief(error)}; {_WRITE[path.suffix]}"
         ) from error
     return runs
+
+
+def shape_text(feed: Mapping[str, Any]) -> str:
+    """`ids=1x128,mask=1x128`; `scalar` for an input without dimensions."""
+    return ",".join(
+        f"{name}={'x'.join(map(str, np.shape(array))) or 'scalar'}" for name, array in feed.items()
+    )
+
+
+def batch(feed: Mapping[str, Any]) -> int:
+    """The first dimension, where all inputs share it, else 1."""
+    first = {np.shape(array)[:1] for array in feed.values()}
+    (only,) = first if len(first) == 1 else ((),)
+    return max(1, *only) if only else 1

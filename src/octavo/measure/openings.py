@@ -62,8 +62,9 @@ def rest() -> None:
 def one_processor() -> Iterator[None]:
     """Keeps this thread on the first processor that it may use; threads made meanwhile too.
 
-    ONNX Runtime leaves that one to the caller and gives each thread of its own one of the others.
-    Does nothing where the system has no such call, or refuses it.
+    Where ONNX Runtime chooses the number of threads, it leaves that one to the caller and keeps
+    each of its own to one of the others; where it is told a number, its threads go where there is
+    room. Does nothing where the system has no such call, or refuses it.
     """
     try:
         allowed = os.sched_getaffinity(0)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from octavo.core.feeds import shape_text
 from octavo.errors import InputDataError, ModelError, OctavoError, brief
 from octavo.onnx.inputs import Feed
 from octavo.onnx.load import Source, load
@@ -93,20 +92,6 @@ def feeds(files: Sequence[BenchFile], shapes: Shapes) -> tuple[list[Feed], list[
         else:
             found.append(common)
     return found, notes
-
-
-def shape_text(feed: Feed) -> str:
-    """`ids=1x128,mask=1x128`; `scalar` for an input without dimensions."""
-    return ",".join(
-        f"{name}={'x'.join(map(str, np.shape(array))) or 'scalar'}" for name, array in feed.items()
-    )
-
-
-def batch(feed: Feed) -> int:
-    """The first dimension, where all inputs share it, else 1."""
-    first = {np.shape(array)[:1] for array in feed.values()}
-    (only,) = first if len(first) == 1 else ((),)
-    return max(1, *only) if only else 1
 
 
 def quantized_by_ort(file: BenchFile, place: Scratch) -> Path:

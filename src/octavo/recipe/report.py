@@ -37,9 +37,17 @@ class LayerOutcome:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LayerOutcome:
-        """The inverse of `to_dict`, but for that SQNR."""
-        layer = Layer.from_dict(data["layer"])
-        return cls(**{**data, "layer": layer, "notes": tuple(data["notes"])})
+        """The inverse of `to_dict`, but for that SQNR; it may be the word "inf" or "-inf".
+
+        Raises KeyError, TypeError or ValueError for data of another kind.
+        """
+        layer, sqnr = Layer.from_dict(data["layer"]), data["sqnr_db"]
+        for name in ("bytes_before", "bytes_after"):
+            if not isinstance(data[name], int):
+                raise ValueError(f"{name} is {data[name]!r}, no number of bytes")
+        sqnr = None if sqnr is None else float(sqnr)
+        notes = tuple(map(str, data["notes"]))
+        return cls(**{**data, "layer": layer, "sqnr_db": sqnr, "notes": notes})
 
 
 def _infinite(x: float | None) -> bool:
@@ -47,15 +55,19 @@ def _infinite(x: float | None) -> bool:
 
 
 def outcomes_to_json(outcomes: Sequence[LayerOutcome]) -> str:
-    """As a quantized file holds them: one line of JSON."""
-    return json.dumps([o.to_dict() for o in outcomes], separators=(",", ":"), allow_nan=False)
+    """As a quantized file holds them: one line of JSON, in which an infinite SQNR is a word."""
+    data = [
+        {**o.to_dict(), "sqnr_db": str(o.sqnr_db) if _infinite(o.sqnr_db) else o.sqnr_db}
+        for o in outcomes
+    ]
+    return json.dumps(data, separators=(",", ":"), allow_nan=False)
 
 
 def outcomes_from_json(text: str) -> tuple[LayerOutcome, ...]:
     """The inverse. Raises ValueError for another text."""
     try:
         return tuple(LayerOutcome.from_dict(data) for data in json.loads(text))
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"no outcomes of layers: {error}") from error
 
 

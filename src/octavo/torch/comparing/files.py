@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,28 +38,42 @@ def compare_saved(factory: str, saved: Path, inputs: Path | None) -> Comparison:
     """
     floating = made_by(factory).eval()
     quantized = load(saved, partial(made_by, factory))
-    calls = _calls(floating, inputs)
+    caller = Caller(floating)
+    calls = [caller.arguments(feed) for feed in _feeds(floating, inputs)]
     kind = "made up" if inputs is None else "given"
     found = compare_calls(floating, quantized, calls, kind)
     return replace(found, float_model=factory, quantized_model=str(saved))
 
 
-def openers(factory: str, saved: Path, inputs: Path | None) -> tuple[Opener, Opener]:
-    """What makes a copy of the float model and of the saved one, ready to be called on the first of
-    the `inputs` of `compare_saved`; for timing. Raises as that does."""
+@dataclass(frozen=True)
+class TimedPair:
+    """What makes a copy of the float model and of the saved one, each ready to be called on copies
+    of `feed`."""
+
+    floating: Opener
+    quantized: Opener
+    feed: Feed
+
+
+def timed_pair(factory: str, saved: Path, inputs: Path | None) -> TimedPair:
+    """For timing on the first of the `inputs` of `compare_saved`. Raises as that does."""
     floating = made_by(factory).eval()
-    positional, keywords = _calls(floating, inputs)[0]
+    feed = _feeds(floating, inputs)[0]
+    arguments = Caller(floating).arguments(feed)
 
     def ready(model: nn.Module) -> Call:
+        positional, keywords = copy.deepcopy(arguments)  # a forward may write into them
+
         def call() -> object:
             with torch.inference_mode():
                 return model(*positional, **keywords)
 
         return call
 
-    return (
+    return TimedPair(
         lambda: ready(copy.deepcopy(floating)),
         lambda: ready(load(saved, partial(made_by, factory))),
+        feed,
     )
 
 
@@ -68,14 +82,10 @@ def saved_report(factory: str, saved: Path) -> Report:
     return report(load(saved, partial(made_by, factory)))
 
 
-def _calls(floating: nn.Module, inputs: Path | None) -> list[tuple[list[Any], dict[str, Any]]]:
-    feeds: list[Feed]
+def _feeds(floating: nn.Module, inputs: Path | None) -> list[Feed]:
     if inputs is None:
-        feeds = list(TorchTarget(floating).made_up({}, 0))
-    else:
-        feeds = [_feed(run, where) for where, run in read_runs(inputs)]
-    caller = Caller(floating)
-    return [caller.arguments(feed) for feed in feeds]
+        return list(TorchTarget(floating).made_up({}, 0))
+    return [_feed(run, where) for where, run in read_runs(inputs)]
 
 
 def _feed(run: Any, where: str) -> Feed:
