@@ -68,8 +68,8 @@ class Row:
         return "not measured" if math.isnan(self.measured) else _figure(self.measured, self.unit)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, which has no NaN."""
-        measured = None if math.isnan(self.measured) else self.measured
+        """Plain data for JSON, which has no NaN and no infinity."""
+        measured = self.measured if math.isfinite(self.measured) else None
         return {**asdict(self), "measured": measured, "asked": self.asked, "reached": self.reached}
 
 

@@ -38,7 +38,7 @@ SCREENS = {"wide": (1280, 900), "desk": (1190, 900), "tablet": (820, 1100), "pho
 
 
 def wide_evidence() -> Evidence:
-    return evidence(comparison=comparison(LAYERS - 1), ort=comparison(LAYERS - 1, 0.053, None))
+    return evidence(comparison=comparison(LAYERS - 1))
 
 
 def exact() -> Evidence:
@@ -333,18 +333,11 @@ def test_figures_of_layers_are_those_of_the_data(opened: Callable[..., Opened]) 
     weight = {name: decibels(o["sqnr_db"]) for name, o in layers.items()}
     assert table.by_layer("weight SQNR") == weight
     found = {v["name"]: v for v in data["evidence"]["comparison"]["layers"]}
-    theirs = {v["name"]: v for v in data["evidence"]["ort"]["layers"]}
     for what in ("alone", "accumulated"):
         exact = {name: found[name][what]["sqnr_db"] if name in found else None for name in layers}
         said = {name: decibels(sqnr) for name, sqnr in exact.items()}
         assert table.by_layer(what) == said
         assert table.values(what) == [exact[name] for name in table.by_layer(what)]
-    details = one.page.locator("#layers tbody small").all_text_contents()
-    assert details == [
-        f"ORT {decibels(theirs[name]['alone']['sqnr_db'])}"
-        for name in table.by_layer("alone")
-        if name in theirs
-    ]
 
 
 def test_figures_of_ranges_are_those_of_the_data(opened: Callable[..., Opened]) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.recipe import Report
+from octavo.onnx.rules.lstm import PER_STEP_NOTE
+from octavo.recipe import Recipe, Report
 from octavo.recipe.benchmark import Benchmark
 from octavo.recipe.evidence import FLOAT, ORT, QUANTIZED, Evidence
 from octavo.recipe.ranges import Range
@@ -16,6 +17,7 @@ from octavo.report.evidence_words import verdict
 from octavo.report.html import report_html, tuning_html
 from octavo.report.html.figures import bars, noise_bars
 from octavo.report.html.ranges import ranges_table
+from octavo.report.text import number
 from tests.report.evidence_samples import (
     BENCHMARK,
     comparison,
@@ -47,6 +49,11 @@ def values(table: Element, name: str) -> list[float | None]:
     """What the cells are sorted by."""
     found = [cell.attrs.get("data-v") for cell in column(table, name)]
     return [None if value is None else float(value) for value in found]
+
+
+def verdict_of(page: Element) -> str:
+    (sentence,) = page.all("p", **{"class": "verdict"})
+    return sentence.text
 
 
 def ids(page: Element) -> list[str | None]:
@@ -112,11 +119,11 @@ def test_the_verdict_in_a_sentence(given: Evidence, said: str) -> None:
 
 def test_a_report_with_evidence() -> None:
     page = parsed(report_html(layer_report(), evidence()))
-    assert heading(page) == "✓Quantized"
-    (sentence,) = page.all("p", **{"class": "verdict"})
-    assert sentence.text == (
+    assert heading(page) == "!Quantized"
+    assert verdict_of(page) == (
         SENTENCES["all"][1]
-        + " 11 of 12 layers are quantized, the comparison with the float model passed."
+        + " 11 of 12 layers are quantized, the comparison with the float model passed. "
+        "Look first at fc5, alone 1.0 dB."
     )
     assert ids(page) == ["beside", "float", "layers", "ranges", "run"]
     tiles = {
@@ -135,11 +142,49 @@ def test_a_report_with_evidence() -> None:
     }
 
 
+def test_nothing_stands_out_and_the_verdict_is_good() -> None:
+    page = parsed(report_html(layer_report(), evidence(comparison=comparison(broken=None))))
+    assert heading(page) == "✓Quantized"
+    assert verdict_of(page).endswith("the comparison with the float model passed.")
+
+
+@pytest.mark.parametrize(
+    ("worst", "allowed", "good"),
+    [
+        (97.0, 0.1, False),
+        (0.29, 0.3, True),
+        (0.31, 0.3, False),
+        (Recipe.max_error * 0.99, None, True),
+        (Recipe.max_error * 1.01, None, False),
+    ],
+)
+def test_an_error_above_the_bound_is_not_good(
+    worst: float, allowed: float | None, good: bool
+) -> None:
+    report = layer_report()
+    checked = replace(report.verification, max_error=allowed)
+    given = evidence(comparison=comparison(worst=worst, broken=None), ort=None)
+    reports: list[Report | None] = [replace(report, verification=checked)]
+    if allowed is None:
+        reports.append(None)
+    for one in reports:
+        page = parsed(report_html(one, given))
+        assert heading(page)[0] == ("✓" if good else "!")
+        bound = number(Recipe.max_error if allowed is None else allowed)
+        said = f"The error is above {bound}, the largest allowed."
+        assert verdict_of(page).endswith(said) is not good
+
+
+def test_a_layer_to_blame_is_named_in_the_verdict() -> None:
+    found = comparison(worst=97.0, broken=7)
+    page = parsed(report_html(None, evidence(comparison=found)))
+    assert heading(page) == "!Quantized"
+    assert verdict_of(page).endswith("the largest allowed. Look first at fc7, alone 1.0 dB.")
+
+
 def test_the_embedded_data_is_all_that_was_given() -> None:
     given = evidence()
     expected = given.to_dict()
-    for layer in expected["ort"]["layers"]:
-        layer["inputs"] = layer["weights"] = None  # those of the float model: given once
     data = data_of(parsed(report_html(layer_report(), given)))
     assert data == {
         "report": json.loads(layer_report().to_json()),
@@ -183,7 +228,9 @@ def test_models_beside_each_other() -> None:
     [(0.5, 0.01, "faster"), (1.2, 0.01, "slower"), (1, 0.01, "no difference"), (1, 0.2, "noisy")],
 )
 def test_what_the_interval_allows_to_say(ratio: float, within: float, said: str) -> None:
-    page = parsed(report_html(None, evidence(benchmark=benchmark(ratio, within))))
+    sound = comparison(broken=None)
+    given = evidence(benchmark=benchmark(ratio, within), comparison=sound)
+    page = parsed(report_html(None, given))
     (tag,) = column(section(page, "beside"), "time / float")[1].all("span")[:1]
     assert said in tag.words()
     assert heading(page).startswith("!" if said == "slower" else "✓")
@@ -231,7 +278,7 @@ def test_layers_are_joined_by_name_the_worst_first() -> None:
     ]
     reasons = [cell.words() for cell in column(table, "reason")]
     assert reasons == [*["recipe int8"] * 11, "the accuracy criterion"]
-    assert column(table, "alone")[0].words() == "1.0 dBORT 39.2 dB"
+    assert column(table, "alone")[0].words() == "1.0 dB"
     assert values(table, "before") == [2_359_296] * 12
     (head,) = [th for th in table.all("th") if "aria-sort" in th.attrs]
     assert (head.words(), head.attrs["aria-sort"]) == ("alone", "ascending")
@@ -313,6 +360,90 @@ def test_outliers_of_a_recipe_with_one_scale_a_tensor_are_said_to_cost() -> None
     ).words()
     assert "3 of them take one scale for a whole tensor and pay that price" in words
     assert "It costs little here" not in words
+
+
+ROWS, BOTH = "int8 per channel, activations per row", "int8 per tensor, activations per tensor"
+STRETCHED = Range(-1.0, 40.0, 1.0, 100, 1)
+COSTS = {  # scheme, notes, side, kind -> what is said
+    "asked": (
+        BOTH,
+        "",
+        "inputs",
+        "linear",
+        "1 of them takes one scale for a whole tensor and pays",
+    ),
+    "only weights per tensor": (
+        *("int8 per tensor, activations per row", "", "inputs", "linear"),
+        "It costs little here: each row of an activation has a scale of its own, so that only the "
+        "rows with outliers lose",
+    ),
+    "only activations per tensor": (
+        *("int8 per channel, affine, activations per tensor", "", "weights", "linear"),
+        "It costs little here: each output channel of a weight has",
+    ),
+    "an LSTM": (
+        *(ROWS, PER_STEP_NOTE, "inputs", "lstm"),
+        "takes one activation scale for a step of the whole batch",
+    ),
+    "an LSTM of weights alone": (
+        *("int8 per channel, weights only", PER_STEP_NOTE, "inputs", "lstm"),
+        "takes one activation scale for a step of the whole batch",
+    ),
+    "an LSTM's weights": (ROWS, PER_STEP_NOTE, "weights", "lstm", "It costs little here"),
+    "attention": (
+        *(ROWS, "activations per tensor in QAttention: it keeps a past", "inputs", "attention"),
+        "takes one scale for a whole tensor, though the recipe asks for less, and pays that price",
+    ),
+    "a shared weight": (
+        *(ROWS, "int8 per tensor, symmetric: layers that share the weight ask for it"),
+        *("weights", "linear", "though the recipe asks for less"),
+    ),
+    "more than was asked": (
+        *(ROWS, "activations per row (uint8), not per tensor (uint8)", "inputs", "linear"),
+        "It costs little here",
+    ),
+    "an image": (ROWS, "", "inputs", "conv", "or for an image"),
+    "float activations": (
+        *("int8 per tensor, weights only", "", "inputs", "linear"),
+        "It costs 1 of them nothing",
+    ),
+    "float16": ("float16, weights only", "", "weights", "linear", "It costs 1 of them nothing"),
+}
+
+
+@pytest.mark.parametrize(("scheme", "note", "side", "kind", "said"), COSTS.values(), ids=COSTS)
+def test_what_outliers_cost(scheme: str, note: str, side: str, kind: str, said: str) -> None:
+    report, layer = layer_report(), comparison().layers[0]
+    plain = replace(layer, kind=kind, inputs=Range(-1, 1, 0.5, 9), weights=Range(-1, 1, 0.5, 9))
+    stretched = replace(plain, **{side: STRETCHED})  # type: ignore[arg-type]
+    notes = (note,) if note else ()
+    outcomes = tuple(replace(outcome, scheme=scheme, notes=notes) for outcome in report.quantized)
+    table = ranges_table(
+        replace(comparison(), layers=(stretched,)), replace(report, layers=outcomes)
+    )
+    assert table is not None
+    (_, consequence) = table.intro.split("four bits' worth. ")
+    assert said in consequence
+    assert consequence.count(". ") == 0  # and nothing else
+
+
+def test_outliers_of_several_kinds_are_counted_apart() -> None:
+    report, found = layer_report(), comparison()
+    noted = {"fc3": (PER_STEP_NOTE,), "fc10": ("activations per tensor in QAttention: a past",)}
+    outcomes = tuple(
+        replace(outcome, notes=noted.get(outcome.layer.name, ())) for outcome in report.layers
+    )
+    table = ranges_table(found, replace(report, layers=outcomes))
+    assert table is not None
+    for said in (
+        "1 of them takes one scale for a whole tensor, though",
+        "1 of them takes one activation scale for a step",
+        "It costs 1 of them little: each output channel of a weight has",
+    ):
+        assert said in table.intro
+    table = ranges_table(found, replace(report, layers=outcomes[:3]))
+    assert table is not None
+    assert "Of 2 the report does not say how scales are shared." in table.intro
 
 
 def test_the_picture_of_a_range() -> None:

@@ -21,20 +21,13 @@ def page_data(
 
     A tuning run is made small enough for a page: the best trial's recipe is whole, those of
     `trials` are left out (null); of tracebacks only the last line is kept. Numbers that are not
-    finite are null. Ranges, which are the float model's, stand in `evidence.comparison` only.
+    finite are null.
     """
     return {
         "report": None if report is None else json.loads(report.to_json(indent=None)),
         "result": None if result is None else json.loads(_small(result).to_json(indent=None)),
-        "evidence": None if evidence is None else _without_twins(evidence).to_dict(),
+        "evidence": None if evidence is None else evidence.to_dict(),
     }
-
-
-def _without_twins(evidence: Evidence) -> Evidence:
-    if evidence.ort is None or evidence.comparison is None:
-        return evidence
-    layers = (replace(layer, inputs=None, weights=None) for layer in evidence.ort.layers)
-    return replace(evidence, ort=replace(evidence.ort, layers=tuple(layers)))
 
 
 def _small(result: TuneResult) -> TuneResult:

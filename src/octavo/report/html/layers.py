@@ -19,15 +19,11 @@ from octavo.report.text import clean, count, size
 
 @dataclass(frozen=True)
 class _Row:
-    """One layer: its place in the model, what was decided of it, what was measured of it.
-
-    `theirs` is the same layer in ONNX Runtime's own int8.
-    """
+    """One layer: its place in the model, what was decided of it, what was measured of it."""
 
     index: int
     outcome: LayerOutcome | None
     found: LayerDifference | None
-    theirs: LayerDifference | None = None
 
     @property
     def name(self) -> str:
@@ -46,7 +42,7 @@ def layer_table(
     With a comparison the worst layer comes first, those that are left float last.
     """
     found = None if evidence is None else evidence.comparison
-    rows = _joined(report, found, None if evidence is None else evidence.ort)
+    rows = _joined(report, found)
     if not rows:
         return None
     parts = [*_named(report, found), *_decided(report), *_errors(found, rows), _why(report)]
@@ -68,20 +64,17 @@ def _needed(column: Column, cells: Sequence[Cell]) -> bool:
     return column.heading != "notes" or any(cell.text for cell in cells)
 
 
-def _joined(
-    report: Report | None, found: Comparison | None, theirs: Comparison | None
-) -> list[_Row]:
-    """The layers of all, by their names: in the comparison's order where there is one."""
+def _joined(report: Report | None, found: Comparison | None) -> list[_Row]:
+    """The layers of both, by their names: in the comparison's order where there is one."""
     outcomes: defaultdict[str, list[tuple[int, LayerOutcome]]] = defaultdict(list)
     for i, outcome in enumerate(() if report is None else report.layers, 1):
         outcomes[outcome.layer.name].append((i, outcome))
-    beside = {layer.name: layer for layer in (() if theirs is None else theirs.layers)}
     rows = []
     for layer in () if found is None else found.layers:
         index, decided = outcomes[layer.name].pop(0) if outcomes[layer.name] else (0, None)
-        rows.append(_Row(index, decided, layer, beside.get(layer.name)))
+        rows.append(_Row(index, decided, layer))
     left = sorted(pair for pairs in outcomes.values() for pair in pairs)
-    return [*rows, *(_Row(i, outcome, None, beside.get(outcome.layer.name)) for i, outcome in left)]
+    return [*rows, *(_Row(i, outcome, None) for i, outcome in left)]
 
 
 def _named(report: Report | None, found: Comparison | None) -> Iterator[_Part]:
@@ -145,7 +138,7 @@ def _errors(found: Comparison | None, rows: Sequence[_Row]) -> Iterator[_Part]:
     hint = "SQNR of the layer's output when it is fed the float model's numbers"
     yield (
         Column("alone", FIGURE, hint),
-        lambda row: _error(_alone(row), length, _beside(row)),
+        lambda row: _error(_alone(row), length),
     )
     hint = "SQNR of the same output in the quantized model as it runs"
     yield (
@@ -162,22 +155,15 @@ def _accumulated(row: _Row) -> Difference | None:
     return None if row.found is None else row.found.accumulated
 
 
-def _beside(row: _Row) -> str:
-    """The error of ONNX Runtime's own int8 in this layer."""
-    alone = None if row.theirs is None else row.theirs.alone
-    return "" if alone is None else f"ORT {decibels(alone)}"
-
-
-def _error(d: Difference | None, length: Callable[[float], float], detail: str = "") -> Cell:
+def _error(d: Difference | None, length: Callable[[float], float]) -> Cell:
     if d is None:
-        return Cell("", detail=detail)
+        return Cell("")
     sqnr = -math.inf if d.non_finite or not d.values else d.sqnr_db
     return Cell(
         decibels(d),
         sqnr,
         tone="bad" if d.non_finite else "",
         bar=length(sqnr),
-        detail=detail,
     )
 
 

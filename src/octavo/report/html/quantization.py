@@ -9,8 +9,10 @@ from octavo.recipe.benchmark import Verdict
 from octavo.recipe.comparison import Comparison
 from octavo.recipe.evidence import FLOAT, QUANTIZED, Evidence
 from octavo.recipe.report import Report
+from octavo.recipe.schema import Recipe
 from octavo.report import evidence_words
 from octavo.report import text as words
+from octavo.report.difference_words import decibels, to_blame
 from octavo.report.groups import grouped
 from octavo.report.html.data import page_data
 from octavo.report.html.measured import measured_notes, measured_sections
@@ -37,7 +39,9 @@ def _page(report: Report | None, evidence: Evidence | None) -> Page:
         title=f"{subject}: quantization",
         subject=subject,
         heading=_heading(report, evidence),
-        sentence=" ".join(filter(None, _sentences(report, evidence))),
+        sentence=" ".join(
+            filter(None, (*_sentences(report, evidence), *_alarms(report, evidence)))
+        ),
         good=_good(report, evidence),
         tiles=tuple(_tiles(report, evidence)),
         sections=tuple(_sections(report, evidence)),
@@ -59,15 +63,44 @@ def _heading(report: Report | None, evidence: Evidence | None) -> str:
 
 
 def _good(report: Report | None, evidence: Evidence | None) -> bool:
-    """Whether nothing asks for attention: checked, finite, not slower than the float model."""
+    """Whether nothing asks for attention.
+
+    The outputs were compared, their error is within the bound, no layer stands out, and the model
+    is not slower than the float one.
+    """
     found = None if evidence is None else evidence.comparison
-    error = evidence_words.worst_error(found)
     pair = None if evidence is None else evidence.pair(FLOAT, QUANTIZED)
-    if (pair is not None and pair.verdict is Verdict.SLOWER) or error == math.inf:
+    if pair is not None and pair.verdict is Verdict.SLOWER:
         return False
+    if found is not None and (_beyond(report, found) or to_blame(found) is not None):
+        return False
+    compared = evidence_words.worst_error(found) is not None
     if report is None:
-        return error is not None
-    return bool(report.quantized) and (error is not None or _passed(report))
+        return compared
+    return bool(report.quantized) and (compared or _passed(report))
+
+
+def _bound(report: Report | None) -> float:
+    """The largest error that verification accepts: a recipe's default where the report has none."""
+    known = None if report is None else report.verification.max_error
+    return Recipe.max_error if known is None else known
+
+
+def _beyond(report: Report | None, found: Comparison) -> bool:
+    error = evidence_words.worst_error(found)
+    return error is not None and error > _bound(report)
+
+
+def _alarms(report: Report | None, evidence: Evidence | None) -> Iterator[str]:
+    """What is wrong with the numbers, and where to look."""
+    found = None if evidence is None else evidence.comparison
+    if found is None:
+        return
+    if _beyond(report, found):
+        yield f"The error is above {number(_bound(report))}, the largest allowed."
+    blamed = to_blame(found)
+    if blamed is not None:
+        yield f"Look first at {clean(blamed.name) or '(no name)'}, alone {decibels(blamed.alone)}."
 
 
 def _passed(report: Report) -> bool:

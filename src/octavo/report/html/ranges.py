@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from octavo.recipe.comparison import Comparison, LayerDifference
 from octavo.recipe.ranges import OUTLIERS, Range
 from octavo.recipe.report import Report
+from octavo.report.html.outliers import consequence
 from octavo.report.html.parts import FIGURE, NAME, RANGE, Cell, Column, Strip, Table
 from octavo.report.text import clean, count
 
@@ -104,22 +105,4 @@ def _intro(layers: list[LayerDifference], report: Report | None) -> Iterator[str
         f"{count(len(stretched), 'layer')} with outliers, a peak of {OUTLIERS:g} or more: one int8 "
         "scale over all numbers would leave them less than four bits' worth."
     )
-    yield _consequence(stretched, report)
-
-
-def _consequence(stretched: list[LayerDifference], report: Report | None) -> str:
-    """What outliers do depends on how much shares a scale."""
-    if report is None:
-        return "A scale for each row and each output channel confines that to where they are."
-    schemes = {o.layer.name: o.scheme for o in report.quantized}
-    whole = sum("per tensor" in schemes.get(v.name, "") for v in stretched)
-    if whole:
-        return (
-            f"{whole:,} of them take one scale for a "
-            "whole tensor and pay that price; a recipe with scales per row and per channel (int8) "
-            "does not."
-        )
-    return (
-        "It costs little here: each row of an activation and each output channel of a weight has a "
-        "scale of its own, so that only the rows and channels with outliers lose by them."
-    )
+    yield consequence(stretched, report)
