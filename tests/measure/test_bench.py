@@ -193,7 +193,7 @@ def test_bench_of_callables() -> None:
     assert row["ratio"] == pytest.approx(3, rel=0.3)
     assert [one["name"] for one in data["models"]] == ["fast", "slow"]
     assert data["models"][0]["load_seconds"] is None
-    assert data["models"][0]["seconds"] == pytest.approx(0.002, rel=0.5)
+    assert data["models"][0]["seconds"] >= 0.002
     assert "slow: slower, takes" in str(found)
 
 
