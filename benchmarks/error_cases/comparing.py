@@ -34,7 +34,7 @@ CASES = (
         *("native.onnx", "holds quantized layers", "the float model comes first", _ORDER),
     ),
     Case(
-        *("octavo compare m.onnx m.onnx", 3),
+        *("octavo compare m.onnx m.onnx --json", 3),
         *("m.onnx", "holds no quantized layers", _ORDER, "quantize the model first"),
     ),
     Case(

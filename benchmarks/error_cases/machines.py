@@ -44,6 +44,10 @@ def _short(path: Path) -> None:
     data.write_bytes(data.read_bytes()[:5000])
 
 
+_NO_NETWORK = (
+    "PIP_CONFIG_FILE=/dev/null PIP_FIND_LINKS= PIP_RETRIES=0 "
+    "PIP_INDEX_URL=http://127.0.0.1:9 OCTAVO_CACHE=cache"
+)
 _DOCTOR = "octavo doctor new.onnx"
 CASES = (
     Case(
@@ -93,9 +97,25 @@ CASES = (
         files={"bad.onnx": _short},
     ),
     Case(
+        *("octavo convert-target bad.onnx --to portable", 5),
+        *(
+            "node 'layer0'",
+            "W does not hold what was written",
+            "checksum",
+            "Quantize the float model",
+        ),
+        files={"bad.onnx": _flipped},
+    ),
+    Case(
         *("ort.InferenceSession('native.onnx', providers=['CPUExecutionProvider'])", "Fail"),
         *("native.onnx", "ai.octavo", "", ""),
         why="ONNX Runtime's own message; the docs and the file's metadata say the rest",
+    ),
+    Case(
+        *(f"{_NO_NETWORK} python -m benchmarks.zoo.fetch magika", 1),
+        *("cannot fetch magika", "magika==1.0.3", "put the archive by hand", "Check the network"),
+        apart=True,
+        keeps=("cache/*",),
     ),
     Case(
         *("without torch octavo quantize models:make", 3),

@@ -80,11 +80,18 @@ CASES = (
     Case(
         "octavo quantize mm.onnx", 3, "mm.onnx", "does not exist", ".onnx", "Did you mean 'm.onnx'"
     ),
-    Case("octavo inspect none/n.onnx", 3, "none/n.onnx", "does not exist", ".onnx", _AN_ONNX_FILE),
+    Case(
+        "octavo inspect none/n.onnx --json",
+        3,
+        "none/n.onnx",
+        "does not exist",
+        ".onnx",
+        _AN_ONNX_FILE,
+    ),
     Case("octavo inspect .", 3, ".", "is a directory", ".onnx file", "give the .onnx file in it"),
     Case("octavo inspect /dev/null", 3, "/dev/null", "not a regular file", ".onnx", _AN_ONNX_FILE),
     Case(
-        *("octavo quantize text.onnx", 3),
+        *("octavo quantize text.onnx --json", 3),
         *("text.onnx", "(420 bytes)", _NO_MODEL, "get the file again"),
     ),
     Case(
@@ -159,7 +166,7 @@ CASES = (
         "Change the recipe or the selection",
     ),
     Case(
-        *("octavo convert-target m.onnx --to native", 3),
+        *("octavo convert-target m.onnx --to native --json", 3),
         *("m.onnx", "holds no quantized layers", "quantize it first"),
         "octavo quantize --target native",
     ),
@@ -178,13 +185,13 @@ CASES = (
     Case("octavo doctor gone.onnx", 3, "gone.onnx", "does not exist", ".onnx", _AN_ONNX_FILE),
     Case("octavo doctor .", 3, ".", "is a directory", ".onnx file", "give the .onnx file in it"),
     Case(
-        *("octavo doctor text.onnx", 3),
+        *("octavo doctor text.onnx --json", 3),
         *("text.onnx", "is not an ONNX model", "cut short or of another format"),
         "get the file again",
     ),
     Case("octavo bench m.onnx gone.onnx", 3, "gone.onnx", "does not exist", ".onnx", _AN_ONNX_FILE),
     Case(
-        *("octavo bench text.onnx", 3),
+        *("octavo bench text.onnx --json", 3),
         *("text.onnx", "(420 bytes)", _NO_MODEL),
         "get the file again",
     ),

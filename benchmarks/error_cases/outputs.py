@@ -39,6 +39,18 @@ def _not_finite(path: Path) -> None:
     np.savez(path.with_name("ones.npz"), x=np.ones((4, 64), np.float32))
 
 
+def _lookup(path: Path) -> None:
+    """A table of 100 rows; ids.npz asks for row 999."""
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["y"], name="lookup")]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    table = numpy_helper.from_array(np.ones((100, 64), np.float32), "table")
+    graph = helper.make_graph(nodes, "g", [ids], [y], [table])
+    imports = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), path)
+    np.savez(path.with_name("ids.npz"), ids=np.array([999]))
+
+
 def _arrays(**arrays: Any) -> Callable[[Path], None]:
     return lambda path: np.savez(path, **arrays)
 
@@ -167,6 +179,11 @@ CASES = (
         *(f"{_QUANTIZE} --inputs i.jsonl", 2),
         *("inputs i.jsonl, line 1", "Expecting property name", "one JSON object a line", "write"),
         files={"i.jsonl": "{x\n"},
+    ),
+    Case(
+        *("octavo quantize lookup.onnx --inputs ids.npz", 2),
+        *("the float model rejects the inputs", "idx=999", "within", "give inputs"),
+        files={"lookup.onnx": _lookup},
     ),
     Case(
         *(f"{_QUANTIZE} --recipe strict.yaml", 5),

@@ -16,17 +16,21 @@ from pathlib import Path
 
 from benchmarks.error_cases import folder as folders
 from benchmarks.error_cases.case import Case, Outcome
+from benchmarks.results import REPOSITORY
 
-_SECONDS = 120.0
+_SECONDS = 600.0
 
 # What the installed script `octavo` does, of this very Python. `without torch octavo ..` is the
 # command line where PyTorch is not installed.
 _SHELL = f"""
+python() {{
+    {shlex.quote(sys.executable)} "$@"
+}}
 octavo() {{
-    {shlex.quote(sys.executable)} -m octavo "$@"
+    python -m octavo "$@"
 }}
 without() {{
-    {shlex.quote(sys.executable)} -c "
+    python -c "
 import sys
 sys.modules['$1'] = None
 from octavo.cli import main
@@ -127,7 +131,7 @@ def _environment() -> dict[str, str]:
     dropped = ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "OCTAVO_ISA")
     kept = {key: value for key, value in os.environ.items() if key not in dropped}
     # Modules of the folder are imported: what Python caches of them is not what Octavo leaves.
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(REPOSITORY)}
 
 
 def _interrupt(process: subprocess.Popen[str], folder: Path, case: Case) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from benchmarks.error_cases.case import AS_ALLOWED, Case
+from benchmarks.error_cases.folder import CONF
 
 TITLE = "Tuning"
 
@@ -13,10 +16,15 @@ _KEPT = ("octavo_tuning/*",)
 _CALLABLE = "a callable that takes the model"
 
 
-def _labelled(path: object) -> None:
-    np.savez(str(path), x=np.ones((4, 32), np.float32), y=np.zeros(4))
+def _labelled(path: Path) -> None:
+    np.savez(path, x=np.ones((4, 32), np.float32), y=np.zeros(4))
 
 
+def _uneven(path: Path) -> None:
+    np.savez(path, x=np.ones((4, 32), np.float32), label=np.zeros(3))
+
+
+_FIRST = f"{_TUNE} --workspace w -o first.onnx"
 CASES = (
     Case(
         *("octavo tune conf.yaml", 2),
@@ -28,7 +36,7 @@ CASES = (
         ),
     ),
     Case(
-        *("octavo tune conf.yaml --model mm.onnx", 3),
+        *("octavo tune conf.yaml --model mm.onnx --json", 3),
         *("mm.onnx", "does not exist", ".onnx", "Did you mean 'm.onnx'"),
     ),
     Case(
@@ -96,7 +104,7 @@ CASES = (
         keeps=_KEPT,
     ),
     Case(
-        *(f"{_TUNE} --evaluate accuracies:float_only", 8),
+        *(f"{_TUNE} --evaluate accuracies:float_only --json", 8),
         *("best effort", "accuracy 0", "at most 1%", "allow a larger loss"),
         apart=True,
         prints=True,
@@ -150,6 +158,40 @@ CASES = (
     Case(
         *(f"{_TUNE} --workspace data.npz", 6),
         *("the workspace data.npz", "is not a folder", "another one", "name"),
+    ),
+    Case(
+        *("octavo tune topk.yaml --model m.onnx --data data.npz", 9),
+        *("data data.npz: metric topk", "has none beside x", "the column `label`", "name another"),
+        apart=True,
+        files={"topk.yaml": f"{CONF}evaluation: {{accuracy: {{metric: {{topk: 1}}}}}}\n"},
+        keeps=_KEPT,
+    ),
+    Case(
+        *(f"{_TUNE} --data d.jsonl", 2),
+        *("data d.jsonl, line 1", "Expecting property name", "one JSON object a line", "write"),
+        files={"d.jsonl": "{x\n"},
+    ),
+    Case(
+        *(f"{_TUNE} --data d.npz", 2),
+        *("data d.npz", "label [3]", "as many in each", "make them of one length"),
+        files={"d.npz": _uneven},
+    ),
+    Case(
+        *(f"exec 9>>w/history.jsonl; flock 9; {_TUNE} --workspace w", 2),
+        *("w/history.jsonl", "another search is writing it", "another workspace", "wait for that"),
+        apart=True,
+        files={"w/history.jsonl": ""},
+    ),
+    Case(
+        *(f"({_FIRST}) >/dev/null 2>&1; {_TUNE} --recipe float16 --workspace w --resume", 2),
+        *(
+            "w/history.jsonl",
+            "recipe.name was 'int8', is 'float16'",
+            "what it was started with",
+            "leave resuming out",
+        ),
+        apart=True,
+        keeps=("w/*", "first.onnx"),
     ),
     Case(
         *(f"{_TUNE} --workspace w --resume", 2),

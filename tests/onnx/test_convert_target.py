@@ -206,7 +206,7 @@ def test_errors_leave_nothing_behind(tmp_path: Path) -> None:
             convert_target(floats, out, to=to)
     with refused(tmp_path, NothingQuantizedError, "MatMulNBits", "--target native"):
         convert_target(blocks, out, to="native")
-    with refused(tmp_path, OptionError, "torch", "native, portable"):
+    with refused(tmp_path, OptionError, "torch", "Known: native, portable"):
         convert_target(native, out, to="torch")
     with refused(tmp_path, OptionError, "cpu"):
         convert_target(portable, out, to="native", cpu="any")

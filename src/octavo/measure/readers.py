@@ -37,7 +37,7 @@ def read_npz(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
         shown = ", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items())
         raise InputDataError(
             f"data {path}: arrays are stacked samples, as many in each along the first axis, and "
-            f"these are {shown}"
+            f"these are {shown}; make them of one length"
         )
     for start in range(0, max(lengths.values(), default=0), batch_size):
         part = {name: a[start : start + batch_size] for name, a in arrays.items()}
@@ -62,7 +62,10 @@ def read_jsonl(path: Path, label: str | None, batch_size: int) -> Iterator[Batch
             except InputDataError:
                 raise
             except (ValueError, TypeError) as error:
-                raise InputDataError(f"{where}: {brief(error)}") from error
+                raise InputDataError(
+                    f"{where}: {brief(error)}; write one JSON object a line, such as "
+                    '{"x": [[0.5, 1.0]], "label": [1]}'
+                ) from error
 
 
 def _regular(value: Any) -> Any:

@@ -20,6 +20,11 @@ from octavo.recipe import Verification
 MAX_ERROR = 0.1
 """What recipe int8 allows a model to be away from the float one; the two are both that close."""
 
+_ADVICE = (
+    "Quantize the float model again for that target, or write the file unchecked (verify=False, "
+    "--no-verify)"
+)
+
 
 def agree(source: Path, converted: Path, feeds: list[Feed] | None) -> Verification:
     """Raises VerificationError if the two files' outputs are too far apart, or one does not run.
@@ -52,7 +57,7 @@ def agree(source: Path, converted: Path, feeds: list[Feed] | None) -> Verificati
             if error > MAX_ERROR:
                 raise VerificationError(
                     f"the converted model is too far from the source: error {error:.4g} at output "
-                    f"{name!r} on inputs that were {kind}, above {MAX_ERROR:g}"
+                    f"{name!r} on inputs that were {kind}, above {MAX_ERROR:g}. {_ADVICE}"
                 )
     if not compared:
         detail = "no output holds finite floating-point numbers, so nothing could be compared"
@@ -64,14 +69,14 @@ def _distance(name: str, a: Any, b: Any) -> tuple[float, float]:
     if a.shape != b.shape:
         raise VerificationError(
             f"output {name!r} of the converted model has the shape {list(b.shape)}, the source's "
-            f"has {list(a.shape)}"
+            f"has {list(a.shape)}. {_ADVICE}"
         )
     finite = np.isfinite(a)
     bad = int((~np.isfinite(b) & finite).sum())
     if bad:
         raise VerificationError(
             f"output {name!r} of the converted model holds {bad} non-finite numbers where the "
-            "source's are finite"
+            f"source's are finite. {_ADVICE}"
         )
     return relative_error(a[finite], b[finite]), cosine_error(a[finite], b[finite])
 
@@ -82,7 +87,7 @@ def _open(path: Path, what: str) -> Any:
     try:
         return session(path, sess_options=options)
     except ModelError as error:
-        raise VerificationError(f"the {what} does not load: {brief(error)}") from error
+        raise VerificationError(f"the {what} does not load: {brief(error)}. {_ADVICE}") from error
 
 
 def _runs(model: Any, feed: Feed) -> bool:
@@ -98,5 +103,6 @@ def _run(model: Any, names: list[str], feed: Feed) -> list[Any]:
         return list(model.run(names, feed))
     except Exception as error:
         raise VerificationError(
-            f"one of the two models fails on the inputs: {brief(error)}"
+            f"one of the two models fails on the inputs: {brief(error)}; give inputs "
+            "(check_inputs, --inputs) on which both run"
         ) from error

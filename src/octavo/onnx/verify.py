@@ -230,11 +230,13 @@ def _run_both(theirs: Any, ours: Any, feed: Feed, kind: str) -> _Run:
         expected = theirs.run(names, feed)
     except Exception as error:
         raise InputDataError(
-            f"the float model rejects the inputs that were {kind}: {brief(error)}"
+            f"the float model rejects the inputs that were {kind}: {brief(error)}; give inputs "
+            "(check_inputs, --inputs) on which it runs"
         ) from error
     try:
         return _Run(feed, expected, ours.run(names, feed))
     except Exception as error:
         raise VerificationError(
-            f"the quantized model fails on inputs that the float model accepts: {brief(error)}"
+            f"the quantized model fails on inputs that the float model accepts: {brief(error)}. "
+            "Exclude layers until it runs, and please report it"
         ) from error

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
+from reprlib import repr as short
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +24,7 @@ from octavo.errors import HistoryError, OutputError
 
 VERSION = 1
 FILE = "history.jsonl"
+_SHOWN = 3  # differences in a message
 
 
 def digest(data: Any) -> str:
@@ -192,10 +194,21 @@ def _refuse_other(path: Path, start: Mapping[str, Any], subject: Mapping[str, An
             "without resuming"
         )
     was, now = start["subject"], json.loads(json.dumps(dict(subject)))
-    differ = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key)]
+    differ = sorted(_differences(was, now), key=lambda said: said.partition(" ")[0].count("."))
     if differ:
-        said = "; ".join(f"{key} was {was.get(key)!r}, is {now.get(key)!r}" for key in differ)
+        more = f"; and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
+        said = "; ".join(differ[:_SHOWN]) + more
         raise HistoryError(
             f"{path}: it is another search's and cannot be resumed: {said}. Give what it was "
             "started with, or leave resuming out to start anew (the old history is kept)"
         )
+
+
+def _differences(was: Any, now: Any, name: str = "") -> Iterator[str]:
+    """`recipe.name was 'int8', is 'float16'`: what is not the same, as deep as mappings go."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in sorted({*was, *now}):
+            inner = f"{name}.{key}".removeprefix(".")
+            yield from _differences(was.get(key), now.get(key), inner)
+    elif was != now:
+        yield f"{name} was {short(was)}, is {short(now)}"

@@ -117,13 +117,15 @@ def _outputs(
             expected = theirs.run(names, feed)
         except Exception as error:
             raise InputDataError(
-                f"{float_path} rejects the inputs that were given: {brief(error)}"
+                f"{float_path} rejects the inputs that were given: {brief(error)}; give inputs on "
+                "which it runs"
             ) from error
         try:
             got = ours.run(names, feed)
         except Exception as error:
             raise ModelError(
-                f"{quantized_path} fails on inputs that {float_path} accepts: {brief(error)}"
+                f"{quantized_path} fails on inputs that {float_path} accepts: {brief(error)}; give "
+                "the float model that it was made from"
             ) from error
         for name, a, b in zip(names, expected, got, strict=True):
             columns[name].add(a, b)
