@@ -87,7 +87,7 @@ def commands(source: str) -> Iterator[Command]:
 
 def perform(command: Command) -> Outcome:
     """Runs or checks it in the current folder."""
-    program = Path(command.words[0]).name if command.words else ""
+    program = command.words[0].rpartition("/")[2] if command.words else ""
     if program not in _PROGRAMS:
         known = ", ".join(sorted(_PROGRAMS))
         return Outcome(127, f"nothing here runs {program!r}; known: {known}")
