@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import os
 import re
 import shlex
 import shutil
@@ -177,8 +178,15 @@ def _python(words: Sequence[str]) -> Outcome:
     return _run([sys.executable, *words])
 
 
+def _copy(words: Sequence[str]) -> Outcome:
+    """In a shell, which puts in what `$(..)` prints."""
+    return _run(["bash", "-c", " ".join(["cp", *(f'"{word}"' for word in words)])])
+
+
 def _run(words: Sequence[str]) -> Outcome:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=env)
     return Outcome(done.returncode, done.stdout + done.stderr)
 
 
@@ -198,6 +206,7 @@ _PROGRAMS: dict[str, Callable[[Sequence[str]], Outcome]] = {
     "python": _python,
     "python3": _python,
     "cat": _tool("cat"),
+    "cp": _copy,
     "git": _set_up,
     "cd": _set_up,
     ".": _set_up,
