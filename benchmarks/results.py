@@ -14,7 +14,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -161,13 +161,13 @@ def write(outcome: Result, folder: Path = FOLDER) -> tuple[Path, Path]:
 
 
 def read(path: Path) -> Result:
-    """What `write` left in a .json file."""
+    """What `write` left in a .json file. What a script keeps beside its figures is left out."""
     data = json.loads(path.read_text())
     data["rows"] = tuple(map(_row, data["rows"]))
     data["machine"] = Machine(
         **{**data["machine"], "instruction_sets": tuple(data["machine"]["instruction_sets"])}
     )
-    return Result(**data)
+    return Result(**{part.name: data[part.name] for part in fields(Result)})
 
 
 def _row(data: Mapping[str, Any]) -> Row:

@@ -97,7 +97,7 @@ def draw(weights: Mapping[str, Array], config: Mapping[str, Any]) -> onnx.ModelP
 
 def _embeddings(drawing: _Drawing, epsilon: float) -> str:
     """Of words, token types and positions 0, 1, .. [batch, sequence, hidden]."""
-    name, rows = "/embeddings", {}
+    name, rows = "/bert/embeddings", {}
     length = drawing.op("Shape", "input_ids", name=f"{name}/Shape", start=1)
     first = drawing.constant("first_position", [0], np.int64)
     axis = drawing.constant("axis_of_positions", [1], np.int64)
@@ -115,10 +115,10 @@ def _embeddings(drawing: _Drawing, epsilon: float) -> str:
 def _mask(drawing: _Drawing) -> str:
     """0 for a token, a large negative number for padding [batch, 1, 1, sequence]."""
     axes = drawing.constant("mask_axes", [1, 2], np.int64)
-    wide = drawing.op("Unsqueeze", "attention_mask", axes, name="/mask/Unsqueeze")
-    real = drawing.op("Cast", wide, name="/mask/Cast", to=TensorProto.FLOAT)
-    padding = drawing.op("Sub", drawing.constant("one", 1), real, name="/mask/Sub")
-    return drawing.op("Mul", padding, drawing.constant("masked", _MASKED), name="/mask/Mul")
+    wide = drawing.op("Unsqueeze", "attention_mask", axes, name="/bert/mask/Unsqueeze")
+    real = drawing.op("Cast", wide, name="/bert/mask/Cast", to=TensorProto.FLOAT)
+    padding = drawing.op("Sub", drawing.constant("one", 1), real, name="/bert/mask/Sub")
+    return drawing.op("Mul", padding, drawing.constant("masked", _MASKED), name="/bert/mask/Mul")
 
 
 def _gelu(drawing: _Drawing, x: str, name: str) -> str:
@@ -166,8 +166,8 @@ def _attention(drawing: _Drawing, x: str, mask: str, part: str, config: Mapping[
 
 
 def _path(part: str) -> str:
-    """`/encoder/layer.0/attention`, as exporters name nodes, for `encoder.layer.0.attention`."""
-    return "/" + part.replace(".", "/").replace("layer/", "layer.")
+    """`/bert/encoder/layer.0/output`, as exporters name nodes, for `encoder.layer.0.output`."""
+    return "/bert/" + part.replace(".", "/").replace("layer/", "layer.")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,8 +6,9 @@ In a page, each on a line of its own:
     <!-- results: NAME: SECTION -->     the table of one section
     <!-- headlines: NAME: SECTION -->   of it, what was asked for, and means
     <!-- missed -->                     every figure of all results that was missed
+    <!-- every -->                      all results, with the command and commit of each
 
-and `results/NAME.md` is a page with all of them.
+`results/NAME.md` is a page with all of them; the menu's entry `results/` stands for those pages.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -31,17 +32,23 @@ if str(REPOSITORY) not in sys.path:
 from benchmarks.results import FOLDER, Result, Row, read, table  # noqa: E402
 
 _MARK = re.compile(
-    r"^<!-- (measured|results|headlines|missed)(?:: ([^:]+?))?(?:: (.+?))? -->$", re.M
+    r"^<!-- (measured|results|headlines|missed|every)(?:: ([^:]+?))?(?:: (.+?))? -->$", re.M
 )
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Puts the pages of the results into the menu."""
+    config.nav = menu(config.nav)
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds a page for each result."""
+    """Adds a page for each result: what its script wrote, which may be more than the figures."""
     from mkdocs.structure.files import File
 
     for name in names():
-        page = File.generated(config, f"results/{name}.md", content=_read(name).to_markdown())
-        files.append(page)
+        text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+        files.append(File.generated(config, f"results/{name}.md", content=text))
     return files
 
 
@@ -53,6 +60,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return filled(markdown)
     except LookupError as error:
         raise PluginError(f"{page.file.src_path}: {error.args[0]}") from error
+
+
+def menu(entries: Any) -> Any:
+    """The menu with the pages that there are in place of `results/`, each by its title."""
+    if entries == "results/":
+        return [{_read(name).title: f"results/{name}.md"} for name in names()]
+    if isinstance(entries, dict):
+        return {title: menu(entry) for title, entry in entries.items()}
+    return [menu(entry) for entry in entries] if isinstance(entries, list) else entries
 
 
 def filled(markdown: str) -> str:
@@ -73,8 +89,8 @@ def _read(name: str) -> Result:
 
 
 def _filling(what: str, name: str, section: str) -> str:
-    if what == "missed":
-        return _missed()
+    if what in ("missed", "every"):
+        return _missed() if what == "missed" else _every()
     result = _read(name)
     if what == "measured":
         return result.origin()
@@ -95,6 +111,18 @@ def _missed() -> str:
         title = f"[{name}](results/{name}.md)"
         for row in result.missed:
             lines.append(f"| {title} | {_cells(row)} |")
+    return "\n".join(lines)
+
+
+def _every() -> str:
+    """One line for each result: where it is, what wrote it, and of which code."""
+    lines = ["| result | written by | commit | reached |", "|---|---|---|--:|"]
+    for name in names():
+        result = _read(name)
+        bounds = sum(row.reached is not None for row in result.rows)
+        reached = f"{bounds - len(result.missed)} of {bounds}"
+        code = f"`{result.command}` | {result.commit[:12]}, {result.date[:10]}"
+        lines.append(f"| [{result.title}](results/{name}.md) | {code} | {reached} |")
     return "\n".join(lines)
 
 

@@ -3,13 +3,15 @@ the part, the value, what is allowed, what to do; and leaves nothing behind."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks import error_paths
+from benchmarks import error_paths, results
 from benchmarks.error_cases import CASES, folder, running
 from benchmarks.error_cases.case import Case, Outcome
+from benchmarks.results import Row
 
 HERE = [
     pytest.param(case, id=f"{title}-{number}")
@@ -98,3 +100,13 @@ def test_the_page_shows_the_message_and_what_it_lacks() -> None:
         "| `octavo quantize m.onnx` | 3 | error: m.onnx: 7 \\| &lt;8>:<br>1 to 6 | m.onnx | 7 "
         "| 1 to 6 | **give** |"
     )
+
+
+def test_figures_are_read_back_without_the_messages(tmp_path: Path) -> None:
+    plain = results.result("error_paths", "Error paths", [Row("a", 1.0, at_least=1.0)])
+    review = error_paths.Review(**vars(plain), outcomes={"Files": [Outcome(CASE, **GOOD)]})
+    data, page = results.write(review, tmp_path)
+    assert results.read(data) == plain
+    assert json.loads(data.read_text())["cases"][0]["run"] == CASE.run
+    text = page.read_text()
+    assert text.startswith(plain.to_markdown()) and "## Files" in text

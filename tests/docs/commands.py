@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import os
 import re
 import shlex
 import shutil
@@ -87,7 +88,7 @@ def commands(source: str) -> Iterator[Command]:
 
 def perform(command: Command) -> Outcome:
     """Runs or checks it in the current folder."""
-    program = Path(command.words[0]).name if command.words else ""
+    program = command.words[0].rpartition("/")[2] if command.words else ""
     if program not in _PROGRAMS:
         known = ", ".join(sorted(_PROGRAMS))
         return Outcome(127, f"nothing here runs {program!r}; known: {known}")
@@ -177,8 +178,15 @@ def _python(words: Sequence[str]) -> Outcome:
     return _run([sys.executable, *words])
 
 
+def _copy(words: Sequence[str]) -> Outcome:
+    """In a shell, which puts in what `$(..)` prints."""
+    return _run(["bash", "-c", " ".join(["cp", *(f'"{word}"' for word in words)])])
+
+
 def _run(words: Sequence[str]) -> Outcome:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=env)
     return Outcome(done.returncode, done.stdout + done.stderr)
 
 
@@ -198,6 +206,7 @@ _PROGRAMS: dict[str, Callable[[Sequence[str]], Outcome]] = {
     "python": _python,
     "python3": _python,
     "cat": _tool("cat"),
+    "cp": _copy,
     "git": _set_up,
     "cd": _set_up,
     ".": _set_up,
