@@ -104,7 +104,7 @@ CASES = (
     ),
     Case(
         *(_LOAD, "ModelError"),
-        *("b.safetensors", "format 2", "reads up to 1", "pip install -U octavo"),
+        *("b.safetensors", "format 2", "reads up to 1", "install the one that wrote it"),
         files={"b.safetensors": _rewritten(lambda said: said.update(format=2, version="9.1"))},
     ),
     Case(

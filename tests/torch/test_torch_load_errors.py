@@ -135,7 +135,7 @@ def test_a_newer_format(path: Path) -> None:
     rewrite_said(path, lambda said: said.update(format=2, version="9.1", more={}))
     assert error_of(path) == (
         " has format 2, written by Octavo 9.1; this is Octavo 0.1.0, which reads up to 1: "
-        "pip install -U octavo"
+        "install the one that wrote it"
     )
 
 

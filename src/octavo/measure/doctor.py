@@ -228,6 +228,6 @@ def _cpu_features() -> tuple[tuple[str, ...], list[Finding]]:
     try:
         from octavo.core.kernels import cpu_features
     except ImportError as error:
-        fix = f"{sys.executable} -m pip install --force-reinstall octavo"
+        fix = "install Octavo again, from its wheel or a clone of its repository"
         return (), [Finding("problem", f"Octavo's native module does not load: {error}", fix)]
     return tuple(cpu_features()), []

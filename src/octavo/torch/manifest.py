@@ -69,7 +69,8 @@ def parse(path: Path, metadata: Mapping[str, str]) -> Manifest:
         if newer:
             raise ModelError(
                 f"{path} has format {found}, written by Octavo {data.get('version', '?')}; this is "
-                f"Octavo {octavo.__version__}, which reads up to {FORMAT}: pip install -U octavo"
+                f"Octavo {octavo.__version__}, which reads up to {FORMAT}: "
+                "install the one that wrote it"
             )
         made = Manifest(**data)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
