@@ -43,12 +43,8 @@ class Review(Result):
         """The page of the rows, then a table of messages for each section."""
         lines = [super().to_markdown(), _LEGEND]
         for section, found in self.outcomes.items():
-            lines += [
-                "",
-                f"## {section}",
-                "",
-                f"| command | ends | message | {' | '.join(PARTS)} |",
-            ]
+            lines += ["", f"## {section}: the messages", ""]
+            lines += [f"| command | ends | message | {' | '.join(PARTS)} |"]
             lines += ["|---|---|---|---|---|---|---|", *map(_line, found)]
         return "\n".join(lines) + "\n"
 
@@ -95,7 +91,8 @@ def _line(found: Outcome) -> str:
         for name in PARTS
     ]
     said = found.skipped or "\n".join(filter(None, (found.message, found.stdout)))
-    cells = [f"`{case.run}`", str(found.ended), said, *words]
+    texts = [f"{n}: `{c.strip()}`" for n, c in case.files.items() if isinstance(c, str) and c]
+    cells = ["\n".join([f"`{case.run}`", *texts]), str(found.ended), said, *words]
     if case.why:
         cells[-1] += f" ({case.why})"
     return "| " + " | ".join(_cell(cell) for cell in cells) + " |"

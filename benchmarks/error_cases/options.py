@@ -56,7 +56,7 @@ CASES = (
         *("octavo convert-target portable.onnx --to native --cpu any", 2),
         *("--cpu", "native", "portable files", "leave it out"),
     ),
-    Case("octavo bench m.onnx --shape ids=1x8", 2, "m.onnx", "'ids'", "Known: x", "no such input"),
+    Case("octavo bench m.onnx --shape xx=1x8", 2, "m.onnx", "'xx'", "Known: x", "Did you mean 'x'"),
     Case(
         *("octavo bench m.onnx --shape x=1x9", 2),
         *("m.onnx: the shape", "[1, 9]", "[m,32]", "give sizes that do"),

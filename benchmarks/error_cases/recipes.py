@@ -62,7 +62,7 @@ CASES = (
     ),
     _recipe(
         f"{_RULES}- {{name: layer7, scheme: float}}\n",
-        "(line 3)",
+        "r.yaml:3: ",
         "'layer7'",
         "Known: layer0, layer1",
         "Did you mean 'layer",
@@ -83,7 +83,7 @@ CASES = (
     ),
     _recipe(
         f"{_RULES}- {{op: MatMull, scheme: float}}\n",
-        "(line 3)",
+        "r.yaml:3: ",
         "'MatMull'",
         "Known: ",
         "'MatMul'",

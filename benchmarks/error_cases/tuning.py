@@ -128,8 +128,8 @@ CASES = (
         *("'--batch-size'", "0", "1 or more", "give"),
     ),
     Case(
-        *(f"{_TUNE} --shape y=1x32", 2),
-        *("shape", "'y'", "Known: x", "no such input"),
+        *(f"{_TUNE} --shape xx=1x32", 2),
+        *("shape", "'xx'", "Known: x", "Did you mean 'x'"),
     ),
     Case(
         *(f"{_TUNE} -o best.safetensors", 2),

@@ -118,10 +118,13 @@ def did_you_mean(name: str, known: Iterable[str], limit: int = 40) -> str:
     return f"{hint} Known: {shown or '(none)'}."
 
 
-def near_misses(name: str, known: Iterable[str]) -> str:
-    """` Did you mean 'a' or 'b'?`, or nothing where no known name is like `name`."""
+def near_misses(name: str, known: Iterable[str], suffix: str = "") -> str:
+    """` Did you mean 'a' or 'b'?`, or nothing where no known name is like `name`.
+
+    `suffix` is shown behind the names, and does not make them alike.
+    """
     near = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.6)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f" Did you mean {' or '.join(repr(n + suffix) for n in near)}?" if near else ""
 
 
 def brief(error: BaseException, limit: int = 300) -> str:

@@ -12,8 +12,8 @@ def near(path: Path) -> str:
     """` Did you mean 'm.onnx'?` of files in the folder of `path` that end as it does, or ""."""
     beside: list[str] = []
     with contextlib.suppress(OSError):
-        beside = [p.name for p in path.parent.iterdir() if p.suffix == path.suffix]
-    return near_misses(path.name, beside)
+        beside = [p.stem for p in path.parent.iterdir() if p.suffix == path.suffix]
+    return near_misses(path.stem, beside, path.suffix)
 
 
 def near_module(name: str) -> str:

@@ -87,6 +87,8 @@ def _open(path: Path, what: str) -> Any:
     try:
         return session(path, sess_options=options)
     except ModelError as error:
+        if what == "source":  # nobody's fault but the file's
+            raise
         raise VerificationError(f"the {what} does not load: {brief(error)}. {_ADVICE}") from error
 
 

@@ -72,9 +72,8 @@ def _refuse_unknown_ops(recipe: Recipe, layers: Sequence[Layer]) -> None:
     known = {*supported_ops(), *(layer.op for layer in layers)}
     for rule in recipe.rules:
         if rule.op is not None and rule.op not in known:
-            at = f" (line {rule.line})" if rule.line else ""
             raise RecipeError(
-                f"recipe {recipe.name!r}: rule {rule.describe()}{at}: unknown op type."
+                f"{rule.place}recipe {recipe.name!r}: rule {rule.describe()}: unknown op type."
                 f"{did_you_mean(rule.op, known)}"
             )
 

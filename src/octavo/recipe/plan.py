@@ -60,7 +60,6 @@ def _decide(layer: Layer, recipe: Recipe, rule: Rule | None) -> Decision:
 
 
 def _unmatched(rule: Rule, layers: Sequence[Layer]) -> str:
-    at = f" (line {rule.line})" if rule.line else ""
     pattern = rule.name if rule.name is not None else (rule.regex or "")
     names = [layer.name for layer in layers]
-    return f"rule {rule.describe()}{at} matches no layer.{did_you_mean(pattern, names)}"
+    return f"{rule.place}rule {rule.describe()} matches no layer.{did_you_mean(pattern, names)}"

@@ -23,8 +23,8 @@ class Rule:
     """The layers it matches get `scheme`; `reason` is shown where that is FLOAT.
 
     Exactly one of: `name` (a glob over layer names, case-sensitive), `regex` (full match),
-    `kind`, `op` (the framework's operator name). `line` is where a YAML file says it; rules that
-    differ in it alone are equal.
+    `kind`, `op` (the framework's operator name). `file` and `line` are where YAML says it; rules
+    that differ in these alone are equal.
     """
 
     scheme: Scheme
@@ -34,6 +34,7 @@ class Rule:
     op: str | None = None
     reason: str = ""
     line: int | None = field(default=None, compare=False)
+    file: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         given = [k for k in ("name", "regex", "kind", "op") if getattr(self, k) is not None]
@@ -66,6 +67,13 @@ class Rule:
                 return f"{key} {getattr(self, key)!r}"
         assert self.kind is not None
         return f"kind {self.kind.value!r}"
+
+    @property
+    def place(self) -> str:
+        """`mine.yaml:3: `, with which a message begins; nothing for a rule made in Python."""
+        if self.line is None:
+            return ""
+        return f"{self.file}:{self.line}: " if self.file else f"line {self.line}: "
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for YAML and JSON."""

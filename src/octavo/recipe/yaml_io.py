@@ -36,7 +36,7 @@ def loads_recipe(text: str, source: str = "<string>") -> Recipe:
     # With a base, the rules of the file come first.
     said = len(document.data.get("rules") or ())
     numbered = [
-        replace(rule, line=document.line(("rules", index)))
+        replace(rule, line=document.line(("rules", index)), file=source)
         for index, rule in enumerate(recipe.rules[:said])
     ]
     return replace(recipe, rules=(*numbered, *recipe.rules[said:]))
