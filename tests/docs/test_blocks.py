@@ -39,7 +39,7 @@ def run(folder: Path, text: str) -> None:
         ("```console\n$ rm -r /\n```\n", "nothing here runs 'rm'"),
         ("```console\n$ make coffee\n```\n", "no target coffee"),
         ("```console\n$ pip install 'octavo[gpu]'\n```\n", "no extra 'gpu'"),
-        ("```console\n$ pip install something\n```\n", "'something' is not this project"),
+        ("```console\n$ pip install something\n```\n", "'something' is neither this project"),
         ("```console\n$ python -m benchmarks.gone\n```\n", "no module benchmarks.gone"),
     ],
 )

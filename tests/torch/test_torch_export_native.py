@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,8 @@ def test_the_metadata_is_that_of_the_onnx_front_end(exported: Exported, tmp_path
     said, other = metadata(exported.path), metadata(direct)
     assert said.pop("octavo.recipe") == "default"
     assert other.pop("octavo.recipe") == "int8"
+    # Of PyTorch's layers `octavo.torch.report` tells: they have other names than the float file's.
+    assert json.loads(other.pop("octavo.layers"))
     # PyTorch writes a newer file format than the exported model's.
     assert said.pop("octavo.min_onnxruntime") == "1.17"
     assert other.pop("octavo.min_onnxruntime") == "1.18"
