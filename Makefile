@@ -68,6 +68,9 @@ browser:
 demo: setup
 	@$(PY) -m benchmarks.demo
 
+# Many tests start Octavo afresh: without bytecode each of them would compile it again.
+test test-all: export PYTHONDONTWRITEBYTECODE :=
+
 # pytest comes last, so that its count ends the output.
 test: setup browser check
 	@$(PY) -m pytest -n 2 --dist loadgroup -m 'not slow'

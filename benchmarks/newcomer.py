@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import html
 import json
 import os
 import re
@@ -137,7 +138,7 @@ def outcome(folder: Path) -> Outcome:
         raise RuntimeError(f"{PAGE} says of the verification: {checked}")
     return Outcome(
         bytes={name: (folder / name).stat().st_size for name in FILES},
-        sentence=sentence[1].strip(),
+        sentence=html.unescape(sentence[1].strip()),
         error=checked["error"],
         max_error=checked["max_error"],
     )
