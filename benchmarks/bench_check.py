@@ -28,28 +28,12 @@ COMMAND = "from octavo.cli import main; main()"
 
 
 def write_model(path: Path, layers: int) -> Path:
-    """`layers` times MatMul and Relu, x [rows, WIDTH]; the same weights in each."""
-    import numpy as np
+    """`layers` times MatMul and Relu, x [m, WIDTH]; the first weights are the same in each."""
     import onnx
-    from onnx import TensorProto, helper, numpy_helper
 
-    random = np.random.default_rng(0)
-    nodes, weights = [], []
-    for i in range(layers):
-        values = random.standard_normal((WIDTH, WIDTH), np.float32) * np.float32((2 / WIDTH) ** 0.5)
-        weights.append(numpy_helper.from_array(values, f"w{i}"))
-        x, y = (f"r{i - 1}" if i else "x"), ("y" if i == layers - 1 else f"r{i}")
-        nodes.append(helper.make_node("MatMul", [x, f"w{i}"], [f"h{i}"], name=f"layer{i}"))
-        nodes.append(helper.make_node("Relu", [f"h{i}"], [y], name=f"relu{i}"))
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", WIDTH])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", WIDTH])],
-        weights,
-    )
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    from benchmarks.relu_chain import mlp
+
+    onnx.save(mlp(layers, WIDTH), path)
     return path
 
 

@@ -92,6 +92,13 @@ def test_threads_and_shapes_are_those_that_were_asked_for(folder: Path) -> None:
     assert (pair["shape"], pair["threads"]) == ("x=7x64", 1)
 
 
+def test_a_recipes_own_bound_judges_its_file(folder: Path) -> None:
+    octavo.onnx.quantize_dynamic("m.onnx", "t.onnx", recipe="int8-per-tensor")
+    told = report_in(Path("t.onnx"), Path("m.onnx"))
+    assert told is not None
+    assert told.recipe == {"name": "int8-per-tensor", "max_error": 0.3}
+
+
 def test_a_file_of_another_quantizer_has_no_reasons(folder: Path) -> None:
     quantize_dynamic("m.onnx", "theirs.onnx")
     assert run("report", "m.onnx", "theirs.onnx", "--html", "page.html", *BRIEF) == 0

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import octavo.onnx
 from benchmarks.error_cases import torch_files
 from benchmarks.error_cases.case import Case
+from benchmarks.relu_chain import mlp
 
 MODULE = """\
 import torch
@@ -73,23 +74,6 @@ tuning:
   accuracy_criterion:
     relative: 0.01
 """
-
-
-def mlp(layers: int, width: int) -> onnx.ModelProto:
-    """x [m, width] -> (MatMul `layer0` -> Relu) -> ... -> y."""
-    rng = np.random.default_rng(0)
-    nodes, weights, x = [], [], "x"
-    for i in range(layers):
-        w = rng.standard_normal((width, width), np.float32) * np.float32((2 / width) ** 0.5)
-        weights.append(numpy_helper.from_array(w, f"w{i}"))
-        nodes.append(helper.make_node("MatMul", [x, f"w{i}"], [f"h{i}"], name=f"layer{i}"))
-        x = "y" if i == layers - 1 else f"r{i}"
-        nodes.append(helper.make_node("Relu", [f"h{i}"], [x], name=f"relu{i}"))
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["m", width]) for name in ("x", "y")
-    ]
-    graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def write(folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 
 from benchmarks.error_cases.case import Case
-from benchmarks.error_cases.folder import mlp
+from benchmarks.relu_chain import mlp
 
 TITLE = "Ctrl-C"
 _SLOW = "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n"

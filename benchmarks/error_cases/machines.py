@@ -9,7 +9,7 @@ from onnx import helper
 
 import octavo.onnx
 from benchmarks.error_cases.case import Case
-from benchmarks.error_cases.folder import mlp
+from benchmarks.relu_chain import mlp
 
 TITLE = "Machines, packages, damaged weights"
 

@@ -10,7 +10,7 @@ import onnx
 from onnx import numpy_helper
 
 from benchmarks.error_cases.case import Case
-from benchmarks.error_cases.folder import mlp
+from benchmarks.relu_chain import mlp
 
 TITLE = "Models that cannot be read or handled"
 

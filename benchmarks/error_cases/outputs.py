@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.error_cases.case import AS_ALLOWED, Case
-from benchmarks.error_cases.folder import mlp
+from benchmarks.relu_chain import mlp
 
 TITLE = "Outputs, inputs of the check, verification"
 

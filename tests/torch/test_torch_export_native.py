@@ -129,6 +129,7 @@ def test_the_metadata_is_that_of_the_onnx_front_end(exported: Exported, tmp_path
     assert other.pop("octavo.recipe") == "int8"
     # Of PyTorch's layers `octavo.torch.report` tells: they have other names than the float file's.
     assert json.loads(other.pop("octavo.layers"))
+    assert other.pop("octavo.max_error") == "0.1"
     # PyTorch writes a newer file format than the exported model's.
     assert said.pop("octavo.min_onnxruntime") == "1.17"
     assert other.pop("octavo.min_onnxruntime") == "1.18"

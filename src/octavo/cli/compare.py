@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import JsonOption, exit_codes
+from octavo.cli.options import QUANTIZED_HELP, ComparedInputsOption, JsonOption, exit_codes
 from octavo.errors import OptionError
 from octavo.front_ends import names_factory, need_torch
 
@@ -61,18 +61,9 @@ def compare(
     ],
     quantized: Annotated[
         Path,
-        typer.Argument(
-            metavar="INT8", help="What was made of it: .onnx of either target, or .safetensors."
-        ),
+        typer.Argument(metavar="INT8", help=QUANTIZED_HELP),
     ],
-    inputs: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DATA",
-            help="Inputs to compare on, .npz or .jsonl. Default: made up.",
-            show_default=False,
-        ),
-    ] = None,
+    inputs: ComparedInputsOption = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Name every layer in the report.")
     ] = False,

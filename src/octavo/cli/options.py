@@ -98,6 +98,15 @@ FormatOption = Annotated[
         "DynamicQuantizeLinear/DequantizeLinear pairs, per tensor, for other runtimes.",
     ),
 ]
+QUANTIZED_HELP = "What was made of it: .onnx of either target, or .safetensors."
+ComparedInputsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DATA",
+        help="Inputs to compare on, .npz or .jsonl. Default: made up.",
+        show_default=False,
+    ),
+]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Replace the default OUT where it exists.")
 ]

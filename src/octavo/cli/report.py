@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo.cli.evidence import SECONDS, How, evidence
-from octavo.cli.options import exit_codes
+from octavo.cli.options import QUANTIZED_HELP, ComparedInputsOption, exit_codes
 from octavo.cli.tuning import check_places
 from octavo.errors import InputDataError, OptionError
 from octavo.front_ends import names_factory
@@ -103,18 +103,11 @@ def report(
         Path | None,
         typer.Argument(
             metavar="[INT8]",
-            help="What was made of it: .onnx of either target, or .safetensors.",
+            help=QUANTIZED_HELP,
             show_default=False,
         ),
     ] = None,
-    inputs: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DATA",
-            help="Inputs to compare on, .npz or .jsonl. Default: made up.",
-            show_default=False,
-        ),
-    ] = None,
+    inputs: ComparedInputsOption = None,
     shape: Annotated[
         str,
         typer.Option(

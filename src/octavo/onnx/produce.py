@@ -20,6 +20,9 @@ from octavo.onnx.store import TensorStore
 from octavo.recipe import Report, Verification
 from octavo.recipe.report import outcomes_to_json
 
+MAX_ERROR = "octavo.max_error"
+"""The key of a file's metadata under which the recipe's bound stands."""
+
 LAYERS = "octavo.layers"
 """The key of a file's metadata under which it says what became of each layer, and why."""
 
@@ -106,6 +109,7 @@ def _metadata(request: Request, model: ir.Model, converted: Converted) -> dict[s
         "octavo.cpu": request.cpu,
         "octavo.quant_format": request.quant_format,
         "octavo.min_onnxruntime": least_onnxruntime(model),
+        MAX_ERROR: str(request.recipe.max_error),
         LAYERS: outcomes_to_json(converted.outcomes),
     }
 

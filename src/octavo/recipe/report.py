@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -30,14 +31,17 @@ class LayerOutcome:
     sqnr_db: float | None = None
     notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; an infinite SQNR is None."""
+    def to_dict(self, infinite: Callable[[float], Any] = float) -> dict[str, Any]:
+        """Plain data; `infinite` makes of an infinite SQNR, which JSON does not have, what stands
+        for it: `str` a word, which `from_dict` reads."""
         data = {**asdict(self), "layer": self.layer.to_dict(), "notes": list(self.notes)}
-        return data | {"sqnr_db": None if _infinite(self.sqnr_db) else self.sqnr_db}
+        if self.sqnr_db is not None and math.isinf(self.sqnr_db):
+            data["sqnr_db"] = infinite(self.sqnr_db)
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LayerOutcome:
-        """The inverse of `to_dict`, but for that SQNR; it may be the word "inf" or "-inf".
+        """The inverse of `to_dict`.
 
         Raises KeyError, TypeError or ValueError for data of another kind.
         """
@@ -50,17 +54,9 @@ class LayerOutcome:
         return cls(**{**data, "layer": layer, "sqnr_db": sqnr, "notes": notes})
 
 
-def _infinite(x: float | None) -> bool:
-    return x in (float("inf"), float("-inf"))
-
-
 def outcomes_to_json(outcomes: Sequence[LayerOutcome]) -> str:
     """As a quantized file holds them: one line of JSON, in which an infinite SQNR is a word."""
-    data = [
-        {**o.to_dict(), "sqnr_db": str(o.sqnr_db) if _infinite(o.sqnr_db) else o.sqnr_db}
-        for o in outcomes
-    ]
-    return json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return json.dumps([o.to_dict(str) for o in outcomes], separators=(",", ":"), allow_nan=False)
 
 
 def outcomes_from_json(text: str) -> tuple[LayerOutcome, ...]:
@@ -127,13 +123,13 @@ class Report:
         """Plain data for JSON."""
         data = asdict(self)
         data["recipe"] = dict(self.recipe)
-        data["layers"] = [{**o.to_dict(), "sqnr_db": o.sqnr_db} for o in self.layers]
+        data["layers"] = [o.to_dict() for o in self.layers]
         data["notes"] = list(self.notes)
         return data
 
     def to_json(self, indent: int | None = 2) -> str:
         """`to_dict` as JSON text; an infinite SQNR is written as null."""
-        data = self.to_dict() | {"layers": [o.to_dict() for o in self.layers]}
+        data = self.to_dict() | {"layers": [o.to_dict(lambda _: None) for o in self.layers]}
         return json.dumps(data, indent=indent, allow_nan=False)
 
     @classmethod

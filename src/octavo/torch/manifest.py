@@ -148,11 +148,8 @@ def make_layer(
 
 def report_data(report: Report) -> dict[str, Any]:
     """The report for a manifest, without its recipe, which stands beside it."""
-    data = report.to_dict()
+    data = report.to_dict() | {"layers": [o.to_dict(str) for o in report.layers]}
     del data["recipe"]
-    for outcome in data["layers"]:
-        if outcome["sqnr_db"] in (float("inf"), float("-inf")):
-            outcome["sqnr_db"] = str(outcome["sqnr_db"])
     return data
 
 
@@ -161,10 +158,6 @@ def report_of(path: Path, manifest: Manifest) -> Report | None:
     if manifest.report is None:
         return None
     try:
-        data = {**manifest.report, "recipe": manifest.recipe or {}}
-        for outcome in data["layers"]:
-            if isinstance(outcome["sqnr_db"], str):
-                outcome["sqnr_db"] = float(outcome["sqnr_db"])
-        return Report.from_dict(data)
+        return Report.from_dict({**manifest.report, "recipe": manifest.recipe or {}})
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise _damaged(path, f"report: {error!r}") from None

@@ -82,8 +82,8 @@ def _good(report: Report | None, evidence: Evidence | None) -> bool:
 
 def _bound(report: Report | None) -> float:
     """The largest error that verification accepts: a recipe's default where the report has none."""
-    known = None if report is None else report.verification.max_error
-    return Recipe.max_error if known is None else known
+    recipe = {} if report is None else report.recipe
+    return float(recipe.get("max_error", Recipe.max_error))
 
 
 def _beyond(report: Report | None, found: Comparison) -> bool:
