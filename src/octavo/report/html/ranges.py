@@ -58,8 +58,7 @@ def _row(layer: LayerDifference) -> Iterator[Cell]:
 def _reach(r: Range | None) -> Cell:
     if r is None:
         return Cell("")
-    largest = max(abs(r.low), abs(r.high))
-    return Cell(f"{_number(r.low)} to {_number(r.high)}", largest, strip=_strip(r))
+    return Cell(f"{_number(r.low)} to {_number(r.high)}", r.largest, strip=_strip(r))
 
 
 def _crest(r: Range | None) -> Cell:
@@ -76,11 +75,10 @@ def _crest(r: Range | None) -> Cell:
 
 
 def _strip(r: Range) -> Strip | None:
-    largest = max(abs(r.low), abs(r.high))
-    if not largest > 0:
+    if not r.largest > 0:
         return None
-    box = min(1.0, _BOX * r.rms / largest)
-    low, high = r.low / largest, r.high / largest
+    box = min(1.0, _BOX * r.rms / r.largest)
+    low, high = r.low / r.largest, r.high / r.largest
     return Strip(low, high, max(-box, min(low, 0.0)), min(box, max(high, 0.0)))
 
 
