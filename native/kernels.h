@@ -22,6 +22,11 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+// Two int16 in one int32, as vpdpwssd reads them.
+constexpr std::int32_t int16_pair(std::int32_t low, std::int32_t high) {
+  return static_cast<std::int32_t>((static_cast<std::uint32_t>(high) << 16) | (static_cast<std::uint32_t>(low) & 0xffffu));
+}
+
 // Scales of a row: one for each started group, at least one.
 constexpr std::size_t groups_of(std::size_t k, std::size_t group) {
   return group && k ? (k + group - 1) / group : 1;
@@ -33,7 +38,9 @@ enum class DType : int { kFloat32, kFloat16, kBFloat16 };
 // One row (or one group of a row) of quantized activations. Only the table that made it reads it.
 struct RowQuant {
   float scale;         // NaN where the row holds NaN or infinity
-  std::int32_t pair;   // zero point z as int16 pair (z, 128 z): one vpdpwssd subtracts z * colsum
+  // Two int16 that one vpdpwssd multiplies with Weight::colsum, which subtracts the zero points: of the
+  // zero point z (z, 128 z), of a group's (z, -sum).
+  std::int32_t pair;
   std::int32_t sum;    // sum of (q - z), for affine weights
   std::int32_t extra;  // what an instruction set adds to its sums; 0 in most
 };
@@ -44,10 +51,10 @@ struct Weight {
   const std::int8_t* data = nullptr;
   std::size_t n = 0, k = 0;
   const float* scale = nullptr;              // [n]
-  // Minus the column sums, as int16 pairs (c % 128, c / 128, floored): [sections][n]. A section is a
-  // group of 128 inputs, or (without groups) a chunk of kChunkK.
+  // Minus the column sums c, as int16 pairs: [sections][n]. A section is a chunk of kChunkK, whose pairs
+  // are (c % 128, c / 128, floored), or a group of 128 inputs, where c fits int16: then (c, zero).
   const std::int32_t* colsum = nullptr;
-  const std::int32_t* zero = nullptr;        // [n], affine weights; null where all are 0
+  const std::int32_t* zero = nullptr;        // [n], affine weights; null where all are 0. Not for groups
   std::size_t blocks() const { return (n + kBlockN - 1) / kBlockN; }
   std::size_t padded_n() const { return blocks() * kBlockN; }
   std::size_t block_bytes() const { return (k + kBlockK - 1) / kBlockK * kBlockK * kBlockN; }

@@ -211,7 +211,7 @@ Linear::Linear(const std::int8_t* packed, std::size_t n, std::size_t k, std::siz
     std::copy(zero, zero + n, reinterpret_cast<std::int32_t*>(base + zeros));
     weight.zero = reinterpret_cast<std::int32_t*>(base + zeros);
   }
-  column_sums(packed, n, k, group, reinterpret_cast<std::int32_t*>(base + sums));
+  column_sums(packed, n, k, group, weight.zero, reinterpret_cast<std::int32_t*>(base + sums));
   weight.colsum = reinterpret_cast<std::int32_t*>(base + sums);
 }
 

@@ -131,10 +131,8 @@ inline void madd_add_group(const Gemm& g, std::size_t i, std::size_t column, con
 #pragma GCC unroll 8
   for (std::size_t r = 0; r < R; ++r) {
     const RowQuant& q = quant[r * groups];
-    __m256i e = Avx2::correct(sums[r], colsum, _mm256_set1_epi32(q.pair));
-    if (g.weight.zero)
-      e = Avx2::sub_i(e, Avx2::mul_i(Avx2::load_i(g.weight.zero + column), _mm256_set1_epi32(q.sum)));
-    const __m256 f = _mm256_cvtepi32_ps(e), scale = _mm256_set1_ps(q.scale);
+    const __m256 f = _mm256_cvtepi32_ps(Avx2::correct(sums[r], colsum, _mm256_set1_epi32(q.pair)));
+    const __m256 scale = _mm256_set1_ps(q.scale);
     total[r] = i == 0 ? _mm256_mul_ps(f, scale) : _mm256_fmadd_ps(f, scale, total[r]);
   }
 }
@@ -154,10 +152,7 @@ void madd_group_tile(const MaddTile& t) {
     keep_sums(acc, sums);
     for (std::size_t h = 0; h < 2; ++h) madd_add_group<R>(g, i, column + 8 * h, quant, groups, sums[h], total[h]);
   }
-  for (std::size_t h = 0; h < 2; ++h) {
-    const Finish<Avx2> finish(g, column + 8 * h, 0);
-    for (std::size_t r = 0; r < R; ++r) finish.store(total[h][r], t.row + r);
-  }
+  for (std::size_t h = 0; h < 2; ++h) finish_rows<Avx2>(g, column + 8 * h, t.row, R, total[h], 1);
 }
 
 using MaddKernel = void (*)(const MaddTile&);

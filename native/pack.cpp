@@ -87,13 +87,13 @@ void unpack(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t
 }
 
 std::int32_t column_pair(std::int32_t sum) {
-  const std::int32_t c = -sum, high = c >= 0 ? c / 128 : -((-c + 127) / 128), low = c - high * 128;
-  return static_cast<std::int32_t>((static_cast<std::uint32_t>(high) << 16) | (static_cast<std::uint32_t>(low) & 0xffffu));
+  const std::int32_t c = -sum, high = c >= 0 ? c / 128 : -((-c + 127) / 128);
+  return int16_pair(c - high * 128, high);
 }
 
 std::size_t sections(std::size_t k, std::size_t group) { return groups_of(k, group ? group : kChunkK); }
 
-void column_sums(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t group, std::int32_t* colsum) {
+void column_sums(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t group, const std::int32_t* zero, std::int32_t* colsum) {
   const std::size_t step = group ? group : kChunkK, padded = round_up(n, kBlockN);
   for (std::size_t s = 0; s < sections(k, group); ++s)
     for (std::size_t first = 0; first < padded; first += kBlockN) {
@@ -105,7 +105,8 @@ void column_sums(const std::int8_t* packed, std::size_t n, std::size_t k, std::s
           const std::int8_t* cell = block + i * kBlockN + c * kBlockK;
           sums[c] += cell[0] + cell[1] + cell[2] + cell[3];
         }
-      for (std::size_t c = 0; c < kBlockN; ++c) colsum[s * padded + first + c] = column_pair(sums[c]);
+      for (std::size_t c = 0; c < kBlockN; ++c)
+        colsum[s * padded + first + c] = group ? int16_pair(-sums[c], zero ? zero[first + c] : 0) : column_pair(sums[c]);
     }
 }
 

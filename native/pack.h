@@ -19,10 +19,10 @@ void unpack(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t
 // Sections of a weight's column sums: groups, or chunks of kChunkK. At least one.
 std::size_t sections(std::size_t k, std::size_t group);
 
-// An entry of Weight::colsum: two int16 of the negated sum, low + 128 high.
+// An entry of Weight::colsum of a chunk: two int16 of the negated sum, low + 128 high.
 std::int32_t column_pair(std::int32_t sum);
 
-// Weight::colsum for every section.
-void column_sums(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t group, std::int32_t* colsum);
+// Weight::colsum for every section. `zero` is Weight::zero.
+void column_sums(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t group, const std::int32_t* zero, std::int32_t* colsum);
 
 }  // namespace octavo

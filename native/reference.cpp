@@ -28,7 +28,7 @@ void quantize_rows(const QuantizeRows& q) {
         to[first + i] = static_cast<std::uint8_t>(v);
         sum += v - r.zero_point;
       }
-      q.quant[m * groups + g] = {r.scale, zero_pair(r.zero_point), sum, 0};
+      q.quant[m * groups + g] = row_quant(r.scale, r.zero_point, sum, q.group);
     }
     for (std::size_t i = q.k; i < stride; ++i) to[i] = 0;
   }
@@ -44,7 +44,7 @@ void panel_rows(const PanelRows& p) {
       const std::int32_t z = p.zero_point[m * groups + g];
       std::int32_t sum = 0;
       for (std::size_t i = 0; i < n; ++i) sum += to[first + i] - z;
-      p.quant[m * groups + g] = {p.scale[m * groups + g], zero_pair(z), sum, 0};
+      p.quant[m * groups + g] = row_quant(p.scale[m * groups + g], z, sum, p.group);
     }
   }
 }
@@ -79,7 +79,7 @@ void gemm(const Gemm& g) {
         const std::int32_t t = finish.exact(dot(a, block, n % kBlockN, first, last), quant[i]);
         f = i == 0 ? finish.scaled(t, quant[i]) : Scalar::fma(Scalar::to_float(t), quant[i].scale, f);
       }
-      Finish<Scalar>(g, n, 0).store(f, m);
+      finish_rows<Scalar>(g, n, m, 1, &f, 1);
     }
   }
 }

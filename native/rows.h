@@ -17,6 +17,20 @@ struct RowRange {
   }
 
   static ValueRange seen(const float* x, std::size_t n) {
+    const Partial p = partial(x, n);
+    return {V::lowest(p.lo), V::highest(p.hi), !V::any_nan(p.odd)};
+  }
+
+  // A lane's part of the values.
+  struct Partial {
+    F lo = V::set(0.0f), hi = V::set(0.0f), odd = V::set(0.0f);  // odd: NaN where a value is not finite
+    void see(F x) {
+      lo = V::min(x, lo);
+      hi = V::max(x, hi);
+      odd = V::fma(x, V::set(0.0f), odd);  // NaN from infinity and NaN, else 0
+    }
+  };
+  static inline __attribute__((always_inline)) Partial partial(const float* x, std::size_t n) {
     Partial p[4];
     constexpr std::size_t w = V::kWidth;
     std::size_t i = 0;
@@ -28,9 +42,11 @@ struct RowRange {
     }
     for (; i + w <= n; i += w) p[0].see(V::load(x + i));
     if (i < n) p[1].see(V::load_n(x + i, static_cast<int>(n - i)));
-    const F odd = V::add(V::add(p[0].odd, p[1].odd), V::add(p[2].odd, p[3].odd));
-    return {V::lowest(V::min(V::min(p[0].lo, p[1].lo), V::min(p[2].lo, p[3].lo))),
-            V::highest(V::max(V::max(p[0].hi, p[1].hi), V::max(p[2].hi, p[3].hi))), !V::any_nan(odd)};
+    Partial all;
+    all.lo = V::min(V::min(p[0].lo, p[1].lo), V::min(p[2].lo, p[3].lo));
+    all.hi = V::max(V::max(p[0].hi, p[1].hi), V::max(p[2].hi, p[3].hi));
+    all.odd = V::add(V::add(p[0].odd, p[1].odd), V::add(p[2].odd, p[3].odd));
+    return all;
   }
 
   static RowRange from(float lo, float hi) {
@@ -42,21 +58,13 @@ struct RowRange {
   }
 
   bool finite() const { return scale == scale; }
-
- private:
-  struct Partial {
-    F lo = V::set(0.0f), hi = V::set(0.0f), odd = V::set(0.0f);
-    void see(F x) {
-      lo = V::min(x, lo);
-      hi = V::max(x, hi);
-      odd = V::fma(x, V::set(0.0f), odd);  // NaN from infinity and NaN, else 0
-    }
-  };
 };
 
-inline std::int32_t zero_pair(std::int32_t z) {
-  return static_cast<std::int32_t>((static_cast<std::uint32_t>(z * 128) << 16) |
-                                   (static_cast<std::uint32_t>(z) & 0xffffu));
+inline std::int32_t zero_pair(std::int32_t z) { return int16_pair(z, z * 128); }
+
+// Of zero point z. A group's sum, of 128 differences of uint8, fits int16.
+inline RowQuant row_quant(float scale, std::int32_t z, std::int32_t sum, std::size_t group, std::int32_t extra = 0) {
+  return {scale, group ? int16_pair(z, -sum) : zero_pair(z), sum, extra};
 }
 
 // What one column part (kWidth columns) of the output needs, kept in registers over many rows.
@@ -72,7 +80,7 @@ struct Finish {
   std::size_t column;
   int columns;  // valid ones, up to kWidth
 
-  Finish(const Gemm& gemm, std::size_t first, std::size_t section)
+  inline __attribute__((always_inline)) Finish(const Gemm& gemm, std::size_t first, std::size_t section)
       : g(gemm), column(first),
         columns(first >= gemm.weight.n ? 0
                 : gemm.weight.n - first < V::kWidth ? static_cast<int>(gemm.weight.n - first)
@@ -86,18 +94,17 @@ struct Finish {
   // The exact sum less its zero points.
   I exact(I acc, const RowQuant& q) const {
     acc = V::correct(acc, colsum, V::set_i(q.pair));
-    if (g.weight.zero) acc = V::sub_i(acc, V::mul_i(zero, V::set_i(q.sum)));
+    if (g.weight.zero && !g.group) acc = V::sub_i(acc, V::mul_i(zero, V::set_i(q.sum)));
     return acc;
   }
 
   F scaled(I t, const RowQuant& q) const { return V::mul(V::to_float(t), V::set(q.scale)); }
 
-  // Rows whose integer sums are at sums[0], sums[step], ...
-  void rows(std::size_t first, std::size_t count, const I* sums, std::size_t step) const {
-    if (plain()) {
-      for (std::size_t r = 0; r < count; ++r) store_plain(sums[r * step], g.quant[first + r], first + r);
-      return;
-    }
+  // Rows whose sums are at sums[0], sums[step], ...: integers, or of groups floats, which have their
+  // scales already. Inlined, or the members above would be read again for each row.
+  template <class Sum>
+  inline __attribute__((always_inline)) void rows(std::size_t first, std::size_t count, const Sum* sums, std::size_t step) const {
+    if (stored_plain(first, count, sums, step)) return;
     switch (g.activation) {  // once for all rows
       case Activation::kNone: return rows<Activation::kNone>(first, count, sums, step);
       case Activation::kRelu: return rows<Activation::kRelu>(first, count, sums, step);
@@ -109,29 +116,31 @@ struct Finish {
     }
   }
 
-  // f: the sum times the row's scale.
-  void store(F f, std::size_t row) const {
-    keep(Elementwise<V>::apply(g.activation, V::fma(f, scale, bias_of(row))), row);
-  }
-
  private:
   // Nothing but scales and a bias, all columns there: the hot case.
   bool plain() const {
     return g.activation == Activation::kNone && !g.residual && !g.weight.zero && columns == V::kWidth;
   }
+  bool stored_plain(std::size_t first, std::size_t count, const I* sums, std::size_t step) const {
+    if (!plain()) return false;
+    for (std::size_t r = 0; r < count; ++r) store_plain(sums[r * step], g.quant[first + r], first + r);
+    return true;
+  }
+  bool stored_plain(std::size_t, std::size_t, const F*, std::size_t) const { return false; }
   void store_plain(I acc, const RowQuant& q, std::size_t row) const {
     const F f = scaled(V::correct(acc, colsum, V::set_i(q.pair)), q);
     const F b = g.bias_stride ? V::load(g.bias + row * g.bias_stride + column) : bias;
     V::store(g.out + row * g.out_stride + column, V::fma(f, scale, b));
   }
-  template <Activation a>
-  void rows(std::size_t first, std::size_t count, const I* sums, std::size_t step) const {
+  template <Activation a, class Sum>
+  void rows(std::size_t first, std::size_t count, const Sum* sums, std::size_t step) const {
     for (std::size_t r = 0; r < count; ++r) {
-      const RowQuant& q = g.quant[first + r];
-      const F f = scaled(exact(sums[r * step], q), q);
+      const F f = with_scale(sums[r * step], first + r);
       keep(Elementwise<V>::apply(a, V::fma(f, scale, bias_of(first + r))), first + r);
     }
   }
+  F with_scale(I acc, std::size_t row) const { return scaled(exact(acc, g.quant[row]), g.quant[row]); }
+  F with_scale(F f, std::size_t) const { return f; }
   F bias_of(std::size_t row) const {
     return g.bias_stride ? V::load_n(g.bias + row * g.bias_stride + column, columns) : bias;
   }
@@ -141,10 +150,10 @@ struct Finish {
   }
 };
 
-// Rows of one column part whose integer sums are at sums[0], sums[step], ... Not inlined, so that the
-// activations are in the program once for each instruction set.
-template <class V>
+// Rows of one column part whose sums (integers, or floats of groups) are at sums[0], sums[step], ... Not
+// inlined, so that the activations are in the program once for each instruction set.
+template <class V, class Sum>
 __attribute__((noinline)) void finish_rows(const Gemm& g, std::size_t column, std::size_t first, std::size_t count,
-                                           const typename V::I* sums, std::size_t step) {
+                                           const Sum* sums, std::size_t step) {
   Finish<V>(g, column, 0).rows(first, count, sums, step);
 }

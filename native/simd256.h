@@ -39,9 +39,9 @@ struct CellWriter {
   }
 
   // Of n inputs with zero point z.
-  RowQuant quant(float scale, std::size_t n, std::int32_t z) const {
+  RowQuant quant(float scale, std::size_t n, std::int32_t z, std::size_t group) const {
     const std::int32_t sum = sum_quads(all) - 128 * written + static_cast<std::int32_t>(n) * (128 - z);
-    return {scale, zero_pair(z - 128), sum, sum_quads(negative)};
+    return row_quant(scale, z - 128, sum, group, sum_quads(negative));
   }
 };
 
@@ -59,7 +59,7 @@ inline __m256i to_bytes(const float* x, int n, __m256 inverse, __m256i zero) {
 }
 
 // n inputs of one scale.
-inline RowQuant quantize_section(const float* x, std::size_t n, std::uint8_t* to) {
+inline RowQuant quantize_section(const float* x, std::size_t n, std::size_t group, std::uint8_t* to) {
   const auto r = RowRange<Avx2>::of(x, n);
   if (!r.finite()) {
     __builtin_memset(to, 0, cell_bytes(round_up(n, kPanelK)));
@@ -72,7 +72,7 @@ inline RowQuant quantize_section(const float* x, std::size_t n, std::uint8_t* to
   for (; i + kCellsK <= n; i += kCellsK) cells.put(to_bytes(x + i, kCellsK, inverse, zero));
   if (i < n) cells.put(to_bytes(x + i, static_cast<int>(n - i), inverse, zero));
   cells.pad();
-  return cells.quant(r.scale, n, r.zero_point);
+  return cells.quant(r.scale, n, r.zero_point, group);
 }
 
 inline void quantize_rows(const QuantizeRows& q) {
@@ -81,11 +81,11 @@ inline void quantize_rows(const QuantizeRows& q) {
     for (std::size_t g = 0; g < groups; ++g) {
       const std::size_t first = g * q.group, n = q.group && q.k - first > q.group ? q.group : q.k - first;
       q.quant[m * groups + g] =
-          quantize_section(q.x + m * q.stride + first, n, q.panel + m * stride + cell_bytes(first));
+          quantize_section(q.x + m * q.stride + first, n, q.group, q.panel + m * stride + cell_bytes(first));
     }
 }
 
-inline RowQuant panel_section(const std::uint8_t* q, std::size_t n, std::uint8_t* to, float scale, std::int32_t z) {
+inline RowQuant panel_section(const std::uint8_t* q, std::size_t n, std::size_t group, std::uint8_t* to, float scale, std::int32_t z) {
   const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7);
   CellWriter cells{to};
   for (std::size_t i = 0; i < n; i += kCellsK) {
@@ -95,7 +95,7 @@ inline RowQuant panel_section(const std::uint8_t* q, std::size_t n, std::uint8_t
     cells.put(_mm256_permutevar8x32_epi32(part, order));
   }
   cells.pad();
-  return cells.quant(scale, n, z);
+  return cells.quant(scale, n, z, group);
 }
 
 inline void panel_rows(const PanelRows& p) {
@@ -104,7 +104,7 @@ inline void panel_rows(const PanelRows& p) {
     for (std::size_t g = 0; g < groups; ++g) {
       const std::size_t first = g * p.group, n = p.group && p.k - first > p.group ? p.group : p.k - first;
       const std::size_t at = m * groups + g;
-      p.quant[at] = panel_section(p.q + m * p.stride + first, n, p.panel + m * stride + cell_bytes(first),
+      p.quant[at] = panel_section(p.q + m * p.stride + first, n, p.group, p.panel + m * stride + cell_bytes(first),
                                   p.scale[at], p.zero_point[at]);
     }
 }

@@ -1,74 +1,152 @@
 // Row quantization for instruction sets with 512-bit vectors, whose panels hold plain uint8. Include
 // it inside an anonymous namespace, after rows.h.
 
-// 64 integers from 64 floats: saturating packs clamp to 0..255 and interleave lanes, one permutation
-// puts them right.
-inline __m512i to_bytes(const __m512 x[4], __m512 inverse, __m512i zero) {
-  __m512i v[4];
-  for (int i = 0; i < 4; ++i)
-    v[i] = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(x[i], inverse)), zero);
-  const __m512i packed = _mm512_packus_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
-  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), packed);
-}
-
 inline __mmask16 lanes(std::size_t n) { return n >= 16 ? 0xffff : static_cast<__mmask16>((1u << n) - 1u); }
 
-inline std::int32_t sum_bytes(__m512i q) {
-  return static_cast<std::int32_t>(_mm512_reduce_add_epi64(_mm512_sad_epu8(q, _mm512_setzero_si512())));
+// 64 integers from 64 floats: saturating packs and additions clamp to 0..255 and interleave lanes, one
+// permutation puts them right.
+inline __m512i to_bytes(const __m512 (&x)[4], __m512 inverse, __m512i zero) {
+  __m512i v[4];
+  for (int i = 0; i < 4; ++i) v[i] = _mm512_cvtps_epi32(_mm512_mul_ps(x[i], inverse));
+  const __m512i low = _mm512_adds_epi16(_mm512_packs_epi32(v[0], v[1]), zero);
+  const __m512i high = _mm512_adds_epi16(_mm512_packs_epi32(v[2], v[3]), zero);
+  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), _mm512_packus_epi16(low, high));
 }
 
-// n inputs of one scale; writes whole vectors of 64, zeros behind n.
-inline RowQuant quantize_section(const float* x, std::size_t n, const RowRange<Avx512>& r, std::uint8_t* to, bool sums) {
-  const std::size_t whole = round_up(n, 64);
-  if (!r.finite()) {
-    for (std::size_t i = 0; i < whole; i += 64) _mm512_storeu_si512(to + i, _mm512_setzero_si512());
-    return {r.scale, 0, 0, 0};
-  }
-  const __m512 inverse = _mm512_set1_ps(r.inverse);
-  const __m512i zero = _mm512_set1_epi32(r.zero_point);
-  std::int32_t sum = 0;
-  std::size_t i = 0;
-  for (; i + 64 <= n; i += 64) {
-    const __m512 v[4] = {_mm512_loadu_ps(x + i), _mm512_loadu_ps(x + i + 16), _mm512_loadu_ps(x + i + 32), _mm512_loadu_ps(x + i + 48)};
-    const __m512i q = to_bytes(v, inverse, zero);
-    _mm512_storeu_si512(to + i, q);
-    if (sums) sum += sum_bytes(q);
-  }
-  if (i < n) {
-    __m512 v[4];
-    for (std::size_t j = 0; j < 4; ++j) {
-      const std::size_t at = i + 16 * j;
-      v[j] = _mm512_maskz_loadu_ps(at < n ? lanes(n - at) : 0, x + at);
-    }
-    const __mmask64 valid = ~static_cast<__mmask64>(0) >> (64 - (n - i));
-    const __m512i q = _mm512_maskz_mov_epi8(valid, to_bytes(v, inverse, zero));
-    _mm512_storeu_si512(to + i, q);
-    if (sums) sum += sum_bytes(q);
-  }
-  return {r.scale, zero_pair(r.zero_point), sum - static_cast<std::int32_t>(n) * r.zero_point, 0};
+// Vectors of 16 that are reduced side by side: lane i of the result is of v[i]. Eight shuffles and
+// four operations a vector would do one alone.
+template <class Operation>
+inline __m512i across(const __m512i (&v)[16], Operation operation) {
+  __m512i a[8], b[4], c[2];
+  for (int i = 0; i < 8; ++i) a[i] = operation(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+  for (int i = 0; i < 4; ++i) b[i] = operation(_mm512_unpacklo_epi64(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_epi64(a[2 * i], a[2 * i + 1]));
+  for (int i = 0; i < 2; ++i)
+    c[i] = operation(_mm512_shuffle_i32x4(b[2 * i], b[2 * i + 1], 0x44), _mm512_shuffle_i32x4(b[2 * i], b[2 * i + 1], 0xee));
+  return operation(_mm512_shuffle_i32x4(c[0], c[1], 0x88), _mm512_shuffle_i32x4(c[0], c[1], 0xdd));
 }
 
-// Some sections at a time (rows, or groups of them): the ranges of all, then the integers of all, while
-// they are in the L1 cache. One by one, each would wait for its own divisions.
-inline void quantize_rows(const QuantizeRows& q) {
-  constexpr std::size_t kMost = 8, kFloats = 6144;
-  const std::size_t groups = groups_of(q.k, q.group), stride = round_up(q.k, kPanelK), sections = q.rows * groups;
-  const std::size_t section = q.group ? q.group : q.k;
-  std::size_t together = section ? kFloats / section : kMost;
-  together = together > kMost ? kMost : together < 1 ? 1 : together;
-  RowRange<Avx512> ranges[kMost];
-  for (std::size_t begin = 0; begin < sections; begin += together) {
-    const std::size_t end = begin + together < sections ? begin + together : sections;
-    for (std::size_t i = begin; i < end; ++i) {
-      const std::size_t first = i % groups * q.group, n = q.k - first < section ? q.k - first : section;
-      ranges[i - begin] = RowRange<Avx512>::of(q.x + i / groups * q.stride + first, n);
-    }
-    for (std::size_t i = begin; i < end; ++i) {
-      const std::size_t m = i / groups, first = i % groups * q.group, n = q.k - first < section ? q.k - first : section;
-      q.quant[i] = quantize_section(q.x + m * q.stride + first, n, ranges[i - begin], q.panel + m * stride + first, q.sums);
+// Up to 16 sections (rows, or groups of them) at a time: the ranges of all, then the integers of all,
+// while they are in the L1 cache.
+struct Sections {
+  static constexpr std::size_t kMost = 16, kFew = 7, kFloats = 6144;  // kFew: up to here one by one is faster
+
+  const QuantizeRows& q;
+  const std::size_t groups, stride, section, total;
+  std::size_t row = 0, group = 0, count = 0;  // of the next section; how many are taken
+  struct One {
+    const float* x;
+    std::size_t n;
+    std::uint8_t* to;
+  } taken[kMost];
+  alignas(64) float scale[kMost], inverse[kMost];
+  alignas(64) std::int32_t zero_point[kMost], sum[kMost];
+  std::uint32_t finite = 0;  // a bit for each
+
+  explicit Sections(const QuantizeRows& rows)
+      : q(rows), groups(groups_of(q.k, q.group)), stride(round_up(q.k, kPanelK)), section(q.group ? q.group : q.k), total(q.rows * groups) {}
+
+  void quantize() {
+    const std::size_t fit = section ? kFloats / section : kMost, most = fit > kMost ? kMost : fit < 1 ? 1 : fit;
+    for (std::size_t begin = 0; begin < total; begin += count) {
+      take(total - begin < most ? total - begin : most);
+      if (count <= kFew) few_ranges();
+      else ranges();
+      integers();
+      for (std::size_t i = 0; i < count; ++i)
+        q.quant[begin + i] = finite >> i & 1 ? row_quant(scale[i], zero_point[i], sum[i] - static_cast<std::int32_t>(taken[i].n) * zero_point[i], q.group)
+                                             : RowQuant{scale[i], 0, 0, 0};
     }
   }
-}
+
+ private:
+  void take(std::size_t most) {
+    for (count = 0; count < most; ++count) {
+      const std::size_t first = group * q.group;
+      taken[count] = {q.x + row * q.stride + first, q.k - first < section ? q.k - first : section, q.panel + row * stride + first};
+      if (++group == groups) {
+        group = 0;
+        ++row;
+      }
+    }
+  }
+
+  void few_ranges() {
+    finite = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto r = RowRange<Avx512>::of(taken[i].x, taken[i].n);
+      scale[i] = r.scale;
+      inverse[i] = r.inverse;
+      zero_point[i] = r.zero_point;
+      finite |= static_cast<std::uint32_t>(r.finite()) << i;
+    }
+  }
+
+  // As RowRange::from, a lane each.
+  void ranges() {
+    __m512i lo[kMost] = {}, hi[kMost] = {};
+    finite = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto p = RowRange<Avx512>::partial(taken[i].x, taken[i].n);
+      lo[i] = _mm512_castps_si512(p.lo);
+      hi[i] = _mm512_castps_si512(p.hi);
+      finite |= static_cast<std::uint32_t>(!Avx512::any_nan(p.odd)) << i;
+    }
+    const __m512 low = _mm512_castsi512_ps(across(lo, [](__m512i a, __m512i b) {
+      return _mm512_castps_si512(_mm512_min_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
+    }));
+    const __m512 high = _mm512_castsi512_ps(across(hi, [](__m512i a, __m512i b) {
+      return _mm512_castps_si512(_mm512_max_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
+    }));
+    const __m512 most = _mm512_set1_ps(255.0f), one = _mm512_set1_ps(1.0f);
+    const auto valid = static_cast<__mmask16>(finite);
+    __m512 s = _mm512_sub_ps(_mm512_div_ps(high, most), _mm512_div_ps(low, most));
+    s = _mm512_mask_mov_ps(s, _mm512_cmp_ps_mask(s, _mm512_set1_ps(1e-30f), _CMP_LT_OQ), one);
+    const __m512 inv = _mm512_div_ps(one, s);
+    const __m512 z = _mm512_roundscale_ps(_mm512_mul_ps(_mm512_sub_ps(_mm512_setzero_ps(), low), inv), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm512_store_ps(scale, _mm512_mask_mov_ps(_mm512_set1_ps(__builtin_nanf("")), valid, s));
+    _mm512_store_ps(inverse, _mm512_maskz_mov_ps(valid, inv));
+    _mm512_store_si512(zero_point, _mm512_maskz_cvttps_epi32(valid, _mm512_min_ps(z, most)));
+  }
+
+  void integers() {
+    __m512i sums[kMost] = {};
+    for (std::size_t i = 0; i < count; ++i) {
+      const One& t = taken[i];
+      if (finite >> i & 1) sums[i] = integers(t, _mm512_set1_ps(inverse[i]), _mm512_set1_epi16(static_cast<std::int16_t>(zero_point[i])));
+      else __builtin_memset(t.to, 0, round_up(t.n, 64));
+    }
+    if (!q.sums) _mm512_store_si512(sum, _mm512_setzero_si512());
+    else if (count > kFew) _mm512_store_si512(sum, across(sums, [](__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }));
+    else
+      for (std::size_t i = 0; i < count; ++i) sum[i] = _mm512_reduce_add_epi32(sums[i]);
+  }
+  // Writes whole vectors of 64, zeros behind the last; gives their sums, a lane for four each.
+  static inline __attribute__((always_inline)) __m512i integers(const One& t, __m512 inv, __m512i zero) {
+    __m512i all = _mm512_setzero_si512();
+    const __m512i ones = _mm512_set1_epi8(1);
+    std::size_t i = 0;
+    for (; i + 64 <= t.n; i += 64) {
+      const __m512 v[4] = {_mm512_loadu_ps(t.x + i), _mm512_loadu_ps(t.x + i + 16), _mm512_loadu_ps(t.x + i + 32), _mm512_loadu_ps(t.x + i + 48)};
+      const __m512i bytes = to_bytes(v, inv, zero);
+      _mm512_storeu_si512(t.to + i, bytes);
+      all = _mm512_dpbusd_epi32(all, bytes, ones);
+    }
+    if (i < t.n) {
+      __m512 v[4];
+      for (std::size_t j = 0; j < 4; ++j) {
+        const std::size_t at = i + 16 * j;
+        v[j] = _mm512_maskz_loadu_ps(at < t.n ? lanes(t.n - at) : 0, t.x + at);
+      }
+      const __mmask64 valid = ~static_cast<__mmask64>(0) >> (64 - (t.n - i));
+      const __m512i bytes = _mm512_maskz_mov_epi8(valid, to_bytes(v, inv, zero));
+      _mm512_storeu_si512(t.to + i, bytes);
+      all = _mm512_dpbusd_epi32(all, bytes, ones);
+    }
+    return all;
+  }
+};
+
+inline void quantize_rows(const QuantizeRows& q) { Sections(q).quantize(); }
 
 inline void panel_rows(const PanelRows& p) {
   const std::size_t groups = groups_of(p.k, p.group), stride = round_up(p.k, kPanelK);
@@ -80,9 +158,9 @@ inline void panel_rows(const PanelRows& p) {
         const __mmask64 valid = n - i >= 64 ? ~static_cast<__mmask64>(0) : ~static_cast<__mmask64>(0) >> (64 - (n - i));
         const __m512i q = _mm512_maskz_loadu_epi8(valid, p.q + m * p.stride + first + i);
         _mm512_storeu_si512(p.panel + m * stride + first + i, q);
-        if (p.sums) sum += sum_bytes(q);
+        if (p.sums) sum += static_cast<std::int32_t>(_mm512_reduce_add_epi64(_mm512_sad_epu8(q, _mm512_setzero_si512())));
       }
       const std::int32_t z = p.zero_point[m * groups + g];
-      p.quant[m * groups + g] = {p.scale[m * groups + g], zero_pair(z), sum - static_cast<std::int32_t>(n) * z, 0};
+      p.quant[m * groups + g] = row_quant(p.scale[m * groups + g], z, sum - static_cast<std::int32_t>(n) * z, p.group);
     }
 }

@@ -135,10 +135,6 @@ void vnni_raw_tile(const VnniTile& t) {
   }
 }
 
-// Minus a group's sum as an int16 pair (-sum, 0): one vpdpwssd subtracts it times a weight's zero point, whose
-// int32 has it in the low half. A sum of 128 differences of uint8 fits int16.
-inline std::int32_t minus_sum(const RowQuant& q) { return -q.sum & 0xffff; }
-
 // The float sums of rows with groups, beside VnniSums in registers: 7 rows by 2 blocks fill them.
 template <int R, int C>
 struct VnniGroups {
@@ -146,9 +142,8 @@ struct VnniGroups {
 
   OCTAVO_INLINE void clear() { clear(Sequence<R * C>{}); }
   // Adds one group: q of the first row, `groups` apart from row to row.
-  template <bool affine>
-  OCTAVO_INLINE void add(const VnniSums<R, C>& acc, const std::int32_t* colsum, const std::int32_t* zero, const RowQuant* q, std::size_t groups) {
-    add<affine>(acc, colsum, zero, q, groups, Sequence<R>{}, Sequence<C>{});
+  OCTAVO_INLINE void add(const VnniSums<R, C>& acc, const std::int32_t* colsum, const RowQuant* q, std::size_t groups) {
+    add(acc, colsum, q, groups, Sequence<R>{}, Sequence<C>{});
   }
   OCTAVO_INLINE void store(__m512* to) const { store(to, Sequence<R * C>{}); }
 
@@ -161,27 +156,22 @@ struct VnniGroups {
   OCTAVO_INLINE void store(__m512* to, Indices<i...>) const {
     ((to[i] = v[i]), ...);
   }
-  template <bool affine, int... r, int... c>
-  OCTAVO_INLINE void add(const VnniSums<R, C>& acc, const std::int32_t* colsum, const std::int32_t* zero, const RowQuant* q, std::size_t groups,
+  template <int... r, int... c>
+  OCTAVO_INLINE void add(const VnniSums<R, C>& acc, const std::int32_t* colsum, const RowQuant* q, std::size_t groups,
                          Indices<r...>, Indices<c...> columns) {
     const __m512i sums[C] = {_mm512_load_si512(colsum + c * kBlockN)...};
-    (row<affine, r>(acc, sums, zero, q[static_cast<std::size_t>(r) * groups], columns), ...);
+    (row<r>(acc, sums, q[static_cast<std::size_t>(r) * groups], columns), ...);
   }
-  template <bool affine, int r, int... c>
-  OCTAVO_INLINE void row(const VnniSums<R, C>& acc, const __m512i (&sums)[C], const std::int32_t* zero, const RowQuant& q, Indices<c...>) {
-    const __m512i pair = _mm512_set1_epi32(q.pair), sum = _mm512_set1_epi32(affine ? minus_sum(q) : 0);
+  template <int r, int... c>
+  OCTAVO_INLINE void row(const VnniSums<R, C>& acc, const __m512i (&sums)[C], const RowQuant& q, Indices<c...>) {
+    const __m512i pair = _mm512_set1_epi32(q.pair);
     const __m512 scale = _mm512_set1_ps(q.scale);
-    ((v[r * C + c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(less<affine>(_mm512_dpwssd_epi32(acc.v[r * C + c], sums[c], pair), zero, c, sum)), scale, v[r * C + c])), ...);
-  }
-  template <bool affine>
-  static OCTAVO_INLINE __m512i less(__m512i t, const std::int32_t* zero, int c, __m512i sum) {
-    if constexpr (affine) return _mm512_dpwssd_epi32(t, _mm512_load_si512(zero + c * static_cast<int>(kBlockN)), sum);
-    else return t;
+    ((v[r * C + c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(Avx512::correct(acc.v[r * C + c], sums[c], pair)), scale, v[r * C + c])), ...);
   }
 };
 
 // One scale for each group of 128 inputs.
-template <int R, int C, bool affine>
+template <int R, int C>
 void vnni_group_tile(const VnniTile& t) {
   const Gemm& g = t.g;
   const std::size_t groups = groups_of(g.weight.k, g.group), padded = g.weight.padded_n(), stride = round_up(g.weight.k, kPanelK);
@@ -194,14 +184,11 @@ void vnni_group_tile(const VnniTile& t) {
     acc.clear();
     acc.add(t.a() + first, stride, t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k),
             t.next ? t.next + first * kBlockN : nullptr, t.asks);
-    total.template add<affine>(acc, g.weight.colsum + i * padded + column, affine ? g.weight.zero + column : nullptr, g.quant + t.row * groups + i, groups);
+    total.add(acc, g.weight.colsum + i * padded + column, g.quant + t.row * groups + i, groups);
   }
   __m512 sums[R * C];
   total.store(sums);
-  for (int c = 0; c < C; ++c) {
-    const VnniFinish finish(g, (t.block + static_cast<std::size_t>(c)) * kBlockN, 0);
-    for (int r = 0; r < R; ++r) finish.store(sums[r * C + c], t.row + static_cast<std::size_t>(r));
-  }
+  for (std::size_t c = 0; c < C; ++c) finish_rows<Avx512>(g, (t.block + c) * kBlockN, t.row, R, sums + c, C);
 }
 
 // One row: the weights are read once and the sums are short, so four independent ones along the
@@ -225,17 +212,16 @@ inline void vnni_row(const VnniTile& t) {
 
 using VnniKernel = void (*)(const VnniTile&);
 
-enum class VnniKind { kRows, kGroups, kAffineGroups, kRaw };
+enum class VnniKind { kRows, kGroups, kRaw };
 
 // Rows of the tallest tile.
 template <VnniKind kind>
-constexpr std::size_t kTallest = kind == VnniKind::kGroups || kind == VnniKind::kAffineGroups ? 7 : 6;
+constexpr std::size_t kTallest = kind == VnniKind::kGroups ? 7 : 6;
 
 template <VnniKind kind, int R, int C>
 constexpr VnniKernel vnni_kernel() {
   if constexpr (kind == VnniKind::kRows) return vnni_tile<R, C>;
-  else if constexpr (kind == VnniKind::kGroups) return vnni_group_tile<R, C, false>;
-  else if constexpr (kind == VnniKind::kAffineGroups) return vnni_group_tile<R, C, true>;
+  else if constexpr (kind == VnniKind::kGroups) return vnni_group_tile<R, C>;
   else return vnni_raw_tile<R, C>;
 }
 
@@ -324,7 +310,7 @@ void vnni_panels(const Gemm& g, std::size_t widest) {
 
 inline void vnni_gemm(const Gemm& g) {
   if (g.raw) return vnni_panels<VnniKind::kRaw>(g, 4);
-  if (g.group) return g.weight.zero ? vnni_panels<VnniKind::kAffineGroups>(g, 2) : vnni_panels<VnniKind::kGroups>(g, 2);
+  if (g.group) return vnni_panels<VnniKind::kGroups>(g, 2);
   if (g.rows == 1) {
     for (std::size_t block = g.block_begin; block < g.block_end; ++block) vnni_row({g, 0, block});
     return;
