@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import octavo.torch
 from octavo.errors import ModelError
 from octavo.recipe import Scheme
+from octavo.recipe.layer import SMALL_TABLE
 from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.modules.embedding import QuantizedEmbedding
 from octavo.torch.observed import observe_weight
@@ -246,9 +247,28 @@ def test_a_qconfig_for_embeddings_says_weights_only() -> None:
 
 
 def test_blocks_become_rows_with_a_note() -> None:
-    quantized = octavo.torch.quantize_dynamic(model_with(float_layer()), recipe="int8-block")
+    quantized = octavo.torch.quantize_dynamic(
+        model_with(nn.Embedding(300, 16)), recipe="int8-block"
+    )
     (outcome,) = octavo.torch.report(quantized).layers
     assert outcome.notes == ("a scale for each row, not for each block of 32",)
+
+
+def test_a_recipe_leaves_small_tables_float() -> None:
+    rows = SMALL_TABLE // 4 // DIM
+    model = model_with(
+        nn.Embedding(rows, DIM), nn.EmbeddingBag(rows, DIM), nn.Embedding(rows + 1, DIM)
+    )
+    for recipe in ("int8", "int8-accurate"):
+        *small, large = octavo.torch.report(
+            octavo.torch.quantize_dynamic(model, recipe=recipe)
+        ).layers
+        assert large.quantized
+        assert [(o.quantized, "nothing to win" in o.reason) for o in small] == [(False, True)] * 2
+    # Who names them, or takes one scale for a table, gets them.
+    for asked in ({"qconfig_spec": {nn.Embedding, nn.EmbeddingBag}}, {"recipe": "int8-per-tensor"}):
+        told = octavo.torch.report(octavo.torch.quantize_dynamic(model, **asked))
+        assert all(o.quantized for o in told.layers)
 
 
 def test_max_norm_stays_float_with_a_reason() -> None:

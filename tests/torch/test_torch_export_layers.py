@@ -316,7 +316,7 @@ class Whole(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.line = nn.Embedding(50, 16), nn.Conv1d(16, 16, 3, padding=1)
+        self.table, self.line = nn.Embedding(300, 16), nn.Conv1d(16, 16, 3, padding=1)
         layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.gru, self.lstm = nn.GRU(16, 16, batch_first=True), nn.LSTM(16, 16, batch_first=True)

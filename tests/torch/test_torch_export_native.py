@@ -422,7 +422,7 @@ class Branches(nn.Module):
             nn.Linear(16, 16),
             nn.Conv1d(16, 16, 1),
         )
-        self.table, self.layer = nn.Embedding(9, 16), nn.LSTM(16, 16)
+        self.table, self.layer = nn.Embedding(300, 16), nn.LSTM(16, 16)
 
     def forward(self, x: Tensor, i: Tensor) -> Tensor:
         def yes(x: Tensor, i: Tensor) -> Tensor:

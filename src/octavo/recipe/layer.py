@@ -8,6 +8,8 @@ from typing import Any
 
 from octavo.recipe.scheme import Scheme
 
+SMALL_TABLE = 16 * 1024  # bytes
+
 
 class Kind(Enum):
     """What a layer does, in words that PyTorch and ONNX share."""
@@ -64,6 +66,17 @@ class Layer:
                 "shares_with": tuple(data["shares_with"]),
             }
         )
+
+
+def small_table(size: int) -> str:
+    """Why an embedding table of `size` bytes in float32 stays float; "" for one large enough.
+
+    The error of a table of few rows is in every row of the input, and there is next to nothing
+    to save.
+    """
+    if size >= SMALL_TABLE:
+        return ""
+    return f"its table has {size} bytes: below {SMALL_TABLE} there is nothing to win"
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from torch import nn
 
-from octavo.recipe import FLOAT, Decision, Recipe, Scheme, plan
+from octavo.recipe import FLOAT, Decision, Granularity, Kind, Recipe, Scheme, plan
+from octavo.recipe.layer import small_table
 from octavo.recipe.presets import CONV_REASON
 from octavo.torch.choice import SchemeChoice
 from octavo.torch.fit import READ_BY_FLOAT, Fit, fitted, read_by
@@ -70,7 +72,23 @@ class Layers:
 def planned(parts: Sequence[Part], recipe: Recipe) -> list[Decision]:
     """What `recipe` says of each layer, whether the layer can be held so or not."""
     layers = [part.layer for part in parts]
-    return [
-        Decision(d.layer, d.scheme, _CONV) if d.reason == CONV_REASON else d
-        for d in plan(layers, named_stacks(recipe, parts))
-    ]
+    return [_in_torch(d) for d in plan(layers, named_stacks(recipe, parts))]
+
+
+def _in_torch(decision: Decision) -> Decision:
+    layer, scheme = decision.layer, decision.scheme
+    if decision.reason == CONV_REASON:
+        return Decision(layer, scheme, _CONV)
+    w = scheme.weight
+    # With one scale for all, rows keep to what torch.ao and ONNX Runtime do, whatever the size.
+    if (
+        layer.kind is Kind.EMBEDDING
+        and w
+        and w.qtype.is_integer
+        and w.granularity is not Granularity.TENSOR
+    ):
+        ((_, shape),) = layer.weights
+        reason = small_table(math.prod(shape) * 4)
+        if reason:
+            return Decision(layer, FLOAT, reason)
+    return decision

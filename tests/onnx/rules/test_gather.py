@@ -10,7 +10,8 @@ import pytest
 from onnx import numpy_helper
 
 from octavo.errors import NothingQuantizedError
-from octavo.onnx.rules.gather import MIN_BYTES, reference
+from octavo.onnx.rules.gather import reference
+from octavo.recipe.layer import SMALL_TABLE
 from tests.onnx.rules.support import (
     EXACT,
     FLOAT,
@@ -132,7 +133,7 @@ def test_another_axis_stays_float(tmp_path: Path, axis: int) -> None:
 def test_vectors_and_small_tables_stay_float(tmp_path: Path) -> None:
     with pytest.raises(NothingQuantizedError, match="not a table of rows"):
         convert(gather(weight(5000)), tmp_path)
-    rows = MIN_BYTES // 4 // H
+    rows = SMALL_TABLE // 4 // H
     with pytest.raises(NothingQuantizedError, match="nothing to win"):
         convert(gather(table(rows, H)), tmp_path)
     assert convert(gather(table(rows + 1, H)), tmp_path).outcome("y_node").quantized

@@ -17,8 +17,7 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.rule import Context, Drawn, Rule, attribute_int, is_float_type
 from octavo.onnx.rules._lookup import announce, look_up, table_bytes
 from octavo.recipe import Granularity, Kind, Scheme, WeightScheme
-
-MIN_BYTES = 16 * 1024  # a smaller table saves nothing worth two more nodes
+from octavo.recipe.layer import small_table
 
 
 def reference(
@@ -51,10 +50,9 @@ class GatherRule(Rule):
         axis = attribute_int(node, "axis", 0)
         if len(shape) < 2 or axis not in (0, -len(shape)):
             return f"not a table of rows: shape {list(shape)}, axis {axis}"
-        size = table_bytes(shape)
-        if size < MIN_BYTES and not _like_quantize_dynamic(scheme, context):
-            return f"its table has {size} bytes: below {MIN_BYTES} there is nothing to win"
-        return None
+        if _like_quantize_dynamic(scheme, context):
+            return None
+        return small_table(table_bytes(shape)) or None
 
     def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:
         table = node.inputs[0]
