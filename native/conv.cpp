@@ -11,10 +11,11 @@ namespace {
 
 constexpr double kMostBytes = 1e15;  // of a padded image: the sizes of its parts stay far from overflowing
 
-// How many threads earn their start.
+// How many threads earn their start, in each of the phases.
 int useful_threads(int threads, double macs, double floats) {
+  constexpr double kPhases = 3.0;
   const double microseconds = std::min(1e6, macs / 4e5 + floats / 4e3);
-  return std::max(1, std::min(threads, static_cast<int>(microseconds / (0.8 + phase_microseconds()))));
+  return std::max(1, std::min(threads, static_cast<int>(microseconds / (0.8 + kPhases * phase_microseconds()))));
 }
 
 }  // namespace
