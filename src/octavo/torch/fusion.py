@@ -18,6 +18,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -42,6 +43,9 @@ _FUNCTIONS = {functional.relu: "relu", functional.gelu: "gelu"}
 _BLOCKS = {nn.TransformerEncoderLayer: "dropout2", nn.TransformerDecoderLayer: "dropout3"}
 
 FUSED, FUSED_BLOCK = "forward", "_ff_block"
+
+# By a class's forward and the names of the children: many layers of a model are of one class.
+_CHAINS: WeakKeyDictionary[Any, dict[tuple[str, ...], tuple[str, ...]]] = WeakKeyDictionary()
 
 
 def fuse_activations(model: nn.Module) -> list[str]:
@@ -143,24 +147,35 @@ def _watched(module: Any) -> bool:
     )
 
 
-def _chain(parent: nn.Module) -> list[str]:
-    """Names of the children that forward calls one after the other; [] where it does more."""
+def _chain(parent: nn.Module) -> Sequence[str]:
+    """Names of the children that forward calls one after the other; () where it does more."""
     forward = type(parent).forward
+    children = tuple(parent._modules)
+    try:
+        known = _CHAINS.setdefault(forward, {})
+    except TypeError:  # no function: nothing can be known of it
+        return ()
+    if children not in known:
+        known[children] = _called_in_turn(forward, children)
+    return known[children]
+
+
+def _called_in_turn(forward: Any, children: tuple[str, ...]) -> tuple[str, ...]:
     code = getattr(forward, "__code__", None)
     if code is None or code.co_freevars or len(inspect.signature(forward).parameters) != 2:
-        return []
+        return ()
     jumps = {*dis.hasjrel, *dis.hasjabs}
-    if not set(code.co_names) <= parent._modules.keys() or any(
+    if not set(code.co_names) <= {*children} or any(
         instruction.opcode in jumps for instruction in dis.get_instructions(code)
     ):
-        return []
+        return ()
     calls = _Calls()
     first = calls.last
     try:
         result = forward(calls, first)
     except (TypeError, AttributeError):
-        return []  # it does with a value what only a tensor can do
-    return calls.names if calls.straight and result is calls.last else []
+        return ()  # it does with a value what only a tensor can do
+    return tuple(calls.names) if calls.straight and result is calls.last else ()
 
 
 class _Calls:

@@ -26,7 +26,7 @@ def carry_hooks(old: nn.Module, new: nn.Module) -> None:
         if getattr(new, name):
             getattr(new, name).update(getattr(old, name))
         else:
-            setattr(new, name, getattr(old, name))
+            new.__dict__[name] = getattr(old, name)
 
 
 def made_by_hooks(module: nn.Module) -> dict[str, Tensor]:

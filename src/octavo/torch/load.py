@@ -148,7 +148,7 @@ def _fill(path: Path, model: nn.Module, manifest: Manifest, stored: dict[str, Te
             in_excess.append(item.name)
             continue
         tensor = values.get(source, item.name, item.role == "parameter")
-        if item.role != "attribute" and _form(item, tensor) != _form(item, item.tensor):
+        if item.role != "attribute" and not _alike(item, tensor):
             other_shapes.append(
                 f"{item.name} {_form(item, item.tensor)}, {_form(item, tensor)} in the file"
             )
@@ -184,8 +184,14 @@ def _refuse_without_values(model: nn.Module) -> None:
         )
 
 
+def _alike(item: Held, tensor: Tensor) -> bool:
+    """Quantized layers have one dtype, float ones that of the file."""
+    if item.tensor.shape != tensor.shape:
+        return False
+    return item.tensor.dtype == tensor.dtype or not isinstance(item.module, QuantizedModule)
+
+
 def _form(item: Held, tensor: Tensor) -> str:
-    """What must be the same: quantized layers have one dtype, float ones that of the file."""
     fixed = isinstance(item.module, QuantizedModule)
     return f"{tensor.dtype} {list(tensor.shape)}" if fixed else f"{list(tensor.shape)}"
 

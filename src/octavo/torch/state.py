@@ -13,6 +13,9 @@ from torch import Tensor, nn
 _OWN = frozenset(nn.Module().__dict__) | {"_flat_weights"}  # nn.RNNBase lists its parameters there
 _DEPTH = 3  # of lists and dicts in one another
 
+PLAIN = frozenset((bool, int, float, str, type(None)))
+"""Types of most attributes of modules: neither they nor their attributes are tensors."""
+
 
 @dataclass(frozen=True)
 class Held:
@@ -75,7 +78,7 @@ def held(modules: dict[str, nn.Module]) -> Iterator[Held]:
             if buffer is not None:
                 yield Held(module, name, key, buffer, "buffer")
         for key, value in module.__dict__.items():
-            if key not in _OWN:
+            if type(value) not in PLAIN and key not in _OWN:
                 for path, tensor in _inside((key,), value, _DEPTH):
                     unclear = any("." in part for part in path)
                     yield Held(module, name, ".".join(path), tensor, "attribute", unclear)
@@ -86,7 +89,9 @@ def beyond(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
     and under keys of dicts that are neither text nor integers; not deeper."""
     for name, module in modules.items():
         for key, value in module.__dict__.items():
-            if key in _OWN or isinstance(value, (nn.Module, Tensor, type, ModuleType)):
+            if type(value) in PLAIN or key in _OWN:
+                continue
+            if isinstance(value, (nn.Module, Tensor, type, ModuleType)):
                 continue
             further = dict(getattr(value, "__dict__", {}))
             if isinstance(value, dict):
