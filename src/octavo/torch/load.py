@@ -23,6 +23,8 @@ from octavo.torch.state import Held, beyond, held, places, put
 
 _SHOWN = 5  # names in a message
 
+Modules = dict[str, nn.Module]  # by name
+
 
 def load(
     path: str | Path, model_factory: Callable[[], nn.Module], *, skeleton: str = "meta"
@@ -50,10 +52,10 @@ def load(
     check_tensors(path, manifest, stored)
     report = report_of(path, manifest)
     model = make_skeleton(model_factory, skeleton)
-    model = _with_layers(path, model, manifest)
+    model, modules = _with_layers(path, model, manifest)
     model.eval()
-    _fill(path, model, manifest, stored)
-    _refuse_without_values(model)
+    _fill(path, modules, manifest, stored)
+    _refuse_without_values(modules)
     leave_fast_paths(model)
     fuse_activations(model)
     if report is not None:
@@ -61,8 +63,11 @@ def load(
     return model
 
 
-def _with_layers(path: Path, model: nn.Module, manifest: Manifest) -> nn.Module:
-    """`model` with the saved quantized layers in place, empty; another object where it is one."""
+def _with_layers(path: Path, model: nn.Module, manifest: Manifest) -> tuple[nn.Module, Modules]:
+    """`model` with the saved quantized layers in place, empty; another object where it is one.
+
+    And its modules by name.
+    """
     known = classes()
     lacking = []
     with torch.device("meta"):
@@ -85,12 +90,12 @@ def _with_layers(path: Path, model: nn.Module, manifest: Manifest) -> nn.Module:
             _placed(model, name, module)
     if lacking:
         raise _misfit(path, _lacks("module", lacking, _names(model)))
-    found = places(model).again
-    if found != manifest.modules:
-        name = next(iter(found.items() ^ manifest.modules.items()))[0]
-        here, there = found.get(name, name), manifest.modules.get(name, name)
+    found = places(model)
+    if found.again != manifest.modules:
+        name = next(iter(found.again.items() ^ manifest.modules.items()))[0]
+        here, there = found.again.get(name, name), manifest.modules.get(name, name)
         raise _misfit(path, f"{name} is the module {here} there, {there} in the file")
-    return model
+    return model, found.modules
 
 
 def _misfit(path: Path, what: str) -> ModelError:
@@ -137,10 +142,9 @@ def _refuse_other_sizes(path: Path, name: str, old: nn.Module, config: Mapping[s
             )
 
 
-def _fill(path: Path, model: nn.Module, manifest: Manifest, stored: dict[str, Tensor]) -> None:
+def _fill(path: Path, modules: Modules, manifest: Manifest, stored: dict[str, Tensor]) -> None:
     names = {name: name for name in stored} | manifest.tensors
     values = _Values(stored, manifest)
-    modules = places(model).modules
     in_excess, other_shapes, without_place = [], [], []
     for item in list(held(modules)):
         source = names.pop(item.name, None)
@@ -172,9 +176,9 @@ def _fill(path: Path, model: nn.Module, manifest: Manifest, stored: dict[str, Te
         raise _misfit(path, "; ".join(problems))
 
 
-def _refuse_without_values(model: nn.Module) -> None:
+def _refuse_without_values(modules: Modules) -> None:
     """Raises ModelError for tensors on device meta that no tensor of a file can replace."""
-    names = [name for name, tensor in beyond(places(model).modules) if tensor.is_meta]
+    names = [name for name, tensor in beyond(modules) if tensor.is_meta]
     if names:
         raise ModelError(
             f"model_factory makes {_some(names)}, inside of an object that is no module, or under "

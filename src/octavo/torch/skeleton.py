@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,9 +58,15 @@ def skeleton(model_factory: Callable[[], nn.Module], device: str) -> nn.Module:
 
 def _has_values(model: nn.Module) -> bool:
     """Whether it has weights and none is on meta. Quantized layers hold theirs in buffers."""
-    layers = [m for m in model.modules() if isinstance(m, QuantizedModule)]
-    weights = [*model.parameters(), *(b for layer in layers for b in layer.buffers())]
-    return bool(weights) and not any(weight.is_meta for weight in weights)
+    some = False
+    for module in model.modules():
+        buffers = module._buffers if isinstance(module, QuantizedModule) else {}
+        for weight in itertools.chain(module._parameters.values(), buffers.values()):
+            if weight is not None:
+                if weight.is_meta:
+                    return False
+                some = True
+    return some
 
 
 def _failure(error: Exception, device: str) -> str:
@@ -92,7 +99,8 @@ class _NoFills(TorchFunctionMode):
     """Skips what would only fill meta tensors with values, half of the time a model takes."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        if kwargs is None:
+            kwargs = {}
         if func in _FILLS or getattr(func, "__module__", "") == "torch.nn.init":
             tensor = args[0] if args else kwargs.get("tensor")
             if isinstance(tensor, Tensor) and tensor.is_meta:

@@ -113,7 +113,9 @@ class QuantizedModule(nn.Module):
                 "be set; change the float model and quantize it again"
             )
         if type(value) in PLAIN and name not in self._buffers and name not in self._modules:
-            object.__setattr__(self, name, value)  # what nn.Module's comes to, in a tenth of its time
+            object.__setattr__(
+                self, name, value
+            )  # what nn.Module's comes to, in a tenth of its time
         else:
             super().__setattr__(name, value)
 
