@@ -16,7 +16,7 @@ from octavo.core.qtype import Grid, QType
 from tests.core.statement import ACTIVATIONS, assert_same_bits, assert_states
 from tests.core.test_convolution import CASES, Case
 from tests.native_target.nodes import REFUSALS, inferred, run, session
-from tests.onnx.operator_cases import ONE_WORKER, operator_cases
+from tests.onnx.operator_cases import operator_cases
 
 FLOAT = np.dtype(np.float32)
 
@@ -169,7 +169,6 @@ OPERATOR_CASES = [
 ]
 
 
-@ONE_WORKER
 @pytest.mark.parametrize("name", OPERATOR_CASES)
 def test_operator_cases_of_onnx(name: str) -> None:
     case = operator_cases()[name.removeprefix("test_")]

@@ -19,10 +19,9 @@ from onnx import numpy_helper
 
 from octavo.errors import AlreadyQuantizedError
 from octavo.onnx import quantize_dynamic, session
-from tests.onnx.operator_cases import ONE_WORKER, operator_cases
+from tests.onnx.operator_cases import operator_cases
 from tests.onnx.rules.support import INT8, PER_TENSOR, Array, assert_close, convert, error, run
 
-pytestmark = ONE_WORKER
 
 LINEAR = (
     "gemm_all_attributes gemm_alpha gemm_beta gemm_default_matrix_bias gemm_default_no_bias "
