@@ -22,7 +22,6 @@ from octavo.onnx import quantize_dynamic, session
 from tests.onnx.operator_cases import operator_cases
 from tests.onnx.rules.support import INT8, PER_TENSOR, Array, assert_close, convert, error, run
 
-
 LINEAR = (
     "gemm_all_attributes gemm_alpha gemm_beta gemm_default_matrix_bias gemm_default_no_bias "
     "gemm_default_scalar_bias gemm_default_single_elem_vector_bias gemm_default_vector_bias "

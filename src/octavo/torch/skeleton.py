@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.utils._device import DeviceContext
 
 from octavo.errors import ModelError, OptionError
 from octavo.torch.modules._base import QuantizedModule
@@ -38,7 +38,7 @@ def skeleton(model_factory: Callable[[], nn.Module], device: str) -> nn.Module:
             f"{type(model_factory).__name__}"
         )
     try:
-        with _without_values() if device == "meta" else contextlib.nullcontext():
+        with _Skeleton() if device == "meta" else contextlib.nullcontext():
             model = model_factory()
     except Exception as error:
         raise ModelError(_failure(error, device)) from error
@@ -89,14 +89,12 @@ def blamed(error: BaseException) -> str:
     return f"{last.filename}:{last.lineno}, in {last.name}"
 
 
-@contextlib.contextmanager
-def _without_values() -> Iterator[None]:
-    with torch.device("meta"), _NoFills():
-        yield
+class _Skeleton(DeviceContext):
+    """`torch.device("meta")`, and skips what would only fill meta tensors with values, half of the
+    time a model takes. One mode, not one in another: each costs every call of a function."""
 
-
-class _NoFills(TorchFunctionMode):
-    """Skips what would only fill meta tensors with values, half of the time a model takes."""
+    def __init__(self) -> None:
+        super().__init__(torch.device("meta"))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if kwargs is None:
@@ -105,4 +103,4 @@ class _NoFills(TorchFunctionMode):
             tensor = args[0] if args else kwargs.get("tensor")
             if isinstance(tensor, Tensor) and tensor.is_meta:
                 return tensor
-        return func(*args, **kwargs)
+        return super().__torch_function__(func, types, args, kwargs)

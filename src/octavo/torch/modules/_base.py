@@ -70,6 +70,12 @@ class QuantizedModule(nn.Module):
         """Arguments that make an empty layer of the same shape."""
         return {name: getattr(self, name) for name in self.CONFIG}
 
+    @staticmethod
+    def _blank(n: int, dtype: torch.dtype, value: int = 0) -> Tensor:
+        """[n] of `value`. On device meta torch would make zeros in Python."""
+        made = torch.empty(n, dtype=dtype)
+        return made if made.is_meta else made.fill_(value)
+
     def _hold(self, **buffers: Tensor | None) -> None:
         for name, tensor in buffers.items():
             self.register_buffer(name, tensor)

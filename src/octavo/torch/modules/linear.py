@@ -43,10 +43,10 @@ class QuantizedLinear(QuantizedModule):
         self.has_bias, self.affine, self.group = has_bias, affine, group
         n = out_features
         self._hold(
-            packed=torch.zeros(packed_bytes(n, in_features), dtype=torch.uint8),
-            scale=torch.ones(n, dtype=torch.float32),
-            zero_point=torch.zeros(n, dtype=torch.int32) if affine else None,
-            bias=torch.zeros(n, dtype=torch.float32) if has_bias else None,
+            packed=self._blank(packed_bytes(n, in_features), torch.uint8),
+            scale=self._blank(n, torch.float32, 1),
+            zero_point=self._blank(n, torch.int32) if affine else None,
+            bias=self._blank(n, torch.float32) if has_bias else None,
         )
 
     @classmethod
