@@ -239,12 +239,13 @@ def test_what_is_not_to_be_verified_is_not_run(
     assert data_of("page.html")["evidence"] is None
 
 
-@pytest.mark.parametrize("said", ["{", "[3]", '[{"layer": 1}]', "[" * 10_000])
-def test_metadata_that_says_nothing_is_left_aside(said: str, folder: Path) -> None:
+def test_metadata_that_says_nothing_is_left_aside(folder: Path) -> None:
     model = onnx.load("m.int8.onnx")
     (entry,) = (p for p in model.metadata_props if p.key == "octavo.layers")
-    entry.value = said
-    onnx.save(model, "odd.onnx")
+    for said in ("{", '[{"layer": 1}]', "[" * 10_000, "[3]"):
+        entry.value = said
+        onnx.save(model, "odd.onnx")
+        assert report_in(Path("odd.onnx"), Path("m.onnx")) is None
     assert run("report", "m.onnx", "odd.onnx", "--html", "page.html", *BRIEF) == 0
     assert data_of("page.html")["report"] is None
 

@@ -328,6 +328,9 @@ class Whole(nn.Module):
         return self.out(torch.relu(x))  # type: ignore[no-any-return]
 
 
+one_worker = pytest.mark.xdist_group("export of a whole model")  # makes it once
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Path]:
     torch.manual_seed(0)
@@ -340,6 +343,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Path]:
     return model, path
 
 
+@one_worker
 @pytest.mark.parametrize("shape", [(1, 1), (2, 7), (4, 19)])
 def test_a_model_with_everything(whole: tuple[nn.Module, Path], shape: tuple[int, int]) -> None:
     model, path = whole
@@ -349,6 +353,7 @@ def test_a_model_with_everything(whole: tuple[nn.Module, Path], shape: tuple[int
     assert relative(y, expected) <= 2 * CLOSE
 
 
+@one_worker
 def test_it_runs_in_the_oldest_onnxruntime(
     whole: tuple[nn.Module, Path],
     oldest: OldRuntime,  # noqa: F811

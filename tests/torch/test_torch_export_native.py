@@ -384,6 +384,9 @@ def test_cells(tmp_path: Path) -> None:
 # --- whole models ---
 
 
+one_worker = pytest.mark.xdist_group("native export of a whole model")  # makes it once
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Path]:
     torch.manual_seed(0)
@@ -396,6 +399,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Path]:
     return model, path
 
 
+@one_worker
 def test_every_layer_is_ours(whole: tuple[nn.Module, Path]) -> None:
     found = ours(whole[1])
     assert {"Embedding", "Conv", "GroupedLinear", "Linear", "GRU", "LSTM"} <= set(found)
@@ -404,6 +408,7 @@ def test_every_layer_is_ours(whole: tuple[nn.Module, Path]) -> None:
     assert not {"Softmax", "MatMul"} & set(operators(whole[1]))
 
 
+@one_worker
 @pytest.mark.parametrize("shape", [(1, 1), (2, 7), (4, 19)])
 def test_a_model_with_everything(whole: tuple[nn.Module, Path], shape: tuple[int, int]) -> None:
     model, path = whole
