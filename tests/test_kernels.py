@@ -110,6 +110,12 @@ def test_every_number_of_rows(isa: str, kind: Kind) -> None:
 
 
 @every_kind
+def test_every_number_of_groups(isa: str, kind: Kind) -> None:
+    """Tiles take some groups at a time; a last one may be short, and of one tile."""
+    check(kind, [(49, k, 40) for last in range(128, 1025, 128) for k in (last - 70, last)])
+
+
+@every_kind
 @pytest.mark.parametrize("k", [32_639, 32_640, 32_641, 65_280, 65_281, 200_000])
 def test_deep(isa: str, kind: Kind, k: int) -> None:
     check(kind, [(3, k, 17)] if k < 200_000 else [(2, k, 5)])
