@@ -39,7 +39,8 @@ enum class DType : int { kFloat32, kFloat16, kBFloat16 };
 struct RowQuant {
   float scale;         // NaN where the row holds NaN or infinity
   // Two int16 that one vpdpwssd multiplies with Weight::colsum, which subtracts the zero points: of the
-  // zero point z (z, 128 z), of a group's (z, -sum).
+  // zero point z (z, 128 z), of a group's (z, -sum), or, where no sums are wanted, anything in the place of
+  // -sum: it meets zeros.
   std::int32_t pair;
   std::int32_t sum;    // sum of (q - z), for affine weights
   std::int32_t extra;  // what an instruction set adds to its sums; 0 in most

@@ -591,3 +591,19 @@ def test_quantized_modules_are_a_closed_set() -> None:
     assert {"QuantizedLinear", "QuantizedLSTM", "QuantizedEmbedding"} <= set(found)
     assert all(issubclass(kind, QuantizedModule) for kind in found.values())
     assert OwnQuantized not in found.values()
+
+
+def test_default_devices_are_what_they_were_after_loading(tmp_path: Path) -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.LayerNorm(64))
+
+    saved, x = octavo.torch.quantize_dynamic(build()), torch.randn(3, 64)
+    octavo.torch.save(saved, tmp_path / "m")
+    torch.set_default_device("cpu")
+    try:
+        with torch.device("cpu"):
+            loaded = octavo.torch.load(tmp_path / "m", build)
+            assert torch.equal(loaded(x), saved(x))
+            assert torch.empty(1).device.type == "cpu"
+    finally:
+        torch.set_default_device(None)

@@ -87,8 +87,7 @@ def _in_torch(decision: Decision) -> Decision:
         and w.qtype.is_integer
         and w.granularity is not Granularity.TENSOR
     ):
-        ((_, shape),) = layer.weights
-        reason = small_table(math.prod(shape) * 4)
+        reason = small_table(sum(math.prod(shape) for _, shape in layer.weights) * 4)
         if reason:
             return Decision(layer, FLOAT, reason)
     return decision

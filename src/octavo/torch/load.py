@@ -53,7 +53,6 @@ def load(
     report = report_of(path, manifest)
     model = make_skeleton(model_factory, skeleton)
     model, modules = _with_layers(path, model, manifest)
-    model.eval()
     _fill(path, modules, manifest, stored)
     _refuse_without_values(modules)
     leave_fast_paths(model)
@@ -90,6 +89,7 @@ def _with_layers(path: Path, model: nn.Module, manifest: Manifest) -> tuple[nn.M
             _placed(model, name, module)
     if lacking:
         raise _misfit(path, _lacks("module", lacking, _names(model)))
+    model.eval()  # before modules are listed: one may exchange some of its own then
     found = places(model)
     if found.again != manifest.modules:
         name = next(iter(found.again.items() ^ manifest.modules.items()))[0]

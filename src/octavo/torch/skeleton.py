@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 from octavo.errors import ModelError, OptionError
@@ -95,6 +96,10 @@ class _Skeleton(DeviceContext):
 
     def __init__(self) -> None:
         super().__init__(torch.device("meta"))
+
+    # On top of what is there, as `with torch.device(..)` has it; DeviceContext's go to the bottom.
+    __enter__ = TorchFunctionMode.__enter__
+    __exit__ = TorchFunctionMode.__exit__
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if kwargs is None:
