@@ -42,7 +42,7 @@ struct RowQuant {
   // zero point z (z, 128 z), of a group's (z, -sum), or, where no sums are wanted, anything in the place of
   // -sum: it meets zeros.
   std::int32_t pair;
-  std::int32_t sum;    // sum of (q - z), for affine weights
+  std::int32_t sum;    // sum of (q - z), for affine weights without groups
   std::int32_t extra;  // what an instruction set adds to its sums; 0 in most
 };
 

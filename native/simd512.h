@@ -13,8 +13,8 @@ inline __m512i to_bytes(const __m512 (&x)[4], __m512 inverse, __m512i zero) {
   return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), _mm512_packus_epi16(low, high));
 }
 
-// Vectors of 16 that are reduced side by side: lane i of the result is of v[i]. Eight shuffles and
-// four operations a vector would do one alone.
+// Vectors of 16 that are reduced side by side: lane i of the result is of v[i]. Two shuffles and one
+// operation a vector, where one alone takes four of each.
 template <class Operation>
 inline __m512i across(const __m512i (&v)[16], Operation operation) {
   __m512i a[8], b[4], c[2];

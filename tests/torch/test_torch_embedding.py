@@ -265,7 +265,7 @@ def test_a_recipe_leaves_small_tables_float() -> None:
         ).layers
         assert large.quantized
         assert [(o.quantized, "nothing to win" in o.reason) for o in small] == [(False, True)] * 2
-    # Who names them, or takes one scale for a table, gets them.
+    # Who names their types in qconfig_spec, or takes one scale for a table, gets them.
     for asked in ({"qconfig_spec": {nn.Embedding, nn.EmbeddingBag}}, {"recipe": "int8-per-tensor"}):
         told = octavo.torch.report(octavo.torch.quantize_dynamic(model, **asked))
         assert all(o.quantized for o in told.layers)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +59,18 @@ def skeleton(model_factory: Callable[[], nn.Module], device: str) -> nn.Module:
 def _has_values(model: nn.Module) -> bool:
     """Whether it has weights and none is on meta. Quantized layers hold theirs in buffers."""
     some = False
-    for module in model.modules():
-        buffers = module._buffers if isinstance(module, QuantizedModule) else {}
-        for weight in itertools.chain(module._parameters.values(), buffers.values()):
-            if weight is not None:
-                if weight.is_meta:
-                    return False
-                some = True
+    for weight in _weights(model):
+        if weight.is_meta:  # mostly the first
+            return False
+        some = True
     return some
+
+
+def _weights(model: nn.Module) -> Iterator[Tensor]:
+    for module in model.modules():
+        yield from module.parameters(recurse=False)
+        if isinstance(module, QuantizedModule):
+            yield from module.buffers(recurse=False)
 
 
 def _failure(error: Exception, device: str) -> str:
