@@ -21,7 +21,7 @@ using Pair = std::array<std::size_t, 2>;
 using Packed = Array<const std::uint8_t, 1>;
 
 ConvShape shape_of(std::size_t out, std::size_t in, std::size_t groups, const Pair& kernel, const Pair& stride,
-                   const Pair& dilation, const Pair& before, const Pair& after) {
+                   const Pair& dilation, const Pair& before, const Pair& after, const Pair& pool) {
   ConvShape s{out, in, groups, {}, {}, {}, {}, {}};
   expect(groups > 0 && in % groups == 0 && out % groups == 0, "Conv: groups must divide both numbers of channels");
   for (std::size_t i = 0; i < 2; ++i) {
@@ -31,7 +31,11 @@ ConvShape shape_of(std::size_t out, std::size_t in, std::size_t groups, const Pa
     s.dilation[i] = dilation[i];
     s.before[i] = before[i];
     s.after[i] = after[i];
+    s.pool[i] = pool[i];
   }
+  expect(pool[0] > 0 && pool[1] > 0 && pool[0] <= kMostPool && pool[1] <= kMostPool && s.pool_area() <= kMostPool,
+         "Conv: a pool takes 1 to " + std::to_string(kMostPool) + " results");
+  expect(s.pool_area() == 1 || !s.depthwise(), "Conv: filters over one channel have no pools");
   return s;
 }
 
@@ -70,13 +74,17 @@ void bind_conv(nb::module_& m) {
       .def(
           "__init__",
           [](ConvShape* to, std::size_t out, std::size_t in, std::size_t groups, const Pair& kernel, const Pair& stride,
-             const Pair& dilation, const Pair& before, const Pair& after) {
-            new (to) ConvShape(shape_of(out, in, groups, kernel, stride, dilation, before, after));
+             const Pair& dilation, const Pair& before, const Pair& after, const Pair& pool) {
+            new (to) ConvShape(shape_of(out, in, groups, kernel, stride, dilation, before, after, pool));
           },
-          "out"_a, "in_"_a, "groups"_a, "kernel"_a, "stride"_a, "dilation"_a, "before"_a, "after"_a)
+          "out"_a, "in_"_a, "groups"_a, "kernel"_a, "stride"_a, "dilation"_a, "before"_a, "after"_a, "pool"_a)
       .def(
           "output",
           [](const ConvShape& s, std::size_t h, std::size_t w) { return Pair{s.output(0, h), s.output(1, w)}; },
+          "h"_a, "w"_a)
+      .def(
+          "pooled",
+          [](const ConvShape& s, std::size_t h, std::size_t w) { return Pair{s.pooled(0, h), s.pooled(1, w)}; },
           "h"_a, "w"_a)
       .def("packed_bytes", &conv_packed_bytes)
       .def(

@@ -17,6 +17,9 @@ struct ConvShape {
   std::size_t groups;
   std::size_t kernel[2], stride[2], dilation[2];  // height, width
   std::size_t before[2], after[2];          // padding: top and left, bottom and right
+  // The largest result of each pool[0] by pool[1] that lie side by side is what is written; a rest that
+  // makes no whole pool is left out.
+  std::size_t pool[2] = {1, 1};
 
   std::size_t group_in() const { return in / groups; }
   std::size_t group_out() const { return out / groups; }
@@ -24,13 +27,19 @@ struct ConvShape {
   std::size_t k() const { return taps() * group_in(); }
   // One input a filter, and sums that float32 holds exactly: 512 * 255 * 128 < 2^24.
   bool depthwise() const { return group_in() == 1 && taps() <= 512; }
+  std::size_t pool_area() const { return pool[0] * pool[1]; }
   std::size_t padded(int axis, std::size_t size) const { return before[axis] + size + after[axis]; }
+  std::size_t window(int axis) const { return dilation[axis] * (kernel[axis] - 1) + 1; }
   // 0 where the padded image is smaller than the kernel.
   std::size_t output(int axis, std::size_t size) const {
-    const std::size_t window = dilation[axis] * (kernel[axis] - 1) + 1, all = padded(axis, size);
-    return all < window ? 0 : (all - window) / stride[axis] + 1;
+    const std::size_t all = padded(axis, size);
+    return all < window(axis) ? 0 : (all - window(axis)) / stride[axis] + 1;
   }
+  std::size_t pooled(int axis, std::size_t size) const { return output(axis, size) / pool[axis]; }
 };
+
+// Results that one pool may take: they are computed together. Depthwise filters have no pools.
+constexpr std::size_t kMostPool = 64;
 
 // Packed weights: for depthwise filters [out][taps] int8 as they are; else for each group a packed
 // [out / groups, k] (pack.h) with k in the order kernel row, kernel column, channel.
@@ -55,7 +64,7 @@ class Conv {
 struct ConvImages {
   const float* x;                           // [n, in, h, w]
   std::size_t n, h, w;
-  float* out;                               // [n, out, output(0, h), output(1, w)]
+  float* out;                               // [n, out, pooled(0, h), pooled(1, w)]
 };
 
 // Throws std::bad_alloc before anything is written. `shape` is the layer's own, but for the padding where

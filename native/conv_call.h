@@ -10,15 +10,16 @@ struct ConvCall {
   const ConvShape& s;
   const float* x;
   float* out;
-  std::size_t n, h, w, padded_h, padded_w, out_h, out_w, slices;
+  std::size_t n, h, w, padded_h, padded_w, out_h, out_w, pooled_h, pooled_w, slices;
   ValueRange* ranges = nullptr;  // [images][slices]
 
   ConvCall(const Conv& conv, const ConvShape& shape, const ConvImages& io, int threads)
       : t(table()), layer(conv), s(shape), x(io.x), out(io.out), n(io.n), h(io.h), w(io.w),
         padded_h(s.padded(0, h)), padded_w(s.padded(1, w)), out_h(s.output(0, h)), out_w(s.output(1, w)),
+        pooled_h(s.pooled(0, h)), pooled_w(s.pooled(1, w)),
         slices(static_cast<std::size_t>(threads)) {}
 
-  std::size_t pixels() const { return out_h * out_w; }
+  std::size_t pixels() const { return pooled_h * pooled_w; }
   std::size_t image_size() const { return s.in * h * w; }
 
   // Images first..first + count: each thread looks at its share of their slices.

@@ -14,7 +14,7 @@ namespace {
 #include "rows.h"
 #include "conv_call.h"
 
-constexpr std::size_t kBlockRows = 256, kLeastRows = 32;  // output pixels at a time: at most, and where they are long
+constexpr std::size_t kBlockRows = 256, kLeastRows = 32;  // windows at a time: at most, and where they are long
 constexpr std::size_t kPanelBytes = 192 << 10;            // of windows at a time: they stay in the L2 cache
 constexpr std::size_t kTileBlocks = 4;                    // blocks of output channels at a time
 constexpr std::size_t kTileN = kTileBlocks * kBlockN;
@@ -26,7 +26,8 @@ struct ByWindows : ConvCall {
   using ConvCall::ConvCall;
 
   bool in_place;                              // windows are pixels: no copy of them
-  std::size_t pixel_bytes, group_bytes, image_bytes, batch, block, panel_k;
+  std::size_t pixel_bytes, group_bytes, image_bytes, batch, panel_k;
+  std::size_t block, block_rows;              // output pixels at a time; windows, the pixels of their pools
   std::uint8_t* base = nullptr;
   std::size_t windows, panels, quants, tiles, sums, levels, thread_base, per_thread;
   const std::size_t* offsets = nullptr;       // of the runs of a window
@@ -37,15 +38,18 @@ struct ByWindows : ConvCall {
 
   void plan(int threads) {
     const std::size_t c = s.group_in();
-    in_place = s.taps() == 1 && s.stride[0] == 1 && s.stride[1] == 1 && padded_h == h && padded_w == w;
+    in_place = s.taps() == 1 && s.stride[0] == 1 && s.stride[1] == 1 && padded_h == h && padded_w == w &&
+               s.pool_area() == 1;
     panel_k = round_up(s.k(), kPanelK);
     pixel_bytes = in_place ? panel_k : c;
     group_bytes = padded_h * padded_w * pixel_bytes;
     image_bytes = s.groups * group_bytes;
     batch = std::max<std::size_t>(1, std::min(n, kImageBytes / std::max<std::size_t>(1, image_bytes)));
     const std::size_t fit = kPanelBytes / std::max<std::size_t>(1, panel_k) / kLeastRows * kLeastRows;
-    const std::size_t each = (batch * s.groups * pixels() + slices - 1) / slices;  // pixels of one thread
-    block = std::min(std::max(kLeastRows, std::min(fit, kBlockRows)), round_up(each, kPanelM));
+    const std::size_t each = (batch * s.groups * pixels() * s.pool_area() + slices - 1) / slices;  // windows of one thread
+    const std::size_t most = std::min(std::max(kLeastRows, std::min(fit, kBlockRows)), round_up(each, kPanelM));
+    block = std::max<std::size_t>(1, most / s.pool_area());
+    block_rows = round_up(block * s.pool_area(), kPanelM);
     runs = s.dilation[1] == 1 ? s.kernel[0] : s.taps();
     run_bytes = s.dilation[1] == 1 ? s.kernel[1] * c : c;
     lay_out(threads);
@@ -53,12 +57,12 @@ struct ByWindows : ConvCall {
 
   void lay_out(int threads) {
     Layout one;  // what one thread needs
-    windows = one.add<std::uint8_t>(in_place ? 0 : block * panel_k + 128);
-    panels = one.add<std::uint8_t>(t.bytes_per_input == 1 ? 0 : block * panel_k * t.bytes_per_input);
-    quants = one.add<RowQuant>(block);
-    tiles = one.add<float>(block * kTileN);
-    sums = one.add<std::int64_t>(long_sums() ? block * kTileN : 0);
-    levels = one.add<float>(block * 2);
+    windows = one.add<std::uint8_t>(in_place ? 0 : block_rows * panel_k + 128);
+    panels = one.add<std::uint8_t>(t.bytes_per_input == 1 ? 0 : block_rows * panel_k * t.bytes_per_input);
+    quants = one.add<RowQuant>(block_rows);
+    tiles = one.add<float>(block_rows * kTileN);
+    sums = one.add<std::int64_t>(long_sums() ? block_rows * kTileN : 0);
+    levels = one.add<float>(block_rows * 2);
     per_thread = one.bytes();
     Layout layout;
     const std::size_t images = layout.add<std::uint8_t>(batch * image_bytes + kPanelM * panel_k + 64);
@@ -126,13 +130,13 @@ struct ByWindows : ConvCall {
     }
   }
 
-  // Output pixels pixel..pixel + rows of one group: windows, product, and channels first again.
-  void multiply(std::size_t first, std::size_t image, std::size_t group, std::size_t pixel, std::size_t rows,
+  // Output pixels pixel..pixel + count of one group: windows, product, pools, and channels first again.
+  void multiply(std::size_t first, std::size_t image, std::size_t group, std::size_t pixel, std::size_t count,
                 int thread) const {
     const Linear& part = layer.groups[group];
     Gemm g{};
-    g.panel = panel(image, group, pixel, rows, thread);
-    g.rows = rows;
+    g.panel = panel(image, group, pixel, count, thread);
+    g.rows = count * s.pool_area();
     g.quant = mine<RowQuant>(quants, thread);
     g.weight = part.weight;
     g.bias = part.bias;
@@ -147,22 +151,51 @@ struct ByWindows : ConvCall {
       g.out_stride = kTileN;
       if (long_sums()) multiply_long(g, tile, mine<std::int64_t>(sums, thread), column, columns);
       else t.gemm(g);
-      t.transpose({tile, rows, columns, kTileN, to + column * pixels(), pixels()});
+      if (s.pool_area() > 1) each_run(pixel, count, [&](std::size_t, std::size_t done, std::size_t run) {
+        const float* from = tile + done * s.pool_area() * kTileN;
+        t.max_pool({from, kTileN, run, columns, s.pool[0], s.pool[1], run * s.pool[1], tile + done * kTileN});
+      });
+      t.transpose({tile, count, columns, kTileN, to + column * pixels(), pixels()});
     }
+  }
+
+  // Output pixels pixel..pixel + count, as far as they lie in one row at a time: the first of a run, how
+  // many of `count` come before it, and its length.
+  template <class Run>
+  void each_run(std::size_t pixel, std::size_t count, Run run) const {
+    for (std::size_t done = 0; done < count;) {
+      const std::size_t left = pooled_w - (pixel + done) % pooled_w, length = std::min(left, count - done);
+      run(pixel + done, done, length);
+      done += length;
+    }
+  }
+
+  // Windows of those pixels. Where pools take several, they lie run by run, and in it row by row.
+  void copy_windows(const std::uint8_t* integers, std::size_t pixel, std::size_t count, std::uint8_t* to) const {
+    Windows w{integers, out_w, s.stride[0] * padded_w * pixel_bytes, s.stride[1] * pixel_bytes, pixel, count,
+              offsets, runs, run_bytes, to, panel_k};
+    if (s.pool_area() == 1) return t.windows(w);
+    each_run(pixel, count, [&](std::size_t first, std::size_t, std::size_t run) {
+      w.count = run * s.pool[1];
+      for (std::size_t row = 0; row < s.pool[0]; ++row, w.to += w.count * panel_k) {
+        w.first = (first / pooled_w * s.pool[0] + row) * out_w + first % pooled_w * s.pool[1];
+        t.windows(w);
+      }
+    });
   }
 
   // The panel of those pixels, and RowQuant of each: one and the same, but where panels carry more
   // than the integers.
-  const std::uint8_t* panel(std::size_t image, std::size_t group, std::size_t pixel, std::size_t rows,
+  const std::uint8_t* panel(std::size_t image, std::size_t group, std::size_t pixel, std::size_t count,
                             int thread) const {
+    const std::size_t rows = count * s.pool_area();
     const RowRange<Scalar> r = range(image);
     const std::uint8_t* integers = base + image * image_bytes + group * group_bytes;
     if (in_place) {
       integers += pixel * pixel_bytes;
     } else {
       auto* to = mine<std::uint8_t>(windows, thread);
-      t.windows({integers, out_w, s.stride[0] * padded_w * pixel_bytes, s.stride[1] * pixel_bytes, pixel, rows,
-                 offsets, runs, run_bytes, to, panel_k});
+      copy_windows(integers, pixel, count, to);
       integers = to;
     }
     auto* quant = mine<RowQuant>(quants, thread);
@@ -171,7 +204,7 @@ struct ByWindows : ConvCall {
       return integers;
     }
     auto* scale = mine<float>(levels, thread);
-    auto* zero = reinterpret_cast<std::int32_t*>(scale + block);
+    auto* zero = reinterpret_cast<std::int32_t*>(scale + block_rows);
     std::fill(scale, scale + rows, r.scale);
     std::fill(zero, zero + rows, r.zero_point);
     auto* made = mine<std::uint8_t>(panels, thread);

@@ -103,6 +103,18 @@ struct Images {
       for (std::size_t c = 0; c < t.columns; ++c) t.to[c * t.to_stride + r] = t.from[r * t.stride + c];
   }
 
+  static void max_pool(const MaxPool& p) {
+    for (std::size_t i = 0; i < p.count; ++i)
+      for (std::size_t c = 0; c < p.columns; c += kWidth) {
+        const float* from = p.from + i * p.across * p.stride + c;
+        F largest = V::load(from);
+        for (std::size_t d = 0; d < p.down; ++d)
+          for (std::size_t a = 0; a < p.across; ++a)
+            largest = V::max(largest, V::load(from + (d * p.row_step + a) * p.stride));
+        V::store(p.to + i * p.stride + c, largest);
+      }
+  }
+
   static void quantize_levels(const QuantizeLevels& q) {
     const F inverse = V::set(q.inverse), zero = V::set(static_cast<float>(q.zero_point));
     const auto from = [&](F x) { return V::sub(level(x, inverse, zero), zero); };
@@ -212,6 +224,7 @@ void fill_images(KernelTable& t) {
   t.range = RowRange<V>::seen;
   t.quantize_pixels = Images<V>::quantize_pixels;
   t.windows = copy_windows;
+  t.max_pool = Images<V>::max_pool;
   t.transpose = Images<V>::transpose;
   t.quantize_levels = Images<V>::quantize_levels;
   t.depthwise = Images<V>::depthwise;

@@ -273,6 +273,16 @@ struct Windows {
   std::size_t stride;                        // a multiple of kPanelK
 };
 
+// The largest of each `down` by `across` rows, column by column: to[i][c] = max over d and a of
+// from[d * row_step + i * across + a][c]. `to` may be `from`.
+struct MaxPool {
+  const float* from;                         // readable and writable up to multiples of 16 columns
+  std::size_t stride;                        // floats from row to row, of `to` too
+  std::size_t count, columns;                // of results
+  std::size_t down, across, row_step;        // row_step: in rows
+  float* to;
+};
+
 // to[c][r] = from[r][c].
 struct Transpose {
   const float* from;                         // readable up to multiples of 16 rows and columns
@@ -365,6 +375,7 @@ struct KernelTable {
   ValueRange (*range)(const float* x, std::size_t n);
   void (*quantize_pixels)(const QuantizePixels&);
   void (*windows)(const Windows&);
+  void (*max_pool)(const MaxPool&);
   void (*transpose)(const Transpose&);
   void (*quantize_levels)(const QuantizeLevels&);
   void (*depthwise)(const Depthwise&);

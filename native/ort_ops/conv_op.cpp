@@ -7,6 +7,7 @@ namespace octavo::ort {
 namespace {
 
 constexpr double kMostBytes = 1e15;  // of filters: their sizes stay far from overflowing
+constexpr auto kMostInPool = static_cast<std::int64_t>(kMostPool);
 
 std::vector<std::int64_t> or_all(std::vector<std::int64_t> given, std::size_t count, std::int64_t otherwise) {
   return given.empty() ? std::vector<std::int64_t>(count, otherwise) : given;
@@ -29,7 +30,7 @@ std::string mistake_in(const char* name, const std::vector<std::int64_t>& number
 
 Window window_of(const Node& node) {
   const Window window(node.integers("kernel_shape", {}), node.integers("strides", {}), node.integers("dilations", {}),
-                      node.integers("pads", {}), node.text("auto_pad", "NOTSET"));
+                      node.integers("pads", {}), node.integers("pool", {}), node.text("auto_pad", "NOTSET"));
   const std::string mistake = window.mistake();
   if (!mistake.empty()) node.fail(mistake);
   return window;
@@ -49,25 +50,31 @@ ConvShape shape_of(const Node& node, const Window& window) {
           static_cast<double>(s.group_in()) > kMostBytes)
     node.fail("its filters are too large: M " + std::to_string(s.out) + ", C " + std::to_string(s.in) + ", kernel_shape " +
               texts(window.kernel));
+  if (s.depthwise() && s.pool_area() > 1)
+    node.fail("the attribute pool is " + texts(window.pool) + "; filters that see one channel each have no pools");
   return s;
 }
 
 }  // namespace
 
 Window::Window(std::vector<std::int64_t> kernel_shape, std::vector<std::int64_t> strides_, std::vector<std::int64_t> dilations_,
-               std::vector<std::int64_t> pads_, std::string auto_pad_)
+               std::vector<std::int64_t> pads_, std::vector<std::int64_t> pool_, std::string auto_pad_)
     : kernel(std::move(kernel_shape)),
       strides(or_all(std::move(strides_), kernel.size(), 1)),
       dilations(or_all(std::move(dilations_), kernel.size(), 1)),
       pads(or_all(std::move(pads_), 2 * kernel.size(), 0)),
+      pool(or_all(std::move(pool_), kernel.size(), 1)),
       auto_pad(std::move(auto_pad_)) {}
 
 std::string Window::mistake() const {
   if (kernel.size() != 1 && kernel.size() != 2)
     return "the attribute kernel_shape is " + texts(kernel) + "; it has to be one number, or two";
   for (const std::string& found : {mistake_in("kernel_shape", kernel, axes(), 1), mistake_in("strides", strides, axes(), 1),
-                                   mistake_in("dilations", dilations, axes(), 1), mistake_in("pads", pads, 2 * axes(), 0)})
+                                   mistake_in("dilations", dilations, axes(), 1), mistake_in("pads", pads, 2 * axes(), 0),
+                                   mistake_in("pool", pool, axes(), 1)})
     if (!found.empty()) return found;
+  if (pool[0] > kMostInPool || pool.back() > kMostInPool || pool[0] * (axes() == 2 ? pool[1] : 1) > kMostInPool)
+    return "the attribute pool is " + texts(pool) + "; a pool has at most " + std::to_string(kMostInPool) + " results";
   if (auto_pad == "NOTSET") return "";
   if (!by_size() && auto_pad != "VALID")
     return "the attribute auto_pad is '" + auto_pad + "'; there are NOTSET, SAME_UPPER, SAME_LOWER, VALID";
@@ -80,6 +87,7 @@ void Window::describe(ConvShape& s, const std::int64_t* sizes) const {
   if (first == 1) {
     s.kernel[0] = s.stride[0] = s.dilation[0] = 1;
     s.before[0] = s.after[0] = 0;
+    s.pool[0] = 1;
   }
   for (std::size_t i = 0; i < axes(); ++i) {
     std::int64_t before = pads[i], after = pads[axes() + i];
@@ -94,6 +102,7 @@ void Window::describe(ConvShape& s, const std::int64_t* sizes) const {
     s.dilation[first + i] = static_cast<std::size_t>(dilations[i]);
     s.before[first + i] = static_cast<std::size_t>(before);
     s.after[first + i] = static_cast<std::size_t>(after);
+    s.pool[first + i] = static_cast<std::size_t>(pool[i]);
   }
 }
 
@@ -122,11 +131,12 @@ void ConvOp::run(Call& call) const {
   for (std::size_t i = 0; i < axes; ++i) {
     const int axis = static_cast<int>(first + i);
     sizes[axis] = static_cast<std::size_t>(x.shape[2 + i]);
-    const std::size_t outputs = shape.output(axis, sizes[axis]);
+    const std::size_t outputs = shape.pooled(axis, sizes[axis]);
     if (outputs == 0)
       throw Error("X has shape " + x.shape.text() + ": with padding, axis " + std::to_string(2 + i) + " has " +
                   std::to_string(shape.padded(axis, sizes[axis])) + " elements, and the kernel needs " +
-                  std::to_string(shape.dilation[axis] * (shape.kernel[axis] - 1) + 1) + " (dilation included)");
+                  std::to_string(shape.window(axis) + (shape.pool[axis] - 1) * shape.stride[axis]) +
+                  " (dilation and pool included)");
     out[2 + i] = static_cast<std::int64_t>(outputs);
   }
   float* to = call.output(0, out);
@@ -136,7 +146,7 @@ void ConvOp::run(Call& call) const {
 void ConvOp::infer(const Inference& inference) {
   const Inference::Dims x = inference.input(0);
   const Window window(inference.integers("kernel_shape"), inference.integers("strides"), inference.integers("dilations"),
-                      inference.integers("pads"), inference.text("auto_pad", "NOTSET"));
+                      inference.integers("pads"), inference.integers("pool"), inference.text("auto_pad", "NOTSET"));
   const std::int64_t m = inference.integer("M", -1);
   const std::size_t axes = window.axes();
   if (m < 1 || !window.mistake().empty() || x.size() != axes + 2) return;
@@ -149,7 +159,7 @@ void ConvOp::infer(const Inference& inference) {
   window.describe(shape, sizes);
   for (std::size_t i = 0; i < axes; ++i) {
     if (x[2 + i].value < 0) continue;
-    y[2 + i] = Inference::known(static_cast<std::int64_t>(shape.output(static_cast<int>(2 - axes + i), static_cast<std::size_t>(sizes[i]))));
+    y[2 + i] = Inference::known(static_cast<std::int64_t>(shape.pooled(static_cast<int>(2 - axes + i), static_cast<std::size_t>(sizes[i]))));
   }
   inference.output(0, y);
 }

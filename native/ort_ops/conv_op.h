@@ -1,4 +1,4 @@
-// ai.octavo.Conv: y = activation(conv(x, W) + B) with each image of x [batch, C, ...] quantized as it comes.
+// ai.octavo.Conv: y = pool(activation(conv(x, W) + B)) with each image of x [batch, C, ...] quantized as it comes.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,16 @@
 
 namespace octavo::ort {
 
-// ONNX's attributes of a window: one number for each spatial axis, of which there are one or two.
+// ONNX's attributes of a window, and the pools behind it: one number for each spatial axis, of which there
+// are one or two.
 struct Window {
   std::vector<std::int64_t> kernel, strides, dilations, pads;  // pads: all begins, then all ends
+  std::vector<std::int64_t> pool;
   std::string auto_pad;
 
   // Left out attributes have ONNX's defaults.
   Window(std::vector<std::int64_t> kernel_shape, std::vector<std::int64_t> strides, std::vector<std::int64_t> dilations,
-         std::vector<std::int64_t> pads, std::string auto_pad);
+         std::vector<std::int64_t> pads, std::vector<std::int64_t> pool, std::string auto_pad);
 
   std::size_t axes() const { return kernel.size(); }
   // What is wrong with the attributes; empty where nothing is.
@@ -30,7 +32,8 @@ struct Window {
 
 // Inputs X [batch, C, L] or [batch, C, H, W], W int8 [bytes], packed as conv.h says, W_scale [M], B [M].
 // Attributes M (output channels), C, and ONNX's group, kernel_shape, strides, dilations, pads, auto_pad;
-// activation, checksum.
+// activation, checksum; pool: the largest of each so many results that lie side by side, along each
+// spatial axis, is the output (ones: all of them).
 class ConvOp {
  public:
   static constexpr const char* kName = "Conv";

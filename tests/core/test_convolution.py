@@ -33,6 +33,7 @@ class Case:
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
+    pool: tuple[int, int] = (1, 1)
     bias: bool = True
     activation: str = "none"
 
@@ -66,6 +67,7 @@ class Case:
             padding=self.pads,
             dilation=self.dilation,
             groups=self.groups,
+            pool=self.pool,
             activation=self.activation,
         )
 
@@ -104,7 +106,14 @@ class Case:
         y, error = (
             np.concatenate(a).reshape(self.n, self.o, *sizes) for a in zip(*found, strict=True)
         )
-        return y, error
+        return pooled(y, self.pool), pooled(error, self.pool)
+
+
+def pooled(y: np.ndarray, pool: tuple[int, int]) -> np.ndarray:
+    """The largest of each pool[0] x pool[1] that lie side by side in [N, O, H, W]."""
+    h, w = (size // p for size, p in zip(y.shape[2:], pool, strict=True))
+    whole = y[:, :, : h * pool[0], : w * pool[1]]
+    return whole.reshape(*y.shape[:2], h, pool[0], w, pool[1]).max((3, 5))
 
 
 PAIRS = [(1, 1), (2, 1), (1, 3), (3, 2)]
@@ -126,6 +135,11 @@ CASES = [
     Case(c=3, o=3, size=(12, 18), kernel=(3, 3), stride=(2, 1), dilation=(2, 2), groups=3),
     Case(c=3700, o=20, size=(4, 5), kernel=(3, 3), pads=(1, 1, 1, 1)),  # too long for int32 sums
     Case(c=2, o=3, size=(0, 3), kernel=(2, 2), pads=(1, 1, 2, 0)),  # padding alone
+    Case(n=2, c=32, o=64, size=(14, 15), kernel=(3, 3), pads=(1, 1, 1, 1), pool=(2, 2)),
+    Case(c=20, o=70, size=(9, 300), pool=(2, 3)),  # a row and its pools are more than a block
+    Case(n=3, c=12, o=10, size=(9, 23), kernel=(3, 2), stride=(1, 2), groups=2, pool=(1, 4)),
+    Case(c=3700, o=20, size=(4, 5), kernel=(3, 3), pool=(2, 1), activation="gelu"),
+    Case(n=2, c=4, o=17, size=(17, 19), kernel=(2, 2), pool=(8, 8), activation="relu"),
 ]  # fmt: skip
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
@@ -155,17 +169,21 @@ def cases(draw: st.DrawFn) -> Case:
     depthwise = draw(st.booleans())
     pads = draw(st.tuples(*[st.integers(0, 5)] * 4))
     spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    channels, stride = 1 if depthwise else draw(st.integers(1, 40)), draw(pair)
+    pool = (1, 1) if channels == 1 else draw(st.sampled_from([(1, 1), (2, 2), (1, 2), (3, 2)]))
+    spans = [span + s * (p - 1) for span, s, p in zip(spans, stride, pool, strict=True)]
     least = [max(0, span - pads[i] - pads[i + 2]) for i, span in enumerate(spans)]
     return Case(
         n=draw(st.integers(1, 3)),
-        c=groups * (1 if depthwise else draw(st.integers(1, 40))),
+        c=groups * channels,
         o=groups * draw(st.sampled_from([1, 2, 15, 16, 17, 65])),
         size=(least[0] + draw(st.integers(0, 20)), least[1] + draw(st.integers(0, 70))),
         kernel=kernel,
-        stride=draw(pair),
+        stride=stride,
         pads=pads,  # type: ignore[arg-type]
         dilation=dilation,
         groups=groups,
+        pool=pool,
         bias=draw(st.booleans()),
     )
 
@@ -191,7 +209,8 @@ def test_every_option_together(kernel: Any, stride: Any, pads: Any, dilation: An
         CASES[2],
         CASES[3],
         Case(c=256, o=256, size=(28, 28), kernel=(3, 3), pads=(1, 1, 1, 1)),
-        CASES[-2],
+        Case(c=3700, o=20, size=(4, 5), kernel=(3, 3), pads=(1, 1, 1, 1)),
+        Case(c=64, o=128, size=(28, 28), kernel=(3, 3), pads=(1, 1, 1, 1), pool=(2, 2)),
     ],
     ids=str,
 )

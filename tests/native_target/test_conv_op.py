@@ -47,6 +47,7 @@ def run_case(case: Case, x: np.ndarray, threads: int = 1) -> np.ndarray:
         constants(case.w(), case.b(), case.groups),
         threads,
         activation=case.activation,
+        pool=case.pool,
         **attributes(case.w(), case.groups, **options),
     )
 
@@ -210,11 +211,13 @@ def test_an_image_with_nan_gives_nan_and_leaves_the_others() -> None:
         ("VALID", [2, 3, "h", 8], [2, 5, None, 3]),
     ],
 )
-def test_shapes_are_inferred(auto_pad: str, shape: list[Any], wanted: list[Any]) -> None:
+@pytest.mark.parametrize("pool", [1, 2])
+def test_shapes_are_inferred(auto_pad: str, shape: list[Any], wanted: list[Any], pool: int) -> None:
     w = Case(c=3, o=5, kernel=(3, 3)).w()
-    options = attributes(w, 1, strides=[2, 2], auto_pad=auto_pad)
+    options = attributes(w, 1, strides=[2, 2], auto_pad=auto_pad, pool=[1, pool])
     found = inferred("Conv", {"X": FLOAT}, {"X": shape}, constants(w, None, 1), **options)
-    assert found == wanted
+    assert found[:3] == wanted[:3]
+    assert found[3] == (None if wanted[3] is None else wanted[3] // pool)
 
 
 # --- refusals ---
@@ -234,6 +237,10 @@ def test_shapes_are_inferred(auto_pad: str, shape: list[Any], wanted: list[Any])
         ({"auto_pad": "VALID", "pads": [1, 1, 1, 1]}, "auto_pad VALID takes none"),
         ({"activation": "swish"}, "the activation 'swish' is unknown"),
         ({"checksum": 7}, "its checksum differs"),
+        ({"pool": [2]}, r"pool is \[2\]; it has to be 2 numbers of 1 or more"),
+        ({"pool": [2, 0]}, r"pool is \[2, 0\]; it has to be 2 numbers of 1 or more"),
+        ({"pool": [5, 13]}, r"pool is \[5, 13\]; a pool has at most 64 results"),
+        ({"pool": [2**31 - 1, 2**31 - 1]}, "a pool has at most 64 results"),
         ({"kernel_shape": [2**31 - 1, 2**31 - 1]}, "its filters are too large"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
@@ -250,6 +257,18 @@ def test_wrong_attributes_are_refused(change: dict[str, Any], message: str) -> N
         )
 
 
+def test_filters_over_one_channel_have_no_pools() -> None:
+    w = Case(c=4, o=8, kernel=(3, 3), groups=4).w()
+    with pytest.raises(REFUSALS, match=r"pool is \[2, 2\]; filters that see one channel each have"):
+        session(
+            "Conv",
+            {"X": FLOAT},
+            {"X": [1, 4, 9, 9]},
+            constants(w, None, 4),
+            **attributes(w, 4, pool=[2, 2]),
+        )
+
+
 def test_scales_are_checked() -> None:
     case = Case(c=3, o=5, kernel=(3, 3))
     held = constants(case.w(), None, 1)
@@ -263,12 +282,12 @@ def test_scales_are_checked() -> None:
     [
         ((2, 4, 9, 9), r"X has shape \[2, 4, 9, 9\]; it has to be \[batch, 3, H, W\]"),
         ((3, 9, 9), r"X has shape \[3, 9, 9\]; it has to be \[batch, 3, H, W\]"),
-        ((1, 3, 9, 2), r"with padding, axis 3 has 2 elements, and the kernel needs 3"),
+        ((1, 3, 9, 2), r"with padding, axis 3 has 2 elements, and the kernel needs 5"),
     ],
     ids=str,
 )
 def test_wrong_inputs_are_refused(shape: tuple[int, ...], message: str) -> None:
-    case = replace(Case(c=3, o=5, kernel=(3, 3)), size=shape[-2:])
+    case = replace(Case(c=3, o=5, kernel=(3, 3), pool=(1, 3)), size=shape[-2:])
     with pytest.raises(REFUSALS, match=message):
         run_case(case, np.zeros(shape, np.float32))
 

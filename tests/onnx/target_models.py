@@ -103,6 +103,17 @@ def conv() -> Case:
     return build(nodes, *shapes, weights), {"x": normal(2, 16, 12, 10)}
 
 
+def pooled() -> Case:
+    """A convolution, Relu and pools of two by three."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["y"], kernel_shape=[2, 3], strides=[2, 3]),
+    ]
+    shapes: Any = [("x", F32, ["b", 16, 12, 10])], [("y", F32, None)]
+    return build(nodes, *shapes, {"w": normal(32, 16, 3, 3, seed=1)}), {"x": normal(2, 16, 12, 10)}
+
+
 def products() -> Case:
     """A product of two activations."""
     nodes = [helper.make_node("MatMul", ["a", "b"], ["y"], name="scores")]

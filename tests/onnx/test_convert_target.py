@@ -37,6 +37,7 @@ KINDS: dict[str, tuple[Case, Any]] = {
     "table": (target_models.table(), "int8"),
     "tied": (target_models.tied(), "int8"),
     "conv": (target_models.conv(), EVERYTHING),
+    "pooled": (target_models.pooled(), EVERYTHING),
     "lstm": (target_models.recurrent("LSTM"), "int8"),
     "products": (target_models.products(), PRODUCTS),
 }
@@ -106,7 +107,9 @@ def test_there_and_back_gives_the_same_integers(kind: str, cpu: str, tmp_path: P
     assert_equal(outputs(tmp_path / "back.onnx", case[1]), outputs(native, case[1]))
 
 
-@pytest.mark.parametrize("kind", ["linear", "wide rows and gelu", "grouped", "table", "conv"])
+@pytest.mark.parametrize(
+    "kind", ["linear", "wide rows and gelu", "grouped", "table", "conv", "pooled"]
+)
 def test_to_portable_is_what_the_float_model_would_give(kind: str, tmp_path: Path) -> None:
     case, recipe = KINDS[kind]
     native = quantized(case, recipe, "native", tmp_path / "n.onnx")

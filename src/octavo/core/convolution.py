@@ -9,6 +9,9 @@ are int8 ahead of time, symmetric, with one scale for each output channel; sums 
 Padding is the zero point, so it adds exactly 0. The bits are the same on every instruction set,
 for every number of threads, and whatever the other images are. An image that holds NaN or infinity
 gives an image of NaN. Affine filters are not offered.
+
+With a `pool` of more than 1 along an axis the largest of each so many outputs that lie side by
+side, after the activation, is all that is written; a rest that makes no whole pool is left out.
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ class Window:
     after: tuple[int, ...]
     """Padding at its end."""
     dilation: tuple[int, ...]
+    pool: tuple[int, ...]
+    """Outputs of which the largest is kept, along each axis."""
 
     @classmethod
     def of(
@@ -61,6 +66,7 @@ class Window:
         stride: int | Sequence[int],
         padding: int | Sequence[int],
         dilation: int | Sequence[int],
+        pool: int | Sequence[int] = 1,
     ) -> Window:
         """From one number for all axes, or one an axis; padding also all begins, then all ends.
 
@@ -72,6 +78,7 @@ class Window:
             pads[:axes],
             pads[-axes:],
             _numbers("dilation", dilation, (axes,), least=1),
+            _numbers("pool", pool, (axes,), least=1),
         )
 
 
@@ -179,20 +186,21 @@ class _Convolution:
         padding: int | Sequence[int] = 0,
         dilation: int | Sequence[int] = 1,
         groups: int = 1,
+        pool: int | Sequence[int] = 1,
         activation: str | Activation = "none",
     ) -> _C:
         """Quantizes and packs float filters `w` [O, I/groups, *kernel], with `bias` [O] or None.
 
-        `stride` and `dilation` are one number, or one for each spatial axis; `padding` too, or all
-        begins and then all ends: (top, left, bottom, right). Raises TypeError for dtypes other than
-        float32, float16 and bfloat16, ValueError, which names the argument, for shapes, numbers
-        out of range, NaN and infinity in `w`, and unknown activations.
+        `stride`, `dilation` and `pool` are one number, or one for each spatial axis; `padding` too,
+        or all begins and then all ends: (top, left, bottom, right). Raises TypeError for dtypes
+        other than float32, float16 and bfloat16, ValueError, which names the argument, for shapes,
+        numbers out of range, NaN and infinity in `w`, and unknown activations.
         """
         values = array_of(w, "w", np.float32)
         if values.ndim != cls._axes + 2:
             kernel = "[O, I/groups, k]" if cls._axes == 1 else "[O, I/groups, kh, kw]"
             raise ValueError(f"w: needs shape {kernel}, not {values.shape}")
-        window = Window.of(cls._axes, stride, padding, dilation)
+        window = Window.of(cls._axes, stride, padding, dilation, pool)
         _native_shape(values.shape, groups, window)  # its errors come before the work
         try:
             found = quantize_weight(values, Grid.of(QType.INT8, symmetric=True), 0)
@@ -236,17 +244,18 @@ class _Convolution:
         if len(shape) != self._axes + 2 or shape[1] != self.in_channels:
             needs = _AXES[self._axes].replace("C", str(self.in_channels))
             raise ValueError(f"x: needs shape {needs}, not {tuple(shape)}")
-        sizes = self._shape.output(*_two_axes(shape[2:], 1))[-self._axes :]
+        sizes = self._shape.pooled(*_two_axes(shape[2:], 1))[-self._axes :]
         if 0 in sizes:
             window = self.window
-            kernel = zip(self.filters.shape[2:], window.dilation, strict=True)
-            spans = tuple(d * (k - 1) + 1 for k, d in kernel)
+            kernel = self.filters.shape[2:]
+            parts = zip(kernel, window.dilation, window.stride, window.pool, strict=True)
+            spans = tuple(d * (k - 1) + 1 + s * (p - 1) for k, d, s, p in parts)
             padded = tuple(
                 b + s + a for b, s, a in zip(window.before, shape[2:], window.after, strict=True)
             )
             raise ValueError(
                 f"x: with padding it is {padded}, smaller than the kernel's {spans} (dilation "
-                "included); pad it, or use a smaller kernel"
+                "and pool included); pad it, or use a smaller kernel"
             )
         return (shape[0], self.out_channels, *sizes)
 
@@ -256,7 +265,7 @@ class _Convolution:
             f"{type(self).__name__}({self.in_channels} -> {self.out_channels}, int8, "
             f"kernel={self.filters.shape[2:]}, stride={window.stride}, "
             f"padding={window.before + window.after}, dilation={window.dilation}, "
-            f"groups={self.filters.groups}, bias={self.bias is not None}, "
+            f"groups={self.filters.groups}, pool={window.pool}, bias={self.bias is not None}, "
             f"activation={self.activation.value})"
         )
 
@@ -321,6 +330,7 @@ def _native_shape(shape: tuple[int, ...], groups: int, window: Window) -> Any:
         _two_axes(window.dilation, 1),
         _two_axes(window.before, 0),
         _two_axes(window.after, 0),
+        _two_axes(window.pool, 1),
     )
 
 

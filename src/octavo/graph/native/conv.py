@@ -1,15 +1,16 @@
 """A convolution as one node.
 
-    Conv(X, W, W_scale, B)  ->  activation(conv(X, W) + B)
+    Conv(X, W, W_scale, B)  ->  pool(activation(conv(X, W) + B))
 
 X is [batch, C, L] or [batch, C, H, W]; each image is quantized with one scale and zero point. W is
 int8 [bytes], filters [M, C / group, ...] as `octavo.core.convolution.pack_filters` makes them; the
-vectors have M elements. Attributes are those of ONNX's Conv, and M, C, activation and checksum.
+vectors have M elements. Attributes are those of ONNX's Conv, and M, C, activation, checksum and
+pool: the largest of each so many results that lie side by side along an axis is the output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,11 +54,13 @@ def conv(
     name: str,
     out: str,
     activation: str = "none",
+    pool: Sequence[int] = (),
 ) -> ir.Value:
     """One layer; `bias` float32 [M] is a constant of the node's graph, zeros where there is none.
 
     `window` holds the attributes strides, dilations, pads and auto_pad, as far as they are given.
     """
+    pools = {"pool": list(pool)} if pool else {}
     return e.op(
         OP,
         [x, filters.w, filters.scale, bias],
@@ -70,6 +73,7 @@ def conv(
         kernel_shape=list(filters.shape[2:]),
         activation=activation,
         checksum=filters.checksum,
+        **pools,
         **window,
     )
 
@@ -83,6 +87,8 @@ class ConvNode:
     bias: ir.Value
     window: Mapping[str, Any]
     activation: str
+    pool: tuple[int, ...] = ()
+    """None given: every result is an output."""
 
     @classmethod
     def of(cls, node: ir.Node) -> ConvNode | None:
@@ -95,12 +101,18 @@ class ConvNode:
         shape = (a["M"].as_int(), a["C"].as_int() // group, *a["kernel_shape"].as_ints())
         filters = FilterValues(w, scale, shape, group, a["checksum"].as_int())
         window = {name: a[name] for name in WINDOW if name in a}
-        return cls(x, filters, bias, window, a["activation"].as_string())
+        pool = tuple(a["pool"].as_ints()) if "pool" in a else ()
+        return cls(x, filters, bias, window, a["activation"].as_string(), pool)
 
     @property
     def takes_activation(self) -> bool:
         """Whether the node can apply an activation to its outputs, and applies none yet."""
-        return self.activation == "none"
+        return self.activation == "none" and not self.pool
+
+    @property
+    def takes_pool(self) -> bool:
+        """Whether the node can keep the largest of several results, and keeps all yet."""
+        return not self.pool and self.filters.shape[1] > 1
 
     def draw(self, e: Emitter, *, name: str, out: str) -> ir.Value:
         """The node again."""
@@ -113,4 +125,5 @@ class ConvNode:
             name=name,
             out=out,
             activation=self.activation,
+            pool=self.pool,
         )

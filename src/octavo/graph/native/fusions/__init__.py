@@ -17,6 +17,7 @@ from octavo.graph.native.fusions import (
     gelu,
     gelu_tanh,
     grouped,
+    max_pool,
     relu,
     residual,
     sigmoid,
@@ -43,7 +44,8 @@ def fuse(model: ir.Model, e: Emitter, constants: Constants, sweeper: Sweeper) ->
             if LinearNode.of(node) is not None:
                 _absorb(node, e, constants, sweeper)
             else:
-                fold_activation(node, ACTIVATIONS, e, constants, sweeper)
+                new = fold_activation(node, ACTIVATIONS, e, constants, sweeper)
+                max_pool.fold(new or node, e, sweeper)
         grouped.group_all(graph, e, sweeper)
         attentions += fuse_attention(graph, e, constants, sweeper)
     return [f"{attentions} attentions became one node each, in float32"] if attentions else []

@@ -1,6 +1,7 @@
 """ai.octavo.Conv with ONNX Runtime's operators.
 
 Conv(x, W, ..., B)  ->  quantize_images(x) ─ ConvInteger(uint8 filters) ─ Mul(scales) ─ Add(B)
+                        and MaxPool behind the activation, where the node has pools
 
 Filters are uint8, moved up by 128: ONNX Runtime's ConvInteger is slow with int8 ones.
 """
@@ -42,7 +43,11 @@ def draw(node: ir.Node, t: Turning) -> Outputs:
         column = bias.reshape(1, -1, *[1] * (rank - 2))
         added = t.hold(np.array(column), found.bias.name) if np.any(bias) else None
         y = conv_integer(e, images, w, added, attributes, name=name, out=f"{out}_image")
-    return [activate(e, y, found.activation, out=f"{out}_{found.activation}")]
+    y = activate(e, y, found.activation, out=f"{out}_{found.activation}")
+    if found.pool:
+        sizes = list(found.pool)
+        y = e.op("MaxPool", [y], out=f"{out}_pool", kernel_shape=sizes, strides=sizes)
+    return [y]
 
 
 def _integers(f: FilterValues, t: Turning) -> npt.NDArray[np.int8]:
