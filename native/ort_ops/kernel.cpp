@@ -1,14 +1,12 @@
 #include "kernel.h"
 
-#include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
-
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <sstream>
-#include <thread>
 
 #include "checksum.h"
 #include "parallel.h"
@@ -16,13 +14,18 @@
 namespace octavo::ort {
 namespace {
 
+constexpr std::int64_t kFirstPause = 1'000'000;  // nanoseconds between two trials; twice as many each time,
+constexpr unsigned kDoublings = 9;               // so often
+
+// The machine's, not those that the calling thread may use: it may be kept to one, and the session's
+// threads to the others.
 int processors() {
-  static const int count = [] {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  }();
+  static const int count = std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
   return count;
+}
+
+std::int64_t nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // Counts how many of `wanted` iterations run at once: each waits for the others, for a moment.
@@ -56,16 +59,18 @@ int Threads::count(const Api& api, const KernelContext* context) {
   if (wanted == 1) return 1;
   int found = found_.load(std::memory_order_relaxed);
   if (found >= wanted) return found;
-  // Again and again: a busy machine lets fewer threads meet than there are. A trial takes as long as a
-  // small layer, so that one in 4096 calls costs nothing.
-  const unsigned call = calls_.fetch_add(1, std::memory_order_relaxed);
-  if (call == 0 || call == 64 || call == 512 || call % 4096 == 0) {
-    const int met = try_out(api, context, wanted);
-    while (found < met && !found_.compare_exchange_weak(found, met, std::memory_order_relaxed)) {
-    }
-    found = std::max(found, met);
+  // Again and again: threads that sleep come too late for the first trial, and a busy machine lets fewer
+  // meet than there are. A trial takes 0.2 ms at most, so that one in half a second costs nothing.
+  std::int64_t next = next_.load(std::memory_order_relaxed);
+  const std::int64_t now = nanoseconds();
+  if (now < next || !next_.compare_exchange_strong(next, INT64_MAX, std::memory_order_relaxed)) return std::max(1, found);
+  const int met = try_out(api, context, wanted);
+  while (found < met && !found_.compare_exchange_weak(found, met, std::memory_order_relaxed)) {
   }
-  return std::max(1, found);
+  const unsigned trial = trials_.fetch_add(1, std::memory_order_relaxed);
+  const std::int64_t pause = trial == 0 ? 0 : kFirstPause << std::min(trial - 1, kDoublings);
+  next_.store(nanoseconds() + pause, std::memory_order_relaxed);
+  return std::max({1, found, met});
 }
 
 AnyTensor tensor_of(const Api& api, const Value* value, const char* name) {

@@ -22,7 +22,8 @@ class Threads {
 
  private:
   std::atomic<int> found_{0};
-  std::atomic<unsigned> calls_{0};
+  std::atomic<unsigned> trials_{0};
+  std::atomic<std::int64_t> next_{0};  // when there is another trial, in nanoseconds of steady_clock
 };
 
 // A node while its kernel is made. `Operator` puts the label before every error.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -167,6 +168,38 @@ def test_sessions_open_and_close_beside_others_that_run(expected: list[list[np.n
     over.set()
     opener.join()
     assert wrong == []
+
+
+PINNED = """
+import os, sys, threading, time
+import numpy as np
+import onnxruntime as ort
+from tests.native_target.support import options_with
+
+options = options_with(threads=2)
+options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # of the calling thread alone
+me = threading.get_native_id()
+
+def ticks(thread):
+    return int(open(f"/proc/self/task/{thread}/stat").read().rpartition(")")[2].split()[11])
+
+def of_others():
+    return sum(ticks(t) for t in map(int, os.listdir("/proc/self/task")) if t != me)
+
+x, before, end = np.ones((1, 512, 512), np.float32), of_others(), time.monotonic() + 60
+while of_others() - before < 20 and time.monotonic() < end:
+    session.run(None, {"x": x})
+print(of_others() - before)
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+def test_a_caller_that_keeps_to_one_processor_has_the_others_work(tmp_path: Path) -> None:
+    """The session's own threads may run elsewhere; what the caller may use says nothing of them."""
+    (found,) = run_child(PINNED, str(save(two_layers(), tmp_path / "m.onnx")))
+    assert int(found) >= 20  # ticks of 10 ms
 
 
 def test_a_session_outlives_its_options(expected: list[list[np.ndarray]]) -> None:

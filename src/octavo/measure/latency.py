@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 
 from octavo.errors import OptionError
-from octavo.measure.timing import Comparison, idle, interleave
+from octavo.measure.openings import rest
+from octavo.measure.timing import Comparison, interleave
 
 LEAST_SECONDS = 0.02  # a round of one model: below that, a tick of the kernel shows
-LONGEST_WAIT = 0.2  # for another model's threads; ONNX Runtime's spin on for 50 ms
 
 
 def time_ratios(
@@ -40,11 +39,5 @@ def time_ratios(
         warmup=warmup,
         least=LEAST_SECONDS,
         budget=budget_seconds,
-        settle=_rest,
+        settle=lambda name: rest(),
     )
-
-
-def _rest(_: str) -> None:
-    # A host's own thread may never rest (a dashboard, a scheduler): then it disturbs all alike.
-    with contextlib.suppress(RuntimeError):
-        idle(LONGEST_WAIT)

@@ -24,6 +24,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from octavo.measure.timing import idle, spins
+
 Call = Callable[[], object]
 Opener = Callable[[], Call]
 
@@ -34,28 +36,13 @@ LONG = 0.3  # seconds of a call before whose turns no other wakes it: it would n
 WANTED = 12  # pairs of openings that a budget is planned for
 MOST_PASSES, USUAL_PASSES = 16, 4
 WAIT, LONGEST_WAIT = 0.06, 0.2  # for another call's threads; ONNX Runtime's spin on for 50 ms
-STEP = 0.012  # longer than a tick of the kernel, at which it counts the time of threads elsewhere
-
-
-def spins() -> bool:
-    """Whether another thread of this process works, as pools do for a while after a call.
-
-    This thread does not sleep meanwhile: it would lose its core to other programs, and what it runs
-    next would take anything up to twice as long.
-    """
-    process, thread = time.process_time(), time.thread_time()
-    end = time.perf_counter() + STEP
-    while time.perf_counter() < end:
-        pass
-    return (time.process_time() - process) - (time.thread_time() - thread) > STEP / 4
 
 
 def rest() -> None:
     """Waits for the threads that the last call has left spinning."""
     # A host's own thread may never rest (a dashboard, a scheduler): then it disturbs all alike.
-    end = time.perf_counter() + LONGEST_WAIT
-    while spins() and time.perf_counter() < end:
-        pass
+    with contextlib.suppress(RuntimeError):
+        idle(LONGEST_WAIT)
 
 
 @contextlib.contextmanager

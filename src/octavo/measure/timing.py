@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 WAKING_SHOWS = 1.0  # seconds; waking threads and reading weights takes milliseconds
+STEP = 0.012  # longer than a tick of the kernel, at which it counts the time of threads elsewhere
 
 
 @dataclass(frozen=True)
@@ -176,19 +177,29 @@ def _warmed_up(
     return once
 
 
-def idle(limit: float = 10.0, step: float = 0.012) -> None:
-    """Waits until no thread of this process works, for `limit` seconds at most.
+def spins() -> bool:
+    """Whether another thread of this process works, as pools do for a while after a call.
+
+    This thread does not sleep meanwhile: it would lose its core to other programs, and what it runs
+    next would take anything up to twice as long.
+    """
+    process, thread = time.process_time(), time.thread_time()
+    end = time.perf_counter() + STEP
+    while time.perf_counter() < end:
+        pass
+    return (time.process_time() - process) - (time.thread_time() - thread) > STEP / 4
+
+
+def idle(limit: float = 10.0) -> None:
+    """Waits until no other thread of this process works, for `limit` seconds at most.
 
     Pools spin on after a call, and would take a core from the next one's: on this project's
     machines TBB's for 1 ms, OpenMP's for 10 ms, ONNX Runtime's for 50 ms. Raises RuntimeError if
-    one is still at it after `limit`. A `step` is longer than a tick of the kernel (10 ms at most):
-    the process's clock counts threads on other cores only at ticks.
+    one is still at it after `limit`.
     """
     end = time.perf_counter() + limit
     while time.perf_counter() < end:
-        before = time.process_time()
-        time.sleep(step)
-        if time.process_time() - before < step / 4:
+        if not spins():
             return
     raise RuntimeError(f"a thread of this process is still busy after {limit} s")
 
