@@ -14,7 +14,17 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=[str(p.relative_to(ROOT)) for p in DOCUMENTS])
+# Their commands are those of the README, and of tuning.md and tests/tune, over the same model.
+AGAIN = [ROOT / "docs/index.md", ROOT / "docs/dynamic_or_static.md"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(p, id=str(p.relative_to(ROOT)), marks=[pytest.mark.slow] * (p in AGAIN))
+        for p in DOCUMENTS
+    ],
+)
 def test_every_block_of_a_document_runs(path: Path, folder: Path) -> None:
     # One test a document: its blocks go on where the ones before them ended.
     for example in Document.parse(str(path), parser(EVALUATORS)):
