@@ -34,8 +34,9 @@ ConvShape shape_of(std::size_t out, std::size_t in, std::size_t groups, const Pa
     s.pool[i] = pool[i];
   }
   expect(pool[0] > 0 && pool[1] > 0 && pool[0] <= kMostPool && pool[1] <= kMostPool && s.pool_area() <= kMostPool,
-         "Conv: a pool takes 1 to " + std::to_string(kMostPool) + " results");
-  expect(s.pool_area() == 1 || !s.depthwise(), "Conv: filters over one channel have no pools");
+         "pool: " + std::to_string(pool[0]) + " x " + std::to_string(pool[1]) + " results; a pool has " + std::to_string(kMostPool) +
+             " at most, both axes together");
+  expect(s.pool_area() == 1 || !s.depthwise(), "pool: filters of one channel and up to 512 taps have none; leave it at 1");
   return s;
 }
 
@@ -70,6 +71,7 @@ struct BoundConv {
 }  // namespace
 
 void bind_conv(nb::module_& m) {
+  m.attr("MOST_POOL") = kMostPool;
   nb::class_<ConvShape>(m, "ConvShape")
       .def(
           "__init__",

@@ -17,8 +17,8 @@ struct ConvShape {
   std::size_t groups;
   std::size_t kernel[2], stride[2], dilation[2];  // height, width
   std::size_t before[2], after[2];          // padding: top and left, bottom and right
-  // The largest result of each pool[0] by pool[1] that lie side by side is what is written; a rest that
-  // makes no whole pool is left out.
+  // Max pooling of the results, as large as its stride: the largest of each pool[0] by pool[1] is what is
+  // written; a rest that makes no whole pool is left out.
   std::size_t pool[2] = {1, 1};
 
   std::size_t group_in() const { return in / groups; }
@@ -38,7 +38,7 @@ struct ConvShape {
   std::size_t pooled(int axis, std::size_t size) const { return output(axis, size) / pool[axis]; }
 };
 
-// Results that one pool may take: they are computed together. Depthwise filters have no pools.
+// Results that one pool may have: they are computed together. Depthwise filters have no pools.
 constexpr std::size_t kMostPool = 64;
 
 // Packed weights: for depthwise filters [out][taps] int8 as they are; else for each group a packed

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t kBlockRows = 256, kLeastRows = 32;  // windows at a time: at most, and where they are long
 constexpr std::size_t kPanelBytes = 192 << 10;            // of windows at a time: they stay in the L2 cache
+// (one pool, of up to 64 windows, is more than either where windows are long)
 constexpr std::size_t kTileBlocks = 4;                    // blocks of output channels at a time
 constexpr std::size_t kTileN = kTileBlocks * kBlockN;
 constexpr std::size_t kImageBytes = 4 << 20;              // quantized images at a time
@@ -27,7 +28,7 @@ struct ByWindows : ConvCall {
 
   bool in_place;                              // windows are pixels: no copy of them
   std::size_t pixel_bytes, group_bytes, image_bytes, batch, panel_k;
-  std::size_t block, block_rows;              // output pixels at a time; windows, the pixels of their pools
+  std::size_t block, block_rows;              // output pixels at a time, and their windows: a pool's each
   std::uint8_t* base = nullptr;
   std::size_t windows, panels, quants, tiles, sums, levels, thread_base, per_thread;
   const std::size_t* offsets = nullptr;       // of the runs of a window
@@ -38,6 +39,7 @@ struct ByWindows : ConvCall {
 
   void plan(int threads) {
     const std::size_t c = s.group_in();
+    // Pools take windows in another order than the image has them.
     in_place = s.taps() == 1 && s.stride[0] == 1 && s.stride[1] == 1 && padded_h == h && padded_w == w &&
                s.pool_area() == 1;
     panel_k = round_up(s.k(), kPanelK);

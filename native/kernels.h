@@ -274,7 +274,8 @@ struct Windows {
 };
 
 // The largest of each `down` by `across` rows, column by column: to[i][c] = max over d and a of
-// from[d * row_step + i * across + a][c]. `to` may be `from`.
+// from[d * row_step + i * across + a][c]. `to` may be `from`. Of NaN and numbers it may be either: images
+// are NaN as a whole.
 struct MaxPool {
   const float* from;                         // readable and writable up to multiples of 16 columns
   std::size_t stride;                        // floats from row to row, of `to` too

@@ -36,6 +36,11 @@ Window window_of(const Node& node) {
   return window;
 }
 
+// Fewer results than a pool takes are one pool: ONNX Runtime's MaxPool has it so.
+void fit_pool(ConvShape& shape, int axis, std::size_t size) {
+  shape.pool[axis] = std::max<std::size_t>(1, std::min(shape.pool[axis], shape.output(axis, size)));
+}
+
 ConvShape shape_of(const Node& node, const Window& window) {
   ConvShape s{node.size("M"), node.size("C"), 1, {}, {}, {}, {}, {}};
   const std::int64_t groups = node.integer("group", 1);
@@ -51,7 +56,7 @@ ConvShape shape_of(const Node& node, const Window& window) {
     node.fail("its filters are too large: M " + std::to_string(s.out) + ", C " + std::to_string(s.in) + ", kernel_shape " +
               texts(window.kernel));
   if (s.depthwise() && s.pool_area() > 1)
-    node.fail("the attribute pool is " + texts(window.pool) + "; filters that see one channel each have no pools");
+    node.fail("the attribute pool is " + texts(window.pool) + "; filters of one channel and up to 512 taps have none");
   return s;
 }
 
@@ -131,13 +136,12 @@ void ConvOp::run(Call& call) const {
   for (std::size_t i = 0; i < axes; ++i) {
     const int axis = static_cast<int>(first + i);
     sizes[axis] = static_cast<std::size_t>(x.shape[2 + i]);
-    const std::size_t outputs = shape.pooled(axis, sizes[axis]);
-    if (outputs == 0)
+    if (shape.output(axis, sizes[axis]) == 0)
       throw Error("X has shape " + x.shape.text() + ": with padding, axis " + std::to_string(2 + i) + " has " +
                   std::to_string(shape.padded(axis, sizes[axis])) + " elements, and the kernel needs " +
-                  std::to_string(shape.window(axis) + (shape.pool[axis] - 1) * shape.stride[axis]) +
-                  " (dilation and pool included)");
-    out[2 + i] = static_cast<std::int64_t>(outputs);
+                  std::to_string(shape.window(axis)) + " (dilation included)");
+    fit_pool(shape, axis, sizes[axis]);
+    out[2 + i] = static_cast<std::int64_t>(shape.pooled(axis, sizes[axis]));
   }
   float* to = call.output(0, out);
   conv(layer, shape, {x.data, static_cast<std::size_t>(x.shape[0]), sizes[0], sizes[1], to}, call.threads());
@@ -159,7 +163,10 @@ void ConvOp::infer(const Inference& inference) {
   window.describe(shape, sizes);
   for (std::size_t i = 0; i < axes; ++i) {
     if (x[2 + i].value < 0) continue;
-    y[2 + i] = Inference::known(static_cast<std::int64_t>(shape.pooled(static_cast<int>(2 - axes + i), static_cast<std::size_t>(sizes[i]))));
+    const int axis = static_cast<int>(2 - axes + i);
+    const auto size = static_cast<std::size_t>(sizes[i]);
+    fit_pool(shape, axis, size);
+    y[2 + i] = Inference::known(static_cast<std::int64_t>(shape.pooled(axis, size)));
   }
   inference.output(0, y);
 }

@@ -14,11 +14,11 @@
 namespace octavo::ort {
 namespace {
 
-constexpr std::int64_t kFirstPause = 1'000'000;  // nanoseconds between two trials; twice as many each time,
-constexpr unsigned kDoublings = 9;               // so often
+constexpr std::int64_t kFirstPause = 1'000'000;  // nanoseconds between two trials; twice as many each time
+constexpr unsigned kMostDoublings = 40;          // 12 days
 
-// The machine's, not those that the calling thread may use: it may be kept to one, and the session's
-// threads to the others.
+// As many threads as can meet at most: the machine's processors, not those that the calling thread may
+// use. It may be kept to one, and the session's threads to the others.
 int processors() {
   static const int count = std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
   return count;
@@ -60,7 +60,9 @@ int Threads::count(const Api& api, const KernelContext* context) {
   int found = found_.load(std::memory_order_relaxed);
   if (found >= wanted) return found;
   // Again and again: threads that sleep come too late for the first trial, and a busy machine lets fewer
-  // meet than there are. A trial takes 0.2 ms at most, so that one in half a second costs nothing.
+  // meet than there are. A trial takes 0.2 ms, and most sessions have fewer threads than the machine has
+  // processors, so that each pause is twice the one before: ten trials in the first second, ten more in
+  // the first quarter of an hour.
   std::int64_t next = next_.load(std::memory_order_relaxed);
   const std::int64_t now = nanoseconds();
   if (now < next || !next_.compare_exchange_strong(next, INT64_MAX, std::memory_order_relaxed)) return std::max(1, found);
@@ -68,7 +70,7 @@ int Threads::count(const Api& api, const KernelContext* context) {
   while (found < met && !found_.compare_exchange_weak(found, met, std::memory_order_relaxed)) {
   }
   const unsigned trial = trials_.fetch_add(1, std::memory_order_relaxed);
-  const std::int64_t pause = trial == 0 ? 0 : kFirstPause << std::min(trial - 1, kDoublings);
+  const std::int64_t pause = trial == 0 ? 0 : kFirstPause << std::min(trial - 1, kMostDoublings);
   next_.store(nanoseconds() + pause, std::memory_order_relaxed);
   return std::max({1, found, met});
 }

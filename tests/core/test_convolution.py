@@ -247,9 +247,13 @@ def test_quantization_costs_little() -> None:
 # --- rows are images ---
 
 
-@pytest.mark.parametrize("groups", [1, 2, 8], ids=["one", "grouped", "depthwise"])
+@pytest.mark.parametrize(
+    ("groups", "pool"),
+    [(1, (1, 1)), (2, (1, 1)), (8, (1, 1)), (1, (2, 2)), (2, (1, 3))],
+    ids=["one", "grouped", "depthwise", "pooled", "grouped and pooled"],
+)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_nan_stays_in_its_image(isa: str, value: float, groups: int) -> None:
+def test_nan_stays_in_its_image(isa: str, value: float, groups: int, pool: tuple[int, int]) -> None:
     case = Case(
         n=3,
         c=8,
@@ -258,6 +262,7 @@ def test_nan_stays_in_its_image(isa: str, value: float, groups: int) -> None:
         kernel=(3, 3),
         pads=(1, 1, 1, 1),
         groups=groups,
+        pool=pool,
         activation="relu",
     )
     x = case.x()
@@ -332,6 +337,15 @@ def test_one_axis_is_a_height_of_one(isa: str, groups: int) -> None:
     assert y.shape == layer.output_shape((2, 6, 50))
     assert_same_bits(y, case.layer()(x)[:, :, 0])
     assert_states(y[:, :, None], case.expected(x))
+
+
+def test_pools_of_one_axis(isa: str) -> None:
+    case = Case(n=2, c=6, o=12, size=(1, 50), kernel=(1, 5), pads=(0, 3, 0, 1), pool=(1, 3))
+    x = case.x()
+    layer = Conv1d.from_float(case.w()[:, :, 0], case.b(), padding=(3, 1), pool=3)
+    y = layer(x[:, :, 0])
+    assert y.shape == layer.output_shape((2, 6, 50)) == (2, 12, 16)
+    assert_same_bits(y, case.layer()(x)[:, :, 0])
 
 
 # --- filters ---
@@ -433,6 +447,10 @@ X = np.ones((1, 2, 5, 5), np.float32)
         ({"groups": 0}, "groups: 0 must be 1 or more"),
         ({"groups": 3}, "groups: 3 does not divide the 4 output channels"),
         ({"activation": "rele"}, "unknown activation 'rele'"),
+        ({"pool": 0}, "pool: 0 must be 1 or more"),
+        ({"pool": 9}, "pool: 9 x 9 results; a pool has 64 at most"),
+        ({"pool": (2**31 - 1, 2**31 - 1)}, "pool: .* a pool has 64 at most"),
+        ({"w": W[:, :1], "groups": 2, "pool": (2, 1)}, "pool: filters of one channel .* none"),
     ],
     ids=lambda v: None if isinstance(v, str) else next(iter(v)),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -136,13 +137,17 @@ def test_padding_by_size_counts_dilation() -> None:
 
 def float_conv(w: np.ndarray, rank: int, **options: Any) -> ort.InferenceSession:
     """ONNX Runtime's own Conv."""
-    node = helper.make_node("Conv", ["X", "W"], ["y"], **options)
+    return float_node(helper.make_node("Conv", ["X", "W"], ["y"], **options), rank, W=w)
+
+
+def float_node(node: onnx.NodeProto, rank: int, **held: np.ndarray) -> ort.InferenceSession:
+    """One of ONNX Runtime's own nodes, from X with `rank` axes to y."""
     graph = helper.make_graph(
         [node],
         "float",
         [helper.make_tensor_value_info("X", TensorProto.FLOAT, [None] * rank)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(w, "W")],
+        [numpy_helper.from_array(array, name) for name, array in held.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -257,9 +262,27 @@ def test_wrong_attributes_are_refused(change: dict[str, Any], message: str) -> N
         )
 
 
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+def test_pools_follow_the_size_as_onnx_runtime_has_it(auto_pad: str) -> None:
+    """Down to fewer results than a pool takes, which are one."""
+    r = np.random.default_rng(3)
+    w = r.standard_normal((12, 6, 4, 3)).astype(np.float32)
+    options: dict[str, Any] = {"strides": (1, 2), "auto_pad": auto_pad}
+    held, given = constants(w, None, 1), attributes(w, 1, **options)
+    named = {"X": FLOAT}, {"X": ["n", 6, "h", "w"]}
+    pooled = session("Conv", *named, held, **{**given, "pool": [3, 2]})
+    alone = session("Conv", *named, held, **given)
+    pool = helper.make_node("MaxPool", ["X"], ["y"], kernel_shape=[3, 2], strides=[3, 2])
+    theirs = float_node(pool, 4)
+    for size in ((9, 20), (12, 7), (5, 3), (4, 5)):  # one session, several sizes
+        x = r.standard_normal((2, 6, *size)).astype(np.float32)
+        (whole,) = alone.run(None, {"X": x})
+        assert_same_bits(pooled.run(None, {"X": x})[0], theirs.run(None, {"X": whole})[0])
+
+
 def test_filters_over_one_channel_have_no_pools() -> None:
     w = Case(c=4, o=8, kernel=(3, 3), groups=4).w()
-    with pytest.raises(REFUSALS, match=r"pool is \[2, 2\]; filters that see one channel each have"):
+    with pytest.raises(REFUSALS, match=r"pool is \[2, 2\]; filters of one channel and up to 512"):
         session(
             "Conv",
             {"X": FLOAT},
@@ -282,12 +305,12 @@ def test_scales_are_checked() -> None:
     [
         ((2, 4, 9, 9), r"X has shape \[2, 4, 9, 9\]; it has to be \[batch, 3, H, W\]"),
         ((3, 9, 9), r"X has shape \[3, 9, 9\]; it has to be \[batch, 3, H, W\]"),
-        ((1, 3, 9, 2), r"with padding, axis 3 has 2 elements, and the kernel needs 5"),
+        ((1, 3, 9, 2), r"with padding, axis 3 has 2 elements, and the kernel needs 3"),
     ],
     ids=str,
 )
 def test_wrong_inputs_are_refused(shape: tuple[int, ...], message: str) -> None:
-    case = replace(Case(c=3, o=5, kernel=(3, 3), pool=(1, 3)), size=shape[-2:])
+    case = replace(Case(c=3, o=5, kernel=(3, 3)), size=shape[-2:])
     with pytest.raises(REFUSALS, match=message):
         run_case(case, np.zeros(shape, np.float32))
 

@@ -13,7 +13,16 @@ import pytest
 from octavo.graph.native.fusions.max_pool import reference
 from tests.native_target.forms import attributes, convert, ours, run
 from tests.native_target.test_conv_fusions import Tail, image, model, one
-from tests.onnx.rules.support import FLOAT, INT8, assert_close, build, node, values, weight
+from tests.onnx.rules.support import (
+    FLOAT,
+    FLOAT16,
+    INT8,
+    assert_close,
+    build,
+    node,
+    values,
+    weight,
+)
 from tests.onnx.rules.support import run as run_float
 
 SAME = {"pads": [1, 1, 1, 1]}
@@ -82,6 +91,52 @@ def test_other_pools_stay_apart(tmp_path: Path, options: dict[str, Any]) -> None
     assert [n.op_type for n in done.proto.graph.node] == ["Conv", "MaxPool"]
     x = values(1, 16, 18, 16)
     assert_close(run(done, {"x": x})[0], run_float(proto, {"x": x})[0], INT8)
+
+
+@pytest.mark.parametrize("size", [(1, 8), (8, 1), (1, 1), (3, 5)], ids=str)
+def test_images_smaller_than_a_pool_are_taken_as_onnx_runtime_takes_them(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    proto = model(behind(kernel_shape=[2, 2], strides=[2, 2]), **SAME)
+    done = convert(proto, tmp_path)
+    assert [n.op_type for n in done.proto.graph.node] == ["Conv"]
+    x = values(2, 16, *size)
+    (y,), (wanted,) = run(done, {"x": x}), run_float(proto, {"x": x})
+    assert y.shape == wanted.shape
+    assert_close(y, wanted, INT8)
+
+
+def test_relu_behind_the_pool_is_taken_too(tmp_path: Path) -> None:
+    def tail(c: str) -> Sequence[onnx.NodeProto]:
+        pool = node("MaxPool", [c], ["m"], kernel_shape=[2, 2], strides=[2, 2])
+        return [pool, node("Relu", ["m"], ["y"])]
+
+    done = convert(model(tail), tmp_path)
+    first = convert(model(behind(kernel_shape=[2, 2], strides=[2, 2])), tmp_path)
+    (layer,) = done.proto.graph.node
+    assert attributes(layer)["activation"] == b"relu" and attributes(layer)["pool"] == [2, 2]
+    (y,), (same,) = run(done, {"x": image()}), run(first, {"x": image()})
+    assert np.array_equal(y, same)
+
+
+def test_a_result_of_the_model_stays(tmp_path: Path) -> None:
+    proto = model(behind(activated=False, kernel_shape=[2, 2], strides=[2, 2]))
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("c", FLOAT, None))
+    done = convert(proto, tmp_path)
+    assert [n.op_type for n in done.proto.graph.node] == ["Conv", "MaxPool"]
+
+
+def test_where_the_largest_was_may_be_named_if_nobody_asks(tmp_path: Path) -> None:
+    def tail(c: str) -> Sequence[onnx.NodeProto]:
+        return [node("MaxPool", [c], ["y", "where"], kernel_shape=[2, 2], strides=[2, 2])]
+
+    assert len(convert(model(tail), tmp_path).proto.graph.node) == 1
+
+
+def test_float16_models_keep_both_behind_the_cast(tmp_path: Path) -> None:
+    tail = behind(kernel_shape=[2, 2], strides=[2, 2])
+    done = convert(model(tail, dtype=FLOAT16), tmp_path)
+    assert [n.op_type for n in done.proto.graph.node] == ["Cast", "Conv", "Cast", "Relu", "MaxPool"]
 
 
 def test_a_pool_that_says_where_stays_apart(tmp_path: Path) -> None:

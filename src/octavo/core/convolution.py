@@ -10,8 +10,8 @@ Padding is the zero point, so it adds exactly 0. The bits are the same on every 
 for every number of threads, and whatever the other images are. An image that holds NaN or infinity
 gives an image of NaN. Affine filters are not offered.
 
-With a `pool` of more than 1 along an axis the largest of each so many outputs that lie side by
-side, after the activation, is all that is written; a rest that makes no whole pool is left out.
+`pool` is max pooling behind the activation, with windows as large as their stride: the largest of
+each is written, and a rest that makes no whole one is left out.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from octavo.core.qtype import Grid, QType
 _C = TypeVar("_C", bound="_Convolution")
 _AXES = {1: "[N, C, L]", 2: "[N, C, H, W]"}
 _MOST = 2**31 - 1
+MOST_POOL: int = _native.MOST_POOL
 _DEPTHWISE_TAPS = 512  # of filters of one channel that are packed as they are (native/conv.h)
 
 
@@ -57,7 +58,7 @@ class Window:
     """Padding at its end."""
     dilation: tuple[int, ...]
     pool: tuple[int, ...]
-    """Outputs of which the largest is kept, along each axis."""
+    """Results of which the largest is the output, along each axis; `MOST_POOL` all together."""
 
     @classmethod
     def of(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from octavo.errors import OptionError
-from octavo.measure.openings import rest
-from octavo.measure.timing import Comparison, interleave
+from octavo.measure.timing import Comparison, interleave, rest
 
 LEAST_SECONDS = 0.02  # a round of one model: below that, a tick of the kernel shows
 

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from octavo.measure.timing import idle, spins
+from octavo.measure.timing import rest, spins
 
 Call = Callable[[], object]
 Opener = Callable[[], Call]
@@ -35,14 +35,7 @@ CHUNK = 1e-4  # seconds between readings of the clock, which take 1e-7
 LONG = 0.3  # seconds of a call before whose turns no other wakes it: it would not show
 WANTED = 12  # pairs of openings that a budget is planned for
 MOST_PASSES, USUAL_PASSES = 16, 4
-WAIT, LONGEST_WAIT = 0.06, 0.2  # for another call's threads; ONNX Runtime's spin on for 50 ms
-
-
-def rest() -> None:
-    """Waits for the threads that the last call has left spinning."""
-    # A host's own thread may never rest (a dashboard, a scheduler): then it disturbs all alike.
-    with contextlib.suppress(RuntimeError):
-        idle(LONGEST_WAIT)
+WAIT = 0.06  # for another call's threads; ONNX Runtime's spin on for 50 ms
 
 
 @contextlib.contextmanager

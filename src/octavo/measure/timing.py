@@ -7,6 +7,7 @@ not.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import time
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 WAKING_SHOWS = 1.0  # seconds; waking threads and reading weights takes milliseconds
+LONGEST_WAIT = 0.2  # for another call's threads; ONNX Runtime's spin on for 50 ms
 STEP = 0.012  # longer than a tick of the kernel, at which it counts the time of threads elsewhere
 
 
@@ -194,14 +196,22 @@ def idle(limit: float = 10.0) -> None:
     """Waits until no other thread of this process works, for `limit` seconds at most.
 
     Pools spin on after a call, and would take a core from the next one's: on this project's
-    machines TBB's for 1 ms, OpenMP's for 10 ms, ONNX Runtime's for 50 ms. Raises RuntimeError if
-    one is still at it after `limit`.
+    machines TBB's for 1 ms, OpenMP's for 10 ms, ONNX Runtime's for 50 ms. The wait takes processor
+    time itself, which counts where a container has a quota. Raises RuntimeError if one is still at
+    it after `limit`.
     """
     end = time.perf_counter() + limit
     while time.perf_counter() < end:
         if not spins():
             return
     raise RuntimeError(f"a thread of this process is still busy after {limit} s")
+
+
+def rest() -> None:
+    """Waits for the threads that the last call has left spinning, not long."""
+    # A host's own thread may never rest (a dashboard, a scheduler): then it disturbs all alike.
+    with contextlib.suppress(RuntimeError):
+        idle(LONGEST_WAIT)
 
 
 def _timed(

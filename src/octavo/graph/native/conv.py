@@ -5,7 +5,7 @@
 X is [batch, C, L] or [batch, C, H, W]; each image is quantized with one scale and zero point. W is
 int8 [bytes], filters [M, C / group, ...] as `octavo.core.convolution.pack_filters` makes them; the
 vectors have M elements. Attributes are those of ONNX's Conv, and M, C, activation, checksum and
-pool: the largest of each so many results that lie side by side along an axis is the output.
+pool: MaxPool of the results with that kernel and as large strides.
 """
 
 from __future__ import annotations
@@ -106,12 +106,18 @@ class ConvNode:
 
     @property
     def takes_activation(self) -> bool:
-        """Whether the node can apply an activation to its outputs, and applies none yet."""
-        return self.activation == "none" and not self.pool
+        """Whether the node can apply an activation to its outputs, and applies none yet.
+
+        It comes before the pool: where there is one, only what keeps the order of numbers fits.
+        """
+        return self.activation == "none"
 
     @property
     def takes_pool(self) -> bool:
-        """Whether the node can keep the largest of several results, and keeps all yet."""
+        """Whether the node can have a pool, and has none yet.
+
+        Filters over one channel have another kernel, without pools (long ones would have it).
+        """
         return not self.pool and self.filters.shape[1] > 1
 
     def draw(self, e: Emitter, *, name: str, out: str) -> ir.Value:

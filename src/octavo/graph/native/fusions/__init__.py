@@ -12,6 +12,7 @@ import onnx_ir as ir
 from octavo.graph.constants import Constants
 from octavo.graph.emitter import Emitter
 from octavo.graph.native import DOMAIN
+from octavo.graph.native.conv import ConvNode
 from octavo.graph.native.fusions import (
     bias,
     gelu,
@@ -31,6 +32,7 @@ from octavo.graph.sweeper import Sweeper
 from octavo.graph.walk import graphs_of
 
 ACTIVATIONS = (relu, gelu, gelu_tanh, silu, tanh, sigmoid)
+BEHIND_POOLS = (relu,)  # the largest of activated numbers is the activated largest, to the bit
 
 
 def fuse(model: ir.Model, e: Emitter, constants: Constants, sweeper: Sweeper) -> list[str]:
@@ -44,11 +46,21 @@ def fuse(model: ir.Model, e: Emitter, constants: Constants, sweeper: Sweeper) ->
             if LinearNode.of(node) is not None:
                 _absorb(node, e, constants, sweeper)
             else:
-                new = fold_activation(node, ACTIVATIONS, e, constants, sweeper)
-                max_pool.fold(new or node, e, sweeper)
+                _absorb_images(node, e, constants, sweeper)
         grouped.group_all(graph, e, sweeper)
         attentions += fuse_attention(graph, e, constants, sweeper)
     return [f"{attentions} attentions became one node each, in float32"] if attentions else []
+
+
+def _absorb_images(node: ir.Node, e: Emitter, constants: Constants, sweeper: Sweeper) -> None:
+    found: ir.Node | None = node
+    while found is not None:
+        node = found
+        layer = ConvNode.of(node)
+        rules = BEHIND_POOLS if layer is not None and layer.pool else ACTIVATIONS
+        found = fold_activation(node, rules, e, constants, sweeper) or max_pool.fold(
+            node, e, sweeper
+        )
 
 
 def _absorb(node: ir.Node, e: Emitter, constants: Constants, sweeper: Sweeper) -> None:

@@ -1,7 +1,7 @@
 """Conv ─ MaxPool of results that lie side by side  ->  Conv with that pool.
 
-With a pool of its own ONNX Runtime turns images into its blocked layout before it and back behind
-it, which takes longer than the pool.
+ONNX Runtime turns images into its blocked layout before a MaxPool and back behind it, which takes
+longer than the pool. In float16 models a Cast stands between the two, and they stay apart.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.convolution import MOST_POOL
 from octavo.graph.emitter import Emitter
 from octavo.graph.native.conv import ConvNode
 from octavo.graph.native.fusions._replace import only_reader, replace
 from octavo.graph.sweeper import Sweeper
-
-MOST = 64  # results of a pool (native/conv.h)
 
 
 def reference(y: npt.NDArray[Any], pool: Sequence[int]) -> npt.NDArray[np.float64]:
@@ -54,7 +53,7 @@ def _pool(node: ir.Node) -> tuple[int, ...] | None:
     a = node.attributes
     if node.op_type != "MaxPool" or node.domain not in ("", "ai.onnx") or "kernel_shape" not in a:
         return None
-    if len([v for v in node.outputs if v.name]) > 1 or (
+    if any(v.uses() or v.is_graph_output() for v in node.outputs[1:]) or (
         "auto_pad" in a and a["auto_pad"].as_string() not in ("NOTSET", "VALID")
     ):
         return None
@@ -68,6 +67,6 @@ def _pool(node: ir.Node) -> tuple[int, ...] | None:
         name: tuple(a[name].as_ints()) if name in a else usual for name, usual in plain.items()
     }
     rounds_up = "ceil_mode" in a and a["ceil_mode"].as_int() != 0
-    if given != {**plain, "strides": kernel} or rounds_up or prod(kernel) > MOST:
+    if given != {**plain, "strides": kernel} or rounds_up or prod(kernel) > MOST_POOL:
         return None
     return kernel
