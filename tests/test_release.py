@@ -24,6 +24,9 @@ from tests.release.contents import (
 VERSION = octavo.__version__
 
 
+one_worker = pytest.mark.xdist_group("a source distribution")  # makes it once
+
+
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sdist")
@@ -33,11 +36,13 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@one_worker
 def test_the_sdist_holds_the_sources_the_license_and_nothing_else(sdist: Path) -> None:
     assert sdist.name == f"octavo-{VERSION}.tar.gz"
     assert list(sdist_faults(sdist, VERSION)) == []
 
 
+@one_worker
 def test_an_sdist_with_something_else_is_found(sdist: Path, tmp_path: Path) -> None:
     other = tmp_path / sdist.name
     with tarfile.open(sdist) as old, tarfile.open(other, "w:gz") as new:
@@ -51,6 +56,7 @@ def test_an_sdist_with_something_else_is_found(sdist: Path, tmp_path: Path) -> N
     ]
 
 
+@one_worker
 def test_metadata_that_is_not_ours_is_found(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         file = archive.extractfile(f"octavo-{VERSION}/PKG-INFO")
@@ -106,6 +112,7 @@ def test_a_library_that_is_not_clean_is_found(
     assert found == [fault.format(tmp_path) for fault in faults]
 
 
+@one_worker
 def test_a_wheel_is_compared_with_the_package(tmp_path: Path, sdist: Path) -> None:
     """One made by hand: of the sources without a page's style, with one library, and a test."""
     library = compiled(tmp_path, "-s", f"-ffile-prefix-map={tmp_path}=.")
