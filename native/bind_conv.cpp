@@ -81,10 +81,6 @@ void bind_conv(nb::module_& m) {
           },
           "out"_a, "in_"_a, "groups"_a, "kernel"_a, "stride"_a, "dilation"_a, "before"_a, "after"_a, "pool"_a)
       .def(
-          "output",
-          [](const ConvShape& s, std::size_t h, std::size_t w) { return Pair{s.output(0, h), s.output(1, w)}; },
-          "h"_a, "w"_a)
-      .def(
           "pooled",
           [](const ConvShape& s, std::size_t h, std::size_t w) { return Pair{s.pooled(0, h), s.pooled(1, w)}; },
           "h"_a, "w"_a)

@@ -15,7 +15,7 @@ namespace octavo::ort {
 namespace {
 
 constexpr std::int64_t kFirstPause = 1'000'000;  // nanoseconds between two trials; twice as many each time
-constexpr unsigned kMostDoublings = 40;          // 12 days
+constexpr unsigned kMostDoublings = 30;          // 12 days
 
 // As many threads as can meet at most: the machine's processors, not those that the calling thread may
 // use. It may be kept to one, and the session's threads to the others.

@@ -195,7 +195,9 @@ print(of_others() - before)
 """
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+@pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="this process may use one processor alone"
+)
 def test_a_caller_that_keeps_to_one_processor_has_the_others_work(tmp_path: Path) -> None:
     """The session's own threads may run elsewhere; what the caller may use says nothing of them."""
     (found,) = run_child(PINNED, str(save(two_layers(), tmp_path / "m.onnx")))
