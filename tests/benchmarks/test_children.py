@@ -122,12 +122,15 @@ def test_idle_waits_for_a_thread_that_spins() -> None:
     code = (
         "import ctypes, threading, time\n"
         "from benchmarks.timing import idle\n"
-        "end = time.perf_counter() + 0.3\n"
-        "def spin():\n"
-        "    while time.perf_counter() < end: pass\n"
-        "threading.Thread(target=spin).start()\n"
-        "idle()\n"
-        "print(time.perf_counter() - end > -0.05)\n"
+        "def waited():\n"
+        "    end = time.perf_counter() + 0.3\n"
+        "    def spin():\n"
+        "        while time.perf_counter() < end: pass\n"
+        "    threading.Thread(target=spin).start()\n"
+        "    idle()\n"
+        "    return time.perf_counter() - end > -0.05\n"
+        # On a busy machine the thread may get no core for as long as one look takes.
+        "print(any(waited() for _ in range(3)))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, check=True, capture_output=True, text=True

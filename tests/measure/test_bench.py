@@ -182,7 +182,7 @@ def test_verdicts(ratio: float, low: float, high: float, verdict: Verdict) -> No
 
 def test_bench_of_callables() -> None:
     found = octavo.measure.bench(
-        {"fast": partial(time.sleep, 0.002), "slow": partial(time.sleep, 0.006)}, seconds=1.5
+        {"fast": partial(time.sleep, 0.02), "slow": partial(time.sleep, 0.06)}, seconds=2.5
     )
     assert isinstance(found, Benchmark)
     data: dict[str, Any] = json.loads(found.to_json())
@@ -193,7 +193,7 @@ def test_bench_of_callables() -> None:
     assert row["ratio"] == pytest.approx(3, rel=0.3)
     assert [one["name"] for one in data["models"]] == ["fast", "slow"]
     assert data["models"][0]["load_seconds"] is None
-    assert data["models"][0]["seconds"] >= 0.002
+    assert data["models"][0]["seconds"] >= 0.02
     assert "slow: slower, takes" in str(found)
 
 

@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 
 from octavo.errors import OptionError
+from octavo.measure import latency
 from octavo.measure.latency import time_ratios
 from octavo.measure.timing import Comparison, Timing, interleave, pooled
 
@@ -40,11 +41,11 @@ class Clock:
 
 
 def test_a_planted_slowdown_of_two_is_measured() -> None:
-    # Sleeping needs no core, so a busy machine does not disturb it.
-    calls = {"fast": partial(time.sleep, 0.01), "slow": partial(time.sleep, 0.02)}
-    found = interleave(calls, rounds=11, warmup=0, least=0.01)
-    assert found.speed("fast", over="slow").median == pytest.approx(2.0, rel=0.1)
-    assert found.time("fast", over="slow").median == pytest.approx(0.5, rel=0.1)
+    # Sleeping needs no core; on a busy machine it ends some milliseconds late, which is the margin.
+    calls = {"fast": partial(time.sleep, 0.05), "slow": partial(time.sleep, 0.1)}
+    found = interleave(calls, rounds=7, warmup=0)
+    assert found.speed("fast", over="slow").median == pytest.approx(2.0, rel=0.2)
+    assert found.time("fast", over="slow").median == pytest.approx(0.5, rel=0.2)
 
 
 def test_drift_does_not_reach_the_ratio() -> None:
@@ -156,19 +157,22 @@ def test_a_long_call_is_not_made_once_more_to_wake_it() -> None:
     assert settled == "long short long short short long".split()
 
 
-def test_time_ratios_of_two_runs() -> None:
+def test_time_ratios_of_two_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    on_clock = partial(interleave, wall=lambda: clock.now, cpu=lambda: clock.busy)
+    monkeypatch.setattr(latency, "interleave", on_clock)
     found = time_ratios(
-        {"float": partial(time.sleep, 0.02), "int8": partial(time.sleep, 0.01)}, rounds=5, warmup=1
+        {"float": lambda: clock.work(0.02), "int8": lambda: clock.work(0.01)}, rounds=5, warmup=1
     )
     assert len(found["float"].seconds) == 5
-    assert found.time("int8", over="float").median == pytest.approx(0.5, rel=0.1)
+    assert found.time("int8", over="float").median == pytest.approx(0.5)
 
 
 def test_time_ratios_ends_early() -> None:
     start = time.perf_counter()
     found = time_ratios({"a": partial(time.sleep, 0.05)}, rounds=1000, budget_seconds=0.4)
     assert 2 <= len(found["a"].seconds) < 10
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 5  # a thousand rounds take more than fifty
 
 
 @pytest.mark.parametrize(
