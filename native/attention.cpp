@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "arena.h"
 #include "parallel.h"
@@ -31,10 +32,10 @@ struct AttentionCall {
     const std::size_t items = in.batch * panels, wanted = static_cast<std::size_t>(threads);
     parts = items >= wanted ? 1 : std::min(in.heads, (wanted + items - 1) / items);
     Layout layout;
-    const std::size_t widest = round_up(std::max({in.depth, in.value_depth, in.bias ? in.keys : 0}), 16);
+    const std::size_t widest = round_up(std::max({in.depth, in.value_depth, biased() ? in.keys : 0}), 16);
     staged = layout.add<float>(kPanelQueries * widest);
     queries = layout.add<float>(round_up(in.depth, 16) * kPanelQueries);
-    bias = layout.add<float>(in.bias ? round_up(in.keys, 16) * kPanelQueries : 0);
+    bias = layout.add<float>(biased() ? round_up(in.keys, 16) * kPanelQueries : 0);
     scores = layout.add<float>(in.keys * kPanelQueries);
     sums = layout.add<float>(kPanelQueries);
     out = layout.add<float>(round_up(in.value_depth, 16) * kPanelQueries);
@@ -46,30 +47,34 @@ struct AttentionCall {
     return reinterpret_cast<float*>(base + static_cast<std::size_t>(thread) * per_thread + offset);
   }
 
-  // Rows of `width` floats, `step` apart, as a panel [width][64]; zeros for queries that there are not.
-  void turn(const float* rows, std::size_t count, std::size_t stride, std::size_t step, std::size_t width, float* panel,
-            int thread) const {
+  bool biased() const { return in.bias || in.mask; }
+
+  // Rows of `width` floats as a panel [width][64]; zeros for queries that there are not.
+  void turn(const float* rows, std::size_t count, std::size_t stride, std::size_t width, float* panel, int thread) const {
+    if (width % 16 == 0 && count % 16 == 0) return t.transpose({rows, count, width, stride, panel, kPanelQueries});
+    turn_each(count, width, panel, thread, [=](std::size_t r, float* to) { std::memcpy(to, rows + r * stride, width * sizeof(float)); });
+  }
+
+  // The same for rows that write(row, to) writes.
+  template <class Write>
+  void turn_each(std::size_t count, std::size_t width, float* panel, int thread, const Write& write) const {
     const std::size_t padded = round_up(width, 16), columns = round_up(count, 16);
-    if (step == 1 && padded == width && columns == count) return t.transpose({rows, count, width, stride, panel, kPanelQueries});
     float* stage = at(staged, thread);
     for (std::size_t r = 0; r < count; ++r) {
-      float* to = stage + r * padded;
-      const float* from = rows + r * stride;
-      if (step == 1) std::memcpy(to, from, width * sizeof(float));
-      else
-        for (std::size_t i = 0; i < width; ++i) to[i] = from[i * step];
-      std::fill(to + width, to + padded, 0.0f);
+      write(r, stage + r * padded);
+      std::fill(stage + r * padded + width, stage + (r + 1) * padded, 0.0f);
     }
     std::fill(stage + count * padded, stage + columns * padded, 0.0f);
     t.transpose({stage, columns, padded, padded, panel, kPanelQueries});
   }
 
-  // Whether all rows of a bias are the same.
-  bool alike(const float* rows, std::size_t count) const {
+  // Whether all rows of a bias or mask are the same.
+  template <class T>
+  bool alike(const T* rows, std::size_t count) const {
     if (in.bias_query == 0) return true;
     if (in.bias_key != 1) return false;
     for (std::size_t r = 1; r < count; ++r)
-      if (std::memcmp(rows, rows + r * in.bias_query, in.keys * sizeof(float)) != 0) return false;
+      if (std::memcmp(rows, rows + r * in.bias_query, in.keys * sizeof(T)) != 0) return false;
     return true;
   }
 
@@ -90,28 +95,54 @@ struct AttentionCall {
     p.sums = at(sums, thread);
     p.out = at(out, thread);
     const std::size_t heads_begin = in.heads * part / parts, heads_end = in.heads * (part + 1) / parts;
+    std::uint64_t hidden = 0;  // queries, a bit each, that no key counts for
     for (std::size_t h = heads_begin; h < heads_end; ++h) {
-      if (in.bias && (h == heads_begin || in.bias_head)) take_bias(p, item, h, first, count, thread);
-      turn(in.q + item * in.q_batch + first * q_stride + h * in.depth, count, q_stride, 1, in.depth,
-           at(queries, thread), thread);
+      if (biased() && (h == heads_begin || in.bias_head)) {
+        const std::size_t offset = item * in.bias_batch + h * in.bias_head + first * in.bias_query;
+        float* own = at(bias, thread);
+        p.bias = p.bias_panel = nullptr;
+        if (in.bias) {
+          take(p, in.bias + offset, count, own, thread, [](float x) { return x; });
+        } else {
+          hidden = without_keys(in.mask + offset, count);
+          take(p, in.mask + offset, count, own, thread,
+               [](std::uint8_t x) { return x ? 0.0f : -std::numeric_limits<float>::infinity(); });
+        }
+      }
+      turn(in.q + item * in.q_batch + first * q_stride + h * in.depth, count, q_stride, in.depth, at(queries, thread), thread);
       p.k = in.k + item * in.k_batch + h * in.depth;
       p.v = in.v + item * in.v_batch + h * in.value_depth;
       t.attention(p);
-      give(p, in.out + (item * in.queries + first) * v_stride + h * in.value_depth, count, v_stride, thread);
+      float* out_rows = in.out + (item * in.queries + first) * v_stride + h * in.value_depth;
+      give(p, out_rows, count, v_stride, thread);
+      for (std::size_t r = 0; hidden != 0 && r < count; ++r)
+        if (hidden >> r & 1) std::fill(out_rows + r * v_stride, out_rows + r * v_stride + in.value_depth, 0.0f);
     }
   }
 
-  void take_bias(AttentionPanel& p, std::size_t item, std::size_t head, std::size_t first, std::size_t count, int thread) const {
-    const float* rows = in.bias + item * in.bias_batch + head * in.bias_head + first * in.bias_query;
-    p.bias = p.bias_panel = nullptr;
-    float* own = at(bias, thread);
+  // Rows of a bias, or of a mask as a bias.
+  template <class T, class Value>
+  void take(AttentionPanel& p, const T* rows, std::size_t count, float* own, int thread, const Value& value) const {
+    const auto write = [&](std::size_t r, float* to) {
+      for (std::size_t i = 0; i < in.keys; ++i) to[i] = value(rows[r * in.bias_query + i * in.bias_key]);
+    };
     if (alike(rows, count)) {
-      for (std::size_t i = 0; i < in.keys; ++i) own[i] = rows[i * in.bias_key];
+      write(0, own);
       p.bias = own;
     } else {
-      turn(rows, count, in.bias_query, in.bias_key, in.keys, own, thread);
+      turn_each(count, in.keys, own, thread, write);
       p.bias_panel = own;
     }
+  }
+
+  std::uint64_t without_keys(const std::uint8_t* rows, std::size_t count) const {
+    std::uint64_t found = 0;
+    for (std::size_t r = 0; r < count; ++r) {
+      std::size_t i = 0;
+      while (i < in.keys && rows[r * in.bias_query + i * in.bias_key] == 0) ++i;
+      if (i == in.keys) found |= std::uint64_t{1} << r;
+    }
+    return found;
   }
 
   // A panel's results to their rows.

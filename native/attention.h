@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace octavo {
 
@@ -13,13 +14,15 @@ struct AttentionInputs {
   const float* v;     // [batch][keys][heads * value_depth]
   std::size_t q_batch, k_batch, v_batch;
   float scale;
-  // [batch][heads][queries][keys] with these strides, in elements (0 where it repeats); null: none.
+  // [batch][heads][queries][keys] with these strides, in elements (0 where it repeats); null: none. At most
+  // one of the two: what is added to the products, or which keys count at all (not 0) for a query.
   const float* bias;
+  const std::uint8_t* mask;
   std::size_t bias_batch, bias_head, bias_query, bias_key;
   float* out;         // [batch][queries][heads * value_depth]
 };
 
-// Rows without keys are 0. Throws std::bad_alloc before anything is written.
+// Rows without keys, and those whose mask hides all of them, are 0. Throws std::bad_alloc before anything is written.
 void attention(const AttentionInputs& in, int threads);
 
 }  // namespace octavo

@@ -51,5 +51,6 @@ void bind_rnn(nb::module_& m);
 void bind_conv(nb::module_& m);
 void bind_half(nb::module_& m);
 void bind_embedding(nb::module_& m);
+void bind_attention(nb::module_& m);
 
 }  // namespace octavo

@@ -9,4 +9,5 @@ NB_MODULE(_native, m) {
   octavo::bind_conv(m);
   octavo::bind_half(m);
   octavo::bind_embedding(m);
+  octavo::bind_attention(m);
 }

@@ -353,6 +353,18 @@ struct AttentionPanel {
   float* out;                                // [value_depth][64]
 };
 
+// Rows to mean 0 and variance 1: out = fma((x - mean) * (1 / sqrt(variance + eps)), weight, bias), the sums in
+// 16 lanes (of every 16th element) that are then added by halves.
+struct NormRows {
+  const float* x;                            // [rows][columns]
+  std::size_t rows, columns, stride;
+  const float* weight;                       // [columns]
+  const float* bias;                         // [columns]
+  float eps;
+  float* out;                                // [rows][columns]; may be x
+  std::size_t out_stride;
+};
+
 struct KernelTable {
   const char* name;
   std::size_t bytes_per_input;               // of a panel: 1, or more where rows are kept in another form
@@ -383,6 +395,7 @@ struct KernelTable {
   void (*column_sizes)(const ColumnSizes&);
   void (*quantize_columns)(const QuantizeColumns&);
   void (*attention)(const AttentionPanel&);
+  void (*norm_rows)(const NormRows&);
 };
 
 }  // namespace octavo

@@ -9,6 +9,7 @@
 #include "half.h"
 #include "half_gemm.h"
 #include "image.h"
+#include "norm_rows.h"
 
 template <class V>
 void fill_shared(KernelTable& t) {
@@ -25,6 +26,7 @@ void fill_shared(KernelTable& t) {
   t.embedding_lookup = Embeddings<V>::lookup;
   t.embedding_bag = Embeddings<V>::bag;
   t.attention = AttentionPanels<V>::attention;
+  t.norm_rows = Norms<V>::rows;
   fill_images<V>(t);
   t.column_sizes = Columns<V>::sizes;
   t.quantize_columns = Columns<V>::quantize;

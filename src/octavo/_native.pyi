@@ -54,6 +54,30 @@ def quantize_rows(
     scale: _Float32,
     zero_point: _Int32,
 ) -> None: ...
+def attention(
+    q: int,
+    k: int,
+    v: int,
+    out: int,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    scale: float,
+    bias: int,
+    mask: int,
+    threads: int,
+) -> None: ...
+def layer_norm(
+    x: int,
+    rows: int,
+    columns: int,
+    stride: int,
+    weight: int,
+    bias: int,
+    eps: float,
+    out: int,
+    out_stride: int,
+    threads: int,
+) -> None: ...
 def run_together(
     layers: list[Linear],
     x: int,

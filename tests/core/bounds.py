@@ -19,10 +19,12 @@ import ml_dtypes
 import numpy as np
 
 from octavo.core import kernels
+from octavo.core.attention import attention as attend
 from octavo.core.convolution import Conv2d, PackedFilters, Window, pack_filters
 from octavo.core.embedding import Embedding
 from octavo.core.half_linear import HalfLinear
 from octavo.core.kernels import PackedWeight, pack, quantize_rows, unpack
+from octavo.core.layer_norm import layer_norm
 from octavo.core.linear import Linear
 from octavo.core.recurrent import Gru, Lstm, Rnn
 from tests.core.layers import random_layer, random_rows
@@ -326,6 +328,36 @@ def _cube(rows: np.ndarray, steps: int, batch: int) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(rows, shape, (row * batch, row, one))
 
 
+def attention() -> Iterator[Case]:
+    """And the layer normalization that stands behind it."""
+    for queries, keys in itertools.product((1, 5, 16, 17, 64, 65), (1, 3, 15, 16, 33, 70)):
+        for depth, value_depth, over in [(1, 3, ""), (16, 16, "bias"), (20, 33, "mask")]:
+
+            def case(
+                place: Place,
+                sizes: tuple[int, ...] = (queries, keys, depth, value_depth),
+                over: str = over,
+            ) -> Outputs:
+                queries, keys, depth, value_depth = sizes
+                r = np.random.default_rng(sizes)
+                shapes = (queries, depth), (keys, depth), (keys, value_depth)
+                q, k, v = (
+                    place.copy(r.standard_normal((2, n, 3 * width)).astype(np.float32))
+                    for n, width in shapes
+                )
+                values = r.random((2, 1, queries, keys))
+                given = {"bias": values.astype(np.float32), "mask": values < 0.5}
+                options: dict[str, Any] = {over: place.copy(given[over])} if over else {}
+                found = [attend(q, k, v, 3, threads=t, **options) for t in (1, 2)]
+                weight, bias = (
+                    place.copy(r.standard_normal(3 * value_depth).astype(np.float32))
+                    for _ in range(2)
+                )
+                return [*found, layer_norm(place.copy(found[0]), weight, bias)]
+
+            yield f"{queries=} {keys=} {depth=} {value_depth=} {over}", case
+
+
 def one_byte_too_far() -> Iterator[Case]:
     """Not a kernel: shows that such a read ends the process."""
 
@@ -339,7 +371,16 @@ def one_byte_too_far() -> Iterator[Case]:
 
 FAMILIES = {
     f.__name__: f
-    for f in (linear, integers, half, embedding, convolution, recurrent, one_byte_too_far)
+    for f in (
+        linear,
+        integers,
+        half,
+        embedding,
+        convolution,
+        recurrent,
+        attention,
+        one_byte_too_far,
+    )
 }
 
 

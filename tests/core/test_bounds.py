@@ -12,7 +12,10 @@ import pytest
 from octavo.core import kernels
 
 ROOT = Path(__file__).parents[2]
-FAMILIES = ("linear", "integers", "half", "embedding", "convolution", "recurrent")
+FAMILIES = (
+    *("linear", "integers", "half", "embedding", "convolution", "recurrent"),
+    "attention",
+)
 EVERY = 1 if os.environ.get("OCTAVO_EXAMPLES") == "new" else 5
 """`make test-all` runs all cases; 5 has no factor in common with how many follow each other."""
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from octavo.errors import ModelError
 from octavo.torch.container import read
+from octavo.torch.encoder_layer import fuse_encoder_layers
 from octavo.torch.fastpath import leave_fast_paths
 from octavo.torch.fusion import fuse_activations
 from octavo.torch.hooks import carry_hooks, settle_weight
@@ -57,6 +58,7 @@ def load(
     _refuse_without_values(modules)
     leave_fast_paths(model)
     fuse_activations(model)
+    fuse_encoder_layers(model)
     if report is not None:
         model.__dict__[REPORT] = report
     return model

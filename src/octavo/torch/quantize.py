@@ -16,6 +16,7 @@ from octavo.recipe import Inspection, Recipe, Report, load_recipe, preset
 from octavo.torch.choice import SchemeChoice
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.decisions import Layers, planned
+from octavo.torch.encoder_layer import fuse_encoder_layers
 from octavo.torch.fusion import fuse_activations
 from octavo.torch.inventory import Part, inventory
 from octavo.torch.mapping import checked_mapping
@@ -124,11 +125,17 @@ def report(model: nn.Module) -> Report:
 
 
 def _fused(model: nn.Module) -> list[str]:
-    names = fuse_activations(model)
-    if not names:
-        return []
-    some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    return [f"the activation that follows a linear layer is computed in the layer's pass: {some}"]
+    found = {
+        "the activation that follows a linear layer is computed in the layer's pass": (
+            fuse_activations(model)
+        ),
+        "encoder layers run as one chain of kernels": fuse_encoder_layers(model),
+    }
+    return [
+        f"{what}: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+        for what, names in found.items()
+        if names
+    ]
 
 
 def _recipe(given: str | Path | Recipe) -> Recipe:
