@@ -266,6 +266,15 @@ def test_dropout_acts_in_training_mode(chains: list[Any]) -> None:
     assert len(chains) == 2  # of the other layer
 
 
+def test_autocast_reaches_what_stands_between_layers(chains: list[Any]) -> None:
+    quantized, feed = quantize_dynamic(model()), tokens()
+    plain = hidden(quantized, feed)
+    chains.clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        near(hidden(quantized, feed), plain, 0.05)
+    assert not chains
+
+
 def test_hidden_states_and_attentions_are_collected(chains: list[Any]) -> None:
     exact, feed = model(), tokens(padded=True)
     quantized = quantize_dynamic(exact)

@@ -7,9 +7,9 @@ The layers are those of the model, and compute what they compute elsewhere; what
 modules, views and small operators between them, which on short inputs take several times as long as
 the kernels. A layer is run so only where that means the same as its own forward, and where the two
 agree on random inputs when its type is first seen: another release of transformers may compute
-something else. A hook, a patched forward, training mode, gradients, tracing, another implementation
-of attention than sdpa, or an argument that is not known here: each leaves the call to the layer's
-own forward.
+something else. A hook, a patched forward, training mode, gradients, autocast, tracing, another
+implementation of attention than sdpa, or an argument that is not known here: each leaves the call
+to the layer's own forward.
 """
 
 from __future__ import annotations
@@ -36,12 +36,19 @@ def fuse_encoder_layers(model: nn.Module) -> list[str]:
     """Lets layers run as one chain, in place; returns their names."""
     found = []
     for name, module in list(model.named_modules()):
-        if FUSED not in module.__dict__ and plan_of(module) is not None:
-            chain = partial(run_layer, Held(module))  # torch.export knows partial functions alone
-            chain.__dict__["__signature__"] = inspect.signature(module.forward)
+        plan = None if FUSED in module.__dict__ else plan_of(module)
+        if plan is not None:
+            kind = type(module)
+            if kind not in _signatures:
+                _signatures[kind] = inspect.signature(module.forward)
+            chain = partial(run_layer, Held(module, plan))  # torch.export knows only partials
+            chain.__dict__["__signature__"] = _signatures[kind]
             module.__dict__[FUSED] = chain
             found.append(name)
     return found
+
+
+_signatures: WeakKeyDictionary[type, inspect.Signature] = WeakKeyDictionary()
 
 
 def run_layer(held: Held, *args: Any, **kwargs: Any) -> Any:
@@ -49,6 +56,7 @@ def run_layer(held: Held, *args: Any, **kwargs: Any) -> Any:
     x = args[0] if args else None
     if isinstance(x, Tensor) and ops.direct(x) and x.dtype is torch.float32 and x.dim() == 3:
         mask, plain = _mask(args, kwargs)
+        plain = plain and not torch.is_autocast_enabled("cpu")
         plan = held.ready() if plain else None
         if plan is not None and plan.takes(x, mask):
             return plan.run(x, mask)
@@ -58,12 +66,12 @@ def run_layer(held: Held, *args: Any, **kwargs: Any) -> Any:
 class Held:
     """A layer with what is known of its parts; copies and files hold the layer alone."""
 
-    def __init__(self, layer: nn.Module) -> None:
+    def __init__(self, layer: nn.Module, plan: Plan | None = None) -> None:
         self.layer = layer
-        self._plan: Plan | None = None
+        self._plan = plan
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"layer": self.layer, "_plan": None}
+        return {"layer": self.layer, "_plan": None}  # a plan holds the parts' own dicts
 
     def ready(self) -> Plan | None:
         """The plan for the layer as it is now; None where its own forward has to run."""

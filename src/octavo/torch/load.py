@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -48,20 +50,33 @@ def load(
     factory that returns a model which was there before.
     """
     path = Path(path)
-    metadata, stored = read(path)
-    manifest = parse(path, metadata)
-    check_tensors(path, manifest, stored)
-    report = report_of(path, manifest)
-    model = make_skeleton(model_factory, skeleton)
-    model, modules = _with_layers(path, model, manifest)
-    _fill(path, modules, manifest, stored)
-    _refuse_without_values(modules)
-    leave_fast_paths(model)
-    fuse_activations(model)
-    fuse_encoder_layers(model)
+    with _no_collection():
+        metadata, stored = read(path)
+        manifest = parse(path, metadata)
+        check_tensors(path, manifest, stored)
+        report = report_of(path, manifest)
+        model = make_skeleton(model_factory, skeleton)
+        model, modules = _with_layers(path, model, manifest)
+        _fill(path, modules, manifest, stored)
+        _refuse_without_values(modules)
+        leave_fast_paths(model)
+        fuse_activations(model)
+        fuse_encoder_layers(model)
     if report is not None:
         model.__dict__[REPORT] = report
     return model
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without the garbage collector: it would look through the new model several times, in vain."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _with_layers(path: Path, model: nn.Module, manifest: Manifest) -> tuple[nn.Module, Modules]:
