@@ -174,6 +174,13 @@ def g2p_rows(effort: Effort) -> Iterator[Row]:
             section=section,
             note=refused.get(name, ""),
         )
+    alone = g2p.decode(torch_variants.rounded(made[FLOAT]), of)
+    yield Row(
+        f"{FLOAT}, with {OCTAVO}'s weights: words changed",
+        g2p.changed_words(found[FLOAT], alone),
+        section=section,
+        note="what a recipe's weights alone change; nothing is done to the activations",
+    )
     yield from held_rows(made, section)
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from benchmarks.sections import reason
+from octavo.core.kernels.weight import quantize_weight
+from octavo.core.qtype import Grid, QType
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +60,22 @@ def every(
         except Exception as error:  # noqa: BLE001  # a figure that cannot be measured is missed
             refused[name] = reason(error)
     return made, refused
+
+
+def rounded(model: torch.nn.Module) -> torch.nn.Module:
+    """A float copy whose Linear and recurrent weights are those of `OCTAVO`: int8 times scale."""
+    import torch
+
+    kinds = (torch.nn.Linear, torch.nn.RNNBase, torch.nn.RNNCellBase)
+    made = copy.deepcopy(model)
+    with torch.no_grad():
+        for module in made.modules():
+            for weight in module.parameters(False) if isinstance(module, kinds) else ():
+                if weight.dim() == 2:
+                    found = quantize_weight(weight.numpy(), Grid.of(QType.INT8, symmetric=True), 0)
+                    exact = found.q * np.asarray(found.qparams.scale).reshape(-1, 1)
+                    weight.copy_(torch.from_numpy(exact))
+    return made
 
 
 def held(module: torch.nn.Module) -> tuple[int, int, str]:

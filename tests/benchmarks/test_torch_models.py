@@ -51,6 +51,19 @@ def test_per_channel_is_per_channel() -> None:
     assert weight.qscheme() == torch.per_channel_affine
 
 
+def test_rounded_weights_are_those_of_the_quantized_layers() -> None:
+    model = torch.nn.ModuleDict({"linear": torch.nn.Linear(8, 4), "cell": torch.nn.GRUCell(4, 3)})
+    made, exact = torch_variants.rounded(model), torch_variants.quantized(OCTAVO, model)
+    assert torch.equal(made["linear"].weight, exact["linear"].weight())
+    assert not torch.equal(made["linear"].weight, model["linear"].weight)
+    assert torch.equal(made["linear"].bias, model["linear"].bias)
+    for name in ("weight_ih", "weight_hh"):
+        changed, before = (getattr(m["cell"], name) for m in (made, model))
+        assert not torch.equal(changed, before)
+        steps = before.abs().amax(1, keepdim=True) / 127
+        assert ((changed - before).abs() <= steps * 0.5001).all()
+
+
 def test_what_cannot_be_made_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ValueError("no such thing\nin /some/folder/file.py")
