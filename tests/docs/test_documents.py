@@ -14,8 +14,11 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 
 
-# What it does tuning.md and tests/tune do too, with a smaller model.
-AGAIN = [ROOT / "docs/dynamic_or_static.md"]
+# What they do README.md, tuning.md and tests/tune do too, with smaller models.
+AGAIN = [
+    ROOT / "docs" / f"{name}.md"
+    for name in ("dynamic_or_static", "from_neural_compressor", "index", "reading_a_report")
+]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,29 +13,35 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from octavo.errors import NotTrainableError
 from octavo.torch import encoder_layer as under_test
 from octavo.torch import load, quantize_dynamic, report, save
+from octavo.torch.encoder_families import BERT
 from octavo.torch.encoder_layer import run_layer
-from octavo.torch.encoder_plan import TYPES, Plan
+from octavo.torch.encoder_plan import Plan, plan_of
 
 transformers = pytest.importorskip("transformers")
 
 WIDTH, HEADS, VOCABULARY = 48, 4, 97
-MODELS = {name.removesuffix("Layer"): f"{name.removesuffix('Layer')}Model" for name in TYPES} | {
+MODELS = {name: f"{name}Model" for name in [*sorted(BERT), "DistilBert"]} | {
     "BertGeneration": "BertGenerationEncoder"
 }
+SIZES = {
+    "hidden_size": WIDTH,
+    "num_hidden_layers": 2,
+    "num_attention_heads": HEADS,
+    "intermediate_size": 96,
+}
+DISTILBERT = {"dim": WIDTH, "n_layers": 2, "n_heads": HEADS, "hidden_dim": 96}
 
 
 def model(family: str = "Bert", **options: Any) -> Any:
     """Two layers with weights large enough that every part of them shows."""
     config = getattr(transformers, f"{family}Config")(
+        **(DISTILBERT if family == "DistilBert" else SIZES),
         vocab_size=VOCABULARY,
-        hidden_size=WIDTH,
-        num_hidden_layers=2,
-        num_attention_heads=HEADS,
-        intermediate_size=96,
         max_position_embeddings=40,
         initializer_range=0.3,
         pad_token_id=0,
@@ -71,16 +79,12 @@ def chains(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return run(plan, x, mask)
 
     monkeypatch.setattr(Plan, "run", counted)
-    monkeypatch.setattr(under_test, "_agreeing", {}.fromkeys(layer_types(), True))
+    monkeypatch.setattr(under_test, "_agrees", lambda layer, plan: True)  # which runs it too
     return ran
 
 
-def layer_types() -> list[type]:
-    return [type(layers(model(family))[0]) for family in MODELS]
-
-
 def layers(of: Any) -> Any:
-    return of.encoder.layer
+    return (of.transformer if hasattr(of, "transformer") else of.encoder).layer
 
 
 def chained(layer: nn.Module) -> bool:
@@ -117,38 +121,58 @@ def test_each_family_computes_what_its_own_forward_does(
     assert len(chains) == 2
 
 
-def test_the_types_are_looked_at_before_they_run() -> None:
-    quantized = quantize_dynamic(model())
-    kind = type(layers(quantized)[0])
-    under_test._agreeing.pop(kind, None)
-    quantized(**tokens())
-    assert under_test._agreeing[kind] is True
+# --- the trial before the first call ---
 
 
-def test_a_type_that_computes_something_else_keeps_its_forward(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    quantized, feed = quantize_dynamic(model()), tokens()
-    kind = type(layers(quantized)[0])
-    forward = kind.forward
-    monkeypatch.setattr(under_test, "_agreeing", {})
-    monkeypatch.setattr(kind, "forward", lambda *a, **k: 0.9 * forward(*a, **k))
-    assert torch.equal(hidden(quantized, feed), hidden(apart(quantized), feed))
-    assert under_test._agreeing == {kind: False}
+@pytest.mark.parametrize("family", ["Bert", "DistilBert"])
+def test_a_layer_is_tried_once(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, agrees = [], under_test._agrees
+
+    def counted(*of: Any) -> bool:
+        tried.append(agrees(*of))
+        return tried[-1]
+
+    monkeypatch.setattr(under_test, "_agrees", counted)
+    quantized = quantize_dynamic(model(family))
+    for _ in range(3):
+        quantized(**tokens())
+    assert tried == [True, True]
 
 
-@pytest.mark.parametrize("change", [lambda y: (y,), lambda y: y[:1]], ids=["tuple", "shape"])
-def test_a_type_that_returns_something_else_keeps_its_forward(
+@pytest.mark.parametrize(
+    "change",
+    [lambda y: 0.9 * y, lambda y: (y,), lambda y: y[:1], lambda y: y.missing],
+    ids=["values", "tuple", "shape", "error"],
+)
+def test_a_layer_that_computes_something_else_keeps_its_forward(
     change: Callable[[Tensor], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quantized = quantize_dynamic(model())
-    layer = layers(quantized)[0]
-    forward = type(layer).forward
-    monkeypatch.setattr(under_test, "_agreeing", {})
+    layer = layers(quantize_dynamic(model()))[0]
+    plan, forward = plan_of(layer), type(layer).forward
+    assert plan is not None
+    assert under_test._agrees(layer, plan)
     monkeypatch.setattr(type(layer), "forward", lambda *a, **k: change(forward(*a, **k)))
+    assert not under_test._agrees(layer, plan)
+    monkeypatch.undo()
+    monkeypatch.setattr(under_test, "_agrees", lambda layer, plan: False)
     x = torch.randn(2, 5, WIDTH)
-    assert type(layer(x)) is type(change(x))
-    assert under_test._agreeing == {type(layer): False}
+    assert torch.equal(layer(x), type(layer).forward(layer, x))
+    assert not chained(layer)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_defaults_of_the_process_do_not_reach_the_trial(dtype: torch.dtype) -> None:
+    quantized, feed = quantize_dynamic(model()), tokens()
+    exact = hidden(quantized, feed)
+    again = copy.deepcopy(quantized)
+    try:
+        torch.set_default_dtype(dtype)
+        with torch.device("meta"):
+            found = layers(again)[0](exact[None])
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, layers(quantized)[0](exact[None]))
+    assert chained(layers(again)[0])
 
 
 def test_it_is_as_exact_as_the_layers_apart(chains: list[Any]) -> None:
@@ -157,9 +181,8 @@ def test_it_is_as_exact_as_the_layers_apart(chains: list[Any]) -> None:
     wanted = hidden(exact, feed)
     errors = [(hidden(q, feed) - wanted).norm() for q in (quantized, apart(quantized))]
     assert errors[0] < 1.1 * errors[1]
-    assert "encoder layers run as one chain of kernels: encoder.layer.0, encoder.layer.1" in (
-        "\n".join(report(quantized).notes)
-    )
+    said = "where a call asks for nothing else: encoder.layer.0, encoder.layer.1"
+    assert said in "\n".join(report(quantized).notes)
 
 
 def test_an_item_does_not_depend_on_its_batch(chains: list[Any]) -> None:
@@ -307,6 +330,190 @@ def test_what_is_no_plain_encoder_stays(options: dict[str, Any], chains: list[An
     near(hidden(quantized, feed), hidden(exact, feed), 0.1)
 
 
+def replaced_class(module: nn.Module) -> None:
+    kind = type(module)
+    other = type(kind.__name__, (kind,), {"forward": lambda *a, **k: kind.forward(*a, **k) * 3})
+    module.__class__ = other
+
+
+def strided_weight(layer: Any) -> None:
+    layer.output.LayerNorm.weight = nn.Parameter(torch.randn(WIDTH, 2)[:, 0])
+
+
+class Twice(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * x
+
+
+class AlwaysDropout(nn.Dropout):
+    """Monte Carlo dropout: it drops in eval mode too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, self.p, training=True)
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "dropout": lambda layer: setattr(layer.output, "dropout", Twice().eval()),
+    "is_causal": lambda layer: setattr(layer.attention.self, "is_causal", True),
+    "a method of its own": lambda layer: setattr(layer, "feed_forward_chunk", lambda h: 0 * h),
+    "chunks": lambda layer: setattr(layer, "chunk_size_feed_forward", 3),
+    "class of a norm": lambda layer: replaced_class(layer.output.LayerNorm),
+    "no bias": lambda layer: setattr(layer.output.LayerNorm, "bias", None),
+    "strided weight": strided_weight,
+    "parametrized": lambda layer: parametrize.register_parametrization(
+        layer.output.LayerNorm, "weight", Twice()
+    ),
+    "activation": lambda layer: setattr(
+        layer.intermediate, "intermediate_act_fn", nn.Softplus().eval()
+    ),
+}
+
+
+@pytest.mark.parametrize("when", ["before the first call", "after it"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_changed_in_a_layer_is_seen(name: str, when: str, chains: list[Any]) -> None:
+    layer, x = layers(quantize_dynamic(model()))[0], torch.randn(2, 9, WIDTH)
+    if when == "after it":
+        layer(x)
+    CHANGES[name](layer)
+    chains.clear()
+    assert torch.equal(layer(x), type(layer).forward(layer, x))
+    assert not chains
+
+
+def test_another_scale_is_taken_over(chains: list[Any]) -> None:
+    layer, x = layers(quantize_dynamic(model()))[0], torch.randn(2, 9, WIDTH)
+    before = layer(x)
+    layer.attention.self.scaling *= 4
+    near(layer(x), type(layer).forward(layer, x))
+    assert (layer(x) - before).norm() > 0.05 * before.norm()
+
+
+def test_a_layer_with_more_children_than_known_stays() -> None:
+    exact = model()
+    layers(exact)[0].output.add_module("adapter", nn.Linear(WIDTH, 8))
+    assert [chained(layer) for layer in layers(quantize_dynamic(exact))] == [False, True]
+
+
+def test_heads_that_were_pruned_keep_their_size() -> None:
+    exact, x = model(), torch.randn(2, 9, WIDTH)
+    inner = layers(exact)[0].attention.self
+    for name in ("query", "key", "value"):
+        setattr(inner, name, nn.Linear(WIDTH, 36))
+    layers(exact)[0].attention.output.dense = nn.Linear(36, WIDTH)
+    layer = layers(quantize_dynamic(exact))[0]
+    assert chained(layer)
+    near(layer(x), type(layer).forward(layer, x))
+
+
+def test_dropout_of_ones_own_kind_keeps_dropping() -> None:
+    exact = model()
+    for layer in layers(exact):
+        layer.output.dropout = AlwaysDropout(0.5).eval()
+    quantized, feed = quantize_dynamic(exact), tokens()
+    assert not torch.equal(hidden(quantized, feed), hidden(quantized, feed))
+
+
+@pytest.mark.parametrize("block", ["attention.self", "output", "output.LayerNorm", ""])
+def test_classes_that_are_patched_are_seen(
+    block: str, chains: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer, x = layers(quantize_dynamic(model()))[0], torch.randn(2, 9, WIDTH)
+    layer(x)
+    chains.clear()
+    kind, calls = type(layer.get_submodule(block)), []
+    forward = kind.forward
+
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(kind, "forward", patched)
+    layer(x)
+    assert calls
+    assert not chains
+
+
+def test_another_function_under_the_name_of_sdpa_is_called(
+    chains: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.modeling_utils import AttentionInterface
+
+    layer, x, calls = layers(quantize_dynamic(model()))[0], torch.randn(2, 9, WIDTH), []
+
+    def mine(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        return sdpa_attention_forward(*args, **kwargs)
+
+    layer(x)
+    chains.clear()
+    monkeypatch.setitem(AttentionInterface._global_mapping, "sdpa", mine)
+    layer(x)
+    assert (len(calls), len(chains)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda norm: norm.to("meta"),
+        lambda norm: norm.double(),
+        lambda norm: norm.half(),
+        lambda norm: setattr(norm, "weight", nn.Parameter(torch.ones(7))),
+        lambda norm: setattr(norm.weight, "data", torch.ones(7)),
+    ],
+    ids=["meta", "float64", "float16", "size", "memory"],
+)
+def test_norms_that_no_longer_fit_are_not_read(
+    change: Callable[[Any], object], chains: list[Any]
+) -> None:
+    layer, x = layers(quantize_dynamic(model()))[0], torch.randn(2, 9, WIDTH)
+    layer(x)
+    chains.clear()
+    change(layer.output.LayerNorm)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        layer(x)
+    assert not chains
+
+
+def test_outputs_that_transformers_records_are_recorded() -> None:
+    from transformers.models.bert.modeling_bert import BertIntermediate
+    from transformers.utils.output_capturing import OutputRecorder
+
+    class Recorded(transformers.BertModel):  # type: ignore[misc, name-defined]
+        _can_record_outputs = {  # noqa: RUF012
+            **transformers.BertModel._can_record_outputs,
+            "mlp": OutputRecorder(BertIntermediate, index=0),
+        }
+
+    config = transformers.BertConfig(**SIZES, vocab_size=VOCABULARY)
+    config.output_mlp = True
+    quantized = quantize_dynamic(Recorded(config).eval())
+    for _ in range(2):
+        found = quantized(**tokens(2, 6))
+        assert [tuple(t.shape) for t in found.mlp] == [(2, 6, 96)] * 2
+
+
+def test_long_inputs_are_left_to_attention_in_blocks(chains: list[Any]) -> None:
+    layer = layers(quantize_dynamic(model()))[0]
+    for length, count in ((1024, 1), (1025, 1)):
+        layer(torch.randn(1, length, WIDTH))
+        assert len(chains) == count
+
+
+def test_a_model_that_nobody_holds_is_gone_at_once() -> None:
+    quantized = quantize_dynamic(model())
+    quantized(**tokens())
+    inner = weakref.ref(layers(quantized)[0].attention.self)
+    gc.collect()
+    gc.disable()
+    try:
+        del quantized
+        assert inner() is None
+    finally:
+        gc.enable()
+
+
 def test_lookalikes_stay() -> None:
     class BertLayer(nn.Module):
         def __init__(self, of: Any) -> None:
@@ -362,6 +569,11 @@ def test_wrong_inputs_are_the_layers_to_refuse() -> None:
         layer()
     with pytest.raises((ValueError, RuntimeError), match=f"{WIDTH}"):
         layer(torch.randn(1, 5, WIDTH + 1))
+    mask = torch.ones(1, 1, 5, 5, dtype=torch.bool)
+    with pytest.raises(TypeError, match="multiple values for argument 'attention_mask'"):
+        layer(torch.randn(1, 5, WIDTH), mask, attention_mask=mask)
+    with pytest.raises(TypeError, match="must be Tensor, not list"):
+        layer(torch.randn(1, 5, WIDTH), mask.tolist())
     with pytest.raises(RuntimeError, match="reshape tensor of 0 elements"):
         layer(torch.randn(0, 5, WIDTH))
     with pytest.raises(RuntimeError):

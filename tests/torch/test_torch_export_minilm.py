@@ -73,7 +73,7 @@ def test_its_integers(quantized: torch.nn.Module, path: Path) -> None:
         assert np.array_equal(found[f"{name}.weight_scale"], layer.scale.numpy()), name
 
 
-# --- target native ---
+# --- target native: slow, as test_torch_export_native has each layer of it ---
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,7 @@ def test_the_native_file_is_fused(native: Path) -> None:
     assert not {"Gelu", "Erf", "Softmax", "MatMul"} & set(found)
 
 
+@pytest.mark.slow
 def test_its_error_is_that_of_the_model(
     float_model: torch.nn.Module, quantized: torch.nn.Module, native: Path
 ) -> None:
@@ -107,6 +108,7 @@ def test_its_error_is_that_of_the_model(
     assert minilm.hidden_state_error(quantized, session(native)) <= 0.0008
 
 
+@pytest.mark.slow
 def test_its_weights_are_the_packed_buffers(quantized: torch.nn.Module, native: Path) -> None:
     found = constants(native)
     for name, layer in quantized.named_modules():

@@ -1,15 +1,11 @@
-"""Encoder layers of transformers' BERT family as one chain of kernels.
+"""Encoder layers of `transformers` as one chain of kernels, where that computes the same.
 
-    h = norm(x + out(attention(q(x), k(x), v(x))))
-    y = norm(h + down(activation(up(h))))
-
-The layers are those of the model, and compute what they compute elsewhere; what is saved are the
-modules, views and small operators between them, which on short inputs take several times as long as
-the kernels. A layer is run so only where that means the same as its own forward, and where the two
-agree on random inputs when its type is first seen: another release of transformers may compute
-something else. A hook, a patched forward, training mode, gradients, autocast, tracing, another
-implementation of attention than sdpa, or an argument that is not known here: each leaves the call
-to the layer's own forward.
+What is left out are the modules, views and small operators between the kernels, which on short
+inputs take several times as long as those. A chain takes the place of a layer's own forward in
+calls that it knows throughout. Hooks, other code or other parts in the layer, training mode,
+gradients, autocast, tracing, another implementation of attention than sdpa, an argument that is not
+known here: each leaves the call to the layer's own forward. Before a chain runs for the first time,
+both compute random inputs, as another release of transformers may compute something else.
 """
 
 from __future__ import annotations
@@ -18,22 +14,27 @@ import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
 
 from octavo.torch import ops
-from octavo.torch.encoder_plan import Plan, plan_of
+from octavo.torch.encoder_plan import Plan, State, plan_of
 from octavo.torch.fusion import FUSED
 
 # What layers of an encoder are given and pass on unread.
 _NEUTRAL = frozenset({"position_ids", "use_cache", "output_hidden_states", "return_dict"})
-_CLOSE = 0.02  # of the norm; a rounding that falls the other way makes some thousandths
+# Of the norm: a wrong formula is off by a tenth and more; an integer that is rounded the other way,
+# because sums of floats were added in another order, by some thousandths.
+_CLOSE = 0.02
 
 
 def fuse_encoder_layers(model: nn.Module) -> list[str]:
-    """Lets layers run as one chain, in place; returns their names."""
+    """Lets layers run as one chain, in place; returns their names.
+
+    What changes is the entry `FUSED` of the layer's own `__dict__`.
+    """
     found = []
     for name, module in list(model.named_modules()):
         plan = None if FUSED in module.__dict__ else plan_of(module)
@@ -41,9 +42,9 @@ def fuse_encoder_layers(model: nn.Module) -> list[str]:
             kind = type(module)
             if kind not in _signatures:
                 _signatures[kind] = inspect.signature(module.forward)
-            chain = partial(run_layer, Held(module, plan))  # torch.export knows only partials
-            chain.__dict__["__signature__"] = _signatures[kind]
-            module.__dict__[FUSED] = chain
+            forward = partial(run_layer, Chain(module, plan))  # torch.export knows only partials
+            forward.__dict__["__signature__"] = _signatures[kind]
+            module.__dict__[FUSED] = forward
             found.append(name)
     return found
 
@@ -51,60 +52,84 @@ def fuse_encoder_layers(model: nn.Module) -> list[str]:
 _signatures: WeakKeyDictionary[type, inspect.Signature] = WeakKeyDictionary()
 
 
-def run_layer(held: Held, *args: Any, **kwargs: Any) -> Any:
-    """The forward of a layer: the chain where it may be, else its type's own."""
+def run_layer(chain: Chain, *args: Any, **kwargs: Any) -> Any:
+    """The forward of a layer: its chain where that computes the same, else its type's own."""
     x = args[0] if args else None
-    if isinstance(x, Tensor) and ops.direct(x) and x.dtype is torch.float32 and x.dim() == 3:
-        mask, plain = _mask(args, kwargs)
-        plain = plain and not torch.is_autocast_enabled("cpu")
-        plan = held.ready() if plain else None
+    if (
+        isinstance(x, Tensor)
+        and ops.direct(x)
+        and x.dtype is torch.float32
+        and x.dim() == 3
+        and not torch.is_autocast_enabled("cpu")
+    ):
+        mask, known = _mask(args, kwargs)
+        plan = chain.ready() if known else None
         if plan is not None and plan.takes(x, mask):
             return plan.run(x, mask)
-    return type(held.layer).forward(held.layer, *args, **kwargs)
+    layer = chain.layer
+    return type(layer).forward(layer, *args, **kwargs)
 
 
-class Held:
-    """A layer with what is known of its parts; copies and files hold the layer alone."""
+class Chain:
+    """A layer and the plan for it; copies and files of it hold the layer alone."""
 
     def __init__(self, layer: nn.Module, plan: Plan | None = None) -> None:
-        self.layer = layer
-        self._plan = plan
+        self._layer = ref(layer)  # which holds the chain
+        self._plan, self._tried = plan, False
+
+    @property
+    def layer(self) -> nn.Module:
+        """The layer, which lives as long as its forward is called."""
+        found = self._layer()
+        assert found is not None
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"layer": self.layer, "_plan": None}  # a plan holds the parts' own dicts
+        return {"layer": self.layer}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["layer"])  # type: ignore[misc]
 
     def ready(self) -> Plan | None:
         """The plan for the layer as it is now; None where its own forward has to run."""
-        plan = self._plan
-        if plan is None or not plan.holds():
-            plan = self._plan = plan_of(self.layer)
-            if plan is None or not plan.holds():
+        layer, plan = self.layer, self._plan
+        state = State.CHANGED if plan is None else plan.state(layer)
+        if state is State.CHANGED:
+            plan, self._tried = plan_of(layer), False
+            self._plan = plan
+            state = State.DISTURBED if plan is None else plan.state(layer)
+        if plan is None or state is not State.AS_PLANNED:
+            return None
+        if not self._tried:
+            if not _agrees(layer, plan):
+                layer.__dict__.pop(FUSED, None)  # its own forward for good
                 return None
-        kind = type(self.layer)
-        if kind not in _agreeing:
-            _agreeing[kind] = _agrees(self.layer, plan)
-        return plan if _agreeing[kind] else None
-
-
-_agreeing: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+            self._tried = True
+        return plan
 
 
 def _mask(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor | None, bool]:
-    """The attention mask, and whether the call says nothing else that matters."""
-    plain = all(value is None for value in args[2:]) and all(
-        value is None or value is False or name in _NEUTRAL
-        for name, value in kwargs.items()
-        if name != "attention_mask"
-    )
-    return (args[1] if len(args) > 1 else kwargs.get("attention_mask")), plain
+    """The attention mask, and whether that and the input is all that the call says."""
+    if len(args) > 1 and "attention_mask" in kwargs:
+        return None, False
+    mask = args[1] if len(args) > 1 else kwargs.get("attention_mask")
+    known = (mask is None or isinstance(mask, Tensor)) and all(v is None for v in args[2:])
+    for name, value in kwargs.items():
+        if name != "attention_mask" and not (value is None or value is False or name in _NEUTRAL):
+            return mask, False
+    return mask, known
 
 
 def _agrees(layer: nn.Module, plan: Plan) -> bool:
     """Whether the chain computes what the layer's own forward does, with and without a mask."""
-    x = torch.randn(2, 5, plan.out.out_features, generator=torch.Generator().manual_seed(0))
-    padded = torch.ones(2, 1, 5, 5, dtype=torch.bool)
+    plainly: Any = {"dtype": torch.float32, "device": "cpu"}
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 5, plan.out.out_features, generator=draw, **plainly)
+    padded = torch.ones(2, 1, 5, 5, dtype=torch.bool, device="cpu")
     padded[1, :, :, 3:] = False
     for mask in (None, padded):
+        if not plan.takes(x, mask):
+            return False
         try:
             own = type(layer).forward(layer, x, mask)
         except (AttributeError, RuntimeError, TypeError, ValueError):

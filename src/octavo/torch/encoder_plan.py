@@ -1,9 +1,17 @@
-"""The parts of an encoder layer of transformers' BERT family, and the kernels over them."""
+"""The parts of an encoder layer in their kernels' terms, whether they still are what they were, and
+the kernels one after another.
+
+    h = norm(x + out(attention(q(x), k(x), v(x))))
+    y = norm(h + down(activation(up(h))))
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,26 +21,35 @@ from octavo.core.attention import run_attention
 from octavo.core.layer_norm import run_layer_norm
 from octavo.core.linear import run_together
 from octavo.torch import ops
+from octavo.torch.encoder_families import Parts, parts_of
 from octavo.torch.fusion import activation_word, run_chain
 from octavo.torch.memory import LARGE, in_large_pages
 from octavo.torch.modules.linear import QuantizedLinear
 
-TYPES = frozenset(
-    f"{name}Layer"
-    for name in "Bert BertGeneration Camembert Electra Ernie RoCBert Roberta XLMRoberta".split()
-)
-"""Classes of `transformers.models` whose forward is that of BertLayer."""
-
 _SERVED = "sdpa"
+# As they were when this was imported: who patches a class means it.
+_FORWARDS: dict[Any, Any] = {
+    kind: kind.forward for kind in (nn.LayerNorm, nn.Dropout, nn.Identity, QuantizedLinear)
+}
+_LONGEST = 1024  # tokens; beyond, torch's attention in blocks is the faster one
 
-# An edge of the module tree as it was: the parent's children, the child's name and the child, its
-# __dict__ and the forward in there.
-Edge = tuple[dict[str, Any], str, nn.Module, dict[str, Any], Any]
+
+class State(Enum):
+    """What became of the parts of a plan."""
+
+    AS_PLANNED = 0
+    DISTURBED = 1  # somebody watches, or training: it may be over in the next call
+    CHANGED = 2  # other parts, or other code in them
+
+
+# An edge of the module tree: the parent's children, the child's name and the child, its __dict__
+# and the forward in there, its class and that one's forward.
+Edge = tuple[dict[str, Any], str, nn.Module, dict[str, Any], Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The parts of one layer, and the places where they were found."""
+    """The parts of one layer, and how to see whether they still are what they were."""
 
     qkv: tuple[QuantizedLinear, QuantizedLinear, QuantizedLinear]
     out: QuantizedLinear
@@ -40,33 +57,69 @@ class Plan:
     down: QuantizedLinear
     activation: str
     norms: tuple[nn.LayerNorm, nn.LayerNorm]
+    parameters: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
     heads: int
     scale: float
     config: Any
+    attended: nn.Module
+    facts: tuple[tuple[dict[str, Any], str, Any], ...]
+    own_facts: tuple[tuple[str, Any], ...]
+    kind: Any
+    forward: Any
     edges: tuple[Edge, ...]
+    silent: set[Any] = field(default_factory=set)
+    """Hooks that are known to do nothing."""
 
-    def holds(self) -> bool:
-        """Whether every part is where it was, and a call of it does what its type does, no more."""
-        for children, name, child, own, forward in self.edges:
+    def state(self, layer: nn.Module) -> State:
+        """Whether a call of `layer` still is a call of these parts, and of nothing else."""
+        if type(layer) is not self.kind or self.kind.forward is not self.forward:
+            return State.CHANGED
+        top = layer.__dict__
+        for key, value in self.own_facts:
+            if top.get(key) is not value:
+                return State.CHANGED
+        for held, key, value in self.facts:
+            if held.get(key) is not value:
+                return State.CHANGED
+        for children, name, child, own, patch, kind, forward in self.edges:
             if (
                 children.get(name) is not child
-                or own["training"]
-                or own["_forward_pre_hooks"]
-                or own.get("forward") is not forward
-                or (own["_forward_hooks"] and not _silent(own["_forward_hooks"].values()))
+                or kind.forward is not forward
+                or child.__class__ is not kind
+                or own.get("forward") is not patch
             ):
-                return False
-        return _implementation(self.config) == _SERVED and not torch_module._has_any_global_hook()
+                return State.CHANGED
+            if own["training"] or own["_forward_pre_hooks"]:
+                return State.DISTURBED
+            if own["_forward_hooks"] and not self._silent(child, own["_forward_hooks"].values()):
+                return State.DISTURBED
+        for norm, (weight, bias) in zip(self.norms, self.parameters, strict=True):
+            held = norm._parameters
+            if held.get("weight") is not weight or held.get("bias") is not bias:
+                return State.CHANGED
+        if _implementation(self.config) != _SERVED or not _serves(self.kind):
+            return State.DISTURBED
+        return State.DISTURBED if torch_module._has_any_global_hook() else State.AS_PLANNED
+
+    def _silent(self, child: nn.Module, hooks: Iterable[Any]) -> bool:
+        """Whether all are transformers' own that collect weights of attention: sdpa has none."""
+        for hook in hooks:
+            if hook not in self.silent:
+                if child is not self.attended or not _collects_attentions(hook):
+                    return False
+                self.silent.add(hook)
+        return True
 
     def takes(self, x: Tensor, mask: Tensor | None) -> bool:
-        """Whether the kernels compute all there is to compute for inputs of these shapes."""
+        """Whether the kernels compute all that there is to compute for these tensors."""
         batch, length, width = x.shape
-        if width != self.out.out_features or not batch or not length:
+        if width != self.out.out_features or not batch or not 0 < length <= _LONGEST:
             return False
-        if torch.is_grad_enabled() and any(
-            p.requires_grad for norm in self.norms for p in (norm.weight, norm.bias)
-        ):
-            return False
+        gradients = torch.is_grad_enabled()
+        for pair in self.parameters:
+            for p in pair:
+                if (gradients and p.requires_grad) or not _plain(p, width):
+                    return False
         if mask is None:
             return True
         if mask.dtype is not torch.bool or mask.dim() != 4 or not ops.direct(mask):
@@ -75,7 +128,7 @@ class Plan:
         return all(size in (1, wanted) for size, wanted in sizes)
 
     def run(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """The layer's output for float32 `x` [batch, length, width]."""
+        """The layer's output for float32 `x` [batch, length, width] on the CPU."""
         x = x.contiguous()
         batch, length, width = x.shape
         rows, threads = batch * length, torch.get_num_threads()
@@ -89,37 +142,112 @@ class Plan:
         source, q, result = x.data_ptr(), work.data_ptr(), y.data_ptr()
         part = rows * inner * x.element_size()
         k, v, attended = q + part, q + 2 * part, q + 3 * part
-        cores = [layer._ready("none").core for layer in self.qkv]
+        # What `_ready` returns keeps the memory of the layer's weights, whoever replaces them.
+        qkv = [layer._ready("none") for layer in self.qkv]
+        out, up = self.out._ready("none"), self.up._ready(self.activation)
+        down = self.down._ready("none")
+        cores = [layer.core for layer in qkv]
         run_together(cores, source, rows, width, (q, k, v), (inner,) * 3, 0, threads)
-        sizes = batch, self.heads, length, length, inner // self.heads, inner // self.heads
-        between = length * inner
-        strides = (0, 0, 0, 0) if mask is None else _repeated(mask)
-        allowed = 0 if mask is None else mask.data_ptr()
+        size, between = inner // self.heads, length * inner
         run_attention(
             *(q, k, v, attended),
-            sizes,
-            (between, between, between, *strides),
+            (batch, self.heads, length, length, size, size),
+            (between, between, between, *((0,) * 4 if mask is None else _repeated(mask))),
             self.scale,
             0,
-            allowed,
+            0 if mask is None else mask.data_ptr(),
             threads,
         )
         h = q if width == inner else result
-        run = self.out._ready("none").core.run
-        run(attended, rows, inner, h, width, 0, source, width, threads)
+        out.core.run(attended, rows, inner, h, width, 0, source, width, threads)
         self._normalize(0, h, rows, width, threads)
         wider = h + rows * width * x.element_size() if h == q else q
-        run = self.up._ready(self.activation).core.run
-        run(h, rows, width, wider, wide, 0, 0, 0, threads)
-        run = self.down._ready("none").core.run
-        run(wider, rows, wide, result, width, 0, h, width, threads)
+        up.core.run(h, rows, width, wider, wide, 0, 0, 0, threads)
+        down.core.run(wider, rows, wide, result, width, 0, h, width, threads)
         self._normalize(1, result, rows, width, threads)
         return y
 
     def _normalize(self, which: int, x: int, rows: int, width: int, threads: int) -> None:
-        norm = self.norms[which]
-        weight, bias = norm.weight.data_ptr(), norm.bias.data_ptr()
-        run_layer_norm(x, rows, width, width, weight, bias, norm.eps, x, width, threads)
+        weight, bias = (p.data_ptr() for p in self.parameters[which])
+        eps = self.norms[which].eps
+        run_layer_norm(x, rows, width, width, weight, bias, eps, x, width, threads)
+
+
+def plan_of(layer: nn.Module) -> Plan | None:
+    """The plan for a layer of a known family; None where it is none, or not int8 throughout."""
+    parts = parts_of(layer)
+    if parts is None or not _fit(parts):
+        return None
+    edges = tuple(_edges(layer))
+    if any(forward is not _FORWARDS.get(kind, forward) for *_, kind, forward in edges):
+        return None
+    # Another forward than the type's, or than the one that joins activations, is somebody's patch.
+    patches = [patch for *_, patch, _, _ in edges if patch is not None]
+    if any(getattr(patch, "func", None) is not run_chain for patch in patches):
+        return None
+    return Plan(
+        parts.qkv,
+        parts.out,
+        parts.up,
+        parts.down,
+        activation_word(parts.activation),
+        parts.norms,
+        tuple((norm.weight, norm.bias) for norm in parts.norms),  # type: ignore[arg-type]
+        parts.out.in_features // parts.head_size,
+        float(parts.scale),
+        parts.config,
+        parts.attended,
+        parts.facts,
+        parts.own_facts,
+        type(layer),
+        type(layer).forward,
+        edges,
+    )
+
+
+def _fit(parts: Parts) -> bool:
+    """Whether the parts are those that there are kernels for, and of sizes that fit."""
+    linears = (*parts.qkv, parts.out, parts.up, parts.down)
+    if any(type(layer) is not QuantizedLinear for layer in linears):
+        return False
+    if not activation_word(parts.activation) or parts.attended.is_causal:
+        return False
+    inner, width = parts.out.in_features, parts.out.out_features
+    wide = parts.up.out_features
+    sizes = (*[(width, inner)] * 3, (inner, width), (width, wide), (wide, width))
+    return (
+        all(
+            (layer.in_features, layer.out_features) == size
+            for layer, size in zip(linears, sizes, strict=True)
+        )
+        and len({layer.group for layer in parts.qkv}) == 1
+        and type(parts.head_size) is int
+        and inner % parts.head_size == 0
+        and all(type(dropout) in (nn.Dropout, nn.Identity) for dropout in parts.dropouts)
+        and all(_plain_norm(norm, width) for norm in parts.norms)
+    )
+
+
+def _plain_norm(norm: Any, width: int) -> bool:
+    if type(norm) is not nn.LayerNorm or norm.normalized_shape != (width,):
+        return False
+    pair = norm._parameters.get("weight"), norm._parameters.get("bias")
+    return all(type(p) is nn.Parameter and _plain(p, width) for p in pair)
+
+
+def _plain(p: Tensor, width: int) -> bool:
+    """Whether `p` is [width] float32 side by side, to be read by its address."""
+    return p.dtype is torch.float32 and p.is_cpu and p.shape == (width,) and p.is_contiguous()
+
+
+def _edges(module: nn.Module) -> list[Edge]:
+    found: list[Edge] = []
+    for name, child in module._modules.items():
+        if child is not None:
+            own, kind = child.__dict__, cast(Any, type(child))
+            edge = (module._modules, name, child, own, own.get("forward"), kind, kind.forward)
+            found += [edge, *_edges(child)]
+    return found
 
 
 def _repeated(mask: Tensor) -> tuple[int, ...]:
@@ -133,78 +261,17 @@ def _implementation(config: Any) -> Any:
     return config._attn_implementation if found is None else found
 
 
-def _silent(hooks: Any) -> bool:
-    """Whether all are transformers' own, which collect weights of attention: sdpa has none."""
-    return all(h.__module__ == "transformers.utils.output_capturing" for h in hooks)
+def _serves(kind: type) -> bool:
+    """Whether the layer's module has transformers' own function under the name of sdpa."""
+    functions = getattr(sys.modules[kind.__module__], "ALL_ATTENTION_FUNCTIONS", {})
+    home = sys.modules.get("transformers.integrations.sdpa_attention")
+    own = getattr(home, "sdpa_attention_forward", None)
+    return own is not None and functions.get(_SERVED) is own
 
 
-def plan_of(layer: nn.Module) -> Plan | None:
-    """The parts of a layer of the family; None where it is none, or not quantized throughout."""
-    kind = type(layer)
-    if kind.__name__ not in TYPES or not kind.__module__.startswith("transformers.models."):
-        return None
-    parts: Any = layer
-    try:
-        attention, middle, last = parts.attention, parts.intermediate, parts.output
-        inner, after = attention.self, attention.output
-        if any(
-            type(m).__module__ != kind.__module__ for m in (attention, inner, after, middle, last)
-        ):
-            return None
-        plan = Plan(
-            (inner.query, inner.key, inner.value),
-            after.dense,
-            middle.dense,
-            last.dense,
-            activation_word(middle.intermediate_act_fn),
-            (after.LayerNorm, last.LayerNorm),
-            inner.num_attention_heads,
-            float(inner.scaling),
-            inner.config,
-            tuple(_edges(layer)),
-        )
-        encodes = not (parts.is_decoder or parts.add_cross_attention or inner.is_causal)
-        return plan if encodes and _fit(plan) and not _patched(plan) else None
-    except AttributeError:  # another release's
-        return None
-
-
-def _patched(plan: Plan) -> bool:
-    """Whether a part has another forward than its type's, or `octavo.torch.fusion`'s."""
-    own = (forward for *_, forward in plan.edges if forward is not None)
-    return any(getattr(forward, "func", None) is not run_chain for forward in own)
-
-
-def _fit(plan: Plan) -> bool:
-    """Whether the parts are those that the chain has kernels for, and of sizes that fit."""
-    linears = (*plan.qkv, plan.out, plan.up, plan.down)
-    if not plan.activation or any(type(layer) is not QuantizedLinear for layer in linears):
+def _collects_attentions(hook: Any) -> bool:
+    if getattr(hook, "__module__", None) != "transformers.utils.output_capturing":
         return False
-    inner, width, wide = plan.out.in_features, plan.out.out_features, plan.up.out_features
-    sizes = (*[(width, inner)] * 3, (inner, width), (width, wide), (wide, width))
-    return (
-        all(
-            (layer.in_features, layer.out_features) == size
-            for layer, size in zip(linears, sizes, strict=True)
-        )
-        and len({layer.group for layer in plan.qkv}) == 1
-        and inner % plan.heads == 0
-        and all(_plain_norm(norm, width) for norm in plan.norms)
-    )
-
-
-def _plain_norm(norm: Any, width: int) -> bool:
-    if type(norm) is not nn.LayerNorm or norm.normalized_shape != (width,):
-        return False
-    return all(
-        type(p) is nn.Parameter and p.dtype is torch.float32 and p.is_cpu and p.is_contiguous()
-        for p in (norm.weight, norm.bias)
-    )
-
-
-def _edges(module: nn.Module) -> list[Edge]:
-    found: list[Edge] = []
-    for name, child in module.named_children():
-        own = child.__dict__
-        found += [(module._modules, name, child, own, own.get("forward")), *_edges(child)]
-    return found
+    names, cells = hook.__code__.co_freevars, hook.__closure__ or ()
+    held = dict(zip(names, (cell.cell_contents for cell in cells), strict=True))
+    return held.get("key") == "attentions"

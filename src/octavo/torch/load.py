@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def load(
     factory that returns a model which was there before.
     """
     path = Path(path)
-    with _no_collection():
+    with _no_collection() if skeleton == "meta" else nullcontext():
         metadata, stored = read(path)
         manifest = parse(path, metadata)
         check_tensors(path, manifest, stored)

@@ -125,12 +125,9 @@ def report(model: nn.Module) -> Report:
 
 
 def _fused(model: nn.Module) -> list[str]:
-    found = {
-        "the activation that follows a linear layer is computed in the layer's pass": (
-            fuse_activations(model)
-        ),
-        "encoder layers run as one chain of kernels": fuse_encoder_layers(model),
-    }
+    activation = "the activation that follows a linear layer is computed in the layer's pass"
+    encoder = "encoder layers run as one chain of kernels, where a call asks for nothing else"
+    found = {activation: fuse_activations(model), encoder: fuse_encoder_layers(model)}
     return [
         f"{what}: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
         for what, names in found.items()
