@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -137,19 +138,22 @@ def _attribute(name: str, value: Any) -> Collection[str]:
 
 def _as_imported(children: Mapping[Any, Collection[str]]) -> bool:
     """Whether the blocks have these children, and classes and methods of transformers' own."""
-    module = type(next(iter(children))).__module__
-    home = str(Path(sys.modules["transformers"].__file__ or "").parent)
-    return all(
-        type(block).__module__ == module
-        and block._modules.keys() == set(names)
-        and all(_lies_in(home, getattr(type(block), name, None)) for name in _METHODS)
-        for block, names in children.items()
-    )
+    module, home = type(next(iter(children))).__module__, _home()
+    for block, names in children.items():
+        kind = type(block)
+        if kind.__module__ != module or block._modules.keys() != set(names):
+            return False
+        for name in _METHODS:
+            method = getattr(kind, name, None)
+            # A patch of somebody's lies in another file.
+            if method is not None and not method.__code__.co_filename.startswith(home):
+                return False
+    return True
 
 
 _METHODS = ("forward", "feed_forward_chunk", "ff_chunk")
 
 
-def _lies_in(home: str, method: Any) -> bool:
-    """Whether a method's code is in files below `home`: a patch of somebody's is elsewhere."""
-    return method is None or method.__code__.co_filename.startswith(home)
+@cache
+def _home() -> str:
+    return str(Path(sys.modules["transformers"].__file__ or "").parent)

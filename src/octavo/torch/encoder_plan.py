@@ -57,7 +57,8 @@ class Plan:
     down: QuantizedLinear
     activation: str
     norms: tuple[nn.LayerNorm, nn.LayerNorm]
-    parameters: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
+    parameters: tuple[tuple[dict[str, Any], str, Tensor, int], ...]
+    """Weight and bias of the first norm, then of the second: where each is, and its address."""
     heads: int
     scale: float
     config: Any
@@ -93,9 +94,12 @@ class Plan:
                 return State.DISTURBED
             if own["_forward_hooks"] and not self._silent(child, own["_forward_hooks"].values()):
                 return State.DISTURBED
-        for norm, (weight, bias) in zip(self.norms, self.parameters, strict=True):
-            held = norm._parameters
-            if held.get("weight") is not weight or held.get("bias") is not bias:
+        for held, key, parameter, address in self.parameters:
+            if (
+                parameter.data_ptr() != address
+                or parameter.dtype is not torch.float32
+                or held.get(key) is not parameter
+            ):
                 return State.CHANGED
         if _implementation(self.config) != _SERVED or not _serves(self.kind):
             return State.DISTURBED
@@ -115,11 +119,8 @@ class Plan:
         batch, length, width = x.shape
         if width != self.out.out_features or not batch or not 0 < length <= _LONGEST:
             return False
-        gradients = torch.is_grad_enabled()
-        for pair in self.parameters:
-            for p in pair:
-                if (gradients and p.requires_grad) or not _plain(p, width):
-                    return False
+        if torch.is_grad_enabled() and any(p.requires_grad for _, _, p, _ in self.parameters):
+            return False
         if mask is None:
             return True
         if mask.dtype is not torch.bool or mask.dim() != 4 or not ops.direct(mask):
@@ -168,7 +169,7 @@ class Plan:
         return y
 
     def _normalize(self, which: int, x: int, rows: int, width: int, threads: int) -> None:
-        weight, bias = (p.data_ptr() for p in self.parameters[which])
+        weight, bias = self.parameters[2 * which][3], self.parameters[2 * which + 1][3]
         eps = self.norms[which].eps
         run_layer_norm(x, rows, width, width, weight, bias, eps, x, width, threads)
 
@@ -192,7 +193,11 @@ def plan_of(layer: nn.Module) -> Plan | None:
         parts.down,
         activation_word(parts.activation),
         parts.norms,
-        tuple((norm.weight, norm.bias) for norm in parts.norms),  # type: ignore[arg-type]
+        tuple(
+            (norm._parameters, key, norm._parameters[key], norm._parameters[key].data_ptr())
+            for norm in parts.norms
+            for key in ("weight", "bias")
+        ),
         parts.out.in_features // parts.head_size,
         float(parts.scale),
         parts.config,
@@ -231,13 +236,14 @@ def _fit(parts: Parts) -> bool:
 def _plain_norm(norm: Any, width: int) -> bool:
     if type(norm) is not nn.LayerNorm or norm.normalized_shape != (width,):
         return False
-    pair = norm._parameters.get("weight"), norm._parameters.get("bias")
-    return all(type(p) is nn.Parameter and _plain(p, width) for p in pair)
-
-
-def _plain(p: Tensor, width: int) -> bool:
-    """Whether `p` is [width] float32 side by side, to be read by its address."""
-    return p.dtype is torch.float32 and p.is_cpu and p.shape == (width,) and p.is_contiguous()
+    return all(
+        type(p) is nn.Parameter
+        and p.dtype is torch.float32
+        and p.is_cpu
+        and p.shape == (width,)
+        and p.is_contiguous()
+        for p in (norm._parameters.get("weight"), norm._parameters.get("bias"))
+    )
 
 
 def _edges(module: nn.Module) -> list[Edge]:
