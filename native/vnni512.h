@@ -39,6 +39,7 @@ struct VnniSums {
     if (!next) return add(a, stride, b, block, steps);
     if (asks == 1) return add_asking<1>(a, stride, b, block, steps, next);
     if (asks == 2) return add_asking<2>(a, stride, b, block, steps, next);
+    if (asks == 3) return add_asking<3>(a, stride, b, block, steps, next);
     add_asking<4>(a, stride, b, block, steps, next);
   }
 
@@ -95,7 +96,7 @@ struct VnniTile {
   const Gemm& g;
   std::size_t row, block;  // first of each
   const std::int8_t* next = nullptr;  // blocks to ask for meanwhile
-  std::size_t asks = 1;               // how many: 1, 2 or 4
+  std::size_t asks = 1;               // how many: 1 to 4
 
   const std::uint8_t* a() const { return g.panel + row * round_up(g.weight.k, kPanelK); }
   const std::int8_t* b() const { return g.weight.data + block * g.weight.block_bytes(); }
@@ -214,9 +215,9 @@ using VnniKernel = void (*)(const VnniTile&);
 
 enum class VnniKind { kRows, kGroups, kRaw };
 
-// Rows of the tallest tile.
-template <VnniKind kind>
-constexpr std::size_t kTallest = kind == VnniKind::kGroups ? 7 : 6;
+// Rows of the tallest tile. Sums of groups take twice the registers: 7 by 2 or 4 by 3.
+template <VnniKind kind, int C>
+constexpr std::size_t kTallest = kind != VnniKind::kGroups ? 6 : C == 3 ? 4 : 7;
 
 template <VnniKind kind, int R, int C>
 constexpr VnniKernel vnni_kernel() {
@@ -227,9 +228,10 @@ constexpr VnniKernel vnni_kernel() {
 
 template <VnniKind kind, int C>
 VnniKernel vnni_kernel(std::size_t rows) {
+  constexpr int most = static_cast<int>(kTallest<kind, C>);
   static constexpr VnniKernel kernels[] = {vnni_kernel<kind, 1, C>(), vnni_kernel<kind, 2, C>(), vnni_kernel<kind, 3, C>(),
-                                           vnni_kernel<kind, 4, C>(), vnni_kernel<kind, 5, C>(), vnni_kernel<kind, 6, C>(),
-                                           vnni_kernel<kind, kTallest<kind>, C>()};
+                                           vnni_kernel<kind, 4, C>(), vnni_kernel<kind, most < 5 ? most : 5, C>(),
+                                           vnni_kernel<kind, most < 6 ? most : 6, C>(), vnni_kernel<kind, most, C>()};
   return kernels[rows - 1];
 }
 
@@ -274,7 +276,8 @@ struct Asking {
 // Rows in tiles of at most kTallest, as even as they go: 8 are 4 + 4, not 6 + 2.
 template <VnniKind kind, int C>
 void vnni_rows(const Gemm& g, std::size_t first, std::size_t last, std::size_t block, Asking& asking) {
-  const std::size_t rows = last - first, tiles = (rows + kTallest<kind> - 1) / kTallest<kind>;
+  constexpr std::size_t tallest = kTallest<kind, C>;
+  const std::size_t rows = last - first, tiles = (rows + tallest - 1) / tallest;
   for (std::size_t i = 0; i < tiles; ++i) {
     const std::size_t begin = first + rows * i / tiles, end = first + rows * (i + 1) / tiles;
     vnni_kernel<kind, C>(end - begin)({g, begin, block, asking.take(), asking.a_tile});
@@ -284,9 +287,10 @@ void vnni_rows(const Gemm& g, std::size_t first, std::size_t last, std::size_t b
 // 48 rows at a time pass a panel of columns that is in the L1 cache, and go on along the row.
 constexpr std::size_t kRowsAtOnce = 48;
 
-template <VnniKind kind>
-void vnni_panels(const Gemm& g, std::size_t widest) {
-  const std::size_t tiles = (g.rows + kTallest<kind> - 1) / kTallest<kind>, bytes = g.weight.block_bytes();
+template <VnniKind kind, int C>
+void vnni_panels(const Gemm& g) {
+  constexpr std::size_t widest = C, tallest = kTallest<kind, C>;
+  const std::size_t tiles = (g.rows + tallest - 1) / tallest, bytes = g.weight.block_bytes();
   const Far far(g.weight, g.block_begin, g.block_end, tiles, widest, 8);
   for (std::size_t first = g.block_begin; first < g.block_end; first += far.blocks) {
     const std::size_t last = first + far.blocks < g.block_end ? first + far.blocks : g.block_end;
@@ -298,8 +302,8 @@ void vnni_panels(const Gemm& g, std::size_t widest) {
       const std::size_t until = row + kRowsAtOnce < g.rows ? row + kRowsAtOnce : g.rows;
       std::size_t block = first;
       while (block < last) {
-        const std::size_t width = widest >= 4 && block + 4 <= last ? 4 : block + 2 <= last ? 2 : 1;
-        if (width == 4) vnni_rows<kind, 4>(g, row, until, block, asking);
+        const std::size_t width = block + widest <= last ? widest : block + 2 <= last ? 2 : 1;
+        if (width == widest) vnni_rows<kind, C>(g, row, until, block, asking);
         else if (width == 2) vnni_rows<kind, 2>(g, row, until, block, asking);
         else vnni_rows<kind, 1>(g, row, until, block, asking);
         block += width;
@@ -309,13 +313,15 @@ void vnni_panels(const Gemm& g, std::size_t widest) {
 }
 
 inline void vnni_gemm(const Gemm& g) {
-  if (g.raw) return vnni_panels<VnniKind::kRaw>(g, 4);
-  if (g.group) return vnni_panels<VnniKind::kGroups>(g, 2);
+  if (g.raw) return vnni_panels<VnniKind::kRaw, 4>(g);
+  // Ten sums hide the latency of one: what rows do not bring, columns have to.
+  if (g.group && (g.rows <= 4 || g.rows == 8)) return vnni_panels<VnniKind::kGroups, 3>(g);
+  if (g.group) return vnni_panels<VnniKind::kGroups, 2>(g);
   if (g.rows == 1) {
     for (std::size_t block = g.block_begin; block < g.block_end; ++block) vnni_row({g, 0, block});
     return;
   }
-  vnni_panels<VnniKind::kRows>(g, 4);
+  vnni_panels<VnniKind::kRows, 4>(g);
 }
 
 // Twenty-eight independent sums: more than latency times ports.
