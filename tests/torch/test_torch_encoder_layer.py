@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import gc
+import functools
 import pickle
-import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +156,9 @@ def test_a_layer_that_computes_something_else_keeps_its_forward(
     monkeypatch.undo()
     monkeypatch.setattr(under_test, "_agrees", lambda layer, plan: False)
     x = torch.randn(2, 5, WIDTH)
-    assert torch.equal(layer(x), type(layer).forward(layer, x))
-    assert not chained(layer)
+    layer = layers(quantize_dynamic(model()))[0]
+    for _ in range(2):
+        assert torch.equal(layer(x), type(layer).forward(layer, x))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -340,6 +341,14 @@ def strided_weight(layer: Any) -> None:
     layer.output.LayerNorm.weight = nn.Parameter(torch.randn(WIDTH, 2)[:, 0])
 
 
+@dataclass
+class Unhashable:
+    calls: int = 0
+
+    def __call__(self, *args: Any) -> None:
+        self.calls += 1
+
+
 class Twice(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return 2 * x
@@ -414,21 +423,28 @@ def test_dropout_of_ones_own_kind_keeps_dropping() -> None:
     assert not torch.equal(hidden(quantized, feed), hidden(quantized, feed))
 
 
-@pytest.mark.parametrize("block", ["attention.self", "output", "output.LayerNorm", ""])
+@pytest.mark.parametrize(
+    ("block", "method"),
+    [
+        *((block, "forward") for block in ("attention.self", "output", "output.LayerNorm", "")),
+        ("", "feed_forward_chunk"),
+    ],
+)
 def test_classes_that_are_patched_are_seen(
-    block: str, chains: list[Any], monkeypatch: pytest.MonkeyPatch
+    block: str, method: str, chains: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer, x = layers(quantize_dynamic(model()))[0], torch.randn(2, 9, WIDTH)
     layer(x)
     chains.clear()
     kind, calls = type(layer.get_submodule(block)), []
-    forward = kind.forward
+    forward = getattr(kind, method)
 
+    @functools.wraps(forward)
     def patched(*args: Any, **kwargs: Any) -> Any:
         calls.append(args)
         return forward(*args, **kwargs)
 
-    monkeypatch.setattr(kind, "forward", patched)
+    monkeypatch.setattr(kind, method, patched)
     layer(x)
     assert calls
     assert not chains
@@ -501,17 +517,25 @@ def test_long_inputs_are_left_to_attention_in_blocks(chains: list[Any]) -> None:
         assert len(chains) == count
 
 
-def test_a_model_that_nobody_holds_is_gone_at_once() -> None:
-    quantized = quantize_dynamic(model())
-    quantized(**tokens())
-    inner = weakref.ref(layers(quantized)[0].attention.self)
-    gc.collect()
-    gc.disable()
-    try:
-        del quantized
-        assert inner() is None
-    finally:
-        gc.enable()
+def test_hooks_that_are_no_functions_are_called(chains: list[Any]) -> None:
+    layer, hook = layers(quantize_dynamic(model()))[0], Unhashable()
+    layer.attention.self.register_forward_hook(hook)
+    layer(torch.randn(2, 9, WIDTH))
+    assert (hook.calls, len(chains)) == (1, 0)
+
+
+def test_a_forward_keeps_its_layer() -> None:
+    x = torch.randn(2, 9, WIDTH)
+    assert layers(quantize_dynamic(model()))[0].forward(x).shape == x.shape
+    again = pickle.loads(pickle.dumps(layers(quantize_dynamic(model()))[0].forward))
+    assert again(x).shape == x.shape
+
+
+def test_attention_without_a_scale_of_its_own_stays(chains: list[Any]) -> None:
+    layer, x = layers(quantize_dynamic(model()))[0], torch.randn(2, 9, WIDTH)
+    layer.attention.self.scaling = None  # sdpa's own default
+    assert torch.equal(layer(x), type(layer).forward(layer, x))
+    assert not chains
 
 
 def test_lookalikes_stay() -> None:
@@ -589,6 +613,15 @@ def test_gradients_are_refused_as_elsewhere() -> None:
                 y.sum().backward()
         quantized.requires_grad_(False)
         assert not layers(quantized)[0](torch.randn(1, 5, WIDTH)).requires_grad
+
+
+def test_a_first_call_in_grad_mode_decides_nothing(chains: list[Any]) -> None:
+    quantized, x = quantize_dynamic(model()), torch.randn(1, 5, WIDTH)
+    with torch.enable_grad():
+        layers(quantized)[0](x)
+    assert not chains
+    layers(quantized)[0](x)
+    assert len(chains) == 1
 
 
 # --- copies, files, programs ---

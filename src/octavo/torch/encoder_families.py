@@ -7,6 +7,7 @@ adapter, another kind of dropout, cross attention) makes it a layer that is not 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
@@ -36,8 +37,10 @@ class Parts(NamedTuple):
     """The block that attention's own hooks are put on."""
     facts: tuple[tuple[dict[str, Any], str, Any], ...]
     """Attributes of blocks that forwards read: a `__dict__`, a key, and the value or None."""
-    own_facts: tuple[tuple[str, Any], ...] = ()
-    """The same of the layer itself, whose `__dict__` is to hold what is made of this."""
+    own_facts: tuple[tuple[str, Any], ...]
+    """The same of the layer itself: a key, and the value or None."""
+    methods: tuple[tuple[type, str, Any], ...]
+    """Methods that forwards call: a class, a name and the function."""
 
 
 def parts_of(layer: nn.Module) -> Parts | None:
@@ -92,6 +95,7 @@ def _bert(layer: Any) -> Parts | None:
             ("chunk_size_feed_forward", layer.chunk_size_feed_forward),
             ("feed_forward_chunk", None),
         ),
+        ((type(layer), "feed_forward_chunk", type(layer).feed_forward_chunk),),
     )
 
 
@@ -121,6 +125,8 @@ def _distilbert(layer: Any) -> Parts | None:
             *_facts(ffn, "chunk_size_feed_forward", *_attribute("activation", ffn.activation)),
             (vars(ffn), "ff_chunk", None),
         ),
+        (),
+        ((type(ffn), "ff_chunk", type(ffn).ff_chunk),),
     )
 
 
@@ -156,4 +162,4 @@ _METHODS = ("forward", "feed_forward_chunk", "ff_chunk")
 
 @cache
 def _home() -> str:
-    return str(Path(sys.modules["transformers"].__file__ or "").parent)
+    return f"{Path(sys.modules['transformers'].__file__ or '').parent}{os.sep}"

@@ -11,10 +11,12 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from types import FunctionType
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules import module as torch_module
 
 from octavo.core.attention import run_attention
@@ -27,6 +29,8 @@ from octavo.torch.memory import LARGE, in_large_pages
 from octavo.torch.modules.linear import QuantizedLinear
 
 _SERVED = "sdpa"
+_ATTENTION = functional.scaled_dot_product_attention
+_COLLECTING = "transformers.utils.output_capturing"
 # As they were when this was imported: who patches a class means it.
 _FORWARDS: dict[Any, Any] = {
     kind: kind.forward for kind in (nn.LayerNorm, nn.Dropout, nn.Identity, QuantizedLinear)
@@ -56,6 +60,8 @@ class Plan:
     up: QuantizedLinear
     down: QuantizedLinear
     activation: str
+    activated: Any
+    """The function or module that `activation` is the kernels' name of."""
     norms: tuple[nn.LayerNorm, nn.LayerNorm]
     parameters: tuple[tuple[dict[str, Any], str, Tensor, int], ...]
     """Weight and bias of the first norm, then of the second: where each is, and its address."""
@@ -65,23 +71,19 @@ class Plan:
     attended: nn.Module
     facts: tuple[tuple[dict[str, Any], str, Any], ...]
     own_facts: tuple[tuple[str, Any], ...]
+    methods: tuple[tuple[type, str, Any], ...]
     kind: Any
     forward: Any
     edges: tuple[Edge, ...]
-    silent: set[Any] = field(default_factory=set)
-    """Hooks that are known to do nothing."""
+    silent: dict[int, Any] = field(default_factory=dict)
+    """Hooks that are known to do nothing, by identity."""
+    verdict: list[bool] = field(default_factory=list)
+    """Whether the chain was found to compute what the layer's own forward does; one, once tried."""
 
     def state(self, layer: nn.Module) -> State:
         """Whether a call of `layer` still is a call of these parts, and of nothing else."""
-        if type(layer) is not self.kind or self.kind.forward is not self.forward:
+        if self._reads_otherwise(layer):
             return State.CHANGED
-        top = layer.__dict__
-        for key, value in self.own_facts:
-            if top.get(key) is not value:
-                return State.CHANGED
-        for held, key, value in self.facts:
-            if held.get(key) is not value:
-                return State.CHANGED
         for children, name, child, own, patch, kind, forward in self.edges:
             if (
                 children.get(name) is not child
@@ -94,24 +96,40 @@ class Plan:
                 return State.DISTURBED
             if own["_forward_hooks"] and not self._silent(child, own["_forward_hooks"].values()):
                 return State.DISTURBED
+        if _implementation(self.config) != _SERVED or not _serves(self.kind):
+            return State.DISTURBED
+        return State.DISTURBED if torch_module._has_any_global_hook() else State.AS_PLANNED
+
+    def _reads_otherwise(self, layer: nn.Module) -> bool:
+        """Whether the forwards are others, or find something else where they look."""
+        if type(layer) is not self.kind or self.kind.forward is not self.forward:
+            return True
+        top = layer.__dict__
+        for key, value in self.own_facts:
+            if top.get(key) is not value:
+                return True
+        for held, key, value in self.facts:
+            if held.get(key) is not value:
+                return True
+        for owner, key, method in self.methods:
+            if getattr(owner, key, None) is not method:
+                return True
         for held, key, parameter, address in self.parameters:
             if (
                 parameter.data_ptr() != address
                 or parameter.dtype is not torch.float32
                 or held.get(key) is not parameter
             ):
-                return State.CHANGED
-        if _implementation(self.config) != _SERVED or not _serves(self.kind):
-            return State.DISTURBED
-        return State.DISTURBED if torch_module._has_any_global_hook() else State.AS_PLANNED
+                return True
+        return activation_word(self.activated) != self.activation
 
     def _silent(self, child: nn.Module, hooks: Iterable[Any]) -> bool:
         """Whether all are transformers' own that collect weights of attention: sdpa has none."""
         for hook in hooks:
-            if hook not in self.silent:
+            if id(hook) not in self.silent:
                 if child is not self.attended or not _collects_attentions(hook):
                     return False
-                self.silent.add(hook)
+                self.silent[id(hook)] = hook
         return True
 
     def takes(self, x: Tensor, mask: Tensor | None) -> bool:
@@ -192,6 +210,7 @@ def plan_of(layer: nn.Module) -> Plan | None:
         parts.up,
         parts.down,
         activation_word(parts.activation),
+        parts.activation,
         parts.norms,
         tuple(
             (norm._parameters, key, norm._parameters[key], norm._parameters[key].data_ptr())
@@ -199,11 +218,12 @@ def plan_of(layer: nn.Module) -> Plan | None:
             for key in ("weight", "bias")
         ),
         parts.out.in_features // parts.head_size,
-        float(parts.scale),
+        parts.scale,
         parts.config,
         parts.attended,
         parts.facts,
         parts.own_facts,
+        parts.methods,
         type(layer),
         type(layer).forward,
         edges,
@@ -226,7 +246,9 @@ def _fit(parts: Parts) -> bool:
             for layer, size in zip(linears, sizes, strict=True)
         )
         and len({layer.group for layer in parts.qkv}) == 1
+        and type(parts.scale) is float
         and type(parts.head_size) is int
+        and parts.head_size > 0
         and inner % parts.head_size == 0
         and all(type(dropout) in (nn.Dropout, nn.Identity) for dropout in parts.dropouts)
         and all(_plain_norm(norm, width) for norm in parts.norms)
@@ -268,16 +290,22 @@ def _implementation(config: Any) -> Any:
 
 
 def _serves(kind: type) -> bool:
-    """Whether the layer's module has transformers' own function under the name of sdpa."""
-    functions = getattr(sys.modules[kind.__module__], "ALL_ATTENTION_FUNCTIONS", {})
+    """Whether transformers' own function is served as sdpa, and torch's own behind it."""
+    functions = getattr(sys.modules.get(kind.__module__), "ALL_ATTENTION_FUNCTIONS", {})
     home = sys.modules.get("transformers.integrations.sdpa_attention")
     own = getattr(home, "sdpa_attention_forward", None)
-    return own is not None and functions.get(_SERVED) is own
+    if own is None or functions.get(_SERVED) is not own:
+        return False
+    return functional.scaled_dot_product_attention is _ATTENTION
 
 
 def _collects_attentions(hook: Any) -> bool:
-    if getattr(hook, "__module__", None) != "transformers.utils.output_capturing":
+    """Whether it is transformers' own and collects an output that sdpa has None for."""
+    if type(hook) is not FunctionType or hook.__module__ != _COLLECTING:
         return False
-    names, cells = hook.__code__.co_freevars, hook.__closure__ or ()
-    held = dict(zip(names, (cell.cell_contents for cell in cells), strict=True))
-    return held.get("key") == "attentions"
+    try:
+        cells = [cell.cell_contents for cell in hook.__closure__ or ()]
+    except ValueError:  # an empty one
+        return False
+    held = dict(zip(hook.__code__.co_freevars, cells, strict=True))
+    return held.get("key") == "attentions" and held.get("index") == 1
