@@ -182,14 +182,15 @@ session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionPro
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # of the calling thread alone
 me = threading.get_native_id()
 
-def ticks(thread):
-    return int(open(f"/proc/self/task/{thread}/stat").read().rpartition(")")[2].split()[11])
+def waits(thread):
+    lines = open(f"/proc/self/task/{thread}/status").read().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt"))
 
 def of_others():
-    return sum(ticks(t) for t in map(int, os.listdir("/proc/self/task")) if t != me)
+    return sum(waits(t) for t in map(int, os.listdir("/proc/self/task")) if t != me)
 
 x, before, end = np.ones((1, 512, 512), np.float32), of_others(), time.monotonic() + 60
-while of_others() - before < 20 and time.monotonic() < end:
+while of_others() - before < 10 and time.monotonic() < end:
     session.run(None, {"x": x})
 print(of_others() - before)
 """
@@ -199,9 +200,12 @@ print(of_others() - before)
     len(os.sched_getaffinity(0)) < 2, reason="this process may use one processor alone"
 )
 def test_a_caller_that_keeps_to_one_processor_has_the_others_work(tmp_path: Path) -> None:
-    """The session's own threads may run elsewhere; what the caller may use says nothing of them."""
+    """The session's own threads may run elsewhere; what the caller may use says nothing of them.
+
+    How much they get to do depends on what else the machine runs; that they are woken does not.
+    """
     (found,) = run_child(PINNED, str(save(two_layers(), tmp_path / "m.onnx")))
-    assert int(found) >= 20  # ticks of 10 ms
+    assert int(found) >= 10
 
 
 def test_a_session_outlives_its_options(expected: list[list[np.ndarray]]) -> None:
