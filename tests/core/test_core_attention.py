@@ -104,7 +104,7 @@ def test_nothing_to_attend(isa: str, queries: int, keys: int, batch: int) -> Non
         ({"v": np.zeros((2, 7, 16), np.float32)}, r"v: needs shape \(2, 6, 'heads \* V'\), as k"),
         ({"heads": 0}, "a multiple of 0 heads"),
         ({"heads": 4.0}, "heads: needs an int"),
-        ({"scale": "1"}, "scale a float or None, not 4 and '1'"),
+        ({"scale": "1"}, "scale: needs a float or None, not '1'"),
         ({"bias": np.zeros((2, 4, 5, 7), np.float32)}, r"bias: .* broadcasts to \(2, 4, 5, 6\)"),
         ({"mask": np.zeros((3, 6), bool)}, r"mask: .* broadcasts to \(2, 4, 5, 6\), not \(3, 6\)"),
         ({"mask": np.zeros((5, 6), np.uint8)}, "mask: needs bool"),

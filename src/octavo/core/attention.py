@@ -47,10 +47,10 @@ def attention(
     without any key are 0. Raises TypeError or ValueError, which name the argument.
     """
     checked_threads(threads)
-    if type(heads) is not int or not isinstance(scale, (int, float, NoneType)):
-        raise TypeError(
-            f"heads: needs an int and scale a float or None, not {heads!r} and {scale!r}"
-        )
+    if type(heads) is not int:
+        raise TypeError(f"heads: needs an int, not {heads!r}")
+    if not isinstance(scale, (int, float, NoneType)):
+        raise TypeError(f"scale: needs a float or None, not {scale!r}")
     arrays = {n: array_of(a, n, np.float32) for n, a in (("q", q), ("k", k), ("v", v))}
     for name, array in arrays.items():
         if array.ndim != 3 or heads < 1 or array.shape[2] % heads:

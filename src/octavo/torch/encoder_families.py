@@ -36,9 +36,7 @@ class Parts(NamedTuple):
     attended: nn.Module
     """The block that attention's own hooks are put on."""
     facts: tuple[tuple[dict[str, Any], str, Any], ...]
-    """Attributes of blocks that forwards read: a `__dict__`, a key, and the value or None."""
-    own_facts: tuple[tuple[str, Any], ...]
-    """The same of the layer itself: a key, and the value or None."""
+    """Attributes that forwards read: a module's `__dict__`, a key, and the value or None."""
     methods: tuple[tuple[type, str, Any], ...]
     """Methods that forwards call: a class, a name and the function."""
 
@@ -89,11 +87,8 @@ def _bert(layer: Any) -> Parts | None:
         (
             *_facts(inner, "attention_head_size", "scaling", "is_causal", "config"),
             *_facts(middle, *_attribute("intermediate_act_fn", activation)),
-        ),
-        (
-            ("is_decoder", layer.is_decoder),
-            ("chunk_size_feed_forward", layer.chunk_size_feed_forward),
-            ("feed_forward_chunk", None),
+            *_facts(layer, "is_decoder", "chunk_size_feed_forward"),
+            (vars(layer), "feed_forward_chunk", None),
         ),
         ((type(layer), "feed_forward_chunk", type(layer).feed_forward_chunk),),
     )
@@ -125,7 +120,6 @@ def _distilbert(layer: Any) -> Parts | None:
             *_facts(ffn, "chunk_size_feed_forward", *_attribute("activation", ffn.activation)),
             (vars(ffn), "ff_chunk", None),
         ),
-        (),
         ((type(ffn), "ff_chunk", type(ffn).ff_chunk),),
     )
 

@@ -110,7 +110,7 @@ def _agrees(layer: nn.Module, plan: Plan) -> bool:
     """Whether the chain computes what the layer's own forward does, with and without a mask."""
     plainly: Any = {"dtype": torch.float32, "device": "cpu"}
     draw = torch.Generator().manual_seed(0)
-    x = torch.randn(2, 5, plan.out.out_features, generator=draw, **plainly)
+    x = torch.randn(2, 5, plan.parts.out.out_features, generator=draw, **plainly)
     padded = torch.ones(2, 1, 5, 5, dtype=torch.bool, device="cpu")
     padded[1, :, :, 3:] = False
     for mask in (None, padded):

@@ -55,23 +55,12 @@ Edge = tuple[dict[str, Any], str, nn.Module, dict[str, Any], Any, Any, Any]
 class Plan:
     """The parts of one layer, and how to see whether they still are what they were."""
 
-    qkv: tuple[QuantizedLinear, QuantizedLinear, QuantizedLinear]
-    out: QuantizedLinear
-    up: QuantizedLinear
-    down: QuantizedLinear
+    parts: Parts
     activation: str
-    activated: Any
-    """The function or module that `activation` is the kernels' name of."""
-    norms: tuple[nn.LayerNorm, nn.LayerNorm]
+    """The kernels' name of `parts.activation`."""
     parameters: tuple[tuple[dict[str, Any], str, Tensor, int], ...]
     """Weight and bias of the first norm, then of the second: where each is, and its address."""
     heads: int
-    scale: float
-    config: Any
-    attended: nn.Module
-    facts: tuple[tuple[dict[str, Any], str, Any], ...]
-    own_facts: tuple[tuple[str, Any], ...]
-    methods: tuple[tuple[type, str, Any], ...]
     kind: Any
     forward: Any
     edges: tuple[Edge, ...]
@@ -96,7 +85,7 @@ class Plan:
                 return State.DISTURBED
             if own["_forward_hooks"] and not self._silent(child, own["_forward_hooks"].values()):
                 return State.DISTURBED
-        if _implementation(self.config) != _SERVED or not _serves(self.kind):
+        if _implementation(self.parts.config) != _SERVED or not _serves(self.kind):
             return State.DISTURBED
         return State.DISTURBED if torch_module._has_any_global_hook() else State.AS_PLANNED
 
@@ -104,14 +93,10 @@ class Plan:
         """Whether the forwards are others, or find something else where they look."""
         if type(layer) is not self.kind or self.kind.forward is not self.forward:
             return True
-        top = layer.__dict__
-        for key, value in self.own_facts:
-            if top.get(key) is not value:
-                return True
-        for held, key, value in self.facts:
+        for held, key, value in self.parts.facts:
             if held.get(key) is not value:
                 return True
-        for owner, key, method in self.methods:
+        for owner, key, method in self.parts.methods:
             if getattr(owner, key, None) is not method:
                 return True
         for held, key, parameter, address in self.parameters:
@@ -121,13 +106,13 @@ class Plan:
                 or held.get(key) is not parameter
             ):
                 return True
-        return activation_word(self.activated) != self.activation
+        return activation_word(self.parts.activation) != self.activation
 
     def _silent(self, child: nn.Module, hooks: Iterable[Any]) -> bool:
         """Whether all are transformers' own that collect weights of attention: sdpa has none."""
         for hook in hooks:
             if id(hook) not in self.silent:
-                if child is not self.attended or not _collects_attentions(hook):
+                if child is not self.parts.attended or not _collects_attentions(hook):
                     return False
                 self.silent[id(hook)] = hook
         return True
@@ -135,7 +120,7 @@ class Plan:
     def takes(self, x: Tensor, mask: Tensor | None) -> bool:
         """Whether the kernels compute all that there is to compute for these tensors."""
         batch, length, width = x.shape
-        if width != self.out.out_features or not batch or not 0 < length <= _LONGEST:
+        if width != self.parts.out.out_features or not batch or not 0 < length <= _LONGEST:
             return False
         if torch.is_grad_enabled() and any(p.requires_grad for _, _, p, _ in self.parameters):
             return False
@@ -151,7 +136,8 @@ class Plan:
         x = x.contiguous()
         batch, length, width = x.shape
         rows, threads = batch * length, torch.get_num_threads()
-        inner, wide = self.out.in_features, self.up.out_features
+        parts = self.parts
+        inner, wide = parts.out.in_features, parts.up.out_features
         # Queries, keys, values and their attention; later h, and behind it the wide rows.
         work = x.new_empty(rows * max(4 * inner, width + wide))
         y = x.new_empty(x.shape)
@@ -162,9 +148,9 @@ class Plan:
         part = rows * inner * x.element_size()
         k, v, attended = q + part, q + 2 * part, q + 3 * part
         # What `_ready` returns keeps the memory of the layer's weights, whoever replaces them.
-        qkv = [layer._ready("none") for layer in self.qkv]
-        out, up = self.out._ready("none"), self.up._ready(self.activation)
-        down = self.down._ready("none")
+        qkv = [layer._ready("none") for layer in parts.qkv]
+        out, up = parts.out._ready("none"), parts.up._ready(self.activation)
+        down = parts.down._ready("none")
         cores = [layer.core for layer in qkv]
         run_together(cores, source, rows, width, (q, k, v), (inner,) * 3, 0, threads)
         size, between = inner // self.heads, length * inner
@@ -172,7 +158,7 @@ class Plan:
             *(q, k, v, attended),
             (batch, self.heads, length, length, size, size),
             (between, between, between, *((0,) * 4 if mask is None else _repeated(mask))),
-            self.scale,
+            parts.scale,
             0,
             0 if mask is None else mask.data_ptr(),
             threads,
@@ -188,7 +174,7 @@ class Plan:
 
     def _normalize(self, which: int, x: int, rows: int, width: int, threads: int) -> None:
         weight, bias = self.parameters[2 * which][3], self.parameters[2 * which + 1][3]
-        eps = self.norms[which].eps
+        eps = self.parts.norms[which].eps
         run_layer_norm(x, rows, width, width, weight, bias, eps, x, width, threads)
 
 
@@ -204,26 +190,12 @@ def plan_of(layer: nn.Module) -> Plan | None:
     patches = [patch for *_, patch, _, _ in edges if patch is not None]
     if any(getattr(patch, "func", None) is not run_chain for patch in patches):
         return None
+    norms = [norm._parameters for norm in parts.norms]
     return Plan(
-        parts.qkv,
-        parts.out,
-        parts.up,
-        parts.down,
+        parts,
         activation_word(parts.activation),
-        parts.activation,
-        parts.norms,
-        tuple(
-            (norm._parameters, key, norm._parameters[key], norm._parameters[key].data_ptr())
-            for norm in parts.norms
-            for key in ("weight", "bias")
-        ),
+        tuple((p, key, p[key], p[key].data_ptr()) for p in norms for key in ("weight", "bias")),
         parts.out.in_features // parts.head_size,
-        parts.scale,
-        parts.config,
-        parts.attended,
-        parts.facts,
-        parts.own_facts,
-        parts.methods,
         type(layer),
         type(layer).forward,
         edges,

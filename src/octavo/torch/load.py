@@ -45,6 +45,8 @@ def load(
     objects, tensors inside of those (these need `skeleton="cpu"`). What a list or dict had more
     than the factory's has, as a cache that has grown, is left out.
 
+    On device meta the garbage collector of the process is off meanwhile.
+
     Nothing in the file is unpickled, imported or run. Raises ModelError for a file that is not
     whole or not from `save`, for a model that does not fit it, naming what differs, and for a
     factory that returns a model which was there before.
