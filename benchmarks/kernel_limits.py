@@ -20,14 +20,14 @@ ALTERNATING = ((16, 768, 768), (128, 768, 768))
 
 
 def peak_rows(effort: Effort) -> Iterator[Row]:
-    """Shares of one core's peak, everything included; asked for on AVX512-VNNI only."""
+    """Shares of one core's peak, all that a kernel does included; asked of AVX512-VNNI."""
     cells = effort.where(32, 768)
     for isa in (VNNI, AMX, AVX2) if effort.has_amx else (VNNI, AVX2):
         job = Job("peak", cells, amx=isa == AMX or not effort.has_amx, isa=isa)
         section, answer = effort.ask(f"Linear, share of the peak of {isa}, one thread", job)
         yield ratios.others_row(answer, section)
         found = answer.found
-        shares = {cell: f.time(parts.PEAK, over=OCTAVO) for cell, f in found.items()}
+        shares = {cell: f.time(parts.PEAK, over=parts.FASTEST) for cell, f in found.items()}
         yield from ratios.share_rows(shares, LEAST_OF_PEAK if isa == VNNI else None, found, section)
 
 

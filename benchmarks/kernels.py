@@ -66,7 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     for part in options.only or (WITH_PEERS if options.peers_only else PARTS):
         rows += PARTS[part](effort)
-    found = results.result("kernels", "Kernels: linear layers and convolutions", rows, arguments)
+    found = results.result(
+        "kernels", "Kernels: linear layers and convolutions", rows, arguments, speeds=True
+    )
     results.publish(found, options.quick or bool(options.only or options.cells) or not effort.ours)
     return 0
 

@@ -22,11 +22,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         exporters = 1 if options.quick else options.exporters
         rows = onnx_models.all_rows(onnx_models.Effort(options.quick, processes, exporters))
         title = "Real models through ONNX Runtime"
-        results.publish(results.result("models", title, rows, arguments), options.quick)
+        results.publish(
+            results.result("models", title, rows, arguments, speeds=True), options.quick
+        )
     if options.torch or not options.onnx:
         rows = torch_models.all_rows(torch_models.Effort(options.quick, processes))
         title = "Real models in PyTorch"
-        found = results.result("models_torch", title, rows, arguments, script="models")
+        found = results.result("models_torch", title, rows, arguments, script="models", speeds=True)
         results.publish(found, options.quick)
     return 0
 

@@ -1,24 +1,28 @@
-"""Octavo's kernels as benchmarks call them: the only benchmark module that knows their interface.
+"""Octavo's layers as benchmarks call them: the only benchmark module that knows their interface.
 
-A linear layer is called as the PyTorch front end calls it: a module whose `forward` allocates the
-output and hands raw pointers over.
+A linear layer is the module of the PyTorch front end, its Python included; a convolution a module
+that allocates the output and hands its address to the kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from benchmarks.peers import Bound, Float32, Layer, torch_bound
+import numpy as np
+
+from benchmarks.peers import Bound, Float32, Layer, torch_bound, torch_linear_module
 from benchmarks.peers_rnn import Rnn
 from octavo.core import kernels
-from octavo.core.kernels import isa, peak_gops, read_gbps, set_num_threads
+from octavo.core.kernels import isa, peak_gops, read_gbps
+from octavo.recipe import ActivationScheme, Granularity, Recipe, Scheme
 
 __all__ = [
     "OCTAVO",
     "conv",
     "isa",
+    "kernel",
     "linear",
     "linear_module",
     "peak_gops",
@@ -36,23 +40,38 @@ def linear(w: Float32, bias: Float32, group: int = 0) -> Layer:
 
 
 def linear_module(w: Float32, bias: Float32, group: int = 0) -> Any:
-    """What the PyTorch front end makes of a Linear, for inputs [rows, inputs]."""
+    """What `octavo.torch.quantize_dynamic` makes of a Linear; `group` inputs share a scale."""
+    from octavo.torch import quantize_dynamic
+
+    activation = ActivationScheme(granularity=Granularity.GROUP, group=group) if group else None
+    scheme = Scheme(activation=activation) if group else Scheme()
+    model = torch_linear_module(w, bias)
+    return quantize_dynamic(model, recipe=Recipe("benchmark", default=scheme))
+
+
+def kernel(w: Float32, bias: Float32) -> Callable[[Float32], Callable[[], None]]:
+    """The layer's kernel alone, over addresses of an input and an output that stay."""
+    run = kernels.Linear.from_float(w, bias).run
+
+    def bind(x: Float32) -> Callable[[], None]:
+        (rows, k), n = x.shape, len(w)
+        y = np.empty((rows, n), np.float32)
+        given, made = x.ctypes.data, y.ctypes.data
+
+        def call(keep: tuple[Float32, Float32] = (x, y)) -> None:
+            run(given, rows, k, made, n)
+
+        return call
+
+    return bind
+
+
+def set_num_threads(threads: int) -> None:
+    """For Octavo's kernels, however they are called."""
     import torch
 
-    packed = kernels.Linear.from_float(w, bias, group)
-
-    class Linear(torch.nn.Module):  # type: ignore[misc]  # PyTorch is Any here
-        def __init__(self) -> None:
-            super().__init__()
-            self.packed, self.outputs = packed, packed.n
-
-        def forward(self, x: Any) -> Any:
-            rows = x.shape[0]
-            y = torch.empty(rows, self.outputs)
-            self.packed.run(x.data_ptr(), rows, x.stride(0), y.data_ptr(), self.outputs)
-            return y
-
-    return Linear()
+    torch.set_num_threads(threads)
+    kernels.set_num_threads(threads)
 
 
 def recurrent(rnn: Rnn, weights: Sequence[Float32]) -> Layer:
@@ -70,7 +89,7 @@ def recurrent(rnn: Rnn, weights: Sequence[Float32]) -> Layer:
 
 
 def conv(w: Float32, bias: Float32, padding: int, groups: int) -> Layer:
-    """A Conv2d of stride 1, called as the PyTorch front end calls it."""
+    """A Conv2d of stride 1."""
     return partial(torch_bound, _conv_module(w, bias, padding, groups))
 
 

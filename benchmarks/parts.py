@@ -7,6 +7,7 @@ would take at that limit, read before each round, so that shares are ratios like
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -20,12 +21,13 @@ from benchmarks.ours import OCTAVO
 from benchmarks.peers import Bound, Float32, Layer
 from benchmarks.timing import Comparison, Timing, idle, interleave
 
-PEAK, READ = "peak", "plain read"
+PEAK, FASTEST, READ = "peak", "fastest call", "plain read"
 ROWS, GROUPS, GROUP = "per row", "groups of 128", 128
 ONE, TWO = "one thread", "two threads"
 ALTERNATING, APART = "alternating", "octavo and torch apart"
 ONE_THREAD = ", one thread"
 STEPS = 4  # layers in the alternating program
+ROUND = 0.02  # seconds of calls
 WIDTH = 4096  # of the layers that are larger than the last cache together
 
 
@@ -78,17 +80,40 @@ def linear(job: Job) -> dict[str, Comparison]:
 
 
 def peak(job: Job) -> dict[str, Comparison]:
-    """Octavo's layer, and the time that its products would take at the peak of one core."""
+    """The layer's kernel, and the time that its products would take at the peak of one core.
+
+    The peak is the fastest of many short loops, so what it is held against is the fastest of the
+    calls in each round (FASTEST): a core that another guest of the machine slows down meanwhile is
+    slower for both.
+    """
     isa, found = ours.isa(), {}
     for (k, n), ms in by_weight(job.cells):
-        layer = ours.linear(*weights(n, k))
+        layer = ours.kernel(*weights(n, k))
         for m in ms:
-            run = layer(activations(m, k)).run
-            limit = partial(
-                lambda operations: operations / ours.peak_gops(isa) / 1e9, 2 * m * k * n
+            run = layer(activations(m, k))
+            rounds = [_fastest(run) for _ in range(job.rounds + 1)][1:]
+            peaks = [2 * m * k * n / ours.peak_gops(isa) / 1e9 for _ in rounds]
+            fastest, mean = zip(*rounds, strict=True)
+            found[label((m, k, n))] = Comparison(
+                {
+                    name: Timing(tuple(seconds), (1.0,) * len(rounds))
+                    for name, seconds in ((OCTAVO, mean), (FASTEST, fastest), (PEAK, peaks))
+                }
             )
-            found[label((m, k, n))] = against_limit(run, PEAK, limit, job.rounds)
     return found
+
+
+def _fastest(run: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of the fastest of a round's calls, and of the mean one."""
+    idle()
+    clock = time.perf_counter
+    begin = last = clock()
+    fastest, calls = math.inf, 0
+    while calls == 0 or last - begin < ROUND:
+        run()
+        now = clock()
+        fastest, last, calls = min(fastest, now - last), now, calls + 1
+    return fastest, (last - begin) / calls
 
 
 def bandwidth(job: Job) -> dict[str, Comparison]:

@@ -50,7 +50,8 @@ def torch_bound(module: Any, x: Float32, read: Callable[[Any], Any] = lambda y: 
     return Bound(lambda: module(given), output)
 
 
-def _linear_module(w: Float32, bias: Float32) -> Any:
+def torch_linear_module(w: Float32, bias: Float32) -> Any:
+    """A `torch.nn.Linear` of these weights."""
     import torch
 
     module = torch.nn.Linear(w.shape[1], w.shape[0])
@@ -62,7 +63,7 @@ def _linear_module(w: Float32, bias: Float32) -> Any:
 
 def torch_linear(w: Float32, bias: Float32, threads: int) -> Layer:
     """`torch.nn.Linear`."""
-    return partial(torch_bound, _linear_module(w, bias))
+    return partial(torch_bound, torch_linear_module(w, bias))
 
 
 def torch_int8(module: Any, engine: str) -> Any:
@@ -86,7 +87,7 @@ def torch_int8(module: Any, engine: str) -> Any:
 
 def torch_int8_linear(w: Float32, bias: Float32, threads: int, *, engine: str) -> Layer:
     """`torch.nn.Linear` after `quantize_dynamic`."""
-    return partial(torch_bound, torch_int8(_linear_module(w, bias), engine))
+    return partial(torch_bound, torch_int8(torch_linear_module(w, bias), engine))
 
 
 def onnx_layer(model: bytes, threads: int) -> Layer:

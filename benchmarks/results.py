@@ -2,6 +2,9 @@
 
 `write` leaves `NAME.json` for programs and `NAME.md` for people in `benchmarks/results/`. A figure
 that was missed stays in both, as `missed`. Neither holds a path of the machine.
+
+Speeds are of a kind of processor: there are results of one with AMX (NAME) and of one without
+(NAME_vnni), side by side; a script writes the one of the machine that it runs on.
 """
 
 from __future__ import annotations
@@ -131,18 +134,27 @@ class Result:
 
 
 def result(
-    name: str, title: str, rows: Sequence[Row], arguments: Sequence[str] = (), script: str = ""
+    name: str,
+    title: str,
+    rows: Sequence[Row],
+    arguments: Sequence[str] = (),
+    script: str = "",
+    *,
+    speeds: bool = False,
 ) -> Result:
     """`rows` with what this machine, environment and tree say of themselves.
 
     `arguments` are those of `python -m benchmarks.NAME`, or of `script` where that is another one.
+    With `speeds` the name and the title say the kind of this processor.
     """
     commit, dirty = _commit()
+    here = machine()
+    suffix, kind = _kind(here) if speeds else ("", "")
     return Result(
-        name=name,
-        title=title,
+        name=name + suffix,
+        title=title + kind,
         rows=tuple(rows),
-        machine=machine(),
+        machine=here,
         versions=versions(),
         commit=commit,
         dirty=dirty,
@@ -214,6 +226,15 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def _kind(here: Machine) -> tuple[str, str]:
+    """What the name and the title of a result say of the processor: nothing with AMX."""
+    if "amxint8" in here.instruction_sets:
+        return "", ""
+    if "avx512vnni" in here.instruction_sets:
+        return "_vnni", ", AVX512-VNNI without AMX"
+    return "_other", ", a processor without AVX512-VNNI"
 
 
 def _proc(file: str, key: str) -> str:

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     for kind in [options.only] if options.only else GATES:
         rows += rows_of(kind, effort)
-    found = results.result("rnn", "Recurrent layers: LSTM and GRU", rows, arguments)
+    found = results.result("rnn", "Recurrent layers: LSTM and GRU", rows, arguments, speeds=True)
     results.publish(found, options.quick or bool(options.only) or not effort.ours)
     return 0
 

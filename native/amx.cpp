@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "cpu.h"
 #include "kernels.h"
 #include "tables.h"
 

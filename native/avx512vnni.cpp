@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "cpu.h"
 #include "kernels.h"
 #include "tables.h"
 

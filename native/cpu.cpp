@@ -1,5 +1,7 @@
 #include "cpu.h"
 
+#include <unistd.h>
+
 #include <cstdint>
 
 #if defined(__x86_64__)
@@ -51,5 +53,13 @@ std::vector<std::string> cpu_features() { return {"neon"}; }
 #else
 std::vector<std::string> cpu_features() { return {}; }
 #endif
+
+std::size_t l2_cache_bytes() {
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+  const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  if (bytes > 0) return static_cast<std::size_t>(bytes);
+#endif
+  return 1 << 20;
+}
 
 }  // namespace octavo

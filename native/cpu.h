@@ -1,6 +1,7 @@
 // What this processor can execute, as the operating system lets us use it.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -9,5 +10,8 @@ namespace octavo {
 // Names among: sse2 fma f16c avx2 avx512f avx512dq avx512bw avx512vl avx512vnni avxvnni amxint8 (x86-64), neon
 // (aarch64); empty elsewhere.
 std::vector<std::string> cpu_features();
+
+// Bytes of a core's L2 cache; 1 MiB where the operating system does not say.
+std::size_t l2_cache_bytes();
 
 }  // namespace octavo

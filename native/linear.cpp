@@ -15,11 +15,14 @@ constexpr std::size_t kStepN = 4;        // blocks of its widest
 constexpr std::size_t kPanelBytes = 512 << 10;  // quantized rows at a time: they stay in the L2 cache
 constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 16-bit outputs
 
-// How many threads earn their start (some microseconds) on `macs` multiply-accumulates over
+// Microseconds of work that a thread's start has to earn. With the threads awake it takes 1.5.
+constexpr double kStart = 2.5;
+
+// How many threads earn their start on `macs` multiply-accumulates over
 // `bytes` of weights.
 int useful_threads(int threads, double macs, double bytes) {
   const double microseconds = std::max(macs / 4e5, bytes / 6e4);
-  return microseconds >= 7.0 * threads ? threads : std::max(1, static_cast<int>(microseconds / 7.0));
+  return microseconds >= kStart * threads ? threads : std::max(1, static_cast<int>(microseconds / kStart));
 }
 
 struct LinearScratch;

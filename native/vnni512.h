@@ -11,6 +11,10 @@ OCTAVO_INLINE void dpbusd(__m512i& acc, __m512i a, __m512i b) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
 }
 
+OCTAVO_INLINE void dpwssd(__m512i& acc, __m512i a, __m512i b) {
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+}
+
 using VnniFinish = Finish<Avx512>;
 
 inline __m512i broadcast4(const std::uint8_t* p) {
@@ -18,6 +22,81 @@ inline __m512i broadcast4(const std::uint8_t* p) {
   __builtin_memcpy(&four, p, 4);
   return _mm512_set1_epi32(four);
 }
+
+struct VnniTile {
+  const Gemm& g;
+  std::size_t row, block;  // first of each
+  const std::int8_t* next = nullptr;  // blocks to ask for meanwhile
+  std::size_t asks = 1;               // how many: 1 to 4
+  bool far_out = false;               // whether the output is too large to be in a cache
+
+  const std::uint8_t* a() const { return g.panel + row * round_up(g.weight.k, kPanelK); }
+  const std::int8_t* b() const { return g.weight.data + block * g.weight.block_bytes(); }
+  float* out(std::size_t r, std::size_t c) const { return g.out + (row + r) * g.out_stride + (block + c) * kBlockN; }
+
+  // Whether nothing but scales, a bias and a residual stands between the sums and the output, and all
+  // columns are there: then they go from registers to the output.
+  bool plain(std::size_t blocks) const {
+    return g.activation == Activation::kNone && !g.weight.zero && (block + blocks) * kBlockN <= g.weight.n;
+  }
+  bool more() const { return g.residual || g.bias_stride; }
+  // Asks for the lines of an output that its stores would wait for.
+  template <std::size_t R, std::size_t C>
+  OCTAVO_INLINE void ask_for_output() const {
+    if (!far_out) return;
+    for (std::size_t r = 0; r < R; ++r)
+      for (std::size_t c = 0; c < C; ++c) __builtin_prefetch(out(r, c), 1);
+  }
+};
+
+// Of one block of columns: what its sums become outputs by, in the order of Finish. `more`: with a residual
+// or a bias for each row, which cost a hundredth of a small layer where there are none.
+template <bool more>
+struct VnniColumns {
+  const Gemm& g;
+  const std::size_t column;
+  __m512i colsum;
+  __m512 scale, bias;
+
+  OCTAVO_INLINE VnniColumns(const VnniTile& t, std::size_t c) : g(t.g), column((t.block + c) * kBlockN) {
+    colsum = _mm512_loadu_si512(g.weight.colsum + column);
+    scale = _mm512_loadu_ps(g.weight.scale + column);
+    bias = g.bias && g.bias_stride == 0 ? _mm512_loadu_ps(g.bias + column) : _mm512_setzero_ps();
+  }
+  OCTAVO_INLINE void store(__m512i& sum, std::size_t row) const {
+    const RowQuant& q = g.quant[row];
+    dpwssd(sum, colsum, _mm512_set1_epi32(q.pair));
+    store(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(q.scale)), row);
+  }
+  // Of groups, which have their scales already.
+  OCTAVO_INLINE void store(__m512 sum, std::size_t row) const {
+    const __m512 b = more && g.bias_stride ? _mm512_loadu_ps(g.bias + row * g.bias_stride + column) : bias;
+    __m512 y = _mm512_fmadd_ps(sum, scale, b);
+    if (more && g.residual) y = _mm512_add_ps(y, _mm512_loadu_ps(g.residual + row * g.residual_stride + column));
+    _mm512_storeu_ps(g.out + row * g.out_stride + column, y);
+  }
+};
+
+// Writes the sums v of R rows by C blocks, where the tile is plain().
+template <int R, int C>
+struct VnniStore {
+  template <class Sum>
+  static OCTAVO_INLINE void all(const VnniTile& t, Sum (&v)[R * C]) {
+    if (t.more()) columns<true>(t, v, Sequence<C>{});
+    else columns<false>(t, v, Sequence<C>{});
+  }
+
+ private:
+  template <bool more, class Sum, int... c>
+  static OCTAVO_INLINE void columns(const VnniTile& t, Sum (&v)[R * C], Indices<c...>) {
+    (column<more, c>(t, v, Sequence<R>{}), ...);
+  }
+  template <bool more, int c, class Sum, int... r>
+  static OCTAVO_INLINE void column(const VnniTile& t, Sum (&v)[R * C], Indices<r...>) {
+    const VnniColumns<more> of(t, c);
+    (of.store(v[r * C + c], t.row + r), ...);
+  }
+};
 
 // Sums of R rows by C blocks of 16 columns. Every index is a constant for the compiler's front end
 // (fold expressions, not loops): only then do all sums stay in registers.
@@ -92,16 +171,6 @@ struct VnniSums {
   }
 };
 
-struct VnniTile {
-  const Gemm& g;
-  std::size_t row, block;  // first of each
-  const std::int8_t* next = nullptr;  // blocks to ask for meanwhile
-  std::size_t asks = 1;               // how many: 1 to 4
-
-  const std::uint8_t* a() const { return g.panel + row * round_up(g.weight.k, kPanelK); }
-  const std::int8_t* b() const { return g.weight.data + block * g.weight.block_bytes(); }
-};
-
 inline std::size_t steps_of(std::size_t k) { return (k + kBlockK - 1) / kBlockK; }
 
 // One scale for each row.
@@ -110,7 +179,9 @@ void vnni_tile(const VnniTile& t) {
   const Gemm& g = t.g;
   VnniSums<R, C> acc;
   acc.clear();
+  t.ask_for_output<R, C>();
   acc.add(t.a(), round_up(g.weight.k, kPanelK), t.b(), g.weight.block_bytes(), steps_of(g.weight.k), t.next, t.asks);
+  if (t.plain(C)) return VnniStore<R, C>::all(t, acc.v);
   __m512i sums[R * C];
   acc.store(sums);
   for (std::size_t c = 0; c < C; ++c) finish_rows<Avx512>(g, (t.block + c) * kBlockN, t.row, R, sums + c, C);
@@ -179,6 +250,7 @@ void vnni_group_tile(const VnniTile& t) {
   const std::size_t column = t.block * kBlockN;
   VnniGroups<R, C> total;
   total.clear();
+  t.ask_for_output<R, C>();
   for (std::size_t i = 0; i < groups; ++i) {
     const std::size_t first = i * kGroup, k = g.weight.k - first < kGroup ? g.weight.k - first : kGroup;
     VnniSums<R, C> acc;
@@ -187,6 +259,7 @@ void vnni_group_tile(const VnniTile& t) {
             t.next ? t.next + first * kBlockN : nullptr, t.asks);
     total.add(acc, g.weight.colsum + i * padded + column, g.quant + t.row * groups + i, groups);
   }
+  if (t.plain(C)) return VnniStore<R, C>::all(t, total.v);
   __m512 sums[R * C];
   total.store(sums);
   for (std::size_t c = 0; c < C; ++c) finish_rows<Avx512>(g, (t.block + c) * kBlockN, t.row, R, sums + c, C);
@@ -207,8 +280,9 @@ inline void vnni_row(const VnniTile& t) {
       __asm__("vpdpbusd %2, %1, %0" : "+v"(acc[i]) : "v"(x), "m"(*reinterpret_cast<const __m512i*>(b + (s + i) * 64)));
     }
   for (; s < steps; ++s) dpbusd(acc[0], broadcast4(a + s * 4), _mm512_load_si512(b + s * 64));
-  const __m512i total = _mm512_add_epi32(_mm512_add_epi32(acc[0], acc[1]), _mm512_add_epi32(acc[2], acc[3]));
-  finish_rows<Avx512>(g, t.block * kBlockN, t.row, 1, &total, 1);
+  __m512i total[1] = {_mm512_add_epi32(_mm512_add_epi32(acc[0], acc[1]), _mm512_add_epi32(acc[2], acc[3]))};
+  if (t.plain(1)) return VnniStore<1, 1>::all(t, total);
+  finish_rows<Avx512>(g, t.block * kBlockN, t.row, 1, total, 1);
 }
 
 using VnniKernel = void (*)(const VnniTile&);
@@ -235,9 +309,13 @@ VnniKernel vnni_kernel(std::size_t rows) {
   return kernels[rows - 1];
 }
 
-// Columns are taken in parts whose weights stay in the L2 cache while all rows pass; while one part
-// is used, the next is asked for.
-constexpr std::size_t kPartBytes = 512 << 10, kFewBytes = 96 << 10;
+// Columns are taken in parts whose weights stay in the L2 cache while all rows pass: a quarter of it,
+// beside rows and outputs. While one part is used, the next is asked for.
+inline std::size_t part_bytes() {
+  static const std::size_t quarter = l2_cache_bytes() / 4;
+  return quarter;
+}
+constexpr std::size_t kFewBytes = 96 << 10;
 
 struct Far {
   std::size_t blocks;  // of a part
@@ -247,9 +325,9 @@ struct Far {
   // `width`: blocks that a kernel takes at once. Up to `few_tiles` of rows do so little with a weight
   // that it is asked for even where it would fit the cache alone: other layers have been there since.
   Far(const Weight& w, std::size_t begin, std::size_t end_, std::size_t tiles, std::size_t width, std::size_t few_tiles) : end(end_) {
-    const std::size_t bytes = w.block_bytes() * w.blocks(), fit = kPartBytes / (w.block_bytes() + 1) / width * width;
+    const std::size_t bytes = w.block_bytes() * w.blocks(), part = part_bytes(), fit = part / (w.block_bytes() + 1) / width * width;
     few = tiles <= few_tiles && bytes > kFewBytes;
-    ask = few || bytes > 2 * kPartBytes;
+    ask = few || bytes > 2 * part;
     // One tile of rows uses its weights once: then a part is what the kernel takes.
     blocks = few || tiles < 2 || fit < width ? width : ask ? fit : end_ > begin ? end_ - begin : width;
   }
@@ -275,12 +353,12 @@ struct Asking {
 
 // Rows in tiles of at most kTallest, as even as they go: 8 are 4 + 4, not 6 + 2.
 template <VnniKind kind, int C>
-void vnni_rows(const Gemm& g, std::size_t first, std::size_t last, std::size_t block, Asking& asking) {
+void vnni_rows(const Gemm& g, std::size_t first, std::size_t last, std::size_t block, bool far_out, Asking& asking) {
   constexpr std::size_t tallest = kTallest<kind, C>;
   const std::size_t rows = last - first, tiles = (rows + tallest - 1) / tallest;
   for (std::size_t i = 0; i < tiles; ++i) {
     const std::size_t begin = first + rows * i / tiles, end = first + rows * (i + 1) / tiles;
-    vnni_kernel<kind, C>(end - begin)({g, begin, block, asking.take(), asking.a_tile});
+    vnni_kernel<kind, C>(end - begin)({g, begin, block, asking.take(), asking.a_tile, far_out});
   }
 }
 
@@ -292,6 +370,8 @@ void vnni_panels(const Gemm& g) {
   constexpr std::size_t widest = C, tallest = kTallest<kind, C>;
   const std::size_t tiles = (g.rows + tallest - 1) / tallest, bytes = g.weight.block_bytes();
   const Far far(g.weight, g.block_begin, g.block_end, tiles, widest, 8);
+  // Then it has left the cache when it is written again.
+  const bool far_out = g.rows * (g.block_end - g.block_begin) * kBlockN * sizeof(float) > part_bytes();
   for (std::size_t first = g.block_begin; first < g.block_end; first += far.blocks) {
     const std::size_t last = first + far.blocks < g.block_end ? first + far.blocks : g.block_end;
     const std::int8_t* next = far.next(g.weight, first);
@@ -303,9 +383,9 @@ void vnni_panels(const Gemm& g) {
       std::size_t block = first;
       while (block < last) {
         const std::size_t width = block + widest <= last ? widest : block + 2 <= last ? 2 : 1;
-        if (width == widest) vnni_rows<kind, C>(g, row, until, block, asking);
-        else if (width == 2) vnni_rows<kind, 2>(g, row, until, block, asking);
-        else vnni_rows<kind, 1>(g, row, until, block, asking);
+        if (width == widest) vnni_rows<kind, C>(g, row, until, block, far_out, asking);
+        else if (width == 2) vnni_rows<kind, 2>(g, row, until, block, far_out, asking);
+        else vnni_rows<kind, 1>(g, row, until, block, far_out, asking);
         block += width;
       }
     }

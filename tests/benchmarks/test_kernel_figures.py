@@ -29,7 +29,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
     monkeypatch.setattr(children, "run", run)
     monkeypatch.setattr(ours, "linear", lambda w, bias, group=0: peers.torch_linear(w, bias, 1))
-    monkeypatch.setattr(ours, "linear_module", peers._linear_module)
+    monkeypatch.setattr(ours, "linear_module", peers.torch_linear_module)
+    monkeypatch.setattr(
+        ours, "kernel", lambda *layer: lambda x: peers.torch_linear(*layer, 1)(x).run
+    )
     monkeypatch.setattr(ours, "conv", lambda *layer: peers.torch_conv(*layer, 1))
     monkeypatch.setattr(ours, "recurrent", lambda *layer: peers_rnn.torch_float(*layer, 1))
     monkeypatch.setattr(ours, "peak_gops", lambda isa: 1000.0)
@@ -46,6 +49,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr("benchmarks.kernel_peers.CONVOLUTIONS", ((3, 8, 6, 1), (1, 8, 6, 1)))
     monkeypatch.setattr("benchmarks.kernel_peers.DEPTHWISE", ((3, 8, 6, 8),))
     monkeypatch.setattr(parts, "idle", lambda: None)
+    monkeypatch.setattr(parts, "ROUND", 0.0)
     monkeypatch.setattr(parts, "interleave", partial(interleave, least=0.0, warmup=0))
     return jobs
 

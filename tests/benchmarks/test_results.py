@@ -146,3 +146,22 @@ def test_publish_prints_what_was_missed_and_keeps_only_full_runs(
     assert "missed: Fast: speed: 0.9 x, asked at least 0.97 x" in capsys.readouterr().out
     kept = sorted(path.name for path in tmp_path.rglob("*.*"))
     assert kept == ([] if quick else ["some.json", "some.md"])
+
+
+@pytest.mark.parametrize(
+    ("sets", "name", "title"),
+    [
+        (("avx2", "avx512vnni", "amxint8"), "kernels", "Kernels"),
+        (("avx2", "avx512vnni"), "kernels_vnni", "Kernels, AVX512-VNNI without AMX"),
+        (("avx2",), "kernels_other", "Kernels, a processor without AVX512-VNNI"),
+    ],
+)
+def test_speeds_are_kept_by_the_kind_of_processor(
+    sets: tuple[str, ...], name: str, title: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "machine", lambda: Machine("A Processor", sets, 2, 2**34))
+    found = results.result("kernels", "Kernels", [], speeds=True)
+    assert (found.name, found.title) == (name, title)
+    assert found.command == "python -m benchmarks.kernels"
+    plain = results.result("kernels", "Kernels", [])
+    assert (plain.name, plain.title) == ("kernels", "Kernels")

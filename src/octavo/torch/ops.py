@@ -22,6 +22,7 @@ _T = TypeVar("_T")
 
 # Looked up once: a call of a small layer takes but microseconds.
 _is_grad_enabled = torch.is_grad_enabled
+_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _is_tracing = torch._C._is_tracing
 _functorch_level = torch._C._functorch.peek_interpreter_stack
@@ -40,7 +41,7 @@ def direct(x: Tensor) -> bool:
     """Whether the layer may read `x` by its address, with no operator in between."""
     # Export without dynamo shows as a fake tensor or a dispatch mode.
     plain = (
-        not torch.compiler.is_dynamo_compiling()
+        not _is_dynamo_compiling()
         and type(x) is Tensor
         and x.is_cpu
         and not (x.requires_grad and _is_grad_enabled())

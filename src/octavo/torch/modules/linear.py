@@ -169,19 +169,25 @@ def caller(run: Callable[..., None], n: int, k: int) -> Call:
     """
     codes = ops.CODES
     threads = torch.get_num_threads
+    large = LARGE // 4 // max(n, 1)
 
     def call(x: Tensor) -> Tensor:
         code = codes.get(x.dtype)
         shape = x.shape
         if code is None or not shape or shape[-1] != k or not x.is_contiguous():
             return uncommon(x)
-        if len(shape) == 3:
-            rows = shape[0] * shape[1]
-            out = x.new_empty(shape[0], shape[1], n)
+        # `new_empty` takes half a microsecond more than with strides.
+        if len(shape) == 2:
+            rows = shape[0]
+            out = x.new_empty_strided((rows, n), (n, 1))
+        elif len(shape) == 3:
+            batch, length, _ = shape
+            rows = batch * length
+            out = x.new_empty_strided((batch, length, n), (length * n, n, 1))
         else:
             rows = prod(shape[:-1])
             out = x.new_empty((*shape[:-1], n))
-        if rows * n >= LARGE // 4:
+        if rows >= large:
             in_large_pages(out.data_ptr(), out.nbytes)
         run(x.data_ptr(), rows, k, out.data_ptr(), n, code, 0, 0, threads())
         return out
