@@ -10,4 +10,5 @@ NB_MODULE(_native, m) {
   octavo::bind_half(m);
   octavo::bind_embedding(m);
   octavo::bind_attention(m);
+  octavo::bind_torch(m);
 }

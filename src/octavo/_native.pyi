@@ -181,3 +181,24 @@ class EmbeddingInt8(_Embedding): ...
 class EmbeddingUint8(_Embedding): ...
 
 def __getattr__(name: str) -> Any: ...
+
+# bind_torch.cpp
+def call_linear(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+def use_torch(
+    *,
+    tensor: type,
+    module: type,
+    module_call: Any,
+    layer: type,
+    layer_forward: Any,
+    dispatch_modes: Any,
+    is_tracing: Any,
+    functorch_level: Any,
+    is_grad_enabled: Any,
+    num_threads: Any,
+    state: dict[str, Any],
+    forward_ad: dict[str, Any],
+    codes: dict[Any, int],
+    global_hooks: tuple[dict[Any, Any], ...],
+    large: int,
+) -> None: ...

@@ -36,6 +36,12 @@ from octavo.core.kernels.packing import (
 from octavo.core.kernels.weight import quantize_weight
 from octavo.core.qtype import Grid, QType
 
+call_linear = _native.call_linear
+"""`call_linear(module, args, kwargs)`: a PyTorch layer's outputs, or None where its own call has to
+make them. For octavo.torch, which says with `use_torch` what to look at."""
+
+use_torch = _native.use_torch
+
 
 class Linear:
     """One layer: packed weights [n, k], bias float32 [n] or None, activation.
@@ -75,6 +81,11 @@ class Linear:
             self.activation.code,
         )
         self.run = self._native.run
+
+    @property
+    def native(self) -> Any:
+        """The layer in the C++ core."""
+        return self._native
 
     @classmethod
     def from_float(

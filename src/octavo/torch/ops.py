@@ -22,10 +22,10 @@ _T = TypeVar("_T")
 
 # Looked up once: a call of a small layer takes but microseconds.
 _is_grad_enabled = torch.is_grad_enabled
-_is_dynamo_compiling = torch.compiler.is_dynamo_compiling
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_is_tracing = torch._C._is_tracing
-_functorch_level = torch._C._functorch.peek_interpreter_stack
+is_dynamo_compiling = torch.compiler.is_dynamo_compiling
+dispatch_modes = torch._C._len_torch_dispatch_stack
+is_tracing = torch._C._is_tracing
+functorch_level = torch._C._functorch.peek_interpreter_stack
 
 _WHY = (
     "quantized weights are integers and cannot be trained. Run the model under "
@@ -41,14 +41,14 @@ def direct(x: Tensor) -> bool:
     """Whether the layer may read `x` by its address, with no operator in between."""
     # Export without dynamo shows as a fake tensor or a dispatch mode.
     plain = (
-        not _is_dynamo_compiling()
+        not is_dynamo_compiling()
         and type(x) is Tensor
         and x.is_cpu
         and not (x.requires_grad and _is_grad_enabled())
         and not x.is_neg()
-        and not _dispatch_modes()
-        and not _is_tracing()
-        and _functorch_level() is None
+        and not dispatch_modes()
+        and not is_tracing()
+        and functorch_level() is None
         and forward_ad._current_level < 0
     )
     if not plain and not torch.compiler.is_compiling():
@@ -58,7 +58,7 @@ def direct(x: Tensor) -> bool:
 
 def _refuse_forward_gradients(x: Tensor) -> None:
     """An operator would drop a tangent, and torch.func's errors speak of other things."""
-    level = _functorch_level()
+    level = functorch_level()
     if level is not None and level.key() in (TransformType.Grad, TransformType.Jvp):
         raise NotTrainableError(f"torch.func asks for a gradient: {_WHY}")
     if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from octavo.core.kernels import PackedWeight, packed_bytes, unpack
 from octavo.core.linear import Linear as Kernel
+from octavo.core.linear import call_linear, use_torch
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, HALVES, Choice
 from octavo.torch.memory import LARGE, in_large_pages
@@ -96,6 +98,15 @@ class QuantizedLinear(QuantizedModule):
 
         return QuantizedHalfLinear
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # What follows and nn.Module's own call take longer than the kernel of a small layer: the
+        # plain case is decided in C++, which answers None in every other.
+        if not ops.is_dynamo_compiling():
+            made = call_linear(self, args, kwargs)
+            if made is not None:
+                return made
+        return super().__call__(*args, **kwargs)
+
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
         """The outputs [..., out_features]."""
         if not ops.direct(input):
@@ -110,6 +121,14 @@ class QuantizedLinear(QuantizedModule):
 
     def _operator(self, x: Tensor, activation: str) -> Tensor:
         return linear(x, *self._arguments(), activation)
+
+    def _bind(self, *how: Any) -> Any:
+        made = super()._bind(*how)
+        if how == ("none",):
+            loads, buffers, _ = self._bound[how]
+            # For `call_linear`.
+            self.__dict__["_bound"]["direct"] = loads, buffers, made.core.native
+        return made
 
     def _kernel(self, activation: str) -> Call:
         return kernel(*self._arguments(), activation)
@@ -243,4 +262,26 @@ linear = ops.define(
     "int group, str activation) -> Tensor",
     _run,
     _fake,
+)
+
+
+use_torch(
+    tensor=Tensor,
+    module=nn.Module,
+    module_call=nn.Module.__call__,
+    layer=QuantizedLinear,
+    layer_forward=QuantizedLinear.forward,
+    dispatch_modes=ops.dispatch_modes,
+    is_tracing=ops.is_tracing,
+    functorch_level=ops.functorch_level,
+    is_grad_enabled=torch.is_grad_enabled,
+    num_threads=torch.get_num_threads,
+    state=vars(ops),
+    forward_ad=vars(forward_ad),
+    codes=ops.CODES,
+    global_hooks=tuple(
+        vars(torch.nn.modules.module)[f"_global_{kind}_hooks"]
+        for kind in ("forward", "forward_pre", "backward", "backward_pre")
+    ),
+    large=LARGE // 4,
 )

@@ -1,0 +1,194 @@
+// The eager call of a quantized linear layer of PyTorch, without the interpreter.
+//
+// Between a module's call and the kernel, Python asks a score of questions of a tenth of a microsecond
+// each, and twice that after a kernel has had the caches: together more than a small layer. Here the same
+// questions are asked through Python's C interface, of the objects that `octavo.torch` hands over: nothing
+// of PyTorch is compiled in or linked. Where an answer is not the plain one, the call returns None, and
+// Python goes the long way.
+#include <array>
+#include <exception>
+#include <new>
+
+#include "bound_linear.h"
+
+namespace octavo {
+namespace {
+
+// A reference that this function owns.
+class Owned {
+ public:
+  explicit Owned(PyObject* object) : object_(object) {}
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  ~Owned() { Py_XDECREF(object_); }
+  PyObject* get() const { return object_; }
+  explicit operator bool() const { return object_ != nullptr; }
+  bool is(PyObject* other) const { return object_ == other; }
+
+ private:
+  PyObject* object_;
+};
+
+// What octavo.torch hands over, by the names of its keyword arguments. Held for the life of the process.
+struct Torch {
+  PyObject *tensor, *module, *module_call, *layer, *layer_forward;  // types, and methods as they were made
+  PyObject *dispatch_modes, *is_tracing, *functorch_level, *is_grad_enabled, *num_threads;  // functions
+  PyObject *state, *forward_ad;                            // dictionaries of modules: `_loads`, `_current_level`
+  PyObject *codes;                                         // dtype to number
+  PyObject *global_hooks;                                  // tuple of dictionaries
+  Py_ssize_t large;                                        // elements of an output from which on Python makes it
+};
+Torch torch{};
+
+struct Names {
+  PyObject *call = intern("__call__"), *forward = intern("forward"), *compiled = intern("_compiled_call_impl"),
+           *bound = intern("_bound"), *direct = intern("direct"), *buffers = intern("_buffers"), *loads = intern("_loads"),
+           *level = intern("_current_level"), *is_cpu = intern("is_cpu"), *requires_grad = intern("requires_grad"),
+           *is_neg = intern("is_neg"), *dtype = intern("dtype"), *shape = intern("shape"),
+           *is_contiguous = intern("is_contiguous"), *empty = intern("new_empty_strided"), *data_ptr = intern("data_ptr");
+  std::array<PyObject*, 4> hooks{intern("_forward_hooks"), intern("_forward_pre_hooks"), intern("_backward_hooks"),
+                                 intern("_backward_pre_hooks")};
+  static PyObject* intern(const char* text) { return PyUnicode_InternFromString(text); }
+};
+
+const Names& names() {
+  static const Names all;
+  return all;
+}
+
+bool empty_dict(PyObject* object) { return object && PyDict_Check(object) && PyDict_GET_SIZE(object) == 0; }
+
+// nn.Module.__call__ would do nothing but call `forward`, and that is the class's own.
+bool plain_module(PyObject* module, PyObject* own) {
+  const Names& n = names();
+  for (PyObject* hooks : n.hooks)
+    if (!empty_dict(PyDict_GetItemWithError(own, hooks))) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(torch.global_hooks); ++i)
+    if (!empty_dict(PyTuple_GET_ITEM(torch.global_hooks, i))) return false;
+  if (PyDict_GetItemWithError(own, n.forward) || PyDict_GetItemWithError(own, n.compiled)) return false;
+  return Owned(PyObject_GetAttr(torch.module, n.call)).is(torch.module_call) &&
+         Owned(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(module)), n.forward)).is(torch.layer_forward);
+}
+
+// The kernel that is bound to the buffers as they are; null where none is.
+BoundLinear* bound_layer(PyObject* own) {
+  const Names& n = names();
+  PyObject* bound = PyDict_GetItemWithError(own, n.bound);
+  PyObject* entry = bound ? PyDict_GetItemWithError(bound, n.direct) : nullptr;  // (loads, buffers, layer)
+  PyObject* buffers = PyDict_GetItemWithError(own, n.buffers);
+  PyObject* loads = PyDict_GetItemWithError(torch.state, n.loads);
+  if (!entry || !buffers || !loads || PyLong_AsLong(PyTuple_GET_ITEM(entry, 0)) != PyLong_AsLong(loads)) return nullptr;
+  PyObject *held = PyTuple_GET_ITEM(entry, 1), *key, *value;
+  if (PyDict_GET_SIZE(buffers) != PyTuple_GET_SIZE(held)) return nullptr;
+  Py_ssize_t at = 0;
+  for (Py_ssize_t i = 0; PyDict_Next(buffers, &at, &key, &value); ++i)
+    if (value != PyTuple_GET_ITEM(held, i)) return nullptr;
+  return nb::inst_ptr<BoundLinear>(PyTuple_GET_ITEM(entry, 2));
+}
+
+// As octavo.torch.ops.direct.
+bool plain_tensor(PyObject* x) {
+  const Names& n = names();
+  if (!Owned(PyObject_GetAttr(x, n.is_cpu)).is(Py_True)) return false;
+  if (!Owned(PyObject_GetAttr(x, n.requires_grad)).is(Py_False) && !Owned(PyObject_CallNoArgs(torch.is_grad_enabled)).is(Py_False)) return false;
+  if (!Owned(PyObject_CallMethodNoArgs(x, n.is_neg)).is(Py_False)) return false;
+  const Owned modes(PyObject_CallNoArgs(torch.dispatch_modes));
+  if (!modes || PyLong_AsLong(modes.get()) != 0) return false;
+  if (!Owned(PyObject_CallNoArgs(torch.is_tracing)).is(Py_False)) return false;
+  if (!Owned(PyObject_CallNoArgs(torch.functorch_level)).is(Py_None)) return false;
+  PyObject* level = PyDict_GetItemWithError(torch.forward_ad, n.level);
+  return level && PyLong_AsLong(level) < 0;
+}
+
+std::uintptr_t address(PyObject* tensor) {
+  const Owned found(PyObject_CallMethodNoArgs(tensor, names().data_ptr));
+  return found ? PyLong_AsSize_t(found.get()) : 0;
+}
+
+// An empty tensor like x of the shape, but with n columns.
+PyObject* output(PyObject* x, const Py_ssize_t* shape, Py_ssize_t dimensions, Py_ssize_t columns) {
+  const Owned sizes(dimensions == 2 ? Py_BuildValue("(nn)", shape[0], columns) : Py_BuildValue("(nnn)", shape[0], shape[1], columns));
+  const Owned strides(dimensions == 2 ? Py_BuildValue("(nn)", columns, Py_ssize_t{1})
+                                      : Py_BuildValue("(nnn)", shape[1] * columns, columns, Py_ssize_t{1}));
+  if (!sizes || !strides) return nullptr;
+  PyObject* arguments[] = {x, sizes.get(), strides.get()};
+  return PyObject_VectorcallMethod(names().empty, arguments, 3, nullptr);
+}
+
+// Null with an error, None where Python has to do it, or the outputs.
+PyObject* run(const BoundLinear& bound, PyObject* x) {
+  const Names& n = names();
+  const Owned dtype(PyObject_GetAttr(x, n.dtype)), shape(PyObject_GetAttr(x, n.shape));
+  if (!dtype || !shape) return nullptr;
+  PyObject* code = PyDict_GetItemWithError(torch.codes, dtype.get());
+  const Py_ssize_t dimensions = PyTuple_GET_SIZE(shape.get());
+  if (!code || (dimensions != 2 && dimensions != 3)) Py_RETURN_NONE;
+  Py_ssize_t sizes[3] = {1, 1, 1}, rows = 1;
+  for (Py_ssize_t i = 0; i < dimensions; ++i) {
+    sizes[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape.get(), i));
+    if (i + 1 < dimensions) rows *= sizes[i];
+  }
+  const Weight& w = bound.layer.weight;
+  const auto columns = static_cast<Py_ssize_t>(w.n);
+  if (sizes[dimensions - 1] != static_cast<Py_ssize_t>(w.k) || rows * columns >= torch.large) Py_RETURN_NONE;
+  if (!Owned(PyObject_CallMethodNoArgs(x, n.is_contiguous)).is(Py_True)) {
+    if (PyErr_Occurred()) return nullptr;
+    Py_RETURN_NONE;
+  }
+  const Owned threads(PyObject_CallNoArgs(torch.num_threads));
+  PyObject* out = output(x, sizes, dimensions, columns);
+  if (!out) return nullptr;
+  const std::uintptr_t from = address(x), to = address(out);
+  if (!PyErr_Occurred())
+    bound.run(from, static_cast<std::size_t>(rows), w.k, to, w.n, static_cast<int>(PyLong_AsLong(code)), 0, 0,
+              static_cast<int>(PyLong_AsLong(threads.get())));
+  if (PyErr_Occurred()) Py_CLEAR(out);
+  return out;
+}
+
+// call_linear(module, args, kwargs)
+PyObject* call_linear(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 3 || !torch.tensor || !PyTuple_Check(given[1]) || !PyDict_Check(given[2])) Py_RETURN_NONE;
+  if (PyTuple_GET_SIZE(given[1]) != 1 || PyDict_GET_SIZE(given[2]) != 0) Py_RETURN_NONE;
+  PyObject* x = PyTuple_GET_ITEM(given[1], 0);
+  if (reinterpret_cast<PyObject*>(Py_TYPE(x)) != torch.tensor ||
+      !PyType_IsSubtype(Py_TYPE(given[0]), reinterpret_cast<PyTypeObject*>(torch.layer)))
+    Py_RETURN_NONE;
+  const Owned own(PyObject_GenericGetDict(given[0], nullptr));
+  if (!own) return nullptr;
+  BoundLinear* bound = plain_module(given[0], own.get()) && plain_tensor(x) ? bound_layer(own.get()) : nullptr;
+  if (PyErr_Occurred()) return nullptr;
+  if (!bound) Py_RETURN_NONE;
+  try {
+    return run(*bound, x);
+  } catch (const std::bad_alloc&) {
+    return PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+    return nullptr;
+  }
+}
+
+PyMethodDef kCallLinear = {"call_linear", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_linear)), METH_FASTCALL, nullptr};
+
+PyObject* kept(nb::handle object) { return object.inc_ref().ptr(); }
+
+}  // namespace
+
+void bind_torch(nb::module_& m) {
+  using namespace nb::literals;
+  m.def(
+      "use_torch",
+      [](nb::type_object tensor, nb::type_object module, nb::object module_call, nb::type_object layer, nb::object layer_forward, nb::object dispatch_modes,
+         nb::object is_tracing, nb::object functorch_level, nb::object is_grad_enabled, nb::object num_threads, nb::dict state,
+         nb::dict forward_ad, nb::dict codes, nb::tuple global_hooks, Py_ssize_t large) {
+        torch = {kept(tensor), kept(module), kept(module_call), kept(layer), kept(layer_forward), kept(dispatch_modes), kept(is_tracing),
+                 kept(functorch_level), kept(is_grad_enabled), kept(num_threads), kept(state), kept(forward_ad), kept(codes),
+                 kept(global_hooks), large};
+      },
+      nb::kw_only(), "tensor"_a, "module"_a, "module_call"_a, "layer"_a, "layer_forward"_a, "dispatch_modes"_a, "is_tracing"_a, "functorch_level"_a,
+      "is_grad_enabled"_a, "num_threads"_a, "state"_a, "forward_ad"_a, "codes"_a, "global_hooks"_a, "large"_a);
+  m.attr("call_linear") = nb::steal(PyCFunction_New(&kCallLinear, nullptr));
+}
+
+}  // namespace octavo

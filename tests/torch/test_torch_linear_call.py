@@ -1,0 +1,251 @@
+"""The call of a quantized linear layer: the short way where all is plain, else Python's."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from octavo.errors import NotTrainableError
+from octavo.torch import quantize_dynamic
+from octavo.torch.memory import LARGE
+from octavo.torch.modules.linear import QuantizedLinear
+
+
+@pytest.fixture
+def layer() -> QuantizedLinear:
+    torch.manual_seed(0)
+    made = quantize_dynamic(nn.Linear(24, 40))
+    made(torch.zeros(1, 24))  # the first call binds the kernel, in Python
+    return made
+
+
+@contextmanager
+def frames() -> Iterator[list[str]]:
+    """Names of the Python functions that are called meanwhile."""
+    called: list[str] = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, arg: called.append(frame.f_code.co_name))
+    try:
+        yield called
+    finally:
+        sys.setprofile(before)
+
+
+def short(call: Callable[[], Any]) -> bool:
+    """Whether `call` of a layer went without the layer's forward in Python."""
+    with frames() as called, torch.no_grad():
+        call()
+    assert "__call__" in called
+    return "forward" not in called
+
+
+@pytest.mark.parametrize("shape", [(3, 24), (2, 5, 24), (0, 24), (2, 0, 24)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_plain_calls_go_the_short_way_with_the_same_bits(
+    layer: QuantizedLinear, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    x = torch.randn(shape).to(dtype)
+    assert short(lambda: layer(x))
+    y = layer(x)
+    assert (y.shape, y.dtype, y.is_contiguous()) == ((*shape[:-1], 40), dtype, True)
+    assert torch.equal(y, layer.forward(x))
+
+
+def test_in_every_grad_mode(layer: QuantizedLinear) -> None:
+    x = torch.randn(3, 24)
+    expected = layer.forward(x)
+    assert torch.equal(layer(x), expected)
+    assert not layer(x).requires_grad
+    with torch.inference_mode():
+        assert layer(x).is_inference()
+    needs = x.clone().requires_grad_()
+    with torch.no_grad():
+        assert torch.equal(layer(needs), expected)
+    with pytest.raises(NotTrainableError):
+        layer(needs).sum().backward()
+
+
+class Mode(TorchDispatchMode):
+    seen = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        Mode.seen += "octavo" in str(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")  # torch.jit, still deployed
+def test_whoever_watches_sees_the_operator(layer: QuantizedLinear) -> None:
+    x = torch.randn(3, 24)
+    with Mode():
+        layer(x)
+    assert Mode.seen == 1
+    traced = torch.jit.trace(layer, x, check_trace=False)
+    assert "octavo::linear" in str(traced.graph)
+    with forward_ad.dual_level(), pytest.raises(NotTrainableError):
+        layer(forward_ad.make_dual(x, x))
+    with pytest.raises(NotTrainableError):
+        torch.func.grad(lambda v: layer(v).sum())(x)
+
+
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])
+def test_hooks_are_called(layer: QuantizedLinear, kind: str) -> None:
+    called: list[int] = []
+    handle = getattr(layer, f"register_{kind}_hook")(lambda *a: called.append(1))
+    x = torch.randn(3, 24)
+    assert not short(lambda: layer(x))
+    assert bool(called) is kind.startswith("forward")
+    handle.remove()
+    assert short(lambda: layer(x))
+
+
+def test_global_hooks_are_called(layer: QuantizedLinear) -> None:
+    called: list[nn.Module] = []
+    add = nn.modules.module.register_module_forward_hook
+    handle = add(lambda module, *a: called.append(module))
+    try:
+        layer(torch.randn(3, 24))
+    finally:
+        handle.remove()
+    assert called == [layer]
+
+
+@pytest.mark.parametrize("where", ["module", "class", "nn.Module"])
+def test_patches_are_called(
+    layer: QuantizedLinear, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    if where == "module":
+        layer.forward = lambda x: called.append(where)  # type: ignore[assignment, method-assign]
+    elif where == "class":
+        monkeypatch.setattr(QuantizedLinear, "forward", lambda self, x: called.append(where))
+    else:
+        monkeypatch.setattr(nn.Module, "__call__", lambda self, x: called.append(where))
+    layer(torch.randn(3, 24))
+    assert called == [where]
+
+
+def test_a_compiled_module_runs_what_was_compiled(layer: QuantizedLinear) -> None:
+    called: list[int] = []
+    layer.compile(backend=lambda graph, inputs: called.append(1) or graph.forward)
+    x = torch.randn(3, 24)
+    assert torch.equal(layer(x), layer.forward(x))
+    assert called
+
+
+def test_a_subclass_with_a_forward_of_its_own() -> None:
+    class Doubled(QuantizedLinear):
+        def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+            return 2 * super().forward(input)
+
+    plain = quantize_dynamic(nn.Linear(24, 40))
+    doubled = Doubled(24, 40)
+    doubled.load_state_dict(plain.state_dict())
+    x = torch.randn(3, 24)
+    for _ in range(2):
+        assert torch.equal(doubled(x), 2 * plain(x))
+
+
+OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "one dimension": lambda x: x[0],
+    "four dimensions": lambda x: x.reshape(1, 2, 2, 24),
+    "gaps": lambda x: torch.cat([x, x], 1)[:, :24],
+    "turned": lambda x: x.T.contiguous().T,
+    "float64": lambda x: x.double(),
+    "negated view": torch._neg_view,
+}
+
+
+@pytest.mark.parametrize("how", OTHERS)
+def test_other_inputs_go_the_long_way(layer: QuantizedLinear, how: str) -> None:
+    x = torch.randn(4, 24)
+    given = OTHERS[how](x)
+    assert not short(lambda: layer(given))
+    expected = layer(given.detach().clone().float().reshape(-1, 24)).reshape(*given.shape[:-1], 40)
+    assert torch.equal(layer(given), expected.to(given.dtype))
+
+
+def test_a_keyword_a_parameter_and_a_large_output(layer: QuantizedLinear) -> None:
+    x = torch.randn(4, 24)
+    expected = layer(x)
+    assert torch.equal(layer(input=x), expected)
+    assert torch.equal(layer(nn.Parameter(x, requires_grad=False)), expected)
+    rows = LARGE // 4 // 40 + 1
+    many = x.repeat(rows // 4 + 1, 1)
+    assert not short(lambda: layer(many))
+    assert torch.equal(layer(many)[-4:], expected)
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "says"),
+    [
+        (torch.zeros(3, 23), ValueError, r"needs shape \[..., 24\], not \(3, 23\)"),
+        (torch.zeros(3, 24, dtype=torch.int32), TypeError, "needs float32"),
+        (torch.zeros(3, 24, device="meta"), Exception, ""),
+    ],
+)
+def test_errors_are_those_of_forward(
+    layer: QuantizedLinear, x: Tensor, error: type[Exception], says: str
+) -> None:
+    if x.is_meta:
+        assert layer(x).is_meta
+        return
+    with pytest.raises(error, match=says):
+        layer(x)
+
+
+def test_wrong_arguments_are_named_as_always(layer: QuantizedLinear) -> None:
+    x = torch.zeros(1, 24)
+    with pytest.raises(TypeError, match="positional argument"):
+        layer()
+    with pytest.raises(TypeError, match="positional argument"):
+        layer(x, x)
+
+
+def test_buffers_that_change_are_seen(layer: QuantizedLinear) -> None:
+    x = torch.randn(3, 24)
+    other = quantize_dynamic(nn.Linear(24, 40))
+    before, wanted = layer(x), other(x)
+    layer.load_state_dict(other.state_dict())
+    assert torch.equal(layer(x), wanted)
+    layer.bias = torch.zeros(40)
+    assert torch.equal(layer(x), layer.forward(x))
+    assert not torch.equal(layer(x), wanted)
+    assert short(lambda: layer(x))
+    assert not torch.equal(before, wanted)
+    state = {**other.state_dict(), "bias": torch.ones(40)}
+    swapped = torch.func.functional_call(layer, state, (x,))
+    assert torch.allclose(swapped, wanted - other.bias + 1, atol=1e-5)
+
+
+def test_copies_have_kernels_of_their_own(layer: QuantizedLinear) -> None:
+    x = torch.randn(3, 24)
+    expected = layer(x)
+    for made in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(made(x), expected)
+        assert short(lambda made=made: made(x))
+
+
+def test_nothing_is_kept(layer: QuantizedLinear) -> None:
+    x = torch.randn(3, 24)
+    layer(x)
+    watched = (x, layer, layer.__dict__, x.dtype, layer.packed)
+    before = [sys.getrefcount(value) for value in watched]
+    for _ in range(100):
+        layer(x)
+    gone = weakref.ref(layer(x))
+    gc.collect()
+    assert gone() is None
+    after = [sys.getrefcount(value) for value in watched]
+    assert all(abs(a - b) < 10 for a, b in zip(after, before, strict=True))
