@@ -27,7 +27,7 @@ ONE, TWO = "one thread", "two threads"
 ALTERNATING, APART = "alternating", "octavo and torch apart"
 ONE_THREAD = ", one thread"
 STEPS = 4  # layers in the alternating program
-ROUND = 0.02  # seconds of calls
+ROUND, LEAST_CALLS = 0.02, 5  # seconds of calls, and how many at least
 SPREAD = 3  # times as many rounds: the host of a virtual machine takes a core away for seconds
 WIDTH = 4096  # of the layers that are larger than the last cache together
 
@@ -85,22 +85,22 @@ def peak(job: Job) -> dict[str, Comparison]:
 
     The peak is the fastest of many short loops, so what it is held against is the fastest of the
     calls in each round (FASTEST): a core that another guest of the machine slows down meanwhile is
-    slower for both.
+    slower for both. What the mean call took stands beside it.
     """
     isa, found = ours.isa(), {}
     for (k, n), ms in by_weight(job.cells):
         layer = ours.kernel(*weights(n, k))
         for m in ms:
             run = layer(activations(m, k))
-            rounds = [_fastest(run) for _ in range(job.rounds + 1)][1:]
-            peaks = [2 * m * k * n / ours.peak_gops(isa) / 1e9 for _ in rounds]
-            fastest, mean = zip(*rounds, strict=True)
-            found[label((m, k, n))] = Comparison(
-                {
-                    name: Timing(tuple(seconds), (1.0,) * len(rounds))
-                    for name, seconds in ((OCTAVO, mean), (FASTEST, fastest), (PEAK, peaks))
-                }
-            )
+            run()
+            rounds = [
+                (*_fastest(run), 2 * m * k * n / ours.peak_gops(isa) / 1e9)
+                for _ in range(job.rounds)
+            ]
+            cores = (1.0,) * job.rounds
+            columns = zip((FASTEST, OCTAVO, PEAK), zip(*rounds, strict=True), strict=True)
+            timings = {name: Timing(seconds, cores) for name, seconds in columns}
+            found[label((m, k, n))] = Comparison(timings)
     return found
 
 
@@ -110,7 +110,7 @@ def _fastest(run: Callable[[], object]) -> tuple[float, float]:
     clock = time.perf_counter
     begin = last = clock()
     fastest, calls = math.inf, 0
-    while calls == 0 or last - begin < ROUND:
+    while calls < LEAST_CALLS or last - begin < ROUND:
         run()
         now = clock()
         fastest, last, calls = min(fastest, now - last), now, calls + 1
@@ -166,7 +166,7 @@ def groups(job: Job) -> dict[str, Comparison]:
         for m in ms:
             x = activations(m, k)
             bound = {name: layer(x) for name, layer in layers.items()}
-            found[label((m, k, n))] = compare(bound, job.rounds)
+            found[label((m, k, n))] = compare(bound, SPREAD * job.rounds)
     return found
 
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <exception>
 #include <new>
+#include <stdexcept>
 
 #include "bound_linear.h"
 
@@ -31,8 +32,8 @@ class Owned {
 
 // What octavo.torch hands over, by the names of its keyword arguments. Held for the life of the process.
 struct Torch {
-  PyObject *tensor, *module, *module_call, *layer, *layer_forward;  // types, and methods as they were made
-  PyObject *dispatch_modes, *is_tracing, *functorch_level, *is_grad_enabled, *num_threads;  // functions
+  PyObject *tensor, *module, *module_call, *module_call_impl, *layer, *layer_forward;  // types, and methods as they were made
+  PyObject *dispatch_modes, *is_tracing, *functorch_level, *is_grad_enabled, *is_profiling, *num_threads;  // functions
   PyObject *state, *forward_ad;                            // dictionaries of modules: `_loads`, `_current_level`
   PyObject *codes;                                         // dtype to number
   PyObject *global_hooks;                                  // tuple of dictionaries
@@ -41,13 +42,14 @@ struct Torch {
 Torch torch{};
 
 struct Names {
-  PyObject *call = intern("__call__"), *forward = intern("forward"), *compiled = intern("_compiled_call_impl"),
+  PyObject *call = intern("__call__"), *forward = intern("forward"), *call_impl = intern("_call_impl"),
            *bound = intern("_bound"), *direct = intern("direct"), *buffers = intern("_buffers"), *loads = intern("_loads"),
            *level = intern("_current_level"), *is_cpu = intern("is_cpu"), *requires_grad = intern("requires_grad"),
            *is_neg = intern("is_neg"), *dtype = intern("dtype"), *shape = intern("shape"),
            *is_contiguous = intern("is_contiguous"), *empty = intern("new_empty_strided"), *data_ptr = intern("data_ptr");
   std::array<PyObject*, 4> hooks{intern("_forward_hooks"), intern("_forward_pre_hooks"), intern("_backward_hooks"),
                                  intern("_backward_pre_hooks")};
+  std::array<PyObject*, 3> methods{forward, call_impl, intern("_compiled_call_impl")};
   static PyObject* intern(const char* text) { return PyUnicode_InternFromString(text); }
 };
 
@@ -59,19 +61,21 @@ const Names& names() {
 bool empty_dict(PyObject* object) { return object && PyDict_Check(object) && PyDict_GET_SIZE(object) == 0; }
 
 // nn.Module.__call__ would do nothing but call `forward`, and that is the class's own.
-bool plain_module(PyObject* module, PyObject* own) {
+bool plain_module(PyObject* own) {
   const Names& n = names();
   for (PyObject* hooks : n.hooks)
     if (!empty_dict(PyDict_GetItemWithError(own, hooks))) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(torch.global_hooks); ++i)
     if (!empty_dict(PyTuple_GET_ITEM(torch.global_hooks, i))) return false;
-  if (PyDict_GetItemWithError(own, n.forward) || PyDict_GetItemWithError(own, n.compiled)) return false;
+  for (PyObject* replaced : n.methods)
+    if (PyDict_GetItemWithError(own, replaced)) return false;
   return Owned(PyObject_GetAttr(torch.module, n.call)).is(torch.module_call) &&
-         Owned(PyObject_GetAttr(reinterpret_cast<PyObject*>(Py_TYPE(module)), n.forward)).is(torch.layer_forward);
+         Owned(PyObject_GetAttr(torch.layer, n.call_impl)).is(torch.module_call_impl) &&
+         Owned(PyObject_GetAttr(torch.layer, n.forward)).is(torch.layer_forward);
 }
 
-// The kernel that is bound to the buffers as they are; null where none is.
-BoundLinear* bound_layer(PyObject* own) {
+// The kernel that is bound to the buffers as they are, a new reference; null where none is.
+PyObject* bound_layer(PyObject* own) {
   const Names& n = names();
   PyObject* bound = PyDict_GetItemWithError(own, n.bound);
   PyObject* entry = bound ? PyDict_GetItemWithError(bound, n.direct) : nullptr;  // (loads, buffers, layer)
@@ -83,19 +87,23 @@ BoundLinear* bound_layer(PyObject* own) {
   Py_ssize_t at = 0;
   for (Py_ssize_t i = 0; PyDict_Next(buffers, &at, &key, &value); ++i)
     if (value != PyTuple_GET_ITEM(held, i)) return nullptr;
-  return nb::inst_ptr<BoundLinear>(PyTuple_GET_ITEM(entry, 2));
+  PyObject* layer = PyTuple_GET_ITEM(entry, 2);
+  Py_INCREF(layer);
+  return layer;
 }
 
-// As octavo.torch.ops.direct.
+bool answers(PyObject* function, PyObject* expected) { return Owned(PyObject_CallNoArgs(function)).is(expected); }
+
+// As octavo.torch.ops.direct, and nobody profiles: who does wants to see modules. False with an error too.
 bool plain_tensor(PyObject* x) {
   const Names& n = names();
   if (!Owned(PyObject_GetAttr(x, n.is_cpu)).is(Py_True)) return false;
-  if (!Owned(PyObject_GetAttr(x, n.requires_grad)).is(Py_False) && !Owned(PyObject_CallNoArgs(torch.is_grad_enabled)).is(Py_False)) return false;
+  const Owned wants_gradient(PyObject_GetAttr(x, n.requires_grad));
+  if (!wants_gradient || (!wants_gradient.is(Py_False) && !answers(torch.is_grad_enabled, Py_False))) return false;
   if (!Owned(PyObject_CallMethodNoArgs(x, n.is_neg)).is(Py_False)) return false;
   const Owned modes(PyObject_CallNoArgs(torch.dispatch_modes));
   if (!modes || PyLong_AsLong(modes.get()) != 0) return false;
-  if (!Owned(PyObject_CallNoArgs(torch.is_tracing)).is(Py_False)) return false;
-  if (!Owned(PyObject_CallNoArgs(torch.functorch_level)).is(Py_None)) return false;
+  if (!answers(torch.is_tracing, Py_False) || !answers(torch.functorch_level, Py_None) || !answers(torch.is_profiling, Py_False)) return false;
   PyObject* level = PyDict_GetItemWithError(torch.forward_ad, n.level);
   return level && PyLong_AsLong(level) < 0;
 }
@@ -118,32 +126,38 @@ PyObject* output(PyObject* x, const Py_ssize_t* shape, Py_ssize_t dimensions, Py
 // Null with an error, None where Python has to do it, or the outputs.
 PyObject* run(const BoundLinear& bound, PyObject* x) {
   const Names& n = names();
-  const Owned dtype(PyObject_GetAttr(x, n.dtype)), shape(PyObject_GetAttr(x, n.shape));
-  if (!dtype || !shape) return nullptr;
+  const Owned dtype(PyObject_GetAttr(x, n.dtype));
+  if (!dtype) return nullptr;
+  const Owned shape(PyObject_GetAttr(x, n.shape));
+  if (!shape) return nullptr;
   PyObject* code = PyDict_GetItemWithError(torch.codes, dtype.get());
-  const Py_ssize_t dimensions = PyTuple_GET_SIZE(shape.get());
+  if (PyErr_Occurred()) return nullptr;
+  const Py_ssize_t dimensions = PyTuple_Check(shape.get()) ? PyTuple_GET_SIZE(shape.get()) : 0;
   if (!code || (dimensions != 2 && dimensions != 3)) Py_RETURN_NONE;
   Py_ssize_t sizes[3] = {1, 1, 1}, rows = 1;
   for (Py_ssize_t i = 0; i < dimensions; ++i) {
     sizes[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape.get(), i));
     if (i + 1 < dimensions) rows *= sizes[i];
   }
+  if (PyErr_Occurred()) return nullptr;
   const Weight& w = bound.layer.weight;
   const auto columns = static_cast<Py_ssize_t>(w.n);
   if (sizes[dimensions - 1] != static_cast<Py_ssize_t>(w.k) || rows * columns >= torch.large) Py_RETURN_NONE;
-  if (!Owned(PyObject_CallMethodNoArgs(x, n.is_contiguous)).is(Py_True)) {
-    if (PyErr_Occurred()) return nullptr;
-    Py_RETURN_NONE;
-  }
+  const Owned contiguous(PyObject_CallMethodNoArgs(x, n.is_contiguous));
+  if (!contiguous) return nullptr;
+  if (!contiguous.is(Py_True)) Py_RETURN_NONE;
   const Owned threads(PyObject_CallNoArgs(torch.num_threads));
-  PyObject* out = output(x, sizes, dimensions, columns);
+  if (!threads) return nullptr;
+  const Owned out(output(x, sizes, dimensions, columns));
   if (!out) return nullptr;
-  const std::uintptr_t from = address(x), to = address(out);
-  if (!PyErr_Occurred())
-    bound.run(from, static_cast<std::size_t>(rows), w.k, to, w.n, static_cast<int>(PyLong_AsLong(code)), 0, 0,
-              static_cast<int>(PyLong_AsLong(threads.get())));
-  if (PyErr_Occurred()) Py_CLEAR(out);
-  return out;
+  const std::uintptr_t from = address(x);
+  if (PyErr_Occurred()) return nullptr;
+  const std::uintptr_t to = address(out.get());
+  const int used = static_cast<int>(PyLong_AsLong(threads.get())), type = static_cast<int>(PyLong_AsLong(code));
+  if (PyErr_Occurred()) return nullptr;
+  bound.run(from, static_cast<std::size_t>(rows), w.k, to, w.n, type, 0, 0, used);
+  Py_INCREF(out.get());
+  return out.get();
 }
 
 // call_linear(module, args, kwargs)
@@ -152,21 +166,24 @@ PyObject* call_linear(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (PyTuple_GET_SIZE(given[1]) != 1 || PyDict_GET_SIZE(given[2]) != 0) Py_RETURN_NONE;
   PyObject* x = PyTuple_GET_ITEM(given[1], 0);
   if (reinterpret_cast<PyObject*>(Py_TYPE(x)) != torch.tensor ||
-      !PyType_IsSubtype(Py_TYPE(given[0]), reinterpret_cast<PyTypeObject*>(torch.layer)))
+      reinterpret_cast<PyObject*>(Py_TYPE(given[0])) != torch.layer)
     Py_RETURN_NONE;
   const Owned own(PyObject_GenericGetDict(given[0], nullptr));
   if (!own) return nullptr;
-  BoundLinear* bound = plain_module(given[0], own.get()) && plain_tensor(x) ? bound_layer(own.get()) : nullptr;
+  // Held while the kernel runs: other threads may load or move the layer's buffers meanwhile.
+  const Owned layer(plain_module(own.get()) && plain_tensor(x) ? bound_layer(own.get()) : nullptr);
   if (PyErr_Occurred()) return nullptr;
-  if (!bound) Py_RETURN_NONE;
+  if (!layer) Py_RETURN_NONE;
   try {
-    return run(*bound, x);
+    return run(*nb::inst_ptr<BoundLinear>(layer.get()), x);
   } catch (const std::bad_alloc&) {
     return PyErr_NoMemory();
-  } catch (const std::exception& error) {
+  } catch (const std::invalid_argument& error) {  // OCTAVO_ISA names none that there is
     PyErr_SetString(PyExc_ValueError, error.what());
-    return nullptr;
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
   }
+  return nullptr;
 }
 
 PyMethodDef kCallLinear = {"call_linear", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_linear)), METH_FASTCALL, nullptr};
@@ -179,15 +196,15 @@ void bind_torch(nb::module_& m) {
   using namespace nb::literals;
   m.def(
       "use_torch",
-      [](nb::type_object tensor, nb::type_object module, nb::object module_call, nb::type_object layer, nb::object layer_forward, nb::object dispatch_modes,
-         nb::object is_tracing, nb::object functorch_level, nb::object is_grad_enabled, nb::object num_threads, nb::dict state,
+      [](nb::type_object tensor, nb::type_object module, nb::object module_call, nb::object module_call_impl, nb::type_object layer, nb::object layer_forward, nb::object dispatch_modes,
+         nb::object is_tracing, nb::object functorch_level, nb::object is_grad_enabled, nb::object is_profiling, nb::object num_threads, nb::dict state,
          nb::dict forward_ad, nb::dict codes, nb::tuple global_hooks, Py_ssize_t large) {
-        torch = {kept(tensor), kept(module), kept(module_call), kept(layer), kept(layer_forward), kept(dispatch_modes), kept(is_tracing),
-                 kept(functorch_level), kept(is_grad_enabled), kept(num_threads), kept(state), kept(forward_ad), kept(codes),
+        torch = {kept(tensor), kept(module), kept(module_call), kept(module_call_impl), kept(layer), kept(layer_forward), kept(dispatch_modes), kept(is_tracing),
+                 kept(functorch_level), kept(is_grad_enabled), kept(is_profiling), kept(num_threads), kept(state), kept(forward_ad), kept(codes),
                  kept(global_hooks), large};
       },
-      nb::kw_only(), "tensor"_a, "module"_a, "module_call"_a, "layer"_a, "layer_forward"_a, "dispatch_modes"_a, "is_tracing"_a, "functorch_level"_a,
-      "is_grad_enabled"_a, "num_threads"_a, "state"_a, "forward_ad"_a, "codes"_a, "global_hooks"_a, "large"_a);
+      nb::kw_only(), "tensor"_a, "module"_a, "module_call"_a, "module_call_impl"_a, "layer"_a, "layer_forward"_a, "dispatch_modes"_a, "is_tracing"_a, "functorch_level"_a,
+      "is_grad_enabled"_a, "is_profiling"_a, "num_threads"_a, "state"_a, "forward_ad"_a, "codes"_a, "global_hooks"_a, "large"_a);
   m.attr("call_linear") = nb::steal(PyCFunction_New(&kCallLinear, nullptr));
 }
 

@@ -15,13 +15,14 @@ constexpr std::size_t kStepN = 4;        // blocks of its widest
 constexpr std::size_t kPanelBytes = 512 << 10;  // quantized rows at a time: they stay in the L2 cache
 constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 16-bit outputs
 
-// Microseconds of work that a thread's start has to earn. With the threads awake it takes 1.5.
-constexpr double kStart = 2.5;
+// Microseconds of work that a thread's start has to earn. With the threads awake it takes 1.5, and below
+// twice that what one gains another run loses.
+constexpr double kStart = 4.0;
 
 // How many threads earn their start on `macs` multiply-accumulates over
 // `bytes` of weights.
 int useful_threads(int threads, double macs, double bytes) {
-  const double microseconds = std::max(macs / 4e5, bytes / 6e4);
+  const double microseconds = std::max(macs / 4e5, bytes / 1e5);
   return microseconds >= kStart * threads ? threads : std::max(1, static_cast<int>(microseconds / kStart));
 }
 

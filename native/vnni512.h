@@ -265,8 +265,6 @@ void vnni_group_tile(const VnniTile& t) {
   for (std::size_t c = 0; c < C; ++c) finish_rows<Avx512>(g, (t.block + c) * kBlockN, t.row, R, sums + c, C);
 }
 
-// One row: the weights are read once and the sums are short, so four independent ones along the
-// inputs hide the latency that more rows would.
 inline void vnni_row(const VnniTile& t) {
   const Gemm& g = t.g;
   const std::size_t steps = steps_of(g.weight.k);
@@ -280,9 +278,13 @@ inline void vnni_row(const VnniTile& t) {
       __asm__("vpdpbusd %2, %1, %0" : "+v"(acc[i]) : "v"(x), "m"(*reinterpret_cast<const __m512i*>(b + (s + i) * 64)));
     }
   for (; s < steps; ++s) dpbusd(acc[0], broadcast4(a + s * 4), _mm512_load_si512(b + s * 64));
-  __m512i total[1] = {_mm512_add_epi32(_mm512_add_epi32(acc[0], acc[1]), _mm512_add_epi32(acc[2], acc[3]))};
-  if (t.plain(1)) return VnniStore<1, 1>::all(t, total);
-  finish_rows<Avx512>(g, t.block * kBlockN, t.row, 1, total, 1);
+  __m512i total = _mm512_add_epi32(_mm512_add_epi32(acc[0], acc[1]), _mm512_add_epi32(acc[2], acc[3]));
+  if (t.plain(1)) {
+    if (t.more()) VnniColumns<true>(t, 0).store(total, t.row);
+    else VnniColumns<false>(t, 0).store(total, t.row);
+    return;
+  }
+  finish_rows<Avx512>(g, t.block * kBlockN, t.row, 1, &total, 1);
 }
 
 using VnniKernel = void (*)(const VnniTile&);

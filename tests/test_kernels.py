@@ -41,8 +41,10 @@ class Kind(NamedTuple):
 
 KINDS = {
     "rows": Kind(),
+    "rows-residual": Kind(residual=True),
     "rows-affine": Kind(affine=True, activation="gelu"),
     "groups": Kind(group=128, activation="silu"),
+    "groups-residual": Kind(group=128, residual=True),
     "groups-affine": Kind(group=128, affine=True, residual=True),
     "float16": Kind(activation="tanh", residual=True, dtype="float16"),
     "bfloat16-groups": Kind(group=128, activation="gelu_tanh", dtype="bfloat16"),

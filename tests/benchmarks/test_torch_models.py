@@ -153,6 +153,8 @@ def test_each_front_end_has_its_result(
     monkeypatch.setattr(onnx_models, "all_rows", lambda effort: [Row("onnx", 1.0)])
     monkeypatch.setattr(torch_models, "all_rows", lambda effort: [Row("torch", 1.0)])
     monkeypatch.setattr(results, "publish", lambda found, quick: published.append(found))
+    amx = results.Machine("A Processor", ("avx512vnni", "amxint8"), 2, 2**34)
+    monkeypatch.setattr(results, "machine", lambda: amx)
     assert models.main(arguments) == 0
     assert [found.name for found in published] == names
     command = " ".join(["python -m benchmarks.models", *arguments])

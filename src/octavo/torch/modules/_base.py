@@ -110,7 +110,11 @@ class QuantizedModule(nn.Module):
         made = self._kernel(*how)
         bound = self.__dict__.setdefault("_bound", {})
         bound[how] = ops.loads(), tuple(self._buffers.values()), made
+        self._keep(bound, how)
         return made
+
+    def _keep(self, bound: dict[Any, Any], how: tuple[Any, ...]) -> None:
+        """Adds to `bound` what a layer keeps beside its callable `bound[how][2]`."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._computed:

@@ -122,13 +122,10 @@ class QuantizedLinear(QuantizedModule):
     def _operator(self, x: Tensor, activation: str) -> Tensor:
         return linear(x, *self._arguments(), activation)
 
-    def _bind(self, *how: Any) -> Any:
-        made = super()._bind(*how)
+    def _keep(self, bound: dict[Any, Any], how: tuple[Any, ...]) -> None:
         if how == ("none",):
-            loads, buffers, _ = self._bound[how]
-            # For `call_linear`.
-            self.__dict__["_bound"]["direct"] = loads, buffers, made.core.native
-        return made
+            loads, buffers, call = bound[how]
+            bound["direct"] = loads, buffers, call.core.native  # for `call_linear`
 
     def _kernel(self, activation: str) -> Call:
         return kernel(*self._arguments(), activation)
@@ -268,13 +265,15 @@ linear = ops.define(
 use_torch(
     tensor=Tensor,
     module=nn.Module,
-    module_call=nn.Module.__call__,
+    module_call=nn.Module._wrapped_call_impl,  # as it is before anybody replaces `__call__`
+    module_call_impl=nn.Module._call_impl,
     layer=QuantizedLinear,
     layer_forward=QuantizedLinear.forward,
     dispatch_modes=ops.dispatch_modes,
     is_tracing=ops.is_tracing,
     functorch_level=ops.functorch_level,
     is_grad_enabled=torch.is_grad_enabled,
+    is_profiling=torch._C._autograd._profiler_enabled,
     num_threads=torch.get_num_threads,
     state=vars(ops),
     forward_ad=vars(forward_ad),
