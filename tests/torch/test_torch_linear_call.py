@@ -285,4 +285,5 @@ def test_nothing_is_kept(layer: QuantizedLinear) -> None:
     gc.collect()
     assert gone() is None
     after = [sys.getrefcount(value) for value in watched]
-    assert all(abs(a - b) < 10 for a, b in zip(after, before, strict=True))
+    # Other tests' leftovers may go meanwhile; what a call kept would come a hundred times.
+    assert all(a - b < 50 for a, b in zip(after, before, strict=True))
