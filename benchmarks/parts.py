@@ -1,7 +1,7 @@
 """What the children of `benchmarks.kernels` measure: one function for each part.
 
 A comparison holds the calls by name; a limit of the machine is there as the time that the call
-would take at that limit, read before each round, so that shares are ratios like all others.
+would take at that limit, read in each round, so that shares are ratios like all others.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def bandwidth(job: Job) -> dict[str, Comparison]:
 def against_limit(
     run: Callable[[], object], name: str, limit: Callable[[], float], rounds: int
 ) -> Comparison:
-    """`run`, and the seconds that `limit` finds for it, read before each round."""
+    """`run`, and the seconds that `limit` finds for it, read in each round."""
     readings: list[float] = []
 
     def settle(call: str) -> None:

@@ -265,6 +265,9 @@ void vnni_group_tile(const VnniTile& t) {
   for (std::size_t c = 0; c < C; ++c) finish_rows<Avx512>(g, (t.block + c) * kBlockN, t.row, R, sums + c, C);
 }
 
+// One row: the weights are read once and the sums are short, so four independent ones along the
+// inputs hide the latency that more rows would. Its sum is no array, as VnniStore's are: GCC would
+// keep that in memory.
 inline void vnni_row(const VnniTile& t) {
   const Gemm& g = t.g;
   const std::size_t steps = steps_of(g.weight.k);
