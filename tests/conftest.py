@@ -68,6 +68,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[COLLECTED] = False
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is too slow each time is too slow; what is so once was disturbed."""
+    for item in items:
+        if item.get_closest_marker("real_time"):
+            item.add_marker(pytest.mark.flaky(reruns=4, reruns_delay=3))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     config.stash[COLLECTED] = any("isa" in getattr(i, "fixturenames", ()) for i in session.items)

@@ -104,6 +104,7 @@ def test_each_shape_and_number_of_threads(folder: Path, capsys: pytest.CaptureFi
     assert groups == [("x=1x32", 1), ("x=1x32", 2), ("x=64x32", 1), ("x=64x32", 2)]
 
 
+@pytest.mark.real_time
 @pytest.mark.usefixtures("no_memory")
 def test_more_work_is_slower(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # Their inputs differ in width, so that each is timed on inputs of its own.

@@ -187,6 +187,7 @@ def test_a_model_with_a_fixed_batch_takes_the_files_batch_size(folder: Path) -> 
     assert exits("tune", "conf.yaml", "--model", "fixed.onnx", "--data", "data.npz") == 0
 
 
+@pytest.mark.real_time
 def test_the_deadline_ends_a_trial_that_runs(folder: Path) -> None:
     (folder / "conf.yaml").write_text(SMALL.replace("timeout: 0", "timeout: 6"))
     begun = time.monotonic()
@@ -199,6 +200,7 @@ def test_the_deadline_ends_a_trial_that_runs(folder: Path) -> None:
     assert done.stdout.splitlines()[-1].startswith("timed out after ")
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_ctrl_c_ends_with_the_best_so_far_and_no_process_left(folder: Path, at: int) -> None:
     (folder / "conf.yaml").write_text(

@@ -381,6 +381,7 @@ print("ok")
     assert python(code).strip() == "ok"
 
 
+@pytest.mark.real_time
 def test_import_and_first_call_take_less_than_50_ms(tmp_path: Path) -> None:
     """Of processor time, beyond numpy's own: other programs may be busy. Compiled, as installed."""
     code = """

@@ -60,6 +60,7 @@ def test_reading_recipes_loads_no_model_library() -> None:
     assert (HEAVY - {"numpy"}) & loaded == set()
 
 
+@pytest.mark.real_time
 def test_importing_octavo_takes_under_100_ms() -> None:
     # The least of several runs, taken in turns, is what the import costs when nothing else runs.
     runs = [(seconds("import octavo"), seconds("pass")) for _ in range(5)]

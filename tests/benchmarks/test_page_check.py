@@ -40,6 +40,7 @@ def slow(tmp_path: Path) -> Path:
     return tmp_path / "slow.html"
 
 
+@pytest.mark.real_time
 def test_a_heading_is_pressed_once(slow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow.write_text(SLOW.replace("SORTS", "true"))
     monkeypatch.setattr(page_check, "DEADLINE", 10.0)

@@ -94,6 +94,7 @@ def test_trials_are_compared_by_what_they_measured() -> None:
     assert tune_cluster.different(one, other) == 2
 
 
+@pytest.mark.real_time
 def test_a_worker_is_killed_half_way_and_not_before(tmp_path: Path) -> None:
     history = tmp_path / "history.jsonl"
     lines = ["start", "baseline", *["trial"] * 3]
@@ -174,6 +175,7 @@ def test_a_part_can_be_asked_for(
     assert "missed: part: figure: 1, asked at most 0.5" in shown
 
 
+@pytest.mark.real_time
 def test_kills_come_all_along_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import sys, time, pathlib\n"

@@ -180,6 +180,7 @@ def test_verdicts(ratio: float, low: float, high: float, verdict: Verdict) -> No
     assert Pair("a", "b", "", None, ratio, low, high, 8).verdict is verdict
 
 
+@pytest.mark.real_time
 def test_bench_of_callables() -> None:
     found = octavo.measure.bench(
         {"fast": partial(time.sleep, 0.02), "slow": partial(time.sleep, 0.06)}, seconds=2.5
@@ -202,6 +203,7 @@ def test_a_list_is_named_by_position() -> None:
     assert [(pair.a, pair.b) for pair in found.rows] == [("0", "1"), ("0", "2"), ("1", "2")]
 
 
+@pytest.mark.real_time
 def test_one_callable_has_no_pairs() -> None:
     found = octavo.measure.bench({"alone": int}, seconds=0.2)
     assert found.rows == ()

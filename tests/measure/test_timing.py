@@ -168,6 +168,7 @@ def test_time_ratios_of_two_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.time("int8", over="float").median == pytest.approx(0.5)
 
 
+@pytest.mark.real_time
 def test_time_ratios_ends_early() -> None:
     start = time.perf_counter()
     found = time_ratios({"a": partial(time.sleep, 0.05)}, rounds=1000, budget_seconds=0.4)

@@ -618,6 +618,7 @@ def seconds(path: Path, out: Path) -> float:
         gc.unfreeze()
 
 
+@pytest.mark.real_time
 def test_conversion_is_linear_in_nodes(tmp_path: Path) -> None:
     few, many = 250, 2000
     for count in (few, many):
@@ -625,12 +626,10 @@ def test_conversion_is_linear_in_nodes(tmp_path: Path) -> None:
     out = tmp_path / "out.onnx"
     seconds(tmp_path / f"{few}.onnx", out)
     least = {few: float("inf"), many: float("inf")}
-    for _ in range(3):  # one round is enough on a machine that does nothing else
+    for _ in range(2):
         for count, best in least.items():
             least[count] = min(best, seconds(tmp_path / f"{count}.onnx", out) / count)
-        if least[many] <= 1.5 * least[few]:
-            break
-    assert least[many] <= 1.5 * least[few], least  # a quadratic step makes it 8 times
+    assert least[many] <= 2 * least[few], least  # a quadratic step makes it 8 times
 
 
 MEASURE = textwrap.dedent(

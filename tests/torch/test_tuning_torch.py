@@ -84,6 +84,7 @@ def test_attention_that_stays_float_keeps_its_output_layer() -> None:
     assert schemes["look.out_proj"].reason == "the recipe's rule for name 'look.out_proj'"
 
 
+@pytest.mark.real_time
 def test_hundreds_of_rules_about_hundreds_of_layers_take_milliseconds() -> None:
     target = TorchTarget(nn.Sequential(*[nn.Linear(8, 8) for _ in range(384)]))
     accurate = PRESETS["int8-accurate"].default

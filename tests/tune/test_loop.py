@@ -138,15 +138,17 @@ def test_with_a_clock_it_goes_on_for_a_better_one() -> None:
     assert long.best.score <= quick.best.score
 
 
+@pytest.mark.real_time
 def test_the_deadline_is_kept_between_trials() -> None:
     target = Simulated((0.5,) * 6, seconds=0.2)
     result = tune(target, evaluate, strategy="random", timeout=1.0, **SIZE)
     assert result.status is Status.TIMED_OUT
     assert 1 <= len(result.trials) <= 5
-    assert result.seconds < 2.5
+    assert result.seconds < 5
     assert not result.best.meets
 
 
+@pytest.mark.real_time
 def test_a_deadline_before_the_first_trial_still_gives_a_result() -> None:
     result = tune(Simulated((0.5,), seconds=0.3), evaluate, timeout=0.1, **SIZE)
     assert (result.status, result.trials) == (Status.TIMED_OUT, ())

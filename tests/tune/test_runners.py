@@ -97,6 +97,7 @@ def test_a_worker_that_dies_costs_its_task_only(tmp_path: Path, workers: int, ti
         assert "died 3 times" in found[1].error
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_are_ended_at_the_deadline(workers: int) -> None:
     with Workers(setting(), workers) as warm:  # the first start of a process is not its topic
@@ -106,9 +107,10 @@ def test_workers_are_ended_at_the_deadline(workers: int) -> None:
         found = warm.run([Evaluate(INT8)] * 3, start + 1.0, lambda i, m: None)
         took = time.monotonic() - start
     assert found == [None, None, None]
-    assert 1.0 <= took < 3.0
+    assert 1.0 <= took < 10  # what was asked takes 60
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("name", ["in process", "threads"])
 def test_others_look_at_the_clock_between_tasks(name: str) -> None:
     slow = setting(seconds=0.3)
@@ -129,13 +131,14 @@ def test_what_cannot_be_pickled_is_refused_with_the_way_out() -> None:
         Workers(it, 1)
 
 
+@pytest.mark.real_time
 def test_ctrl_c_ends_the_workers_at_once() -> None:
     threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     workers = Workers(setting(seconds=60.0), 2)
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt), workers:
         workers.run([Evaluate(INT8)] * 2, None, lambda i, m: None)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 15  # what was asked takes 60
     assert all(not process.is_alive() for process in workers._context.begun)
 
 
@@ -150,6 +153,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.real_time
 def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     (tmp_path / "parent.py").write_text(PARENT)
@@ -162,7 +166,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     finally:
         parent.kill()
         parent.wait()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20  # what was asked takes 60
     while any(_alive(pid) for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert [pid for pid in pids if _alive(pid)] == []
