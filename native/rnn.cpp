@@ -4,15 +4,13 @@
 #include <cstring>
 
 #include "arena.h"
+#include "cpu.h"
 #include "parallel.h"
 #include "rnn_way.h"
 #include "tables.h"
 
 namespace octavo {
 namespace {
-
-// Of a chunk's input parts: more than the L2 cache has, so that the weights are read for many rows.
-constexpr std::size_t kPartBytes = 3 << 20;
 
 struct RnnScratch;
 
@@ -28,8 +26,10 @@ class Plan {
         slot_panel_ = std::max({slot_panel_, row_bytes(d.state), row_bytes(d.second)});
       }
     }
-    const std::size_t width = units() * gates_of(net.kind) * sizeof(float), fit = kPartBytes / (seq.batch * width);
-    const std::size_t most = std::max<std::size_t>(1, std::min(fit, seq.steps)), chunks = (seq.steps + most - 1) / most;
+    // Input parts that stay in the L2 cache beside the weights, of rows enough to read their own weights for.
+    static const std::size_t half_l2 = l2_cache_bytes() / 2;
+    const std::size_t width = units() * gates_of(net.kind) * sizeof(float), rows = std::max(half_l2 / width, t_.rows_a_read);
+    const std::size_t most = std::max<std::size_t>(1, std::min(rows / seq.batch, seq.steps)), chunks = (seq.steps + most - 1) / most;
     chunk_ = chunks ? (seq.steps + chunks - 1) / chunks : 1;  // all about the same
     lay_out();
     order();

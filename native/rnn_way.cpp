@@ -1,9 +1,12 @@
 #include "rnn_way.h"
 
+#include "cpu.h"
+
 namespace octavo {
 namespace {
 
-constexpr std::size_t kTwiceL1 = 128 << 10, kHalfL2 = 1 << 20;  // about, on today's servers
+constexpr std::size_t kNearL1 = 128 << 10;  // weights of which the L1 cache keeps a part that counts
+constexpr std::size_t kShortPass = 16 << 10, kLongPass = 256 << 10;  // shorter ones begin too often
 
 void copy(float* to, const float* from, std::size_t n) { std::memcpy(to, from, n * sizeof(float)); }
 
@@ -13,10 +16,12 @@ Share columns(Share blocks, std::size_t n) {
 }
 
 // How many blocks of 16 units a pass should have so that turning back at the ends pays: parts of what the
-// L1 cache holds for weights not much larger, and of the L2 cache likewise; else as many as there are.
+// L1 cache holds for weights not much larger, and of the L2 cache for those that do not fit there beside
+// the input parts; else as many as there are.
 std::size_t turning(const Matrix& m, std::size_t gates) {
+  static const std::size_t half_l2 = l2_cache_bytes() / 2;
   const std::size_t block = m.int8->block_bytes() * gates, all = block * m.blocks() / gates;
-  const std::size_t pass = all <= kTwiceL1 ? kTwiceL1 / 4 : all > kHalfL2 ? kHalfL2 / 4 : all;
+  const std::size_t pass = all <= kNearL1 ? kShortPass : all > half_l2 ? kLongPass : all;
   return std::max<std::size_t>(1, pass / block);
 }
 

@@ -63,7 +63,7 @@ struct VnniColumns {
     scale = _mm512_loadu_ps(g.weight.scale + column);
     bias = g.bias && g.bias_stride == 0 ? _mm512_loadu_ps(g.bias + column) : _mm512_setzero_ps();
   }
-  OCTAVO_INLINE void store(__m512i& sum, std::size_t row) const {
+  OCTAVO_INLINE void store(__m512i sum, std::size_t row) const {
     const RowQuant& q = g.quant[row];
     dpwssd(sum, colsum, _mm512_set1_epi32(q.pair));
     store(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(q.scale)), row);
@@ -281,13 +281,15 @@ inline void vnni_row(const VnniTile& t) {
       __asm__("vpdpbusd %2, %1, %0" : "+v"(acc[i]) : "v"(x), "m"(*reinterpret_cast<const __m512i*>(b + (s + i) * 64)));
     }
   for (; s < steps; ++s) dpbusd(acc[0], broadcast4(a + s * 4), _mm512_load_si512(b + s * 64));
-  __m512i total = _mm512_add_epi32(_mm512_add_epi32(acc[0], acc[1]), _mm512_add_epi32(acc[2], acc[3]));
-  if (t.plain(1)) {
-    if (t.more()) VnniColumns<true>(t, 0).store(total, t.row);
-    else VnniColumns<false>(t, 0).store(total, t.row);
-    return;
+  const __m512i total = _mm512_add_epi32(_mm512_add_epi32(acc[0], acc[1]), _mm512_add_epi32(acc[2], acc[3]));
+  if (!t.plain(1)) {
+    const __m512i sums[1] = {total};  // of its own: what has an address goes through memory
+    finish_rows<Avx512>(g, t.block * kBlockN, t.row, 1, sums, 1);
+  } else if (t.more()) {
+    VnniColumns<true>(t, 0).store(total, t.row);
+  } else {
+    VnniColumns<false>(t, 0).store(total, t.row);
   }
-  finish_rows<Avx512>(g, t.block * kBlockN, t.row, 1, &total, 1);
 }
 
 using VnniKernel = void (*)(const VnniTile&);
