@@ -10,6 +10,7 @@ import onnx_ir as ir
 from octavo.core.metrics import sqnr_db
 from octavo.errors import ModelError
 from octavo.graph.emitter import MS, Emitter, Names
+from octavo.graph.head_shapes import head_shapes, make_constant
 from octavo.graph.native import DOMAIN, VERSION
 from octavo.graph.native.fusions import fuse
 from octavo.graph.sweeper import Sweeper
@@ -53,6 +54,8 @@ def convert(
     for layer in planned:
         if layer.drawer is not None and _integer(layer.decision.scheme):
             layer.drawer.announce(layer.site.node, layer.decision.scheme, context)
+    # The rules take apart what the shapes are recognized by.
+    shapes = head_shapes(model, constants, opset) if target == "portable" else {}
     outcomes = []
     counted: set[object] = set()
     sweeper = Sweeper(model)
@@ -60,13 +63,15 @@ def convert(
         progress("quantizing", i, len(planned))
         outcomes.append(_apply(layer, context, sweeper, counted))
     progress("quantizing", len(planned), len(planned))
-    fused: list[str] = []
+    changed: list[str] = []
     if DOMAIN in context.emitter.domains:
-        fused = fuse(model, context.emitter, constants, sweeper)
+        changed = fuse(model, context.emitter, constants, sweeper)
+    elif context.activations.have_rows:
+        changed = make_constant(shapes, context.emitter, sweeper)
     for domain, version in ((MS, 1), (DOMAIN, VERSION)):
         if domain in context.emitter.domains:
             model.opset_imports.setdefault(domain, version)
-    return Converted(tuple(outcomes), (*sweeper.notes(), *fused))
+    return Converted(tuple(outcomes), (*sweeper.notes(), *changed))
 
 
 def make_context(

@@ -22,7 +22,7 @@ from octavo.graph.constants import Constants
 from octavo.graph.emitter import Emitter
 from octavo.graph.native.attention import AttentionNode
 from octavo.graph.native.fusions._replace import only_reader
-from octavo.graph.native.fusions._rows import leaves_rows
+from octavo.graph.native.fusions._rows import kept_by_constant, leaves_rows
 from octavo.graph.native.fusions._sizes import SizeOf, sizes
 from octavo.graph.native.linear import GROUPED_OP, LinearNode
 from octavo.graph.sweeper import Sweeper
@@ -59,27 +59,50 @@ def reference(
 def fuse_attention(graph: ir.Graph, e: Emitter, constants: Constants, sweeper: Sweeper) -> int:
     """Every attention of `graph` that has this form; how many there were."""
     count = 0
-    for node in [n for n in graph if _is(n, "Softmax")]:
-        found = _Match(node, constants, e.opset).find()
-        if found is not None:
-            attention, last = found
-            out = last.outputs[0].name or "attention"
-            value = attention.draw(e, name=f"{out}/Attention", out=out)
-            e.flush_before(last)
-            sweeper.replace(last, [value])
-            count += 1
+    for found in attentions_of(graph, constants, e.opset):
+        last = found.last
+        out = last.outputs[0].name or "attention"
+        value = found.node().draw(e, name=f"{out}/Attention", out=out)
+        e.flush_before(last)
+        sweeper.replace(last, [value])
+        count += 1
     return count
 
 
+def attentions_of(graph: ir.Graph, constants: Constants, opset: int) -> list[Attention]:
+    """What `graph` holds of them, in its order."""
+    softmaxes = [n for n in graph if _is(n, "Softmax")]
+    found = (_Match(node, constants, opset).find() for node in softmaxes)
+    return [attention for attention in found if attention is not None]
+
+
 @dataclass(frozen=True)
-class _Heads:
+class Heads:
     """A value [B, L, H*D] seen as [B, L, H, D], with the order of axes in which it is used."""
 
+    reshape: ir.Node
     source: ir.Value
     heads: int
     depth: int
     order: tuple[int, ...]
     scale: float
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One of them: what it is made of, its mask, and the Reshape that ends it."""
+
+    q: Heads
+    k: Heads
+    v: Heads
+    scale: float
+    bias: ir.Value | None
+    last: ir.Node
+
+    def node(self) -> AttentionNode:
+        """It as one node."""
+        sources = self.q.source, self.k.source, self.v.source
+        return AttentionNode(*sources, self.bias, self.q.heads, self.scale)
 
 
 class _Match:
@@ -89,8 +112,8 @@ class _Match:
         self.softmax, self.constants = softmax, constants
         self.flattens = opset < LAST_AXIS_BY_DEFAULT
 
-    def find(self) -> tuple[AttentionNode, ir.Node] | None:
-        """The attention and its last node."""
+    def find(self) -> Attention | None:
+        """The attention around it, if it is one."""
         axis = self.softmax.attributes.get("axis")
         if self.flattens if axis is None else axis.as_int() not in (-1, 3):
             return None
@@ -104,10 +127,9 @@ class _Match:
             return None
         if not self._leaves(last, 3, q.source):
             return None
-        whole = AttentionNode(q.source, k.source, v.source, bias, q.heads, scale)
-        return whole, last
+        return Attention(q, k, v, scale, bias, last)
 
-    def _end(self) -> tuple[_Heads, ir.Node] | None:
+    def _end(self) -> tuple[Heads, ir.Node] | None:
         """V, and the Reshape that ends the attention."""
         product = self._reader(self.softmax.outputs[0], "MatMul", 0)
         if product is None:
@@ -126,7 +148,7 @@ class _Match:
             return None
         return v, last
 
-    def _start(self) -> tuple[_Heads, _Heads, float, ir.Value | None] | None:
+    def _start(self) -> tuple[Heads, Heads, float, ir.Value | None] | None:
         """Q, K, the scale and the mask of the scores."""
         scores, bias = self.softmax.inputs[0], None
         found = self._scores(scores)
@@ -139,7 +161,7 @@ class _Match:
                     break
         return None if found is None else (*found, bias)
 
-    def _scores(self, value: ir.Value | None) -> tuple[_Heads, _Heads, float] | None:
+    def _scores(self, value: ir.Value | None) -> tuple[Heads, Heads, float] | None:
         inner, scale = self._unscaled(value)
         node = None if inner is None else inner.producer()
         if node is None or not _is(node, "MatMul"):
@@ -149,7 +171,7 @@ class _Match:
             return None
         return q, k, scale * q.scale * k.scale
 
-    def _heads(self, value: ir.Value | None) -> _Heads | None:
+    def _heads(self, value: ir.Value | None) -> Heads | None:
         """`value` as a Reshape to [B, L, H, D] behind Transposes and scales."""
         order: tuple[int, ...] = (0, 1, 2, 3)
         scale = 1.0
@@ -177,7 +199,7 @@ class _Match:
             return None
         if source.shape is not None and len(source.shape) != 3:
             return None
-        heads, depth, width = shape[2], shape[3], _width(source)
+        heads, depth, width = shape[2], shape[3], _width(source, self.constants)
         if width is None or not isinstance(heads, int) or not isinstance(depth, int):
             return None
         heads, depth = (
@@ -186,7 +208,7 @@ class _Match:
         )
         if heads <= 0 or depth <= 0 or heads * depth != width:
             return None
-        return _Heads(source, heads, depth, order, scale)
+        return Heads(node, source, heads, depth, order, scale)
 
     def _leaves(self, reshape: ir.Node, rank: int, source: ir.Value) -> bool:
         """Whether a Reshape to `rank` axes keeps the batch and the length of `source`."""
@@ -195,7 +217,7 @@ class _Match:
             return False
         allowzero = reshape.attributes.get("allowzero")
         zero_is_size = allowzero is not None and allowzero.as_int() == 1
-        return leaves_rows(shape[:2], source, zero_is_size=zero_is_size)
+        return leaves_rows(shape[:2], source, self.constants, zero_is_size=zero_is_size)
 
     def _swapped(self, node: ir.Node) -> ir.Value | None:
         """The value [B, H, T, D] that `node` makes [B, H, D, T] of by way of [B*H, T, D].
@@ -265,7 +287,7 @@ def _are_sizes(found: Sequence[int | SizeOf], value: ir.Value, axes: Sequence[in
     )
 
 
-def _width(value: ir.Value) -> int | None:
+def _width(value: ir.Value, constants: Constants) -> int | None:
     """The last dimension of what a linear layer gives, if that is float32."""
     node = value.producer()
     if node is None:
@@ -275,6 +297,10 @@ def _width(value: ir.Value) -> int | None:
         return linear.weight.n
     if node.op_type == GROUPED_OP:
         return int(node.attributes["N"].as_ints()[value.index() or 0])
+    kept = kept_by_constant(node, constants)
+    if kept is not None:
+        weight = constants.tensor(node.inputs[1]) if _is(node, "MatMul") else None
+        return _width(kept, constants) if weight is None else weight.shape.numpy()[1]
     if value.dtype is not ir.DataType.FLOAT or value.shape is None or not len(value.shape):
         return None
     return value.shape[-1] if isinstance(value.shape[-1], int) else None
