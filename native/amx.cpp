@@ -301,7 +301,7 @@ KernelTable amx_table() {
   KernelTable t{};
   t.name = "amx";
   t.bytes_per_input = 1;
-  t.rows_a_read = 192;
+  t.rows_per_weight_read = 192;
   t.quantize_rows = quantize_rows;
   t.panel_rows = panel_rows;
   t.gemm = gemm;

@@ -23,7 +23,7 @@ KernelTable avx2_table() {
   KernelTable t{};
   t.name = "avx2";
   t.bytes_per_input = kCellBytes / kCellK;
-  t.rows_a_read = 16;
+  t.rows_per_weight_read = 16;
   t.quantize_rows = quantize_rows;
   t.panel_rows = panel_rows;
   t.gemm = madd_gemm;

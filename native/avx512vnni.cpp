@@ -28,7 +28,7 @@ KernelTable avx512vnni_table() {
   KernelTable t{};
   t.name = "avx512vnni";
   t.bytes_per_input = 1;
-  t.rows_a_read = 16;
+  t.rows_per_weight_read = 16;
   t.quantize_rows = quantize_rows;
   t.panel_rows = panel_rows;
   t.gemm = vnni_gemm;

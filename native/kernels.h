@@ -368,7 +368,7 @@ struct NormRows {
 struct KernelTable {
   const char* name;
   std::size_t bytes_per_input;               // of a panel: 1, or more where rows are kept in another form
-  std::size_t rows_a_read;                   // for fewer, reading a weight from the L3 cache takes longer than its products
+  std::size_t rows_per_weight_read;          // for fewer, reading a weight from the L3 cache takes longer than multiplying
   void (*quantize_rows)(const QuantizeRows&);
   void (*panel_rows)(const PanelRows&);
   void (*gemm)(const Gemm&);

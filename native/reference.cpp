@@ -96,7 +96,7 @@ KernelTable reference_table() {
   KernelTable t{};
   t.name = "reference";
   t.bytes_per_input = 1;
-  t.rows_a_read = 16;
+  t.rows_per_weight_read = 16;
   t.quantize_rows = quantize_rows;
   t.panel_rows = panel_rows;
   t.gemm = gemm;

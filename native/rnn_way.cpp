@@ -17,7 +17,7 @@ Share columns(Share blocks, std::size_t n) {
 
 // How many blocks of 16 units a pass should have so that turning back at the ends pays: parts of what the
 // L1 cache holds for weights not much larger, and of the L2 cache for those that do not fit there beside
-// the input parts; else as many as there are.
+// the input parts of a direction; else as many as there are.
 std::size_t turning(const Matrix& m, std::size_t gates) {
   static const std::size_t half_l2 = l2_cache_bytes() / 2;
   const std::size_t block = m.int8->block_bytes() * gates, all = block * m.blocks() / gates;

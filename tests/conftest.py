@@ -72,7 +72,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is too slow each time is too slow; what is so once was disturbed."""
     for item in items:
         if item.get_closest_marker("real_time"):
-            item.add_marker(pytest.mark.flaky(reruns=4, reruns_delay=3))
+            item.add_marker(
+                pytest.mark.flaky(reruns=4, reruns_delay=3, only_rerun="AssertionError")
+            )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

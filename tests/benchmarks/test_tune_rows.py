@@ -94,7 +94,6 @@ def test_trials_are_compared_by_what_they_measured() -> None:
     assert tune_cluster.different(one, other) == 2
 
 
-@pytest.mark.real_time
 def test_a_worker_is_killed_half_way_and_not_before(tmp_path: Path) -> None:
     history = tmp_path / "history.jsonl"
     lines = ["start", "baseline", *["trial"] * 3]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from onnx import helper, numpy_helper
 
 import octavo.onnx.convert
 from tests.native_target.test_attention_fusion import DEPTH, HEADS, QK, SPELLINGS, WIDTH, model
-from tests.onnx.helpers import run
+from tests.onnx.helpers import F32, build, run
 from tests.onnx.rules.support import Converted, convert
 
 COMPUTING = {"Shape", "Gather", "Unsqueeze", "Concat"}
@@ -103,17 +105,156 @@ def test_sizes_of_something_else_stay_computed(tmp_path: Path) -> None:
     assert done.report.notes == ()
 
 
-@pytest.mark.parametrize("index", ["zero", "one"])
-def test_sizes_in_another_order_stay_computed(index: str, tmp_path: Path) -> None:
-    """Batch twice, or length twice, where both happen to be the same."""
+def test_sizes_in_another_order_stay_computed(tmp_path: Path) -> None:
+    """Batch twice, where length happens to be the same."""
     proto = model(**MASKED)
     for node in proto.graph.node:
         if node.op_type == "Concat":
-            node.input[:2] = [f"dim_{index}"] * 2
-    done = convert(proto, tmp_path, verify=False)
-    if index == "zero":  # [batch, batch, -1, depth]
-        assert shapes(done) == [None] * 4
-    assert COMPUTING & set(done.ops)
+            node.input[:2] = ["dim_zero", "dim_zero"]
+    done = convert(proto, tmp_path)
+    assert shapes(done) == [None] * 4
+    assert run(done.path, feeds(6, 6))[0].shape == (6, 6, WIDTH)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An attention of `queries` and `x`, whose shapes are `split`, `splits` (of keys) and `joined`.
+
+    Their elements are numbers, or names of a value and an axis: `x0`, `queries1`.
+    """
+
+    queries: Sequence[int]
+    x: Sequence[int]
+    split: str
+    splits: str
+    joined: str
+    depth: int = 8
+    mask: Sequence[int] = ()
+    bias: int = 0
+    out: int = 0
+    constant: Sequence[bool] = (True, True, True, True)
+
+
+CASES = {
+    "a mask with more heads": Case(
+        (2, 5, 32), (2, 5, 32), "x0 x1 1 8", "x0 x1 1 8", "x0 x1 -1", 8, (2, 6, 5, 5), 0, 48,
+        (True, True, True, False),
+    ),
+    "keys of more items": Case(
+        (1, 2, 32), (3, 5, 32), "queries0 queries1 4 8", "x0 x1 4 8", "queries0 queries1 -1",
+        constant=(True, True, True, False),
+    ),
+    "a mask with more rows": Case(
+        (2, 1, 32), (2, 1, 32), "x0 x1 4 8", "x0 x1 4 8", "x0 x1 -1", 8, (2, 1, 4, 1),
+        constant=(True, True, True, False),
+    ),
+    "a width that is stated": Case(
+        (2, 3, 32), (2, 3, 32), "x0 x1 4 8", "x0 x1 -1 8", "x0 x1 32",
+    ),
+    "queries of two axes": Case(
+        (3, 32), (3, 5, 32), "queries0 -1 4 8", "x0 -1 4 8", "queries0 -1 32",
+        constant=(False,) * 4,
+    ),
+    "four axes": Case(
+        (2, 3, 4, 32), (2, 3, 4, 32), "x0 -1 4 8", "x0 -1 4 8", "x0 -1 32",
+        constant=(False,) * 4,
+    ),
+    "heads that a bias makes": Case(
+        (2, 5, 32), (2, 5, 32), "x0 x1 -1 1", "x0 x1 -1 1", "x0 x1 -1", 1, bias=8,
+        constant=(False,) * 4,
+    ),
+}  # fmt: skip
+
+
+def drawn(case: Case) -> onnx.ModelProto:
+    random = np.random.default_rng(3)
+    heads = int(case.split.split()[2])
+    width = 1 if case.bias else abs(heads) * case.depth
+    arrays = {w: random.standard_normal((32, width)).astype(np.float32) / 6 for w in ("wq", "wk")}
+    arrays["wv"] = arrays["wk"] * np.float32(0.7)
+    nodes = []
+    for letter, source in zip("qkv", ("queries", "x", "x"), strict=True):
+        out = f"{letter}1" if case.bias else f"{letter}3"
+        nodes.append(helper.make_node("MatMul", [source, f"w{letter}"], [out], name=letter))
+        if case.bias:
+            arrays["bias"] = np.linspace(-1, 1, case.bias, dtype=np.float32)
+            nodes.append(helper.make_node("Add", [out, "bias"], [f"{letter}3"]))
+    for name in ("split", "splits", "joined"):
+        parts = []
+        for i, word in enumerate(getattr(case, name).split()):
+            part = f"{name}{i}"
+            if word.lstrip("-").isdigit():
+                arrays[part] = np.array([int(word)])
+            else:
+                source, axis = word[:-1], int(word[-1])
+                nodes.append(helper.make_node("Shape", [source], [f"{part}s"]))
+                arrays[f"{part}i"] = np.array([axis])
+                nodes.append(helper.make_node("Gather", [f"{part}s", f"{part}i"], [part]))
+            parts.append(part)
+        nodes.append(helper.make_node("Concat", parts, [name], axis=0))
+    for letter, shape in zip("qkv", ("split", "splits", "splits"), strict=True):
+        nodes.append(helper.make_node("Reshape", [f"{letter}3", shape], [f"{letter}4"]))
+    for letter, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3))):
+        nodes.append(helper.make_node("Transpose", [f"{letter}4"], [f"{letter}t"], perm=perm))
+    nodes.append(helper.make_node("MatMul", ["qt", "kt"], ["qk"]))
+    if case.mask:
+        nodes.append(helper.make_node("Add", ["qk", "mask"], ["logits"]))
+    nodes += [
+        helper.make_node("Softmax", ["logits" if case.mask else "qk"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "vt"], ["o4"]),
+        helper.make_node("Transpose", ["o4"], ["ot"], perm=(0, 2, 1, 3)),
+        helper.make_node("Reshape", ["ot", "joined"], ["o3" if case.out else "y"]),
+    ]
+    if case.out:
+        arrays["wo"] = random.standard_normal((case.out, 16)).astype(np.float32)
+        nodes.append(helper.make_node("MatMul", ["o3", "wo"], ["y"], name="out"))
+    if case.queries == case.x:  # one value
+        for node in nodes:
+            node.input[:] = ["queries" if name == "x" else name for name in node.input]
+    given = {"queries": case.queries, "x": case.x, "mask": case.mask}
+    read = {name for node in nodes for name in node.input}
+    return build(
+        nodes,
+        [(n, F32, [f"{n}{i}" for i in range(len(s))]) for n, s in given.items() if n in read],
+        [("y", F32, None)],
+        arrays,
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_ran_runs_as_before(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Axes that broadcasting widens, and values that are no batch of rows."""
+    case = CASES[name]
+    proto = drawn(case)
+    random = np.random.default_rng(4)
+    given = {"queries": case.queries, "x": case.x, "mask": case.mask}
+    x = {
+        i.name: random.standard_normal(given[i.name]).astype(np.float32) for i in proto.graph.input
+    }
+    before = computed(proto, tmp_path / "computed", monkeypatch)
+    after = convert(proto, tmp_path)
+    np.testing.assert_array_equal(run(after.path, x)[0], run(before.path, x)[0])
+    known = {i.name for i in after.proto.graph.initializer}
+    of = [n for n in after.proto.graph.node if n.op_type == "Reshape" and n.input[0] in READ]
+    assert tuple(n.input[1] in known for n in of) == tuple(case.constant)
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+def test_a_classifier_whose_weight_is_a_node(target: str, tmp_path: Path) -> None:
+    """What leads to its Softmax has a producer without inputs."""
+    weight = numpy_helper.from_array(np.eye(32, 8, dtype=np.float32), "w")
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=weight),
+        helper.make_node("MatMul", ["x", "w"], ["h"], name="layer"),
+        helper.make_node("Softmax", ["h"], ["p"]),
+        helper.make_node("MatMul", ["p", "b"], ["y"], name="last"),
+    ]
+    proto = build(
+        nodes, [("x", F32, ["n", 32])], [("y", F32, ["n", 8])], {"b": np.eye(8, dtype=np.float32)}
+    )
+    assert len(convert(proto, tmp_path, target=target).report.quantized) == 2
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,6 @@ def test_what_cannot_be_pickled_is_refused_with_the_way_out() -> None:
         Workers(it, 1)
 
 
-@pytest.mark.real_time
 def test_ctrl_c_ends_the_workers_at_once() -> None:
     threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     workers = Workers(setting(seconds=60.0), 2)
@@ -153,7 +152,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.real_time
 def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     (tmp_path / "parent.py").write_text(PARENT)

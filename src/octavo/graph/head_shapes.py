@@ -5,9 +5,11 @@
                                  H, D ─ Concat ─ Reshape(q, .)   ->   Reshape(q, [0, 0, H, D])
 
 Where the first two sizes are those of what is reshaped, 0 copies them. At the end of the attention
-they are so unless the mask has more items than the input: a Reshape keeps the number of elements,
-and those runs fail there or put the heads of several items side by side. A dozen nodes a layer that
-compute nothing cost a small input as much as one of its products.
+no axis is smaller than what is asked for, and a mask, keys or values may have made one larger: then
+the last axis takes in more than the width of all heads, or the Reshape fails. So there the width
+has to be stated, by the shape or by the weight of the layer that reads it: what runs, runs as
+before. A dozen nodes a layer that compute nothing cost a small input as much as one of its
+products. Attentions are recognized by what also makes one node of them for target native.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ import onnx_ir as ir
 
 from octavo.graph.constants import Constants
 from octavo.graph.emitter import Emitter
+from octavo.graph.native.fusions._rows import float_layer
+from octavo.graph.native.fusions._sizes import sizes
 from octavo.graph.native.fusions.attention import attentions_of
+from octavo.graph.ranks import Ranks
 from octavo.graph.sweeper import Sweeper
 from octavo.graph.walk import graphs_of
 
@@ -26,12 +31,27 @@ Shapes = dict[ir.Node, tuple[int, ...]]
 def head_shapes(model: ir.Model, constants: Constants, opset: int) -> Shapes:
     """The Reshapes of `model`'s attentions whose shapes are computed, with what they may be."""
     found: Shapes = {}
+    ranks = Ranks(model, constants)
     for graph in graphs_of(model):
-        for attention in attentions_of(graph, constants, opset):
+        for attention in attentions_of(graph, constants, opset, ranks):
             for heads in (attention.q, attention.k, attention.v):
                 found[heads.reshape] = (0, 0, heads.heads, heads.depth)
-            found[attention.last] = (0, 0, attention.v.heads * attention.v.depth)
+            width = attention.v.heads * attention.v.depth
+            if _gives(attention.last, width, constants):
+                found[attention.last] = (0, 0, width)
     return {n: shape for n, shape in found.items() if not constants.is_constant(n.inputs[1])}
+
+
+def _gives(last: ir.Node, width: int, constants: Constants) -> bool:
+    """Whether a Reshape's last axis is `width` in every run: it says so, or its reader does."""
+    shape = sizes(last.inputs[1], constants)
+    if shape is not None and shape[-1] == width:
+        return True
+    for reader, index in last.outputs[0].uses():
+        layer = float_layer(reader, constants) if reader.op_type == "MatMul" else None
+        if layer is not None and index == 0 and reader.graph is last.graph:
+            return bool(layer.constant.shape.numpy()[0] == width)
+    return False
 
 
 def make_constant(shapes: Shapes, e: Emitter, sweeper: Sweeper) -> list[str]:

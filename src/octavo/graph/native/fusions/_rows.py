@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -17,46 +18,63 @@ MOST_STEPS = 8
 
 
 def leaves_rows(
-    shape: Sequence[int | SizeOf], source: ir.Value, constants: Constants, *, zero_is_size: bool
+    shape: Sequence[int | SizeOf],
+    source: ir.Value,
+    weights: Constants | None,
+    *,
+    zero_is_size: bool,
 ) -> bool:
     """Whether the first two elements of a Reshape's `shape` are the first two sizes of `source`.
 
-    One of them may be -1. `zero_is_size`: 0 means no elements (allowzero), not "as it was".
+    One of them may be -1. `zero_is_size`: 0 means no elements (allowzero), not "as it was". With
+    `weights`, `source` has more than two axes, and float layers may stand before it.
     """
     known = [
-        _is_size(element, source, axis, constants, zero_is_size)
-        for axis, element in enumerate(shape)
+        _is_size(element, source, axis, weights, zero_is_size) for axis, element in enumerate(shape)
     ]
     return all(known) or (any(known) and shape[known.index(False)] == -1)
 
 
-def kept_by_constant(node: ir.Node, constants: Constants) -> ir.Value | None:
-    """What `node` multiplies with a constant matrix or adds a constant vector to.
+@dataclass(frozen=True)
+class FloatLayer:
+    """A MatMul with a constant matrix, or an Add of a constant vector, and what goes in.
 
-    Both leave all axes of a value of two and more but the last as they are.
+    Both leave the axes of a value as they are, but for the last one.
     """
+
+    source: ir.Value
+    constant: ir.TensorProtocol
+
+
+def float_layer(node: ir.Node, weights: Constants) -> FloatLayer | None:
+    """`node` as one, if it is."""
     if node.domain not in ("", "ai.onnx") or node.op_type not in ("MatMul", "Add"):
         return None
-    for i in (0, 1) if node.op_type == "Add" else (1,):
-        tensor = constants.tensor(node.inputs[i])
-        if tensor is not None and len(tensor.shape) == (1 if node.op_type == "Add" else 2):
-            return node.inputs[1 - i]
+    rank = 2 if node.op_type == "MatMul" else 1
+    for i in (1,) if node.op_type == "MatMul" else (0, 1):
+        source, constant = node.inputs[1 - i], weights.tensor(node.inputs[i])
+        if source is not None and constant is not None and len(constant.shape) == rank:
+            return FloatLayer(source, constant)
     return None
 
 
 def _is_size(
-    element: int | SizeOf, source: ir.Value, axis: int, constants: Constants, zero_is_size: bool
+    element: int | SizeOf,
+    source: ir.Value,
+    axis: int,
+    weights: Constants | None,
+    zero_is_size: bool,
 ) -> bool:
     if isinstance(element, SizeOf):
-        return element.axis == axis and _same_axis(element.value, source, axis, constants)
+        return element.axis == axis and _same_axis(element.value, source, axis, weights)
     if element == 0:
         return not zero_is_size
     return element > 0 and _dim(source, axis) == element
 
 
-def _same_axis(a: ir.Value, b: ir.Value, axis: int, constants: Constants) -> bool:
+def _same_axis(a: ir.Value, b: ir.Value, axis: int, weights: Constants | None) -> bool:
     """Whether two values have the same size there: one comes of the other, or the model says so."""
-    if set(_back(a, constants)) & set(_back(b, constants)):
+    if set(_back(a, weights)) & set(_back(b, weights)):
         return True
     size = _dim(a, axis)
     return size is not None and size == _dim(b, axis)
@@ -70,18 +88,18 @@ def _dim(value: ir.Value, axis: int) -> int | str | None:
     return size if isinstance(size, int) else size.value
 
 
-def _back(value: ir.Value, constants: Constants) -> Iterator[ir.Value]:
+def _back(value: ir.Value, weights: Constants | None) -> Iterator[ir.Value]:
     """`value`, and what it was made of by nodes that keep its first axes."""
     for _ in range(MOST_STEPS):
         yield value
         node = value.producer()
-        source = None if node is None else _kept(node, constants)
+        source = None if node is None else _kept(node, weights)
         if source is None:
             return
         value = source
 
 
-def _kept(node: ir.Node, constants: Constants) -> ir.Value | None:
+def _kept(node: ir.Node, weights: Constants | None) -> ir.Value | None:
     if node.domain == DOMAIN:
         linear = LinearNode.of(node)
         if node.op_type == GROUPED_OP or (linear is not None and linear.residual is None):
@@ -89,4 +107,5 @@ def _kept(node: ir.Node, constants: Constants) -> ir.Value | None:
         return None
     if node.op_type in KEEPING and node.inputs:
         return node.inputs[0]
-    return kept_by_constant(node, constants)
+    layer = None if weights is None else float_layer(node, weights)
+    return None if layer is None else layer.source

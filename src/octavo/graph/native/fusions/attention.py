@@ -22,9 +22,10 @@ from octavo.graph.constants import Constants
 from octavo.graph.emitter import Emitter
 from octavo.graph.native.attention import AttentionNode
 from octavo.graph.native.fusions._replace import only_reader
-from octavo.graph.native.fusions._rows import kept_by_constant, leaves_rows
+from octavo.graph.native.fusions._rows import float_layer, leaves_rows
 from octavo.graph.native.fusions._sizes import SizeOf, sizes
 from octavo.graph.native.linear import GROUPED_OP, LinearNode
+from octavo.graph.ranks import Ranks
 from octavo.graph.sweeper import Sweeper
 
 HEADS_FIRST = (0, 2, 1, 3)
@@ -59,7 +60,7 @@ def reference(
 def fuse_attention(graph: ir.Graph, e: Emitter, constants: Constants, sweeper: Sweeper) -> int:
     """Every attention of `graph` that has this form; how many there were."""
     count = 0
-    for found in attentions_of(graph, constants, e.opset):
+    for found in attentions_of(graph, constants, e.opset, None):
         last = found.last
         out = last.outputs[0].name or "attention"
         value = found.node().draw(e, name=f"{out}/Attention", out=out)
@@ -69,10 +70,15 @@ def fuse_attention(graph: ir.Graph, e: Emitter, constants: Constants, sweeper: S
     return count
 
 
-def attentions_of(graph: ir.Graph, constants: Constants, opset: int) -> list[Attention]:
-    """What `graph` holds of them, in its order."""
+def attentions_of(
+    graph: ir.Graph, constants: Constants, opset: int, ranks: Ranks | None
+) -> list[Attention]:
+    """What `graph` holds of them, in its order.
+
+    With `ranks` the layers that give Q, K and V may be float: a MatMul, and an Add behind it.
+    """
     softmaxes = [n for n in graph if _is(n, "Softmax")]
-    found = (_Match(node, constants, opset).find() for node in softmaxes)
+    found = (_Match(node, constants, opset, ranks).find() for node in softmaxes)
     return [attention for attention in found if attention is not None]
 
 
@@ -108,8 +114,11 @@ class Attention:
 class _Match:
     """One Softmax node, and what may stand around it."""
 
-    def __init__(self, softmax: ir.Node, constants: Constants, opset: int) -> None:
-        self.softmax, self.constants = softmax, constants
+    def __init__(
+        self, softmax: ir.Node, constants: Constants, opset: int, ranks: Ranks | None
+    ) -> None:
+        self.softmax, self.constants, self.ranks = softmax, constants, ranks
+        self.weights = None if ranks is None else constants
         self.flattens = opset < LAST_AXIS_BY_DEFAULT
 
     def find(self) -> Attention | None:
@@ -197,9 +206,11 @@ class _Match:
         shape = sizes(node.inputs[1], self.constants) if source is not None else None
         if source is None or shape is None or not self._leaves(node, 4, source):
             return None
+        if self.ranks is not None and self.ranks(source) != 3:
+            return None
         if source.shape is not None and len(source.shape) != 3:
             return None
-        heads, depth, width = shape[2], shape[3], _width(source, self.constants)
+        heads, depth, width = shape[2], shape[3], _width(source, self.weights)
         if width is None or not isinstance(heads, int) or not isinstance(depth, int):
             return None
         heads, depth = (
@@ -217,15 +228,17 @@ class _Match:
             return False
         allowzero = reshape.attributes.get("allowzero")
         zero_is_size = allowzero is not None and allowzero.as_int() == 1
-        return leaves_rows(shape[:2], source, self.constants, zero_is_size=zero_is_size)
+        return leaves_rows(shape[:2], source, self.weights, zero_is_size=zero_is_size)
 
     def _swapped(self, node: ir.Node) -> ir.Value | None:
         """The value [B, H, T, D] that `node` makes [B, H, D, T] of by way of [B*H, T, D].
 
         So does PyTorch's exporter: Reshape, Transpose, Reshape.
         """
-        turned = None if node.inputs[0] is None else node.inputs[0].producer()
-        if not _is(node, "Reshape") or turned is None or not _is(turned, "Transpose"):
+        if not _is(node, "Reshape") or node.inputs[0] is None:
+            return None
+        turned = node.inputs[0].producer()
+        if turned is None or not _is(turned, "Transpose"):
             return None
         flat = None if turned.inputs[0] is None else turned.inputs[0].producer()
         if _perm(turned) != (0, 2, 1) or flat is None or not _is(flat, "Reshape"):
@@ -287,8 +300,11 @@ def _are_sizes(found: Sequence[int | SizeOf], value: ir.Value, axes: Sequence[in
     )
 
 
-def _width(value: ir.Value, constants: Constants) -> int | None:
-    """The last dimension of what a linear layer gives, if that is float32."""
+def _width(value: ir.Value, weights: Constants | None) -> int | None:
+    """The last dimension of what a linear layer gives, if that is float32.
+
+    With `weights` the layer may be a MatMul, and an Add behind it.
+    """
     node = value.producer()
     if node is None:
         return None
@@ -297,10 +313,15 @@ def _width(value: ir.Value, constants: Constants) -> int | None:
         return linear.weight.n
     if node.op_type == GROUPED_OP:
         return int(node.attributes["N"].as_ints()[value.index() or 0])
-    kept = kept_by_constant(node, constants)
-    if kept is not None:
-        weight = constants.tensor(node.inputs[1]) if _is(node, "MatMul") else None
-        return _width(kept, constants) if weight is None else weight.shape.numpy()[1]
+    layer = None if weights is None else float_layer(node, weights)
+    if layer is not None:
+        if layer.constant.dtype is not ir.DataType.FLOAT:
+            return None
+        columns = layer.constant.shape.numpy()[-1]
+        if _is(node, "MatMul"):
+            return columns
+        width = _width(layer.source, weights)
+        return width if columns in (1, width) else None
     if value.dtype is not ir.DataType.FLOAT or value.shape is None or not len(value.shape):
         return None
     return value.shape[-1] if isinstance(value.shape[-1], int) else None
