@@ -30,7 +30,7 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
     """
     path = cache_dir() / "models" / name
     if not path.is_file():
-        with locked(path.stem):
+        with locked(path.name):  # with its suffix: a file may be made of another of its stem
             if not path.is_file():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _make(path, make)

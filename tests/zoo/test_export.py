@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Thread
 
 import onnx
 import pytest
@@ -23,6 +24,24 @@ def test_a_file_is_made_once(cache: Path) -> None:
     assert first == second == cache / "models" / "a.onnx"
     assert first.read_text() == "whole"
     assert len(made) == 1
+
+
+def test_a_file_may_be_made_of_another_of_its_stem(cache: Path) -> None:
+    """As a model of its weights: whoever waited for itself would wait for ever."""
+
+    def write_weights(path: Path) -> None:
+        path.write_text("weights")
+
+    def export_it(path: Path) -> None:
+        weights = export.cached("a.pt", write_weights)
+        path.write_text(f"{weights.read_text()}, exported")
+
+    made: list[Path] = []
+    wait = Thread(target=lambda: made.append(export.cached("a.onnx", export_it)), daemon=True)
+    wait.start()
+    wait.join(30)
+    assert made == [cache / "models" / "a.onnx"]
+    assert made[0].read_text() == "weights, exported"
 
 
 def test_what_fails_leaves_nothing(cache: Path) -> None:
