@@ -14,6 +14,18 @@ def moved_up(q: npt.NDArray[np.int8]) -> npt.NDArray[np.uint8]:
     return found
 
 
+def one_if_equal(zero_point: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Zero points of channels as one, rank 0, where they are the same.
+
+    For products per row: with one a channel ONNX Runtime corrects every sum by its own. On
+    all-MiniLM-L6 that took 1% of the time (measured once, while developing). DequantizeLinear takes
+    as many zero points as scales.
+    """
+    if zero_point.size and (zero_point == zero_point.flat[0]).all():
+        return zero_point.flat[0:1].reshape(())
+    return zero_point
+
+
 def stored(
     q: npt.NDArray[np.int8], zero_point: npt.NDArray[Any], *, unsigned: bool
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -7,7 +7,7 @@ it, which give the same integers up to the last bit of a division:
 
     narrow   x ─ Abs ─ ReduceMax ─ r ──┐            8 nodes at most, two passes more over x:
              x ────────────────────── Div ─ QuantizeLinear(1/(255-z), z)   wins for few rows
-    wide     x ─ ReduceMax, ReduceMin ─ r ─┐        14 nodes at most, no pass that writes floats:
+    wide     x ─ ReduceMax, ReduceMin ─ r ─┐        15 nodes at most, no pass that writes floats:
              x ─ Reshape[-1, K] ─ QuantizeLinear(axis 0) ─ Reshape         wins for long rows
 
 ONNX Runtime's maximum drops NaN, so that a row with one would come out finite. Where the row is not
@@ -103,8 +103,9 @@ def _by_axis(
     flat = e.op("Reshape", [x, e.vector([-1, width])], out=f"{name}_flat")
     scales = e.op("Mul", [row, step], out=f"{name}_row_scale")
     scales = e.op("Reshape", [scales, e.vector([-1])], out=f"{name}_flat_scale")
-    rows = e.op("Shape", [scales], out=f"{name}_rows")
-    zeros = e.op("Expand", [zero, rows], out=f"{name}_zeros")
+    # As many zero points as scales, in one node: a finite number by the largest rounds to 0.
+    largest = e.scalar(np.finfo(np.float32).max, np.float32)
+    zeros = e.op("QuantizeLinear", [scales, largest, zero], out=f"{name}_zeros")
     q = e.op("QuantizeLinear", [flat, scales, zeros], out=f"{name}_flat_quantized", axis=0)
     shape = e.op("Shape", [x], out=f"{name}_shape")
     return e.op("Reshape", [q, shape], out=f"{name}_quantized")

@@ -16,12 +16,16 @@ class MatrixUses:
     transposed: set[bool] = field(default_factory=set)
     schemes: list[WeightScheme] = field(default_factory=list)
     lookups_only: bool = True
+    rows_only: bool = True
 
-    def add(self, axis: int, scheme: WeightScheme, *, transposed: bool, lookup: bool) -> None:
-        """One more layer, with its channels along `axis`."""
+    def add(
+        self, axis: int, scheme: WeightScheme, *, transposed: bool, lookup: bool, rows: bool
+    ) -> None:
+        """One more layer, with its channels along `axis`: a `lookup`, or a product per row."""
         self.axes.add(axis)
         self.transposed.add(transposed)
         self.lookups_only = self.lookups_only and lookup
+        self.rows_only = self.rows_only and (lookup or rows)
         if scheme not in self.schemes:
             self.schemes.append(scheme)
 

@@ -21,6 +21,7 @@ from octavo.core.observers import HistogramObserver
 from octavo.core.qtype import Grid, QType
 from octavo.errors import ModelError
 from octavo.graph.emitter import Emitter
+from octavo.graph.integers import one_if_equal
 from octavo.graph.linear import BlockWeightValues, QuantizedWeightValues
 from octavo.onnx.constants import Constants, Root
 from octavo.onnx.sharing import MatrixUses
@@ -71,14 +72,15 @@ class WeightStore:
         *,
         transposed: bool,
         lookup: bool = False,
+        rows: bool = False,
     ) -> None:
         """Says before conversion that a layer will use `root` with channels along `axis`.
 
         `transposed`: the layer wants the integers in the other orientation than stored; `lookup`:
-        it picks rows of a table.
+        it picks rows of a table; `rows`: it multiplies activations that are quantized per row.
         """
         uses = self._uses.setdefault(root.key, MatrixUses())
-        uses.add(axis, scheme, transposed=transposed, lookup=lookup)
+        uses.add(axis, scheme, transposed=transposed, lookup=lookup, rows=rows)
 
     def announce_blocks(self, root: Root, *, transposed: bool, block: int) -> None:
         """Says before conversion that a linear layer will ask for `blocks` of `root`."""
@@ -103,6 +105,23 @@ class WeightStore:
 
         The statistics are given to the first layer that asks and are None for the others.
         """
+        held, q, stats = self._matrix(root, axis, transposed=transposed)
+        return held.values(q), stats
+
+    def table(
+        self, root: Root, axis: int, rank: int, *, transposed: bool
+    ) -> tuple[ir.Value, ir.Value, Stats | None]:
+        """As `matrix`, for lookups: the integers [V, ...] and their scales [V, 1, ...]."""
+        held, q, stats = self._matrix(root, axis, transposed=transposed)
+        scale = held.scale
+        if scale.shape is None or len(scale.shape) != rank:
+            shape = [-1] + [1] * (rank - 1)
+            scale = self._view(held, "column", lambda: self._reshape(held.scale, shape, "column"))
+        return q, scale, stats
+
+    def _matrix(
+        self, root: Root, axis: int, *, transposed: bool
+    ) -> tuple[_Held, ir.Value, Stats | None]:
         key = ("matrix", root.key)
         first = key not in self._held
         if first:
@@ -113,15 +132,7 @@ class WeightStore:
         q = held.q
         if held.transposed != transposed:
             q = self._view(held, "transposed", lambda: self._transpose(held))
-        return held.values(q), held.stats if first else None
-
-    def row_scales(self, w: QuantizedWeightValues, rank: int) -> ir.Value:
-        """The scale of a table as [V, 1, ...], for a lookup beside the table's."""
-        held = next(h for h in self._held.values() if isinstance(h, _Held) and h.scale is w.scale)
-        if w.scale.shape is not None and len(w.scale.shape) == rank:
-            return w.scale
-        shape = [-1] + [1] * (rank - 1)
-        return self._view(held, "column", lambda: self._reshape(w.scale, shape, "column"))
+        return held, q, held.stats if first else None
 
     def custom(
         self,
@@ -248,11 +259,14 @@ class WeightStore:
             q = np.ascontiguousarray(np.swapaxes(q, -1, -2))
         params = quantized.qparams
         scale, zero = params.scale, params.zero_point.astype(q.dtype)
+        arrays: tuple[npt.NDArray[Any], ...]
         if axis is None:
-            scale, zero = scale.reshape(()), zero.reshape(())
-        elif uses.lookups_only:
-            scale = scale.reshape([-1] + [1] * (q.ndim - 1))
-        held = self._register(name, (q, scale, zero), quantized)
+            arrays = (q, scale.reshape(()), zero.reshape(()))
+        elif uses.lookups_only:  # whose rows have no zero points: `octavo.onnx.rules._lookup`
+            arrays = (q, scale.reshape([-1] + [1] * (q.ndim - 1)))
+        else:
+            arrays = (q, scale, one_if_equal(zero) if uses.rows_only else zero)
+        held = self._register(name, arrays, quantized)
         held.transposed = flip
         return held
 

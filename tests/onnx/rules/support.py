@@ -103,7 +103,27 @@ def convert(model: onnx.ModelProto, folder: Path, **options: Any) -> Converted:
     """Converts and reads back. The comparison with float is the test's: `verify` is off."""
     path = folder / f"{len(list(folder.iterdir()))}.onnx"
     report = quantize_dynamic(model, path, **{"verify": False, **options})
-    return Converted(report, path, onnx.load(path))
+    done = onnx.load(path)
+    assert unread(done.graph) <= unread(model.graph), "ONNX Runtime warns of them when it loads"
+    return Converted(report, path, done)
+
+
+def unread(graph: onnx.GraphProto) -> set[str]:
+    """The initializers that nothing reads, in subgraphs too."""
+    found: set[str] = set()
+
+    def read_in(graph: onnx.GraphProto) -> set[str]:
+        read = {o.name for o in graph.output}
+        for each in graph.node:
+            read.update(each.input)
+            for attribute in each.attribute:
+                for inner in (attribute.g, *attribute.graphs):
+                    read |= read_in(inner)
+        found.update(i.name for i in graph.initializer if i.name not in read)
+        return read
+
+    read_in(graph)
+    return found
 
 
 def run(

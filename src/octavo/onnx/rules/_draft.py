@@ -44,6 +44,12 @@ class LinearForm:
     beta: float = 1.0
 
 
+def per_row(scheme: Scheme, context: Context) -> bool:
+    """Whether activations get a scale for each row."""
+    a = scheme.activation
+    return a is not None and a.granularity is not Granularity.TENSOR and not context.qdq
+
+
 class Draft:
     """One linear node while its quantized form is drawn."""
 
@@ -86,8 +92,7 @@ class Draft:
         return Drawn([y], [self.stats], self.notes)
 
     def _is_per_row(self) -> bool:
-        a = self.scheme.activation
-        return a is not None and a.granularity is not Granularity.TENSOR and not self.context.qdq
+        return per_row(self.scheme, self.context)
 
     def _product(self, x: ir.Value, out: str) -> ir.Value:
         if self.weight.granularity is Granularity.BLOCK:

@@ -17,7 +17,14 @@ from octavo.graph.rows import SYMMETRIC
 from octavo.onnx.constants import Constants
 from octavo.onnx.normalize import FIRST_WITH_DYNAMIC
 from octavo.onnx.rule import Context, Drawn, Rule, exact_inputs, is_float_type
-from octavo.onnx.rules._draft import Draft, LinearForm, held_weight, inputs_of, orientation
+from octavo.onnx.rules._draft import (
+    Draft,
+    LinearForm,
+    held_weight,
+    inputs_of,
+    orientation,
+    per_row,
+)
 from octavo.recipe import Granularity, Kind, Scheme
 
 
@@ -116,7 +123,8 @@ class LinearRule(Rule):
             if held.block is not None:
                 store.announce_blocks(root, transposed=transposed, block=held.block)
             else:
-                store.announce(root, axis, held, transposed=transposed)
+                rows = per_row(scheme, context)
+                store.announce(root, axis, held, transposed=transposed, rows=rows)
 
     def rewrite(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:
         form = self.form(node)

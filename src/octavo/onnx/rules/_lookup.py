@@ -65,14 +65,14 @@ def look_up(
         y = lookup_blocks(e, w, scales, indices, name=name, out=out)
         return y, stats, [f"in blocks of {block}: a linear layer that shares the table has them"]
     held = store.scheme(root)
-    values, stats = store.matrix(root, axis, transposed=root.transposed)
     notes = store.compromise(root, wished)
     if held.granularity is Granularity.TENSOR:
+        values, stats = store.matrix(root, axis, transposed=root.transposed)
         return lookup_per_tensor(e, values, indices, name=name, out=out), stats, notes
     assert held.symmetric, "rows of a lookup have no zero points: the plan sees to it"
     zero = Grid.of(held.qtype, symmetric=True, reduce_range=held.reduce_range).zero_point
-    scales = store.row_scales(values, len(shape))
-    y = lookup_rows(e, values.q, scales, indices, name=name, out=out, zero_point=zero)
+    q, scales, stats = store.table(root, axis, len(shape), transposed=root.transposed)
+    y = lookup_rows(e, q, scales, indices, name=name, out=out, zero_point=zero)
     return y, stats, notes
 
 

@@ -62,5 +62,7 @@ def _stored(d: Drawing, call: dict[str, Any]) -> list[Tensor]:
 def _weight(d: Drawing, call: dict[str, Any], layer: str) -> QuantizedWeightValues:
     packed, scale = _stored(d, call)
     q = unpack(array(packed), call["n"], call["k"])
-    zero = None if call["zero_point"] is None else d.tensor(call["zero_point"])
-    return d.integers(np.ascontiguousarray(q.T), array(scale), optional(zero), f"{layer}.weight")
+    zero = None if call["zero_point"] is None else optional(d.tensor(call["zero_point"]))
+    if zero is None and call["k"] <= MOST_INPUTS:
+        zero = np.zeros((), np.int32)  # see `one_if_equal`
+    return d.integers(np.ascontiguousarray(q.T), array(scale), zero, f"{layer}.weight")

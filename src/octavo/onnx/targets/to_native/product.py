@@ -74,9 +74,9 @@ def _same(given: ir.Value | None, q: ir.Value | None, t: Turning) -> bool:
     if node is None or node.op_type != "QuantizeLinear":
         return True  # DynamicQuantizeLinear: its own output is asked for
     stated = node.inputs[2]
-    expanded = made_by(stated, "Expand")
-    if expanded is not None:
-        stated = expanded.inputs[0]
+    of_rows = made_by(stated, "QuantizeLinear")
+    if of_rows is not None:
+        stated = of_rows.inputs[2]
     a, b = number(given, t), number(stated, t)
     return a is not None and a == b
 

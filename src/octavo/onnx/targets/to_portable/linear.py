@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from octavo.graph.activate import GELUS, activate
 from octavo.graph.bias_gelu import feeds_gelu
+from octavo.graph.integers import one_if_equal
 from octavo.graph.linear import QuantizedWeightValues, dequantize, linear_rows
 from octavo.graph.native.linear import LinearNode, PackedValues, grouped_parts, unpacked
 from octavo.onnx.targets.turning import Outputs, Turning
@@ -94,6 +95,8 @@ def integers(w: PackedValues, t: Turning) -> npt.NDArray[np.int8]:
 
 def _hold(q: npt.NDArray[np.int8], w: PackedValues, t: Turning) -> QuantizedWeightValues:
     scale, zero = t.array(w.scale), t.array(w.zero_point)
+    if w.k <= MOST_INPUTS:  # else it is dequantized
+        zero = one_if_equal(zero)
     return t.integers(np.ascontiguousarray(q), scale, zero, (w.w, w.scale, w.zero_point))
 
 
