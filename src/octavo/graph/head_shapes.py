@@ -14,31 +14,29 @@ products. Attentions are recognized by what also makes one node of them for targ
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from octavo.graph.constants import Constants
 from octavo.graph.emitter import Emitter
 from octavo.graph.native.fusions._rows import float_layer
 from octavo.graph.native.fusions._sizes import sizes
-from octavo.graph.native.fusions.attention import attentions_of
-from octavo.graph.ranks import Ranks
+from octavo.graph.native.fusions.attention import Attention
 from octavo.graph.sweeper import Sweeper
-from octavo.graph.walk import graphs_of
 
 Shapes = dict[ir.Node, tuple[int, ...]]
 
 
-def head_shapes(model: ir.Model, constants: Constants, opset: int) -> Shapes:
-    """The Reshapes of `model`'s attentions whose shapes are computed, with what they may be."""
+def head_shapes(attentions: Sequence[Attention], constants: Constants) -> Shapes:
+    """The Reshapes of `attentions` whose shapes are computed, with what they may be."""
     found: Shapes = {}
-    ranks = Ranks(model, constants)
-    for graph in graphs_of(model):
-        for attention in attentions_of(graph, constants, opset, ranks):
-            for heads in (attention.q, attention.k, attention.v):
-                found[heads.reshape] = (0, 0, heads.heads, heads.depth)
-            width = attention.v.heads * attention.v.depth
-            if _gives(attention.last, width, constants):
-                found[attention.last] = (0, 0, width)
+    for attention in attentions:
+        for heads in (attention.q, attention.k, attention.v):
+            found[heads.reshape] = (0, 0, heads.heads, heads.depth)
+        width = attention.v.heads * attention.v.depth
+        if _gives(attention.last, width, constants):
+            found[attention.last] = (0, 0, width)
     return {n: shape for n, shape in found.items() if not constants.is_constant(n.inputs[1])}
 
 

@@ -8,6 +8,7 @@ it NaN, the maximum is NaN by itself and the pass is saved. That holds for
   the whole row (not of an RMS normalization: `x / rms(x)` of one infinity is NaN there and 0
   elsewhere),
 - the product of a layer quantized per row here, whose row scale is NaN,
+- what an attention gives, where `self_attention` finds it so,
 - what elementwise operators that make no NaN of their own make of such values and finite constants.
 
 An overflow of float32 inside such an elementwise operator can make an infinity, and `inf - inf` a
@@ -47,12 +48,20 @@ class UniformRows:
     def __init__(self, constants: Constants) -> None:
         self._constants = constants
         self._known: dict[int, bool] = {}
+        self._attentions: dict[ir.Node, Sequence[ir.Node]] = {}
         self._alive: list[ir.Value] = []  # keeps ids valid
 
     def mark(self, value: ir.Value) -> None:
         """States that `value` comes out of a layer quantized per row."""
         self._known[id(value)] = True
         self._alive.append(value)
+
+    def attends(self, last: ir.Node, splits: Sequence[ir.Node]) -> None:
+        """States that `last` ends an attention whose rows are as those of Q, K and V.
+
+        `splits` are the nodes that take these, perhaps replaced by then, apart into heads.
+        """
+        self._attentions[last] = splits
 
     def __call__(self, value: ir.Value) -> bool:
         """Whether each row of `value` (along its last axis) is NaN everywhere or nowhere."""
@@ -71,6 +80,9 @@ class UniformRows:
         node = value.producer()
         if node is None or node.domain not in DOMAINS or value.index() != 0:
             return False
+        if node in self._attentions:
+            sources = [split.inputs[0] for split in self._attentions[node]]
+            return all(s is not None and self._uniform(s, depth) for s in sources)
         op, first = node.op_type, node.inputs[0] if node.inputs else None
         if op in NORMALIZATIONS:
             return self._normalizes_rows(node)

@@ -13,7 +13,11 @@ from octavo.graph.emitter import MS, Emitter, Names
 from octavo.graph.head_shapes import head_shapes, make_constant
 from octavo.graph.native import DOMAIN, VERSION
 from octavo.graph.native.fusions import fuse
+from octavo.graph.native.fusions.attention import Attention, attentions_of
+from octavo.graph.ranks import Ranks
+from octavo.graph.self_attention import rows_stay_whole
 from octavo.graph.sweeper import Sweeper
+from octavo.graph.walk import graphs_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
 from octavo.onnx.resolve import Resolved, resolve
@@ -54,8 +58,13 @@ def convert(
     for layer in planned:
         if layer.drawer is not None and _integer(layer.decision.scheme):
             layer.drawer.announce(layer.site.node, layer.decision.scheme, context)
-    # The rules take apart what the shapes are recognized by.
-    shapes = head_shapes(model, constants, opset) if target == "portable" else {}
+    # The rules take apart what attentions are recognized by.
+    attentions = _attentions(model, constants, opset) if target == "portable" else []
+    shapes = head_shapes(attentions, constants)
+    for attention in attentions:
+        if rows_stay_whole(attention, constants):
+            parts = attention.q, attention.k, attention.v
+            context.uniform.attends(attention.last, [heads.reshape for heads in parts])
     outcomes = []
     counted: set[object] = set()
     sweeper = Sweeper(model)
@@ -97,6 +106,11 @@ def make_context(
         cpu=cpu,
         quant_format=quant_format,
     )
+
+
+def _attentions(model: ir.Model, constants: Constants, opset: int) -> list[Attention]:
+    ranks = Ranks(model, constants)
+    return [a for graph in graphs_of(model) for a in attentions_of(graph, constants, opset, ranks)]
 
 
 def _integer(scheme: Scheme) -> bool:
