@@ -9,7 +9,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from tests.native_target.test_attention_fusion import SPELLINGS, feeds, model
 from tests.onnx.helpers import F32, build, mlp, normal
+from tests.onnx.test_together import biased
 
 Case = tuple[onnx.ModelProto, Mapping[str, np.ndarray]]
 I64 = TensorProto.INT64
@@ -68,6 +70,12 @@ def grouped() -> Case:
     weights = {"w0": normal(32, 48, seed=1), "w1": normal(32, 48, seed=2)}
     model = build(nodes, [("x", F32, ["m", 32])], [("y", F32, ["m", 48])], weights)
     return model, {"x": normal(4, 32)}
+
+
+def attention() -> Case:
+    """Q, K and V of one input, with biases: one product in portable files, one node in native."""
+    proto = biased(model(**SPELLINGS["mask"]))
+    return proto, feeds()
 
 
 def tied() -> Case:

@@ -39,6 +39,7 @@ KINDS: dict[str, tuple[Case, Any]] = {
     "conv": (target_models.conv(), EVERYTHING),
     "pooled": (target_models.pooled(), EVERYTHING),
     "lstm": (target_models.recurrent("LSTM"), "int8"),
+    "attention": (target_models.attention(), "int8"),
     "products": (target_models.products(), PRODUCTS),
 }
 IN_FLOAT: dict[str, tuple[Case, Any]] = {

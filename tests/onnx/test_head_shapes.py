@@ -23,6 +23,12 @@ SPLIT, JOINED = [0, 0, HEADS, DEPTH], [0, 0, WIDTH]
 MASKED = SPELLINGS["mask"]
 
 
+@pytest.fixture(autouse=True)
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each projection keeps its own Reshape: `test_together` is of those that share one."""
+    monkeypatch.setattr(octavo.onnx.convert, "put_together", lambda *_: [])
+
+
 def shapes(done: Converted) -> list[list[int] | None]:
     """What each Reshape of the attention asks for; None where the graph computes it."""
     known = {i.name: numpy_helper.to_array(i).tolist() for i in done.proto.graph.initializer}

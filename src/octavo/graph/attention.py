@@ -29,7 +29,7 @@ def attention_rows(
     `w` is [K, sum(sizes)], `bias` [sum(sizes)], `mask` a key padding mask [B, S].
     """
     projected = linear_rows(e, rows, w, name=f"{name}_projection", out=f"{out}_qkv")
-    q, k, v = e.split_last(projected, sizes, [f"{out}_q", f"{out}_k", f"{out}_v"])
+    q, k, v = e.split(projected, -1, sizes, [f"{out}_q", f"{out}_k", f"{out}_v"])
     return e.op(
         "MultiHeadAttention",
         [q, k, v, bias, mask],

@@ -173,11 +173,11 @@ class Emitter:
             return self.op(op_type, [value, self.vector([-1])], out=out, keepdims=1)
         return self.op(op_type, [value], out=out, axes=[-1], keepdims=1)
 
-    def split_last(self, value: ir.Value, sizes: Sequence[int], outs: Sequence[str]) -> Any:
-        """Splits the last axis into `sizes`, in the form this opset has."""
+    def split(self, value: ir.Value, axis: int, sizes: Sequence[int], outs: Sequence[str]) -> Any:
+        """Splits an axis into `sizes`, in the form this opset has."""
         if self.opset >= 13:
-            return self.op_n("Split", [value, self.vector(sizes)], outs=outs, axis=-1)
-        return self.op_n("Split", [value], outs=outs, axis=-1, split=list(sizes))
+            return self.op_n("Split", [value, self.vector(sizes)], outs=outs, axis=axis)
+        return self.op_n("Split", [value], outs=outs, axis=axis, split=list(sizes))
 
     def squeeze_last(self, value: ir.Value, out: str) -> ir.Value:
         """Drops a last axis of length 1."""

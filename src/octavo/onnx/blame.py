@@ -14,6 +14,7 @@ from octavo.core.metrics import relative_error
 from octavo.graph.native import DOMAIN
 from octavo.graph.walk import opset_of
 from octavo.onnx import normalize
+from octavo.onnx.comparing.values import holders, next_shared, shared_values
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed
 from octavo.onnx.inventory import inventory
@@ -64,15 +65,17 @@ class Blame:
         ]
 
     def _layer_outputs(self) -> dict[str, str]:
-        """The layer of each output of a quantized layer in the main graph."""
+        """The layer that shows first at each value that both main graphs have."""
         quantized = {o.layer.name for o in self._outcomes}
         model = load(self._source.origin).model
         normalize.normalize(model, self._source.label, normalize.OLDEST)
-        return {
-            site.node.outputs[0].name or "": site.layer.name
-            for site in inventory(model, Constants(opset_of(model)))
-            if site.layer.name in quantized and not site.layer.scope
-        }
+        shared = shared_values(model, load(self._quantized).model)
+        held_by, found = holders(model.graph), dict[str, str]()
+        for site in inventory(model, Constants(opset_of(model))):
+            if site.layer.name in quantized and not site.layer.scope:
+                for name in next_shared(site.node, shared, held_by):
+                    found.setdefault(name, site.layer.name)
+        return found
 
 
 def _run(origin: Path | onnx.ModelProto, names: Sequence[str], feed: Feed) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from octavo.graph.native.fusions.attention import Attention, attentions_of
 from octavo.graph.ranks import Ranks
 from octavo.graph.self_attention import rows_stay_whole
 from octavo.graph.sweeper import Sweeper
+from octavo.graph.together import put_together
 from octavo.graph.walk import graphs_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
@@ -76,7 +77,9 @@ def convert(
     if DOMAIN in context.emitter.domains:
         changed = fuse(model, context.emitter, constants, sweeper)
     elif context.activations.have_rows:
-        changed = make_constant(shapes, context.emitter, sweeper)
+        if tensors.path is None:  # in a data file the products' weights are written already
+            changed = put_together(attentions, context.emitter, constants, sweeper)
+        changed += make_constant(shapes, context.emitter, sweeper)
     for domain, version in ((MS, 1), (DOMAIN, VERSION)):
         if domain in context.emitter.domains:
             model.opset_imports.setdefault(domain, version)

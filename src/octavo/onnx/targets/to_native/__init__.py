@@ -11,7 +11,7 @@ from octavo.graph.native import DOMAIN
 from octavo.graph.native.fusions import fuse
 from octavo.graph.walk import graphs_of
 from octavo.onnx.normalize import QUANTIZED_OPS
-from octavo.onnx.targets.to_native import conv, embedding, linear, recurrent
+from octavo.onnx.targets.to_native import apart, conv, embedding, linear, recurrent
 from octavo.onnx.targets.turning import Turning
 
 RECOGNIZERS: Mapping[str, Callable[[ir.Node, Turning], bool]] = {
@@ -31,6 +31,7 @@ LEFT = "as it was: target native has no operator for it in this form"
 def turn(t: Turning) -> None:
     """Draws every layer of a known form anew, and takes in what stands around linear ones."""
     for graph in graphs_of(t.model):
+        apart.take_apart(graph, t)
         nodes = [node for node in graph if node.op_type in RECOGNIZERS]
         for node in sorted(nodes, key=lambda n: n.op_type == "Gather"):
             if node.graph is not None:
