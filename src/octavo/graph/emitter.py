@@ -179,6 +179,12 @@ class Emitter:
             return self.op_n("Split", [value, self.vector(sizes)], outs=outs, axis=axis)
         return self.op_n("Split", [value], outs=outs, axis=axis, split=list(sizes))
 
+    def unsqueeze(self, value: ir.Value, axes: Sequence[int], out: str) -> ir.Value:
+        """Axes of length 1, numbered as in the result."""
+        if self.opset >= 13:
+            return self.op("Unsqueeze", [value, self.vector(axes)], out=out)
+        return self.op("Unsqueeze", [value], out=out, axes=list(axes))
+
     def squeeze_last(self, value: ir.Value, out: str) -> ir.Value:
         """Drops a last axis of length 1."""
         if self.opset >= 13:

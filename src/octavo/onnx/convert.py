@@ -11,6 +11,7 @@ from octavo.core.metrics import sqnr_db
 from octavo.errors import ModelError
 from octavo.graph.emitter import MS, Emitter, Names
 from octavo.graph.head_shapes import head_shapes, make_constant
+from octavo.graph.masks import masks_of, read_plainly
 from octavo.graph.native import DOMAIN, VERSION
 from octavo.graph.native.fusions import fuse
 from octavo.graph.native.fusions.attention import Attention, attentions_of
@@ -62,6 +63,7 @@ def convert(
     # The rules take apart what attentions are recognized by.
     attentions = _attentions(model, constants, opset) if target == "portable" else []
     shapes = head_shapes(attentions, constants)
+    masks = masks_of(model, constants)
     for attention in attentions:
         if rows_stay_whole(attention, constants):
             parts = attention.q, attention.k, attention.v
@@ -74,11 +76,13 @@ def convert(
         outcomes.append(_apply(layer, context, sweeper, counted))
     progress("quantizing", len(planned), len(planned))
     changed: list[str] = []
+    if DOMAIN in context.emitter.domains or context.activations.have_rows:
+        changed = read_plainly(masks, context.emitter, sweeper)
     if DOMAIN in context.emitter.domains:
-        changed = fuse(model, context.emitter, constants, sweeper)
+        changed += fuse(model, context.emitter, constants, sweeper)
     elif context.activations.have_rows:
         if tensors.path is None:  # in a data file the products' weights are written already
-            changed = put_together(attentions, context.emitter, constants, sweeper)
+            changed += put_together(attentions, context.emitter, constants, sweeper)
         changed += make_constant(shapes, context.emitter, sweeper)
     for domain, version in ((MS, 1), (DOMAIN, VERSION)):
         if domain in context.emitter.domains:

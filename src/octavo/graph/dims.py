@@ -1,0 +1,263 @@
+"""Sizes of values, as far as the model tells: numbers, and names that stand for one size each.
+
+Sizes of the model's inputs have names (`batch`, `sequence`), and one name is one number throughout
+a run. What nodes make of them follows, for the operators that masks and attentions are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from octavo.graph.constants import Constants
+from octavo.graph.native.fusions._sizes import SizeOf, sizes
+from octavo.graph.ranks import BROADCASTING, DOMAINS, SAME
+from octavo.graph.walk import graphs_of
+
+MOST_STEPS = 16
+_SAME = SAME - set("Slice Transpose Concat".split()) | {"Not"}
+_BROADCASTING = BROADCASTING | set("And Or Equal Less LessOrEqual Greater GreaterOrEqual".split())
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """`size` or, where that is larger, `limit`: what a slice of a constant has."""
+
+    size: str
+    limit: int
+
+
+Dim = int | str | AtMost | None
+"""None is a size of which nothing is known, and is none other's."""
+
+
+class Dims:
+    """Answers for the values of one model as it was when this was made."""
+
+    def __init__(self, model: ir.Model, constants: Constants) -> None:
+        self._constants = constants
+        self._found: dict[ir.Value, tuple[Dim, ...]] = {}
+        for value in model.graph.inputs:
+            if value.shape is not None and not value.is_initializer():
+                self._found[value] = tuple(
+                    size if isinstance(size, int) else size.value for size in value.shape
+                )
+        for graph in graphs_of(model):
+            for node in graph:
+                made = self._made(node) if node.domain in DOMAINS and node.outputs else None
+                if made is not None:
+                    self._found[node.outputs[0]] = made
+
+    def __call__(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
+        """The sizes of `value`; None where not even their number is known."""
+        if value is None:
+            return None
+        found = self._found.get(value)
+        if found is None:
+            tensor = self._constants.tensor(value)
+            found = None if tensor is None else tuple(tensor.shape.numpy())
+        return found
+
+    def elements(self, value: ir.Value | None, steps: int = MOST_STEPS) -> list[Dim] | None:
+        """The elements of a vector (or one number) that says how large something is.
+
+        -1 and 0 stand as they are.
+        """
+        node = None if value is None else value.producer()
+        if not steps or self._constants.tensor(value) is not None or node is None:
+            return self._plain(value)
+        inputs, op = node.inputs, node.op_type
+        if op == "Shape" and not node.attributes:
+            dims = self(inputs[0])
+            return None if dims is None else list(dims)
+        if op == "Concat" and len(inputs) == 1:
+            return self.elements(inputs[0], steps - 1)
+        if op == "Reshape" and self.elements(inputs[1], steps - 1) == [-1]:
+            return self.elements(inputs[0], steps - 1)
+        if op == "Where":
+            return self._without(inputs, steps)
+        return self._repeated(value, steps) or self._plain(value)
+
+    def _plain(self, value: ir.Value | None) -> list[Dim] | None:
+        found = sizes(value, self._constants)
+        return None if found is None else [self._size(element) for element in found]
+
+    def _size(self, element: int | SizeOf) -> Dim:
+        if isinstance(element, int):
+            return element
+        dims = self(element.value)
+        return dims[element.axis] if dims is not None and element.axis < len(dims) else None
+
+    def _without(self, inputs: Sequence[ir.Value | None], steps: int) -> list[Dim] | None:
+        """Where(sizes == [-1, ...], [1, ...], sizes): 1 in the place of each -1."""
+        equal = None if inputs[0] is None else inputs[0].producer()
+        if equal is None or equal.op_type != "Equal":
+            return None
+        given, marks = (self.elements(v, steps - 1) for v in equal.inputs)
+        ones, kept = (self.elements(v, steps - 1) for v in inputs[1:])
+        if given is None or given != kept or equal.inputs[0] is not inputs[2]:
+            return None
+        if marks != [-1] * len(given) or ones != [1] * len(given):
+            return None
+        return [1 if element == -1 else element for element in given]
+
+    def _repeated(self, value: ir.Value | None, steps: int) -> list[Dim] | None:
+        """One number as often as a vector has elements, and perhaps times another."""
+        node = None if value is None else value.producer()
+        if node is None:
+            return None
+        if node.op_type == "ConstantOfShape":
+            shape = None if node.inputs[0] is None else node.inputs[0].producer()
+            if shape is None or shape.op_type != "Shape" or shape.attributes:
+                return None
+            vector, number = self.elements(shape.inputs[0], steps - 1), filled_with(node)
+            return None if vector is None else [int(number)] * len(vector)
+        if node.op_type == "Mul":
+            numbers, factor = self.elements(node.inputs[0], steps - 1), self._plain(node.inputs[1])
+            if numbers is None or factor is None or len(factor) != 1:
+                return None
+            whole = [n for n in (*numbers, *factor) if isinstance(n, int)]
+            return [n * whole[-1] for n in whole[:-1]] if len(whole) > len(numbers) else None
+        return None
+
+    def _made(self, node: ir.Node) -> tuple[Dim, ...] | None:
+        """Of the node's first output."""
+        op, first = node.op_type, node.inputs[0] if node.inputs else None
+        if op in _SAME:
+            return self(first)
+        if op in _BROADCASTING:
+            return broadcast([self(v) for v in node.inputs])
+        if op == "Range":
+            return (self._steps(node),)
+        if op == "Shape" and not node.attributes:
+            dims = self(first)
+            return None if dims is None else (len(dims),)
+        if op == "Expand":
+            target = self.elements(node.inputs[1])
+            return broadcast([self(first), None if target is None else tuple(target)])
+        if op in ("Gather", "MatMul"):
+            second = self(node.inputs[1])
+            dims = self(first)
+            if dims is None or second is None:
+                return None
+            return _gathered(node, dims, second) if op == "Gather" else _product(dims, second)
+        if op in ("Reshape", "Slice"):
+            return self._reshaped(node) if op == "Reshape" else self._sliced(node)
+        dims = self(first)
+        if dims is not None and op == "Flatten":
+            axis = node.attributes.get("axis")
+            return _flattened(dims, 1 if axis is None else axis.as_int() % (len(dims) + 1))
+        if dims is not None and op == "Transpose" and "perm" in node.attributes:
+            return tuple(dims[i] for i in node.attributes["perm"].as_ints())
+        if dims is not None and op == "Unsqueeze":
+            axes = self.axes(node, len(dims))
+            return None if axes is None else with_ones(dims, axes)
+        return None
+
+    def axes(self, unsqueeze: ir.Node, rank: int) -> list[int] | None:
+        """The axes that it adds to a value of `rank`, as they are counted behind it."""
+        given = unsqueeze.attributes.get("axes")
+        if given is not None:
+            axes: Sequence[int] = given.as_ints()
+        else:
+            tensor = self._constants.tensor(unsqueeze.inputs[1])
+            if tensor is None:
+                return None
+            axes = [int(i) for i in np.asarray(tensor.numpy()).reshape(-1)]
+        return sorted(i % (rank + len(axes)) for i in axes)
+
+    def _steps(self, node: ir.Node) -> Dim:
+        """How many steps of 1 a Range from 0 has."""
+        start, limit, step = (self.elements(v) for v in node.inputs)
+        counts = start == [0] and step == [1] and limit is not None and len(limit) == 1
+        return limit[0] if counts and limit else None
+
+    def _reshaped(self, node: ir.Node) -> tuple[Dim, ...] | None:
+        target, dims = self.elements(node.inputs[1]), self(node.inputs[0])
+        allowzero = node.attributes.get("allowzero")
+        if target is None or (allowzero is not None and allowzero.as_int()):
+            return None
+        if any(size == 0 and (dims is None or i >= len(dims)) for i, size in enumerate(target)):
+            return None
+        copied = [dims[i] if size == 0 and dims else size for i, size in enumerate(target)]
+        return tuple(None if size == -1 else size for size in copied)
+
+    def _sliced(self, node: ir.Node) -> tuple[Dim, ...] | None:
+        """The first elements of a constant along one axis, a named number of them."""
+        dims, rest = self(node.inputs[0]), node.inputs[1:]
+        if dims is None or self._constants.tensor(node.inputs[0]) is None or len(rest) < 3:
+            return None
+        start, end, axis, *step = (self.elements(v) for v in rest)
+        if start != [0] or step not in ([], [[1]]) or end is None or len(end) != 1:
+            return None
+        if axis is None or len(axis) != 1 or not isinstance(axis[0], int):
+            return None
+        i, size = axis[0] % len(dims), end[0]
+        limit = dims[i]
+        if not isinstance(size, str) or not isinstance(limit, int) or limit < 1:
+            return None
+        return (*dims[:i], AtMost(size, limit), *dims[i + 1 :])
+
+
+def filled_with(constant_of_shape: ir.Node) -> int | float | bool:
+    """The number that a ConstantOfShape repeats."""
+    given = constant_of_shape.attributes.get("value")
+    number: int | float | bool = 0.0 if given is None else given.as_tensor().numpy().item()
+    return number
+
+
+def with_ones(dims: Sequence[Dim], axes: Sequence[int]) -> tuple[Dim, ...]:
+    """`dims` with axes of size 1, numbered as in the result."""
+    rest = iter(dims)
+    return tuple(1 if i in axes else next(rest) for i in range(len(dims) + len(axes)))
+
+
+def broadcast(of: Sequence[tuple[Dim, ...] | None]) -> tuple[Dim, ...] | None:
+    """The sizes of what is computed of several values, in every run that does not fail."""
+    known = [dims for dims in of if dims is not None]
+    if len(known) < len(of) or not known:
+        return None
+    rank = max(map(len, known))
+    padded = [(1,) * (rank - len(dims)) + dims for dims in known]
+    result: list[Dim] = []
+    for sizes_there in zip(*padded, strict=True):
+        size = sizes_there[0]
+        for other in sizes_there[1:]:
+            size = _common(size, other)
+        result.append(size)
+    return tuple(result)
+
+
+def _common(a: Dim, b: Dim) -> Dim:
+    if b in (a, 1):
+        return a
+    if a == 1:
+        return b
+    for one, other in ((a, b), (b, a)):
+        if isinstance(other, AtMost) and other.size == one:
+            return one  # a limit below it would make the run fail
+        if isinstance(other, int):
+            return other  # the other one is 1, or the same
+    return None
+
+
+def _flattened(dims: tuple[Dim, ...], axis: int) -> tuple[Dim, ...]:
+    """In two axes, the second of which begins at `axis`."""
+    parts = dims[:axis], dims[axis:]
+    return tuple(1 if not part else part[0] if len(part) == 1 else None for part in parts)
+
+
+def _gathered(node: ir.Node, dims: Sequence[Dim], index: Sequence[Dim]) -> tuple[Dim, ...]:
+    given = node.attributes.get("axis")
+    axis = (0 if given is None else given.as_int()) % len(dims)
+    return (*dims[:axis], *index, *dims[axis + 1 :])
+
+
+def _product(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
+    if min(len(a), len(b)) < 2:
+        return None
+    batch = broadcast([a[:-2], b[:-2]])
+    return None if batch is None else (*batch, a[-2], b[-1])
