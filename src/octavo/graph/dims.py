@@ -17,7 +17,7 @@ from octavo.graph.native.fusions._sizes import SizeOf, sizes
 from octavo.graph.ranks import BROADCASTING, DOMAINS, SAME
 from octavo.graph.walk import graphs_of
 
-MOST_STEPS = 16
+MOST_STEPS = 8
 _SAME = SAME - set("Slice Transpose Concat".split()) | {"Not"}
 _BROADCASTING = BROADCASTING | set("And Or Equal Less LessOrEqual Greater GreaterOrEqual".split())
 
@@ -96,10 +96,10 @@ class Dims:
         equal = None if inputs[0] is None else inputs[0].producer()
         if equal is None or equal.op_type != "Equal":
             return None
-        given, marks = (self.elements(v, steps - 1) for v in equal.inputs)
-        ones, kept = (self.elements(v, steps - 1) for v in inputs[1:])
-        if given is None or given != kept or equal.inputs[0] is not inputs[2]:
+        given = self.elements(inputs[2], steps - 1)
+        if given is None or equal.inputs[0] is not inputs[2]:
             return None
+        marks, ones = (self.elements(v, steps - 1) for v in (equal.inputs[1], inputs[1]))
         if marks != [-1] * len(given) or ones != [1] * len(given):
             return None
         return [1 if element == -1 else element for element in given]

@@ -95,6 +95,7 @@ class _Look:
 
     def __init__(self, constants: Constants, dims: Dims) -> None:
         self.constants, self.dims = constants, dims
+        self.seen: dict[ir.Value, _View | None] = {}
         self.draw: Mapping[str, Callable[[ir.Node, int], _View | None]] = {
             "And": self._both,
             "Cast": self._cast,
@@ -132,6 +133,11 @@ class _Look:
         """`value` as a condition; None where that cannot be told."""
         if value is None or not steps:
             return None
+        if value not in self.seen:
+            self.seen[value] = self._drawn(value, steps)
+        return self.seen[value]
+
+    def _drawn(self, value: ir.Value, steps: int) -> _View | None:
         tensor, node, dims = self.constants.tensor(value), value.producer(), self.dims(value)
         if tensor is not None:
             true = tensor.dtype is ir.DataType.BOOL and tensor.size == 1 and tensor.numpy().all()
