@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.native_target.test_attention_fusion import QK, SPELLINGS, WIDTH, Step, model
+from tests.native_target.test_attention_fusion import HEADS, QK, SPELLINGS, WIDTH, Step, model
 from tests.onnx.rules.support import Converted, convert, run
 
 MASKED: list[Step] = [QK, ("Mul", ["qk", "eighth"], "s"), ("Add", ["s", "bias"], "logits")]
@@ -34,12 +34,11 @@ CONSTANTS = {
     "zero_float": np.float32(0),
     "one_float": np.float32(1),
     "lowest": np.float32(LOWEST),
-    "infinite": np.float32(-np.inf),
 }
 
 
-def masked(mask: str, change: tuple[str, str] = ("", "")) -> onnx.ModelProto:
-    """Self-attention under a mask that the graph makes of `tokens`; an input named anew."""
+def masked(mask: str) -> onnx.ModelProto:
+    """Self-attention under a mask that the graph makes of `tokens`."""
     proto = model([*MASKS[mask], *MASKED])
     graph = proto.graph
     del graph.input[1]
@@ -47,8 +46,6 @@ def masked(mask: str, change: tuple[str, str] = ("", "")) -> onnx.ModelProto:
     graph.initializer.extend(
         numpy_helper.from_array(np.asarray(a), n) for n, a in CONSTANTS.items()
     )
-    for each in graph.node:
-        each.input[:] = [change[1] if name == change[0] else name for name in each.input]
     return proto
 
 
@@ -74,13 +71,37 @@ def test_without_a_mask_neither(tmp_path: Path) -> None:
     assert sums(convert(model(**SPELLINGS["factor"]), tmp_path)) == 0
 
 
-def test_a_mask_that_is_an_input_may_hold_anything(tmp_path: Path) -> None:
-    assert sums(convert(model(**SPELLINGS["mask"]), tmp_path)) == 1
+@pytest.mark.parametrize("heads", [1, HEADS, "heads", None])
+def test_a_mask_of_each_head_may_make_nan_of_one(heads: int | str | None, tmp_path: Path) -> None:
+    proto = model(**SPELLINGS["mask"])
+    mask = proto.graph.input[1]
+    shape = ["batch", heads, 1, "n"]
+    mask.CopyFrom(helper.make_tensor_value_info(mask.name, TensorProto.FLOAT, shape))
+    assert sums(convert(proto, tmp_path)) == (heads != 1)
 
 
-@pytest.mark.parametrize("mask", MASKS)
-def test_an_infinite_mask_may_make_nan_of_one_head(mask: str, tmp_path: Path) -> None:
-    assert sums(convert(masked(mask, ("lowest", "infinite")), tmp_path)) == 1
+def test_a_mask_of_unknown_rank(tmp_path: Path) -> None:
+    proto = model(**SPELLINGS["mask"])
+    proto.graph.input[1].type.tensor_type.ClearField("shape")
+    assert sums(convert(proto, tmp_path)) == 1
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.nan, np.inf])
+def test_what_a_mask_of_all_heads_makes_nan_is_nan(value: float, tmp_path: Path) -> None:
+    """Of the first sequence a row, of the second all, of the third none."""
+    proto = model(**SPELLINGS["mask"])
+    name = proto.graph.input[1].name
+    shape = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 1, "m", "n"])
+    proto.graph.input[1].CopyFrom(shape)
+    mask = np.zeros((3, 1, 6, 6), np.float32)
+    mask[0, :, 2] = mask[1] = value
+    done = convert(proto, tmp_path)
+    assert sums(done) == 0
+    feed = {"x": feeds()["x"], name: mask}
+    (exact,), (found,) = run(proto, feed), run(done.path, feed)
+    missing = np.isnan(exact)
+    assert missing[0, 2].all() and missing[1].all() and not missing[2].any()
+    np.testing.assert_array_equal(np.isnan(found), missing)
 
 
 @pytest.mark.parametrize("excluded", ["q3", "k3", "v3"])

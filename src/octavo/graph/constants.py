@@ -31,3 +31,23 @@ class Stored:
     def is_constant(self, value: ir.Value | None) -> bool:
         """Whether `value` is stored."""
         return self.tensor(value) is not None
+
+
+class Fixed:
+    """`constants` but for initializers that are inputs too: a run may give others.
+
+    For what is proved of a model; weights are taken as they are, and their inputs go.
+    """
+
+    def __init__(self, constants: Constants) -> None:
+        self._constants = constants
+
+    def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
+        """The stored tensor behind an initializer or Constant node, else None."""
+        if value is None or value.is_graph_input():
+            return None
+        return self._constants.tensor(value)
+
+    def is_constant(self, value: ir.Value | None) -> bool:
+        """Whether `value` is stored, and no input."""
+        return self.tensor(value) is not None

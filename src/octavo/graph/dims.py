@@ -13,12 +13,19 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.constants import Constants
-from octavo.graph.native.fusions._sizes import SizeOf, sizes
-from octavo.graph.ranks import BROADCASTING, DOMAINS, SAME
+from octavo.graph.emitter import MS
+from octavo.graph.native.fusions._rows import known_size
+from octavo.graph.native.fusions._sizes import STANDARD, SizeOf, sizes
+from octavo.graph.ranks import BROADCASTING
 from octavo.graph.walk import graphs_of
 
-MOST_STEPS = 8
-_SAME = SAME - set("Slice Transpose Concat".split()) | {"Not"}
+MOST_STEPS = 8  # nodes between two answers about a vector; exporters write four
+SAME = frozenset(
+    "LayerNormalization Identity Dropout Cast Relu Gelu Tanh Sigmoid Erf Softmax Sqrt Neg Abs Exp "
+    "Log Reciprocal Not".split()
+)
+"""Their first output has the sizes of their first input."""
+SAME_OF_MS = frozenset("SkipLayerNormalization BiasGelu FastGelu Gelu".split())
 _BROADCASTING = BROADCASTING | set("And Or Equal Less LessOrEqual Greater GreaterOrEqual".split())
 
 
@@ -42,12 +49,10 @@ class Dims:
         self._found: dict[ir.Value, tuple[Dim, ...]] = {}
         for value in model.graph.inputs:
             if value.shape is not None and not value.is_initializer():
-                self._found[value] = tuple(
-                    size if isinstance(size, int) else size.value for size in value.shape
-                )
+                self._found[value] = tuple(map(known_size, value.shape))
         for graph in graphs_of(model):
             for node in graph:
-                made = self._made(node) if node.domain in DOMAINS and node.outputs else None
+                made = self._sizes_after(node) if node.outputs else None
                 if made is not None:
                     self._found[node.outputs[0]] = made
 
@@ -68,7 +73,9 @@ class Dims:
         """
         node = None if value is None else value.producer()
         if not steps or self._constants.tensor(value) is not None or node is None:
-            return self._plain(value)
+            return self._listed(value)
+        if node.domain not in STANDARD:
+            return None
         inputs, op = node.inputs, node.op_type
         if op == "Shape" and not node.attributes:
             dims = self(inputs[0])
@@ -78,12 +85,16 @@ class Dims:
         if op == "Reshape" and self.elements(inputs[1], steps - 1) == [-1]:
             return self.elements(inputs[0], steps - 1)
         if op == "Where":
-            return self._without(inputs, steps)
-        return self._repeated(value, steps) or self._plain(value)
+            return self._open_as_one(inputs, steps)
+        return self._filled(value, steps) or self._listed(value)
 
-    def _plain(self, value: ir.Value | None) -> list[Dim] | None:
-        found = sizes(value, self._constants)
+    def _listed(self, value: ir.Value | None) -> list[Dim] | None:
+        found = sizes(value, self._constants, self._rank)
         return None if found is None else [self._size(element) for element in found]
+
+    def _rank(self, value: ir.Value) -> int | None:
+        dims = self(value)
+        return None if dims is None else len(dims)
 
     def _size(self, element: int | SizeOf) -> Dim:
         if isinstance(element, int):
@@ -91,7 +102,7 @@ class Dims:
         dims = self(element.value)
         return dims[element.axis] if dims is not None and element.axis < len(dims) else None
 
-    def _without(self, inputs: Sequence[ir.Value | None], steps: int) -> list[Dim] | None:
+    def _open_as_one(self, inputs: Sequence[ir.Value | None], steps: int) -> list[Dim] | None:
         """Where(sizes == [-1, ...], [1, ...], sizes): 1 in the place of each -1."""
         equal = None if inputs[0] is None else inputs[0].producer()
         if equal is None or equal.op_type != "Equal":
@@ -104,7 +115,7 @@ class Dims:
             return None
         return [1 if element == -1 else element for element in given]
 
-    def _repeated(self, value: ir.Value | None, steps: int) -> list[Dim] | None:
+    def _filled(self, value: ir.Value | None, steps: int) -> list[Dim] | None:
         """One number as often as a vector has elements, and perhaps times another."""
         node = None if value is None else value.producer()
         if node is None:
@@ -114,19 +125,21 @@ class Dims:
             if shape is None or shape.op_type != "Shape" or shape.attributes:
                 return None
             vector, number = self.elements(shape.inputs[0], steps - 1), filled_with(node)
-            return None if vector is None else [int(number)] * len(vector)
+            return [number] * len(vector) if vector is not None and type(number) is int else None
         if node.op_type == "Mul":
-            numbers, factor = self.elements(node.inputs[0], steps - 1), self._plain(node.inputs[1])
+            numbers, factor = self.elements(node.inputs[0], steps - 1), self._listed(node.inputs[1])
             if numbers is None or factor is None or len(factor) != 1:
                 return None
             whole = [n for n in (*numbers, *factor) if isinstance(n, int)]
             return [n * whole[-1] for n in whole[:-1]] if len(whole) > len(numbers) else None
         return None
 
-    def _made(self, node: ir.Node) -> tuple[Dim, ...] | None:
+    def _sizes_after(self, node: ir.Node) -> tuple[Dim, ...] | None:
         """Of the node's first output."""
         op, first = node.op_type, node.inputs[0] if node.inputs else None
-        if op in _SAME:
+        if node.domain not in STANDARD:
+            return self(first) if node.domain == MS and op in SAME_OF_MS else None
+        if op in SAME:
             return self(first)
         if op in _BROADCASTING:
             return broadcast([self(v) for v in node.inputs])
@@ -136,8 +149,7 @@ class Dims:
             dims = self(first)
             return None if dims is None else (len(dims),)
         if op == "Expand":
-            target = self.elements(node.inputs[1])
-            return broadcast([self(first), None if target is None else tuple(target)])
+            return broadcast([self(first), self.expanded_to(node)])
         if op in ("Gather", "MatMul"):
             second = self(node.inputs[1])
             dims = self(first)
@@ -149,13 +161,21 @@ class Dims:
         dims = self(first)
         if dims is not None and op == "Flatten":
             axis = node.attributes.get("axis")
-            return _flattened(dims, 1 if axis is None else axis.as_int() % (len(dims) + 1))
+            start = 1 if axis is None else axis.as_int()
+            return _flattened(dims, start if start >= 0 else start + len(dims))
         if dims is not None and op == "Transpose" and "perm" in node.attributes:
             return tuple(dims[i] for i in node.attributes["perm"].as_ints())
         if dims is not None and op == "Unsqueeze":
             axes = self.axes(node, len(dims))
             return None if axes is None else with_ones(dims, axes)
         return None
+
+    def expanded_to(self, expand: ir.Node) -> tuple[Dim, ...] | None:
+        """The sizes that an Expand asks for."""
+        target = self.elements(expand.inputs[1])
+        if target is None or any(isinstance(size, int) and size < 0 for size in target):
+            return None
+        return tuple(target)
 
     def axes(self, unsqueeze: ir.Node, rank: int) -> list[int] | None:
         """The axes that it adds to a value of `rank`, as they are counted behind it."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from octavo.graph.dims import Dim, Dims
+from octavo.graph.native.fusions._sizes import STANDARD, casts_whole
 
-MOST_STEPS = 24
+MOST_STEPS = 24  # nodes between a Range and what reads the indices; exporters write eight
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ ONE = Along(1, None)
 def indices(value: ir.Value | None, dims: Dims, steps: int = MOST_STEPS) -> list[Along] | None:
     """The axes of `value`, where it is such a sum."""
     node = None if value is None else value.producer()
-    if node is None or node.domain not in ("", "ai.onnx") or not steps:
+    if node is None or node.domain not in STANDARD or not steps:
         return None
     if node.op_type == "Range":
         count = (dims(value) or (None,))[0]
@@ -56,7 +57,7 @@ def indices(value: ir.Value | None, dims: Dims, steps: int = MOST_STEPS) -> list
     first = indices(node.inputs[0], dims, steps - 1)
     if first is None:
         return None
-    if node.op_type == "Cast" and node.attributes["to"].as_int() == ir.DataType.INT64:
+    if casts_whole(node):
         return first
     if node.op_type == "Unsqueeze":
         axes = dims.axes(node, len(first))
@@ -93,8 +94,10 @@ def _with_ones(along: Sequence[Along], axes: Sequence[int]) -> list[Along]:
 
 
 def _times(along: Sequence[Along], factor: ir.Value | None, dims: Dims) -> list[Along] | None:
-    size, rank = dims.elements(factor), dims(factor)
-    if size is None or len(size) != 1 or rank is None or len(rank) > len(along):
+    size, axes = dims.elements(factor), dims(factor)
+    if size is None or len(size) != 1 or axes is None or len(axes) > len(along):
+        return None
+    if isinstance(size[0], int) and size[0] < 0:  # the other way round
         return None
     result = []
     for axis in along:
@@ -107,6 +110,6 @@ def _times(along: Sequence[Along], factor: ir.Value | None, dims: Dims) -> list[
 
 def _sum(a: Sequence[Along], b: Sequence[Along]) -> list[Along] | None:
     """Where each axis has steps in one of them alone."""
-    if len(a) != len(b) or any(x is not ONE and y is not ONE for x, y in zip(a, b, strict=True)):
+    if len(a) != len(b) or any(x.step and y.step for x, y in zip(a, b, strict=True)):
         return None
-    return [y if x is ONE else x for x, y in zip(a, b, strict=True)]
+    return [y if x.step is None else x for x, y in zip(a, b, strict=True)]

@@ -22,12 +22,13 @@ from octavo.graph.constants import Constants
 from octavo.graph.dims import Dim, Dims, broadcast, filled_with
 from octavo.graph.emitter import Emitter
 from octavo.graph.indices import in_order, indices
+from octavo.graph.native.fusions._sizes import STANDARD
 from octavo.graph.sweeper import Sweeper
 from octavo.graph.walk import graphs_of
 
-MOST_STEPS = 24
-DRAWN = frozenset("And Cast Expand Gather Reshape".split())
-"""What a condition comes of that is worth a look."""
+MOST_STEPS = 24  # nodes between a mask and its Where; exporters write ten
+LAST = frozenset("And Cast Expand Gather Reshape".split())
+"""What may end a condition that is worth a look."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,16 @@ class _View:
     own: tuple[Dim, ...]
     full: tuple[Dim, ...]
 
+    @property
+    def is_expanded(self) -> bool:
+        """Whether `full` may be more than `own`."""
+        return self.own is not self.full and (self.own != self.full or None in self.own)
 
-def masks_of(model: ir.Model, constants: Constants) -> list[Mask]:
-    """The masks of `model` that need no indices."""
+
+def masks_of(model: ir.Model, constants: Constants, dims: Dims) -> list[Mask]:
+    """The masks of `model` that need no indices. What is constant is so in every run."""
     nodes = [node for graph in graphs_of(model) for node in graph if _may_be_mask(node, constants)]
-    if not nodes:
-        return []
-    look = _Look(constants, Dims(model, constants))
+    look = _Look(constants, dims)
     return [mask for node in nodes if (mask := look.mask(node)) is not None]
 
 
@@ -79,11 +83,11 @@ def read_plainly(masks: Sequence[Mask], e: Emitter, sweeper: Sweeper) -> list[st
 
 
 def _may_be_mask(node: ir.Node, constants: Constants) -> bool:
-    if node.op_type != "Where" or node.domain not in ("", "ai.onnx") or node.inputs[0] is None:
+    if node.op_type != "Where" or node.domain not in STANDARD or node.inputs[0] is None:
         return False
     made = node.inputs[0].producer()
     values = [constants.tensor(v) for v in node.inputs[1:]]
-    if made is None or made.op_type not in DRAWN or any(t is None or t.size != 1 for t in values):
+    if made is None or made.op_type not in LAST or any(t is None or t.size != 1 for t in values):
         return False
     readers = [use.node for use in node.outputs[0].uses()]
     adds = bool(readers) and all(r.op_type == "Add" and r.domain == "" for r in readers)
@@ -96,7 +100,7 @@ class _Look:
     def __init__(self, constants: Constants, dims: Dims) -> None:
         self.constants, self.dims = constants, dims
         self.seen: dict[ir.Value, _View | None] = {}
-        self.draw: Mapping[str, Callable[[ir.Node, int], _View | None]] = {
+        self.ways: Mapping[str, Callable[[ir.Node, int], _View | None]] = {
             "And": self._both,
             "Cast": self._cast,
             "ConstantOfShape": self._filled,
@@ -134,16 +138,16 @@ class _Look:
         if value is None or not steps:
             return None
         if value not in self.seen:
-            self.seen[value] = self._drawn(value, steps)
+            self.seen[value] = self._seen_anew(value, steps)
         return self.seen[value]
 
-    def _drawn(self, value: ir.Value, steps: int) -> _View | None:
+    def _seen_anew(self, value: ir.Value, steps: int) -> _View | None:
         tensor, node, dims = self.constants.tensor(value), value.producer(), self.dims(value)
         if tensor is not None:
             true = tensor.dtype is ir.DataType.BOOL and tensor.size == 1 and tensor.numpy().all()
             return _View(None, dims or (), dims or ()) if true else None
-        if node is not None and node.domain in ("", "ai.onnx") and node.op_type in self.draw:
-            found = self.draw[node.op_type](node, steps - 1)
+        if node is not None and node.domain in STANDARD and node.op_type in self.ways:
+            found = self.ways[node.op_type](node, steps - 1)
             if found is not None:
                 return found
         return None if dims is None or None in dims else _View(value, dims, dims)
@@ -170,15 +174,13 @@ class _Look:
         return _View(None, tuple(shape), tuple(shape))
 
     def _expanded(self, node: ir.Node, steps: int) -> _View | None:
-        view, target = self._view(node.inputs[0], steps), self.dims.elements(node.inputs[1])
-        if view is None or target is None:
-            return None
-        full = broadcast([view.full, tuple(target)])
-        return None if full is None else _View(view.source, view.own, full)
+        view = self._view(node.inputs[0], steps)
+        full = None if view is None else broadcast([view.full, self.dims.expanded_to(node)])
+        return None if view is None or full is None else _View(view.source, view.own, full)
 
     def _reshaped(self, node: ir.Node, steps: int) -> _View | None:
         view, dims = self._view(node.inputs[0], steps), self.dims(node.outputs[0])
-        if view is None or view.own != view.full or dims is None:
+        if view is None or view.is_expanded or dims is None:
             return None
         return _View(view.source, dims, dims)
 
@@ -204,10 +206,11 @@ class _Look:
 
     def _flattens(self, node: ir.Node, rank: int) -> bool:
         """Whether `node` puts all elements of a value of `rank` along the first axis."""
-        if node.op_type == "Flatten" and node.domain in ("", "ai.onnx"):
+        if node.op_type == "Flatten" and node.domain in STANDARD:
             axis = node.attributes.get("axis")
-            return axis is not None and axis.as_int() == rank
-        return node.op_type == "Reshape" and self.dims.elements(node.inputs[1]) == [-1]
+            return axis is not None and axis.as_int() == rank > 0
+        flattens = node.op_type == "Reshape" and node.domain in STANDARD
+        return flattens and self.dims.elements(node.inputs[1]) == [-1]
 
 
 def _is_condition(value: ir.Value) -> bool:

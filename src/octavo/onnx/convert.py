@@ -9,9 +9,11 @@ import onnx_ir as ir
 
 from octavo.core.metrics import sqnr_db
 from octavo.errors import ModelError
+from octavo.graph.constants import Fixed
+from octavo.graph.dims import Dims
 from octavo.graph.emitter import MS, Emitter, Names
 from octavo.graph.head_shapes import head_shapes, make_constant
-from octavo.graph.masks import masks_of, read_plainly
+from octavo.graph.masks import Mask, masks_of, read_plainly
 from octavo.graph.native import DOMAIN, VERSION
 from octavo.graph.native.fusions import fuse
 from octavo.graph.native.fusions.attention import Attention, attentions_of
@@ -24,6 +26,7 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
 from octavo.onnx.resolve import Resolved, resolve
 from octavo.onnx.rule import Context, Drawn
+from octavo.onnx.rules._draft import per_row
 from octavo.onnx.store import TensorStore
 from octavo.onnx.weights import Stats, WeightStore
 from octavo.recipe import Decision, LayerOutcome, Scheme
@@ -60,14 +63,19 @@ def convert(
     for layer in planned:
         if layer.drawer is not None and _integer(layer.decision.scheme):
             layer.drawer.announce(layer.site.node, layer.decision.scheme, context)
-    # The rules take apart what attentions are recognized by.
-    attentions = _attentions(model, constants, opset) if target == "portable" else []
+    # The rules take apart what attentions and masks are recognized by.
+    attentions: list[Attention] = []
+    masks: list[Mask] = []
+    if any(layer.drawer and per_row(layer.decision.scheme, context) for layer in planned):
+        fixed = Fixed(constants)
+        dims = Dims(model, fixed)
+        masks = masks_of(model, fixed, dims)
+        attentions = _attentions(model, constants, opset) if target == "portable" else []
+        for attention in attentions:
+            if rows_stay_whole(attention, constants, dims):
+                parts = attention.q, attention.k, attention.v
+                context.uniform.attends(attention.last, [heads.reshape for heads in parts])
     shapes = head_shapes(attentions, constants)
-    masks = masks_of(model, constants)
-    for attention in attentions:
-        if rows_stay_whole(attention, constants):
-            parts = attention.q, attention.k, attention.v
-            context.uniform.attends(attention.last, [heads.reshape for heads in parts])
     outcomes = []
     counted: set[object] = set()
     sweeper = Sweeper(model)

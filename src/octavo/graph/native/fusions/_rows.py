@@ -80,12 +80,17 @@ def _same_axis(a: ir.Value, b: ir.Value, axis: int, weights: Constants | None) -
     return size is not None and size == _dim(b, axis)
 
 
+def known_size(size: int | ir.SymbolicDim) -> int | str | None:
+    """A size as the model states it: a number, or a name. -1 and "" say that it is not known."""
+    found = size if isinstance(size, int) else size.value
+    return None if found is None or found == "" or (isinstance(found, int) and found < 0) else found
+
+
 def _dim(value: ir.Value, axis: int) -> int | str | None:
     """A size, or its name; None where nobody knows."""
     if value.shape is None or len(value.shape) <= axis:
         return None
-    size = value.shape[axis]
-    return size if isinstance(size, int) else size.value
+    return known_size(value.shape[axis])
 
 
 def _back(value: ir.Value, weights: Constants | None) -> Iterator[ir.Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +10,12 @@ import onnx_ir as ir
 
 from octavo.graph.constants import Constants
 
-PASSING = frozenset("Cast Identity Squeeze Unsqueeze".split())  # one number stays that number
-MOST_STEPS = 16
+STANDARD = ("", "ai.onnx")
+PASSING = frozenset("Identity Squeeze Unsqueeze".split())  # one number stays that number
+WHOLE = (ir.DataType.INT64, ir.DataType.INT32)  # types that hold every size
+MOST_STEPS = 16  # nodes between a size and the number that is made of it; exporters write three
+MOST_NESTED = 4  # Concats of Concats; exporters write one
+MOST_ELEMENTS = 16  # of a shape: more than any value has axes
 
 
 @dataclass(frozen=True)
@@ -21,31 +26,54 @@ class SizeOf:
     axis: int
 
 
-def sizes(shape: ir.Value | None, constants: Constants) -> list[int | SizeOf] | None:
-    """The elements of an int64 vector: numbers, and sizes of other values; None for anything else.
+def stated_rank(value: ir.Value) -> int | None:
+    """The number of axes that the model states for `value`, if it does."""
+    return None if value.shape is None else len(value.shape)
 
-    Known are constants, Concat, and what Shape, Slice and Gather take from a shape.
+
+def sizes(
+    shape: ir.Value | None,
+    constants: Constants,
+    rank_of: Callable[[ir.Value], int | None] = stated_rank,
+    nested: int = MOST_NESTED,
+) -> list[int | SizeOf] | None:
+    """The elements of a vector: numbers, and sizes of other values; None for anything else.
+
+    Known are constants, Concat, and what Shape, Slice and Gather take from a shape. `rank_of` tells
+    the number of axes of a value.
     """
     if shape is None:
         return None
     tensor = constants.tensor(shape)
     if tensor is not None:
-        return [int(i) for i in np.asarray(tensor.numpy()).reshape(-1)]
+        return list(whole_numbers(tensor) or ()) or None
     node = shape.producer()
-    if node is None or node.domain not in ("", "ai.onnx"):
+    if node is None or node.domain not in STANDARD:
         return None
     if node.op_type == "Concat":
         found: list[int | SizeOf] = []
         for part in node.inputs:
-            elements = sizes(part, constants)
-            if elements is None:
+            elements = sizes(part, constants, rank_of, nested - 1) if nested else None
+            if elements is None or len(found) + len(elements) > MOST_ELEMENTS:
                 return None
             found += elements
         return found
     if node.op_type == "Slice":
-        return _sliced(node, constants)
+        return _sliced(node, constants, rank_of)
     one = _size(shape, constants)
     return None if one is None else [one]
+
+
+def whole_numbers(tensor: ir.TensorProtocol) -> list[int] | None:
+    """Those that a shape, an axis or an index may hold; None for any other constant."""
+    if tensor.dtype not in WHOLE or tensor.size > MOST_ELEMENTS:
+        return None
+    return [int(i) for i in np.asarray(tensor.numpy()).reshape(-1)]
+
+
+def _one_number(tensor: ir.TensorProtocol | None) -> int | None:
+    numbers = None if tensor is None else whole_numbers(tensor)
+    return numbers[0] if numbers is not None and len(numbers) == 1 else None
 
 
 def _size(value: ir.Value | None, constants: Constants) -> int | SizeOf | None:
@@ -53,11 +81,11 @@ def _size(value: ir.Value | None, constants: Constants) -> int | SizeOf | None:
     for _ in range(MOST_STEPS):
         tensor = constants.tensor(value)
         if tensor is not None:
-            return int(np.asarray(tensor.numpy()).reshape(-1)[0]) if tensor.size == 1 else None
+            return _one_number(tensor)
         node = None if value is None else value.producer()
-        if node is None or node.domain not in ("", "ai.onnx"):
+        if node is None or node.domain not in STANDARD:
             return None
-        if node.op_type in PASSING:
+        if node.op_type in PASSING or casts_whole(node):
             value = node.inputs[0]
         elif node.op_type == "Shape":
             return _slice_of_shape(node)
@@ -66,6 +94,11 @@ def _size(value: ir.Value | None, constants: Constants) -> int | SizeOf | None:
         else:
             return None
     return None
+
+
+def casts_whole(node: ir.Node) -> bool:
+    """Whether `node` is a Cast that leaves sizes what they are."""
+    return node.op_type == "Cast" and ir.DataType(node.attributes["to"].as_int()) in WHOLE
 
 
 def _slice_of_shape(node: ir.Node) -> SizeOf | None:
@@ -77,31 +110,38 @@ def _slice_of_shape(node: ir.Node) -> SizeOf | None:
     return SizeOf(source, first)
 
 
-def _sliced(node: ir.Node, constants: Constants) -> list[int | SizeOf] | None:
+def _sliced(
+    node: ir.Node, constants: Constants, rank_of: Callable[[ir.Value], int | None]
+) -> list[int | SizeOf] | None:
     """What a Slice with constant ends takes from Shape; the axes are numbered from the first."""
-    source = None if node.inputs[0] is None else node.inputs[0].producer()
-    if source is None or source.op_type != "Shape" or "end" in source.attributes:
+    source = _shape_node(node.inputs[0])
+    if source is None or "end" in source.attributes:
         return None
     first = source.attributes.get("start")
     if first is not None and first.as_int() != 0:
         return None
     value = source.inputs[0]
-    ends = [constants.tensor(v) for v in node.inputs[1:]]
-    if value is None or value.shape is None or any(t is None or t.size != 1 for t in ends):
+    rank = None if value is None else rank_of(value)
+    ends = [_one_number(constants.tensor(v)) for v in node.inputs[1:]]
+    if value is None or rank is None or len(ends) < 2 or ends[2:] not in ([], [0], [0, 1]):
+        return None  # behind the ends are the axis and the step
+    if ends[0] is None or ends[1] is None:
         return None
-    start, end, *rest = (int(np.asarray(t.numpy()).reshape(-1)[0]) for t in ends if t is not None)
-    if rest not in ([], [0], [0, 1]):  # the axis and the step
-        return None
-    return [SizeOf(value, i) for i in range(len(value.shape))[start:end]]
+    return [SizeOf(value, i) for i in range(rank)[ends[0] : ends[1]]]
 
 
 def _gathered(node: ir.Node, constants: Constants) -> SizeOf | None:
-    shape, index = node.inputs[0], constants.tensor(node.inputs[1])
-    source = None if shape is None else shape.producer()
-    if source is None or source.op_type != "Shape" or index is None or index.size != 1:
+    source, axis = _shape_node(node.inputs[0]), _one_number(constants.tensor(node.inputs[1]))
+    if source is None or axis is None:
         return None
-    axis = int(np.asarray(index.numpy()).reshape(-1)[0])
     value = source.inputs[0]
     if value is None or axis < 0 or source.attributes.get("start") is not None:
         return None
     return SizeOf(value, axis)
+
+
+def _shape_node(value: ir.Value | None) -> ir.Node | None:
+    node = None if value is None else value.producer()
+    return (
+        node if node is not None and node.op_type == "Shape" and node.domain in STANDARD else None
+    )

@@ -1,0 +1,178 @@
+"""Sizes that are told of a model's values, beside those that they have when it runs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from octavo.graph.constants import Stored
+from octavo.graph.dims import AtMost, Dim, Dims
+from octavo.graph.native.fusions._sizes import sizes
+
+FLOAT, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+LIMIT = 6  # rows of the table
+
+# What is read, the operator, what is made, and the sizes that have to be known of it.
+STEPS: list[tuple[str, str, str, dict[str, Any], tuple[Dim, ...] | None]] = [
+    ("x", "Relu", "relu", {}, ("B", "S", 8)),
+    ("x w", "MatMul", "product", {}, ("B", "S", 12)),
+    ("product bias", "Add", "biased", {}, ("B", "S", 12)),
+    ("x", "Shape", "shape", {}, (3,)),
+    ("shape i0", "Gather", "b", {}, ()),
+    ("shape i1", "Gather", "s", {}, ()),
+    ("b v0", "Unsqueeze", "b1", {}, (1,)),
+    ("s v0", "Unsqueeze", "s1", {}, (1,)),
+    ("b1 s1 heads", "Concat", "to_heads", {"axis": 0}, None),
+    ("biased to_heads", "Reshape", "by_heads", {}, ("B", "S", 3, 4)),
+    ("by_heads", "Transpose", "turned", {"perm": [0, 2, 3, 1]}, ("B", 3, 4, "S")),
+    ("by_heads", "Transpose", "heads_first", {"perm": [0, 2, 1, 3]}, ("B", 3, "S", 4)),
+    ("heads_first turned", "MatMul", "scores", {}, ("B", 3, "S", "S")),
+    ("biased copied", "Reshape", "by_copies", {}, ("B", "S", 3, 4)),
+    ("biased open", "Reshape", "flat", {}, (None,)),
+    ("m", "Flatten", "in_one", {"axis": 2}, (None, 1)),
+    ("m", "Flatten", "in_two", {}, ("B", "S")),
+    ("m", "Flatten", "at_last", {"axis": -1}, ("B", "S")),
+    ("m", "Flatten", "at_first", {"axis": 0}, (1, None)),
+    ("m middle", "Unsqueeze", "mask", {}, ("B", 1, 1, "S")),
+    ("scores mask", "Add", "masked", {}, ("B", 3, "S", "S")),
+    ("i0 s i1", "Range", "steps", {}, ("S",)),
+    ("i1 s i1", "Range", "later", {}, None),
+    ("b1 v1 s1 s1", "Concat", "target", {"axis": 0}, None),
+    ("mask target", "Expand", "wide", {}, ("B", 1, "S", "S")),
+    ("b1 minus s1 s1", "Concat", "open_target", {"axis": 0}, None),
+    ("shape_of_target", "ConstantOfShape", "ones", {"value": 1}, None),
+    ("ones m1", "Mul", "marks", {}, None),
+    ("open_target marks", "Equal", "is_open", {}, None),
+    ("is_open ones open_target", "Where", "closed", {}, None),
+    ("mask closed", "Expand", "as_pytorch", {}, ("B", 1, "S", "S")),
+    ("table v0 s1 v0", "Slice", "rows", {}, (AtMost("S", LIMIT), 8)),
+    ("x rows", "Add", "with_rows", {}, ("B", "S", 8)),
+    ("wide", "Cast", "as_bool", {"to": BOOL}, ("B", 1, "S", "S")),
+    ("as_bool", "Not", "others", {}, ("B", 1, "S", "S")),
+    ("x again", "Gather", "picked", {"axis": -1}, ("B", "S", 2, 3)),
+    ("unknown", "Relu", "of_unknown", {}, (None, "S")),
+    ("unknown m", "Add", "with_known", {}, (None, "S")),
+]
+CONSTANTS = {
+    "w": np.ones((8, 12), np.float32),
+    "bias": np.ones(12, np.float32),
+    "table": np.ones((LIMIT, 8), np.float32),
+    "i0": np.array(0),
+    "i1": np.array(1),
+    "m1": np.array(-1),
+    "v0": np.array([0]),
+    "v1": np.array([1]),
+    "minus": np.array([-1]),
+    "middle": np.array([1, 2]),
+    "heads": np.array([3, 4]),
+    "copied": np.array([0, 0, 3, 4]),
+    "open": np.array([-1]),
+    "again": np.array([[0, 0, 0], [0, 0, 0]]),
+}
+
+
+def model() -> Any:
+    nodes = []
+    for reads, op, made, attributes, _ in STEPS:
+        given = dict(attributes)
+        if op == "ConstantOfShape":
+            nodes.append(helper.make_node("Shape", ["open_target"], [reads]))
+            given["value"] = helper.make_tensor("v", I64, [1], [given["value"]])
+        nodes.append(helper.make_node(op, reads.split(), [made], **given))
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "sizes",
+        [
+            info("x", FLOAT, ["B", "S", 8]),
+            info("m", FLOAT, ["B", "S"]),
+            info("unknown", FLOAT, [-1, "S"]),
+        ],
+        [helper.make_empty_tensor_value_info(made) for _, _, made, _, _ in STEPS],
+        [numpy_helper.from_array(a, name) for name, a in CONSTANTS.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, tuple[Dim, ...] | None]:
+    found = ir.from_proto(model())
+    dims = Dims(found, Stored())
+    return {o.name or "": dims(o) for node in found.graph for o in node.outputs}
+
+
+def test_what_has_to_be_known(told: dict[str, tuple[Dim, ...] | None]) -> None:
+    for _, _, made, _, wanted in STEPS:
+        if wanted is not None:
+            assert told[made] == wanted, made
+
+
+@pytest.mark.parametrize(("b", "s"), [(1, 1), (2, 5), (3, 1), (1, 6), (0, 4), (2, 0)])
+def test_nothing_is_told_that_is_not_so(
+    told: dict[str, tuple[Dim, ...] | None], b: int, s: int
+) -> None:
+    proto = model()
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    runner = ort.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    values = {"x": (b, s, 8), "m": (b, s), "unknown": (1, s)}
+    made = [name for _, _, name, _, _ in STEPS]
+    feed = {name: np.ones(shape, np.float32) for name, shape in values.items()}
+    for name, array in zip(made, runner.run(made, feed), strict=True):
+        dims = told[name]
+        if dims is None:
+            continue
+        assert len(dims) == array.ndim, name
+        assert all(is_so(d, n, {"B": b, "S": s}) for d, n in zip(dims, array.shape, strict=True)), (
+            name
+        )
+
+
+def is_so(told: Dim, size: int, named: dict[str, int]) -> bool:
+    if isinstance(told, AtMost):
+        return size == min(named[told.size], told.limit)
+    return told is None or size == (named[told] if isinstance(told, str) else told)
+
+
+def concats(parts: int, times: int) -> tuple[ir.Value, ir.Model]:
+    """A vector that is joined with itself, or alone, again and again."""
+    names = ["v", *(f"v{i}" for i in range(times))]
+    graph = helper.make_graph(
+        [helper.make_node("Concat", [a] * parts, [b], axis=0) for a, b in pairwise(names)],
+        "concats",
+        [],
+        [helper.make_tensor_value_info(names[-1], I64, None)],
+        [numpy_helper.from_array(np.array([3]), "v")],
+    )
+    model = ir.from_proto(helper.make_model(graph))
+    return model.graph.outputs[0], model
+
+
+@pytest.mark.parametrize(("parts", "times"), [(2, 64), (1, 5000), (17, 1)])
+def test_shapes_that_nobody_writes_are_given_up(parts: int, times: int) -> None:
+    last, model = concats(parts, times)
+    assert sizes(last, Stored()) is None
+    assert Dims(model, Stored())(last) is None
+
+
+@pytest.mark.parametrize(("parts", "times"), [(2, 1), (2, 3), (1, 3), (16, 1)])
+def test_shapes_of_shapes(parts: int, times: int) -> None:
+    last, _model = concats(parts, times)
+    assert sizes(last, Stored()) == [3] * parts**times
+
+
+@pytest.mark.parametrize(
+    "array", [np.array([1.0, np.inf]), np.ones(4000, np.int64), np.array([True])]
+)
+def test_constants_that_are_no_shapes(array: Any) -> None:
+    value = ir.Value(name="v", const_value=ir.Tensor(array))
+    ir.Graph([], [], nodes=[], initializers=[value])
+    assert sizes(value, Stored()) is None
