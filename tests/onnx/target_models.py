@@ -78,6 +78,23 @@ def attention() -> Case:
     return proto, feeds()
 
 
+def joint() -> Case:
+    """A layer that is taken apart into heads, as one layer in the float model too."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="qkv"),
+        helper.make_node("Add", ["a", "bias"], ["b"]),
+        helper.make_node("Reshape", ["b", "shape"], ["c"]),
+        helper.make_node("Transpose", ["c"], ["d"], perm=[0, 2, 1, 3]),
+        helper.make_node("Split", ["d"], ["q", "k", "v"], axis=1),
+        helper.make_node("Mul", ["q", "k"], ["e"]),
+        helper.make_node("Add", ["e", "v"], ["y"]),
+    ]
+    weights = {"w": normal(32, 96, seed=1), "bias": normal(96, seed=2)}
+    weights["shape"] = np.array([0, 0, 12, 8])
+    shapes = [("x", F32, ["b", "s", 32])], [("y", F32, ["b", 4, "s", 8])]
+    return build(nodes, *shapes, weights), {"x": normal(2, 5, 32)}
+
+
 def tied() -> Case:
     """A table that is the output layer's weight too."""
     nodes = [

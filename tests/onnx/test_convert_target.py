@@ -40,6 +40,7 @@ KINDS: dict[str, tuple[Case, Any]] = {
     "pooled": (target_models.pooled(), EVERYTHING),
     "lstm": (target_models.recurrent("LSTM"), "int8"),
     "attention": (target_models.attention(), "int8"),
+    "joint": (target_models.joint(), "int8"),
     "products": (target_models.products(), PRODUCTS),
 }
 IN_FLOAT: dict[str, tuple[Case, Any]] = {

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -19,6 +20,7 @@ from octavo import errors
 from octavo.files.metadata import metadata
 from octavo.torch import export_onnx, quantize_dynamic
 from octavo.torch.export import Exported
+from octavo.torch.exports import draw
 from tests.torch.exporting import (
     constants,
     filled,
@@ -229,8 +231,21 @@ def test_what_the_file_holds_otherwise_is_noted(forms_exported: Exported) -> Non
 
 def test_a_weight_of_several_layers_is_stored_once(forms_exported: Exported) -> None:
     shapes = [a.shape for a in constants(forms_exported.path).values() if a.dtype == np.int8]
-    of_layers = [(32, 32)] * 5 + [(65_540, 3), (32, 8)]  # tied, and four of the attention
+    of_layers = [(32, 32)] * 2 + [(32, 96), (65_540, 3), (32, 8)]  # tied, attention's: two, ...
     assert sorted(s for s in shapes if len(s) == 2) == sorted(of_layers)
+
+
+def test_query_key_and_value_are_one_product(tmp_path: Path) -> None:
+    """Not a bit of the outputs changes."""
+    model = quantize_dynamic(filled(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)).eval())
+    x = seeded(2, 5, 32)
+    paths = [tmp_path / name for name in ("together.onnx", "apart.onnx")]
+    export_onnx(model, (x,), paths[0])
+    with patch.object(draw, "put_together"):
+        export_onnx(model, (x,), paths[1])
+    assert [operators(p).count("MatMulIntegerToFloat") for p in paths] == [4, 6]
+    assert [operators(p).count("Split") for p in paths] == [1, 0]
+    assert np.array_equal(run(paths[0], x)[0], run(paths[1], x)[0])
 
 
 def test_an_input_of_several_layers_is_quantized_once(forms_exported: Exported) -> None:

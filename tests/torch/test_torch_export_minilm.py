@@ -65,9 +65,19 @@ def test_it_agrees_with_pytorch(quantized: torch.nn.Module, path: Path) -> None:
 
 
 def test_its_integers(quantized: torch.nn.Module, path: Path) -> None:
+    """Those of query, key and value stand beside each other."""
     found = constants(path)
     layers = {n: m for n, m in quantized.named_modules() if isinstance(m, QuantizedLinear)}
     assert len(layers) == 36
+    together = [name for name in found if name.endswith("_together_quantized")]
+    for i, name in enumerate(together):
+        prefix = f"encoder.layer.{i}.attention.self."
+        parts = [layers.pop(prefix + part) for part in ("query", "key", "value")]
+        integers = np.concatenate([part.integers().numpy() for part in parts])
+        scales = np.concatenate([part.scale.numpy() for part in parts])
+        assert np.array_equal(found[name].T, integers), prefix
+        assert np.array_equal(found[name.replace("quantized", "scale")], scales), prefix
+    assert len(layers) == 36 - 3 * 6
     for name, layer in layers.items():
         assert np.array_equal(found[f"{name}.weight_quantized"].T, layer.integers().numpy()), name
         assert np.array_equal(found[f"{name}.weight_scale"], layer.scale.numpy()), name

@@ -11,7 +11,9 @@ from octavo.graph.emitter import MS
 from octavo.graph.native import DOMAIN as OCTAVO
 from octavo.graph.native import VERSION
 from octavo.graph.native.fusions import fuse
+from octavo.graph.native.fusions.attention import attentions_of
 from octavo.graph.sweeper import Sweeper
+from octavo.graph.together import put_together
 from octavo.graph.walk import graphs_of
 from octavo.torch.exports import (
     conv,
@@ -69,8 +71,17 @@ def draw_all(model: ir.Model, target: str, cpu: str) -> tuple[dict[str, int], tu
     model.opset_imports.pop(DOMAIN, None)
     if OCTAVO in drawing.emitter.domains:
         fuse(model, drawing.emitter, drawing.constants, sweeper)
+    elif drawing.activations.have_rows:
+        _put_together(model, drawing, sweeper)
     for domain, version in ((MS, 1), (OCTAVO, VERSION)):
         if domain in drawing.emitter.domains:
             model.opset_imports.setdefault(domain, version)
     notes = tuple(f"{text}: {', '.join(layers)}" for text, layers in drawing.notes.items())
     return dict(Counter(node.op_type for node in found)), notes
+
+
+def _put_together(model: ir.Model, d: Drawing, sweeper: Sweeper) -> None:
+    """Makes one product of those that give Q, K and V of one activation."""
+    for graph in graphs_of(model):
+        attentions = attentions_of(graph, d.constants, d.opset, None)
+        put_together(attentions, d.emitter, d.constants, sweeper)

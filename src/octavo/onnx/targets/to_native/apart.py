@@ -105,6 +105,8 @@ def _joint(product: ir.Node, t: Turning) -> _Joint | None:
     depth = shape[3]
     if not isinstance(depth, int) or len(heads) != len(split.outputs):
         return None
+    if len((product.name or "").split(JOINT)) != len(heads):  # one layer in the float model too
+        return None
     return _Joint(product, scaled, add, reshape, turned, split, tuple(heads), depth)
 
 
