@@ -85,12 +85,12 @@ def joint() -> Case:
         helper.make_node("Add", ["a", "bias"], ["b"]),
         helper.make_node("Reshape", ["b", "shape"], ["c"]),
         helper.make_node("Transpose", ["c"], ["d"], perm=[0, 2, 1, 3]),
-        helper.make_node("Split", ["d"], ["q", "k", "v"], axis=1),
+        helper.make_node("Split", ["d", "heads"], ["q", "k", "v"], axis=1),
         helper.make_node("Mul", ["q", "k"], ["e"]),
         helper.make_node("Add", ["e", "v"], ["y"]),
     ]
     weights = {"w": normal(32, 96, seed=1), "bias": normal(96, seed=2)}
-    weights["shape"] = np.array([0, 0, 12, 8])
+    weights |= {"shape": np.array([0, 0, 12, 8]), "heads": np.array([4, 4, 4])}
     shapes = [("x", F32, ["b", "s", 32])], [("y", F32, ["b", 4, "s", 8])]
     return build(nodes, *shapes, weights), {"x": normal(2, 5, 32)}
 
