@@ -46,7 +46,8 @@ def sizes(
         return None
     tensor = constants.tensor(shape)
     if tensor is not None:
-        return list(whole_numbers(tensor) or ()) or None
+        numbers = whole_numbers(tensor)
+        return None if numbers is None else [*numbers]
     node = shape.producer()
     if node is None or node.domain not in STANDARD:
         return None
