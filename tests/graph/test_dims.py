@@ -46,7 +46,10 @@ STEPS: list[tuple[str, str, str, dict[str, Any], tuple[Dim, ...] | None]] = [
     ("b1 v1 s1 s1", "Concat", "target", {"axis": 0}, None),
     ("mask target", "Expand", "wide", {}, ("B", 1, "S", "S")),
     ("b1 minus s1 s1", "Concat", "open_target", {"axis": 0}, None),
+    ("open_target", "Shape", "shape_of_target", {}, None),
     ("shape_of_target", "ConstantOfShape", "ones", {"value": 1}, None),
+    ("target", "ConstantOfShape", "filled", {"value": 1}, ("B", 1, "S", "S")),
+    ("of_a_number", "ConstantOfShape", "number", {"value": 1}, ()),
     ("ones m1", "Mul", "marks", {}, None),
     ("open_target marks", "Equal", "is_open", {}, None),
     ("is_open ones open_target", "Where", "closed", {}, None),
@@ -73,6 +76,7 @@ CONSTANTS = {
     "heads": np.array([3, 4]),
     "copied": np.array([0, 0, 3, 4]),
     "open": np.array([-1]),
+    "of_a_number": np.array([], np.int64),
     "again": np.array([[0, 0, 0], [0, 0, 0]]),
 }
 
@@ -82,7 +86,6 @@ def model() -> Any:
     for reads, op, made, attributes, _ in STEPS:
         given = dict(attributes)
         if op == "ConstantOfShape":
-            nodes.append(helper.make_node("Shape", ["open_target"], [reads]))
             given["value"] = helper.make_tensor("v", I64, [1], [given["value"]])
         nodes.append(helper.make_node(op, reads.split(), [made], **given))
     info = helper.make_tensor_value_info

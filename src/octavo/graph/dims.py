@@ -148,6 +148,8 @@ class Dims:
         if op == "Shape" and not node.attributes:
             dims = self(first)
             return None if dims is None else (len(dims),)
+        if op == "ConstantOfShape":
+            return self.asked_for(first)
         if op == "Expand":
             return broadcast([self(first), self.expanded_to(node)])
         if op in ("Gather", "MatMul"):
@@ -172,10 +174,15 @@ class Dims:
 
     def expanded_to(self, expand: ir.Node) -> tuple[Dim, ...] | None:
         """The sizes that an Expand asks for."""
-        target = self.elements(expand.inputs[1])
-        if target is None or any(isinstance(size, int) and size < 0 for size in target):
+        return self.asked_for(expand.inputs[1])
+
+    def asked_for(self, shape: ir.Value | None) -> tuple[Dim, ...] | None:
+        """The sizes that `shape` lists; an empty one lists those of a single number."""
+        sizes_there = self.elements(shape)
+        if sizes_there is None:
             return None
-        return tuple(target)
+        open_ones = [n for n in sizes_there if isinstance(n, int) and n < 0]
+        return None if open_ones else tuple(sizes_there)
 
     def axes(self, unsqueeze: ir.Node, rank: int) -> list[int] | None:
         """The axes that it adds to a value of `rank`, as they are counted behind it."""
