@@ -6,7 +6,7 @@ a run. What nodes make of them follows, for the operators that masks and attenti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +47,19 @@ class Dims:
     def __init__(self, model: ir.Model, constants: Constants) -> None:
         self._constants = constants
         self._found: dict[ir.Value, tuple[Dim, ...]] = {}
+        self._ways: Mapping[str, Callable[[ir.Node], tuple[Dim, ...] | None]] = {
+            "ConstantOfShape": lambda node: self.asked_for(node.inputs[0]),
+            "Expand": self._expanded,
+            "Flatten": self._flattened,
+            "Gather": self._gathered,
+            "MatMul": self._product,
+            "Range": lambda node: (self._steps(node),),
+            "Reshape": self._reshaped,
+            "Shape": self._shape,
+            "Slice": self._sliced,
+            "Transpose": self._transposed,
+            "Unsqueeze": self._unsqueezed,
+        }
         for value in model.graph.inputs:
             if value.shape is not None and not value.is_initializer():
                 self._found[value] = tuple(map(known_size, value.shape))
@@ -143,34 +156,7 @@ class Dims:
             return self(first)
         if op in _BROADCASTING:
             return broadcast([self(v) for v in node.inputs])
-        if op == "Range":
-            return (self._steps(node),)
-        if op == "Shape" and not node.attributes:
-            dims = self(first)
-            return None if dims is None else (len(dims),)
-        if op == "ConstantOfShape":
-            return self.asked_for(first)
-        if op == "Expand":
-            return broadcast([self(first), self.expanded_to(node)])
-        if op in ("Gather", "MatMul"):
-            second = self(node.inputs[1])
-            dims = self(first)
-            if dims is None or second is None:
-                return None
-            return _gathered(node, dims, second) if op == "Gather" else _product(dims, second)
-        if op in ("Reshape", "Slice"):
-            return self._reshaped(node) if op == "Reshape" else self._sliced(node)
-        dims = self(first)
-        if dims is not None and op == "Flatten":
-            axis = node.attributes.get("axis")
-            start = 1 if axis is None else axis.as_int()
-            return _flattened(dims, start if start >= 0 else start + len(dims))
-        if dims is not None and op == "Transpose" and "perm" in node.attributes:
-            return tuple(dims[i] for i in node.attributes["perm"].as_ints())
-        if dims is not None and op == "Unsqueeze":
-            axes = self.axes(node, len(dims))
-            return None if axes is None else with_ones(dims, axes)
-        return None
+        return self._ways[op](node) if op in self._ways else None
 
     def expanded_to(self, expand: ir.Node) -> tuple[Dim, ...] | None:
         """The sizes that an Expand asks for."""
@@ -201,6 +187,46 @@ class Dims:
         start, limit, step = (self.elements(v) for v in node.inputs)
         counts = start == [0] and step == [1] and limit is not None and len(limit) == 1
         return limit[0] if counts and limit else None
+
+    def _shape(self, node: ir.Node) -> tuple[Dim, ...] | None:
+        dims = self(node.inputs[0])
+        return None if dims is None or node.attributes else (len(dims),)
+
+    def _expanded(self, node: ir.Node) -> tuple[Dim, ...] | None:
+        return broadcast([self(node.inputs[0]), self.expanded_to(node)])
+
+    def _transposed(self, node: ir.Node) -> tuple[Dim, ...] | None:
+        dims, perm = self(node.inputs[0]), node.attributes.get("perm")
+        return None if dims is None or perm is None else tuple(dims[i] for i in perm.as_ints())
+
+    def _unsqueezed(self, node: ir.Node) -> tuple[Dim, ...] | None:
+        dims = self(node.inputs[0])
+        axes = None if dims is None else self.axes(node, len(dims))
+        return None if dims is None or axes is None else with_ones(dims, axes)
+
+    def _flattened(self, node: ir.Node) -> tuple[Dim, ...] | None:
+        """In two axes, the second of which begins at `axis`."""
+        dims, given = self(node.inputs[0]), node.attributes.get("axis")
+        if dims is None:
+            return None
+        start = 1 if given is None else given.as_int()
+        parts = dims[:start], dims[start:]
+        return tuple(1 if not part else part[0] if len(part) == 1 else None for part in parts)
+
+    def _gathered(self, node: ir.Node) -> tuple[Dim, ...] | None:
+        dims, index = (self(v) for v in node.inputs)
+        if not dims or index is None:
+            return None
+        given = node.attributes.get("axis")
+        axis = (0 if given is None else given.as_int()) % len(dims)
+        return (*dims[:axis], *index, *dims[axis + 1 :])
+
+    def _product(self, node: ir.Node) -> tuple[Dim, ...] | None:
+        a, b = (self(v) for v in node.inputs)
+        if a is None or b is None or min(len(a), len(b)) < 2:
+            return None
+        batch = broadcast([a[:-2], b[:-2]])
+        return None if batch is None else (*batch, a[-2], b[-1])
 
     def _reshaped(self, node: ir.Node) -> tuple[Dim, ...] | None:
         target, dims = self.elements(node.inputs[1]), self(node.inputs[0])
@@ -269,22 +295,3 @@ def _common(a: Dim, b: Dim) -> Dim:
         if isinstance(other, int):
             return other  # the other one is 1, or the same
     return None
-
-
-def _flattened(dims: tuple[Dim, ...], axis: int) -> tuple[Dim, ...]:
-    """In two axes, the second of which begins at `axis`."""
-    parts = dims[:axis], dims[axis:]
-    return tuple(1 if not part else part[0] if len(part) == 1 else None for part in parts)
-
-
-def _gathered(node: ir.Node, dims: Sequence[Dim], index: Sequence[Dim]) -> tuple[Dim, ...]:
-    given = node.attributes.get("axis")
-    axis = (0 if given is None else given.as_int()) % len(dims)
-    return (*dims[:axis], *index, *dims[axis + 1 :])
-
-
-def _product(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
-    if min(len(a), len(b)) < 2:
-        return None
-    batch = broadcast([a[:-2], b[:-2]])
-    return None if batch is None else (*batch, a[-2], b[-1])
