@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from octavo.graph.by_sizes import BySizes
 from octavo.graph.constants import Constants
+from octavo.graph.dims import Dims
 from octavo.graph.emitter import Emitter
 from octavo.graph.one_sided import zero_point_for
 from octavo.graph.rows import QuantizedRows, quantize_rows, quantize_tensor
@@ -24,6 +26,9 @@ class Activations:
         self._maybe_none = any(n.op_type in SELECTIONS for g in graphs_of(model) for n in g)
         self._drawn: dict[tuple[int, int, str], tuple[ir.Value, QuantizedRows]] = {}
         self._casts: dict[tuple[int, int], tuple[ir.Value, ir.Value]] = {}
+        self.dims: Dims | None = None
+        """Of the model as it was; with it, activations of the same sizes share their shapes."""
+        self._by_sizes: dict[ir.Graph | ir.Function | None, BySizes] = {}
 
     @property
     def have_rows(self) -> bool:
@@ -44,10 +49,13 @@ class Activations:
         """Float32 `x` [..., width], with a scale for each row."""
         key = (id(x), id(node.graph), "row")
         if key not in self._drawn:
+            if node.graph not in self._by_sizes:
+                self._by_sizes[node.graph] = BySizes(self._emitter, self.dims)
             rows = quantize_rows(
                 self._emitter,
                 x,
                 width,
+                self._by_sizes[node.graph],
                 uniform=self.uniform(x),
                 maybe_none=self._maybe_none,
                 zero_point=zero_point_for(x, self._constants),

@@ -22,10 +22,11 @@ from octavo.graph.walk import graphs_of
 MOST_STEPS = 8  # nodes between two answers about a vector; exporters write four
 SAME = frozenset(
     "LayerNormalization Identity Dropout Cast Relu Gelu Tanh Sigmoid Erf Softmax Sqrt Neg Abs Exp "
-    "Log Reciprocal Not".split()
+    "Log Reciprocal Not QuantizeLinear".split()
 )
 """Their first output has the sizes of their first input."""
 SAME_OF_MS = frozenset("SkipLayerNormalization BiasGelu FastGelu Gelu".split())
+REDUCTIONS = ("ReduceMax", "ReduceMin", "ReduceSum", "ReduceMean")
 _BROADCASTING = BROADCASTING | set("And Or Equal Less LessOrEqual Greater GreaterOrEqual".split())
 
 
@@ -54,6 +55,7 @@ class Dims:
             "Gather": self._gathered,
             "MatMul": self._product,
             "Range": lambda node: (self._steps(node),),
+            **dict.fromkeys(REDUCTIONS, self._reduced),
             "Reshape": self._reshaped,
             "Shape": self._shape,
             "Slice": self._sliced,
@@ -65,9 +67,10 @@ class Dims:
                 self._found[value] = tuple(map(known_size, value.shape))
         for graph in graphs_of(model):
             for node in graph:
-                made = self._sizes_after(node) if node.outputs else None
-                if made is not None:
-                    self._found[node.outputs[0]] = made
+                made = self._parts(node) if node.op_type == "Split" else [self._sizes_after(node)]
+                for value, dims in zip(node.outputs, made, strict=False):
+                    if dims is not None:
+                        self._found[value] = dims
 
     def __call__(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
         """The sizes of `value`; None where not even their number is known."""
@@ -150,6 +153,8 @@ class Dims:
     def _sizes_after(self, node: ir.Node) -> tuple[Dim, ...] | None:
         """Of the node's first output."""
         op, first = node.op_type, node.inputs[0] if node.inputs else None
+        if node.domain == MS and op == "MatMulIntegerToFloat":
+            return self._product(node)
         if node.domain not in STANDARD:
             return self(first) if node.domain == MS and op in SAME_OF_MS else None
         if op in SAME:
@@ -172,15 +177,16 @@ class Dims:
 
     def axes(self, unsqueeze: ir.Node, rank: int) -> list[int] | None:
         """The axes that it adds to a value of `rank`, as they are counted behind it."""
-        given = unsqueeze.attributes.get("axes")
+        axes = self._integers(unsqueeze, "axes")
+        return None if axes is None else sorted(i % (rank + len(axes)) for i in axes)
+
+    def _integers(self, node: ir.Node, name: str) -> Sequence[int] | None:
+        """What older opsets have as the attribute `name`, newer ones as a constant input."""
+        given = node.attributes.get(name)
         if given is not None:
-            axes: Sequence[int] = given.as_ints()
-        else:
-            tensor = self._constants.tensor(unsqueeze.inputs[1])
-            if tensor is None:
-                return None
-            axes = [int(i) for i in np.asarray(tensor.numpy()).reshape(-1)]
-        return sorted(i % (rank + len(axes)) for i in axes)
+            return given.as_ints()
+        tensor = self._constants.tensor(node.inputs[1]) if len(node.inputs) > 1 else None
+        return None if tensor is None else [int(i) for i in np.asarray(tensor.numpy()).reshape(-1)]
 
     def _steps(self, node: ir.Node) -> Dim:
         """How many steps of 1 a Range from 0 has."""
@@ -204,6 +210,23 @@ class Dims:
         axes = None if dims is None else self.axes(node, len(dims))
         return None if dims is None or axes is None else with_ones(dims, axes)
 
+    def _reduced(self, node: ir.Node) -> tuple[Dim, ...] | None:
+        dims, axes = self(node.inputs[0]), self._integers(node, "axes")
+        keeps = node.attributes.get("keepdims")
+        if not dims or not axes or (keeps is not None and not keeps.as_int()):
+            return None
+        own = [i % len(dims) for i in axes]
+        return tuple(1 if i in own else size for i, size in enumerate(dims))
+
+    def _parts(self, split: ir.Node) -> list[tuple[Dim, ...] | None]:
+        """Of each output of a Split into known sizes."""
+        dims, sizes_there = self(split.inputs[0]), self._integers(split, "split")
+        if not dims or sizes_there is None:
+            return []
+        given = split.attributes.get("axis")
+        axis = (0 if given is None else given.as_int()) % len(dims)
+        return [(*dims[:axis], size, *dims[axis + 1 :]) for size in sizes_there]
+
     def _flattened(self, node: ir.Node) -> tuple[Dim, ...] | None:
         """In two axes, the second of which begins at `axis`."""
         dims, given = self(node.inputs[0]), node.attributes.get("axis")
@@ -222,7 +245,7 @@ class Dims:
         return (*dims[:axis], *index, *dims[axis + 1 :])
 
     def _product(self, node: ir.Node) -> tuple[Dim, ...] | None:
-        a, b = (self(v) for v in node.inputs)
+        a, b = (self(v) for v in node.inputs[:2])
         if a is None or b is None or min(len(a), len(b)) < 2:
             return None
         batch = broadcast([a[:-2], b[:-2]])
@@ -230,13 +253,14 @@ class Dims:
 
     def _reshaped(self, node: ir.Node) -> tuple[Dim, ...] | None:
         target, dims = self.elements(node.inputs[1]), self(node.inputs[0])
+        if target is None:
+            return None
         allowzero = node.attributes.get("allowzero")
-        if target is None or (allowzero is not None and allowzero.as_int()):
-            return None
-        if any(size == 0 and (dims is None or i >= len(dims)) for i, size in enumerate(target)):
-            return None
-        copied = [dims[i] if size == 0 and dims else size for i, size in enumerate(target)]
-        return tuple(None if size == -1 else size for size in copied)
+        if allowzero is None or not allowzero.as_int():
+            if any(size == 0 and (dims is None or i >= len(dims)) for i, size in enumerate(target)):
+                return None
+            target = [dims[i] if size == 0 and dims else size for i, size in enumerate(target)]
+        return tuple(None if size == -1 else size for size in target)
 
     def _sliced(self, node: ir.Node) -> tuple[Dim, ...] | None:
         """The first elements of a constant along one axis, a named number of them."""

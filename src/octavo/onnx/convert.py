@@ -68,7 +68,7 @@ def convert(
     masks: list[Mask] = []
     if any(layer.drawer and per_row(layer.decision.scheme, context) for layer in planned):
         fixed = Fixed(constants)
-        dims = Dims(model, fixed)
+        context.activations.dims = dims = Dims(model, fixed)
         masks = masks_of(model, fixed, dims)
         attentions = _attentions(model, constants, opset) if target == "portable" else []
         for attention in attentions:

@@ -12,6 +12,8 @@ import onnx_ir as ir
 
 from octavo.errors import ModelError
 from octavo.graph.activations import Activations
+from octavo.graph.constants import Fixed
+from octavo.graph.dims import Dims
 from octavo.graph.emitter import MS, Emitter, Names
 from octavo.graph.integers import stored
 from octavo.graph.linear import QuantizedWeightValues
@@ -39,6 +41,7 @@ class Turning:
         self.prelude = Emitter(model, self.names, self.opset)
         self.constants = Constants(self.opset)
         self.activations = Activations(model, self.emitter, self.constants)
+        self.dims = Dims(model, Fixed(self.constants))
         self.sweeper = Sweeper(model)
         self.layers: Counter[str] = Counter()
         self.tables: set[ir.Value] = set()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from octavo.graph.dims import filled_with
 from octavo.graph.emitter import MS
 from octavo.onnx.targets.to_native.rows import Rows, made_by, number, other, read_by, rows_of
 from octavo.onnx.targets.turning import Turning
@@ -73,12 +74,10 @@ def _same(given: ir.Value | None, q: ir.Value | None, t: Turning) -> bool:
         node = None if node.inputs[0] is None else node.inputs[0].producer()
     if node is None or node.op_type != "QuantizeLinear":
         return True  # DynamicQuantizeLinear: its own output is asked for
-    stated = node.inputs[2]
-    of_rows = made_by(stated, "QuantizeLinear")
-    if of_rows is not None:
-        stated = of_rows.inputs[2]
-    a, b = number(given, t), number(stated, t)
-    return a is not None and a == b
+    of_rows = made_by(node.inputs[2], "ConstantOfShape")
+    stated = number(node.inputs[2], t) if of_rows is None else filled_with(of_rows)
+    product_takes = number(given, t)
+    return product_takes is not None and product_takes == stated
 
 
 def _unscaled(node: ir.Node, t: Turning) -> Product | None:

@@ -1,6 +1,6 @@
 """Finds the float activation behind the integers that a product reads.
 
-    x ─ Div(r) ─ QuantizeLinear                                narrow, and per image
+    x ─ Mul(1 / r) ─ QuantizeLinear                            narrow, and per image
     x ─ Reshape ─ QuantizeLinear(r * step, axis 0) ─ Reshape    wide
     x ─ DynamicQuantizeLinear                                  per tensor
 
@@ -52,10 +52,11 @@ def rows_of(q: ir.Value | None, t: Turning) -> Rows | None:
 def _narrow(node: ir.Node, t: Turning) -> Rows | None:
     if node.op_type != "QuantizeLinear" or len(node.inputs) != 3:
         return None
-    ratio, step = made_by(node.inputs[0], "Div"), number(node.inputs[1], t)
-    if ratio is None or step is None:
+    ratio, step = made_by(node.inputs[0], "Mul"), number(node.inputs[1], t)
+    inverse = None if ratio is None else made_by(ratio.inputs[1], "Reciprocal")
+    if ratio is None or step is None or inverse is None:
         return None
-    x, row = ratio.inputs
+    x, row = ratio.inputs[0], inverse.inputs[0]
     return None if x is None or row is None else Rows(x, row, step)
 
 
@@ -64,7 +65,7 @@ def _wide(node: ir.Node, t: Turning) -> Rows | None:
     if quantized is None or shape is None or len(quantized.inputs) != 3:
         return None
     flat, scales = made_by(quantized.inputs[0], "Reshape"), made_by(quantized.inputs[1], "Reshape")
-    if flat is None or scales is None or flat.inputs[0] is not shape.inputs[0]:
+    if flat is None or scales is None or not _same_shape(flat.inputs[0], shape.inputs[0], t):
         return None
     product = made_by(scales.inputs[0], "Mul")
     if product is None:
@@ -72,6 +73,12 @@ def _wide(node: ir.Node, t: Turning) -> Rows | None:
     x, (row, factor) = flat.inputs[0], product.inputs
     step = number(factor, t)
     return None if x is None or row is None or step is None else Rows(x, row, step)
+
+
+def _same_shape(x: ir.Value | None, of: ir.Value | None, t: Turning) -> bool:
+    """Activations of the same sizes share one Shape: `octavo.graph.by_sizes`."""
+    sizes = t.dims(x)
+    return x is of or (sizes is not None and None not in sizes and sizes == t.dims(of))
 
 
 def _is_range(row: ir.Value | None, x: ir.Value, t: Turning) -> bool:

@@ -1,0 +1,143 @@
+"""Activations of the same sizes share what depends on nothing else, and on nobody's values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from octavo.onnx import convert_target
+from tests.onnx.rules.support import (
+    FLOAT,
+    INT8,
+    assert_close,
+    build,
+    convert,
+    node,
+    run,
+    sizes,
+    values,
+    weight,
+)
+
+K, N = 1024, 24
+WA, WB = weight(K, N), weight(K, N, seed=5)
+NAMED = ("batch", "length", K)
+PAIRS = {
+    "the same": (NAMED, NAMED),
+    "numbers": ((2, 3, K), (2, 3, K)),
+    "other names": (NAMED, ("batch", "words", K)),
+    "other numbers": ((2, 3, K), (3, 2, K)),
+    "no names": ((None, None, K), (None, None, K)),
+    "unknown": (None, None),
+}
+SHARED = ("the same", "numbers")
+
+
+def two(a: Any, b: Any) -> onnx.ModelProto:
+    """A layer each on inputs `a` and `b`."""
+    nodes = [
+        node("MatMul", ["a", "wa"], ["ya"]),
+        node("Gelu", ["b"], ["g"], domain="com.microsoft"),
+        node("Mul", ["g", "far"], ["h"]),
+        node("MatMul", ["h", "wb"], ["yb"]),
+    ]
+    weights = {"wa": WA, "wb": WB, "far": np.float32(-1)}
+    return build(nodes, {"a": (FLOAT, a), "b": (FLOAT, b)}, ["ya", "yb"], weights)
+
+
+def feeds(a: Any, b: Any) -> dict[str, Any]:
+    numbers = {"batch": 2, "length": 3, "words": 4, None: 2}
+    shapes = [[numbers.get(d, d) for d in (s or (5, K))] for s in (a, b)]
+    return {"a": values(*shapes[0]), "b": values(*shapes[1], seed=3)}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_what_has_the_same_sizes_is_made_once(pair: str, tmp_path: Path) -> None:
+    a, b = PAIRS[pair]
+    model, feed = two(a, b), feeds(a, b)
+    done = convert(model, tmp_path)
+    counts = Counter(done.ops)
+    # A Shape for the integers and one for the zero points.
+    assert (counts["Shape"], counts["ConstantOfShape"]) == ((2, 1) if pair in SHARED else (4, 2))
+    for found, wanted, w in zip(run(done.path, feed), run(model, feed), (WA, WB), strict=True):
+        assert_close(found, wanted, INT8, sizes(w))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38])
+def test_what_is_not_finite_stays_with_its_own(value: float, tmp_path: Path) -> None:
+    path = convert(two(NAMED, NAMED), tmp_path).path
+    feed = feeds(NAMED, NAMED)
+    clean = run(path, feed)
+    feed["a"][1, 2, 7] = value
+    ya, yb = run(path, feed)
+    assert np.array_equal(yb, clean[1])
+    changed = ~(ya == clean[0]).all(axis=-1)
+    assert changed.nonzero() == (np.array([1]), np.array([2]))
+    assert np.isfinite(ya[1, 2]).all() == np.isfinite(value)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (1, 1), (7, 5)])
+def test_any_number_of_rows(shape: tuple[int, int], tmp_path: Path) -> None:
+    model = two(NAMED, NAMED)
+    path = convert(model, tmp_path).path
+    feed = {"a": values(*shape, K), "b": values(*shape, K, seed=3)}
+    for found, wanted, w in zip(run(path, feed), run(model, feed), (WA, WB), strict=True):
+        assert found.shape == (*shape, N)
+        assert_close(found, wanted, INT8, sizes(w))
+
+
+@pytest.mark.parametrize("first", ["outside", "inside"])
+def test_a_branch_has_its_own(first: str, tmp_path: Path) -> None:
+    """What is made in a branch that may not run is not there for others."""
+    inside = helper.make_graph(
+        [node("MatMul", ["a", "wb"], ["then"])], "then", [], [value_info("then")]
+    )
+    other = helper.make_graph(
+        [node("Identity", ["zeros"], ["else"])], "else", [], [value_info("else")]
+    )
+    layers = [
+        node("MatMul", ["a", "wa"], ["ya"]),
+        node("If", ["c"], ["yb"], then_branch=inside, else_branch=other),
+    ]
+    model = build(
+        layers if first == "outside" else layers[::-1],
+        {"a": (FLOAT, NAMED), "c": (onnx.TensorProto.BOOL, ())},
+        ["ya", "yb"],
+        {"wa": WA, "wb": WB, "zeros": np.zeros((1, 1, N), np.float32)},
+    )
+    done = convert(model, tmp_path)
+    assert done.outcome("ya_node").quantized and done.outcome("then_node").quantized
+    for condition in (True, False):
+        feed = {"a": values(2, 3, K), "c": np.array(condition)}
+        for found, wanted, w in zip(run(done.path, feed), run(model, feed), (WA, WB), strict=True):
+            assert_close(found, wanted, INT8, sizes(w))
+
+
+def value_info(name: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, FLOAT, None)
+
+
+def test_target_native_knows_whose_shape_it_is(tmp_path: Path) -> None:
+    done = convert(two(NAMED, NAMED), tmp_path)
+    convert_target(done.path, tmp_path / "native.onnx", to="native")
+    ops = Counter(n.op_type for n in onnx.load(tmp_path / "native.onnx").graph.node)
+    assert (ops["Linear"], ops["QuantizeLinear"], ops["Shape"]) == (2, 0, 0)
+
+
+def test_and_leaves_what_gets_another_shape(tmp_path: Path) -> None:
+    """Integers that are laid out as something of unknown sizes are no longer the rows they were."""
+    done = convert(two(NAMED, (None, None, K)), tmp_path)
+    proto = onnx.load(done.path)
+    shapes = {n.input[0]: n for n in proto.graph.node if n.op_type == "Shape"}
+    back = next(n for n in proto.graph.node if n.output[0] == "h_quantized")
+    back.input[1] = shapes["a"].output[0]
+    onnx.save(proto, tmp_path / "changed.onnx")
+    convert_target(tmp_path / "changed.onnx", tmp_path / "native.onnx", to="native")
+    ops = Counter(n.op_type for n in onnx.load(tmp_path / "native.onnx").graph.node)
+    assert (ops["Linear"], ops["MatMulIntegerToFloat"]) == (1, 1)
