@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from octavo.graph.constants import Stored
-from octavo.graph.dims import AtMost, Dim, Dims
+from octavo.graph.dims import AtMost, Dim, Dims, Known, OneOf
 from octavo.graph.native.fusions._sizes import sizes
 
 FLOAT, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -28,6 +28,8 @@ STEPS: list[tuple[str, str, str, dict[str, Any], tuple[Dim, ...] | None]] = [
     ("shape i1", "Gather", "s", {}, ()),
     ("b v0", "Unsqueeze", "b1", {}, (1,)),
     ("s v0", "Unsqueeze", "s1", {}, (1,)),
+    ("m", "Shape", "beyond", {"start": 2, "end": 3}, None),
+    ("beyond", "ConstantOfShape", "one_number", {"value": 1}, ()),
     ("b1 s1 heads", "Concat", "to_heads", {"axis": 0}, None),
     ("biased to_heads", "Reshape", "by_heads", {}, ("B", "S", 3, 4)),
     ("by_heads", "Transpose", "turned", {"perm": [0, 2, 3, 1]}, ("B", 3, 4, "S")),
@@ -64,8 +66,9 @@ STEPS: list[tuple[str, str, str, dict[str, Any], tuple[Dim, ...] | None]] = [
     ("wide", "Cast", "as_bool", {"to": BOOL}, ("B", 1, "S", "S")),
     ("as_bool", "Not", "others", {}, ("B", 1, "S", "S")),
     ("x again", "Gather", "picked", {"axis": -1}, ("B", "S", 2, 3)),
-    ("unknown", "Relu", "of_unknown", {}, (None, "S")),
-    ("unknown m", "Add", "with_known", {}, (None, "S")),
+    ("unknown", "Relu", "of_unknown", {}, ("unknown[0]", "S")),
+    ("unknown m", "Add", "with_known", {}, (OneOf(frozenset({"unknown[0]", "B"})), "S")),
+    ("i0 i1_back i1", "Range", "nothing", {}, (0,)),
 ]
 CONSTANTS = {
     "w": np.ones((8, 12), np.float32),
@@ -73,6 +76,7 @@ CONSTANTS = {
     "table": np.ones((LIMIT, 8), np.float32),
     "i0": np.array(0),
     "i1": np.array(1),
+    "i1_back": np.array(-1),
     "m1": np.array(-1),
     "v0": np.array([0]),
     "v1": np.array([1]),
@@ -113,11 +117,20 @@ def model() -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def told_of(strictly: bool) -> dict[str, tuple[Dim, ...] | None]:
+    found = ir.from_proto(model())
+    dims = Dims(found, Stored(), strictly=strictly)
+    return {o.name or "": dims(o) for node in found.graph for o in node.outputs}
+
+
 @pytest.fixture(scope="module")
 def told() -> dict[str, tuple[Dim, ...] | None]:
-    found = ir.from_proto(model())
-    dims = Dims(found, Stored())
-    return {o.name or "": dims(o) for node in found.graph for o in node.outputs}
+    return told_of(strictly=False)
+
+
+@pytest.fixture(scope="module")
+def told_strictly() -> dict[str, tuple[Dim, ...] | None]:
+    return told_of(strictly=True)
 
 
 def test_what_has_to_be_known(told: dict[str, tuple[Dim, ...] | None]) -> None:
@@ -126,33 +139,79 @@ def test_what_has_to_be_known(told: dict[str, tuple[Dim, ...] | None]) -> None:
             assert told[made.split()[0]] == wanted, made
 
 
-@pytest.mark.parametrize(("b", "s"), [(1, 1), (2, 5), (3, 1), (1, 6), (0, 4), (2, 0)])
+def test_what_has_to_be_known_of_every_run(
+    told_strictly: dict[str, tuple[Dim, ...] | None],
+) -> None:
+    b, s, c = "x[0]", "x[1]", "m[1]"
+    rows = OneOf(frozenset({b, "m[0]"}))
+    assert told_strictly["biased"] == (b, s, 12)
+    assert told_strictly["by_heads"] == (b, s, 3, 4)
+    assert told_strictly["scores"] == (b, 3, s, s)
+    assert told_strictly["masked"] == (rows, 3, s, OneOf(frozenset({s, c})))
+    assert told_strictly["with_rows"] == (b, s, 8)
+    assert told_strictly["with_known"][0] == OneOf(frozenset({"unknown[0]", "m[0]"}))
+
+
+RUNS = [(1, 1), (2, 5), (3, 1), (1, 6), (0, 4), (2, 0)]
+
+
+@pytest.mark.parametrize(("b", "s"), RUNS)
 def test_nothing_is_told_that_is_not_so(
     told: dict[str, tuple[Dim, ...] | None], b: int, s: int
 ) -> None:
-    proto = model()
+    check(told, {"x": (b, s, 8), "m": (b, s), "unknown": (1, s)}, {"B": b, "S": s})
+
+
+@pytest.mark.parametrize(("b", "s"), RUNS)
+@pytest.mark.parametrize(("c", "d"), [(1, 1), (None, 1), (1, None), (None, None)])
+def test_nor_of_inputs_that_do_not_keep_to_the_names(
+    told_strictly: dict[str, tuple[Dim, ...] | None],
+    b: int,
+    s: int,
+    c: int | None,
+    d: int | None,
+) -> None:
+    m = (b if c is None else c, s if d is None else d)
+    check(told_strictly, {"x": (b, s, 8), "m": m, "unknown": (1, m[1])}, {})
+
+
+def check(
+    told: dict[str, tuple[Dim, ...] | None],
+    shapes: dict[str, tuple[int, ...]],
+    named: dict[str, int],
+) -> None:
+    """Runs the model on inputs of these shapes."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     runner = ort.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        model().SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    values = {"x": (b, s, 8), "m": (b, s), "unknown": (1, s)}
+    named = named | {
+        f"{name}[{i}]": n for name, shape in shapes.items() for i, n in enumerate(shape)
+    }
     made = names_made()
-    feed = {name: np.ones(shape, np.float32) for name, shape in values.items()}
-    for name, array in zip(made, runner.run(made, feed), strict=True):
+    feed = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    arrays = runner.run(made, feed)
+    named |= {
+        f"{name}[{i}]": n
+        for name, a in zip(made, arrays, strict=True)
+        for i, n in enumerate(a.shape)
+    }
+    for name, array in zip(made, arrays, strict=True):
         dims = told[name]
         if dims is None:
             continue
         assert len(dims) == array.ndim, name
-        assert all(is_so(d, n, {"B": b, "S": s}) for d, n in zip(dims, array.shape, strict=True)), (
-            name
-        )
+        for d, n in zip(dims, array.shape, strict=True):
+            assert d is None or size_of(d, named) == n, (name, dims, array.shape)
 
 
-def is_so(told: Dim, size: int, named: dict[str, int]) -> bool:
+def size_of(told: Known, named: dict[str, int]) -> int:
     if isinstance(told, AtMost):
-        return size == min(named[told.size], told.limit)
-    return told is None or size == (named[told] if isinstance(told, str) else told)
+        return min(named[told.size], told.limit)
+    if isinstance(told, OneOf):
+        return next((n for p in told.sizes if (n := size_of(p, named)) != 1), 1)
+    return told if isinstance(told, int) else named[told]
 
 
 def concats(parts: int, times: int) -> tuple[ir.Value, ir.Model]:

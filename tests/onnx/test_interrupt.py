@@ -146,7 +146,10 @@ def is_complete(out: Path, external: bool) -> bool:
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
 def test_stopped_at_any_moment(server: Server, source: Path, tmp_path: Path, stop: int) -> None:
-    """Each second time the output replaces one with external data by another such."""
+    """Each second time the output replaces one with external data by another such.
+
+    When exactly a conversion writes depends on what else the machine does: three rounds at most.
+    """
     old = save(mlp(2, 64, seed=3), source.parent.parent / "old.onnx")
     seconds = []
     for external in (False, True):
@@ -154,16 +157,18 @@ def test_stopped_at_any_moment(server: Server, source: Path, tmp_path: Path, sto
         whole = [server.convert(source, tmp_path / f"{external}.onnx", options) for _ in range(3)]
         assert [code for code, _ in whole] == [0, 0, 0]
         seconds.append(min(duration for _, duration in whole))
-    results = []
-    for moment in range(MOMENTS):
-        folder = tmp_path / str(moment)
-        folder.mkdir()
-        after = seconds[moment % 2] * (moment + 0.5) / MOMENTS
-        replaced = old if moment % 2 else None
-        results.append(stop_at(server, source, folder, stop, after, replaced))
-    assert sum(r.untouched for r in results) >= MOMENTS // 3  # most moments are before the end
-    if stop == signal.SIGKILL:
-        assert sum(r.debris for r in results) >= MOMENTS // 6
+    for turn in range(3):
+        results = []
+        for moment in range(MOMENTS):
+            folder = tmp_path / f"{turn}-{moment}"
+            folder.mkdir()
+            after = seconds[moment % 2] * (moment + 0.5) / MOMENTS
+            replaced = old if moment % 2 else None
+            results.append(stop_at(server, source, folder, stop, after, replaced))
+        untouched, debris = (sum(r.untouched for r in results), sum(r.debris for r in results))
+        if untouched >= MOMENTS // 3 and debris >= (stop == signal.SIGKILL) * MOMENTS // 6:
+            return
+    pytest.fail(f"of {MOMENTS} moments {untouched} were before the end, {debris} left debris")
 
 
 def test_ctrl_c_twice(server: Server, source: Path, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from octavo.onnx.comparing.compare import compare
 from octavo.onnx.load import load
 from tests.native_target.test_attention_fusion import SPELLINGS, WIDTH, model, used
 from tests.onnx.helpers import run, save
-from tests.onnx.rules.support import Converted, convert
+from tests.onnx.rules.support import FLOAT, Converted, build, convert, node, values, weight
+from tests.onnx.rules.support import run as outputs
 
 ALL = "q3+k3+v3"
 MASKED = SPELLINGS["mask"]
@@ -106,16 +107,16 @@ def read_outside(proto: onnx.ModelProto) -> None:
 
 
 def of_something_else(proto: onnx.ModelProto) -> None:
-    node = next(n for n in proto.graph.node if n.name == "q3")
+    product = next(n for n in proto.graph.node if n.name == "q3")
     proto.graph.node.insert(0, helper.make_node("Relu", ["x"], ["queries"]))
-    node.input[0] = "queries"
+    product.input[0] = "queries"
 
 
 def tied(proto: onnx.ModelProto) -> None:
     """A copy of a weight in a joint one would be a second one in the file."""
-    for node in proto.graph.node:
-        if node.name in ("q3", "out"):
-            node.input[1] = "w0"
+    for each in proto.graph.node:
+        if each.name in ("q3", "out"):
+            each.input[1] = "w0"
 
 
 @pytest.mark.parametrize("change", [read_outside, of_something_else, tied])
@@ -177,3 +178,35 @@ def test_layers_are_compared_each_by_itself(letter: str, tmp_path: Path) -> None
     worst = compare(source, made, feed).layers[0]
     assert worst.name == f"{letter}3" and worst.alone is not None and worst.alone.sqnr_db < 1
     assert Blame(load(source), made, report.layers).layer(feed) == f"{letter}3"
+
+
+@pytest.mark.parametrize("read", ["k", "v"])
+@pytest.mark.parametrize("keys", ["q", "k"])
+def test_one_projection_may_be_two_of_them(keys: str, read: str, tmp_path: Path) -> None:
+    """Values that are the keys themselves, or keys that are the queries."""
+    letters = sorted({"q", keys, read})
+    nodes = [
+        step
+        for i in letters
+        for step in (
+            node("MatMul", ["x", f"w{i}"], [i]),
+            node("Reshape", [i, "by_heads"], [f"{i}3"]),
+            node("Transpose", [f"{i}3"], [f"{i}4"], perm=[0, 2, 1, 3]),
+        )
+    ]
+    nodes += [
+        node("Transpose", [f"{keys}4"], ["turned"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q4", "turned"], ["scores"]),
+        node("Softmax", ["scores"], ["shares"], axis=-1),
+        node("MatMul", ["shares", f"{read}4"], ["o"]),
+        node("Transpose", ["o"], ["o1"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["o1", "joined"], ["o2"]),
+        node("MatMul", ["o2", "wo"], ["y"]),
+    ]
+    weights = {f"w{i}": weight(32, 32, seed=j) for j, i in enumerate([*letters, "o"])}
+    weights |= {"by_heads": np.array([0, 0, 4, 8]), "joined": np.array([0, 0, 32])}
+    proto = build(nodes, {"x": (FLOAT, ("B", "S", 32))}, ["y"], weights)
+    done = convert(proto, tmp_path)
+    feed = {"x": values(2, 5, 32)}
+    error = relative_error(outputs(proto, feed)[0], outputs(done.path, feed)[0])
+    assert error < 0.05

@@ -27,7 +27,7 @@ class Activations:
         self._drawn: dict[tuple[int, int, str], tuple[ir.Value, QuantizedRows]] = {}
         self._casts: dict[tuple[int, int], tuple[ir.Value, ir.Value]] = {}
         self.dims: Dims | None = None
-        """Of the model as it was; with it, activations of the same sizes share their shapes."""
+        """Strictly of the model as it was; with it, activations of the same sizes share shapes."""
         self._by_sizes: dict[ir.Graph | ir.Function | None, BySizes] = {}
 
     @property

@@ -15,7 +15,8 @@ Sizes = tuple[Dim, ...]
 class BySizes:
     """Shapes and zero points of the activations of one graph.
 
-    Which of them have the same sizes is told by `dims`; without it each is a case of its own.
+    Which of them have the same sizes in every run is told by `dims`; without it each is a case of
+    its own.
     """
 
     def __init__(self, emitter: Emitter, dims: Dims | None) -> None:

@@ -1,12 +1,14 @@
 """Sizes of values, as far as the model tells: numbers, and names that stand for one size each.
 
-Sizes of the model's inputs have names (`batch`, `sequence`), and one name is one number throughout
-a run. What nodes make of them follows, for the operators that masks and attentions are made of.
+Sizes of the model's inputs have names (`batch`, `sequence`). What nodes make of them follows, for
+the operators that masks and attentions are made of. Nobody holds a run to the names, and exporters
+give one to what is not the same (questions and passages, both `batch` by `sequence`): what has to
+hold in every run is asked `strictly`, and then each axis of each input is a size of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,15 +40,27 @@ class AtMost:
     limit: int
 
 
-Dim = int | str | AtMost | None
+@dataclass(frozen=True)
+class OneOf:
+    """The only one of `sizes` that is not 1, or 1: what broadcasting makes of them."""
+
+    sizes: frozenset[str | AtMost]
+
+
+Known = int | str | AtMost | OneOf
+Dim = Known | None
 """None is a size of which nothing is known, and is none other's."""
 
 
 class Dims:
-    """Answers for the values of one model as it was when this was made."""
+    """Answers for the values of one model as it was when this was made.
 
-    def __init__(self, model: ir.Model, constants: Constants) -> None:
-        self._constants = constants
+    They hold in runs whose inputs have the sizes that the names say, and none of them 0; if made
+    `strictly`, in every run that the model as it was does not end with an error.
+    """
+
+    def __init__(self, model: ir.Model, constants: Constants, *, strictly: bool = False) -> None:
+        self._constants, self._strictly = constants, strictly
         self._found: dict[ir.Value, tuple[Dim, ...]] = {}
         self._ways: Mapping[str, Callable[[ir.Node], tuple[Dim, ...] | None]] = {
             "ConstantOfShape": lambda node: self.asked_for(node.inputs[0]),
@@ -64,13 +78,30 @@ class Dims:
         }
         for value in model.graph.inputs:
             if value.shape is not None and not value.is_initializer():
-                self._found[value] = tuple(map(known_size, value.shape))
+                self._found[value] = self._of_input(value, value.shape)
         for graph in graphs_of(model):
             for node in graph:
                 made = self._parts(node) if node.op_type == "Split" else [self._sizes_after(node)]
                 for value, dims in zip(node.outputs, made, strict=False):
                     if dims is not None:
-                        self._found[value] = dims
+                        self._found[value] = self._called(value, dims) if strictly else dims
+
+    def _of_input(self, value: ir.Value, shape: ir.Shape) -> tuple[Dim, ...]:
+        """A size that has no name, or one that is not to be trusted, is called by its place."""
+        told = [known_size(size) for size in shape]
+        if self._strictly:
+            told = [size if isinstance(size, int) else None for size in told]
+        return self._called(value, told)
+
+    def _called(self, value: ir.Value, dims: Sequence[Dim]) -> tuple[Dim, ...]:
+        """With a name for each size of `value` of which nothing is known: it is one in a run.
+
+        Branches may call two values alike; sizes of the one are not compared with the other's.
+        """
+        if None not in dims:
+            return tuple(dims)
+        names = (f"{value.name}[{i}]" for i in range(len(dims)))
+        return tuple(n if size is None else size for n, size in zip(names, dims, strict=True))
 
     def __call__(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
         """The sizes of `value`; None where not even their number is known."""
@@ -106,7 +137,14 @@ class Dims:
 
     def _listed(self, value: ir.Value | None) -> list[Dim] | None:
         found = sizes(value, self._constants, self._rank)
-        return None if found is None else [self._size(element) for element in found]
+        if found is None:
+            return None
+        return [self._size(element) for element in found if not self._is_beyond(element)]
+
+    def _is_beyond(self, element: int | SizeOf) -> bool:
+        """Whether it is the size of an axis that is not there: a part of a shape is empty then."""
+        rank = None if isinstance(element, int) else self._rank(element.value)
+        return rank is not None and isinstance(element, SizeOf) and element.axis >= rank
 
     def _rank(self, value: ir.Value) -> int | None:
         dims = self(value)
@@ -192,7 +230,8 @@ class Dims:
         """How many steps of 1 a Range from 0 has."""
         start, limit, step = (self.elements(v) for v in node.inputs)
         counts = start == [0] and step == [1] and limit is not None and len(limit) == 1
-        return limit[0] if counts and limit else None
+        size = limit[0] if counts and limit else None
+        return max(0, size) if isinstance(size, int) else size
 
     def _shape(self, node: ir.Node) -> tuple[Dim, ...] | None:
         dims = self(node.inputs[0])
@@ -259,8 +298,20 @@ class Dims:
         if allowzero is None or not allowzero.as_int():
             if any(size == 0 and (dims is None or i >= len(dims)) for i, size in enumerate(target)):
                 return None
-            target = [dims[i] if size == 0 and dims else size for i, size in enumerate(target)]
+            target = [self._unless_0(size, dims, i) for i, size in enumerate(target)]
         return tuple(None if size == -1 else size for size in target)
+
+    def _unless_0(self, size: Dim, dims: tuple[Dim, ...] | None, axis: int) -> Dim:
+        """What a Reshape of `dims` to `size` there gives, which copies the size for a 0."""
+        if isinstance(size, int):
+            return dims[axis] if size == 0 and dims else size
+        if not self._strictly or size is None or (dims is not None and axis >= len(dims)):
+            return size
+        other = None if dims is None else dims[axis]
+        if other is None or isinstance(other, int):
+            return None
+        # What is broadcast of a size that is 0 is 0 too.
+        return size if set(_parts_of(size)) <= set(_parts_of(other)) else None
 
     def _sliced(self, node: ir.Node) -> tuple[Dim, ...] | None:
         """The first elements of a constant along one axis, a named number of them."""
@@ -313,9 +364,15 @@ def _common(a: Dim, b: Dim) -> Dim:
         return a
     if a == 1:
         return b
-    for one, other in ((a, b), (b, a)):
-        if isinstance(other, AtMost) and other.size == one:
-            return one  # a limit below it would make the run fail
-        if isinstance(other, int):
-            return other  # the other one is 1, or the same
-    return None
+    if isinstance(a, int) or isinstance(b, int):
+        return a if isinstance(a, int) else b  # the other one is 1, or the same
+    if a is None or b is None:
+        return None
+    parts = [part for size in (a, b) for part in _parts_of(size)]
+    # A limit below the size itself would make the run fail.
+    kept = {p for p in parts if not (isinstance(p, AtMost) and p.size in parts)}
+    return OneOf(frozenset(kept)) if len(kept) > 1 else kept.pop()
+
+
+def _parts_of(size: str | AtMost | OneOf) -> Iterable[str | AtMost]:
+    return size.sizes if isinstance(size, OneOf) else (size,)

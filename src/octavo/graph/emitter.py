@@ -75,6 +75,7 @@ class Emitter:
         self.domains: set[str] = set()
         self._nodes: list[ir.Node] = []
         self._constants: dict[Any, ir.Value] = {}
+        self._first: list[ir.Node] = []
 
     def op(
         self,
@@ -200,13 +201,22 @@ class Emitter:
         return nodes
 
     def flush_first(self) -> None:
-        """Inserts what was built at the start of the main graph: it depends on constants only."""
+        """Inserts what was built at the start of the main graph, behind what is there already.
+
+        It depends on nothing but constants and what this function inserted before.
+        """
         nodes, self._nodes = self._nodes, []
-        first = next(iter(self.model.graph), None)
-        if first is None:
-            self.model.graph.extend(nodes)
+        graph = self.model.graph
+        while self._first and self._first[-1].graph is not graph:  # taken out since
+            self._first.pop()
+        first = next(iter(graph), None)
+        if self._first:
+            graph.insert_after(self._first[-1], nodes)
+        elif first is not None:
+            graph.insert_before(first, nodes)
         else:
-            self.model.graph.insert_before(first, nodes)
+            graph.extend(nodes)
+        self._first += nodes
 
 
 def _attribute(name: str, value: Any) -> Any:

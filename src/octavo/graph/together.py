@@ -61,7 +61,9 @@ def put_together(
     count = 0
     for attention in attentions:
         alike: dict[Any, list[Part]] = defaultdict(list)
-        for heads in (attention.q, attention.k, attention.v):
+        # One projection may be two of the three, as where values are the keys themselves.
+        distinct = {heads.reshape: heads for heads in (attention.q, attention.k, attention.v)}
+        for heads in distinct.values():
             part = _part(heads, constants)
             if part is not None:
                 alike[part.rows, heads.heads, heads.depth].append(part)

@@ -40,3 +40,27 @@ def _add(graph: ir.Graph, found: list[ir.Graph]) -> None:
             elif kind is _GRAPHS:
                 for body in attribute.as_graphs():
                     _add(body, found)
+
+
+def runs_in_order(model: ir.Model) -> bool:
+    """Whether each node comes after those whose outputs it reads, as ONNX asks."""
+    return _in_order(model.graph, set())
+
+
+def _in_order(graph: ir.Graph, before: set[ir.Node]) -> bool:
+    """`before`: all nodes that come before the graph's first; those of the graph are added."""
+    for node in graph:
+        for value in node.inputs:
+            producer = None if value is None else value.producer()
+            if producer is not None and producer not in before:
+                return False
+        for attribute in node.attributes.data.values():
+            bodies: tuple[ir.Graph, ...] = ()
+            if attribute.type is _GRAPH:
+                bodies = (attribute.as_graph(),)
+            elif attribute.type is _GRAPHS:
+                bodies = tuple(attribute.as_graphs())
+            if not all(_in_order(body, before) for body in bodies):
+                return False
+        before.add(node)
+    return True

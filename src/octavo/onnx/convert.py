@@ -18,6 +18,7 @@ from octavo.graph.native import DOMAIN, VERSION
 from octavo.graph.native.fusions import fuse
 from octavo.graph.native.fusions.attention import Attention, attentions_of
 from octavo.graph.ranks import Ranks
+from octavo.graph.rows import WIDE_FROM
 from octavo.graph.self_attention import rows_stay_whole
 from octavo.graph.sweeper import Sweeper
 from octavo.graph.together import put_together
@@ -64,17 +65,7 @@ def convert(
         if layer.drawer is not None and _integer(layer.decision.scheme):
             layer.drawer.announce(layer.site.node, layer.decision.scheme, context)
     # The rules take apart what attentions and masks are recognized by.
-    attentions: list[Attention] = []
-    masks: list[Mask] = []
-    if any(layer.drawer and per_row(layer.decision.scheme, context) for layer in planned):
-        fixed = Fixed(constants)
-        context.activations.dims = dims = Dims(model, fixed)
-        masks = masks_of(model, fixed, dims)
-        attentions = _attentions(model, constants, opset) if target == "portable" else []
-        for attention in attentions:
-            if rows_stay_whole(attention, constants, dims):
-                parts = attention.q, attention.k, attention.v
-                context.uniform.attends(attention.last, [heads.reshape for heads in parts])
+    attentions, masks = _recognized(model, planned, context)
     shapes = head_shapes(attentions, constants)
     outcomes = []
     counted: set[object] = set()
@@ -96,6 +87,27 @@ def convert(
         if domain in context.emitter.domains:
             model.opset_imports.setdefault(domain, version)
     return Converted(tuple(outcomes), (*sweeper.notes(), *changed))
+
+
+def _recognized(
+    model: ir.Model, planned: Sequence[Resolved], context: Context
+) -> tuple[list[Attention], list[Mask]]:
+    """The attentions and masks of `model`; tells `context` what is known of its activations."""
+    if not any(layer.drawer and per_row(layer.decision.scheme, context) for layer in planned):
+        return [], []
+    fixed = Fixed(context.constants)
+    if any(_may_be_wide(layer.site) for layer in planned):
+        context.activations.dims = Dims(model, fixed, strictly=True)
+    dims = Dims(model, fixed)
+    masks = masks_of(model, fixed, dims)
+    if context.native:
+        return [], masks
+    attentions = _attentions(model, context.constants, context.opset)
+    for attention in attentions:
+        if rows_stay_whole(attention, context.constants, dims):
+            parts = attention.q, attention.k, attention.v
+            context.uniform.attends(attention.last, [heads.reshape for heads in parts])
+    return attentions, masks
 
 
 def make_context(
@@ -126,6 +138,11 @@ def make_context(
 def _attentions(model: ir.Model, constants: Constants, opset: int) -> list[Attention]:
     ranks = Ranks(model, constants)
     return [a for graph in graphs_of(model) for a in attentions_of(graph, constants, opset, ranks)]
+
+
+def _may_be_wide(site: Site) -> bool:
+    """Whether the layer may read rows for which sizes matter."""
+    return any(max(shape, default=0) >= WIDE_FROM for _, shape in site.layer.weights)
 
 
 def _integer(scheme: Scheme) -> bool:

@@ -8,7 +8,7 @@ from onnxscript import version_converter
 
 from octavo.errors import AlreadyQuantizedError, ModelError, brief
 from octavo.graph.native import DOMAIN
-from octavo.graph.walk import graphs_of, opset_of
+from octavo.graph.walk import graphs_of, opset_of, runs_in_order
 
 OLDEST, NEWEST = 7, 26
 FIRST_WITH_QUANTIZE = 10  # QuantizeLinear, MatMulInteger
@@ -39,7 +39,7 @@ QUANTIZED_OPS = frozenset(
 
 
 def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
-    """Inlines functions and raises the opset to `needed` if it is below; returns what was done."""
+    """Inlines functions, orders nodes, raises the opset to `needed` if below; says what it did."""
     notes = []
     opset = opset_of(model)
     if opset < OLDEST:
@@ -64,22 +64,40 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
                 "again without functions that call themselves"
             ) from error
         notes.append(f"{count} local functions were inlined")
+    if not runs_in_order(model):
+        notes.append(_order(model, label))
     if opset < needed:
-        try:
-            version_converter.convert_version(model, target_version=needed, fallback=True)
-        except Exception as error:  # the converter raises whatever its C++ side throws
-            raise ModelError(
-                f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
-                f"version converter cannot raise it: {brief(error)}. Export the model again with a "
-                "newer opset"
-            ) from error
-        if opset_of(model) < needed:
-            raise ModelError(
-                f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
-                "version converter did not raise it; export the model again with a newer opset"
-            )
-        notes.append(f"opset raised from {opset} to {opset_of(model)}")
+        notes.append(_raise_opset(model, label, opset, needed))
     return notes
+
+
+def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
+    try:
+        version_converter.convert_version(model, target_version=needed, fallback=True)
+    except Exception as error:  # the converter raises whatever its C++ side throws
+        raise ModelError(
+            f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
+            f"version converter cannot raise it: {brief(error)}. Export the model again with a "
+            "newer opset"
+        ) from error
+    if opset_of(model) < needed:
+        raise ModelError(
+            f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
+            "version converter did not raise it; export the model again with a newer opset"
+        )
+    return f"opset raised from {opset} to {opset_of(model)}"
+
+
+def _order(model: ir.Model, label: str) -> str:
+    """ONNX Runtime takes nodes in any order; what is inserted beside them has to know theirs."""
+    try:
+        model.graph.sort()
+    except ValueError as error:
+        raise ModelError(
+            f"{label}: a node reads what is made of its own output, so that there is no order in "
+            "which the nodes run; export the model again"
+        ) from error
+    return "nodes were put in the order in which they run"
 
 
 def _raise_format(model: ir.Model) -> list[str]:

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx_ir
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
+from octavo.graph.walk import runs_in_order
 from octavo.onnx import quantize_dynamic
 from octavo.recipe import Report
 
@@ -105,6 +107,7 @@ def convert(model: onnx.ModelProto, folder: Path, **options: Any) -> Converted:
     report = quantize_dynamic(model, path, **{"verify": False, **options})
     done = onnx.load(path)
     assert unread(done.graph) <= unread(model.graph), "ONNX Runtime warns of them when it loads"
+    assert runs_in_order(onnx_ir.from_proto(done)), "ONNX Runtime takes any order, others do not"
     return Converted(report, path, done)
 
 

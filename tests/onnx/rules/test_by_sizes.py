@@ -29,32 +29,35 @@ K, N = 1024, 24
 WA, WB = weight(K, N), weight(K, N, seed=5)
 NAMED = ("batch", "length", K)
 PAIRS = {
-    "the same": (NAMED, NAMED),
+    "one input": (NAMED, "a"),
     "numbers": ((2, 3, K), (2, 3, K)),
+    "the same names": (NAMED, NAMED),
     "other names": (NAMED, ("batch", "words", K)),
     "other numbers": ((2, 3, K), (3, 2, K)),
     "no names": ((None, None, K), (None, None, K)),
     "unknown": (None, None),
 }
-SHARED = ("the same", "numbers")
+SHARED = ("one input", "numbers")
 
 
 def two(a: Any, b: Any) -> onnx.ModelProto:
-    """A layer each on inputs `a` and `b`."""
+    """A layer each on inputs `a` and `b`, or both on `a`."""
     nodes = [
         node("MatMul", ["a", "wa"], ["ya"]),
-        node("Gelu", ["b"], ["g"], domain="com.microsoft"),
+        node("Gelu", ["a" if b == "a" else "b"], ["g"], domain="com.microsoft"),
         node("Mul", ["g", "far"], ["h"]),
         node("MatMul", ["h", "wb"], ["yb"]),
     ]
     weights = {"wa": WA, "wb": WB, "far": np.float32(-1)}
-    return build(nodes, {"a": (FLOAT, a), "b": (FLOAT, b)}, ["ya", "yb"], weights)
+    inputs = {"a": (FLOAT, a)} | ({} if b == "a" else {"b": (FLOAT, b)})
+    return build(nodes, inputs, ["ya", "yb"], weights)
 
 
 def feeds(a: Any, b: Any) -> dict[str, Any]:
     numbers = {"batch": 2, "length": 3, "words": 4, None: 2}
-    shapes = [[numbers.get(d, d) for d in (s or (5, K))] for s in (a, b)]
-    return {"a": values(*shapes[0]), "b": values(*shapes[1], seed=3)}
+    given = {"a": a} | ({} if b == "a" else {"b": b})
+    shapes = {name: [numbers.get(d, d) for d in (s or (5, K))] for name, s in given.items()}
+    return {name: values(*s, seed=i) for i, (name, s) in enumerate(shapes.items())}
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -71,8 +74,9 @@ def test_what_has_the_same_sizes_is_made_once(pair: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38])
 def test_what_is_not_finite_stays_with_its_own(value: float, tmp_path: Path) -> None:
-    path = convert(two(NAMED, NAMED), tmp_path).path
-    feed = feeds(NAMED, NAMED)
+    fixed = (2, 3, K)
+    path = convert(two(fixed, fixed), tmp_path).path
+    feed = feeds(fixed, fixed)
     clean = run(path, feed)
     feed["a"][1, 2, 7] = value
     ya, yb = run(path, feed)
@@ -84,12 +88,64 @@ def test_what_is_not_finite_stays_with_its_own(value: float, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (1, 1), (7, 5)])
 def test_any_number_of_rows(shape: tuple[int, int], tmp_path: Path) -> None:
-    model = two(NAMED, NAMED)
+    model = two(NAMED, "a")
     path = convert(model, tmp_path).path
-    feed = {"a": values(*shape, K), "b": values(*shape, K, seed=3)}
+    feed = {"a": values(*shape, K)}
     for found, wanted, w in zip(run(path, feed), run(model, feed), (WA, WB), strict=True):
         assert found.shape == (*shape, N)
         assert_close(found, wanted, INT8, sizes(w))
+
+
+@pytest.mark.parametrize("names", [NAMED, ("?", "?", K), ("None", "None", K)])
+@pytest.mark.parametrize(
+    ("a", "b"), [((1, 6), (6, 1)), ((2, 3), (2, 5)), ((2, 3), (3, 2)), ((1, 8), (4, 8))]
+)
+def test_inputs_that_do_not_keep_to_the_names(
+    names: Any, a: tuple[int, int], b: tuple[int, int], tmp_path: Path
+) -> None:
+    """One query and four passages, both called batch by length: the float model runs."""
+    model = two(names, names)
+    path = convert(model, tmp_path).path
+    feed = {"a": values(*a, K), "b": values(*b, K, seed=3)}
+    for found, wanted, w in zip(run(path, feed), run(model, feed), (WA, WB), strict=True):
+        assert_close(found, wanted, INT8, sizes(w))
+
+
+def test_a_reshape_copies_sizes_for_none(tmp_path: Path) -> None:
+    """x is laid out as s says, but as it was where s has no rows."""
+    nodes = [
+        node("Shape", ["s"], ["of_s"]),
+        node("Gather", ["of_s", "first"], ["rows"]),
+        node("Concat", ["rows", "k"], ["wanted"], axis=0),
+        node("Reshape", ["x", "wanted"], ["r"]),
+        node("MatMul", ["r", "wa"], ["ya"]),
+        node("MatMul", ["s", "wb"], ["yb"]),
+    ]
+    inputs = {"s": (FLOAT, ("S", K)), "x": (FLOAT, ("B", K))}
+    weights = {"wa": WA, "wb": WB, "k": np.array([K]), "first": np.array([0])}
+    model = build(nodes, inputs, ["ya", "yb"], weights)
+    path = convert(model, tmp_path).path
+    for s, x in ((0, 2), (3, 3)):
+        feed = {"s": values(s, K), "x": values(x, K, seed=3)}
+        for found, wanted, w in zip(run(path, feed), run(model, feed), (WA, WB), strict=True):
+            assert_close(found, wanted, INT8, sizes(w))
+
+
+def test_nodes_in_any_order(tmp_path: Path) -> None:
+    """Which ONNX forbids and ONNX Runtime takes: the layer that is listed first runs last."""
+    nodes = [
+        node("Reshape", ["y1", "sizes"], ["r"]),
+        node("MatMul", ["r", "wa"], ["ya"]),
+        node("MatMul", ["b", "wb"], ["yb"]),
+        node("MatMul", ["yb", "back"], ["y1"]),
+    ]
+    back = weight(N, K, seed=7)
+    weights = {"wa": WA, "wb": WB, "back": back, "sizes": np.array([2, 3, K])}
+    model = build(nodes, {"b": (FLOAT, (2, 3, K))}, ["ya"], weights)
+    done = convert(model, tmp_path)
+    assert "nodes were put in the order in which they run" in done.report.notes
+    feed = {"b": values(2, 3, K)}
+    assert_close(run(done.path, feed)[0], run(model, feed)[0], INT8, 3 * sizes(WA))
 
 
 @pytest.mark.parametrize("first", ["outside", "inside"])
@@ -124,7 +180,7 @@ def value_info(name: str) -> onnx.ValueInfoProto:
 
 
 def test_target_native_knows_whose_shape_it_is(tmp_path: Path) -> None:
-    done = convert(two(NAMED, NAMED), tmp_path)
+    done = convert(two(NAMED, "a"), tmp_path)
     convert_target(done.path, tmp_path / "native.onnx", to="native")
     ops = Counter(n.op_type for n in onnx.load(tmp_path / "native.onnx").graph.node)
     assert (ops["Linear"], ops["QuantizeLinear"], ops["Shape"]) == (2, 0, 0)
@@ -132,7 +188,7 @@ def test_target_native_knows_whose_shape_it_is(tmp_path: Path) -> None:
 
 def test_and_leaves_what_gets_another_shape(tmp_path: Path) -> None:
     """Integers that are laid out as something of unknown sizes are no longer the rows they were."""
-    done = convert(two(NAMED, (None, None, K)), tmp_path)
+    done = convert(two(NAMED, ("batch", "words", K)), tmp_path)
     proto = onnx.load(done.path)
     shapes = {n.input[0]: n for n in proto.graph.node if n.op_type == "Shape"}
     back = next(n for n in proto.graph.node if n.output[0] == "h_quantized")

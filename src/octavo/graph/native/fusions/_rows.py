@@ -15,6 +15,8 @@ from octavo.graph.native.linear import GROUPED_OP, LinearNode
 # Their first output has the first axes of their first input.
 KEEPING = frozenset("LayerNormalization Identity Dropout Cast Relu Gelu Tanh Sigmoid".split())
 MOST_STEPS = 8
+NO_NAMES = (None, "", "?", "None", "-1", "unknown")
+"""What exporters call sizes that they do not know."""
 
 
 def leaves_rows(
@@ -81,9 +83,9 @@ def _same_axis(a: ir.Value, b: ir.Value, axis: int, weights: Constants | None) -
 
 
 def known_size(size: int | ir.SymbolicDim) -> int | str | None:
-    """A size as the model states it: a number, or a name. -1 and "" say that it is not known."""
+    """A size as the model states it: a number, or a name. -1, "" and the like say nothing."""
     found = size if isinstance(size, int) else size.value
-    return None if found is None or found == "" or (isinstance(found, int) and found < 0) else found
+    return None if found in NO_NAMES or (isinstance(found, int) and found < 0) else found
 
 
 def _dim(value: ir.Value, axis: int) -> int | str | None:
