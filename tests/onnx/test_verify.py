@@ -138,15 +138,16 @@ def test_equal_outputs_are_pointed_out(tmp_path: Path) -> None:
     )
     other = helper.make_graph([helper.make_node("Relu", ["x"], ["o"])], "e", [], [out])
     nodes = [
-        helper.make_node("Not", ["flag"], ["c"]),
+        helper.make_node("Greater", ["number", "limit"], ["c"]),
         helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
     ]
-    inputs: list[Any] = [("x", F32, ["m", 64]), ("flag", TensorProto.BOOL, [])]
-    model = build(nodes, inputs, [("y", F32, ["m", 64])], {"w": normal(64, 64)})
+    inputs: list[Any] = [("x", F32, ["m", 64]), ("number", TensorProto.INT64, [])]
+    weights = {"w": normal(64, 64), "limit": np.array(10**9)}
+    model = build(nodes, inputs, [("y", F32, ["m", 64])], weights)
     v = quantize_dynamic(model, tmp_path / "out.onnx").verification
     assert (v.status, v.error) == ("passed", 0.0)
     assert "equal to the last bit" in v.detail and "check_inputs" in v.detail
-    given = {"x": normal(3, 64), "flag": False}
+    given = {"x": normal(3, 64), "number": 10**9 + 1}
     v = quantize_dynamic(model, tmp_path / "out.onnx", check_inputs=given).verification
     assert v.detail == "" and v.error is not None and v.error > 0
 
@@ -163,6 +164,80 @@ def test_inputs_that_show_nothing_are_followed_by_others(tmp_path: Path) -> None
     model = build(nodes, [("x", F32, ["steps", 64])], [("y", F32, ["steps", 64])], weights)
     v = quantize_dynamic(model, tmp_path / "out.onnx").verification
     assert v.status == "passed" and v.error is not None and v.error > 0 and v.detail == ""
+
+
+BAD = np.where(np.arange(64)[:, None] == 0, np.float32(1e3), normal(64, 16) * np.float32(1e-3))
+"""Quantized per channel nothing is left of it but the first row, which is multiplied by 0."""
+
+
+def two_branches(chosen_by: str, bad: str) -> onnx.ModelProto:
+    """A layer in each branch of an If, the one in the branch `bad` ruined by quantization."""
+
+    def branch(name: str) -> onnx.GraphProto:
+        nodes = [helper.make_node("MatMul", ["x0", f"w_{name}"], ["o"], name=f"in_{name}")]
+        return helper.make_graph(nodes, name, [], [helper.make_empty_tensor_value_info("o")])
+
+    choice: Any = ("flag", TensorProto.BOOL, [])
+    nodes = [helper.make_node("Mul", ["x", "mask"], ["x0"])]
+    if chosen_by == "rate":
+        choice = ("rate", TensorProto.INT64, [])
+        nodes.append(helper.make_node("Equal", ["rate", "fast"], ["flag"]))
+    bodies = {"then_branch": branch("then"), "else_branch": branch("else")}
+    nodes.append(helper.make_node("If", ["flag"], ["y"], **bodies))
+    weights = {"mask": np.float32([0] + [1] * 63), "fast": np.array(16000)}
+    weights |= {f"w_{n}": BAD if n == bad else normal(64, 16) for n in ("then", "else")}
+    return build(nodes, [choice, ("x", F32, ["m", 64])], [("y", F32, None)], weights)
+
+
+@pytest.mark.parametrize("bad", ["then", "else"])
+@pytest.mark.parametrize("chosen_by", ["flag", "rate"])
+def test_every_branch_is_compared(chosen_by: str, bad: str, tmp_path: Path) -> None:
+    model = two_branches(chosen_by, bad)
+    with refused(tmp_path, VerificationError, f"Look at layer 'in_{bad}'"):
+        quantize_dynamic(model, tmp_path / "out.onnx")
+    v = quantize_dynamic(two_branches(chosen_by, "no"), tmp_path / "out.onnx").verification
+    assert (v.status, v.runs, v.detail) == ("passed", 2, "")
+
+
+def test_layers_that_given_inputs_do_not_lead_to_are_named(tmp_path: Path) -> None:
+    model, out = two_branches("flag", "else"), tmp_path / "out.onnx"
+    feeds = [{"flag": True, "x": normal(3, 64)}]
+    v = quantize_dynamic(model, out, check_inputs=feeds).verification
+    assert (v.status, v.runs) == ("passed", 1)
+    assert "do not lead to the quantized layer in_else" in v.detail and "--inputs" in v.detail
+    feeds.append({"flag": False, "x": normal(3, 64)})
+    assert quantize_dynamic(model, out, check_inputs=feeds).verification.detail == ""
+
+
+def test_a_loop_that_does_not_run(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["state", "w"], ["next"], name="step"),
+            helper.make_node("Identity", ["go"], ["on"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", F32, None),
+        ],
+        [
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", F32, None),
+        ],
+    )
+    nodes = [
+        helper.make_node("Loop", ["times", "", "x"], ["z"], body=body),
+        helper.make_node("MatMul", ["z", "w"], ["y"], name="last"),
+    ]
+    inputs: list[Any] = [("times", TensorProto.INT64, []), ("x", F32, ["m", 64])]
+    model = build(nodes, inputs, [("y", F32, None)], {"w": normal(64, 64)})
+    x, out = normal(3, 64), tmp_path / "out.onnx"
+    assert quantize_dynamic(model, out).verification.detail == ""
+    never = quantize_dynamic(model, out, check_inputs={"times": 0, "x": x}).verification
+    assert "do not lead to the quantized layer step" in never.detail
+    once = quantize_dynamic(model, out, check_inputs={"times": 1, "x": x}).verification
+    assert once.detail == ""
 
 
 def test_a_float_model_that_does_not_load(tmp_path: Path) -> None:

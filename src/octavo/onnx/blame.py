@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed
 from octavo.onnx.inventory import inventory
 from octavo.onnx.load import Source, load
+from octavo.onnx.reach import layers_run
 from octavo.onnx.save import self_contained
 from octavo.onnx.session import register
 from octavo.recipe import LayerOutcome
@@ -36,21 +38,25 @@ class Blame:
         """The layer whose output adds the largest error to what it was fed, or None.
 
         Where the layers' outputs cannot be had (in subgraphs, above 2 GB): the one whose weight
-        lost most.
+        lost most, of those that ran.
         """
         try:
             steps = self._steps(feed)
         except Exception:  # noqa: BLE001 - this only improves a message that is shown in any case
-            return self._worst_weight()
+            return self._worst_weight(feed)
         previous, found, jump = 0.0, None, 0.0
         for name, error in steps:
             if error - previous > jump:
                 found, jump = name, error - previous
             previous = max(previous, error)
-        return found or self._worst_weight()
+        return found or self._worst_weight(feed)
 
-    def _worst_weight(self) -> str | None:
+    def _worst_weight(self, feed: Feed) -> str | None:
         known = [(o.sqnr_db, o.layer.name) for o in self._outcomes if o.sqnr_db is not None]
+        if any(o.layer.scope for o in self._outcomes):
+            with suppress(Exception):  # as above
+                ran = layers_run(self._source, feed)
+                known = [(sqnr, name) for sqnr, name in known if name in ran]
         return min(known)[1] if known else None
 
     def _steps(self, feed: Feed) -> list[tuple[str, float]]:

@@ -155,13 +155,16 @@ def made_up(
     constants: Constants,
     seed: int | Sequence[int] = 0,
     fixed: FixedShapes | None = None,
+    way: int = 0,
 ) -> Iterator[Feed]:
     """Guesses at inputs that the model accepts, one for each of SIZES.
 
     Symbolic dimensions of one name get one size, sums of names their sum, and the axis along which
     a layer reads its input what the layer's weight has. Floats are standard normal; integers that
     index a table stay inside it, integers that are compared with a constant take it, other
-    integers and booleans are 1. What is `fixed` has the same size in all guesses.
+    integers and booleans are 1. What is `fixed` has the same size in all guesses. Another `way`
+    (below `ways`) may lead through other branches: booleans are False, and integers take the next
+    number that they are compared with, or none of them.
     """
     inputs = [v for v in fed(model.graph) if v.name]
     wishes = [wanted_shape(v, constants) for v in inputs]
@@ -179,9 +182,21 @@ def made_up(
         if 0 in sizes or (guessed and sum(sizes) > MOST_ELEMENTS):
             continue  # an empty input shows nothing, and ONNX Runtime's LSTM dies of it
         yield {
-            v.name or "": _made_up_one(v, shape, constants, rng)
+            v.name or "": _made_up_one(v, shape, constants, rng, way)
             for v, shape in zip(inputs, shapes, strict=True)
         }
+
+
+def ways(model: ir.Model, constants: Constants) -> int:
+    """How many ways there are to make up inputs by which a model may choose its branches."""
+    return max((_ways_of(v, constants) for v in fed(model.graph)), default=1)
+
+
+def _ways_of(value: ir.Value, constants: Constants) -> int:
+    if value.dtype is ir.DataType.BOOL:
+        return 2
+    is_integer = value.dtype is not None and value.dtype.is_integer()
+    return 1 + len(compared_with(value, constants)) if is_integer else 1
 
 
 def fed(graph: ir.Graph) -> list[ir.Value]:
@@ -219,17 +234,17 @@ def _symbol(name: str, size: int, symbols: dict[str, int]) -> int:
 
 
 def _made_up_one(
-    value: ir.Value, shape: list[int], constants: Constants, rng: np.random.Generator
+    value: ir.Value, shape: list[int], constants: Constants, rng: np.random.Generator, way: int
 ) -> npt.NDArray[Any]:
     dtype = (value.dtype or ir.DataType.FLOAT).numpy()
     if value.dtype is ir.DataType.STRING:
         return np.full(shape, "text", dtype=object)
     if dtype.kind == "b":
-        return np.ones(shape, dtype)
+        return np.full(shape, way == 0)
     if dtype.kind in "iu":
         compared = compared_with(value, constants)
-        if compared is not None:
-            return np.full(shape, compared, dtype)
+        if compared:
+            return np.full(shape, [*compared, max(compared) + 1][way % (len(compared) + 1)], dtype)
         bound = table_rows(value, constants)
         if bound is None and value.dtype is ir.DataType.UINT8:
             bound = 256

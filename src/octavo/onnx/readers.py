@@ -71,14 +71,15 @@ def table_rows(value: ir.Value, constants: Constants) -> int | None:
     return min(found) if found else None
 
 
-def compared_with(value: ir.Value, constants: Constants) -> int | None:
-    """The number that an Equal compares `value` with, or None."""
+def compared_with(value: ir.Value, constants: Constants) -> list[int]:
+    """The numbers that Equal compares `value` with, each once."""
+    found = []
     for node, index, _ in _readers(value, _LOOKUP_STEPS):
         if node.op_type == "Equal":
             other = constants.tensor(node.inputs[1 - index])
             if other is not None and other.size == 1:
-                return int(other.numpy().ravel()[0])
-    return None
+                found.append(int(other.numpy().ravel()[0]))
+    return list(dict.fromkeys(found))
 
 
 def _readers(value: ir.Value, steps: frozenset[str]) -> Iterator[tuple[ir.Node, int, ir.Value]]:

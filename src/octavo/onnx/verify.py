@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from octavo.errors import InputDataError, VerificationError, brief
 from octavo.graph.walk import opset_of
 from octavo.onnx.blame import Blame
 from octavo.onnx.constants import Constants
-from octavo.onnx.inputs import Feed, made_up
+from octavo.onnx.inputs import Feed, made_up, ways
 from octavo.onnx.load import Source, load
+from octavo.onnx.reach import Reach
 from octavo.onnx.session import session
 from octavo.recipe import LayerOutcome, Verification
 
@@ -30,6 +31,10 @@ EQUAL = (
     "the outputs are equal to the last bit: perhaps these inputs do not reach the layers that were "
     "quantized; pass check_inputs (--inputs data.npz) that do"
 )
+
+SIZES_A_WAY = 3
+"""How many made-up inputs are tried for each way through a model that has branches."""
+MOST_NAMED = 5  # layers in a message
 
 
 @dataclass(frozen=True)
@@ -71,28 +76,93 @@ def verify(
     if isinstance(theirs, str):
         detail = f"the float model does not load in ONNX Runtime: {theirs}"
         return Verification("loaded", kind, detail=detail)
-    blame = Blame(source, quantized, outcomes)
+    trial = _Trial(theirs, ours, kind, max_error, Blame(source, quantized, outcomes))
+    reach = Reach(source, outcomes)
     if feeds is not None:
-        results: Iterable[list[_Run]] = [[_run_both(theirs, ours, feed, kind) for feed in feeds]]
+        trial.take(feeds)
+        for feed in feeds:
+            reach.ran(feed)
     else:
         accepted = _accepted(theirs, source)
         if isinstance(accepted, str):
             return Verification("loaded", kind, detail=accepted)
         # Where nothing differs at all, the inputs did not reach what was quantized: try others.
-        results = ([_run_both(theirs, ours, feed, kind)] for feed in accepted)
-    names = [o.name for o in theirs.get_outputs()]
-    worst, runs = None, 0
-    for pairs in results:
-        worst, runs = _compare(names, pairs, blame, bounded=max_error is not None), len(pairs)
-        if worst is not None and max_error is not None and worst.error > max_error:
-            raise _too_far(worst, kind, max_error, blame)
-        if worst is not None and (worst.error > 0 or not blame.suspects):
-            break
-    if worst is None:
-        detail = "no output holds finite floating-point numbers, so nothing could be compared"
-        return Verification("loaded", kind, runs, detail=detail)
-    detail = "" if worst.error > 0 or not blame.suspects else EQUAL
-    return Verification("passed", kind, runs, worst.error, worst.cosine, max_error, detail)
+        for feed in accepted:
+            trial.take([feed])
+            reach.ran(feed)
+            if trial.shows_something:
+                break
+        for feed in _other_ways(theirs, source, reach):
+            trial.take([feed])
+    return trial.result(reach)
+
+
+class _Trial:
+    """The runs of two models, and the worst of what they show."""
+
+    def __init__(
+        self, theirs: Any, ours: Any, kind: str, max_error: float | None, blame: Blame
+    ) -> None:
+        self.theirs, self.ours, self.kind = theirs, ours, kind
+        self.max_error, self.blame = max_error, blame
+        self.worst: _Worst | None = None
+        self.runs = 0
+
+    @property
+    def shows_something(self) -> bool:
+        """Whether the models were compared where they may differ."""
+        return self.worst is not None and (self.worst.error > 0 or not self.blame.suspects)
+
+    def take(self, feeds: Sequence[Feed]) -> None:
+        """Raises VerificationError where the quantized model is not what was promised."""
+        names = [o.name for o in self.theirs.get_outputs()]
+        runs = [_run_both(self.theirs, self.ours, feed, self.kind) for feed in feeds]
+        here = _compare(names, runs, self.blame, bounded=self.max_error is not None)
+        if here is not None and self.max_error is not None and here.error > self.max_error:
+            raise _too_far(here, self.kind, self.max_error, self.blame)
+        self.runs = len(runs) + (self.runs if self.shows_something else 0)
+        if self.worst is None or (here is not None and here.error > self.worst.error):
+            self.worst = here
+
+    def result(self, reach: Reach) -> Verification:
+        """What the runs showed; the layers that none came to are named."""
+        worst = self.worst
+        if worst is None:
+            detail = "no output holds finite floating-point numbers, so nothing could be compared"
+            return Verification("loaded", self.kind, self.runs, detail=detail)
+        detail = "" if self.shows_something else EQUAL
+        if not detail and reach.missing:
+            several = len(reach.missing) > 1
+            names = ", ".join(reach.missing[:MOST_NAMED]) + (
+                f" and {len(reach.missing) - MOST_NAMED} more"
+                if len(reach.missing) > MOST_NAMED
+                else ""
+            )
+            detail = (
+                f"these inputs do not lead to the quantized layer{'s' if several else ''} {names}: "
+                f"pass check_inputs (--inputs data.npz) that do"
+            )
+        return Verification(
+            "passed", self.kind, self.runs, worst.error, worst.cosine, self.max_error, detail
+        )
+
+
+def _other_ways(theirs: Any, source: Source, reach: Reach) -> Iterator[Feed]:
+    """Made-up inputs that lead to layers which no others came to, while there are such layers."""
+    if not reach.missing:
+        return
+    model = load(source.origin).model
+    constants = Constants(opset_of(model))
+    for way in range(ways(model, constants)):
+        guesses = made_up(model, constants, way=way)
+        accepted = (g for g in guesses if _problem(theirs, g) is None)
+        for feed in islice(accepted, SIZES_A_WAY):
+            missing = len(reach.missing)
+            if not missing:
+                return
+            reach.ran(feed)
+            if len(reach.missing) < missing:
+                yield feed
 
 
 def _too_far(worst: _Worst, kind: str, max_error: float, blame: Blame) -> VerificationError:
