@@ -7,6 +7,7 @@ computes one only when it is asked for, so that nothing is loaded or copied for 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,13 +19,20 @@ from onnx.reference import ReferenceEvaluator
 
 from octavo.errors import ModelError
 
-# Operators that move, convert or rescale stored numbers, and are cheap to compute once.
+# Operators that move, convert, rescale or constrain stored numbers, as weight norm, clipping and
+# adapters do, and are cheap to compute once.
 CHAIN_OPS = frozenset(
-    "Identity Cast Transpose Reshape Squeeze Unsqueeze Flatten Slice Concat Split Gather "
-    "Mul Div Add Sub Neg Expand Tile Shape Dropout Pad".split()
+    "Identity Cast Transpose Reshape Squeeze Unsqueeze Flatten Slice Concat Split Gather Expand "
+    "Tile Shape Dropout Pad Mul Div Add Sub Neg Abs Sqrt Pow Exp Log Reciprocal Sign Clip Min Max "
+    "Where Relu Tanh Sigmoid Softplus Softmax ReduceSum ReduceMean ReduceMax ReduceMin ReduceL1 "
+    "ReduceL2 ReduceSumSquare MatMul".split()
+)
+RANDOM_OPS = frozenset(
+    "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial".split()
 )
 SMALL = 64  # elements of shapes, axes and bounds
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+WEIGHTS = FLOATS | {ir.DataType.DOUBLE, ir.DataType.INT8, ir.DataType.UINT8}
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,17 @@ class Root:
     key: Any
 
 
+@dataclass(frozen=True)
+class Computed:
+    """A value that is the same in every run, and not computed here: an operator is in the way.
+
+    `stored` are the tensors that it is computed from, without shapes and single numbers.
+    """
+
+    by: str
+    stored: tuple[ir.Value, ...]
+
+
 class Constants:
     """Which values of a model are constant, and what they are. It never changes the graph."""
 
@@ -47,6 +66,7 @@ class Constants:
         self._opset = opset
         # By the values themselves, not their ids: a new value may get the id of one that is gone.
         self._constant: dict[ir.Value, bool] = {}
+        self._computed: dict[ir.Value, Computed | None] = {}
         self._arrays: dict[ir.Value, npt.NDArray[Any]] = {}
         self._shapes: dict[ir.Value, tuple[int, ...]] = {}
         self._keys: dict[ir.Value, int] = {}
@@ -98,22 +118,71 @@ class Constants:
             stack.pop()
         return self._constant[value]
 
+    def computed(self, value: ir.Value | None) -> Computed | None:
+        """How `value` follows from stored values alone, where other than CHAIN_OPS are in it."""
+        if value is None or self.is_constant(value):
+            return None
+        stack = [value]
+        while stack:
+            v = stack[-1]
+            node = v.producer()
+            inputs = [] if node is None else [i for i in node.inputs if i is not None]
+            unknown = [i for i in inputs if not self.is_constant(i) and i not in self._computed]
+            if v in self._computed:
+                stack.pop()
+            elif unknown and node is not None and _is_fixed(node):
+                stack.extend(unknown)
+            else:
+                self._computed[v] = None if node is None else self._computed_by(node, inputs)
+                stack.pop()
+        return self._computed[value]
+
+    def _computed_by(self, node: ir.Node, inputs: Sequence[ir.Value]) -> Computed | None:
+        if not inputs or not _is_fixed(node):
+            return None
+        found = {i: self._computed.get(i) for i in inputs}
+        if any(known is None and not self.is_constant(i) for i, known in found.items()):
+            return None
+        by, stored = "", dict[ir.Value, None]()
+        for i, known in found.items():
+            by = by or (known.by if known is not None else "")
+            stored.update(dict.fromkeys(self._stored(i) if known is None else known.stored))
+        return Computed(by or node.op_type, tuple(stored))
+
+    def _stored(self, value: ir.Value) -> Iterator[ir.Value]:
+        """The tensors that a constant is made of, without shapes and single numbers."""
+        stack, seen = [value], set[ir.Value]()
+        while stack:
+            v = stack.pop()
+            node = v.producer()
+            tensor = self.tensor(v)
+            if v in seen:
+                continue
+            seen.add(v)
+            if tensor is None and node is not None:
+                stack.extend(i for i in node.inputs if i is not None)
+            elif tensor is not None and tensor.dtype in WEIGHTS and len(tensor.shape):
+                yield v
+
     def dtype(self, value: ir.Value) -> ir.DataType | None:
         """The element type of a constant, without loading it where that can be told."""
-        tensor = self.tensor(value)
-        if tensor is not None:
-            return tensor.dtype
-        if value.type is not None and isinstance(value.type, ir.TensorType):
-            return value.type.dtype
-        node = value.producer()
-        if node is None:
-            return None
-        if node.op_type == "Cast":
-            return ir.DataType(node.attributes["to"].as_int())
-        if node.op_type == "Shape":
-            return ir.DataType.INT64
-        first = node.inputs[0] if node.inputs else None
-        return None if first is None else self.dtype(first)
+        at: ir.Value | None = value
+        while at is not None:
+            tensor = self.tensor(at)
+            if tensor is not None:
+                return tensor.dtype
+            if at.type is not None and isinstance(at.type, ir.TensorType):
+                return at.type.dtype
+            node = at.producer()
+            if node is None:
+                return None
+            if node.op_type == "Cast":
+                return ir.DataType(node.attributes["to"].as_int())
+            if node.op_type == "Shape":
+                return ir.DataType.INT64
+            first = 1 if node.op_type == "Where" else 0  # behind its condition
+            at = node.inputs[first] if len(node.inputs) > first else None
+        return None
 
     def shape(self, value: ir.Value) -> tuple[int, ...]:
         """The shape of a constant. A chain's is inferred: what a model states may be stale."""
@@ -272,6 +341,14 @@ class Constants:
             if i is not None:
                 self._collect(i, nodes, leaves, names)
         nodes[id(node)] = node
+
+
+def _is_fixed(node: ir.Node) -> bool:
+    """Whether equal inputs give equal outputs, in a way that the inputs show."""
+    bodies = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    return node.op_type not in RANDOM_OPS and all(
+        a.type not in bodies for a in node.attributes.values()
+    )
 
 
 def unmap(tensor: ir.ExternalTensor) -> None:

@@ -16,16 +16,22 @@ from octavo.onnx.rules import RULES
 from octavo.recipe import Kind, Layer
 
 OTHER_FROM = 1024  # elements; below, a constant of an operator without a rule is no layer
+MATRIX = 2  # axes of a weight; constants of fewer are biases and the like
+_DTYPES = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
 
 
 @dataclass(frozen=True)
 class Site:
-    """A layer where it stands in the graph. `rule` is None for operators without one."""
+    """A layer where it stands in the graph.
+
+    `rule` is None where there is none, and `reason` says why; "" where that is the operator.
+    """
 
     layer: Layer
     node: ir.Node
     rule: Rule | None
     weights: tuple[ir.Value, ...]
+    reason: str = ""
 
 
 def inventory(model: ir.Model, constants: Constants) -> list[Site]:
@@ -52,50 +58,98 @@ def _walk(graph: ir.Graph, scope: str) -> Iterator[tuple[ir.Node, str]]:
 
 def _site(node: ir.Node, scope: str, constants: Constants) -> Site | None:
     rule = RULES.get(op_name(node))
-    if rule is not None:
-        weights = rule.match(node, constants)
-        if weights is None:
-            return None
-        kind = rule.kind_of(node, weights)
-    else:
-        weights = _loose_weights(node, constants)
-        if not weights:
-            return None
-        kind = Kind.OTHER
+    weights = None if rule is None else rule.match(node, constants)
+    if rule is not None and weights:
+        return Site(
+            _layer(node, rule.kind_of(node, weights), weights, scope, constants, rule),
+            node,
+            rule,
+            weights,
+        )
+    if not _makes_constant(node, constants):
+        found, reason = (
+            _unfit(node, constants) if rule is not None else (_loose(node, constants), "")
+        )
+        if found:
+            return Site(
+                _layer(node, Kind.OTHER, found, scope, constants), node, None, found, reason
+            )
+    if rule is None or weights is None:
+        return None
+    return Site(
+        _layer(node, rule.kind_of(node, weights), weights, scope, constants, rule),
+        node,
+        rule,
+        weights,
+    )
+
+
+def _layer(
+    node: ir.Node,
+    kind: Kind,
+    weights: tuple[ir.Value, ...],
+    scope: str,
+    constants: Constants,
+    rule: Rule | None = None,
+) -> Layer:
     shapes = tuple(constants.shape(w) for w in weights)
-    dtype = constants.dtype(weights[0]) if weights else ir.DataType.FLOAT
-    assert dtype is not None
+    dtype = (constants.dtype(weights[0]) if weights else None) or ir.DataType.FLOAT
     elements = sum(int(np.prod(s, dtype=np.int64)) for s in shapes)
-    layer = Layer(
+    return Layer(
         name=node.name or f"{node.op_type}:{node.outputs[0].name}",
         kind=kind,
         op=op_name(node),
         weights=tuple((w.name or "", s) for w, s in zip(weights, shapes, strict=True)),
         bytes=elements * dtype.bitwidth // 8,
         macs_per_row=rule.macs_per_row(shapes) if rule is not None else None,
-        dtype=dtype.name.lower().replace("float", "float32")
-        if dtype.name == "FLOAT"
-        else dtype.name.lower(),
+        dtype=_DTYPES.get(dtype, dtype.name.lower()),
         scope=scope.rstrip("/"),
     )
-    return Site(layer, node, rule, weights)
 
 
-def _loose_weights(node: ir.Node, constants: Constants) -> tuple[ir.Value, ...]:
-    """Large stored float tensors that an operator without a rule reads."""
-    found = []
+def _unfit(node: ir.Node, constants: Constants) -> tuple[tuple[ir.Value, ...], str]:
+    """The weights of an operator that has a rule, where the rule cannot take them, and why."""
     for value in node.inputs:
-        tensor = constants.tensor(value)
-        if tensor is None or value is None or len(tensor.shape) < 2 or tensor.size < OTHER_FROM:
+        if value is None:
             continue
-        if is_float_type(tensor.dtype) and not _feeds_layers(node, constants):
-            found.append(value)
+        computed = constants.computed(value)
+        if computed is not None and computed.stored:
+            if computed.by == "DequantizeLinear":
+                return computed.stored, "its weight is quantized already"
+            return computed.stored, (
+                f"its weight is computed by {computed.by} in every run, although nothing in it "
+                "changes: let the exporter fold constants"
+            )
+        is_double = constants.is_constant(value) and constants.dtype(value) is ir.DataType.DOUBLE
+        if is_double and len(constants.shape(value)) >= MATRIX:
+            return (value,), "its weights are float64: Octavo quantizes float32 and 16 bits"
+    return (), ""
+
+
+def _loose(node: ir.Node, constants: Constants) -> tuple[ir.Value, ...]:
+    """Large constant float tensors that an operator without a rule reads."""
+    found: dict[ir.Value, None] = {}
+    for value in node.inputs:
+        computed = constants.computed(value)
+        if computed is not None:
+            found.update(dict.fromkeys(v for v in computed.stored if _is_large(v, constants)))
+        elif value is not None and constants.is_constant(value) and _is_large(value, constants):
+            found[value] = None
     return tuple(found)
 
 
-def _feeds_layers(node: ir.Node, constants: Constants) -> bool:
-    """Whether the node is part of a chain that computes a constant: its reader is the layer."""
-    return bool(node.outputs) and constants.is_constant(node.outputs[0])
+def _is_large(value: ir.Value, constants: Constants) -> bool:
+    dtype = constants.dtype(value)
+    if not is_float_type(dtype) and dtype is not ir.DataType.DOUBLE:
+        return False
+    shape = constants.shape(value)
+    return len(shape) >= MATRIX and int(np.prod(shape, dtype=np.int64)) >= OTHER_FROM
+
+
+def _makes_constant(node: ir.Node, constants: Constants) -> bool:
+    """Whether the node is part of what computes a constant: its reader is the layer."""
+    first = node.outputs[0] if node.outputs else None
+    return constants.is_constant(first) or constants.computed(first) is not None
 
 
 def _with_unique_names(sites: list[Site]) -> list[Site]:

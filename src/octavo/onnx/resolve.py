@@ -35,6 +35,8 @@ def resolve(site: Site, decision: Decision, context: Context) -> Resolved:
     scheme = decision.scheme
     if scheme.is_float:
         return Resolved(site, decision, [])
+    if site.reason:
+        return Resolved(site, _left_float(decision, site.reason), [])
     if scheme.weight is not None and scheme.weight.qtype is QType.FLOAT16:
         reason = _float16_refused(site, context)
         return Resolved(site, _left_float(decision, reason) if reason else decision, [])

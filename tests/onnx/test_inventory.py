@@ -1,0 +1,140 @@
+"""No layer is missing from the report, wherever its weight comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from octavo.onnx import inspect
+from tests.onnx.rules.support import (
+    FLOAT,
+    INT8,
+    assert_close,
+    build,
+    convert,
+    node,
+    run,
+    sizes,
+    values,
+    weight,
+)
+
+DOUBLE = onnx.TensorProto.DOUBLE
+V = weight(64, 24)
+SCALE = np.linspace(0.5, 2, 24, dtype=np.float32)
+
+# How a weight `w` is made of what is stored, and its numbers.
+MADE: dict[str, tuple[list[onnx.NodeProto], dict[str, Any], Any]] = {
+    "weight norm": (
+        [
+            node("ReduceL2", ["v"], ["length"], axes=[0], keepdims=1),
+            node("Div", ["v", "length"], ["unit"]),
+            node("Mul", ["unit", "scale"], ["w"]),
+        ],
+        {"v": V, "scale": SCALE},
+        V / np.sqrt((V**2).sum(0)) * SCALE,
+    ),
+    "clipped": (
+        [node("Clip", ["v", "least", "most"], ["w"])],
+        {"v": V, "least": np.float32(-0.1), "most": np.float32(0.1)},
+        V.clip(-0.1, 0.1),
+    ),
+    "pruned": (
+        [node("Where", ["kept", "v", "nothing"], ["w"])],
+        {"v": V, "kept": V > 0, "nothing": np.float32(0)},
+        np.where(V > 0, V, 0),
+    ),
+    "an adapter": (
+        [node("MatMul", ["a", "b"], ["ab"]), node("Add", ["v", "ab"], ["w"])],
+        {"v": V, "a": weight(64, 4, seed=3), "b": weight(4, 24, seed=4)},
+        V + weight(64, 4, seed=3) @ weight(4, 24, seed=4),
+    ),
+    "a table of angles": ([node("Tanh", ["v"], ["w"])], {"v": V}, np.tanh(V)),
+}
+
+
+@pytest.mark.parametrize("how", MADE)
+def test_weights_that_are_made_of_stored_ones(how: str, tmp_path: Path) -> None:
+    nodes, stored, w = MADE[how]
+    model = build(
+        [*nodes, node("MatMul", ["x", "w"], ["y"])], {"x": (FLOAT, ("b", 64))}, ["y"], stored
+    )
+    done = convert(model, tmp_path)
+    assert [o.layer.name for o in done.report.layers] == ["y_node"]
+    assert done.outcome("y_node").quantized and done.ops.count("MatMul") == 0
+    feed = {"x": values(5, 64)}
+    assert_close(run(done.path, feed)[0], run(model, feed)[0], INT8, sizes(np.asarray(w)))
+
+
+def left(model: onnx.ModelProto) -> list[tuple[str, str]]:
+    """Each layer that stays float, and why."""
+    return [(d.layer.name, d.reason) for d in inspect(model).decisions if d.scheme.is_float]
+
+
+def recurrent(op: str, gates: int) -> tuple[list[onnx.NodeProto], dict[str, Any], tuple[Any, ...]]:
+    weights = {"v": weight(1, gates * 8, 16), "r": weight(1, gates * 8, 8, seed=2)}
+    return [node(op, ["x", "w", "r"], ["y"], hidden_size=8)], weights, ("steps", 1, 16)
+
+
+READERS: dict[str, tuple[list[onnx.NodeProto], dict[str, Any], tuple[Any, ...]]] = {
+    "MatMul": ([node("MatMul", ["x", "w"], ["y"])], {"v": V}, ("b", 64)),
+    "Gemm": ([node("Gemm", ["x", "w"], ["y"])], {"v": V}, ("b", 64)),
+    "Conv": ([node("Conv", ["x", "w"], ["y"])], {"v": weight(8, 4, 3, 3)}, (1, 4, 9, 9)),
+    "LSTM": recurrent("LSTM", 4),
+    "GRU": recurrent("GRU", 3),
+}
+
+
+@pytest.mark.parametrize("op", READERS)
+def test_a_weight_that_is_computed_otherwise_is_named(op: str) -> None:
+    nodes, stored, shape = READERS[op]
+    along = {"axis": np.array(0)}
+    model = build(
+        [node("CumSum", ["v", "axis"], ["w"]), *nodes], {"x": (FLOAT, shape)}, ["y"], stored | along
+    )
+    ((name, reason),) = left(model)
+    assert name == "y_node"
+    if op in ("LSTM", "GRU"):  # of which the other weight is stored
+        assert "its W is computed" in reason or "no int8 GRU" in reason
+    else:
+        assert "computed by CumSum in every run" in reason and "fold constants" in reason
+
+
+@pytest.mark.parametrize("op", READERS)
+def test_double_weights_are_named(op: str) -> None:
+    nodes, stored, shape = READERS[op]
+    stored = {("w" if n == "v" else n): np.asarray(a, np.float64) for n, a in stored.items()}
+    model = build(nodes, {"x": (DOUBLE, shape)}, {"y": (DOUBLE, None)}, stored)
+    assert left(model) == [
+        ("y_node", "its weights are float64: Octavo quantizes float32 and 16 bits")
+    ]
+    found = inspect(model).decisions[0].layer
+    assert found.dtype == "float64" and found.bytes == sum(a.nbytes for a in stored.values())
+
+
+@pytest.mark.parametrize("how", ["Identity", "Transpose", "Neg", "CumSum"])
+def test_operators_without_a_rule_are_named_behind_any_chain(how: str) -> None:
+    reads = ["v", "axis"] if how == "CumSum" else ["v"]
+    more = {"axis": np.array(0)} if how == "CumSum" else {}
+    chain = node(how, reads, ["w"], **({"perm": [0, 1, 3, 2]} if how == "Transpose" else {}))
+    nodes = [chain, node("ConvTranspose", ["x", "w"], ["y"])]
+    model = build(nodes, {"x": (FLOAT, (1, 4, 8, 8))}, ["y"], {"v": weight(4, 32, 5, 5), **more})
+    assert left(model) == [("y_node", "no rule for ConvTranspose")]
+
+
+def test_what_is_quantized_already_is_named(tmp_path: Path) -> None:
+    nodes = [
+        node("DequantizeLinear", ["q", "s"], ["w"]),
+        node("MatMul", ["x", "w"], ["h"]),
+        node("MatMul", ["h", "v"], ["y"]),
+    ]
+    q = np.clip(np.rint(V * 100), -127, 127).astype(np.int8)
+    weights = {"q": q, "s": np.float32(0.01), "v": weight(24, 40)}
+    model = build(nodes, {"x": (FLOAT, ("b", 64))}, ["y"], weights)
+    done = convert(model, tmp_path, allow_quantized=True)
+    assert done.outcome("h_node").reason == "its weight is quantized already"
+    assert done.outcome("y_node").quantized
