@@ -110,8 +110,6 @@ def _layer(
 def _unfit(node: ir.Node, constants: Constants) -> tuple[tuple[ir.Value, ...], str]:
     """The weights of an operator that has a rule, where the rule cannot take them, and why."""
     for value in node.inputs:
-        if value is None:
-            continue
         computed = constants.computed(value)
         if computed is not None and computed.stored:
             if computed.by == "DequantizeLinear":
@@ -120,10 +118,13 @@ def _unfit(node: ir.Node, constants: Constants) -> tuple[tuple[ir.Value, ...], s
                 f"its weight is computed by {computed.by} in every run, although nothing in it "
                 "changes: let the exporter fold constants"
             )
-        is_double = constants.is_constant(value) and constants.dtype(value) is ir.DataType.DOUBLE
-        if is_double and len(constants.shape(value)) >= MATRIX:
-            return (value,), "its weights are float64: Octavo quantizes float32 and 16 bits"
-    return (), ""
+    doubles = tuple(v for v in node.inputs if v is not None and _is_double_matrix(v, constants))
+    return doubles, "its weights are float64: Octavo quantizes float32 and 16 bits"
+
+
+def _is_double_matrix(value: ir.Value, constants: Constants) -> bool:
+    is_double = constants.is_constant(value) and constants.dtype(value) is ir.DataType.DOUBLE
+    return is_double and len(constants.shape(value)) >= MATRIX
 
 
 def _loose(node: ir.Node, constants: Constants) -> tuple[ir.Value, ...]:
