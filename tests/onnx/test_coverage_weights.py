@@ -217,7 +217,9 @@ def test_linear_behind_a_chain(tmp_path: Path, op: str, chain: Callable[..., Cha
     stored_once(converted, w)
     only_scales_are_float(converted, OUTPUTS + 8)
     assert not CHAIN_TYPES & set(converted.ops)
-    assert converted.report.layers[0].bytes_before == w.nbytes
+    # A weight that is stored in 16 bits takes no more than those.
+    held = converted.report.layers[0].bytes_before
+    assert held == (w.nbytes // 2 if "Cast" in {n.op_type for n in nodes} else w.nbytes)
 
 
 @chains

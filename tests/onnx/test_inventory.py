@@ -138,3 +138,28 @@ def test_what_is_quantized_already_is_named(tmp_path: Path) -> None:
     done = convert(model, tmp_path, allow_quantized=True)
     assert done.outcome("h_node").reason == "its weight is quantized already"
     assert done.outcome("y_node").quantized
+
+
+@pytest.mark.parametrize("excluded", ["h_node", "y_node"])
+def test_bytes_of_a_weight_that_one_layer_keeps_in_float(excluded: str, tmp_path: Path) -> None:
+    w = weight(64, 64)
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("Gemm", ["h", "w"], ["y"], transB=1)]
+    model = build(nodes, {"x": (FLOAT, ("b", 64))}, ["y"], {"w": w})
+    report = convert(model, tmp_path, nodes_to_exclude=[excluded]).report
+    (kept,), (held,) = report.left_float, report.quantized
+    assert (kept.bytes_before, kept.bytes_after) == (w.nbytes, w.nbytes)
+    assert held.bytes_before == w.nbytes and w.size < held.bytes_after < w.size * 1.2
+
+
+def test_weights_that_are_stored_in_16_bits(tmp_path: Path) -> None:
+    nodes = [
+        node("Cast", ["half"], ["w0"], to=FLOAT),
+        node("Transpose", ["w0"], ["w"], perm=[1, 0]),
+        node("MatMul", ["x", "w"], ["y"]),
+    ]
+    half = weight(96, 64).astype(np.float16)
+    model = build(nodes, {"x": (FLOAT, ("b", 64))}, ["y"], {"half": half})
+    done = convert(model, tmp_path).outcome("y_node")
+    assert (done.quantized, done.bytes_before, done.layer.bytes) == (True, half.nbytes, half.nbytes)
+    again = convert(model, tmp_path, recipe="float16", allow_nothing=True).outcome("y_node")
+    assert (again.quantized, again.reason) == (False, "its weights are stored as float16 already")

@@ -27,6 +27,7 @@ CHAIN_OPS = frozenset(
     "Where Relu Tanh Sigmoid Softplus Softmax ReduceSum ReduceMean ReduceMax ReduceMin ReduceL1 "
     "ReduceL2 ReduceSumSquare MatMul".split()
 )
+MOVES = frozenset("Identity Cast Transpose Reshape Squeeze Unsqueeze Flatten".split())
 RANDOM_OPS = frozenset(
     "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial".split()
 )
@@ -183,6 +184,20 @@ class Constants:
             first = 1 if node.op_type == "Where" else 0  # behind its condition
             at = node.inputs[first] if len(node.inputs) > first else None
         return None
+
+    def stored_as(self, value: ir.Value) -> ir.DataType | None:
+        """The element type of the numbers in the file, where nothing but nodes that move or
+        convert them stand between them and `value`; else that of `value`.
+        """
+        at: ir.Value | None = value
+        while at is not None:
+            tensor, node = self.tensor(at), at.producer()
+            if tensor is not None:
+                return tensor.dtype
+            if node is None or node.op_type not in MOVES:
+                break
+            at = node.inputs[0]
+        return self.dtype(value)
 
     def shape(self, value: ir.Value) -> tuple[int, ...]:
         """The shape of a constant. A chain's is inferred: what a model states may be stale."""

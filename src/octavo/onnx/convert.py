@@ -25,7 +25,7 @@ from octavo.graph.together import put_together
 from octavo.graph.walk import graphs_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
-from octavo.onnx.resolve import Resolved, resolve
+from octavo.onnx.resolve import Resolved, resolve_all
 from octavo.onnx.rule import Context, Drawn
 from octavo.onnx.rules._draft import per_row
 from octavo.onnx.store import TensorStore
@@ -60,7 +60,7 @@ def convert(
     context = make_context(
         model, tensors, constants, opset=opset, target=target, cpu=cpu, quant_format=quant_format
     )
-    planned = [resolve(s, d, context) for s, d in zip(sites, decisions, strict=True)]
+    planned = resolve_all(sites, decisions, context)
     for layer in planned:
         if layer.drawer is not None and _integer(layer.decision.scheme):
             layer.drawer.announce(layer.site.node, layer.decision.scheme, context)
@@ -153,7 +153,7 @@ def _apply(
     layer: Resolved, context: Context, sweeper: Sweeper, counted: set[object]
 ) -> LayerOutcome:
     site, decision, notes = layer.site, layer.decision, layer.notes
-    before = _bytes_before(site, context.constants, counted)
+    before = _bytes_before(layer, context.constants, counted)
     if decision.scheme.is_float:
         return LayerOutcome(
             site.layer, False, "float", decision.reason, before, before, None, tuple(notes)
@@ -179,14 +179,15 @@ def _apply(
     )
 
 
-def _bytes_before(site: Site, constants: Constants, counted: set[object]) -> int:
+def _bytes_before(layer: Resolved, constants: Constants, counted: set[object]) -> int:
+    """Of weights that layers share: counted once for those that are quantized, once for others."""
     total = 0
-    for w in site.weights:
-        root = constants.root(w)
-        if root.key in counted:
+    for w in layer.site.weights:
+        key = (constants.root(w).key, layer.decision.scheme.is_float)
+        if key in counted:
             continue
-        counted.add(root.key)
-        dtype = constants.dtype(w)
+        counted.add(key)
+        dtype = constants.stored_as(w)
         size = 1
         for d in constants.shape(w):
             size *= d

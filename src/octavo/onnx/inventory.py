@@ -94,13 +94,16 @@ def _layer(
 ) -> Layer:
     shapes = tuple(constants.shape(w) for w in weights)
     dtype = (constants.dtype(weights[0]) if weights else None) or ir.DataType.FLOAT
-    elements = sum(int(np.prod(s, dtype=np.int64)) for s in shapes)
+    bits = sum(
+        int(np.prod(s, dtype=np.int64)) * (constants.stored_as(w) or dtype).bitwidth
+        for w, s in zip(weights, shapes, strict=True)
+    )
     return Layer(
         name=node.name or f"{node.op_type}:{node.outputs[0].name}",
         kind=kind,
         op=op_name(node),
         weights=tuple((w.name or "", s) for w, s in zip(weights, shapes, strict=True)),
-        bytes=elements * dtype.bitwidth // 8,
+        bytes=bits // 8,
         macs_per_row=rule.macs_per_row(shapes) if rule is not None else None,
         dtype=_DTYPES.get(dtype, dtype.name.lower()),
         scope=scope.rstrip("/"),

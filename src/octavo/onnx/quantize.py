@@ -18,7 +18,7 @@ from octavo.onnx.load import load
 from octavo.onnx.options import parse_request, plain_request
 from octavo.onnx.prepare import prepare
 from octavo.onnx.produce import files_size, produce, report_of
-from octavo.onnx.resolve import resolve
+from octavo.onnx.resolve import resolve_all
 from octavo.onnx.save import misfortune
 from octavo.onnx.store import TensorStore
 from octavo.onnx.verify import verify as verify_model
@@ -171,12 +171,12 @@ def inspect(
         cpu=cpu,
         quant_format=quant_format,
     )
-    pairs = zip(prepared.sites, prepared.decisions, strict=True)
+    resolved = resolve_all(prepared.sites, prepared.decisions, context)
     return Inspection(
         model=source.label,
         opset=prepared.opset,
         ir_version=source.model.ir_version,
         model_bytes=source.bytes,
         recipe_name=request.recipe.name,
-        decisions=tuple(resolve(site, decision, context).decision for site, decision in pairs),
+        decisions=tuple(layer.decision for layer in resolved),
     )

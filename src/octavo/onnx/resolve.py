@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import onnx_ir as ir
 
 from octavo.core.qtype import QType
 from octavo.onnx.inventory import Site
@@ -28,6 +31,25 @@ class Resolved:
     decision: Decision
     notes: list[str]
     drawer: Rule | NativeForm | None = None
+
+
+def resolve_all(
+    sites: Sequence[Site], decisions: Sequence[Decision], context: Context
+) -> list[Resolved]:
+    """Each layer's; a table that another layer holds in integers is so for its lookups too."""
+    found = [resolve(s, d, context) for s, d in zip(sites, decisions, strict=True)]
+    context.held_anyway.update(
+        context.constants.root(weight).key
+        for layer in found
+        if layer.drawer is not None and layer.site.layer.kind is not Kind.EMBEDDING
+        for weight in layer.site.weights
+    )
+    return [
+        resolve(layer.site, decision, context)
+        if layer.site.layer.kind is Kind.EMBEDDING and layer.drawer is None
+        else layer
+        for layer, decision in zip(found, decisions, strict=True)
+    ]
 
 
 def resolve(site: Site, decision: Decision, context: Context) -> Resolved:
@@ -87,6 +109,10 @@ def _float16_refused(site: Site, context: Context) -> str | None:
         return "a product of two activations holds no weight"
     if site.layer.dtype != "float32":
         return f"its weights are {site.layer.dtype} already"
+    stored = {context.constants.stored_as(weight) for weight in site.weights}
+    if stored != {ir.DataType.FLOAT}:
+        names = ", ".join(sorted(t.name.lower() for t in stored if t is not None))
+        return f"its weights are stored as {names} already"
     if site.layer.bytes < FLOAT16_FROM:
         return f"its weights have {site.layer.bytes} bytes: below {FLOAT16_FROM} nothing to win"
     for weight in site.weights:

@@ -58,6 +58,8 @@ class Context:
         self.weights = weights
         self.activations = Activations(model, self.emitter, constants)
         self.uniform = self.activations.uniform
+        self.held_anyway: set[Any] = set()
+        """Keys of weights that a layer which is no lookup holds in integers."""
         self.checksums: dict[Any, int] = {}
         """Of packed weights, by what their forms call them."""
         self.packed: set[Any] = set()

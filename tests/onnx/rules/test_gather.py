@@ -10,6 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from octavo.errors import NothingQuantizedError
+from octavo.onnx import inspect, session
 from octavo.onnx.rules.gather import reference
 from octavo.recipe.layer import SMALL_TABLE
 from tests.onnx.rules.support import (
@@ -137,6 +138,31 @@ def test_vectors_and_small_tables_stay_float(tmp_path: Path) -> None:
     with pytest.raises(NothingQuantizedError, match="nothing to win"):
         convert(gather(table(rows, H)), tmp_path)
     assert convert(gather(table(rows + 1, H)), tmp_path).outcome("y_node").quantized
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+def test_a_small_table_that_a_layer_holds_in_integers_is_not_kept_in_float(
+    target: str, tmp_path: Path
+) -> None:
+    w = table(50, 64)
+    nodes = [
+        node("Gather", ["w", "i"], ["e"]),
+        node("Gemm", ["e", "w"], ["y"], transB=1),
+    ]
+    model = build(nodes, {"i": (INT64, ("b",))}, ["y"], {"w": w})
+    done = convert(model, tmp_path, target=target)
+    assert len(done.report.quantized) == 2
+    assert not [
+        t
+        for t in done.proto.graph.initializer
+        if t.data_type == FLOAT and len(t.dims) > 1 and t.dims[-1] > 1
+    ]
+    feeds = {"i": np.array([3, 7, 49])}
+    found = session(done.path).run(None, feeds)[0]
+    assert_close(found, run(model, feeds)[0], INT8, np.abs(w).max(1))
+    alone = convert(model, tmp_path, target=target, nodes_to_exclude=["y_node"], allow_nothing=True)
+    assert "nothing to win" in alone.outcome("e_node").reason
+    assert [d.scheme.is_float for d in inspect(model, target=target).decisions] == [False, False]
 
 
 def test_integer_tables_are_no_layers(tmp_path: Path) -> None:

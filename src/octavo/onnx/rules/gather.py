@@ -52,6 +52,8 @@ class GatherRule(Rule):
             return f"not a table of rows: shape {list(shape)}, axis {axis}"
         if _like_quantize_dynamic(scheme, context):
             return None
+        if context.constants.root(table).key in context.held_anyway:
+            return None  # in float it would lie there a second time
         return small_table(table_bytes(shape)) or None
 
     def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:

@@ -12,7 +12,7 @@ from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.options import Request, plain_request
 from octavo.onnx.prepare import Prepared, prepare
 from octavo.onnx.produce import files_size, produce, report_of
-from octavo.onnx.resolve import resolve
+from octavo.onnx.resolve import resolve_all
 from octavo.onnx.save import Place, misfortune
 from octavo.onnx.store import TensorStore
 from octavo.onnx.tuning.switches import add_switches
@@ -68,8 +68,8 @@ class Writer:
             cpu=request.cpu,
             quant_format=request.quant_format,
         )
-        pairs = list(zip(prepared.sites, prepared.decisions, strict=True))
-        held = [s for s, d in pairs if not resolve(s, d, context).decision.scheme.is_float]
+        resolved = resolve_all(prepared.sites, prepared.decisions, context)
+        held = [layer.site for layer in resolved if not layer.decision.scheme.is_float]
         switches = add_switches(source.model, held)
         _produce(source, prepared, request, place)
         return switches
