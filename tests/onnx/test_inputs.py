@@ -223,6 +223,20 @@ def test_sums_of_dimensions() -> None:
     assert feed["mask"].shape[1] == past + length and feed["next"].shape[1] == past + 1
 
 
+def test_sizes_that_a_layer_asks_for(tmp_path: Path) -> None:
+    """Batches of a weight, and rows of what a Gemm adds."""
+    fused = helper.make_node(
+        "FusedMatMul", ["x", "w"], ["y"], domain="com.microsoft", transB=1, name="fused"
+    )
+    batches = {"w": normal(2, 8, 16)}
+    added = {"w": normal(16, 8), "c": normal(5, 8)}
+    gemm = helper.make_node("Gemm", ["x", "w", "c"], ["y"], name="gemm")
+    for node, shape, weights in ((fused, [None] * 3, batches), (gemm, ["m", 16], added)):
+        model = build([node], [("x", F32, shape)], [("y", F32, None)], weights)
+        v = quantize_dynamic(model, tmp_path / "out.onnx").verification
+        assert (v.status, v.detail) == ("passed", "")
+
+
 @pytest.mark.parametrize(
     ("code", "shape"),
     [

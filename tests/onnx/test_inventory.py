@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+from octavo.errors import ModelError
 from octavo.onnx import inspect
 from tests.onnx.rules.support import (
     FLOAT,
@@ -163,3 +164,17 @@ def test_weights_that_are_stored_in_16_bits(tmp_path: Path) -> None:
     assert (done.quantized, done.bytes_before, done.layer.bytes) == (True, half.nbytes, half.nbytes)
     again = convert(model, tmp_path, recipe="float16", allow_nothing=True).outcome("y_node")
     assert (again.quantized, again.reason) == (False, "its weights are stored as float16 already")
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8-block", "int8-per-tensor"])
+def test_a_weight_with_nan_is_named_as_it_is(recipe: str, tmp_path: Path) -> None:
+    w = V.copy()
+    w[3, 4] = np.nan
+    model = build([node("MatMul", ["x", "w"], ["y"])], {"x": (FLOAT, ("b", 64))}, ["y"], {"w": w})
+    with pytest.raises(ModelError, match=r"layer 'y_node' .*weight 'w' \(64, 24\).* NaN") as error:
+        convert(model, tmp_path, recipe=recipe)
+    assert (
+        "4 of its 24" in str(error.value)
+        or "4 along axis 1" in str(error.value)
+        or (recipe == "int8-per-tensor")
+    )

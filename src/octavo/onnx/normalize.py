@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 from onnxscript import version_converter
@@ -73,7 +77,8 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
 
 def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
     try:
-        version_converter.convert_version(model, target_version=needed, fallback=True)
+        with _silent(version_converter.__name__):
+            version_converter.convert_version(model, target_version=needed, fallback=True)
     except Exception as error:  # the converter raises whatever its C++ side throws
         raise ModelError(
             f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
@@ -86,6 +91,18 @@ def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
             "version converter did not raise it; export the model again with a newer opset"
         )
     return f"opset raised from {opset} to {opset_of(model)}"
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Keeps a logger's warnings (of which of two converters it uses) from whoever called us."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _order(model: ir.Model, label: str) -> str:

@@ -213,6 +213,8 @@ def _ops(op_types: Sequence[str] | None) -> frozenset[str] | None:
             raise RecipeError(f"unknown op type {name!r}.{did_you_mean(name, supported_ops())}")
         if full is not None:
             ops.update(op for op in RULES if op.rpartition(".")[2] == full.rpartition(".")[2])
+    if "MatMul" in ops:
+        ops.add("Gemm")  # quantize_dynamic makes a MatMul of it before it selects
     return frozenset(ops)
 
 

@@ -56,7 +56,7 @@ def quantize_dynamic(
     Args:
         model_input: path of the model, or a ModelProto (which is not changed).
         model_output: path of the result; it appears whole or not at all.
-        op_types_to_quantize: only these operators, such as ["MatMul"].
+        op_types_to_quantize: only these operators, such as ["MatMul"], which stands for Gemm too.
         per_channel: True for a weight scale per output channel, False for one per tensor.
         reduce_range: weights in 7 bits.
         weight_type: `QuantType.QInt8` or `QuantType.QUInt8` (ONNX Runtime's enum is accepted).

@@ -31,22 +31,27 @@ def wanted_shape(value: ir.Value, constants: Constants) -> Wish:
             continue
         assert node.inputs[1] is not None
         shape = constants.shape(node.inputs[1])
-        wish = _wish(node, shape)
+        added = node.inputs[2] if len(node.inputs) > 2 else None
+        bias = constants.shape(added) if constants.is_constant(added) and added else ()
+        wish = _wish(node, shape, bias)
         if wish is not None:
             return wish
     return Wish()
 
 
-def _wish(node: ir.Node, weight: tuple[int, ...]) -> Wish | None:
+def _wish(node: ir.Node, weight: tuple[int, ...], bias: tuple[int, ...]) -> Wish | None:
     def number(name: str, default: int) -> int:
         attribute = node.attributes.get(name)
         return default if attribute is None else attribute.as_int()
 
     rank = len(weight)
-    if node.op_type == "MatMul" and rank >= 2:
-        return Wish(rank, {-1: weight[-2]})
+    if node.op_type in ("MatMul", "FusedMatMul") and rank >= 2 and not number("transA", 0):
+        inputs = weight[-1 if number("transB", 0) else -2]
+        of_batches = {i - rank: n for i, n in enumerate(weight[:-2]) if n != 1}
+        return Wish(rank, {-1: inputs} | of_batches)
     if node.op_type == "Gemm" and rank == 2 and not number("transA", 0):
-        return Wish(2, {1: weight[1 if number("transB", 0) else 0]})
+        rows = {0: bias[0]} if len(bias) == 2 and bias[0] != 1 else {}
+        return Wish(2, {1: weight[1 if number("transB", 0) else 0]} | rows)
     if node.op_type == "Conv" and rank >= 3:
         return Wish(rank, {1: weight[1] * number("group", 1)})
     if node.op_type in ("LSTM", "GRU", "RNN") and rank == 3:

@@ -216,7 +216,9 @@ class WeightStore:
         if first:
             stored = self.float32(root.leaf)
             matrix = stored if transposed else stored.T  # [N, K]
-            self._held[key] = self._hold_blocks(matrix, block, root.leaf.name or "weight")
+            self._held[key] = self._hold_blocks(
+                matrix, block, root.leaf.name or "weight", stored.shape
+            )
             self.constants.release(root.leaf)
         values, stats = self._held[key]
         return values, stats if first else None
@@ -282,10 +284,7 @@ class WeightStore:
                 ranges = observer.range()
             return quantize_weight(array, grid, axis, ranges)
         except ValueError as error:
-            raise ModelError(
-                f"weight {name!r} {array.shape} cannot be quantized: {error}; "
-                "exclude the layers that use it, or mend the model"
-            ) from error
+            raise _unfit(name, array.shape, error) from error
 
     def _register(
         self,
@@ -312,10 +311,17 @@ class WeightStore:
         return self._prelude.initializer(self._tensors.put(array, name), name, graph)
 
     def _hold_blocks(
-        self, matrix: npt.NDArray[np.float32], block: int, name: str
+        self,
+        matrix: npt.NDArray[np.float32],
+        block: int,
+        name: str,
+        shape: tuple[int, ...],
     ) -> tuple[BlockWeightValues, Stats]:
         outputs, inputs = matrix.shape
         count = -(-inputs // block)
+        odd = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
+        if odd.size:  # said of the weight as it is, not of its blocks
+            raise _unfit(name, shape, f"output {odd[0]} of its {outputs} holds NaN or infinity")
         padded = np.zeros((outputs, count * block), np.float32)
         padded[:, :inputs] = matrix
         scheme = WeightScheme(qtype=QType.UINT8)
@@ -353,3 +359,10 @@ class WeightStore:
             held.views[name] = build()
             self._prelude.flush_first()
         return held.views[name]
+
+
+def _unfit(name: str, shape: tuple[int, ...], why: object) -> ModelError:
+    return ModelError(
+        f"weight {name!r} {shape} cannot be quantized: {why}; "
+        "exclude the layers that use it, or mend the model"
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from octavo.errors import NothingQuantizedError
 from octavo.onnx.rules.embed_layer_normalization import reference
@@ -125,8 +125,12 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "float16": ({"dtype": FLOAT16}, {}, "16 bits"),
     "mask_index_type": ({"mask_index_type": 0}, {}, "mask_index_type"),
     "opset-10": ({"opset": 10}, {}, "Range"),
-    "one-scale": ({}, {"per_channel": False}, "one symmetric scale a row"),
-    "per-tensor": ({}, {"recipe": "int8-per-tensor"}, "one symmetric scale a row"),
+    "three outputs": ({"outs": 3}, {"recipe": "int8-per-tensor"}, "no third output"),
+    "per-tensor-qdq": (
+        {},
+        {"recipe": "int8-per-tensor", "quant_format": "qdq"},
+        "one symmetric scale a row",
+    ),
 }
 
 
@@ -137,6 +141,14 @@ def test_what_stays_float(
     model, _ = embed(**form)
     with pytest.raises(NothingQuantizedError, match=why):
         convert(model, tmp_path, **options)
+
+
+def test_gamma_that_is_computed_stays_float(tmp_path: Path) -> None:
+    model, _ = embed()
+    model.graph.node[0].input[5] = "given"
+    model.graph.input.append(helper.make_tensor_value_info("given", FLOAT, None))
+    with pytest.raises(NothingQuantizedError, match="gamma and beta in integers"):
+        convert(model, tmp_path, recipe="int8-per-tensor")
 
 
 def test_position_ids_stay_float(tmp_path: Path) -> None:

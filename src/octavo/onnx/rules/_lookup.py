@@ -7,16 +7,19 @@ table[i]  ->  Mul(Cast(Gather(int8 table, i)), Gather(row scales, i))    one sca
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
 
-from octavo.core.qtype import Grid
+from octavo.core.qtype import Grid, QType
 from octavo.graph.embedding import lookup_blocks, lookup_per_tensor, lookup_rows
 from octavo.onnx.rule import Context
 from octavo.onnx.weights import Stats
-from octavo.recipe import Granularity, WeightScheme
+from octavo.recipe import Granularity, Scheme, WeightScheme
+
+AS_QUANTIZE_DYNAMIC = "affine uint8, as in ONNX Runtime's quantize_dynamic"
 
 
 class LookUp(Protocol):
@@ -79,3 +82,19 @@ def look_up(
 def table_bytes(shape: tuple[int, ...]) -> int:
     """The size of a table in float32."""
     return int(np.prod(shape, dtype=np.int64)) * 4
+
+
+def like_quantize_dynamic(scheme: Scheme, context: Context) -> bool:
+    """Whether the table has one scale, and is held as ONNX Runtime's quantize_dynamic holds it."""
+    w = scheme.weight
+    return w is not None and w.granularity is Granularity.TENSOR and not context.qdq
+
+
+def held_table(scheme: Scheme, context: Context) -> WeightScheme:
+    """The table's scheme. quantize_dynamic takes a table for an activation: affine uint8."""
+    w = scheme.weight
+    assert w is not None
+    if not like_quantize_dynamic(scheme, context):
+        return w
+    symmetric = w.symmetric and w.qtype is QType.UINT8
+    return replace(w, qtype=QType.UINT8, symmetric=symmetric, reduce_range=False)

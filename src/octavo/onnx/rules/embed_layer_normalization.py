@@ -3,14 +3,21 @@
 EmbedLayerNormalization(ids, segments, word, position, segment, gamma, beta, mask)
   ->  lookup_rows(word, ids) + lookup_rows(position, 0..S-1) [+ lookup_rows(segment, segments)]
       -> LayerNormalization;  the mask's row sums as the second output
+
+With one scale for all of a table, as in quantize_dynamic, it stays one: QEmbedLayerNormalization.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.kernels import QuantizedWeight
 from octavo.graph.emitter import MS
+from octavo.graph.linear import QuantizedWeightValues
 from octavo.onnx.constants import Constants
 from octavo.onnx.rule import (
     Context,
@@ -21,12 +28,21 @@ from octavo.onnx.rule import (
     input_at,
     is_float_type,
 )
-from octavo.onnx.rules._lookup import LookUp, announce, look_up
+from octavo.onnx.rules._lookup import (
+    AS_QUANTIZE_DYNAMIC,
+    LookUp,
+    announce,
+    held_table,
+    like_quantize_dynamic,
+    look_up,
+)
 from octavo.onnx.rules.gather import reference as reference  # each lookup's arithmetic
 from octavo.onnx.weights import Stats
-from octavo.recipe import Granularity, Kind, Scheme
+from octavo.recipe import Granularity, Kind, Scheme, WeightScheme
 
 TABLES = (2, 3, 4)
+NORMALIZATION = (5, 6)  # gamma and beta
+MASK = 7
 FIRST_WITH_RANGE = 11  # opset
 
 
@@ -49,28 +65,74 @@ class EmbedLayerNormalizationRule(Rule):
         assert word is not None and scheme.weight is not None
         if context.constants.dtype(word) is not ir.DataType.FLOAT:
             return "the fused operator in 16 bits has no CPU form to compare with"
-        if context.opset < FIRST_WITH_RANGE:
-            return f"positions are counted with Range, which opset {context.opset} has not"
         if attribute_int(node, "mask_index_type", 1) == 0:
             return "mask_index_type 0"
         if input_at(node, 8) is not None:
             return "position_ids of its own"
+        if like_quantize_dynamic(scheme, context):
+            return self._check_fused(node, context)
+        if context.opset < FIRST_WITH_RANGE:
+            return f"positions are counted with Range, which opset {context.opset} has not"
         if scheme.weight.granularity is Granularity.TENSOR or not scheme.weight.symmetric:
             return "its tables are held with one symmetric scale a row, or float"
         return None
 
+    def _check_fused(self, node: ir.Node, context: Context) -> str | None:
+        if len(node.outputs) > 2 and node.outputs[2].name:
+            return "QEmbedLayerNormalization has no third output"
+        if not all(context.constants.is_constant(input_at(node, i)) for i in NORMALIZATION):
+            return "QEmbedLayerNormalization takes gamma and beta in integers: these are computed"
+        return None
+
     def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:
-        assert scheme.weight is not None
+        held = held_table(scheme, context)
         for i in TABLES:
             table = input_at(node, i)
             if table is not None:
-                announce(table, scheme.weight, context)
+                announce(table, held, context)
 
     def macs_per_row(self, weights: object) -> int | None:
         return None
 
     def rewrite(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:
+        if like_quantize_dynamic(scheme, context):
+            return self._fused(node, scheme, context, name)
         return self.draw(node, scheme, context, name, look_up)
+
+    def _fused(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:
+        """ONNX Runtime's own form: one affine scale for each table, and for gamma and beta."""
+        held = held_table(scheme, context)
+        parts: list[QuantizedWeightValues | None] = []
+        stats: list[Stats | None] = []
+        for i in (*TABLES, *NORMALIZATION):
+            value = input_at(node, i)
+            found, new = None, None
+            if value is not None and i in TABLES:
+                root = context.constants.root(value)
+                axis = 1 if root.transposed else 0
+                found, new = context.weights.matrix(root, axis, transposed=root.transposed)
+            elif value is not None:
+                found, new = _vector(value, held, context)
+            parts.append(found)
+            stats.append(new)
+        outs = [o.name or "" for o in node.outputs[:2]]
+        results = context.emitter.op_n(
+            "QEmbedLayerNormalization",
+            [
+                node.inputs[0],
+                input_at(node, 1),
+                *(None if p is None else p.q for p in parts),
+                input_at(node, MASK),
+                *(None if p is None else p.scale for p in parts),
+                *(None if p is None else p.zero_point for p in parts),
+            ],
+            outs=outs,
+            domain=MS,
+            name=f"{name}_quant",
+            epsilon=attribute_float(node, "epsilon", 1e-12),
+        )
+        notes = [AS_QUANTIZE_DYNAMIC] if held != scheme.weight else []
+        return Drawn(list(results), stats, notes)
 
     def draw(
         self, node: ir.Node, scheme: Scheme, context: Context, name: str, lookup: LookUp
@@ -153,3 +215,18 @@ class EmbedLayerNormalizationRule(Rule):
         if e.opset >= 13:
             return e.op("ReduceSum", [wide, e.vector([1])], out=out, keepdims=0)
         return e.op("ReduceSum", [wide], out=out, axes=[1], keepdims=0)
+
+
+def _vector(
+    value: ir.Value, held: WeightScheme, context: Context
+) -> tuple[QuantizedWeightValues, Stats | None]:
+    """Gamma or beta [H] with one scale."""
+
+    def finish(w: QuantizedWeight) -> tuple[npt.NDArray[Any], ...]:
+        scale, zero = w.qparams.scale, w.qparams.zero_point.astype(w.q.dtype)
+        return w.q, scale.reshape(()), zero.reshape(())
+
+    key = ("vector", context.constants.root(value).key)
+    return context.weights.custom(
+        key, value.name or "weight", lambda: (context.weights.float32(value), None), finish, held
+    )

@@ -5,18 +5,23 @@ Gather(table, i)  ->  Mul(Cast(Gather(int8 table, i)), Gather(row scales, i))
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.qtype import QType
 from octavo.onnx.constants import Constants
 from octavo.onnx.rule import Context, Drawn, Rule, attribute_int, is_float_type
-from octavo.onnx.rules._lookup import announce, look_up, table_bytes
-from octavo.recipe import Granularity, Kind, Scheme, WeightScheme
+from octavo.onnx.rules._lookup import (
+    AS_QUANTIZE_DYNAMIC,
+    announce,
+    held_table,
+    like_quantize_dynamic,
+    look_up,
+    table_bytes,
+)
+from octavo.recipe import Kind, Scheme
 from octavo.recipe.layer import small_table
 
 
@@ -50,7 +55,7 @@ class GatherRule(Rule):
         axis = attribute_int(node, "axis", 0)
         if len(shape) < 2 or axis not in (0, -len(shape)):
             return f"not a table of rows: shape {list(shape)}, axis {axis}"
-        if _like_quantize_dynamic(scheme, context):
+        if like_quantize_dynamic(scheme, context):
             return None
         if context.constants.root(table).key in context.held_anyway:
             return None  # in float it would lie there a second time
@@ -59,7 +64,7 @@ class GatherRule(Rule):
     def announce(self, node: ir.Node, scheme: Scheme, context: Context) -> None:
         table = node.inputs[0]
         assert table is not None
-        announce(table, _held(scheme, context), context)
+        announce(table, held_table(scheme, context), context)
 
     def macs_per_row(self, weights: Any) -> int | None:
         return None
@@ -70,26 +75,10 @@ class GatherRule(Rule):
         dtype = context.constants.dtype(table) or ir.DataType.FLOAT
         out = node.outputs[0].name or name
         wide = out if dtype is ir.DataType.FLOAT else f"{out}_float32"
-        held = _held(scheme, context)
+        held = held_table(scheme, context)
         y, stats, notes = look_up(table, indices, held, context, name=name, out=wide)
         if held != scheme.weight:
-            notes.append("affine uint8, as in ONNX Runtime's quantize_dynamic")
+            notes.append(AS_QUANTIZE_DYNAMIC)
         if dtype is not ir.DataType.FLOAT:
             y = context.from_float32(y, dtype, out)
         return Drawn([y], [stats], notes)
-
-
-def _like_quantize_dynamic(scheme: Scheme, context: Context) -> bool:
-    """Whether the table has one scale, and is held as ONNX Runtime's quantize_dynamic holds it."""
-    w = scheme.weight
-    return w is not None and w.granularity is Granularity.TENSOR and not context.qdq
-
-
-def _held(scheme: Scheme, context: Context) -> WeightScheme:
-    """The table's scheme. quantize_dynamic takes a table for an activation: affine uint8."""
-    w = scheme.weight
-    assert w is not None
-    if not _like_quantize_dynamic(scheme, context):
-        return w
-    symmetric = w.symmetric and w.qtype is QType.UINT8
-    return replace(w, qtype=QType.UINT8, symmetric=symmetric, reduce_range=False)
