@@ -9,6 +9,8 @@ from typing import Any
 
 from octavo.errors import OctavoError, did_you_mean
 
+MOST_NESTED = 100  # lists and mappings in one another
+
 
 @dataclass(frozen=True)
 class FileKind:
@@ -57,6 +59,7 @@ class Document:
         self.kind = kind
         self._yaml = YAML(typ="safe", pure=True)
         try:
+            self._check_depth(text)
             root: Any = self._yaml.compose(text)
             if root is None:
                 raise self.error(1, f"the {kind.noun} is empty; {kind.start}")
@@ -71,8 +74,19 @@ class Document:
             raise self.error(
                 line, f"{chr(error.character)!r}: {error.reason}; leave it out"
             ) from None
-        except RecursionError:
+        except RecursionError:  # lists that hold themselves
             raise self.error(1, f"the {kind.noun} is nested too deeply") from None
+
+    def _check_depth(self, text: str) -> None:
+        """Python's own limit is the process's, and other libraries raise it."""
+        depth = 0
+        for event in self._yaml.parse(text):
+            name = type(event).__name__
+            depth += name.endswith(("SequenceStartEvent", "MappingStartEvent"))
+            depth -= name.endswith(("SequenceEndEvent", "MappingEndEvent"))
+            if depth > MOST_NESTED:
+                line = event.start_mark.line + 1
+                raise self.error(line, f"the {self.kind.noun} is nested too deeply")
 
     def error(self, line: int, message: str) -> OctavoError:
         """The error that says `message` of `line`."""
