@@ -121,7 +121,11 @@ class Constants:
 
     def computed(self, value: ir.Value | None) -> Computed | None:
         """How `value` follows from stored values alone, where other than CHAIN_OPS are in it."""
-        if value is None or self.is_constant(value):
+        if value is None:
+            return None
+        if value in self._computed:
+            return self._computed[value]
+        if self.is_constant(value):
             return None
         stack = [value]
         while stack:

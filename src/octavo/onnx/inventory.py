@@ -57,31 +57,20 @@ def _walk(graph: ir.Graph, scope: str) -> Iterator[tuple[ir.Node, str]]:
 
 
 def _site(node: ir.Node, scope: str, constants: Constants) -> Site | None:
-    rule = RULES.get(op_name(node))
-    weights = None if rule is None else rule.match(node, constants)
-    if rule is not None and weights:
-        return Site(
-            _layer(node, rule.kind_of(node, weights), weights, scope, constants, rule),
-            node,
-            rule,
-            weights,
-        )
-    if not _makes_constant(node, constants):
-        found, reason = (
-            _unfit(node, constants) if rule is not None else (_loose(node, constants), "")
-        )
-        if found:
-            return Site(
-                _layer(node, Kind.OTHER, found, scope, constants), node, None, found, reason
-            )
+    rule, weights, reason = RULES.get(op_name(node)), None, ""
+    if rule is not None:
+        weights = rule.match(node, constants)
+    if not weights:
+        unfit, reason = (_loose(node, constants), "") if rule is None else _unfit(node, constants)
+        if (unfit or weights is not None) and _makes_constant(node, constants):
+            return None
+        if unfit:
+            layer = _layer(node, Kind.OTHER, unfit, scope, constants)
+            return Site(layer, node, None, unfit, reason)
     if rule is None or weights is None:
         return None
-    return Site(
-        _layer(node, rule.kind_of(node, weights), weights, scope, constants, rule),
-        node,
-        rule,
-        weights,
-    )
+    layer = _layer(node, rule.kind_of(node, weights), weights, scope, constants, rule)
+    return Site(layer, node, rule, weights)
 
 
 def _layer(
