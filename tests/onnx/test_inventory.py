@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from octavo.errors import ModelError
 from octavo.onnx import inspect
 from tests.onnx.rules.support import (
     FLOAT,
+    FLOAT16,
     INT8,
     assert_close,
     build,
     convert,
     node,
+    rng,
     run,
     sizes,
     values,
@@ -178,3 +181,74 @@ def test_a_weight_with_nan_is_named_as_it_is(recipe: str, tmp_path: Path) -> Non
         or "4 along axis 1" in str(error.value)
         or (recipe == "int8-per-tensor")
     )
+
+
+@pytest.mark.parametrize("opset", [12, 17])
+def test_softmax_of_a_weight_means_what_its_opset_says(opset: int, tmp_path: Path) -> None:
+    nodes = [node("Softmax", ["v"], ["w"], axis=1), node("MatMul", ["x", "w"], ["y"])]
+    stored = {"v": weight(2, 64, 32)}
+    model = build(nodes, {"x": (FLOAT, (2, "n", 64))}, ["y"], stored, opset=opset)
+    ((name, reason),) = left(model)
+    assert name == "y_node" and "computed by Softmax" in reason
+
+
+@pytest.mark.parametrize("size", [1e-4, 1e-3, 5.0])
+def test_weight_norm_in_float16_is_computed_in_float32(size: float, tmp_path: Path) -> None:
+    """As ONNX Runtime does: the squares of these leave float16's range below or above."""
+    v = (rng().standard_normal((2048, 24)) * size).astype(np.float16)
+    nodes = [
+        node("ReduceL2", ["v"], ["length"], axes=[0], keepdims=1),
+        node("Div", ["v", "length"], ["w"]),
+        node("MatMul", ["x", "w"], ["y"]),
+    ]
+    model = build(nodes, {"x": (FLOAT16, ("b", 2048))}, {"y": (FLOAT16, None)}, {"v": v})
+    done = convert(model, tmp_path)
+    feed = {"x": values(5, 2048).astype(np.float16)}
+    wide = v.astype(np.float64)
+    exact = feed["x"].astype(np.float64) @ (wide / np.sqrt((wide**2).sum(0)))
+    found = run(done.path, feed)[0].astype(np.float64)
+    assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
+
+
+def test_products_of_stored_16_bit_matrices_take_no_minute(tmp_path: Path) -> None:
+    a, b = (weight(1024, 1024, seed=i).astype(np.float16) for i in (1, 2))
+    nodes = [node("MatMul", ["a", "b"], ["w"]), node("MatMul", ["x", "w"], ["y"])]
+    model = build(nodes, {"x": (FLOAT16, ("m", 1024))}, {"y": (FLOAT16, None)}, {"a": a, "b": b})
+    started = time.perf_counter()
+    assert convert(model, tmp_path).outcome("y_node").quantized
+    assert time.perf_counter() - started < 3
+
+
+def test_a_weight_of_low_rank_stays_as_small_as_it_is(tmp_path: Path) -> None:
+    nodes = [node("MatMul", ["a", "b"], ["w"]), node("MatMul", ["x", "w"], ["y"])]
+    stored = {"a": weight(512, 4), "b": weight(4, 512, seed=2)}
+    model = build(nodes, {"x": (FLOAT, ("m", 512))}, ["y"], stored)
+    for recipe in ("int8", "float16"):
+        done = convert(model, tmp_path, recipe=recipe, allow_nothing=True)
+        reason = done.outcome("y_node").reason
+        assert reason == "its weight is computed from 16384 bytes, and would take 262144 or more"
+
+
+def test_what_a_layer_makes_of_stored_queries_is_no_weight(tmp_path: Path) -> None:
+    """Queries that are learned: their projection is a layer, what is added to it is none."""
+    nodes = [
+        node("LayerNormalization", ["queries", "gain", "shift"], ["q1"], axis=-1),
+        node("MatMul", ["q1", "wq"], ["q"]),
+        node("Add", ["q", "x"], ["h"]),
+        node("MatMul", ["h", "wk"], ["y"]),
+    ]
+    stored = {
+        "queries": values(1, 32, 64),
+        "gain": np.ones(64, np.float32),
+        "shift": np.zeros(64, np.float32),
+        "wq": weight(64, 64),
+        "wk": weight(64, 64, seed=3),
+    }
+    model = build(nodes, {"x": (FLOAT, ("b", 32, 64))}, ["y"], stored)
+    done = convert(model, tmp_path)
+    assert [o.layer.name for o in done.report.quantized] == ["q_node", "y_node"]
+    assert [(o.layer.name, o.reason) for o in done.report.left_float] == [
+        ("q1_node", "no rule for LayerNormalization")
+    ]
+    feed = {"x": values(2, 32, 64, seed=5)}
+    assert_close(run(done.path, feed)[0], run(model, feed)[0], 2 * INT8, sizes(stored["wk"]))

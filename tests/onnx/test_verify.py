@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import octavo.onnx.reach
 from octavo.core.metrics import cosine_error, relative_error
 from octavo.errors import VerificationError
 from octavo.onnx import quantize_dynamic
@@ -209,7 +211,7 @@ def test_layers_that_given_inputs_do_not_lead_to_are_named(tmp_path: Path) -> No
     assert quantize_dynamic(model, out, check_inputs=feeds).verification.detail == ""
 
 
-def test_a_loop_that_does_not_run(tmp_path: Path) -> None:
+def test_loops_are_not_looked_into(tmp_path: Path) -> None:
     body = helper.make_graph(
         [
             helper.make_node("MatMul", ["state", "w"], ["next"], name="step"),
@@ -232,12 +234,36 @@ def test_a_loop_that_does_not_run(tmp_path: Path) -> None:
     ]
     inputs: list[Any] = [("times", TensorProto.INT64, []), ("x", F32, ["m", 64])]
     model = build(nodes, inputs, [("y", F32, None)], {"w": normal(64, 64)})
-    x, out = normal(3, 64), tmp_path / "out.onnx"
-    assert quantize_dynamic(model, out).verification.detail == ""
-    never = quantize_dynamic(model, out, check_inputs={"times": 0, "x": x}).verification
-    assert "do not lead to the quantized layer step" in never.detail
-    once = quantize_dynamic(model, out, check_inputs={"times": 1, "x": x}).verification
-    assert once.detail == ""
+    v = quantize_dynamic(model, tmp_path / "out.onnx").verification
+    assert (v.status, v.detail) == ("passed", "")
+    feed = {"times": 20_000, "x": np.zeros((3, 64), np.float32)}
+    started = time.perf_counter()
+    quantize_dynamic(model, tmp_path / "out.onnx", check_inputs=feed)
+    assert time.perf_counter() - started < 20  # a profile of all turns has a gigabyte
+
+
+def test_many_inputs_are_looked_at_together(tmp_path: Path, monkeypatch: Any) -> None:
+    model, out = two_branches("flag", "no"), tmp_path / "out.onnx"
+    feeds = [{"flag": True, "x": normal(3, 64)}] * 200
+    asked = []
+    real = octavo.onnx.reach._profile
+    monkeypatch.setattr(octavo.onnx.reach, "_profile", lambda *a: asked.append(a) or real(*a))
+    v = quantize_dynamic(model, out, check_inputs=feeds).verification
+    assert "layer in_else" in v.detail and len(asked) == 1
+    monkeypatch.setattr(octavo.onnx.reach, "SECONDS", 0.0)
+    v = quantize_dynamic(model, out, check_inputs=feeds).verification
+    assert "do not, in the time there was for it, lead to the quantized layers in_" in v.detail
+
+
+@pytest.mark.parametrize("code", [TensorProto.UINT8, TensorProto.INT8, TensorProto.INT64])
+def test_the_largest_number_of_a_type_chooses_a_branch(code: int, tmp_path: Path) -> None:
+    model = two_branches("rate", "no")
+    dtype = helper.tensor_dtype_to_np_dtype(code)
+    model.graph.input[0].type.tensor_type.elem_type = code
+    fast = next(t for t in model.graph.initializer if t.name == "fast")
+    fast.CopyFrom(numpy_helper.from_array(np.array(np.iinfo(dtype).max, dtype), "fast"))
+    v = quantize_dynamic(model, tmp_path / "out.onnx").verification
+    assert (v.status, v.runs, v.detail) == ("passed", 2, "")
 
 
 def test_a_float_model_that_does_not_load(tmp_path: Path) -> None:

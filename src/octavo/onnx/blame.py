@@ -56,7 +56,7 @@ class Blame:
         if any(o.layer.scope for o in self._outcomes):
             with suppress(Exception):  # as above
                 ran = layers_run(self._source, feed)
-                known = [(sqnr, name) for sqnr, name in known if name in ran]
+                known = [(sqnr, name) for sqnr, name in known if ran is None or name in ran]
         return min(known)[1] if known else None
 
     def _steps(self, feed: Feed) -> list[tuple[str, float]]:

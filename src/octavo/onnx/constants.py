@@ -7,7 +7,7 @@ computes one only when it is asked for, so that nothing is loaded or copied for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,15 +24,19 @@ from octavo.errors import ModelError
 CHAIN_OPS = frozenset(
     "Identity Cast Transpose Reshape Squeeze Unsqueeze Flatten Slice Concat Split Gather Expand "
     "Tile Shape Dropout Pad Mul Div Add Sub Neg Abs Sqrt Pow Exp Log Reciprocal Sign Clip Min Max "
-    "Where Relu Tanh Sigmoid Softplus Softmax ReduceSum ReduceMean ReduceMax ReduceMin ReduceL1 "
+    "Where Relu Tanh Sigmoid Softplus ReduceSum ReduceMean ReduceMax ReduceMin ReduceL1 "
     "ReduceL2 ReduceSumSquare MatMul".split()
 )
 MOVES = frozenset("Identity Cast Transpose Reshape Squeeze Unsqueeze Flatten".split())
+# Not Softmax, of which ONNX's reference knows only the meaning that it has from opset 13 on.
+LAYER_OPS = frozenset("MatMul Gemm FusedMatMul Attention Conv LSTM GRU RNN".split())
+"""What such operators make of stored values is the result of a layer, and no weight."""
 RANDOM_OPS = frozenset(
     "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial".split()
 )
 SMALL = 64  # elements of shapes, axes and bounds
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+NARROW = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 WEIGHTS = FLOATS | {ir.DataType.DOUBLE, ir.DataType.INT8, ir.DataType.UINT8}
 
 
@@ -154,8 +158,17 @@ class Constants:
             stored.update(dict.fromkeys(self._stored(i) if known is None else known.stored))
         return Computed(by or node.op_type, tuple(stored))
 
+    def bytes_stored(self, value: ir.Value) -> int:
+        """Of the tensors that a constant is made of, in the file."""
+        return sum(tensor.nbytes for _, tensor in self._leaves(value))
+
     def _stored(self, value: ir.Value) -> Iterator[ir.Value]:
         """The tensors that a constant is made of, without shapes and single numbers."""
+        for v, tensor in self._leaves(value):
+            if tensor.dtype in WEIGHTS and len(tensor.shape):
+                yield v
+
+    def _leaves(self, value: ir.Value) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
         stack, seen = [value], set[ir.Value]()
         while stack:
             v = stack.pop()
@@ -166,8 +179,8 @@ class Constants:
             seen.add(v)
             if tensor is None and node is not None:
                 stack.extend(i for i in node.inputs if i is not None)
-            elif tensor is not None and tensor.dtype in WEIGHTS and len(tensor.shape):
-                yield v
+            elif tensor is not None:
+                yield v, tensor
 
     def dtype(self, value: ir.Value) -> ir.DataType | None:
         """The element type of a constant, without loading it where that can be told."""
@@ -288,16 +301,26 @@ class Constants:
         return self._chains.setdefault(step, len(self._keys))
 
     def _evaluate(self, value: ir.Value) -> npt.NDArray[Any]:
-        """Runs the chain that makes `value` with ONNX's reference implementation."""
+        """Runs the chain that makes `value` with ONNX's reference implementation.
+
+        16-bit floats in float32, as ONNX Runtime does: their squares and sums leave the range of
+        float16, and NumPy multiplies matrices of them a hundred times slower.
+        """
         graph, leaves = self._chain(value)
         feeds = {n: _numpy(tensor, leaf) for n, (leaf, tensor) in leaves.items()}
+        narrow = [t.dtype in NARROW for _, t in leaves.values()]
+        narrow += [_narrows(node) for node in graph.node]
+        if any(narrow):
+            _widen(graph, feeds, leaves)
         try:
             result = cast(Any, ReferenceEvaluator(self._model(graph)).run(None, feeds))[0]
         except Exception as error:  # whatever the evaluator raises, name the value
             raise ModelError(
                 f"weight {value.name!r} could not be computed from the nodes that feed it: {error}"
             ) from error
-        return np.asarray(result)
+        dtype = self.dtype(value) if any(narrow) else None
+        result = np.asarray(result)
+        return result.astype(dtype.numpy()) if dtype in NARROW and dtype is not None else result
 
     def _infer_shape(self, value: ir.Value) -> tuple[int, ...] | None:
         """The shape that the chain gives, from its leaves' shapes and small integers alone."""
@@ -363,11 +386,30 @@ class Constants:
 
 
 def _is_fixed(node: ir.Node) -> bool:
-    """Whether equal inputs give equal outputs, in a way that the inputs show."""
+    """Whether equal inputs give equal outputs, as the inputs show; results of layers are apart."""
+    if node.op_type in RANDOM_OPS or node.op_type in LAYER_OPS:
+        return False
     bodies = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-    return node.op_type not in RANDOM_OPS and all(
-        a.type not in bodies for a in node.attributes.values()
-    )
+    return all(a.type not in bodies for a in node.attributes.values())
+
+
+def _narrows(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Cast" and ir.DataType(node.attribute[0].i) in NARROW
+
+
+def _widen(
+    graph: onnx.GraphProto,
+    feeds: dict[str, npt.NDArray[Any]],
+    leaves: Mapping[str, tuple[str | None, ir.TensorProtocol]],
+) -> None:
+    """Lets all 16-bit floats of a chain be float32."""
+    for given in graph.input:
+        if leaves[given.name][1].dtype in NARROW:
+            feeds[given.name] = feeds[given.name].astype(np.float32)
+            given.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    for node in graph.node:
+        if _narrows(node):
+            node.attribute[0].i = onnx.TensorProto.FLOAT
 
 
 def unmap(tensor: ir.ExternalTensor) -> None:

@@ -233,6 +233,13 @@ def _symbol(name: str, size: int, symbols: dict[str, int]) -> int:
     return symbols[name]
 
 
+def _other_than(numbers: Sequence[int], dtype: np.dtype[Any]) -> int:
+    """A number of the type that is none of them, if there is one beside them."""
+    limits = np.iinfo(dtype)
+    beside = (max(numbers) + 1, min(numbers) - 1)
+    return next((n for n in beside if limits.min <= n <= limits.max), numbers[0])
+
+
 def _made_up_one(
     value: ir.Value, shape: list[int], constants: Constants, rng: np.random.Generator, way: int
 ) -> npt.NDArray[Any]:
@@ -244,7 +251,8 @@ def _made_up_one(
     if dtype.kind in "iu":
         compared = compared_with(value, constants)
         if compared:
-            return np.full(shape, [*compared, max(compared) + 1][way % (len(compared) + 1)], dtype)
+            choices = [*compared, _other_than(compared, dtype)]
+            return np.full(shape, choices[way % len(choices)], dtype)
         bound = table_rows(value, constants)
         if bound is None and value.dtype is ir.DataType.UINT8:
             bound = 256

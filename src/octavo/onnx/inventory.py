@@ -140,9 +140,25 @@ def _is_large(value: ir.Value, constants: Constants) -> bool:
 
 
 def _makes_constant(node: ir.Node, constants: Constants) -> bool:
-    """Whether the node is part of what computes a constant: its reader is the layer."""
+    """Whether the node is part of what computes a constant whose reader is the layer."""
     first = node.outputs[0] if node.outputs else None
-    return constants.is_constant(first) or constants.computed(first) is not None
+    if constants.is_constant(first):
+        return True
+    stack = [] if constants.computed(first) is None else list(node.outputs)
+    seen: set[ir.Value] = set()
+    while stack:
+        value = stack.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for reader, _ in value.uses():
+            if reader.outputs and constants.computed(reader.outputs[0]) is not None:
+                stack.extend(reader.outputs)
+                continue
+            rule = RULES.get(op_name(reader))
+            if rule is None or not rule.match(reader, constants):
+                return True  # it is said there what it reads
+    return False
 
 
 def _with_unique_names(sites: list[Site]) -> list[Site]:

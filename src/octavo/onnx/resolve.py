@@ -60,8 +60,11 @@ def resolve(site: Site, decision: Decision, context: Context) -> Resolved:
     if site.reason:
         return Resolved(site, _left_float(decision, site.reason), [])
     if scheme.weight is not None and scheme.weight.qtype is QType.FLOAT16:
-        reason = _float16_refused(site, context)
+        reason = _float16_refused(site, context) or _larger(site, context)
         return Resolved(site, _left_float(decision, reason) if reason else decision, [])
+    larger = _larger(site, context)
+    if larger:
+        return Resolved(site, _left_float(decision, larger), [])
     if site.rule is None:
         return Resolved(site, _left_float(decision, f"no rule for {site.layer.op}"), [])
     drawer: Rule | NativeForm = site.rule
@@ -102,6 +105,15 @@ def _held(site: Site, scheme: Scheme) -> tuple[Scheme, list[str]]:
 
 def _left_float(decision: Decision, reason: str) -> Decision:
     return Decision(decision.layer, FLOAT, reason)
+
+
+def _larger(site: Site, context: Context) -> str | None:
+    """Why a weight that is computed from less than its integers would be is not quantized."""
+    for weight, (_, shape) in zip(site.weights, site.layer.weights, strict=True):
+        size, stored = math.prod(shape), context.constants.bytes_stored(weight)
+        if size > stored:
+            return f"its weight is computed from {stored} bytes, and would take {size} or more"
+    return None
 
 
 def _float16_refused(site: Site, context: Context) -> str | None:

@@ -80,8 +80,7 @@ def verify(
     reach = Reach(source, outcomes)
     if feeds is not None:
         trial.take(feeds)
-        for feed in feeds:
-            reach.ran(feed)
+        reach.ran(feeds)
     else:
         accepted = _accepted(theirs, source)
         if isinstance(accepted, str):
@@ -89,7 +88,7 @@ def verify(
         # Where nothing differs at all, the inputs did not reach what was quantized: try others.
         for feed in accepted:
             trial.take([feed])
-            reach.ran(feed)
+            reach.ran([feed])
             if trial.shows_something:
                 break
         for feed in _other_ways(theirs, source, reach):
@@ -138,9 +137,11 @@ class _Trial:
                 if len(reach.missing) > MOST_NAMED
                 else ""
             )
+            late = ", in the time there was for it," if reach.seconds <= 0 else ""
+            layers = "layers" if several else "layer"
             detail = (
-                f"these inputs do not lead to the quantized layer{'s' if several else ''} {names}: "
-                f"pass check_inputs (--inputs data.npz) that do"
+                f"these inputs do not{late} lead to the quantized {layers} {names}: pass "
+                "check_inputs (--inputs data.npz) that do"
             )
         return Verification(
             "passed", self.kind, self.runs, worst.error, worst.cosine, self.max_error, detail
@@ -158,9 +159,9 @@ def _other_ways(theirs: Any, source: Source, reach: Reach) -> Iterator[Feed]:
         accepted = (g for g in guesses if _problem(theirs, g) is None)
         for feed in islice(accepted, SIZES_A_WAY):
             missing = len(reach.missing)
-            if not missing:
+            if not missing or reach.seconds <= 0:
                 return
-            reach.ran(feed)
+            reach.ran([feed])
             if len(reach.missing) < missing:
                 yield feed
 
