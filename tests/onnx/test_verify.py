@@ -255,6 +255,15 @@ def test_many_inputs_are_looked_at_together(tmp_path: Path, monkeypatch: Any) ->
     assert "do not, in the time there was for it, lead to the quantized layers in_" in v.detail
 
 
+def test_what_cannot_be_looked_at_stops_nothing(tmp_path: Path, monkeypatch: Any) -> None:
+    def full(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(octavo.onnx.reach, "_profile", full)
+    v = quantize_dynamic(two_branches("flag", "no"), tmp_path / "out.onnx").verification
+    assert (v.status, v.runs, v.detail) == ("passed", 1, "")
+
+
 @pytest.mark.parametrize("code", [TensorProto.UINT8, TensorProto.INT8, TensorProto.INT64])
 def test_the_largest_number_of_a_type_chooses_a_branch(code: int, tmp_path: Path) -> None:
     model = two_branches("rate", "no")

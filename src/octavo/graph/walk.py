@@ -30,21 +30,28 @@ def graphs_of(model: ir.Model) -> list[ir.Graph]:
     return found
 
 
-def _add(graph: ir.Graph, found: list[ir.Graph]) -> None:
-    found.append(graph)
-    for node in graph:
-        for attribute in node.attributes.data.values():
-            kind = attribute.type
-            if kind is _GRAPH:
-                _add(attribute.as_graph(), found)
-            elif kind is _GRAPHS:
-                for body in attribute.as_graphs():
-                    _add(body, found)
+def bodies_of(node: ir.Node) -> list[ir.Graph]:
+    """The subgraphs that `node` holds itself."""
+    found: list[ir.Graph] = []
+    for attribute in node.attributes.data.values():
+        kind = attribute.type
+        if kind is _GRAPH:
+            found.append(attribute.as_graph())
+        elif kind is _GRAPHS:
+            found.extend(attribute.as_graphs())
+    return found
 
 
 def runs_in_order(model: ir.Model) -> bool:
     """Whether each node comes after those whose outputs it reads, as ONNX asks."""
     return _in_order(model.graph, set())
+
+
+def _add(graph: ir.Graph, found: list[ir.Graph]) -> None:
+    found.append(graph)
+    for node in graph:
+        for body in bodies_of(node):
+            _add(body, found)
 
 
 def _in_order(graph: ir.Graph, before: set[ir.Node]) -> bool:
@@ -54,13 +61,7 @@ def _in_order(graph: ir.Graph, before: set[ir.Node]) -> bool:
             producer = None if value is None else value.producer()
             if producer is not None and producer not in before:
                 return False
-        for attribute in node.attributes.data.values():
-            bodies: tuple[ir.Graph, ...] = ()
-            if attribute.type is _GRAPH:
-                bodies = (attribute.as_graph(),)
-            elif attribute.type is _GRAPHS:
-                bodies = tuple(attribute.as_graphs())
-            if not all(_in_order(body, before) for body in bodies):
-                return False
+        if not all(_in_order(body, before) for body in bodies_of(node)):
+            return False
         before.add(node)
     return True

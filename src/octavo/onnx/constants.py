@@ -18,9 +18,11 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from octavo.errors import ModelError
+from octavo.graph.walk import bodies_of
 
 # Operators that move, convert, rescale or constrain stored numbers, as weight norm, clipping and
-# adapters do, and are cheap to compute once.
+# adapters do, and are cheap to compute once. Not Softmax, of which ONNX's reference knows only the
+# meaning that it has from opset 13 on.
 CHAIN_OPS = frozenset(
     "Identity Cast Transpose Reshape Squeeze Unsqueeze Flatten Slice Concat Split Gather Expand "
     "Tile Shape Dropout Pad Mul Div Add Sub Neg Abs Sqrt Pow Exp Log Reciprocal Sign Clip Min Max "
@@ -28,7 +30,6 @@ CHAIN_OPS = frozenset(
     "ReduceL2 ReduceSumSquare MatMul".split()
 )
 MOVES = frozenset("Identity Cast Transpose Reshape Squeeze Unsqueeze Flatten".split())
-# Not Softmax, of which ONNX's reference knows only the meaning that it has from opset 13 on.
 LAYER_OPS = frozenset("MatMul Gemm FusedMatMul Attention Conv LSTM GRU RNN".split())
 """What such operators make of stored values is the result of a layer, and no weight."""
 RANDOM_OPS = frozenset(
@@ -389,8 +390,7 @@ def _is_fixed(node: ir.Node) -> bool:
     """Whether equal inputs give equal outputs, as the inputs show; results of layers are apart."""
     if node.op_type in RANDOM_OPS or node.op_type in LAYER_OPS:
         return False
-    bodies = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-    return all(a.type not in bodies for a in node.attributes.values())
+    return not bodies_of(node)
 
 
 def _narrows(node: onnx.NodeProto) -> bool:

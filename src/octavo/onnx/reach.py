@@ -24,8 +24,6 @@ from octavo.onnx.save import self_contained
 from octavo.recipe import LayerOutcome
 
 _MARK, _RUN = "octavo_layer_", "_kernel_time"
-
-
 SECONDS = 10.0
 """What looking may take, however many inputs there are."""
 
@@ -43,17 +41,24 @@ class Reach:
         if self.missing:
             try:
                 self._marked = _Marked(source)
-            except Exception:  # noqa: BLE001 - above 2 GB; this only adds to what a comparison says
+            except Exception:  # noqa: BLE001 - as one above 2 GB
                 self.missing = []
             if self._marked is not None and self._marked.has_loops:
                 self.missing = []
 
     def ran(self, feeds: Sequence[Feed]) -> None:
-        """Takes those that runs on `feeds` come to out of `missing`, while there are seconds."""
+        """Takes those that runs on `feeds` come to out of `missing`, while there are seconds.
+
+        All where it cannot be told: this only adds to what a comparison says.
+        """
         if not self.missing or self._marked is None or self.seconds <= 0:
             return
         started = perf_counter()
-        done = self._marked.layers_run(feeds, self.seconds)
+        try:
+            done = self._marked.layers_run(feeds, self.seconds)
+        except Exception:  # noqa: BLE001 - a disk that is full, a model that needs optimizations
+            self.missing = []
+            return
         self.seconds -= perf_counter() - started
         self.missing = [name for name in self.missing if name not in done]
 

@@ -59,12 +59,12 @@ def resolve(site: Site, decision: Decision, context: Context) -> Resolved:
         return Resolved(site, decision, [])
     if site.reason:
         return Resolved(site, _left_float(decision, site.reason), [])
-    if scheme.weight is not None and scheme.weight.qtype is QType.FLOAT16:
-        reason = _float16_refused(site, context) or _larger(site, context)
-        return Resolved(site, _left_float(decision, reason) if reason else decision, [])
-    larger = _larger(site, context)
-    if larger:
-        return Resolved(site, _left_float(decision, larger), [])
+    halved = scheme.weight is not None and scheme.weight.qtype is QType.FLOAT16
+    refused = (_float16_refused(site, context) if halved else None) or _larger(site, context)
+    if refused:
+        return Resolved(site, _left_float(decision, refused), [])
+    if halved:
+        return Resolved(site, decision, [])
     if site.rule is None:
         return Resolved(site, _left_float(decision, f"no rule for {site.layer.op}"), [])
     drawer: Rule | NativeForm = site.rule

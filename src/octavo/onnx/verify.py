@@ -131,21 +131,21 @@ class _Trial:
             return Verification("loaded", self.kind, self.runs, detail=detail)
         detail = "" if self.shows_something else EQUAL
         if not detail and reach.missing:
-            several = len(reach.missing) > 1
-            names = ", ".join(reach.missing[:MOST_NAMED]) + (
-                f" and {len(reach.missing) - MOST_NAMED} more"
-                if len(reach.missing) > MOST_NAMED
-                else ""
-            )
-            late = ", in the time there was for it," if reach.seconds <= 0 else ""
-            layers = "layers" if several else "layer"
-            detail = (
-                f"these inputs do not{late} lead to the quantized {layers} {names}: pass "
-                "check_inputs (--inputs data.npz) that do"
-            )
+            detail = _not_reached(reach)
         return Verification(
             "passed", self.kind, self.runs, worst.error, worst.cosine, self.max_error, detail
         )
+
+
+def _not_reached(reach: Reach) -> str:
+    names, more = reach.missing[:MOST_NAMED], len(reach.missing) - MOST_NAMED
+    named = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    layers = "layers" if len(reach.missing) > 1 else "layer"
+    late = ", in the time there was for it," if reach.seconds <= 0 else ""
+    return (
+        f"these inputs do not{late} lead to the quantized {layers} {named}: pass check_inputs "
+        "(--inputs data.npz) that do"
+    )
 
 
 def _other_ways(theirs: Any, source: Source, reach: Reach) -> Iterator[Feed]:
