@@ -54,9 +54,9 @@ class Job:
         return json.dumps(asdict(self))
 
     def environment(self) -> dict[str, str]:
-        """Of the child. numpy's pool would spin after each product."""
+        """Of the child."""
         found = {name: value for name, value in os.environ.items() if name not in _AVX2}
-        found |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": str(self.threads)}
+        found |= {"OMP_NUM_THREADS": str(self.threads)}
         found.pop("OCTAVO_ISA", None)
         found |= {"OCTAVO_ISA": self.isa} if self.isa else {}
         return found | (_AVX2 if self.avx2 else {})
@@ -84,12 +84,15 @@ def run(job: Job) -> Answer:
 def last_line(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Any:
     """The JSON in the last line that `python -m MODULE ARGUMENTS` prints; stderr is passed on.
 
+    numpy's pool has one thread there: others spin when numpy is loaded and after each product, and
+    take a core from what is timed. `environment` is this process's unless given.
+
     Raises subprocess.CalledProcessError, which holds the child's stderr.
     """
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=REPOSITORY,
-        env=environment,
+        env={**(os.environ if environment is None else environment), "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,

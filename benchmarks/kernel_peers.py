@@ -16,6 +16,7 @@ LEAST_FEW, LEAST_MANY, LEAST_OPENVINO = 1.6, 1.1, 1.2  # M <= 8, M >= 32, all M
 NEVER_SLOWER = 1.0
 LEAST_AVX2, LEAST_AVX2_MANY = 2.0, 1.6  # all M, M >= 128
 LEAST_CONV = 1.2
+AT_LIMIT = f"a call of a layer of {parts.SMALL} x {parts.SMALL}, and no more than its products"
 CONVOLUTIONS = tuple((k, c, size, 1) for k in (3, 1) for c in (64, 256) for size in (28, 56))
 DEPTHWISE = tuple((3, c, size, c) for c in (64, 256) for size in (28, 56))
 
@@ -34,8 +35,10 @@ def grid_rows(found: ratios.Found, section: str) -> Iterator[Row]:
     """What is asked for first, then the cells."""
     best = ratios.speeds(found, OCTAVO, BEST_OF)
     what = "best of PyTorch and ONNX Runtime"
-    if few := [speed for speed in best if rows_of(speed) <= 8]:
-        yield ratios.mean_row(f"{what}, M <= 8", few, LEAST_FEW, section)
+    if few := [speed for speed in best if rows_of(speed) <= parts.FEW]:
+        yield ratios.mean_row(f"{what}, M <= {parts.FEW}", few, LEAST_FEW, section)
+        cells = {speed.cell: found[speed.cell] for speed in few}
+        yield ratios.limit_row(cells, BEST_OF, AT_LIMIT, section)
     if many := [speed for speed in best if rows_of(speed) >= 32]:
         yield ratios.mean_row(f"{what}, M >= 32", many, LEAST_MANY, section)
     yield ratios.slowest_row(what, best, NEVER_SLOWER, section)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import ours, peers
+from benchmarks import limits, ours, peers
 from benchmarks.children import Cell, Job
 from benchmarks.ours import OCTAVO
 from benchmarks.peers import Bound, Float32, Layer
@@ -30,6 +30,7 @@ STEPS = 4  # layers in the alternating program
 ROUND, LEAST_CALLS = 0.02, 5  # seconds of calls, and how many at least
 SPREAD = 3  # times as many rounds: the host of a virtual machine takes a core away for seconds
 WIDTH = 4096  # of the layers that are larger than the last cache together
+FEW, SMALL = 8, 16  # rows of cells that are shown beside their limit; the width of a call's layer
 
 
 def label(cell: Cell) -> str:
@@ -67,8 +68,9 @@ def by_weight(cells: tuple[Cell, ...]) -> Iterator[tuple[tuple[int, int], list[i
 
 
 def linear(job: Job) -> dict[str, Comparison]:
-    """Octavo's layer and the job's peers."""
+    """Octavo's layer and the job's peers; where rows are few, what bounds any layer of them too."""
     found = {}
+    call = ours.linear(*weights(SMALL, SMALL))(activations(1, SMALL)) if job.ours else None
     for (k, n), ms in by_weight(job.cells):
         w, bias = weights(n, k)
         layers: dict[str, Layer] = {OCTAVO: ours.linear(w, bias)} if job.ours else {}
@@ -76,7 +78,12 @@ def linear(job: Job) -> dict[str, Comparison]:
         for m in ms:
             x = activations(m, k)
             bound = {name: layer(x) for name, layer in layers.items()}
-            found[label((m, k, n))] = compare(bound, job.rounds)
+            if call and m <= FEW:
+                compared = compare({**bound, limits.CALL: call}, job.rounds)
+                compared = limits.limited(compared, [limits.product(m, k, n, job.threads)])
+            else:
+                compared = compare(bound, job.rounds)
+            found[label((m, k, n))] = compared
     return found
 
 

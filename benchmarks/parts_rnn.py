@@ -5,15 +5,18 @@ A cell is (hidden size, layers, directions, batch, steps).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
-from benchmarks import ours, peers_rnn
+from benchmarks import limits, ours, peers_rnn
 from benchmarks.children import Cell, Job
 from benchmarks.ours import OCTAVO
 from benchmarks.parts import activations, compare
-from benchmarks.peers_rnn import Kind, Rnn
+from benchmarks.peers import Bound
+from benchmarks.peers_rnn import GATES, Kind, Rnn
 from benchmarks.timing import Comparison
+
+SMALL = 16  # hidden size of the layer that a call's cost is of
 
 
 def label(cell: Cell, kind: Kind = "LSTM") -> str:
@@ -25,6 +28,7 @@ def label(cell: Cell, kind: Kind = "LSTM") -> str:
 def recurrent(kind: Kind, job: Job) -> dict[str, Comparison]:
     """Each module is made once, and called with all of its cells' inputs."""
     found = {}
+    call = _call(kind) if job.ours else None
     for shape in dict.fromkeys(cell[:3] for cell in job.cells):
         hidden, layers, ways = shape
         rnn = Rnn(kind, hidden, layers, ways == 2)
@@ -36,8 +40,28 @@ def recurrent(kind: Kind, job: Job) -> dict[str, Comparison]:
             batch, steps = cell[3:]
             x = activations(steps, batch, hidden)
             bound = {name: layer(x) for name, layer in made.items()}
-            found[label(cell)] = compare(bound, job.rounds)
+            if call:
+                compared = compare({**bound, limits.CALL: call}, job.rounds)
+                found[label(cell)] = limits.limited(compared, products(kind, cell))
+            else:
+                found[label(cell)] = compare(bound, job.rounds)
     return found
+
+
+def _call(kind: Kind) -> Bound:
+    rnn = Rnn(kind, SMALL)
+    return ours.recurrent(rnn, rnn.weights())(activations(1, 1, SMALL))
+
+
+def products(kind: Kind, cell: Cell) -> Iterator[float]:
+    """Seconds of all of a module's: the inputs of all steps at once, then the state of each."""
+    hidden, layers, ways, batch, steps = cell
+    columns = GATES[kind] * hidden
+    for layer in range(layers):
+        width = hidden * (ways if layer else 1)
+        for _ in range(ways):
+            yield limits.product(steps * batch, width, columns)
+            yield steps * limits.product(batch, hidden, columns)
 
 
 PARTS: dict[str, Callable[[Job], dict[str, Comparison]]] = {

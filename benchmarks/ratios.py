@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.children import Answer
+from benchmarks.limits import LIMIT
+from benchmarks.ours import OCTAVO
 from benchmarks.results import Row
 from benchmarks.timing import Comparison, Ratio
 
@@ -60,6 +62,16 @@ def slowest_row(what: str, found: Sequence[Speed], at_least: float | None, secti
         note=f"{worst.cell}, to {worst.over}; quartiles {worst.ratio.low:.3f} to "
         f"{worst.ratio.high:.3f}",
     )
+
+
+def limit_row(found: Found, over: Sequence[str], counted: str, section: str) -> Row:
+    """How fast a layer at the machine's limits would be, for information; see `limits`."""
+    best = over[0] if len(over) == 1 else "best of them"
+    what = f"{best}, against a layer at the machine's limits"
+    row = mean_row(what, speeds(found, LIMIT, over), None, section)
+    shares = [compared.time(LIMIT, over=OCTAVO).median for compared in found.values()]
+    reached = f"Octavo is at {geometric_mean(shares):.3f} of that speed"
+    return replace(row, note=f"{counted}; {reached}")
 
 
 def cell_rows(found: Found, of: str, over: Sequence[str], section: str) -> Iterator[Row]:

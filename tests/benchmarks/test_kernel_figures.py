@@ -7,10 +7,22 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks import children, kernels, ours, parts, parts_rnn, peers, peers_rnn, rnn
+from benchmarks import (
+    children,
+    kernels,
+    limits,
+    ours,
+    parts,
+    parts_rnn,
+    peers,
+    peers_rnn,
+    ratios,
+    rnn,
+)
 from benchmarks.children import Answer, Job
 from benchmarks.effort import Effort
-from benchmarks.timing import interleave
+from benchmarks.ours import OCTAVO
+from benchmarks.timing import Comparison, Timing, interleave
 
 PEERS = ("torch fp32", "ONNX Runtime int8")
 CELLS = ((1, 768, 768), (64, 768, 768))
@@ -37,6 +49,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr(ours, "recurrent", lambda *layer: peers_rnn.torch_float(*layer, 1))
     monkeypatch.setattr(ours, "peak_gops", lambda isa: 1000.0)
     monkeypatch.setattr(ours, "read_gbps", lambda array: 10.0)
+    monkeypatch.setattr(limits, "peak_gops", lambda: 1000.0)
+    monkeypatch.setattr(limits, "read_gbps", lambda size, threads: 10.0)
     monkeypatch.setattr(ours, "isa", lambda: "avx512vnni")
     monkeypatch.setattr(ours, "set_num_threads", lambda threads: None)
     monkeypatch.setattr(parts, "WIDTH", 64)
@@ -90,6 +104,42 @@ def test_only_the_vnni_kernel_is_held_to_its_peak(stand_in: list[Job]) -> None:
         ("avx2", False),
     ]
     assert [row.asked for row in rows if row.asked.startswith("at least")] == ["at least 0.9"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "threads", "seconds"),
+    [
+        ((1, 1000, 1000), 1, 1e6 / 10e9),  # the weights' bytes
+        ((100, 1000, 1000), 1, 2e8 / 1000e9),  # the operations
+        ((100, 1000, 1000), 2, 1e8 / 1000e9),
+    ],
+)
+def test_a_product_takes_its_bytes_or_its_operations(
+    cell: tuple[int, int, int], threads: int, seconds: float
+) -> None:
+    assert limits.product(*cell, threads) == pytest.approx(seconds)
+
+
+def test_the_products_of_a_recurrent_module() -> None:
+    """Two layers of two directions: the second layer's inputs are twice as wide."""
+    columns, steps, batch = 4 * 256, 50, 16
+    state, first, second = (
+        limits.product(m, k, columns)
+        for m, k in ((batch, 256), (steps * batch, 256), (steps * batch, 512))
+    )
+    found = sum(parts_rnn.products("LSTM", (256, 2, 2, batch, steps)))
+    assert found == pytest.approx(2 * (first + second) + 4 * steps * state)
+
+
+def test_a_limit_is_a_call_and_its_products() -> None:
+    times = {OCTAVO: 8.0, "ONNX Runtime int8": 12.0, limits.CALL: 2.0}
+    compared = Comparison({name: Timing((t, t), (1.0, 1.0)) for name, t in times.items()})
+    found = {"1 x 768 x 768": limits.limited(compared, [1.0, 3.0])}
+    assert found["1 x 768 x 768"][limits.LIMIT].seconds == (6.0, 6.0)
+    row = ratios.limit_row(found, ["ONNX Runtime int8"], "a call and its products", "some")
+    assert row.measured == pytest.approx(2.0)
+    assert row.asked == ""
+    assert row.note == "a call and its products; Octavo is at 0.750 of that speed"
 
 
 @pytest.mark.parametrize("kind", peers_rnn.GATES)
