@@ -74,19 +74,33 @@ bool plain_module(PyObject* own) {
          Owned(PyObject_GetAttr(torch.layer, n.forward)).is(torch.layer_forward);
 }
 
-// The kernel that is bound to the buffers as they are, a new reference; null where none is.
+std::uintptr_t address(PyObject* tensor) {
+  const Owned found(PyObject_CallMethodNoArgs(tensor, names().data_ptr));
+  return found ? PyLong_AsSize_t(found.get()) : 0;
+}
+
+// The kernel that is bound to the buffers as they are, a new reference; null where none is. Sharing a tensor
+// between processes moves it and frees the old memory, so that addresses are compared too.
 PyObject* bound_layer(PyObject* own) {
   const Names& n = names();
   PyObject* bound = PyDict_GetItemWithError(own, n.bound);
-  PyObject* entry = bound ? PyDict_GetItemWithError(bound, n.direct) : nullptr;  // (loads, buffers, layer)
+  PyObject* entry = bound ? PyDict_GetItemWithError(bound, n.direct) : nullptr;  // (loads, buffers, layer, addresses)
   PyObject* buffers = PyDict_GetItemWithError(own, n.buffers);
   PyObject* loads = PyDict_GetItemWithError(torch.state, n.loads);
   if (!entry || !buffers || !loads || PyLong_AsLong(PyTuple_GET_ITEM(entry, 0)) != PyLong_AsLong(loads)) return nullptr;
-  PyObject *held = PyTuple_GET_ITEM(entry, 1), *key, *value;
-  if (PyDict_GET_SIZE(buffers) != PyTuple_GET_SIZE(held)) return nullptr;
+  PyObject *held = PyTuple_GET_ITEM(entry, 1), *places = PyTuple_GET_ITEM(entry, 3);
+  const Py_ssize_t count = PyTuple_GET_SIZE(held);
+  if (PyDict_GET_SIZE(buffers) != count || PyTuple_GET_SIZE(places) != count) return nullptr;
+  PyObject *key, *value;
   Py_ssize_t at = 0;
   for (Py_ssize_t i = 0; PyDict_Next(buffers, &at, &key, &value); ++i)
     if (value != PyTuple_GET_ITEM(held, i)) return nullptr;
+  // `entry` may be replaced while Python runs: it is asked for addresses, but held first.
+  Owned kept_entry(Py_NewRef(entry));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* tensor = PyTuple_GET_ITEM(held, i);
+    if (tensor != Py_None && address(tensor) != PyLong_AsSize_t(PyTuple_GET_ITEM(places, i))) return nullptr;
+  }
   PyObject* layer = PyTuple_GET_ITEM(entry, 2);
   Py_INCREF(layer);
   return layer;
@@ -106,11 +120,6 @@ bool plain_tensor(PyObject* x) {
   if (!answers(torch.is_tracing, Py_False) || !answers(torch.functorch_level, Py_None) || !answers(torch.is_profiling, Py_False)) return false;
   PyObject* level = PyDict_GetItemWithError(torch.forward_ad, n.level);
   return level && PyLong_AsLong(level) < 0;
-}
-
-std::uintptr_t address(PyObject* tensor) {
-  const Owned found(PyObject_CallMethodNoArgs(tensor, names().data_ptr));
-  return found ? PyLong_AsSize_t(found.get()) : 0;
 }
 
 // An empty tensor like x of the shape, but with n columns.

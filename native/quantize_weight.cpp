@@ -4,9 +4,12 @@
 #include <atomic>
 #include <cfloat>
 #include <cmath>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "arena.h"
 
 namespace octavo {
 namespace {
@@ -192,13 +195,16 @@ struct Runs {
     std::atomic<std::size_t> next{0};
     const std::size_t total = chunks();
     auto loop = [&] {
+      const FloatMode mode;
       for (std::size_t i = next++; i < total; i = next++)
         work(i, i * per_chunk, std::min(count, (i + 1) * per_chunk));
     };
     const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
     std::vector<std::thread> helpers;
-    for (std::size_t t = 1; t < std::min({cores, total, kMaxThreads}); ++t)
-      helpers.emplace_back(loop);
+    try {
+      for (std::size_t t = 1; t < std::min({cores, total, kMaxThreads}); ++t) helpers.emplace_back(loop);
+    } catch (const std::exception&) {  // no more threads or memory: those that are there do it all
+    }
     loop();
     for (auto& helper : helpers) helper.join();
   }
@@ -251,6 +257,7 @@ std::ptrdiff_t channel_ranges(const WeightView& w, float* lo, float* hi) {
 
 void channel_qparams(const float* lo, const float* hi, std::size_t channels, const Grid& grid,
                      float* scale, std::int32_t* zero_point) {
+  const FloatMode mode;
   for (std::size_t c = 0; c < channels; ++c) {
     float s;
     if (grid.symmetric) {

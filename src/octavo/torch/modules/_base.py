@@ -23,8 +23,8 @@ class QuantizedModule(nn.Module):
 
     The buffers are the whole state: `state_dict`, deepcopy and pickle hold nothing else, and a new
     layer of the same `config()` with these buffers is the same layer. What runs it is bound on the
-    first call, and again when buffers are replaced or loaded. Other writing into a buffer in place
-    is not seen.
+    first call, and again when buffers are replaced, loaded or moved in memory (as what is sent to
+    another process is). Other writing into a buffer in place is not seen.
     """
 
     CONFIG: ClassVar[tuple[str, ...]]
@@ -93,9 +93,14 @@ class QuantizedModule(nn.Module):
             found is not None
             and found[0] == ops.loads()
             and all(map(is_, found[1], self._buffers.values()))
+            and found[3] == self._addresses()
         ):
             return found[2]
         return self._bind(*how)
+
+    def _addresses(self) -> tuple[int, ...]:
+        """Where the buffers are: sharing a tensor between processes moves it and frees the old."""
+        return tuple([0 if t is None else t.data_ptr() for t in self._buffers.values()])
 
     def _bind(self, *how: Any) -> Any:
         """Makes what `_ready` returns."""
@@ -109,7 +114,7 @@ class QuantizedModule(nn.Module):
                 )
         made = self._kernel(*how)
         bound = self.__dict__.setdefault("_bound", {})
-        bound[how] = ops.loads(), tuple(self._buffers.values()), made
+        bound[how] = ops.loads(), tuple(self._buffers.values()), made, self._addresses()
         self._keep(bound, how)
         return made
 

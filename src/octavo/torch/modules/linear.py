@@ -124,8 +124,8 @@ class QuantizedLinear(QuantizedModule):
 
     def _keep(self, bound: dict[Any, Any], how: tuple[Any, ...]) -> None:
         if how == ("none",):
-            loads, buffers, call = bound[how]
-            bound["direct"] = loads, buffers, call.core.native  # for `call_linear`
+            loads, buffers, call, addresses = bound[how]
+            bound["direct"] = loads, buffers, call.core.native, addresses  # for `call_linear`
 
     def _kernel(self, activation: str) -> Call:
         return kernel(*self._arguments(), activation)
