@@ -503,6 +503,26 @@ def test_layers_that_do_not_go_together_say_so() -> None:
     shared = np.zeros((2, 4), np.float32)
     with pytest.raises(ValueError, match=r"outs\[1\]: needs shape \(2, 4\), not \(4,\)"):
         linear_together([one, one], random_rows(2, 20), [shared, shared[0]])
+    with pytest.raises(ValueError, match=r"outs\[1\]: shares memory with outs\[0\]"):
+        linear_together([one, one], random_rows(2, 20), [shared, shared])
+    wide = np.zeros((3, 8), np.float32)
+    with pytest.raises(ValueError, match=r"outs\[2\]: shares memory with outs\[1\]"):
+        linear_together(
+            [one] * 3, random_rows(2, 20), [shared, wide[:2, 1:5], wide[1:, 4:8]]
+        )
+    assert not shared.any()
+    assert not wide.any()
+
+
+def test_layers_together_write_the_columns_of_one_array() -> None:
+    layers = [packed(random_layer(n, 20, seed=n)) for n in (4, 16, 33)]
+    x, wide = random_rows(7, 20), np.zeros((7, 60), np.float32)
+    outs = [wide[:, 2:6], wide[:, 6:22], wide[:, 22:55]]
+    linear_together(layers, x, outs)
+    for out, layer in zip(outs, layers, strict=True):
+        assert_same_bits(out, layer(x))
+    assert not wide[:, :2].any()
+    assert not wide[:, 55:].any()
 
 
 def test_a_mapped_weight_is_used_where_it_lies(tmp_path: Any) -> None:

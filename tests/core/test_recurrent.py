@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 from octavo.core import kernels
 from octavo.core.recurrent import Gru, GruCell, Lstm, LstmCell, Recurrent, Rnn, RnnCell
@@ -417,6 +418,8 @@ def test_weights_that_cannot_be_quantized() -> None:
 
 
 X = np.zeros((5, 3, 6), np.float32)
+Y = np.zeros((5, 3, 10), np.float32)
+ROOM = np.zeros(210, np.float32)
 
 
 @pytest.mark.parametrize(
@@ -437,8 +440,21 @@ X = np.zeros((5, 3, 6), np.float32)
         (
             {"out": np.zeros((5, 3, 20), np.float32)[:, :, ::2]},
             ValueError,
-            "y: needs .* contiguous",
+            "out: strides .* needs a contiguous last axis",
         ),
+        ({"out": Y[::-1]}, ValueError, "out: strides .* no negative stride"),
+        (
+            {"out": as_strided(Y, (5, 3, 10), (40, 40, 4))},
+            ValueError,
+            "out: strides .* no overlap",
+        ),
+        (
+            {"x": ROOM[:90].reshape(5, 3, 6), "out": ROOM[60:210].reshape(5, 3, 10)},
+            ValueError,
+            "out: shares memory with x",
+        ),
+        ({"h0": Y[:1], "out": Y}, ValueError, "out: shares memory with h0"),
+        ({"c0": Y[4:], "out": Y}, ValueError, "out: shares memory with c0"),
         ({"threads": -1}, ValueError, "threads: -1 must be at least 0"),
     ],
 )
@@ -448,6 +464,19 @@ def test_inputs_that_do_not_fit(
     net = Lstm.from_float(Shape("lstm", 6, 10).make().flat(), hidden_size=10)
     with pytest.raises(error, match=message):
         net(**{"x": X, **arguments})
+
+
+def test_an_output_may_lie_between_what_it_is_made_of() -> None:
+    """Columns of one array: the memory from first to last overlaps, no element is shared."""
+    shape = Shape("lstm", 6, 10, 1, True).make()
+    net, x = network(shape), numbers(5, 3, 6)
+    wide = np.zeros((3, 5, 50), np.float32)
+    out = wide.transpose(1, 0, 2)[:, :, 20:40]
+    y, _, _ = call(net, x, out=out)
+    assert y is out
+    assert_same_bits(out, call(net, x)[0])
+    assert not wide[:, :, :20].any()
+    assert not wide[:, :, 40:].any()
 
 
 def test_repr() -> None:

@@ -20,6 +20,7 @@ from octavo.core.kernels.activation import Activation
 from octavo.core.kernels.buffers import (
     Rows,
     array_of,
+    interleave,
     new_like,
     output_rows,
     overlap,
@@ -227,7 +228,8 @@ def linear_together(
     """`[layer(x) for layer in layers]`, the same bits, with `x` [..., K] quantized only once.
 
     For projections of one input (query, key and value). All layers take K inputs and the same
-    `group`. `outs` are written and returned where they are given. Raises TypeError or ValueError.
+    `group`. `outs` are written and returned where they are given; no two have memory in common, nor one
+    with `x`. Raises TypeError or ValueError, before anything is written.
     """
     checked_threads(threads)
     if not layers:
@@ -243,6 +245,10 @@ def linear_together(
     if len(outs) != len(layers):
         raise ValueError(f"outs: {len(outs)} for {len(layers)} layers")
     to = [_output(outs[i], f"outs[{i}]", shape, rows) for i, shape in enumerate(shapes)]
+    for j, later in enumerate(to):
+        for i, earlier in enumerate(to[:j]):
+            if overlap(earlier, later) and not interleave(earlier, later):
+                raise ValueError(f"outs[{j}]: shares memory with outs[{i}]")
     _native.run_together(
         [layer._native for layer in layers],
         rows.address,

@@ -93,7 +93,10 @@ class Recurrent:
             c = new(shape, dtype=like)
             c0 = None if c0 is None else array_of(c0, "c0", np.float32, shape)
         shape = (steps, batch, self.directions * self.output_size)
-        y = new(shape, dtype=like) if out is None else output_of(out, shape)
+        if out is None:
+            y = new(shape, dtype=like)
+        else:
+            y = output_of(out, shape, {"x": x, "h0": h0, "c0": c0})
         lengths = None if lengths is None else lengths_of(lengths, batch, steps)
         self._native.apply(x, y, h0, c0, h, c, lengths, threads)
         return y, h, c
@@ -147,8 +150,8 @@ class Lstm(Recurrent):
         with hidden_size; `h0` and `c0` have their shapes, zeros where None. `lengths` integers [B]:
         y is 0 behind an item's end, h and c are those at its last step, and a reverse direction
         starts there. Strided x and `out` (written and returned as y) are used as they are if their
-        last axis is contiguous: pass transposed views of [B, T, ...]. Raises TypeError or
-        ValueError, which name the argument.
+        last axis is contiguous: pass transposed views of [B, T, ...]; `out` has nothing in common
+        with the other arguments. Raises TypeError or ValueError, which name the argument.
         """
         return self._apply(x, h0, c0, lengths, out, threads)
 

@@ -36,15 +36,62 @@ def _check_input(is_float32: bool, x: Any, size: int) -> None:
         raise ValueError(f"x: needs shape [T, B, {size}], not {tuple(x.shape)}")
 
 
-def output_of(out: Any, shape: tuple[int, ...]) -> Any:
-    """`out`, where it can be written as float32 of `shape`; the C++ core looks at its strides."""
+def output_of(out: Any, shape: tuple[int, ...], apart_from: dict[str, Any]) -> Any:
+    """`out`, where it can be written as float32 of `shape`, apart from arguments (None: not given).
+
+    Kernels write items at a time while they still read the arguments.
+    """
     if tuple(out.shape) != shape:
         raise ValueError(f"out: needs shape {shape}, not {tuple(out.shape)}")
     if str(out.dtype).removeprefix("torch.") != "float32":
         raise TypeError(f"out: needs float32, not {out.dtype}")
     if isinstance(out, np.ndarray) and not (out.flags.writeable and out.flags.aligned):
         raise ValueError("out: is read-only or not aligned")
+    strides = _strides(out)
+    if _misplaced(shape, strides):
+        raise ValueError(
+            f"out: strides {strides} (elements) of shape {shape}; needs a contiguous last axis, no "
+            "negative stride, and no overlap"
+        )
+    for name, other in apart_from.items():
+        if other is not None and _share(out, other):
+            raise ValueError(f"out: shares memory with {name}")
     return out
+
+
+def _strides(x: Any) -> tuple[int, ...]:
+    """In elements, of an array or a tensor of float32."""
+    return tuple(s // 4 for s in x.strides) if isinstance(x, np.ndarray) else tuple(x.stride())
+
+
+def _misplaced(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether [T, B, columns] has a strided last axis, or two places that may be one."""
+    steps, items, columns = shape
+    if 0 in shape:
+        return False
+    if columns > 1 and strides[2] != 1:
+        return True
+    span = columns
+    for stride, count in sorted(zip(strides, (steps, items), strict=False)):
+        if count > 1 and stride < span:
+            return True
+        span += max(0, stride) * (count - 1)
+    return False
+
+
+def _share(a: Any, b: Any) -> bool:
+    """Whether the memory from the first to the last element of each has bytes in common."""
+    (first, end), (begin, last) = _extent(a), _extent(b)
+    return first < last and begin < end
+
+
+def _extent(x: Any) -> tuple[int, int]:
+    """First byte and end of a float32 array or tensor without negative strides."""
+    address = x.ctypes.data if isinstance(x, np.ndarray) else x.data_ptr()
+    if 0 in x.shape:
+        return address, address
+    reach = sum((n - 1) * s for n, s in zip(x.shape, _strides(x), strict=True))
+    return address, address + 4 * (reach + 1)
 
 
 def lengths_of(lengths: Any, batch: int, steps: int) -> npt.NDArray[np.int64]:

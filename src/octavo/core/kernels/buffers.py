@@ -99,6 +99,17 @@ def overlap(a: Rows, b: Rows) -> bool:
     return a.address < _end(b) and b.address < _end(a)
 
 
+def interleave(a: Rows, b: Rows) -> bool:
+    """Whether rows, of one stride both, lie beside each other: as columns of one larger array."""
+    step = a.stride * a.dtype.bytes
+    if step != b.stride * b.dtype.bytes or not step:
+        return False
+    between = (b.address - a.address) % step
+    return (
+        a.columns * a.dtype.bytes <= between and between + b.columns * b.dtype.bytes <= step
+    )
+
+
 def array_of(
     x: Any, name: str, dtype: npt.DTypeLike, shape: Sequence[int] | None = None
 ) -> npt.NDArray[Any]:
