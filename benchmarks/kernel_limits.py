@@ -15,7 +15,9 @@ LEAST_OF_PEAK = 0.90  # on AVX512-VNNI
 LEAST_OF_ROWS = 0.85  # groups of 128, of the per-row speed
 LEAST_OF_READ = 0.85
 LEAST_SCALING = 1.8
+LEAST_OF_COPY = 0.85  # packing, of the speed of NumPy's copy; both into new memory
 MOST_ALTERNATING = 1.05
+PACKED = ((384, 1536), (4096, 4096), (4090, 4090))  # N, K
 ALTERNATING = ((16, 768, 768), (128, 768, 768))
 
 
@@ -53,6 +55,18 @@ def bandwidth_rows(effort: Effort) -> Iterator[Row]:
         found = answer.found
         shares = {cell: f.time(parts.READ, over=OCTAVO) for cell, f in found.items()}
         yield from ratios.share_rows(shares, LEAST_OF_READ, found, section)
+
+
+def packing_rows(effort: Effort) -> Iterator[Row]:
+    """Weights to the packed layout and back, beside a copy of as many bytes."""
+    title = "Packing, share of a copy's speed, one thread"
+    for section, answer in effort.settings(title, Job("packing", PACKED)):
+        yield ratios.others_row(answer, section)
+        found = answer.found
+        for name in (parts.PACK, parts.UNPACK):
+            shares = {f"{name} {cell}": f.speed(name, over=parts.COPY) for cell, f in found.items()}
+            of_cells = {f"{name} {cell}": f for cell, f in found.items()}
+            yield from ratios.share_rows(shares, LEAST_OF_COPY, of_cells, section)
 
 
 def thread_rows(effort: Effort) -> Iterator[Row]:

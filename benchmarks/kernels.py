@@ -18,6 +18,7 @@ from benchmarks.kernel_limits import (
     alternating_rows,
     bandwidth_rows,
     group_rows,
+    packing_rows,
     peak_rows,
     thread_rows,
 )
@@ -36,6 +37,7 @@ PARTS = {
     "peak": peak_rows,
     "groups": group_rows,
     "bandwidth": bandwidth_rows,
+    "packing": packing_rows,
     "threads": thread_rows,
     "alternating": alternating_rows,
 }

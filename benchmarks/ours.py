@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.peers import Bound, Float32, Layer, torch_bound, torch_linear_module
 from benchmarks.peers_rnn import Rnn
 from octavo.core import kernels
-from octavo.core.kernels import isa, peak_gops, read_gbps
+from octavo.core.kernels import isa, pack, peak_gops, read_gbps, unpack
 from octavo.recipe import ActivationScheme, Granularity, Recipe, Scheme
 
 __all__ = [
@@ -25,10 +25,12 @@ __all__ = [
     "kernel",
     "linear",
     "linear_module",
+    "pack",
     "peak_gops",
     "read_gbps",
     "recurrent",
     "set_num_threads",
+    "unpack",
 ]
 
 OCTAVO = "octavo"

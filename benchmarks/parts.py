@@ -23,6 +23,7 @@ from benchmarks.timing import Comparison, Timing, idle, interleave
 
 PEAK, FASTEST, READ = "peak", "fastest call", "plain read"
 ROWS, GROUPS, GROUP = "per row", "groups of 128", 128
+PACK, UNPACK, COPY = "pack", "unpack", "copy"
 ONE, TWO = "one thread", "two threads"
 ALTERNATING, APART = "alternating", "octavo and torch apart"
 ONE_THREAD = ", one thread"
@@ -177,6 +178,22 @@ def groups(job: Job) -> dict[str, Comparison]:
     return found
 
 
+def packing(job: Job) -> dict[str, Comparison]:
+    """Weights int8 [N, K] packed, unpacked and copied, each into new memory as callers have it."""
+    found = {}
+    for n, k in job.cells:
+        q = np.random.default_rng(n + k).integers(-127, 128, (n, k), np.int8)
+        packed = ours.pack(q)
+        calls = {
+            PACK: partial(ours.pack, q),
+            UNPACK: partial(ours.unpack, packed, n, k),
+            COPY: q.copy,
+        }
+        compared = interleave(calls, rounds=job.rounds, settle=lambda name: idle())
+        found[label((n, k))] = compared
+    return found
+
+
 def scaling(job: Job) -> dict[str, Comparison]:
     """Octavo's layer on one thread and on two."""
     threads = {ONE: 1, TWO: 2}
@@ -276,6 +293,7 @@ PARTS: dict[str, Callable[[Job], dict[str, Comparison]]] = {
     "peak": peak,
     "bandwidth": bandwidth,
     "groups": groups,
+    "packing": packing,
     "scaling": scaling,
     "alternating": alternating,
     "conv": conv,

@@ -365,6 +365,36 @@ struct NormRows {
   std::size_t out_stride;
 };
 
+// Widens lo <= 0 <= hi by n weights: one pair by all of them, or with `each` n pairs. False where one is
+// NaN or infinite.
+struct WeightRange {
+  const float* w;
+  std::size_t n;
+  bool each;
+  float *lo, *hi;
+};
+
+// Sums over weights go in lanes, so that vectors add them in no other order, and in double: the square of a
+// float above 1e19 or below 1e-19 does not fit into a float.
+constexpr std::size_t kWeightLanes = 16;
+struct WeightSums {
+  double signal[kWeightLanes];               // of w^2
+  double noise[kWeightLanes];                // of (w - dequantized w)^2
+};
+
+// q = clamp(round_half_even(w / scale), lo, hi) + zero_point, by one scale, lo, hi and zero point, or with
+// `each` n of them. Adds to `sums`.
+struct WeightRun {
+  const float* w;
+  std::size_t n;
+  bool each;
+  const float *scale, *lo, *hi;
+  const std::int32_t* zero_point;
+  bool is_signed;
+  void* q;                                   // int8 or uint8
+  WeightSums* sums;
+};
+
 struct KernelTable {
   const char* name;
   std::size_t bytes_per_input;               // of a panel: 1, or more where rows are kept in another form
@@ -395,6 +425,8 @@ struct KernelTable {
   void (*depthwise)(const Depthwise&);
   void (*column_sizes)(const ColumnSizes&);
   void (*quantize_columns)(const QuantizeColumns&);
+  bool (*weight_range)(const WeightRange&);
+  void (*quantize_weight)(const WeightRun&);
   void (*attention)(const AttentionPanel&);
   void (*norm_rows)(const NormRows&);
 };

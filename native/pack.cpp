@@ -2,6 +2,10 @@
 
 #include <cstring>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace octavo {
 namespace {
 
@@ -27,35 +31,54 @@ inline void transpose(Words& a, Words& b, Words& c, Words& d) {
 }
 
 constexpr std::size_t kCell = kBlockN * kBlockK;  // bytes of one block
+// Inputs of a tile. A whole cache line of each row: where rows lie a power of two apart, the lines of 16
+// rows fall on each other in the first cache, and one that is left half read is fetched again.
+constexpr std::size_t kTileK = 64;
+constexpr std::size_t kTileCells = kTileK / kBlockK;
+constexpr std::size_t kAhead = 4 * kTileK;  // rows are many streams, which the processor follows late
+constexpr std::size_t kStreamed = 4 << 20;  // bytes from which results go past the caches, in whole lines
 
-// A block's columns are the rows of q. Inputs in whole steps of 16, all 16 columns there.
-std::size_t pack_steps(const std::int8_t* q, std::size_t k, std::size_t stride, std::int8_t* to) {
-  std::size_t i = 0;
-  for (; i + 16 <= k; i += 16)
-    for (std::size_t c = 0; c < kBlockN; c += 4) {
+// A block's columns are the rows of q: 16 rows of 64 inputs to 16 blocks.
+void pack_tile(const std::int8_t* q, std::size_t stride, std::int8_t* to) {
+  for (std::size_t c = 0; c < kBlockN; c += 4)
+    for (std::size_t i = 0; i < kTileK; i += 16) {
       const std::int8_t* from = q + c * stride + i;
       Words w[4] = {load(from), load(from + stride), load(from + 2 * stride), load(from + 3 * stride)};
       transpose(w[0], w[1], w[2], w[3]);
       for (std::size_t s = 0; s < 4; ++s) store(to + (i / 4 + s) * kCell + c * 4, w[s]);
     }
-  return i;
 }
 
-std::size_t unpack_steps(const std::int8_t* from, std::size_t k, std::size_t stride, std::int8_t* q) {
-  std::size_t i = 0;
-  for (; i + 16 <= k; i += 16)
-    for (std::size_t c = 0; c < kBlockN; c += 4) {
+void unpack_tile(const std::int8_t* from, std::int8_t* q, std::size_t stride) {
+  for (std::size_t c = 0; c < kBlockN; c += 4)
+    for (std::size_t i = 0; i < kTileK; i += 16) {
       const std::int8_t* cell = from + i / 4 * kCell + c * 4;
       Words w[4] = {load(cell), load(cell + kCell), load(cell + 2 * kCell), load(cell + 3 * kCell)};
       transpose(w[0], w[1], w[2], w[3]);
       for (std::size_t r = 0; r < 4; ++r) store(q + (c + r) * stride + i, w[r]);
     }
-  return i;
 }
 
-inline std::size_t at(std::size_t column, std::size_t k) {
-  return k / kBlockK * kCell + column * kBlockK + k % kBlockK;
+// 16 bytes at aligned `to`, without reading its cache line first: a third of what memory has to move.
+inline void stream(void* to, Words w) {
+#if defined(__SSE2__)
+  _mm_stream_si128(static_cast<__m128i*>(to), reinterpret_cast<__m128i>(w));
+#else
+  store(to, w);
+#endif
 }
+
+inline void end_of_streams() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+inline void stream_bytes(void* to, const std::int8_t* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 16) stream(static_cast<std::int8_t*>(to) + i, load(from + i));
+}
+
+inline bool lines(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % kAlign == 0; }
 
 std::size_t block_bytes(std::size_t k) { return round_up(k, kBlockK) * kBlockN; }
 
@@ -64,26 +87,51 @@ std::size_t block_bytes(std::size_t k) { return round_up(k, kBlockK) * kBlockN; 
 std::size_t packed_bytes(std::size_t n, std::size_t k) { return round_up(n, kBlockN) / kBlockN * block_bytes(k); }
 
 void pack(const std::int8_t* q, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* packed) {
+  const bool streamed = packed_bytes(n, k) >= kStreamed && lines(packed);
+  std::int8_t cells[kTileCells * kCell];
   for (std::size_t first = 0; first < n; first += kBlockN) {
     const std::size_t columns = n - first < kBlockN ? n - first : kBlockN;
-    std::int8_t* to = packed + first / kBlockN * block_bytes(k);
-    const std::int8_t* from = q + first * stride;
-    const std::size_t done = columns == kBlockN ? pack_steps(from, k, stride, to) : 0;
-    if (done < round_up(k, kBlockK)) std::memset(to + done * kBlockN, 0, block_bytes(k) - done * kBlockN);
-    for (std::size_t c = 0; c < columns; ++c)
-      for (std::size_t i = done; i < k; ++i) to[at(c, i)] = from[c * stride + i];
+    for (std::size_t i = 0; i < k; i += kTileK) {
+      const std::size_t inputs = k - i < kTileK ? k - i : kTileK;
+      const std::int8_t* from = q + first * stride + i;
+      std::int8_t* to = packed + first / kBlockN * block_bytes(k) + i * kBlockN;
+      if (columns == kBlockN && inputs == kTileK) {
+        if (i + kAhead < k)
+          for (std::size_t c = 0; c < kBlockN; ++c) __builtin_prefetch(from + c * stride + kAhead);
+        pack_tile(from, stride, streamed ? cells : to);
+        if (streamed) stream_bytes(to, cells, sizeof cells);
+        continue;
+      }
+      std::int8_t rows[kBlockN * kTileK] = {};
+      for (std::size_t c = 0; c < columns; ++c) std::memcpy(rows + c * kTileK, from + c * stride, inputs);
+      pack_tile(rows, kTileK, cells);
+      std::memcpy(to, cells, round_up(inputs, kBlockK) * kBlockN);
+    }
   }
+  if (streamed) end_of_streams();
 }
 
 void unpack(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* q) {
+  const bool streamed = n * k >= kStreamed && lines(q) && stride % kAlign == 0;
+  std::int8_t rows[kBlockN * kTileK];
   for (std::size_t first = 0; first < n; first += kBlockN) {
     const std::size_t columns = n - first < kBlockN ? n - first : kBlockN;
-    const std::int8_t* from = packed + first / kBlockN * block_bytes(k);
-    std::int8_t* to = q + first * stride;
-    const std::size_t done = columns == kBlockN ? unpack_steps(from, k, stride, to) : 0;
-    for (std::size_t c = 0; c < columns; ++c)
-      for (std::size_t i = done; i < k; ++i) to[c * stride + i] = from[at(c, i)];
+    for (std::size_t i = 0; i < k; i += kTileK) {
+      const std::size_t inputs = k - i < kTileK ? k - i : kTileK;
+      const std::int8_t* from = packed + first / kBlockN * block_bytes(k) + i * kBlockN;
+      std::int8_t* to = q + first * stride + i;
+      if (columns == kBlockN && inputs == kTileK) {
+        unpack_tile(from, streamed ? rows : to, streamed ? kTileK : stride);
+        for (std::size_t c = 0; streamed && c < kBlockN; ++c) stream_bytes(to + c * stride, rows + c * kTileK, kTileK);
+        continue;
+      }
+      std::int8_t cells[kTileCells * kCell] = {};
+      std::memcpy(cells, from, round_up(inputs, kBlockK) * kBlockN);
+      unpack_tile(cells, rows, kTileK);
+      for (std::size_t c = 0; c < columns; ++c) std::memcpy(to + c * stride, rows + c * kTileK, inputs);
+    }
   }
+  if (streamed) end_of_streams();
 }
 
 std::int32_t column_pair(std::int32_t sum) {

@@ -10,6 +10,7 @@
 #include "half_gemm.h"
 #include "image.h"
 #include "norm_rows.h"
+#include "weight_runs.h"
 
 template <class V>
 void fill_shared(KernelTable& t) {
@@ -30,4 +31,6 @@ void fill_shared(KernelTable& t) {
   fill_images<V>(t);
   t.column_sizes = Columns<V>::sizes;
   t.quantize_columns = Columns<V>::quantize;
+  t.weight_range = WeightRuns::range;
+  t.quantize_weight = WeightRuns::quantize;
 }

@@ -6,7 +6,9 @@ A test that takes the fixture `isa` runs once for each known set, with it in use
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +20,15 @@ settings.register_profile("same", derandomize=True)
 settings.register_profile("new", derandomize=False)
 settings.load_profile(os.environ.get("OCTAVO_EXAMPLES", "same"))
 
-KNOWN = ("amx", "avx512vnni", "avx2", "reference")
-"""Every set that some processor has; what this one lacks is skipped."""
+AVX512 = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "fma"}
+KNOWN = {
+    "amx": {*AVX512, "amx_tile", "amx_int8"},
+    "avx512vnni": AVX512,
+    "avx2": {"avx2", "fma", "f16c"},
+    "reference": set[str](),
+}
+"""Every set that some processor has, by the flags that Linux gives it; what this one lacks is
+skipped."""
 
 RAN = pytest.StashKey[set[str]]()
 COLLECTED = pytest.StashKey[bool]()
@@ -30,6 +39,15 @@ def available() -> tuple[str, ...]:
     from octavo.core import kernels
 
     return kernels.isas()
+
+
+def has() -> list[str]:
+    """What this processor has by the system's word: Octavo may fail to find it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    # An emulator shows the flags of the processor that it runs on.
+    known = platform.machine() == "x86_64" and cpuinfo.exists()
+    flags = set(cpuinfo.read_text().split()) if known else set()
+    return [name for name, needs in KNOWN.items() if needs <= flags]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -106,7 +124,8 @@ def missing(config: pytest.Config) -> list[str]:
     narrowed = config.option.keyword or config.option.collectonly
     if narrowed or any("::" in str(arg) for arg in config.args) or not config.stash[COLLECTED]:
         return []
-    return [name for name in available() if name not in config.stash[RAN]]
+    expected = dict.fromkeys([*has(), *available()])
+    return [name for name in expected if name not in config.stash[RAN]]
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -439,6 +439,25 @@ def test_a_run_that_leaves_an_instruction_set_out_fails(
     assert (done.returncode, message in done.stdout) == (len(forgotten), bool(forgotten))
 
 
+def test_a_run_fails_where_octavo_does_not_find_what_the_processor_has(tmp_path: Path) -> None:
+    lost = kernels.isas()[0]
+    if lost == "reference":
+        pytest.skip("NOT TESTED: this processor has no instruction set that could be lost")
+    (tmp_path / "conftest.py").write_bytes((ROOT / "tests/conftest.py").read_bytes())
+    blind = f"from octavo.core import kernels\nkernels.isas = lambda: {kernels.isas()[1:]!r}\n"
+    (tmp_path / "test_one.py").write_text(blind + ONE_TEST.format(skipped=[]))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        check=False,
+    )
+    assert f"FAILED: this CPU has {lost}, and no kernel test ran on it" in done.stdout
+    assert done.returncode == 1
+
+
 # --- the machine ---
 
 

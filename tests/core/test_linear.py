@@ -507,9 +507,7 @@ def test_layers_that_do_not_go_together_say_so() -> None:
         linear_together([one, one], random_rows(2, 20), [shared, shared])
     wide = np.zeros((3, 8), np.float32)
     with pytest.raises(ValueError, match=r"outs\[2\]: shares memory with outs\[1\]"):
-        linear_together(
-            [one] * 3, random_rows(2, 20), [shared, wide[:2, 1:5], wide[1:, 4:8]]
-        )
+        linear_together([one] * 3, random_rows(2, 20), [shared, wide[:2, 1:5], wide[1:, 4:8]])
     assert not shared.any()
     assert not wide.any()
 

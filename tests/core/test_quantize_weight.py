@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from octavo.core import kernels
 from octavo.core.kernels import QuantizedWeight, quantize_weight
 from octavo.core.metrics import sqnr_db
 from octavo.core.qparams import qparams_from_range
@@ -111,9 +112,12 @@ def test_zeros_are_exact_and_errors_at_most_half_a_step(grid: Grid, case: Any) -
             assert errors.max() <= scale * (0.5 + 1e-4)
 
 
+every_axis = pytest.mark.parametrize("axis", [None, 0, 1, 2], ids=["whole", "first", "mid", "last"])
+
+
 @every_grid
-@pytest.mark.parametrize("axis", [None, 0, 1, 2], ids=["whole", "first", "middle", "last"])
-def test_bits_at_vector_boundaries(grid: Grid, axis: int | None) -> None:
+@every_axis
+def test_bits_at_vector_boundaries(isa: str, grid: Grid, axis: int | None) -> None:
     rng = np.random.default_rng(0)
     for side in (*range(1, 19), 31, 32, 33, 1023, 1024, 1025):
         for shape in ((1, 1, side), (1, side, 1), (side, 1, 1), (2, 3, side), (2, side, 3)):
@@ -123,6 +127,26 @@ def test_bits_at_vector_boundaries(grid: Grid, axis: int | None) -> None:
             assert np.array_equal(got.qparams.scale, want.scale), shape
             assert np.array_equal(got.q, want.quantize(w, grid)), shape
             check_sums(w, got)
+
+
+@every_axis
+@pytest.mark.parametrize("name", ["int8-symmetric", "uint8-affine"])
+def test_bits_and_sums_are_those_of_the_reference(isa: str, name: str, axis: int | None) -> None:
+    """In several chunks, which threads take as they come; the last of each is a short one."""
+    rng = np.random.default_rng(7)
+    for shape in ((3, 700, 401), (1, 5, 200_003), (2, 300_001, 1), (1, 1, 1)):
+        w = rng.standard_normal(shape, dtype=np.float32) * np.float32(1e-3)
+        got = quantize_weight(w, GRIDS[name], axis)
+        kernels.use_isa("reference")
+        want = quantize_weight(w, GRIDS[name], axis)
+        kernels.use_isa(isa)
+        assert np.array_equal(got.q, want.q)
+        assert np.array_equal(got.qparams.scale, want.qparams.scale)
+        assert (got.signal, got.noise) == (want.signal, want.noise)
+        bad = w.copy()
+        bad[-1, -1, -1] = np.nan
+        with pytest.raises(ValueError, match="holds NaN"):
+            quantize_weight(bad, GRIDS[name], axis)
 
 
 def test_golden_per_channel() -> None:

@@ -228,8 +228,8 @@ def linear_together(
     """`[layer(x) for layer in layers]`, the same bits, with `x` [..., K] quantized only once.
 
     For projections of one input (query, key and value). All layers take K inputs and the same
-    `group`. `outs` are written and returned where they are given; no two have memory in common, nor one
-    with `x`. Raises TypeError or ValueError, before anything is written.
+    `group`. `outs` are written and returned where they are given; no two have memory in common,
+    nor one with `x`. Raises TypeError or ValueError, before anything is written.
     """
     checked_threads(threads)
     if not layers:

@@ -105,9 +105,7 @@ def interleave(a: Rows, b: Rows) -> bool:
     if step != b.stride * b.dtype.bytes or not step:
         return False
     between = (b.address - a.address) % step
-    return (
-        a.columns * a.dtype.bytes <= between and between + b.columns * b.dtype.bytes <= step
-    )
+    return a.columns * a.dtype.bytes <= between and between + b.columns * b.dtype.bytes <= step
 
 
 def array_of(

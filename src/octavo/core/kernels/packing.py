@@ -94,7 +94,7 @@ def unpack(packed: Bytes, n: int, k: int) -> Int8:
     Raises TypeError for another dtype than uint8, ValueError for another size.
     """
     _expect(packed, "packed", np.uint8, (packed_bytes(n, k),))
-    q = np.empty((n, k), np.int8)
+    q = aligned(n * k).view(np.int8).reshape(n, k)
     _native.unpack(packed, q)
     return q
 
