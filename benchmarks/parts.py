@@ -184,7 +184,7 @@ def packing(job: Job) -> dict[str, Comparison]:
     for n, k in job.cells:
         q = np.random.default_rng(n + k).integers(-127, 128, (n, k), np.int8)
         packed = ours.pack(q)
-        calls = {
+        calls: dict[str, Callable[[], object]] = {
             PACK: partial(ours.pack, q),
             UNPACK: partial(ours.unpack, packed, n, k),
             COPY: q.copy,
