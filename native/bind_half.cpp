@@ -1,6 +1,7 @@
 #include <nanobind/stl/optional.h>
 
 #include <optional>
+#include <vector>
 
 #include "arena.h"
 #include "bind.h"
@@ -65,9 +66,26 @@ struct BoundHalfLinear {
   }
 };
 
+// What lies in an array of bfloat16 (through DLPack; NumPy knows none), as an array over the same memory.
+nb::ndarray<nb::numpy, std::uint16_t> bfloat16_bits(nb::ndarray<nb::device::cpu> x) {
+  const nb::dlpack::dtype dtype = x.dtype();
+  expect(dtype.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat) && dtype.bits == 16 && dtype.lanes == 1,
+         "x: needs bfloat16");
+  std::vector<std::size_t> shape;
+  std::vector<std::int64_t> strides;
+  for (std::size_t axis = 0; axis < x.ndim(); ++axis) {
+    shape.push_back(x.shape(axis));
+    strides.push_back(x.stride(axis));
+  }
+  nb::capsule owner(new nb::ndarray<nb::device::cpu>(x),
+                    [](void* kept) noexcept { delete static_cast<nb::ndarray<nb::device::cpu>*>(kept); });
+  return {x.data(), x.ndim(), shape.data(), owner, strides.data()};
+}
+
 }  // namespace
 
 void bind_half(nb::module_& m) {
+  m.def("bfloat16_bits", &bfloat16_bits, "x"_a);
   m.def("widen", &bound_widen, "dtype"_a, "x"_a, "y"_a);
   m.def("narrow", &bound_narrow, "dtype"_a, "x"_a, "y"_a);
   m.def("half_packed_size", &half_packed_size, "n"_a, "k"_a);

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from octavo.core import kernels
-from octavo.core.linear import Linear
+from octavo.core.linear import Linear, linear_together
 from tests.core.layers import packed, random_layer, random_rows
 from tests.core.statement import assert_same_bits
 
@@ -177,6 +177,20 @@ SHARED = [
 @pytest.mark.parametrize("threads", [2, 3, 7])
 def test_every_number_of_threads(isa: str, kind: Kind, threads: int) -> None:
     check(kind, SHARED, threads)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+@every_kind
+def test_threads_of_other_calls(isa: str, kind: Kind, threads: int) -> None:
+    """Layers over one input, and over integers."""
+    for m, k, n in SHARED:
+        layers, x = [layer_of(kind, k, n), layer_of(kind, k, 40)], inputs_of(kind, (m, k, n))[0]
+        one = linear_together(layers, x, threads=1)
+        for found, wanted in zip(linear_together(layers, x, threads=threads), one, strict=True):
+            assert_same_bits(found, wanted)
+        given = kernels.quantize_rows(x, kind.group)
+        found = layers[0].quantized(*given, threads=threads)
+        assert_same_bits(found, layers[0].quantized(*given, threads=1))
 
 
 @pytest.mark.parametrize("threads", [2, 3])

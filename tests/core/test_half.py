@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -196,6 +197,28 @@ def test_a_layer_computes_what_is_defined(isa: str, shape: tuple[int, int, int],
     assert_same_bits(y, layer(x, threads=2))
 
 
+EDGES = [15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129]
+GRIDS = {
+    "small": list(itertools.product(range(1, 11), repeat=3)),
+    "powers of two": [
+        (EDGES[i % len(EDGES)], *pair)
+        for i, pair in enumerate(itertools.product(EDGES, EDGES))
+        if i % 5 == 0
+    ],
+    "deep, shallow, tall": [(2, 70_000, 5), (40, 1, 500), (1, 3, 3000), (1500, 20, 5), (1, 900, 1)],
+}
+
+
+@both_types
+@pytest.mark.parametrize("grid", GRIDS)
+def test_bits_are_those_of_the_reference(isa: str, grid: str, name: str) -> None:
+    layers = {(k, n): random_half(n, k, name) for _, k, n in GRIDS[grid]}
+    for m, k, n in GRIDS[grid]:
+        x = random_rows(m, k)
+        wanted = on_reference(lambda layer=layers[k, n], x=x: layer(x))
+        assert_same_bits(layers[k, n](x, threads=1 + m % 3), wanted)
+
+
 @both_types
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_activations(isa: str, activation: str, name: str) -> None:
@@ -208,10 +231,9 @@ def test_activations(isa: str, activation: str, name: str) -> None:
 
 @both_types
 def test_a_large_layer_on_several_threads(isa: str, name: str) -> None:
-    if isa == "reference":
-        pytest.skip("the scalar kernels are the other side here")
-    wide, narrow_one = random_half(1000, 300, name), random_half(40, 600, name)
-    for layer, rows in ((wide, 13), (narrow_one, 90)):
+    deep, few = (100, 5) if isa == "reference" else (300, 13)
+    wide, narrow_one = random_half(1000, deep, name), random_half(40, 2 * deep, name)
+    for layer, rows in ((wide, few), (narrow_one, 90)):
         x = random_rows(rows, layer.k)
         one = layer(x, threads=1)
         assert_same_bits(one, on_reference(lambda layer=layer, x=x: layer(x)))

@@ -13,6 +13,7 @@ from octavo.core.kernels import PackedWeight, aligned, pack, quantize_rows
 from octavo.core.kernels.buffers import rows_of
 from octavo.core.linear import Activation, Linear, linear_together
 from tests.core import statement
+from tests.core.foreign import Foreign
 from tests.core.layers import packed, random_layer, random_rows
 from tests.core.statement import ACTIVATIONS, assert_same_bits, assert_states
 
@@ -327,16 +328,6 @@ def test_outputs_and_residuals_in_place(isa: str) -> None:
 
 def test_dlpack_and_tensors() -> None:
     torch = pytest.importorskip("torch")
-
-    class Foreign:
-        def __init__(self, array: np.ndarray) -> None:
-            self.array = array
-
-        def __dlpack__(self, **options: Any) -> Any:
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self) -> Any:
-            return self.array.__dlpack_device__()
 
     layer, x, residual = packed(random_layer(20, 37)), random_rows(6, 37), random_rows(6, 20)
     expected = layer(x, residual)

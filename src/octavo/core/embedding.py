@@ -14,9 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo import _native
-from octavo.core.kernels.buffers import FloatType, Rows, array_of, is_tensor, output_rows
+from octavo.core.kernels.buffers import (
+    FloatType,
+    Rows,
+    array_of,
+    array_or_tensor,
+    is_tensor,
+    output_rows,
+)
 from octavo.core.kernels.machine import checked_threads
-from octavo.core.kernels.packing import Float32, Int32, aligned
+from octavo.core.kernels.packing import Float32, aligned
 from octavo.core.kernels.weight import quantize_weight
 from octavo.core.qtype import Grid, QType
 from octavo.errors import did_you_mean
@@ -46,12 +53,11 @@ class Embedding:
     indices; `last`: offsets hold the last bag's end too; `weights` 0: none; `padding` -1: none;
     `mode` the place in `MODES`."""
 
-    def __init__(
-        self, q: npt.NDArray[Any], scale: Float32, zero_point: Int32 | None = None
-    ) -> None:
-        if not isinstance(q, np.ndarray) or q.dtype not in (np.int8, np.uint8):
-            found = getattr(q, "dtype", type(q).__name__)
-            raise TypeError(f"q: needs a NumPy array of int8 or uint8, not {found}")
+    def __init__(self, q: Any, scale: Any, zero_point: Any = None) -> None:
+        q = array_or_tensor(q, "q")
+        q = q.detach().numpy() if is_tensor(q) else q
+        if q.dtype not in (np.int8, np.uint8):
+            raise TypeError(f"q: needs int8 or uint8, not {q.dtype}")
         if q.ndim != 2:
             raise ValueError(f"q: needs shape [rows, dim], not {q.shape}")
         rows = q.shape[:1]
@@ -180,7 +186,8 @@ class Embedding:
 
 
 def _integers(x: Any, name: str) -> npt.NDArray[Any]:
-    dtype = str(getattr(x, "dtype", type(x).__name__)).removeprefix("torch.")
+    x = array_or_tensor(x, name)
+    dtype = str(x.dtype).removeprefix("torch.")
     if dtype not in ("int32", "int64"):
         raise TypeError(f"{name}: needs an array of int32 or int64, not {dtype}; convert it first")
     return array_of(x, name, dtype)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from octavo import _native
-from octavo.core.kernels.buffers import array_of
+from octavo.core.kernels.buffers import array_of, array_or_tensor
 from octavo.core.kernels.machine import checked_threads
 from octavo.core.recurrent_inputs import lengths_of, output_of, sequence_of
 from octavo.core.recurrent_layout import (
@@ -99,7 +99,7 @@ class Recurrent:
             y = output_of(out, shape, {"x": x, "h0": h0, "c0": c0})
         lengths = None if lengths is None else lengths_of(lengths, batch, steps)
         self._native.apply(x, y, h0, c0, h, c, lengths, threads)
-        return y, h, c
+        return (y if out is None else out), h, c
 
 
 class Lstm(Recurrent):
@@ -238,7 +238,7 @@ class LstmCell:
 
     def __call__(self, x: Any, h: Any = None, c: Any = None, threads: int = 0) -> tuple[Any, Any]:
         """(h', c') [B, hidden] for `x` [B, inputs]; `h` and `c` [B, hidden], zeros where None."""
-        _, after, memory = self.layer(_step(x), _lifted(h), _lifted(c), threads=threads)
+        _, after, memory = self.layer(_step(x), _lifted(h, "h"), _lifted(c, "c"), threads=threads)
         return after[0], memory[0]
 
 
@@ -257,7 +257,7 @@ class GruCell:
 
     def __call__(self, x: Any, h: Any = None, threads: int = 0) -> Any:
         """h' [B, hidden] for `x` [B, inputs]; `h` [B, hidden], zeros where None."""
-        return self.layer(_step(x), _lifted(h), threads=threads)[1][0]
+        return self.layer(_step(x), _lifted(h, "h"), threads=threads)[1][0]
 
 
 class RnnCell:
@@ -283,7 +283,7 @@ class RnnCell:
 
     def __call__(self, x: Any, h: Any = None, threads: int = 0) -> Any:
         """h' [B, hidden] for `x` [B, inputs]; `h` [B, hidden], zeros where None."""
-        return self.layer(_step(x), _lifted(h), threads=threads)[1][0]
+        return self.layer(_step(x), _lifted(h, "h"), threads=threads)[1][0]
 
 
 def _cell(
@@ -291,6 +291,7 @@ def _cell(
 ) -> dict[str, Any]:
     if (b_ih is None) != (b_hh is None):
         raise ValueError("b_ih and b_hh: give both or neither")
+    w_hh = array_or_tensor(w_hh, "w_hh")
     weights = [w_ih, w_hh] + ([] if b_ih is None else [b_ih, b_hh])
     return {
         "weights": weights,
@@ -301,10 +302,11 @@ def _cell(
 
 
 def _step(x: Any) -> Any:
+    x = array_or_tensor(x, "x")
     if len(x.shape) != 2:
         raise ValueError(f"x: needs shape [B, inputs], not {tuple(x.shape)}")
     return x[None]
 
 
-def _lifted(state: Any) -> Any:
-    return None if state is None else state[None]
+def _lifted(state: Any, name: str) -> Any:
+    return None if state is None else array_or_tensor(state, name)[None]

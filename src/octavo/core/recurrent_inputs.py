@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.core.kernels.buffers import array_of, is_tensor
+from octavo.core.kernels.buffers import array_of, array_or_tensor, is_tensor
 
 
 def sequence_of(x: Any, size: int) -> Any:
@@ -41,6 +41,7 @@ def output_of(out: Any, shape: tuple[int, ...], apart_from: dict[str, Any]) -> A
 
     Kernels write items at a time while they still read the arguments.
     """
+    out = array_or_tensor(out, "out")
     if tuple(out.shape) != shape:
         raise ValueError(f"out: needs shape {shape}, not {tuple(out.shape)}")
     if str(out.dtype).removeprefix("torch.") != "float32":
@@ -96,7 +97,8 @@ def _extent(x: Any) -> tuple[int, int]:
 
 def lengths_of(lengths: Any, batch: int, steps: int) -> npt.NDArray[np.int64]:
     """int64 [batch], each 0..steps."""
-    array = np.asarray(lengths)
+    listed = isinstance(lengths, list | tuple) or is_tensor(lengths)
+    array = np.asarray(lengths if listed else array_or_tensor(lengths, "lengths"))
     if array.dtype.kind not in "iu":
         raise TypeError(f"lengths: needs integers, not {array.dtype}")
     if array.shape != (batch,):

@@ -1,7 +1,8 @@
 """How rows of numbers come in and go out: any buffer on the CPU, copied only where it must be.
 
 Taken are NumPy arrays, PyTorch tensors (through their address: NumPy lacks bfloat16) and whatever
-else has `__dlpack__`; neither PyTorch nor anything else is imported for it. The last axis has to be
+else has `__dlpack__` or Python's buffer protocol (`memoryview`, `array.array`); neither PyTorch nor
+anything else is imported for it. The last axis has to be
 contiguous and the others have to have one stride together; an input that is otherwise is copied.
 """
 
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from octavo import _native
 
 DLPACK_CPU = 1
 
@@ -127,6 +130,14 @@ def array_of(
     return np.require(array, requirements=["C", "A"])
 
 
+def array_or_tensor(x: Any, name: str) -> Any:
+    """`x` itself where it is an array or a tensor, else an array over its memory.
+
+    Raises TypeError, whose message begins with `name`.
+    """
+    return x if isinstance(x, np.ndarray) or is_tensor(x) else _foreign(x, name)
+
+
 def is_tensor(x: Any) -> bool:
     """Whether `x` is a PyTorch tensor; where PyTorch was not imported, nothing is."""
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
@@ -163,7 +174,7 @@ def _view(x: Any, name: str) -> _View:
         return _array_view(x, name)
     if is_tensor(x):
         return _tensor_view(x, name)
-    return _array_view(_from_dlpack(x, name), name)
+    return _array_view(_foreign(x, name), name)
 
 
 def _array_view(x: npt.NDArray[Any], name: str) -> _View:
@@ -191,26 +202,49 @@ def _tensor_view(x: Any, name: str) -> _View:
     return _View(x.data_ptr(), dtype, tuple(x.shape), strides, True, x)
 
 
-def _from_dlpack(x: Any, name: str) -> npt.NDArray[Any]:
-    if not hasattr(x, "__dlpack__"):
+def _foreign(x: Any, name: str) -> npt.NDArray[Any]:
+    if hasattr(x, "__dlpack__"):
+        return _from_dlpack(x, name)
+    try:
+        return np.asarray(memoryview(x))
+    except (TypeError, ValueError, NotImplementedError):
         raise TypeError(
-            f"{name}: is a {type(x).__name__}; needs a NumPy array, a PyTorch tensor or another "
-            "object with __dlpack__"
-        )
+            f"{name}: is a {type(x).__name__}; needs a NumPy array, a PyTorch tensor, an object "
+            "with __dlpack__ or a buffer of numbers"
+        ) from None
+
+
+def _from_dlpack(x: Any, name: str) -> npt.NDArray[Any]:
     device = x.__dlpack_device__()[0]
     if int(device) != DLPACK_CPU:
         raise TypeError(f"{name}: is on DLPack device {device}; needs one on the CPU (1)")
     try:
         return np.from_dlpack(x)
     except (BufferError, RuntimeError) as error:
-        raise TypeError(f"{name}: cannot be read through DLPack: {error}") from error
+        found = _bfloat16(x)
+        if found is None:
+            raise TypeError(f"{name}: cannot be read through DLPack: {error}") from error
+        return found
+
+
+def _bfloat16(x: Any) -> npt.NDArray[Any] | None:
+    """`x`, if it is bfloat16: NumPy reads DLPack without it."""
+    try:
+        bits: npt.NDArray[np.uint16] = _native.bfloat16_bits(x)
+    except (TypeError, ValueError):
+        return None
+    import ml_dtypes
+
+    found: npt.NDArray[Any] = bits.view(ml_dtypes.bfloat16)
+    _NUMPY_TYPES[FloatType.BFLOAT16] = found.dtype
+    return found
 
 
 def _array(x: Any, name: str, widen: bool) -> npt.NDArray[Any]:
     if isinstance(x, np.ndarray):
         return x
     if not is_tensor(x):
-        return _from_dlpack(x, name)
+        return _foreign(x, name)
     if x.device.type != "cpu":
         raise TypeError(f"{name}: is a tensor on {x.device}; needs one on the CPU")
     x = x.detach()

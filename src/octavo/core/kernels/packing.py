@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo import _native
+from octavo.core.kernels.buffers import array_of
 
 Bytes = npt.NDArray[np.uint8]
 Int8 = npt.NDArray[np.int8]
@@ -74,17 +75,16 @@ def aligned(nbytes: int, alignment: int = ALIGNMENT) -> Bytes:
     return room[first : first + nbytes]
 
 
-def pack(q: Int8) -> Bytes:
+def pack(q: Any) -> Bytes:
     """The packed form of int8 `q` [N, K] in new aligned memory.
 
     Raises TypeError for another dtype, ValueError for another rank.
     """
-    if q.dtype != np.int8:
-        raise TypeError(f"q: needs int8, not {q.dtype}")
-    if q.ndim != 2:
-        raise ValueError(f"q: shape {q.shape} must be [N, K]")
-    packed = aligned(packed_bytes(*q.shape))
-    _native.pack(np.ascontiguousarray(q), packed)
+    integers = array_of(q, "q", np.int8)
+    if integers.ndim != 2:
+        raise ValueError(f"q: shape {integers.shape} must be [N, K]")
+    packed = aligned(packed_bytes(*integers.shape))
+    _native.pack(integers, packed)
     return packed
 
 

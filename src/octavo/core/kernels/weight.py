@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo import _native
+from octavo.core.kernels.buffers import array_of, array_or_tensor
 from octavo.core.qparams import Float32, QParams
 from octavo.core.qtype import Grid
 
@@ -27,7 +28,7 @@ class QuantizedWeight:
 
 
 def quantize_weight(
-    w: npt.NDArray[np.float32],
+    w: Any,
     grid: Grid,
     axis: int | None,
     ranges: tuple[Float32, Float32] | None = None,
@@ -39,10 +40,12 @@ def quantize_weight(
     of `qparams_from_range` and `QParams.quantize`. Raises ValueError on NaN or infinity (the
     message names the channel), on dtypes other than float32 and on ranges that do not fit.
     """
-    if w.dtype != np.float32:
-        raise ValueError(f"quantize_weight takes float32, not {w.dtype}; convert it first")
-    shape = _cube_shape(w.shape, axis)
-    cube, channels = np.ascontiguousarray(w).reshape(shape), shape[1]
+    found = array_or_tensor(w, "w")
+    if str(found.dtype).removeprefix("torch.") != "float32":
+        raise ValueError(f"quantize_weight takes float32, not {found.dtype}; convert it first")
+    values = array_of(found, "w", np.float32)
+    shape = _cube_shape(values.shape, axis)
+    cube, channels = values.reshape(shape), shape[1]
     lo, hi = np.empty(channels, np.float32), np.empty(channels, np.float32)
     bad = _native.channel_ranges(cube, lo, hi)
     if bad >= 0:
@@ -56,7 +59,7 @@ def quantize_weight(
     )
     q = np.empty(cube.shape, grid.dtype)
     signal, noise = _native.quantize_channels(cube, grid.qmin, grid.qmax, scale, zero, q)
-    return QuantizedWeight(q.reshape(w.shape), QParams(scale, zero, axis), signal, noise)
+    return QuantizedWeight(q.reshape(values.shape), QParams(scale, zero, axis), signal, noise)
 
 
 def _checked_ranges(ranges: tuple[Float32, Float32], channels: int) -> tuple[Float32, Float32]:
