@@ -83,6 +83,18 @@ class FloatMode {
  private:
   static constexpr unsigned kDefault = 0x1f80;
   unsigned before_;
+#elif defined(__aarch64__)
+  FloatMode() {
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before_));
+    if (before_ != 0) set(0);
+  }
+  ~FloatMode() {
+    if (before_ != 0) set(before_);
+  }
+
+ private:
+  static void set(std::uint64_t mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode) : "memory"); }
+  std::uint64_t before_;
 #else
   FloatMode() {}
 #endif

@@ -408,6 +408,9 @@ def test_weights_that_cannot_be_quantized() -> None:
         Gru.from_float(weights, hidden_size=10)
     with pytest.raises(TypeError, match=r"weights\[0\] \(w_ih\): needs float32, not float64"):
         Gru.from_float([w.astype(np.float64) for w in weights], hidden_size=10)
+    none = [np.zeros((30, 0), np.float32), *weights[1:]]
+    with pytest.raises(ValueError, match=r"w_ih\): shape \(30, 0\) has no inputs; needs 1 or more"):
+        Gru.from_float(none, hidden_size=10)
     wide = Shape("tanh", 32_641, 1).make().flat()
     with pytest.raises(ValueError, match="32641 inputs; int8 has up to 32640"):
         Rnn.from_float(wide, hidden_size=1)

@@ -133,7 +133,11 @@ def _check_shapes(
         "w_hr": (layout.proj, layout.hidden),
     }
     for at, (name, array) in enumerate(found.items()):
-        if array.shape != wanted[name] or 0 in array.shape:
+        if name == "w_ih" and array.shape == (rows, 0):
+            raise ValueError(
+                f"weights[{first}] (w_ih): shape {array.shape} has no inputs; needs 1 or more"
+            )
+        if array.shape != wanted[name]:
             needs = str(wanted[name]).replace("None", "inputs")
             raise ValueError(f"weights[{first + at}] ({name}): needs {needs}, not {array.shape}")
 
