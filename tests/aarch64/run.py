@@ -183,7 +183,9 @@ def main(arguments: Sequence[str]) -> int:
     environment = make()
     say(f"ready after {time.monotonic() - start:.0f} s; left out are {LEFT_OUT}")
     left_out = [f"--deselect={test}" for test in LEFT_OUT]
-    command = [str(PYTHON), "-m", "pytest", "-n", "2", *left_out, *(arguments or TESTS)]
+    # Without PyTorch the folder tests/torch would be imported in its place, were tests on the path.
+    mode = "--import-mode=importlib"
+    command = [str(PYTHON), "-m", "pytest", "-n", "2", mode, *left_out, *(arguments or TESTS)]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
     say(
         f"{'passed' if done.returncode == 0 else 'FAILED'}, {time.monotonic() - start:.0f} s in all"

@@ -11,8 +11,8 @@ import pytest
 from octavo.core import kernels
 from octavo.core.attention import attention
 from octavo.graph.native.fusions.attention import reference
+from tests.core.attention_cases import CASES, Case, operands
 from tests.core.statement import assert_same_bits
-from tests.native_target.attention_bits import CASES, Case, operands
 
 cases = pytest.mark.parametrize("case", CASES, ids=str)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from octavo.graph.native.fusions.attention import reference
+from tests.core.attention_cases import CASES, Case, operands
 from tests.core.statement import assert_same_bits
-from tests.native_target.attention_bits import CASES, Case, operands
 from tests.native_target.nodes import (
     REFUSALS,
     assert_same_on_every_isa,

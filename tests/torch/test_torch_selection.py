@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,15 +28,20 @@ OURS = SimpleNamespace(
     per_channel=qc.per_channel_dynamic_qconfig,
     float16=qc.float16_dynamic_qconfig,
     float_qparams=qc.float_qparams_weight_only_qconfig,
+    mapping=default_mapping,
 )
 
 
 def converted(model: nn.Module) -> dict[str, str]:
-    """Names of converted modules, and how their weights are held."""
+    """Names of converted modules, all of one that has several, and how their weights are held."""
     found = {}
+    names: dict[int, list[str]] = defaultdict(list)
+    for name, module in model.named_modules(remove_duplicate=False):
+        names[id(module)].append(name)
     for outcome in report(model).quantized:
         name = re.sub(r"\.l\d$", "", outcome.layer.name)
-        found[name] = outcome.scheme.split(",")[0]
+        for other in names[id(model.get_submodule(name))]:
+            found[other] = outcome.scheme.split(",")[0]
     return found
 
 
@@ -73,6 +79,50 @@ def test_explicit_qconfigs_give_the_integers_of_torch_ao(case: str) -> None:
     assert layer.integers().tolist() == expected["q"]
     scale = np.broadcast_to(np.float32(expected["scale"]), 8)
     np.testing.assert_array_equal(layer.scale.numpy(), scale)
+
+
+def test_other_collections_are_as_good_as_a_set() -> None:
+    for given in (frozenset({nn.GRU}), [nn.GRU], (nn.GRU,)):
+        assert set(converted(quantize_dynamic(Model(), given))) == {"gru"}
+
+
+class Twice(nn.Module):  # type: ignore[misc]
+    """One layer in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.block = nn.Sequential(nn.Linear(8, 8), self.first)
+
+
+@pytest.mark.parametrize(
+    ("spec", "held"),
+    [
+        ({"block.1"}, "int8"),
+        ({"first"}, "int8"),
+        ({nn.Linear: qc.default_dynamic_qconfig, "block.1": None}, ""),
+        ({nn.Linear: None, "block.1": qc.per_channel_dynamic_qconfig}, "int8"),
+        ({"block": qc.default_dynamic_qconfig, "first": None}, ""),
+    ],
+)
+def test_a_module_in_two_places_is_held_as_either_of_its_names_says(spec: Any, held: str) -> None:
+    quantized = quantize_dynamic(Twice(), spec)
+    assert quantized.first is quantized.block[1]
+    assert isinstance(quantized.first, QuantizedLinear) == bool(held)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"block": qc.default_dynamic_qconfig},
+        {"first": qc.default_dynamic_qconfig, "block.1": None},
+        {"first": qc.default_dynamic_qconfig, "block.1": qc.per_channel_dynamic_qconfig},
+    ],
+)
+def test_a_module_in_two_places_that_is_told_two_things_is_an_error(spec: Any) -> None:
+    words = "'first' and 'block.1' are one and the same module.*give one of these names a qconfig"
+    with pytest.raises(OptionError, match=words):
+        quantize_dynamic(Twice(), spec)
 
 
 def test_the_original_is_untouched_and_the_copy_in_eval_mode() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import warnings
 import weakref
 from collections import OrderedDict
 from typing import Any
@@ -16,6 +17,7 @@ from torch.nn.utils import weight_norm
 from octavo import Scheme
 from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
 from octavo.torch import default_mapping, quantize_dynamic, report
+from octavo.torch import qconfig as qc
 from octavo.torch.modules.linear import QuantizedLinear
 from octavo.torch.observers import PerChannelMinMaxObserver
 from octavo.torch.qconfig import QConfig, default_dynamic_qconfig
@@ -223,6 +225,100 @@ def test_mapping_with_a_class_of_the_users_own() -> None:
     assert outcomes(quantized)["0"].quantized
 
 
+class Block(nn.Module):  # type: ignore[misc]
+    """A container whose weights are those of its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(IN, IN), nn.LayerNorm(IN)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.linear(x))
+
+
+def test_mapping_replaces_what_holds_no_layer_as_torch_ao_does() -> None:
+    """Containers, norms and activations, the inner before the outer."""
+    mapping = {**default_mapping(), Block: Own, nn.LayerNorm: Own, nn.GELU: Own}
+    model = nn.Sequential(Block(), nn.GELU(), Block())
+    quantized = quantize_dynamic(model, {Block, nn.GELU}, mapping=mapping)
+    for place in (0, 2):
+        assert type(quantized[place]) is Own
+        assert type(quantized[place].inner) is Block
+        assert type(quantized[place].inner.linear) is QuantizedLinear
+        assert type(quantized[place].inner.norm) is Own
+    assert type(quantized[1]) is Own
+    assert not hasattr(quantized[1].inner, "qconfig")
+    assert [outcome.bytes_after for outcome in report(quantized).layers] == [
+        outcome.bytes_after for outcome in report(quantize_dynamic(model)).layers
+    ]
+    assert "0: a Own stands there, as mapping says" in report(quantized).notes
+    x = torch.randn(5, IN)
+    assert torch.equal(quantized(x), quantize_dynamic(model)(x))
+    assert type(model[0]) is Block
+
+
+def test_mapping_keeps_to_what_the_spec_says_of_each_module() -> None:
+    qconfig = qc.default_dynamic_qconfig
+    mapping = {**default_mapping(), Block: Own, nn.LayerNorm: Own, nn.GELU: Own}
+    model = nn.Sequential(Block(), nn.GELU(), Block())
+    spec = {"": qconfig, Block: None, "2.norm": qconfig, nn.GELU: None}
+    quantized = quantize_dynamic(model, spec, mapping=mapping)
+    assert type(quantized[0]) is type(quantized[2]) is Block
+    assert type(quantized[0].norm) is nn.LayerNorm
+    assert type(quantized[1]) is nn.GELU
+    assert quantized[2].norm.told is qconfig
+    assert report(quantized).notes == ("2.norm: a Own stands there, as mapping says",)
+
+
+def test_a_type_in_mapping_that_nothing_becomes_is_reported() -> None:
+    model = nn.Sequential(nn.Linear(IN, IN), nn.LayerNorm(IN))
+    mapping = {**default_mapping(), nn.LayerNorm: Own, nn.GELU: Own}
+    quantized = quantize_dynamic(model, mapping=mapping)
+    (note,) = report(quantized).notes
+    assert note == "mapping has LayerNorm; no module of it was chosen and could be replaced"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "dtype", "qscheme"),
+    [
+        ({}, "qint8", "per_channel_symmetric"),
+        ({"qconfig_spec": {nn.Linear}}, "qint8", "per_channel_symmetric"),
+        ({"dtype": torch.float16}, "float16", None),
+        ({"qconfig_spec": {"0": qc.default_dynamic_qconfig}}, "int8", "per_tensor_symmetric"),
+        ({"recipe": "int8-accurate"}, "qint8", "per_channel_affine"),
+        ({"recipe": "float16"}, "float16", None),
+    ],
+)
+def test_a_class_of_the_users_own_reads_a_qconfig(
+    arguments: dict[str, Any], dtype: str, qscheme: str | None
+) -> None:
+    """It makes observers, as torch.ao's classes ask it to."""
+    model = nn.Sequential(nn.Linear(IN, OUT))
+    told = quantize_dynamic(model, mapping={nn.Linear: Own}, **arguments)[0].told
+    observer = told.weight()
+    assert str(observer.dtype) == f"torch.{dtype}"
+    assert isinstance(told, qc.QConfig)
+    assert told.activation() is not None
+    if qscheme is None:
+        return
+    assert str(observer.qscheme) == f"torch.{qscheme}"
+    observer(model[0].weight)
+    scale, _ = observer.calculate_qparams()
+    assert (scale > 0).all()
+
+
+def test_torch_aos_own_classes_can_be_mapped_to_while_they_exist() -> None:
+    dynamic = pytest.importorskip("torch.ao.nn.quantized.dynamic")
+    model, x = nn.Sequential(nn.Linear(IN, OUT), nn.Linear(OUT, OUT)), torch.randn(5, IN)
+    for spec in (None, {nn.Linear: qc.default_dynamic_qconfig}):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its quantized tensors are deprecated
+            quantized = quantize_dynamic(model, spec, mapping={nn.Linear: dynamic.Linear})
+            y = quantized(x)
+        assert type(quantized[0]) is dynamic.Linear
+        assert (y - model(x)).norm() < 0.05 * model(x).norm()
+
+
 def test_a_mapping_without_a_type_leaves_it_float() -> None:
     quantized = quantize_dynamic(
         nn.Sequential(Special(IN, OUT), nn.Linear(OUT, OUT)),
@@ -230,7 +326,8 @@ def test_a_mapping_without_a_type_leaves_it_float() -> None:
         mapping={Special: Own},
     )
     assert type(quantized[1]) is nn.Linear
-    assert "no quantized form of Linear" in outcomes(quantized)["1"].reason
+    reason = outcomes(quantized)["1"].reason
+    assert reason == "mapping has no Linear; extend octavo.torch.default_mapping(), which has it"
 
 
 def test_a_mapped_class_without_from_float_is_named() -> None:

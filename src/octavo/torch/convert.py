@@ -20,6 +20,7 @@ from octavo.torch.inventory import Part, held_weights, is_transformers_conv1d
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.quantizer import Quantizer, float32, shared_weights
 from octavo.torch.spec import Answer
+from octavo.torch.users_own import idle, is_users_own, made_by, targets
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage, how much of it is done, and how much there is."""
@@ -33,7 +34,9 @@ class Converter:
     """A plan for the layers of one model, and its execution.
 
     `planned` maps the layers that will be quantized, by name, to what they become; `reason` tells
-    for the others why they stay float.
+    for the others why they stay float. `chosen` are modules by name, with or without weights, and
+    what is said of them: where `mapping` has types of a user's own for those without, they are
+    replaced too, after what is in them. `made` has the new modules by name.
     """
 
     def __init__(
@@ -42,7 +45,9 @@ class Converter:
         parts: Collection[Part],
         answers: Mapping[str, Answer],
         mapping: Mapping[type, type],
+        chosen: Mapping[str, Choice] | None = None,
     ) -> None:
+        self.made: dict[str, nn.Module] = {}
         self.planned: dict[str, Choice] = {}
         self.notes: list[str] = []
         self._parts: dict[str, list[Part]] = defaultdict(list)
@@ -60,6 +65,10 @@ class Converter:
             for name, some in self._parts.items()
             if any(part.layer.name in self.planned for part in some)
         }
+        holding = {part.module for part in parts}
+        self._chosen = {n: c for n, c in (chosen or {}).items() if n not in holding}
+        self._mapping = mapping
+        self._users_own = targets(model, self._chosen, mapping)
 
     def _consider(
         self,
@@ -89,7 +98,7 @@ class Converter:
 
     def replaces(self) -> set[str]:
         """Dotted names of the modules that Octavo's own layers will replace."""
-        return {n for n in self._parts if issubclass(self._classes[n], QuantizedModule)}
+        return {n for n in self._parts if not is_users_own(self._classes[n])}
 
     def check(self, model: nn.Module) -> None:
         """Raises what `convert` would find out halfway, when parts of `model` are gone already.
@@ -148,6 +157,7 @@ class Converter:
             old = modules.pop(name)
             new = self._convert(name, old)
             made.append(new)
+            self.made[name] = new
             for parent, child_name in places[id(old)]:
                 parent._modules[child_name] = new
             for child_name, child in new._modules.items():
@@ -155,6 +165,19 @@ class Converter:
                     places[id(child)].append((new, child_name))
             if old is model:
                 model = new
+        for name in reversed([name for name in modules if name in self._users_own]):
+            old = modules.pop(name)
+            new = made_by(self._users_own[name], old, self._chosen[name])
+            carry_hooks(old, new)
+            new.train(old.training)
+            self.made[name] = new
+            self.notes.append(f"{name}: a {type(new).__name__} stands there, as mapping says")
+            for parent, child_name in places[id(old)]:
+                parent._modules[child_name] = new
+        for key in idle(model, self._mapping, self.made):
+            self.notes.append(
+                f"mapping has {key}; no module of it was chosen and could be replaced"
+            )
         for module in model.modules():
             module.__dict__.pop("qconfig", None)
         self.notes += leave_fast_paths(model, made)
@@ -182,7 +205,8 @@ def in_place_of(
     """
     first = parts[0]
     if not issubclass(target, QuantizedModule):
-        new = _users_own(target, old, choices[0])
+        assert choices[0] is not None
+        new = made_by(target, old, choices[0])
     elif first.index is not None:
         new = target.from_float(old, list(choices), quantizer, first.module)
     else:
@@ -210,13 +234,6 @@ def _ends(weight: Tensor) -> Any:
         shape = (len(flat), *(1 for _ in range(weight.dim() - 2)), 2)
         weight = torch.stack([flat.amin(1), flat.amax(1)], 1).reshape(shape)
     return float32(weight)
-
-
-def _users_own(target: Any, old: nn.Module, choice: Any) -> nn.Module:
-    """What a type in the user's `mapping` makes of the module, as torch.ao calls it."""
-    old.qconfig = getattr(choice, "qconfig", choice)
-    made: nn.Module = target.from_float(old)
-    return made
 
 
 def copied(model: nn.Module, converter: Converter) -> nn.Module:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from octavo.errors import OptionError
 from octavo.recipe import Kind, Layer
 from octavo.torch.choice import Choice
 from octavo.torch.inventory import ROOT, Part
-from octavo.torch.mapping import inherited, mapped_type, not_alike
+from octavo.torch.mapping import default_mapping, inherited, mapped_type, not_alike
 from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.users_own import check_target
 
 RECURRENT = (Kind.LSTM, Kind.GRU, Kind.RNN)
 
@@ -40,8 +40,7 @@ def fitted(module: nn.Module, layer: Layer, choice: Choice, mapping: Mapping[typ
     key = mapped_type(module, mapping)
     if key is None:
         base = inherited(module, mapping)
-        none = f"Octavo has no quantized form of {layer.op}"
-        return Fit(reason=not_alike(module, base) if base else none)
+        return Fit(reason=not_alike(module, base) if base else _unmapped(module, layer))
     if layer.dtype not in _DTYPES:
         return Fit(reason=f"its weights are {layer.dtype}; needs one of {', '.join(_DTYPES)}")
     target = mapping[key]
@@ -49,11 +48,15 @@ def fitted(module: nn.Module, layer: Layer, choice: Choice, mapping: Mapping[typ
         choice, note = target.adapt(choice, symmetric=layer.kind in RECURRENT)
         reason = target.refuses(module, choice)
         return Fit(reason=reason) if reason else Fit(target, choice, note)
-    if not hasattr(target, "from_float"):
-        raise OptionError(
-            f"mapping: {target.__name__} (for {layer.name}) has no classmethod from_float(module)"
-        )
+    check_target(target, layer.name)
     return Fit(target, choice)
+
+
+def _unmapped(module: nn.Module, layer: Layer) -> str:
+    ours = mapped_type(module, default_mapping())
+    if ours is None:
+        return f"Octavo has no quantized form of {layer.op}"
+    return f"mapping has no {ours.__name__}; extend octavo.torch.default_mapping(), which has it"
 
 
 def read_by(modules: Mapping[str, nn.Module], part: Part) -> str | None:

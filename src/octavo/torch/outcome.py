@@ -34,7 +34,7 @@ def make_report(
         target="torch",
         cpu="",
         quant_format="",
-        layers=tuple(_outcome(model, part, converter, counted) for part in parts),
+        layers=tuple(_outcome(part, converter, counted) for part in parts),
         model_bytes_before=before,
         model_bytes_after=model_bytes(model),
         opset=0,
@@ -45,13 +45,13 @@ def make_report(
     )
 
 
-def _outcome(model: nn.Module, part: Part, converter: Converter, counted: set[int]) -> LayerOutcome:
+def _outcome(part: Part, converter: Converter, counted: set[int]) -> LayerOutcome:
     layer = part.layer
     choice = converter.planned.get(layer.name)
     if choice is None:
         reason = converter.reason(part)
         return LayerOutcome(layer, False, "float", reason, layer.bytes, layer.bytes)
-    module = model.get_submodule(part.module) if part.module else model
+    module = converter.made[part.module]
     return LayerOutcome(
         layer,
         True,

@@ -10,7 +10,29 @@ from typing import Any, NamedTuple
 import torch
 
 from octavo.errors import OptionError
-from octavo.torch.observers import MinMaxObserver, PerChannelMinMaxObserver, PlaceholderObserver
+from octavo.torch.observers import (
+    HistogramObserver,
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+    PerChannelMinMaxObserver,
+    PlaceholderObserver,
+)
+
+__all__ = [
+    "HistogramObserver",
+    "MinMaxObserver",
+    "MovingAverageMinMaxObserver",
+    "MovingAveragePerChannelMinMaxObserver",
+    "PerChannelMinMaxObserver",
+    "PlaceholderObserver",
+    "QConfig",
+    "QConfigDynamic",
+    "default_dynamic_qconfig",
+    "float16_dynamic_qconfig",
+    "float_qparams_weight_only_qconfig",
+    "per_channel_dynamic_qconfig",
+]
 
 
 class _Sides(NamedTuple):

@@ -73,16 +73,16 @@ def quantize_dynamic(
     parts = inventory(model)
     if recipe is None:
         spec = Spec(model, parts, qconfig_spec, dtype)
-        answers, notes = spec.answers(model, parts), spec.notes
+        answers, notes, chosen = spec.answers(model, parts), spec.notes, spec.of_modules(model)
         said: dict[str, Any] = {"name": "default" if spec.default else "qconfig_spec"}
         must = spec.default
     else:
         if qconfig_spec is not None:
             raise OptionError("recipe and qconfig_spec: give one of them; both choose layers")
         found = _recipe(recipe)
-        answers, notes = _answers(parts, found), []
+        answers, notes, chosen = _answers(parts, found), [], {}
         said, must = found.to_dict(), True
-    converter = Converter(model, parts, answers, mapping)
+    converter = Converter(model, parts, answers, mapping, chosen)
     if must and not allow_nothing and not converter.planned:
         raise NothingQuantizedError(_nothing(model, parts, converter))
     if inplace:

@@ -33,6 +33,7 @@ _BY_DTYPE: dict[str, tuple[tuple[type, ...], Scheme]] = {
 _ALIASES = {"qint8": "int8", "quint8": "uint8", "half": "float16"}
 _DTYPES = [f"torch.{name}" for name in ("qint8", "float16", "quint8")] + [*_BY_DTYPE, *_ALIASES]
 _NO_ATTRIBUTE = object()
+_OWN = ("name", "attribute")  # how a module is chosen by itself, not with others
 _BY_ITSELF = (Kind.EMBEDDING, Kind.CONV)  # never through a parent: torch.ao leaves them float
 
 
@@ -77,7 +78,8 @@ class Spec:
                 "qconfig_spec: needs None, a set of types and dotted names, or a dict from those "
                 f"to qconfigs; got {type(given).__name__}"
             )
-        if not self._entries:
+        # Like torch.ao's, an empty one leaves it to the attributes.
+        if not self._entries and not any(hasattr(m, "qconfig") for m in model.modules()):
             raise OptionError(
                 "qconfig_spec: is empty and so names nothing to quantize; leave it out to quantize "
                 "every layer that can be, or name types and modules"
@@ -87,14 +89,7 @@ class Spec:
 
     def answers(self, model: nn.Module, parts: Collection[Part]) -> dict[str, Answer]:
         """By layer name."""
-        by_module: dict[int, tuple[str, Choice | None, str]] = {}
-        for name, module, choice, how in self._walk(model, "", None, ""):
-            first = by_module.setdefault(id(module), (name, choice, how))
-            if first[1] != choice and module._parameters:
-                raise OptionError(
-                    f"qconfig_spec: {first[0]!r} and {name!r} are one and the same module, and are "
-                    "told to be held differently; give both the same qconfig"
-                )
+        by_module = self._by_module(model)
         modules = dict(model.named_modules())
         found = {}
         for part in parts:
@@ -103,6 +98,31 @@ class Spec:
             if part.index is not None and layer in self._entries:
                 choice, how = self._entries[layer], "name"
             found[layer] = self._answer(part, modules[part.module], choice, how)
+        return found
+
+    def of_modules(self, model: nn.Module) -> dict[str, Choice]:
+        """What it says of modules by name, whether they hold weights or not; not of the model."""
+        found = {name: choice for name, choice, _ in self._by_module(model).values()}
+        return {name: choice for name, choice in found.items() if name and choice is not None}
+
+    def _by_module(self, model: nn.Module) -> dict[int, tuple[str, Choice | None, str]]:
+        """The module's first name, what is said of it, and how, by the module's id.
+
+        A module that stands in several places is held as one of its names says, if one is given.
+        """
+        found: dict[int, tuple[str, Choice | None, str]] = {}
+        for name, module, choice, how in self._walk(model, "", None, ""):
+            first = found.setdefault(id(module), (name, choice, how))
+            if first[1] == choice or not module._parameters:
+                continue
+            if (how in _OWN) == (first[2] in _OWN):
+                raise OptionError(
+                    f"qconfig_spec: {first[0]!r} and {name!r} are one and the same module, and are "
+                    "told to be held differently; give one of these names a qconfig (or None), or "
+                    "both the same"
+                )
+            if how in _OWN:
+                found[id(module)] = (first[0], choice, how)
         return found
 
     def _answer(self, part: Part, module: nn.Module, choice: Choice | None, how: str) -> Answer:

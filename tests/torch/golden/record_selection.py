@@ -48,6 +48,7 @@ def main() -> None:
             per_channel=ao.per_channel_dynamic_qconfig,
             float16=ao.float16_dynamic_qconfig,
             float_qparams=ao.float_qparams_weight_only_qconfig,
+            mapping=ao.get_default_dynamic_quant_module_mappings,
         )
         found: dict[str, dict[str, str]] = {}
         weights: dict[str, Any] = {}

@@ -1,7 +1,8 @@
 """Models and forms of qconfig_spec, for recording torch.ao and for testing Octavo.
 
 A case gets the qconfigs of whoever runs it, as `q.default`, `q.per_channel`, `q.float16` and
-`q.float_qparams`, and returns (model, arguments of quantize_dynamic).
+`q.float_qparams`, with `q.mapping()`, a copy of the default mapping, and returns (model, arguments
+of quantize_dynamic).
 """
 
 from __future__ import annotations
@@ -54,6 +55,20 @@ def _of_class(value: Any, **arguments: Any) -> tuple[nn.Module, dict[str, Any]]:
     return model, arguments
 
 
+class _Shared(nn.Module):
+    """One layer in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(8, 8)
+        self.block = nn.Sequential(nn.Linear(8, 8), self.first)
+
+
+def _without(q: SimpleNamespace, kind: type) -> dict[type, type]:
+    return {key: value for key, value in q.mapping().items() if key is not kind}
+
+
 CASES: dict[str, Case] = {
     "nothing": lambda q: _given(),
     "dtype-float16": lambda q: _given(dtype=torch.float16),
@@ -103,6 +118,22 @@ CASES: dict[str, Case] = {
         {"encoder": None}, qconfig_spec={nn.Linear: q.default}
     ),
     "attribute-of-class": lambda q: _of_class(q.per_channel, qconfig_spec={nn.GRU}),
+    "empty-dict-with-attribute": lambda q: _attributes({"encoder": q.default}, qconfig_spec={}),
+    "empty-set-with-attribute": lambda q: _attributes(
+        {"encoder.2": q.per_channel}, qconfig_spec=set()
+    ),
+    "dict-container-type": lambda q: _given(False, qconfig_spec={nn.Sequential: q.per_channel}),
+    "container-type-but-inner-name": lambda q: _given(
+        False, qconfig_spec={nn.ModuleDict: q.default, "block.inner": None}
+    ),
+    "shared-type": lambda q: (_Shared(), {"qconfig_spec": {nn.Linear: q.default}}),
+    "shared-first-name": lambda q: (_Shared(), {"qconfig_spec": {"first": q.default}}),
+    "mapping-without-a-type": lambda q: _given(
+        qconfig_spec={nn.Linear: q.default, nn.GRU: q.default}, mapping=_without(q, nn.GRU)
+    ),
+    "mapping-of-one-type": lambda q: _given(
+        qconfig_spec={"": q.default}, mapping={nn.Linear: q.mapping()[nn.Linear]}
+    ),
     "attribute-of-class-over-name": lambda q: _of_class(
         None, qconfig_spec={"encoder": q.default, "block": q.default}
     ),
