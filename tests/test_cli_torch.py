@@ -61,6 +61,9 @@ SOURCE = """
         model.weight.data[0, 0] = float("nan")
         return model
 
+    def lazy():
+        return nn.Sequential(nn.LazyLinear(2))
+
     def bare():
         return nn.Sequential(nn.ReLU())
 
@@ -305,6 +308,33 @@ def test_nothing_to_quantize_is_written_if_allowed(folder: Path) -> None:
     assert run("quantize", "models:make", "--exclude", "*", "--allow-nothing") == 0
     loaded = octavo.torch.load("make.int8.safetensors", factory)
     assert octavo.torch.report(loaded).quantized == ()
+
+
+def test_a_lazy_layer_is_named_whatever_is_asked(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (
+        ("quantize", "models:lazy", "-o", "out.safetensors"),
+        ("inspect", "models:lazy"),
+    ):
+        assert run(*command) == 3
+        error = capsys.readouterr().err
+        assert "0.weight is not initialized: a lazy layer makes its weights in the first" in error
+    assert files(folder) == set()
+
+
+def test_what_is_no_onnx_model_but_one_of_pytorch_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("inspect", "models") == 3
+    words = "models.py may make a PyTorch model: name the callable too, models:<callable>."
+    assert words in capsys.readouterr().err
+    assert run("quantize", "models:make", "-o", "out.safetensors") == 0
+    capsys.readouterr()
+    assert run("inspect", "out.safetensors") == 3
+    error = capsys.readouterr().err
+    assert "out.safetensors is no ONNX model but a file of tensors" in error
+    assert "octavo.torch.load reads it" in error
 
 
 def test_a_file_with_a_colon_is_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,6 +138,19 @@ def test_strided_inputs(dtype: torch.dtype) -> None:
     assert_bits(layer(whole.transpose(0, 1)), layer(whole).transpose(0, 1))
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
+def test_nested_tensors(layout: torch.layout) -> None:
+    layer = QuantizedLinear.from_float(nn.Linear(8, 5))
+    parts = [torch.randn(n, 8) for n in (2, 3, 1)]
+    for _ in range(2):  # the second call has a way of its own
+        found = layer(torch.nested.nested_tensor(parts, layout=layout))
+        assert found.is_nested
+        assert found.layout is layout
+        for y, x in zip(found.unbind(), parts, strict=True):
+            assert_bits(y, layer(x))
+
+
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_sizes_of_zero(bias: bool) -> None:

@@ -17,6 +17,8 @@ from octavo.torch import quantize_dynamic, report
 from octavo.torch.modules.linear import QuantizedLinear
 from octavo.torch.modules.multihead_attention import QuantizedMultiheadAttention
 
+pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+
 D, HEADS, FF, T, N = 32, 4, 64, 6, 4
 LENGTHS = (6, 3, 5, 1)
 

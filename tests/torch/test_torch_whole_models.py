@@ -267,14 +267,30 @@ def test_mapping_keeps_to_what_the_spec_says_of_each_module() -> None:
     assert type(quantized[0].norm) is nn.LayerNorm
     assert type(quantized[1]) is nn.GELU
     assert quantized[2].norm.told is qconfig
-    assert report(quantized).notes == ("2.norm: a Own stands there, as mapping says",)
+    assert report(quantized).notes[0] == "2.norm: a Own stands there, as mapping says"
+
+
+def test_modules_with_weights_of_one_axis_are_reported() -> None:
+    norms = [nn.LayerNorm(IN) for _ in range(5)]
+    quantized = quantize_dynamic(nn.Sequential(nn.Linear(IN, IN), nn.BatchNorm1d(IN), *norms))
+    assert report(quantized).notes == (
+        "weights of one axis stay float: BatchNorm1d (1), LayerNorm (2, 3, 4 and 2 more)",
+    )
+
+
+def test_a_recipe_and_a_dtype_are_one_too_many() -> None:
+    model = nn.Sequential(nn.Linear(IN, IN))
+    for dtype in (torch.qint8, "int8", "qint8"):
+        assert type(quantize_dynamic(model, dtype=dtype, recipe="int8")[0]) is QuantizedLinear
+    with pytest.raises(OptionError, match=r"recipe and dtype \(torch.float16\): give one"):
+        quantize_dynamic(model, dtype=torch.float16, recipe="int8")
 
 
 def test_a_type_in_mapping_that_nothing_becomes_is_reported() -> None:
     model = nn.Sequential(nn.Linear(IN, IN), nn.LayerNorm(IN))
     mapping = {**default_mapping(), nn.LayerNorm: Own, nn.GELU: Own}
     quantized = quantize_dynamic(model, mapping=mapping)
-    (note,) = report(quantized).notes
+    note, _ = report(quantized).notes
     assert note == "mapping has LayerNorm; no module of it was chosen and could be replaced"
 
 

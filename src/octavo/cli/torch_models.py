@@ -55,6 +55,7 @@ def quantize(
     from octavo.files.staging import Staging
     from octavo.report.progress import progress_bar
     from octavo.torch import quantize_dynamic, report, save
+    from octavo.torch.quantize import check_float
     from octavo.torch.select import selected
 
     Staging(out)  # refuses a place that cannot be written, before the model is made
@@ -62,6 +63,7 @@ def quantize(
         progress = bar or (lambda stage, done, total: None)
         progress("building", 0, 0)
         made = _made_by(model)
+        check_float(made)
         try:
             quantized = quantize_dynamic(
                 made,

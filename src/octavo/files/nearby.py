@@ -9,7 +9,12 @@ from octavo.errors import near_misses
 
 
 def near(path: Path) -> str:
-    """` Did you mean 'm.onnx'?` of files in the folder of `path` that end as it does, or ""."""
+    """` Did you mean 'm.onnx'?` of files in the folder of `path` that end as it does, or "".
+
+    The name of a Python module is meant for a PyTorch model.
+    """
+    if path.name == str(path) and Path(f"{path}.py").is_file():
+        return f" {path}.py may make a PyTorch model: name the callable too, {path}:<callable>."
     beside: list[str] = []
     with contextlib.suppress(OSError):
         beside = [p.stem for p in path.parent.iterdir() if p.suffix == path.suffix]

@@ -73,6 +73,11 @@ def load(model_input: str | Path | onnx.ModelProto) -> Source:
             raise ModelError(f"{path} is not a regular file; give the path of an .onnx file")
         proto = skeleton(path)
     except (DecodeError, WireError) as error:
+        if path.suffix == ".safetensors":
+            raise ModelError(
+                f"{path} is no ONNX model but a file of tensors, as octavo.torch.save writes them; "
+                "octavo.torch.load reads it. Give the path of an .onnx file"
+            ) from error
         raise ModelError(
             f"{path} is not an ONNX model, or it is truncated ({path.stat().st_size} bytes): "
             f"{error}; get the file again"

@@ -64,6 +64,16 @@ def inventory(model: nn.Module) -> list[Part]:
     ]
 
 
+def vectors(model: nn.Module) -> dict[str, list[str]]:
+    """Modules that hold weights of one axis alone (norms and the like), by their types' names."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, module in model.named_modules():
+        own = [p for p in module._parameters.values() if p is not None]
+        if own and all(p.dim() <= 1 for p in own):
+            found[own_type(module).__name__].append(name or ROOT)
+    return dict(found)
+
+
 def _others(name: str, ids: list[int], users: dict[int, list[str]]) -> tuple[str, ...]:
     return tuple(sorted({user for i in ids for user in users[i]} - {name}))
 

@@ -18,11 +18,11 @@ from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.decisions import Layers, planned
 from octavo.torch.encoder_layer import fuse_encoder_layers
 from octavo.torch.fusion import fuse_activations
-from octavo.torch.inventory import Part, inventory
+from octavo.torch.inventory import Part, inventory, vectors
 from octavo.torch.mapping import checked_mapping
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.outcome import REPORT, make_report, model_bytes
-from octavo.torch.spec import Answer, Spec
+from octavo.torch.spec import Answer, Spec, storage_of
 
 QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""
@@ -79,6 +79,10 @@ def quantize_dynamic(
     else:
         if qconfig_spec is not None:
             raise OptionError("recipe and qconfig_spec: give one of them; both choose layers")
+        if storage_of(dtype) != "int8":
+            raise OptionError(
+                f"recipe and dtype ({dtype!r}): give one; both say how to hold weights"
+            )
         found = _recipe(recipe)
         answers, notes, chosen = _answers(parts, found), [], {}
         said, must = found.to_dict(), True
@@ -92,7 +96,7 @@ def quantize_dynamic(
     before = model_bytes(model)
     model = converter.convert(model, progress)
     model.eval()
-    notes = [*notes, *converter.notes, *_fused(model)]
+    notes = [*notes, *converter.notes, *_fused(model), *_vectors(model)]
     report = make_report(model, parts, converter, said, notes, before, start)
     model.__dict__[REPORT] = report
     return model
@@ -133,6 +137,15 @@ def _fused(model: nn.Module) -> list[str]:
         for what, names in found.items()
         if names
     ]
+
+
+def _vectors(model: nn.Module) -> list[str]:
+    held = vectors(model)
+    words = [
+        f"{kind} ({', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''})"
+        for kind, names in held.items()
+    ]
+    return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
 
 
 def _recipe(given: str | Path | Recipe) -> Recipe:

@@ -108,8 +108,10 @@ class QuantizedLinear(QuantizedModule):
         return super().__call__(*args, **kwargs)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
-        """The outputs [..., out_features]."""
+        """The outputs [..., out_features]; nested for a nested tensor."""
         if not ops.direct(input):
+            if input.is_nested:
+                return _of_each(self, input)
             return self._operator(input, "none")
         return self._ready("none")(input)
 
@@ -284,3 +286,12 @@ use_torch(
     ),
     large=LARGE // 4,
 )
+
+
+def _of_each(layer: Call, nested: Tensor) -> Tensor:
+    """A nested tensor of what `layer` makes of the tensors in `nested`, in its layout."""
+    if nested.layout is torch.jagged and nested.lengths() is None:
+        made = layer(nested.values())
+        return torch.nested.nested_tensor_from_jagged(made, nested.offsets())
+    parts = [layer(part) for part in nested.unbind()]
+    return torch.nested.as_nested_tensor(parts, layout=nested.layout)
