@@ -138,7 +138,11 @@ PyObject* run(const BoundLinear& bound, PyObject* x) {
   const Owned dtype(PyObject_GetAttr(x, n.dtype));
   if (!dtype) return nullptr;
   const Owned shape(PyObject_GetAttr(x, n.shape));
-  if (!shape) return nullptr;
+  if (!shape) {  // a nested tensor has none
+    if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return nullptr;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+  }
   PyObject* code = PyDict_GetItemWithError(torch.codes, dtype.get());
   if (PyErr_Occurred()) return nullptr;
   const Py_ssize_t dimensions = PyTuple_Check(shape.get()) ? PyTuple_GET_SIZE(shape.get()) : 0;
