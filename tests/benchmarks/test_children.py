@@ -49,9 +49,8 @@ def test_a_child_answers(amx: bool) -> None:
 
 def test_every_part_has_rows_and_every_row_a_part() -> None:
     assert set(kernels.WITH_PEERS) < set(kernels.PARTS)
-    assert {"linear", "peak", "bandwidth", "groups", "scaling", "alternating", "conv"} == set(
-        parts.PARTS
-    )
+    asked = {"linear", "peak", "bandwidth", "packing", "groups", "scaling", "alternating", "conv"}
+    assert set(parts.PARTS) == asked
     assert set(parts_rnn.PARTS) == set(rnn.LEAST)
     assert parts.cell_of(parts.label((8, 768, 3072))) == (8, 768, 3072)
     assert parts_rnn.label((256, 2, 2, 16, 50)) == "H256 x2 bidirectional, batch 16, 50 steps"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -136,6 +137,13 @@ def test_bfloat16_through_dlpack() -> None:
     out = torch.zeros(4, 20, dtype=torch.bfloat16)
     made(Foreign(tensor), out=Foreign(out))
     assert_same_bits(out.view(torch.int16).numpy().view(np.uint16), expected.view(np.uint16))
+
+
+def test_bfloat16_without_its_numpy_type_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.delitem(sys.modules, "ml_dtypes")
+    with pytest.raises(TypeError, match="x: is bfloat16, which NumPy has of ml_dtypes: import"):
+        Linear.from_float(W)(Foreign(torch.from_numpy(X).bfloat16()))
 
 
 @pytest.mark.parametrize("x", [[1.0], "text", object(), 3.0], ids=lambda x: type(x).__name__)

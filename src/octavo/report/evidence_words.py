@@ -120,8 +120,10 @@ def _beside(ours: float, theirs: float) -> str:
     both = f"{number(ours)} against {number(theirs)}"
     if ours == theirs or (ours > 0 and 1 / _ALIKE < theirs / ours < _ALIKE):
         return f"the same error as {ORT_NAME} ({both})"
-    if not (ours and theirs):
-        return f"{'less' if ours < theirs else 'more'} error than {ORT_NAME} ({both})"
+    if not theirs:  # it quantized nothing, or nothing that counts
+        return f"{_error(ours)}; {ORT_NAME} leaves the outputs as they are"
+    if not ours:
+        return f"less error than {ORT_NAME} ({both})"
     factor = max(ours, theirs) / min(ours, theirs)
     return f"{factor:.1f} times {'less' if ours < theirs else 'the'} error " + (
         f"{'than' if ours < theirs else 'of'} {ORT_NAME} ({both})"

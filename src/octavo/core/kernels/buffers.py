@@ -221,20 +221,21 @@ def _from_dlpack(x: Any, name: str) -> npt.NDArray[Any]:
     try:
         return np.from_dlpack(x)
     except (BufferError, RuntimeError) as error:
-        found = _bfloat16(x)
+        found = _bfloat16(x, name)
         if found is None:
             raise TypeError(f"{name}: cannot be read through DLPack: {error}") from error
         return found
 
 
-def _bfloat16(x: Any) -> npt.NDArray[Any] | None:
-    """`x`, if it is bfloat16: NumPy reads DLPack without it."""
+def _bfloat16(x: Any, name: str) -> npt.NDArray[Any] | None:
+    """`x`, if it is bfloat16: NumPy reads DLPack without it, and has the dtype of ml_dtypes."""
     try:
         bits: npt.NDArray[np.uint16] = _native.bfloat16_bits(x)
     except (TypeError, ValueError):
         return None
-    import ml_dtypes
-
+    ml_dtypes = sys.modules.get("ml_dtypes")
+    if ml_dtypes is None:
+        raise TypeError(f"{name}: is bfloat16, which NumPy has of ml_dtypes: import that first")
     found: npt.NDArray[Any] = bits.view(ml_dtypes.bfloat16)
     _NUMPY_TYPES[FloatType.BFLOAT16] = found.dtype
     return found
