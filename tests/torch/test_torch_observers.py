@@ -145,6 +145,23 @@ def test_histograms_are_within_a_bin_of_torch() -> None:
         assert (np.abs(zero - case.zero_point) <= allowed).all(), case.where
 
 
+def test_integers_of_histograms_are_as_near_as_their_parameters() -> None:
+    for case in (case for case in CASES if case.kind == "HistogramObserver" and case.q is not None):
+        if case.tensor in ("huge", "overflowing"):
+            continue
+        *before, last = TENSORS[case.tensor]
+        used = watched(made(case), before)
+        found = observe_weight(QConfig(None, lambda used=used: used), torch.from_numpy(last), "w")
+        kept = np.int8 if case.arguments.get("dtype") == "qint8" else np.uint8
+        theirs = case.q.view(kept).astype(np.float64)
+        scale, zero = (float(x[0]) for x in (found.scale, found.zero_point))
+        moved = np.abs(last.reshape(-1).astype(np.float64)) * abs(
+            1 / scale - 1 / float(case.scale[0])
+        )
+        allowed = moved + abs(zero - float(case.zero_point[0])) + 1
+        assert (np.abs(found.q.reshape(-1) - theirs) <= allowed).all(), case.where
+
+
 def test_a_histogram_of_huge_values_finds_a_range() -> None:
     """torch.ao finds scale 7.5e34, which clips four values in ten, and says nothing."""
     (huge,) = TENSORS["huge"]

@@ -138,7 +138,7 @@ def record() -> None:
             for array in arrays:
                 observer(torch.from_numpy(array))
             scale, zero = observer.calculate_qparams()
-            held = kind != "HistogramObserver" and bool(torch.isfinite(scale).all())
+            held = bool(torch.isfinite(scale).all())
             scales.append(scale.numpy())
             zeros.append(zero.float().numpy())
             if held:
