@@ -195,6 +195,11 @@ def test_a_layer_computes_what_is_defined(isa: str, shape: tuple[int, int, int],
     assert_states(y, stated(layer, x))
     assert_same_bits(y, on_reference(lambda: layer(x)))
     assert_same_bits(y, layer(x, threads=2))
+    residual = random_rows(m, n)
+    given = residual.copy()
+    assert layer(x, given, out=given) is given
+    assert_same_bits(given, y + residual)
+    assert_same_bits(layer(x, residual), given)
 
 
 EDGES = [15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129]

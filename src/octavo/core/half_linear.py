@@ -20,8 +20,8 @@ from octavo.core.kernels.buffers import (
     FloatType,
     array_of,
     new_like,
-    output_rows,
-    overlap,
+    output_apart,
+    residual_rows,
     rows_of,
 )
 from octavo.core.kernels.machine import checked_threads
@@ -105,11 +105,12 @@ class HalfLinear:
             f"activation={self.activation.value})"
         )
 
-    def __call__(self, x: Any, out: Any = None, threads: int = 0) -> Any:
+    def __call__(self, x: Any, residual: Any = None, out: Any = None, threads: int = 0) -> Any:
         """The layer's outputs [..., N] for `x` [..., K], in its dtype and kind of array.
 
-        `x` is float32, float16 or bfloat16. `out` is written and returned where it is given; it has
-        nothing in common with `x`. `threads` 0 means `num_threads()`. Raises TypeError or
+        `x` is float32, float16 or bfloat16; `residual` [..., N] of its dtype is added last. `out`
+        is written and returned where it is given: it may be `residual`, but has nothing in common
+        with `x`. `threads` 0 means `num_threads()`. Raises TypeError or
         ValueError, which name the argument, before anything is written.
         """
         checked_threads(threads)
@@ -117,9 +118,8 @@ class HalfLinear:
         shape = (*rows.shape[:-1], self.n)
         if out is None:
             out = new_like(x, shape, rows.dtype)
-        to = output_rows(out, "out", shape, rows.dtype)
-        if overlap(to, rows):
-            raise ValueError("out: shares memory with x")
+        to = output_apart(out, "out", shape, rows)
+        add = residual_rows(residual, shape, to)
         self.run(
             rows.address,
             rows.rows,
@@ -127,7 +127,9 @@ class HalfLinear:
             to.address,
             to.stride,
             rows.dtype,
-            threads=threads,
+            add.address,
+            add.stride,
+            threads,
         )
         return out
 

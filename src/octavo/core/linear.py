@@ -18,12 +18,13 @@ import numpy as np
 from octavo import _native
 from octavo.core.kernels.activation import Activation
 from octavo.core.kernels.buffers import (
-    Rows,
     array_of,
     interleave,
     new_like,
+    output_apart,
     output_rows,
     overlap,
+    residual_rows,
     rows_of,
 )
 from octavo.core.kernels.machine import checked_threads
@@ -161,8 +162,8 @@ class Linear:
         shape = (*rows.shape[:-1], self.n)
         if out is None:
             out = new_like(x, shape, rows.dtype)
-        to = _output(out, "out", shape, rows)
-        add = _residual(residual, shape, to)
+        to = output_apart(out, "out", shape, rows)
+        add = residual_rows(residual, shape, to)
         self.run(
             rows.address,
             rows.rows,
@@ -205,7 +206,7 @@ class Linear:
         if out is None:
             out = np.empty(shape, np.float32)
         to = output_rows(out, "out", shape, None)
-        add = _residual(residual, shape, to)
+        add = residual_rows(residual, shape, to)
         self._native.run_quantized(
             integers.ctypes.data,
             to.rows,
@@ -244,7 +245,7 @@ def linear_together(
         outs = [new_like(x, shape, rows.dtype) for shape in shapes]
     if len(outs) != len(layers):
         raise ValueError(f"outs: {len(outs)} for {len(layers)} layers")
-    to = [_output(outs[i], f"outs[{i}]", shape, rows) for i, shape in enumerate(shapes)]
+    to = [output_apart(outs[i], f"outs[{i}]", shape, rows) for i, shape in enumerate(shapes)]
     for j, later in enumerate(to):
         for i, earlier in enumerate(to[:j]):
             if overlap(earlier, later) and not interleave(earlier, later):
@@ -281,27 +282,3 @@ def run_together(
     _native.run_together(
         native, x, dtype, rows, x_stride, list(outs), dtype, list(out_strides), threads
     )
-
-
-def _output(out: Any, name: str, shape: tuple[int, ...], x: Rows) -> Rows:
-    """`out` as rows apart from `x`: kernels read `x` while they write."""
-    to = output_rows(out, name, shape, x.dtype)
-    if overlap(to, x):
-        raise ValueError(f"{name}: shares memory with x")
-    return to
-
-
-def _residual(residual: Any, shape: tuple[int, ...], to: Rows) -> Rows:
-    """`residual` as rows; address 0 where there is none."""
-    if residual is None:
-        return to._replace(address=0, stride=0)
-    rows = rows_of(residual, "residual", shape[-1])
-    if rows.shape != shape:
-        raise ValueError(f"residual: needs shape {shape}, not {rows.shape}")
-    if rows.dtype is not to.dtype:
-        raise TypeError(
-            f"residual: needs {to.dtype.name.lower()}, as the output, not {rows.dtype.name.lower()}"
-        )
-    if overlap(rows, to) and (rows.address, rows.stride) != (to.address, to.stride):
-        raise ValueError("out: shares part of its memory with residual; needs all of it, or none")
-    return rows

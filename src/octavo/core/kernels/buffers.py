@@ -111,6 +111,33 @@ def interleave(a: Rows, b: Rows) -> bool:
     return a.columns * a.dtype.bytes <= between and between + b.columns * b.dtype.bytes <= step
 
 
+def output_apart(out: Any, name: str, shape: tuple[int, ...], x: Rows) -> Rows:
+    """`output_rows` of `x`'s dtype, apart from `x`: kernels read it while they write."""
+    to = output_rows(out, name, shape, x.dtype)
+    if overlap(to, x):
+        raise ValueError(f"{name}: shares memory with x")
+    return to
+
+
+def residual_rows(residual: Any, shape: tuple[int, ...], to: Rows) -> Rows:
+    """What is added to the rows `to`, as rows of their kind; address 0 where there is none.
+
+    It may be all of their memory, but no part of it. Raises TypeError or ValueError.
+    """
+    if residual is None:
+        return to._replace(address=0, stride=0)
+    rows = rows_of(residual, "residual", shape[-1])
+    if rows.shape != shape:
+        raise ValueError(f"residual: needs shape {shape}, not {rows.shape}")
+    if rows.dtype is not to.dtype:
+        raise TypeError(
+            f"residual: needs {to.dtype.name.lower()}, as the output, not {rows.dtype.name.lower()}"
+        )
+    if overlap(rows, to) and (rows.address, rows.stride) != (to.address, to.stride):
+        raise ValueError("out: shares part of its memory with residual; needs all of it, or none")
+    return rows
+
+
 def array_of(
     x: Any, name: str, dtype: npt.DTypeLike, shape: Sequence[int] | None = None
 ) -> npt.NDArray[Any]:
