@@ -131,7 +131,9 @@ def test_bits_at_vector_boundaries(isa: str, grid: Grid, axis: int | None) -> No
 
 @every_axis
 @pytest.mark.parametrize("name", ["int8-symmetric", "uint8-affine"])
-def test_threads_give_the_bits_and_sums_of_the_reference(isa: str, name: str, axis: int | None) -> None:
+def test_threads_give_the_bits_and_sums_of_the_reference(
+    isa: str, name: str, axis: int | None
+) -> None:
     """In several chunks, which threads take as they come; the last of each is a short one."""
     rng = np.random.default_rng(7)
     for shape in ((3, 700, 401), (1, 5, 200_003), (2, 300_001, 1), (1, 1, 1)):
