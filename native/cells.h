@@ -11,24 +11,24 @@ struct Cells {
   // 2^(factor x), and the same less one. Beyond 2^40 sigmoid and tanh are 0 and 1 to 1e-12, and products
   // of three powers stay finite. NaN stays NaN: minps and maxps return their second operand where one is.
   struct Power {
-    F two, rest;  // 2^n, and 2^r - 1 for factor x = n + r
+    F n, r, p;  // factor x = n + r; 2^r = 1 + p r
     Power(F x, float factor) {
       const F most = V::set(40.0f / __builtin_fabsf(factor)), least = V::set(-40.0f / __builtin_fabsf(factor));
-      const F by = V::set(factor), whole = V::set(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded
-      x = V::max(least, V::min(most, x));
-      const F n = V::fma(x, by, whole);
-      const F r = V::fma(x, by, V::sub(whole, n));
+      const F t = V::mul(V::max(least, V::min(most, x)), V::set(factor));
+      n = V::nearest(t);
+      r = V::sub(t, n);
       // Least largest relative error of (2^r - 1) / r over |r| <= 1/2: 4.3e-7.
-      F p = V::set(1.3333530e-3f);
+      p = V::set(1.3333530e-3f);
       p = V::fma(p, r, V::set(9.6662445e-3f));
       p = V::fma(p, r, V::set(5.5505004e-2f));
       p = V::fma(p, r, V::set(2.4022351e-1f));
       p = V::fma(p, r, V::set(6.9314712e-1f));
-      two = V::pow2_of(n);
-      rest = V::mul(p, r);
     }
-    F value() const { return V::fma(rest, two, two); }
-    F less_one() const { return V::fma(rest, two, V::sub(two, V::set(1.0f))); }  // small x keep their digits
+    F value() const { return V::scaled(V::fma(p, r, V::set(1.0f)), n); }
+    F less_one() const {  // small x keep their digits
+      const F one = V::set(1.0f), two = V::scaled(one, n);
+      return V::fma(V::mul(p, r), two, V::sub(two, one));
+    }
   };
 
   static constexpr float kSigmoid = -1.44269504f, kTanh = -2.88539008f;  // log2 e, once and twice
@@ -67,22 +67,27 @@ struct Cells {
   // Where the gates of unit u lie, `gates` of them in a block.
   static std::size_t at(std::size_t u, std::size_t gates) { return u / kBlockN * gates * kBlockN + u % kBlockN; }
 
+  // The chain of operations from gates to a state is longer than a processor looks ahead: a row has a
+  // loop for each half of it, with what lies between in the place of the gates.
   template <bool clipped>
   static void lstm_cells(const LstmCell& s) {
-    for (std::size_t m = 0; m < s.out.rows; ++m)
+    for (std::size_t m = 0; m < s.out.rows; ++m) {
+      float *gates = s.gates + m * s.gates_stride, *c = s.c + m * s.c_stride;
       for (std::size_t u = 0; u < s.out.units; u += kWidth) {
-        const float* g = s.gates + m * s.gates_stride + at(u, 4);
+        float* g = gates + at(u, 4);
         const auto gate = [&](std::size_t i) { return bounded<clipped>(V::load(g + i * kBlockN), s.clip); };
         const F i = one_plus(odds(gate(0))), f = one_plus(odds(gate(1))), o = one_plus(odds(gate(3)));
         const Fraction n(gate(2));
         // c / f + n / i
         const F in = V::mul(i, n.under);
-        float* c = s.c + m * s.c_stride + u;
-        const F state = V::div(V::fma(V::load(c), in, V::mul(n.over, f)), V::mul(in, f));
-        V::store(c, state);
-        const Fraction t(state);  // ONNX Runtime bounds the gates alone
-        keep(s.out, m, u, V::div(t.over, V::mul(o, t.under)));
+        V::store(c + u, V::div(V::fma(V::load(c + u), in, V::mul(n.over, f)), V::mul(in, f)));
+        V::store(g, o);
       }
+      for (std::size_t u = 0; u < s.out.units; u += kWidth) {
+        const Fraction t(V::load(c + u));  // ONNX Runtime bounds the gates alone
+        keep(s.out, m, u, V::div(t.over, V::mul(V::load(gates + at(u, 4)), t.under)));
+      }
+    }
   }
 
   static void lstm(const LstmCell& s) { s.clip > 0.0f ? lstm_cells<true>(s) : lstm_cells<false>(s); }
@@ -94,17 +99,24 @@ struct Cells {
 
   template <bool clipped>
   static void gru_cells(const GruCell& s) {
-    for (std::size_t m = 0; m < s.out.rows; ++m)
+    for (std::size_t m = 0; m < s.out.rows; ++m) {
+      float* gates = s.gates + m * s.gates_stride;
       for (std::size_t u = 0; u < s.out.units; u += kWidth) {
         const float* x = s.x + m * s.x_stride + at(u, 3);
-        const float* g = s.gates + m * s.gates_stride + at(u, 3);
+        float* g = gates + at(u, 3);
         const auto sum = [&](std::size_t i) {
           return bounded<clipped>(V::add(V::load(x + i * kBlockN), V::load(g + i * kBlockN)), s.clip);
         };
         const F r = V::div(V::set(1.0f), one_plus(odds(sum(0)))), z = odds(sum(1));
-        const F n = V::fma(r, V::load(g + 2 * kBlockN), V::load(x + 2 * kBlockN));
-        keep(s.out, m, u, mixed(z, Fraction(bounded<clipped>(n, s.clip)), V::load(s.before + m * s.before_stride + u)));
+        V::store(g, V::fma(r, V::load(g + 2 * kBlockN), V::load(x + 2 * kBlockN)));
+        V::store(g + kBlockN, z);
       }
+      for (std::size_t u = 0; u < s.out.units; u += kWidth) {
+        const float* g = gates + at(u, 3);
+        const Fraction n(bounded<clipped>(V::load(g), s.clip));
+        keep(s.out, m, u, mixed(V::load(g + kBlockN), n, V::load(s.before + m * s.before_stride + u)));
+      }
+    }
   }
 
   static void gru(const GruCell& s) { s.clip > 0.0f ? gru_cells<true>(s) : gru_cells<false>(s); }

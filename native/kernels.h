@@ -186,7 +186,7 @@ struct CellOutput {
 // c = sigmoid(f) c + sigmoid(i) tanh(n), h = sigmoid(o) tanh(c)
 struct LstmCell {
   CellOutput out;
-  const float* gates;                        // [rows][units * 4]: i f n o
+  float* gates;                              // [rows][units * 4]: i f n o; overwritten
   std::size_t gates_stride;
   float* c;                                  // [rows][units], read and written
   std::size_t c_stride;
@@ -198,7 +198,7 @@ struct GruCell {
   CellOutput out;
   const float* x;                            // [rows][units * 3]: r z n of the input, with its bias
   std::size_t x_stride;
-  const float* gates;                        // [rows][units * 3]: r z n of the state, with its bias
+  float* gates;                              // [rows][units * 3]: r z n of the state, with its bias; overwritten
   std::size_t gates_stride;
   const float* before;                       // [rows][units]
   std::size_t before_stride;

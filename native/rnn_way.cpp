@@ -5,9 +5,6 @@
 namespace octavo {
 namespace {
 
-constexpr std::size_t kNearL1 = 128 << 10;  // weights of which the L1 cache keeps a part that counts
-constexpr std::size_t kShortPass = 16 << 10, kLongPass = 256 << 10;  // shorter ones begin too often
-
 void copy(float* to, const float* from, std::size_t n) { std::memcpy(to, from, n * sizeof(float)); }
 
 // The columns of 16-blocks that there are of n.
@@ -15,14 +12,12 @@ Share columns(Share blocks, std::size_t n) {
   return {std::min(blocks.begin * kBlockN, n), std::min(blocks.end * kBlockN, n)};
 }
 
-// How many blocks of 16 units a pass should have so that turning back at the ends pays: parts of what the
-// L1 cache holds for weights not much larger, and of the L2 cache for those that do not fit there beside
-// the input parts of a direction; else as many as there are.
+// How many blocks of 16 units a pass should have so that turning back at the ends pays: parts that stay in
+// the L2 cache, of weights that do not fit there beside the input parts of a direction; else as many as
+// there are.
 std::size_t turning(const Matrix& m, std::size_t gates) {
   static const std::size_t half_l2 = l2_cache_bytes() / 2;
-  const std::size_t block = m.int8->block_bytes() * gates, all = block * m.blocks() / gates;
-  const std::size_t pass = all <= kNearL1 ? kShortPass : all > half_l2 ? kLongPass : all;
-  return std::max<std::size_t>(1, pass / block);
+  return std::max<std::size_t>(1, half_l2 / (m.int8->block_bytes() * gates));
 }
 
 }  // namespace
@@ -184,7 +179,7 @@ void Way::gates(std::size_t s, Share all, const Operand& a, const Slot& slot) co
 }
 
 // From the gates of a pass to its states.
-void Way::cells(std::size_t s, Share blocks, const float* gates, std::size_t stride) const {
+void Way::cells(std::size_t s, Share blocks, float* gates, std::size_t stride) const {
   const std::size_t first = blocks.begin * kBlockN, xs = part_stride();
   const float *x = part + rows_before(s) * xs + first * gates_of(net->kind), *before = h[s % 2] + first;
   switch (net->kind) {

@@ -93,7 +93,7 @@ struct Way {
   void gates(std::size_t s, Share blocks, const Operand& a, const Slot& slot) const;
   void updates(std::size_t s, Share blocks, const Operand& a, const Slot& slot) const;
   void project(std::size_t s, Share blocks, const Operand& a) const;
-  void cells(std::size_t s, Share blocks, const float* gates, std::size_t stride) const;
+  void cells(std::size_t s, Share blocks, float* gates, std::size_t stride) const;
   void output(std::size_t s, Share blocks, CellOutput& o) const;
   void finish(std::size_t s, std::size_t first, std::size_t count) const;
   void keep_c(std::size_t s, Share blocks) const;

@@ -51,9 +51,9 @@ struct Avx2 {
   static F pow2(I n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
   }
-  // 2^n from 1.5 * 2^23 + n, whose low bits are n.
-  static F pow2_of(F x) {
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(x), 23), _mm256_set1_epi32(0x3f800000)));
+  static F nearest(F x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F scaled(F x, F n) {
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
   }
   static I correct(I acc, I colsum, I pair) {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(colsum, pair));

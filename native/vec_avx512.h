@@ -49,10 +49,8 @@ struct Avx512 {
   static F pow2(I n) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
   }
-  // 2^n from 1.5 * 2^23 + n, whose low bits are n.
-  static F pow2_of(F x) {
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(x), 23), _mm512_set1_epi32(0x3f800000)));
-  }
+  static F nearest(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F scaled(F x, F n) { return _mm512_scalef_ps(x, n); }
   static I correct(I acc, I colsum, I pair) { return _mm512_dpwssd_epi32(acc, colsum, pair); }
   static float lowest(F x) { return _mm512_reduce_min_ps(x); }
   static float highest(F x) { return _mm512_reduce_max_ps(x); }

@@ -50,11 +50,12 @@ struct Scalar {
     __builtin_memcpy(&x, &bits, 4);
     return x;
   }
-  // 2^n from 1.5 * 2^23 + n, whose low bits are n.
-  static F pow2_of(F x) {
+  static F nearest(F x) { return __builtin_rintf(x); }  // halves to even
+  // x 2^n for whole n, where both x and the result are normal numbers or NaN.
+  static F scaled(F x, F n) {
     std::uint32_t bits;
     __builtin_memcpy(&bits, &x, 4);
-    bits = (bits << 23) + 0x3f800000u;
+    bits += static_cast<std::uint32_t>(round(n)) << 23;
     __builtin_memcpy(&x, &bits, 4);
     return x;
   }

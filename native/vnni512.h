@@ -11,8 +11,8 @@ OCTAVO_INLINE void dpbusd(__m512i& acc, __m512i a, __m512i b) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
 }
 
-OCTAVO_INLINE void dpwssd(__m512i& acc, __m512i a, __m512i b) {
-  __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+OCTAVO_INLINE void dpwssd(__m512i& acc, __m512i a, const std::int32_t* b) {
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "m"(*reinterpret_cast<const __m512i*>(b)));
 }
 
 using VnniFinish = Finish<Avx512>;
@@ -39,7 +39,6 @@ struct VnniTile {
   bool plain(std::size_t blocks) const {
     return g.activation == Activation::kNone && !g.weight.zero && (block + blocks) * kBlockN <= g.weight.n;
   }
-  bool more() const { return g.residual || g.bias_stride; }
   // Asks for the lines of an output that its stores would wait for.
   template <std::size_t R, std::size_t C>
   OCTAVO_INLINE void ask_for_output() const {
@@ -49,31 +48,35 @@ struct VnniTile {
   }
 };
 
-// Of one block of columns: what its sums become outputs by, in the order of Finish. `more`: with a residual
-// or a bias for each row, which cost a hundredth of a small layer where there are none.
-template <bool more>
-struct VnniColumns {
-  const Gemm& g;
-  const std::size_t column;
-  __m512i colsum;
-  __m512 scale, bias;
+// Of one row of a plain() tile: what its sums become outputs by, in the order of Finish. What belongs to
+// columns is read again for each row: sums, and the scales of columns, leave no registers for it.
+template <bool adds>
+struct VnniOutput {
+  const float *bias, *residual;
+  float* out;
+  __m512i pair;
+  __m512 scale;
 
-  OCTAVO_INLINE VnniColumns(const VnniTile& t, std::size_t c) : g(t.g), column((t.block + c) * kBlockN) {
-    colsum = _mm512_loadu_si512(g.weight.colsum + column);
-    scale = _mm512_loadu_ps(g.weight.scale + column);
-    bias = g.bias && g.bias_stride == 0 ? _mm512_loadu_ps(g.bias + column) : _mm512_setzero_ps();
+  OCTAVO_INLINE VnniOutput(const VnniTile& t, std::size_t r) {
+    alignas(64) static const float zeros[4 * kBlockN] = {};
+    const Gemm& g = t.g;
+    const std::size_t column = t.block * kBlockN, row = t.row + r;
+    bias = g.bias ? g.bias + row * g.bias_stride + column : zeros;
+    residual = adds ? g.residual + row * g.residual_stride + column : nullptr;
+    out = t.out(r, 0);
+    pair = _mm512_set1_epi32(g.quant[row].pair);
+    scale = _mm512_set1_ps(g.quant[row].scale);
   }
-  OCTAVO_INLINE void store(__m512i sum, std::size_t row) const {
-    const RowQuant& q = g.quant[row];
-    dpwssd(sum, colsum, _mm512_set1_epi32(q.pair));
-    store(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(q.scale)), row);
+  OCTAVO_INLINE void store(int c, __m512i sum, const std::int32_t* colsum, __m512 weight_scale) const {
+    dpwssd(sum, pair, colsum + c * kBlockN);
+    store(c, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale), colsum, weight_scale);
   }
   // Of groups, which have their scales already.
-  OCTAVO_INLINE void store(__m512 sum, std::size_t row) const {
-    const __m512 b = more && g.bias_stride ? _mm512_loadu_ps(g.bias + row * g.bias_stride + column) : bias;
-    __m512 y = _mm512_fmadd_ps(sum, scale, b);
-    if (more && g.residual) y = _mm512_add_ps(y, _mm512_loadu_ps(g.residual + row * g.residual_stride + column));
-    _mm512_storeu_ps(g.out + row * g.out_stride + column, y);
+  OCTAVO_INLINE void store(int c, __m512 sum, const std::int32_t*, __m512 weight_scale) const {
+    const std::size_t at = static_cast<std::size_t>(c) * kBlockN;
+    __m512 y = _mm512_fmadd_ps(sum, weight_scale, _mm512_loadu_ps(bias + at));
+    if (adds) y = _mm512_add_ps(y, _mm512_loadu_ps(residual + at));
+    _mm512_storeu_ps(out + at, y);
   }
 };
 
@@ -82,19 +85,22 @@ template <int R, int C>
 struct VnniStore {
   template <class Sum>
   static OCTAVO_INLINE void all(const VnniTile& t, Sum (&v)[R * C]) {
-    if (t.more()) columns<true>(t, v, Sequence<C>{});
-    else columns<false>(t, v, Sequence<C>{});
+    if (t.g.residual) rows<true>(t, v, Sequence<R>{}, Sequence<C>{});
+    else rows<false>(t, v, Sequence<R>{}, Sequence<C>{});
   }
 
  private:
-  template <bool more, class Sum, int... c>
-  static OCTAVO_INLINE void columns(const VnniTile& t, Sum (&v)[R * C], Indices<c...>) {
-    (column<more, c>(t, v, Sequence<R>{}), ...);
+  template <bool adds, class Sum, int... r, int... c>
+  static OCTAVO_INLINE void rows(const VnniTile& t, Sum (&v)[R * C], Indices<r...>, Indices<c...> columns) {
+    const Weight& w = t.g.weight;
+    const std::size_t column = t.block * kBlockN;
+    const __m512 scale[C] = {_mm512_loadu_ps(w.scale + column + c * kBlockN)...};
+    (row<r>(VnniOutput<adds>(t, r), v, w.colsum + column, scale, columns), ...);
   }
-  template <bool more, int c, class Sum, int... r>
-  static OCTAVO_INLINE void column(const VnniTile& t, Sum (&v)[R * C], Indices<r...>) {
-    const VnniColumns<more> of(t, c);
-    (of.store(v[r * C + c], t.row + r), ...);
+  template <int r, bool adds, class Sum, int... c>
+  static OCTAVO_INLINE void row(const VnniOutput<adds>& of, Sum (&v)[R * C], const std::int32_t* colsum, const __m512 (&scale)[C],
+                                Indices<c...>) {
+    (of.store(c, v[r * C + c], colsum, scale[c]), ...);
   }
 };
 
@@ -265,6 +271,12 @@ void vnni_group_tile(const VnniTile& t) {
   for (std::size_t c = 0; c < C; ++c) finish_rows<Avx512>(g, (t.block + c) * kBlockN, t.row, R, sums + c, C);
 }
 
+template <bool adds>
+OCTAVO_INLINE void vnni_row_output(const VnniTile& t, __m512i sum) {
+  const std::size_t column = t.block * kBlockN;
+  VnniOutput<adds>(t, 0).store(0, sum, t.g.weight.colsum + column, _mm512_loadu_ps(t.g.weight.scale + column));
+}
+
 // One row: the weights are read once and the sums are short, so four independent ones along the
 // inputs hide the latency that more rows would. Its sum is no array, as VnniStore's are: GCC would
 // keep that in memory.
@@ -282,14 +294,9 @@ inline void vnni_row(const VnniTile& t) {
     }
   for (; s < steps; ++s) dpbusd(acc[0], broadcast4(a + s * 4), _mm512_load_si512(b + s * 64));
   const __m512i total = _mm512_add_epi32(_mm512_add_epi32(acc[0], acc[1]), _mm512_add_epi32(acc[2], acc[3]));
-  if (!t.plain(1)) {
-    const __m512i sums[1] = {total};  // of its own: what has an address goes through memory
-    finish_rows<Avx512>(g, t.block * kBlockN, t.row, 1, sums, 1);
-  } else if (t.more()) {
-    VnniColumns<true>(t, 0).store(total, t.row);
-  } else {
-    VnniColumns<false>(t, 0).store(total, t.row);
-  }
+  if (t.plain(1)) return t.g.residual ? vnni_row_output<true>(t, total) : vnni_row_output<false>(t, total);
+  const __m512i sums[1] = {total};  // of its own: what has an address goes through memory
+  finish_rows<Avx512>(g, t.block * kBlockN, t.row, 1, sums, 1);
 }
 
 using VnniKernel = void (*)(const VnniTile&);
@@ -369,13 +376,19 @@ void vnni_rows(const Gemm& g, std::size_t first, std::size_t last, std::size_t b
   }
 }
 
-// 48 rows at a time pass a panel of columns that is in the L1 cache, and go on along the row.
-constexpr std::size_t kRowsAtOnce = 48;
+// 48 rows at a time pass a panel of columns that is in the L1 cache, and go on along the row. A few that
+// would be left do not read all weights for themselves: then the parts are even.
+constexpr std::size_t kRowsAtOnce = 48, kTooFew = 8;
+
+inline std::size_t rows_at_once(std::size_t rows) {
+  const std::size_t left = rows % kRowsAtOnce, parts = (rows + kRowsAtOnce - 1) / kRowsAtOnce;
+  return left && left <= kTooFew ? (rows + parts - 1) / parts : kRowsAtOnce;
+}
 
 template <VnniKind kind, int C>
 void vnni_panels(const Gemm& g) {
   constexpr std::size_t widest = C, tallest = kTallest<kind, C>;
-  const std::size_t tiles = (g.rows + tallest - 1) / tallest, bytes = g.weight.block_bytes();
+  const std::size_t tiles = (g.rows + tallest - 1) / tallest, at_once = rows_at_once(g.rows), bytes = g.weight.block_bytes();
   const Far far(g.weight, g.block_begin, g.block_end, tiles, widest, 8);
   // Then it has left the cache when it is written again.
   const bool far_out = g.rows * (g.block_end - g.block_begin) * kBlockN * sizeof(float) > part_bytes();
@@ -385,8 +398,8 @@ void vnni_panels(const Gemm& g) {
     const std::size_t left = next ? (g.block_end - last < far.blocks ? g.block_end - last : far.blocks) : 0;
     // Few tiles ask for more than one block each.
     Asking asking{next, left, !far.few || tiles >= widest ? 1 : tiles == 1 ? widest : (widest + 1) / 2, bytes};
-    for (std::size_t row = 0; row < g.rows; row += kRowsAtOnce) {
-      const std::size_t until = row + kRowsAtOnce < g.rows ? row + kRowsAtOnce : g.rows;
+    for (std::size_t row = 0; row < g.rows; row += at_once) {
+      const std::size_t until = row + at_once < g.rows ? row + at_once : g.rows;
       std::size_t block = first;
       while (block < last) {
         const std::size_t width = block + widest <= last ? widest : block + 2 <= last ? 2 : 1;
