@@ -1,5 +1,5 @@
 // The parts of a convolution, over any vector type of vec_*.h. Include it inside an anonymous
-// namespace, after rows.h.
+// namespace, after rows.h and words.h.
 
 // One cache line, moved with the widest registers there are.
 typedef char Line __attribute__((vector_size(64), aligned(1), may_alias));
@@ -28,7 +28,6 @@ inline void copy_windows(const Windows& w) {
 }
 
 typedef std::uint8_t Bytes16 __attribute__((vector_size(16)));
-typedef float Floats4 __attribute__((vector_size(16)));
 
 // Columns become rows: four turns of a riffle do it.
 inline void transpose_bytes(Bytes16 (&a)[16]) {
@@ -41,20 +40,6 @@ inline void transpose_bytes(Bytes16 (&a)[16]) {
     }
     __builtin_memcpy(a, b, sizeof a);
   }
-}
-
-inline void transpose_four(const float* from, std::size_t stride, float* to, std::size_t to_stride) {
-  typedef std::int32_t Index __attribute__((vector_size(16)));
-  Floats4 v[4];
-  for (std::size_t i = 0; i < 4; ++i) __builtin_memcpy(&v[i], from + i * stride, 16);
-  const Index low = {0, 4, 1, 5}, high = {2, 6, 3, 7};
-  const Floats4 low01 = __builtin_shuffle(v[0], v[1], low), high01 = __builtin_shuffle(v[0], v[1], high);
-  const Floats4 low23 = __builtin_shuffle(v[2], v[3], low), high23 = __builtin_shuffle(v[2], v[3], high);
-  v[0] = __builtin_shuffle(low01, low23, Index{0, 1, 4, 5});
-  v[1] = __builtin_shuffle(low01, low23, Index{2, 3, 6, 7});
-  v[2] = __builtin_shuffle(high01, high23, Index{0, 1, 4, 5});
-  v[3] = __builtin_shuffle(high01, high23, Index{2, 3, 6, 7});
-  for (std::size_t i = 0; i < 4; ++i) __builtin_memcpy(to + i * to_stride, &v[i], 16);
 }
 
 template <class V>
@@ -95,7 +80,7 @@ struct Images {
     for (; kWidth > 1 && r + 4 <= t.rows; r += 4) {
       std::size_t c = 0;
       for (; c + 4 <= t.columns; c += 4)
-        transpose_four(t.from + r * t.stride + c, t.stride, t.to + c * t.to_stride + r, t.to_stride);
+        turn_four_rows(t.from + r * t.stride + c, t.stride * sizeof(float), t.to + c * t.to_stride + r, t.to_stride * sizeof(float));
       for (; c < t.columns; ++c)
         for (std::size_t i = r; i < r + 4; ++i) t.to[c * t.to_stride + i] = t.from[i * t.stride + c];
     }

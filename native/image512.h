@@ -1,5 +1,5 @@
 // Turning images between planes and channels last with 512-bit vectors: blocks of 16 pixels by 16
-// channels. Include it inside an anonymous namespace, after rows.h.
+// channels. Include it inside an anonymous namespace, after rows.h and words.h.
 
 inline __mmask16 first_lanes(std::size_t n) { return n >= 16 ? 0xffff : Avx512::first(static_cast<int>(n)); }
 
@@ -72,41 +72,20 @@ inline void quantize_pixels512(const QuantizePixels& q) {
   }
 }
 
-// Four columns of 16 rows. The rows come as lanes i, i + 4, i + 8, i + 12 of vector i, so that turning
-// 4 x 4 within lanes is all there is to do.
-inline void transpose_columns(const float* from, std::size_t stride, __m512 (&out)[4]) {
-  __m512 v[4];
-  for (std::size_t i = 0; i < 4; ++i) {
-    const float* p = from + i * stride;
-    v[i] = _mm512_castps128_ps512(_mm_loadu_ps(p));
-    v[i] = _mm512_insertf32x4(v[i], _mm_loadu_ps(p + 4 * stride), 1);
-    v[i] = _mm512_insertf32x4(v[i], _mm_loadu_ps(p + 8 * stride), 2);
-    v[i] = _mm512_insertf32x4(v[i], _mm_loadu_ps(p + 12 * stride), 3);
-  }
-  const __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(v[0], v[1]));
-  const __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(v[2], v[3]));
-  const __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(v[0], v[1]));
-  const __m512d high23 = _mm512_castps_pd(_mm512_unpackhi_ps(v[2], v[3]));
-  out[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
-  out[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
-  out[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
-  out[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
-}
-
 // 64 rows at a time: what is read stays in the L1 cache, what is written comes in runs of four lines.
 inline void transpose512(const Transpose& t) {
-  __m512 v[4];
+  __m512i v[4];
   for (std::size_t first = 0; first < t.rows; first += 64) {
     const std::size_t last = t.rows - first < 64 ? t.rows : first + 64;
     for (std::size_t c = 0; c < t.columns; c += 4)
       for (std::size_t r = first; r < last; r += 16) {
-        transpose_columns(t.from + r * t.stride + c, t.stride, v);
+        turn_four(t.from + r * t.stride + c, t.stride * sizeof(float), v);
         float* to = t.to + c * t.to_stride + r;
         if (last - r >= 16 && t.columns - c >= 4) {
-          for (std::size_t i = 0; i < 4; ++i) _mm512_storeu_ps(to + i * t.to_stride, v[i]);
+          for (std::size_t i = 0; i < 4; ++i) _mm512_storeu_si512(to + i * t.to_stride, v[i]);
         } else {
           for (std::size_t i = 0; i < 4 && c + i < t.columns; ++i)
-            _mm512_mask_storeu_ps(to + i * t.to_stride, first_lanes(last - r), v[i]);
+            _mm512_mask_storeu_epi32(to + i * t.to_stride, first_lanes(last - r), v[i]);
         }
       }
   }

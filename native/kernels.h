@@ -395,6 +395,17 @@ struct WeightRun {
   WeightSums* sums;
 };
 
+// Tiles of 16 rows of 16 words of four bytes, turned: word j of row i becomes word i of row j. `streamed`:
+// as stream_lines writes; `to` and what leads from there are multiples of kAlign then.
+struct TurnWords {
+  const std::int8_t* from;
+  std::size_t stride, step;                  // bytes from row to row, from tile to tile
+  std::int8_t* to;
+  std::size_t to_stride, to_step;
+  std::size_t tiles;
+  bool streamed;
+};
+
 struct KernelTable {
   const char* name;
   std::size_t bytes_per_input;               // of a panel: 1, or more where rows are kept in another form
@@ -429,6 +440,10 @@ struct KernelTable {
   void (*quantize_weight)(const WeightRun&);
   void (*attention)(const AttentionPanel&);
   void (*norm_rows)(const NormRows&);
+  void (*turn_words)(const TurnWords&);
+  // Whole lines of kAlign bytes, `to` aligned; without reading it first, where a processor can.
+  void (*stream_lines)(std::int8_t* to, const std::int8_t* from, std::size_t lines);
+  void (*end_of_streams)();                  // what was streamed is seen by other threads from here on
 };
 
 }  // namespace octavo

@@ -1,137 +1,116 @@
 #include "pack.h"
 
+#include <algorithm>
 #include <cstring>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
+#include "tables.h"
 
 namespace octavo {
 namespace {
 
-// Four words from each of four rows, turned: GCC's vectors exist on every processor.
-typedef std::int32_t Words __attribute__((vector_size(16)));
-
-inline Words load(const void* p) {
-  Words w;
-  std::memcpy(&w, p, sizeof w);
-  return w;
-}
-inline void store(void* p, Words w) { std::memcpy(p, &w, sizeof w); }
-
-inline void transpose(Words& a, Words& b, Words& c, Words& d) {
-  const Words ab_low = __builtin_shuffle(a, b, Words{0, 4, 1, 5});
-  const Words ab_high = __builtin_shuffle(a, b, Words{2, 6, 3, 7});
-  const Words cd_low = __builtin_shuffle(c, d, Words{0, 4, 1, 5});
-  const Words cd_high = __builtin_shuffle(c, d, Words{2, 6, 3, 7});
-  a = __builtin_shuffle(ab_low, cd_low, Words{0, 1, 4, 5});
-  b = __builtin_shuffle(ab_low, cd_low, Words{2, 3, 6, 7});
-  c = __builtin_shuffle(ab_high, cd_high, Words{0, 1, 4, 5});
-  d = __builtin_shuffle(ab_high, cd_high, Words{2, 3, 6, 7});
-}
-
 constexpr std::size_t kCell = kBlockN * kBlockK;  // bytes of one block
-// Inputs of a tile. A whole cache line of each row: where rows lie a power of two apart, the lines of 16
-// rows fall on each other in the first cache, and one that is left half read is fetched again.
+// Inputs of a tile: 16 blocks, and a whole cache line of each row. Where rows lie a power of two apart, the
+// lines of 16 rows fall on each other in the first cache, and one that is left half read is fetched again.
 constexpr std::size_t kTileK = 64;
-constexpr std::size_t kTileCells = kTileK / kBlockK;
-constexpr std::size_t kAhead = 4 * kTileK;  // rows are many streams, which the processor follows late
+constexpr std::size_t kTileBytes = kTileK * kBlockN;
 constexpr std::size_t kStreamed = 4 << 20;  // bytes from which results go past the caches, in whole lines
 
-// A block's columns are the rows of q: 16 rows of 64 inputs to 16 blocks.
-void pack_tile(const std::int8_t* q, std::size_t stride, std::int8_t* to) {
-  for (std::size_t c = 0; c < kBlockN; c += 4)
-    for (std::size_t i = 0; i < kTileK; i += 16) {
-      const std::int8_t* from = q + c * stride + i;
-      Words w[4] = {load(from), load(from + stride), load(from + 2 * stride), load(from + 3 * stride)};
-      transpose(w[0], w[1], w[2], w[3]);
-      for (std::size_t s = 0; s < 4; ++s) store(to + (i / 4 + s) * kCell + c * 4, w[s]);
-    }
-}
-
-void unpack_tile(const std::int8_t* from, std::int8_t* q, std::size_t stride) {
-  for (std::size_t c = 0; c < kBlockN; c += 4)
-    for (std::size_t i = 0; i < kTileK; i += 16) {
-      const std::int8_t* cell = from + i / 4 * kCell + c * 4;
-      Words w[4] = {load(cell), load(cell + kCell), load(cell + 2 * kCell), load(cell + 3 * kCell)};
-      transpose(w[0], w[1], w[2], w[3]);
-      for (std::size_t r = 0; r < 4; ++r) store(q + (c + r) * stride + i, w[r]);
-    }
-}
-
-// 16 bytes at aligned `to`, without reading its cache line first: a third of what memory has to move.
-inline void stream(void* to, Words w) {
-#if defined(__SSE2__)
-  _mm_stream_si128(static_cast<__m128i*>(to), reinterpret_cast<__m128i>(w));
-#else
-  store(to, w);
-#endif
-}
-
-inline void end_of_streams() {
-#if defined(__SSE2__)
-  _mm_sfence();
-#endif
-}
-
-inline void stream_bytes(void* to, const std::int8_t* from, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; i += 16) stream(static_cast<std::int8_t*>(to) + i, load(from + i));
-}
-
-inline bool lines(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % kAlign == 0; }
-
 std::size_t block_bytes(std::size_t k) { return round_up(k, kBlockK) * kBlockN; }
+
+bool lines(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % kAlign == 0; }
+
+// A block's columns are the rows of q: 16 rows of `tiles` times 64 inputs to 16 blocks each, and back.
+void pack_tiles(const KernelTable& t, const std::int8_t* q, std::size_t stride, std::int8_t* to, std::size_t tiles, bool streamed) {
+  t.turn_words({q, stride, kTileK, to, kCell, kTileBytes, tiles, streamed});
+}
+void unpack_tiles(const KernelTable& t, const std::int8_t* from, std::int8_t* q, std::size_t stride, std::size_t tiles, bool streamed) {
+  t.turn_words({from, kCell, kTileBytes, q, stride, kTileK, tiles, streamed});
+}
+
+// Writes 16 rows past the caches, though they do not begin with a line: strips of their tiles gather in
+// the first cache, and whole lines go on from there.
+class Strips {
+ public:
+  Strips(const KernelTable& t, std::int8_t* q, std::size_t stride) : t_(t), q_(q), stride_(stride) {}
+
+  // `whole` inputs, a multiple of a tile's, of a row of blocks.
+  void unpack(const std::int8_t* from, std::size_t whole) {
+    // Lines that rows share are read first, one after another if they were not asked for.
+    for (std::size_t c = 0; c < kBlockN; ++c) {
+      __builtin_prefetch(q_ + c * stride_, 1);
+      __builtin_prefetch(q_ + c * stride_ + whole, 1);
+    }
+    for (std::size_t i = 0; i < whole; i += kWide) {
+      const std::size_t wide = std::min(kWide, whole - i);
+      unpack_tiles(t_, from + i * kBlockN, rows_[0] + kTileK, sizeof rows_[0], wide / kTileK, false);
+      for (std::size_t c = 0; c < kBlockN; ++c) write(c, i, wide, i + wide == whole);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kWide = 4 * kTileK;
+
+  // Of row c the inputs i .. i + wide - 1. Its lines end short of them, where the row begins amid a line:
+  // the rest stays for the next strip.
+  void write(std::size_t c, std::size_t i, std::size_t wide, bool last) {
+    std::int8_t *row = rows_[c], *to = q_ + c * stride_;
+    const std::size_t head = (kAlign - reinterpret_cast<std::uintptr_t>(to) % kAlign) % kAlign;
+    if (i == 0) std::memcpy(to, row + kTileK, head);
+    const std::size_t before = i == 0 ? 0 : kTileK;  // of the strip before
+    t_.stream_lines(to + i + head - before, row + kTileK + head - before, (wide + before) / kTileK - 1);
+    if (last) std::memcpy(to + i + wide + head - kTileK, row + wide + head, kTileK - head);
+    else std::memcpy(row, row + wide, kTileK);
+  }
+
+  const KernelTable& t_;
+  std::int8_t* q_;
+  std::size_t stride_;
+  alignas(kAlign) std::int8_t rows_[kBlockN][kTileK + kWide];  // a tile of the strip before, and the strip
+};
 
 }  // namespace
 
 std::size_t packed_bytes(std::size_t n, std::size_t k) { return round_up(n, kBlockN) / kBlockN * block_bytes(k); }
 
 void pack(const std::int8_t* q, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* packed) {
+  const KernelTable& t = table();
   const bool streamed = packed_bytes(n, k) >= kStreamed && lines(packed);
-  std::int8_t cells[kTileCells * kCell];
   for (std::size_t first = 0; first < n; first += kBlockN) {
-    const std::size_t columns = n - first < kBlockN ? n - first : kBlockN;
-    for (std::size_t i = 0; i < k; i += kTileK) {
-      const std::size_t inputs = k - i < kTileK ? k - i : kTileK;
-      const std::int8_t* from = q + first * stride + i;
-      std::int8_t* to = packed + first / kBlockN * block_bytes(k) + i * kBlockN;
-      if (columns == kBlockN && inputs == kTileK) {
-        if (i + kAhead < k)
-          for (std::size_t c = 0; c < kBlockN; ++c) __builtin_prefetch(from + c * stride + kAhead);
-        pack_tile(from, stride, streamed ? cells : to);
-        if (streamed) stream_bytes(to, cells, sizeof cells);
-        continue;
-      }
-      std::int8_t rows[kBlockN * kTileK] = {};
-      for (std::size_t c = 0; c < columns; ++c) std::memcpy(rows + c * kTileK, from + c * stride, inputs);
-      pack_tile(rows, kTileK, cells);
-      std::memcpy(to, cells, round_up(inputs, kBlockK) * kBlockN);
+    const std::size_t columns = std::min(n - first, kBlockN);
+    const std::int8_t* from = q + first * stride;
+    std::int8_t* to = packed + first / kBlockN * block_bytes(k);
+    std::size_t i = columns == kBlockN ? k / kTileK * kTileK : 0;
+    pack_tiles(t, from, stride, to, i / kTileK, streamed);
+    for (; i < k; i += kTileK) {
+      const std::size_t inputs = std::min(k - i, kTileK);
+      std::int8_t rows[kTileBytes] = {}, cells[kTileBytes];
+      for (std::size_t c = 0; c < columns; ++c) std::memcpy(rows + c * kTileK, from + c * stride + i, inputs);
+      pack_tiles(t, rows, kTileK, cells, 1, false);
+      std::memcpy(to + i * kBlockN, cells, round_up(inputs, kBlockK) * kBlockN);
     }
   }
-  if (streamed) end_of_streams();
+  if (streamed) t.end_of_streams();
 }
 
 void unpack(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* q) {
-  const bool streamed = n * k >= kStreamed && lines(q) && stride % kAlign == 0;
-  std::int8_t rows[kBlockN * kTileK];
+  const KernelTable& t = table();
+  const bool streamed = n * k >= kStreamed, whole_lines = lines(q) && stride % kAlign == 0;
   for (std::size_t first = 0; first < n; first += kBlockN) {
-    const std::size_t columns = n - first < kBlockN ? n - first : kBlockN;
-    for (std::size_t i = 0; i < k; i += kTileK) {
-      const std::size_t inputs = k - i < kTileK ? k - i : kTileK;
-      const std::int8_t* from = packed + first / kBlockN * block_bytes(k) + i * kBlockN;
-      std::int8_t* to = q + first * stride + i;
-      if (columns == kBlockN && inputs == kTileK) {
-        unpack_tile(from, streamed ? rows : to, streamed ? kTileK : stride);
-        for (std::size_t c = 0; streamed && c < kBlockN; ++c) stream_bytes(to + c * stride, rows + c * kTileK, kTileK);
-        continue;
-      }
-      std::int8_t cells[kTileCells * kCell] = {};
-      std::memcpy(cells, from, round_up(inputs, kBlockK) * kBlockN);
-      unpack_tile(cells, rows, kTileK);
-      for (std::size_t c = 0; c < columns; ++c) std::memcpy(to + c * stride, rows + c * kTileK, inputs);
+    const std::size_t columns = std::min(n - first, kBlockN);
+    const std::int8_t* from = packed + first / kBlockN * block_bytes(k);
+    std::int8_t* to = q + first * stride;
+    std::size_t i = columns == kBlockN ? k / kTileK * kTileK : 0;
+    if (streamed && !whole_lines) Strips(t, to, stride).unpack(from, i);
+    else unpack_tiles(t, from, to, stride, i / kTileK, streamed);
+    for (; i < k; i += kTileK) {
+      const std::size_t inputs = std::min(k - i, kTileK);
+      std::int8_t cells[kTileBytes] = {}, rows[kTileBytes];
+      std::memcpy(cells, from + i * kBlockN, round_up(inputs, kBlockK) * kBlockN);
+      unpack_tiles(t, cells, rows, kTileK, 1, false);
+      for (std::size_t c = 0; c < columns; ++c) std::memcpy(to + c * stride + i, rows + c * kTileK, inputs);
     }
   }
-  if (streamed) end_of_streams();
+  if (streamed) t.end_of_streams();
 }
 
 std::int32_t column_pair(std::int32_t sum) {

@@ -8,6 +8,7 @@
 #include "float_gemm.h"
 #include "half.h"
 #include "half_gemm.h"
+#include "words.h"
 #include "image.h"
 #include "norm_rows.h"
 #include "weight_runs.h"
@@ -33,4 +34,7 @@ void fill_shared(KernelTable& t) {
   t.quantize_columns = Columns<V>::quantize;
   t.weight_range = WeightRuns::range;
   t.quantize_weight = WeightRuns::quantize;
+  t.turn_words = turn_words;
+  t.stream_lines = stream_lines;
+  t.end_of_streams = end_of_streams;
 }

@@ -348,14 +348,14 @@ print(json.dumps([kernels.isa(), y.view(np.int32).tolist()]))
 
 def test_an_instruction_set_that_is_not_there_is_an_error_that_lists_what_is() -> None:
     code = """
-layer, x = packed(random_layer(17, 100)), random_rows(5, 100)
-for call in (kernels.isa, lambda: layer(x), lambda: kernels.quantize_rows(x)):
+x = random_rows(5, 100)
+for call in (kernels.isa, lambda: packed(random_layer(17, 100)), lambda: kernels.quantize_rows(x)):
     try:
         call()
     except ValueError as error:
         print(error)
 kernels.use_isa("reference")
-layer(x)
+packed(random_layer(17, 100))(x)
 """
     said = python(code, OCTAVO_ISA="sse9").splitlines()
     assert len(said) == 3

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from octavo import _native
 from octavo.core.kernels import PackedWeight, aligned, pack, packed_bytes, unpack
 
 LONG = [(1, 200_000), (3000, 2), (517, 1031), (2065, 2112), (2048, 2050)]
@@ -23,6 +24,7 @@ def integers(n: int, k: int) -> np.ndarray:
     return np.random.default_rng([n, k]).integers(-128, 128, (n, k)).astype(np.int8)
 
 
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("n", SIZES)
 def test_packing_is_the_layout_and_unpacking_its_inverse(n: int) -> None:
     for k in SIZES:
@@ -34,6 +36,7 @@ def test_packing_is_the_layout_and_unpacking_its_inverse(n: int) -> None:
         assert np.array_equal(unpack(packed, n, k), q)
 
 
+@pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize("shape", LONG, ids=str)
 def test_long_weights(shape: tuple[int, int]) -> None:
     q = integers(*shape)
@@ -54,15 +57,29 @@ def test_other_strides_pack_the_same() -> None:
         assert np.array_equal(pack(view), pack(q))
 
 
-def test_packing_writes_nothing_else() -> None:
-    q = integers(17, 5)
-    room = np.full(packed_bytes(17, 5) + 128, 0xAB, np.uint8)
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("shape", [(17, 5), (2065, 2112)], ids=str)
+def test_packing_writes_nothing_else(shape: tuple[int, int]) -> None:
+    q, size = integers(*shape), packed_bytes(*shape)
+    room = np.full(size + 128, 0xAB, np.uint8)
     start = -room.ctypes.data % 64
-    from octavo import _native
-
-    _native.pack(q, room[start : start + packed_bytes(17, 5)])
+    _native.pack(q, room[start : start + size])
     assert (room[:start] == 0xAB).all()
-    assert (room[start + packed_bytes(17, 5) :] == 0xAB).all()
+    assert (room[start + size :] == 0xAB).all()
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("begins_at", [0, 1, 16, 63])
+@pytest.mark.parametrize("shape", [(17, 5), (2065, 2112), (2048, 2050), (70_000, 61)], ids=str)
+def test_unpacking_writes_nothing_else(shape: tuple[int, int], begins_at: int) -> None:
+    """Rows of the last three go past the caches, in lines that they do not begin with."""
+    q = integers(*shape)
+    room = np.full(q.size + 256, 0x5B, np.int8)
+    start = -room.ctypes.data % 64 + begins_at
+    _native.unpack(pack(q), room[start : start + q.size].reshape(shape))
+    assert np.array_equal(room[start : start + q.size].reshape(shape), q)
+    assert (room[:start] == 0x5B).all()
+    assert (room[start + q.size :] == 0x5B).all()
 
 
 @pytest.mark.parametrize("alignment", [64, 4096])
