@@ -12,11 +12,13 @@ from benchmarks.ours import OCTAVO
 from benchmarks.results import Row
 
 BEST_OF = (peers.TORCH, peers.TORCH_X86, peers.TORCH_ONEDNN, peers.ONNX, peers.ONNX_INT8)
-LEAST_FEW, LEAST_MANY, LEAST_OPENVINO = 1.6, 1.1, 1.2  # M <= 8, M >= 32, all M
+FEW, MANY = 8, 32  # at most, and at least
+LEAST_FEW, LEAST_MANY, LEAST_OPENVINO = 1.6, 1.1, 1.2  # M <= FEW, M >= MANY, all M
 NEVER_SLOWER = 1.0
 LEAST_AVX2, LEAST_AVX2_MANY = 2.0, 1.6  # all M, M >= 128
 LEAST_CONV = 1.2
-AT_LIMIT = f"a call of a layer of {parts.SMALL} x {parts.SMALL}, and no more than its products"
+A_CALL = f"a call of a layer of {parts.SMALL} x {parts.SMALL}"
+BESIDE = "rows quantized, sums scaled and written"
 CONVOLUTIONS = tuple((k, c, size, 1) for k in (3, 1) for c in (64, 256) for size in (28, 56))
 DEPTHWISE = tuple((3, c, size, c) for c in (64, 256) for size in (28, 56))
 
@@ -35,12 +37,16 @@ def grid_rows(found: ratios.Found, section: str) -> Iterator[Row]:
     """What is asked for first, then the cells."""
     best = ratios.speeds(found, OCTAVO, BEST_OF)
     what = "best of PyTorch and ONNX Runtime"
-    if few := [speed for speed in best if rows_of(speed) <= parts.FEW]:
-        yield ratios.mean_row(f"{what}, M <= {parts.FEW}", few, LEAST_FEW, section)
-        cells = {speed.cell: found[speed.cell] for speed in few}
-        yield ratios.limit_row(cells, BEST_OF, AT_LIMIT, section)
-    if many := [speed for speed in best if rows_of(speed) >= 32]:
-        yield ratios.mean_row(f"{what}, M >= 32", many, LEAST_MANY, section)
+    few = [speed for speed in best if rows_of(speed) <= FEW]
+    many = [speed for speed in best if rows_of(speed) >= MANY]
+    for among, which, least in (
+        (few, f"M <= {FEW}", LEAST_FEW),
+        (many, f"M >= {MANY}", LEAST_MANY),
+    ):
+        if among:
+            yield ratios.mean_row(f"{what}, {which}", among, least, section)
+            cells = {speed.cell: found[speed.cell] for speed in among}
+            yield from ratios.limit_rows(cells, BEST_OF, A_CALL, BESIDE, section)
     yield ratios.slowest_row(what, best, NEVER_SLOWER, section)
     other = ratios.speeds(found, OCTAVO, [peers.OPENVINO])
     yield ratios.mean_row(peers.OPENVINO, other, LEAST_OPENVINO, section)

@@ -1,8 +1,12 @@
-"""What no layer can be faster than on this machine, whatever its kernels are.
+"""What no layer can be faster than on this machine, and what bounds one of ours.
 
-A call costs what the same module costs over a few weights. A product takes the longer of its
-operations at the processor's peak and of one plain read of its weights, where a loop of reads finds
-them. Nothing else is counted: not the quantization, the activations, the outputs or a cell.
+LIMIT holds whatever the kernels are. A call costs what the same module costs over a few weights. A
+product takes the longer of its operations at the processor's peak and of one plain read of its
+weights, where a loop of reads finds them. Nothing else is counted.
+
+PARTS adds what the numbers ask for besides: rows quantized, sums scaled and written, cells, each by
+our own kernel alone, over memory that it has just used. What a layer takes beyond that is waiting:
+for memory that others used meanwhile, and for what depends on the step before.
 """
 
 from __future__ import annotations
@@ -13,9 +17,10 @@ from functools import cache
 import numpy as np
 
 from benchmarks import ours
+from benchmarks.ours import Part
 from benchmarks.timing import Comparison, Timing
 
-CALL, LIMIT = "a call", "limit"
+CALL, LIMIT, PARTS = "a call", "limit", "all parts"
 READS = 20  # the fastest of them counts
 PEAK_SECONDS = 0.1
 
@@ -39,8 +44,21 @@ def product(rows: int, k: int, n: int, threads: int = 1) -> float:
     return max(operations, k * n / (read_gbps(k * n, threads) * 1e9))
 
 
-def limited(compared: Comparison, products: Iterable[float]) -> Comparison:
-    """`compared`, which timed CALL, with LIMIT: a call and the seconds of `products`."""
-    call, least = compared[CALL], sum(products)
-    limit = Timing(tuple(seconds + least for seconds in call.seconds), (1.0,) * len(call.seconds))
-    return Comparison({**compared.timings, LIMIT: limit})
+part_seconds = cache(ours.part_seconds)
+
+
+def beside(rows: int, k: int, n: int, threads: int = 1) -> float:
+    """Seconds of what surrounds a product: [rows, k] quantized, [rows, n] scaled and written."""
+    return (part_seconds(Part.ROWS, rows, k) + part_seconds(Part.OUTPUTS, rows, n)) / threads
+
+
+def limited(compared: Comparison, products: Iterable[float], others: Iterable[float]) -> Comparison:
+    """`compared`, which timed CALL, with LIMIT (CALL and `products`) and PARTS (and `others`)."""
+    least = sum(products)
+    more = {LIMIT: least, PARTS: least + sum(others)}
+    call = compared[CALL].seconds
+    limits = {
+        name: Timing(tuple(seconds + added for seconds in call), (1.0,) * len(call))
+        for name, added in more.items()
+    }
+    return Comparison({**compared.timings, **limits})

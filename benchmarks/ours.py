@@ -15,17 +15,19 @@ import numpy as np
 from benchmarks.peers import Bound, Float32, Layer, torch_bound, torch_linear_module
 from benchmarks.peers_rnn import Rnn
 from octavo.core import kernels
-from octavo.core.kernels import isa, pack, peak_gops, read_gbps, unpack
+from octavo.core.kernels import Part, isa, pack, part_seconds, peak_gops, read_gbps, unpack
 from octavo.recipe import ActivationScheme, Granularity, Recipe, Scheme
 
 __all__ = [
     "OCTAVO",
+    "Part",
     "conv",
     "isa",
     "kernel",
     "linear",
     "linear_module",
     "pack",
+    "part_seconds",
     "peak_gops",
     "read_gbps",
     "recurrent",

@@ -31,7 +31,7 @@ STEPS = 4  # layers in the alternating program
 ROUND, LEAST_CALLS = 0.02, 5  # seconds of calls, and how many at least
 SPREAD = 3  # times as many rounds: the host of a virtual machine takes a core away for seconds
 WIDTH = 4096  # of the layers that are larger than the last cache together
-FEW, SMALL = 8, 16  # rows of cells that are shown beside their limit; the width of a call's layer
+SMALL = 16  # the width of a call's layer
 
 
 def label(cell: Cell) -> str:
@@ -69,7 +69,7 @@ def by_weight(cells: tuple[Cell, ...]) -> Iterator[tuple[tuple[int, int], list[i
 
 
 def linear(job: Job) -> dict[str, Comparison]:
-    """Octavo's layer and the job's peers; where rows are few, what bounds any layer of them too."""
+    """Octavo's layer and the job's peers, and what bounds it."""
     found = {}
     call = ours.linear(*weights(SMALL, SMALL))(activations(1, SMALL)) if job.ours else None
     for (k, n), ms in by_weight(job.cells):
@@ -79,9 +79,10 @@ def linear(job: Job) -> dict[str, Comparison]:
         for m in ms:
             x = activations(m, k)
             bound = {name: layer(x) for name, layer in layers.items()}
-            if call and m <= FEW:
+            if call:
+                work = m, k, n, job.threads
                 compared = compare({**bound, limits.CALL: call}, job.rounds)
-                compared = limits.limited(compared, [limits.product(m, k, n, job.threads)])
+                compared = limits.limited(compared, [limits.product(*work)], [limits.beside(*work)])
             else:
                 compared = compare(bound, job.rounds)
             found[label((m, k, n))] = compared

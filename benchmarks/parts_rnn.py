@@ -10,13 +10,14 @@ from functools import partial
 
 from benchmarks import limits, ours, peers_rnn
 from benchmarks.children import Cell, Job
-from benchmarks.ours import OCTAVO
+from benchmarks.ours import OCTAVO, Part
 from benchmarks.parts import activations, compare
 from benchmarks.peers import Bound
 from benchmarks.peers_rnn import GATES, Kind, Rnn
 from benchmarks.timing import Comparison
 
 SMALL = 16  # hidden size of the layer that a call's cost is of
+CELLS: dict[Kind, Part] = {"LSTM": Part.LSTM_CELLS, "GRU": Part.GRU_CELLS}
 
 
 def label(cell: Cell, kind: Kind = "LSTM") -> str:
@@ -42,7 +43,9 @@ def recurrent(kind: Kind, job: Job) -> dict[str, Comparison]:
             bound = {name: layer(x) for name, layer in made.items()}
             if call:
                 compared = compare({**bound, limits.CALL: call}, job.rounds)
-                found[label(cell)] = limits.limited(compared, products(kind, cell))
+                found[label(cell)] = limits.limited(
+                    compared, products(kind, cell), others(kind, cell)
+                )
             else:
                 found[label(cell)] = compare(bound, job.rounds)
     return found
@@ -55,13 +58,28 @@ def _call(kind: Kind) -> Bound:
 
 def products(kind: Kind, cell: Cell) -> Iterator[float]:
     """Seconds of all of a module's: the inputs of all steps at once, then the state of each."""
+    for width, hidden, batch, steps in _ways(cell):
+        columns = GATES[kind] * hidden
+        yield limits.product(steps * batch, width, columns)
+        yield steps * limits.product(batch, hidden, columns)
+
+
+def others(kind: Kind, cell: Cell) -> Iterator[float]:
+    """Seconds of what a module does beside them."""
+    for width, hidden, batch, steps in _ways(cell):
+        columns = GATES[kind] * hidden
+        # A step's inputs at a time, as they are made: more of them would not lie in a cache.
+        yield steps * limits.beside(batch, width, columns)
+        yield steps * limits.beside(batch, hidden, columns)
+        yield steps * limits.part_seconds(CELLS[kind], batch, hidden)
+
+
+def _ways(cell: Cell) -> Iterator[tuple[int, int, int, int]]:
+    """Inputs, hidden size, batch and steps of every direction of every layer."""
     hidden, layers, ways, batch, steps = cell
-    columns = GATES[kind] * hidden
     for layer in range(layers):
-        width = hidden * (ways if layer else 1)
         for _ in range(ways):
-            yield limits.product(steps * batch, width, columns)
-            yield steps * limits.product(batch, hidden, columns)
+            yield hidden * (ways if layer else 1), hidden, batch, steps
 
 
 PARTS: dict[str, Callable[[Job], dict[str, Comparison]]] = {

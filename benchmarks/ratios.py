@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.children import Answer
-from benchmarks.limits import LIMIT
+from benchmarks.limits import LIMIT, PARTS
 from benchmarks.ours import OCTAVO
 from benchmarks.results import Row
 from benchmarks.timing import Comparison, Ratio
@@ -64,14 +64,19 @@ def slowest_row(what: str, found: Sequence[Speed], at_least: float | None, secti
     )
 
 
-def limit_row(found: Found, over: Sequence[str], counted: str, section: str) -> Row:
-    """How fast a layer at the machine's limits would be, for information; see `limits`."""
+def limit_rows(
+    found: Found, over: Sequence[str], call: str, beside: str, section: str
+) -> Iterator[Row]:
+    """How fast a layer would be that takes no more than what bounds it; see `limits`."""
     best = over[0] if len(over) == 1 else "best of them"
-    what = f"{best}, against a layer at the machine's limits"
-    row = mean_row(what, speeds(found, LIMIT, over), None, section)
-    shares = [compared.time(LIMIT, over=OCTAVO).median for compared in found.values()]
-    reached = f"Octavo is at {geometric_mean(shares):.3f} of that speed"
-    return replace(row, note=f"{counted}; {reached}")
+    for name, what, counted in (
+        (LIMIT, "a layer at the machine's limits", f"{call}, and no more than its products"),
+        (PARTS, "a layer that never waits", f"the same, and its parts alone: {beside}"),
+    ):
+        row = mean_row(f"{best}, against {what}", speeds(found, name, over), None, section)
+        shares = [compared.time(name, over=OCTAVO).median for compared in found.values()]
+        reached = f"Octavo is at {geometric_mean(shares):.3f} of that speed"
+        yield replace(row, note=f"{counted}; {reached}")
 
 
 def cell_rows(found: Found, of: str, over: Sequence[str], section: str) -> Iterator[Row]:

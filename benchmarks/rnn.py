@@ -28,7 +28,8 @@ LEAST: Mapping[Kind, Mapping[str, float]] = {
     "GRU": {TORCH_INT8: 2.5, ONNX: 4.0},
 }
 NEVER_SLOWER = 1.0
-AT_LIMIT = f"a call of one step of H{parts_rnn.SMALL}, and no more than its products, no cells"
+A_CALL = f"a call of one step of H{parts_rnn.SMALL}"
+BESIDE = "rows quantized, sums scaled and written, cells"
 
 
 def rows_of(kind: Kind, effort: Effort) -> Iterator[Row]:
@@ -48,7 +49,7 @@ def rows_of(kind: Kind, effort: Effort) -> Iterator[Row]:
                 asked = steps > 1
                 yield ratios.mean_row(peer, each, least if asked else None, where)
                 yield ratios.slowest_row(peer, each, NEVER_SLOWER if asked else None, where)
-                yield ratios.limit_row(found, [peer], AT_LIMIT, where)
+                yield from ratios.limit_rows(found, [peer], A_CALL, BESIDE, where)
             yield from ratios.cell_rows(found, OCTAVO, list(LEAST[kind]), where)
 
 

@@ -27,6 +27,10 @@ void bind_machine(nb::module_& m) {
         return read_gbps(data.data(), data.shape(0), threads);
       },
       "data"_a, "threads"_a);
+  m.def(
+      "part_seconds",
+      [](int part, std::size_t rows, std::size_t columns) { return part_seconds(static_cast<Part>(part), rows, columns); },
+      "part"_a, "rows"_a, "columns"_a, nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace octavo

@@ -14,4 +14,12 @@ double peak_gops(const std::string& isa, double seconds);
 // 1e9 bytes a second of one plain read of `bytes` bytes.
 double read_gbps(const std::uint8_t* data, std::size_t bytes, int threads);
 
+// What a layer does beside its products.
+enum class Part : int { kRows, kOutputs, kLstmCells, kGruCells };
+
+// The fastest of several turns of one part alone, in seconds, by the table in use on one core and over
+// memory that was just used: `columns` inputs of each row quantized, as many sums scaled and written with a
+// bias, or as many units of a cell. Throws std::bad_alloc.
+double part_seconds(Part part, std::size_t rows, std::size_t columns);
+
 }  // namespace octavo

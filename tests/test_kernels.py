@@ -535,5 +535,13 @@ def test_what_the_machine_says() -> None:
     assert 0.05 < kernels.read_gbps(data.view(np.float32), threads=2) < 10_000
     with pytest.raises(ValueError, match="array: strides"):
         kernels.read_gbps(data[::2])
+    with pytest.raises(ValueError, match="rows, columns: 0, 16 must be at least 1"):
+        kernels.part_seconds(kernels.Part.ROWS, 0, 16)
+
+
+@pytest.mark.parametrize("part", kernels.Part)
+def test_a_part_takes_longer_for_more(part: kernels.Part) -> None:
+    short, long = (kernels.part_seconds(part, rows, 256) for rows in (2, 64))
+    assert 0 <= short < long < 0.1
     with pytest.raises(AttributeError, match="has no attribute 'quantize_columns'; it has"):
         kernels.quantize_columns  # noqa: B018

@@ -51,6 +51,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr(ours, "read_gbps", lambda array: 10.0)
     monkeypatch.setattr(limits, "peak_gops", lambda: 1000.0)
     monkeypatch.setattr(limits, "read_gbps", lambda size, threads: 10.0)
+    monkeypatch.setattr(limits, "part_seconds", lambda part, rows, columns: rows * columns * 1e-9)
     monkeypatch.setattr(ours, "isa", lambda: "avx512vnni")
     monkeypatch.setattr(ours, "set_num_threads", lambda threads: None)
     monkeypatch.setattr(parts, "WIDTH", 64)
@@ -131,15 +132,26 @@ def test_the_products_of_a_recurrent_module() -> None:
     assert found == pytest.approx(2 * (first + second) + 4 * steps * state)
 
 
+def test_what_a_recurrent_module_does_beside_them() -> None:
+    """At a nanosecond an input, output or unit: x, h, the gates of both, and the units."""
+    rows, gates = 2 * 3, 3 * 64
+    found = sum(parts_rnn.others("GRU", (64, 1, 1, 3, 2)))
+    assert found == pytest.approx(rows * (64 + gates + 64 + gates + 64) * 1e-9)
+
+
 def test_a_limit_is_a_call_and_its_products() -> None:
     times = {OCTAVO: 8.0, "ONNX Runtime int8": 12.0, limits.CALL: 2.0}
     compared = Comparison({name: Timing((t, t), (1.0, 1.0)) for name, t in times.items()})
-    found = {"1 x 768 x 768": limits.limited(compared, [1.0, 3.0])}
-    assert found["1 x 768 x 768"][limits.LIMIT].seconds == (6.0, 6.0)
-    row = ratios.limit_row(found, ["ONNX Runtime int8"], "a call and its products", "some")
-    assert row.measured == pytest.approx(2.0)
-    assert row.asked == ""
-    assert row.note == "a call and its products; Octavo is at 0.750 of that speed"
+    found = {"1 x 768 x 768": limits.limited(compared, [1.0, 2.0], [0.5, 0.5])}
+    assert found["1 x 768 x 768"][limits.LIMIT].seconds == (5.0, 5.0)
+    assert found["1 x 768 x 768"][limits.PARTS].seconds == (6.0, 6.0)
+    first, second = ratios.limit_rows(found, ["ONNX Runtime int8"], "a call", "rows", "some")
+    assert (first.measured, second.measured) == (pytest.approx(2.4), pytest.approx(2.0))
+    assert first.asked == second.asked == ""
+    expected = "a call, and no more than its products; Octavo is at 0.625 of that speed"
+    assert first.note == expected
+    expected = "the same, and its parts alone: rows; Octavo is at 0.750 of that speed"
+    assert second.note == expected
 
 
 @pytest.mark.parametrize("kind", peers_rnn.GATES)

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 
 from octavo.core.kernels.activation import Activation
 from octavo.core.kernels.machine import (
+    Part,
     cpu_features,
     isa,
     isas,
     num_threads,
+    part_seconds,
     peak_gops,
     read_gbps,
     set_num_threads,
@@ -75,6 +77,7 @@ __all__ = [
     "Lstm",
     "LstmCell",
     "PackedWeight",
+    "Part",
     "QuantizedWeight",
     "Rnn",
     "RnnCell",
@@ -87,6 +90,7 @@ __all__ = [
     "num_threads",
     "pack",
     "packed_bytes",
+    "part_seconds",
     "peak_gops",
     "quantize_rows",
     "quantize_weight",
