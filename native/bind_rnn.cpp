@@ -6,6 +6,7 @@
 
 #include "arena.h"
 #include "bind.h"
+#include "gate_powers.h"
 #include "linear.h"
 #include "pack.h"
 #include "parallel.h"
@@ -94,7 +95,7 @@ class BoundRecurrent {
       std::vector<Direction> ways;
       for (nb::handle way : nb::cast<nb::list>(layer)) {
         const auto parts = nb::cast<nb::tuple>(way);
-        ways.push_back({nb::cast<bool>(parts[0]), view(parts[1]), view(parts[2]), view(parts[3])});
+        ways.push_back({nb::cast<bool>(parts[0]), false, view(parts[1]), view(parts[2]), view(parts[3])});
         if (inputs == 0) inputs = ways.back().input.k;
         check(ways.back(), inputs);
       }
@@ -104,6 +105,7 @@ class BoundRecurrent {
       inputs = ways.size() * output;
       net_.layers.push_back(std::move(ways));
     }
+    powers_.fold(net_);
   }
 
   // Addresses, for front ends that have checked them; 0 for what is not there.
@@ -195,6 +197,7 @@ class BoundRecurrent {
   }
 
   nb::object owner_;
+  GatePowers powers_;
   Recurrent net_;
 };
 

@@ -8,13 +8,15 @@ struct Cells {
   using I = typename V::I;
   static constexpr std::size_t kWidth = static_cast<std::size_t>(V::kWidth);
 
-  // 2^(factor x), and the same less one. Beyond 2^40 sigmoid and tanh are 0 and 1 to 1e-12, and products
-  // of three powers stay finite. NaN stays NaN: minps and maxps return their second operand where one is.
+  // 2^(factor x), and the same less one; a factor of 1 is none. Beyond 2^40 sigmoid and tanh are 0 and 1 to
+  // 1e-12, and products of three powers stay finite. NaN stays NaN: minps and maxps return their second
+  // operand where one is.
   struct Power {
     F n, r, p;  // factor x = n + r; 2^r = 1 + p r
     Power(F x, float factor) {
       const F most = V::set(40.0f / __builtin_fabsf(factor)), least = V::set(-40.0f / __builtin_fabsf(factor));
-      const F t = V::mul(V::max(least, V::min(most, x)), V::set(factor));
+      F t = V::max(least, V::min(most, x));
+      if (factor != 1.0f) t = V::mul(t, V::set(factor));
       n = V::nearest(t);
       r = V::sub(t, n);
       // Least largest relative error of (2^r - 1) / r over |r| <= 1/2: 4.3e-7.
@@ -31,16 +33,21 @@ struct Cells {
     }
   };
 
-  static constexpr float kSigmoid = -1.44269504f, kTanh = -2.88539008f;  // log2 e, once and twice
+  // Factors of gates as they come, or as products have made exponents of them.
+  template <bool powers>
+  static constexpr float kSigmoid = powers ? 1.0f : kSigmoidPower;
+  template <bool powers>
+  static constexpr float kTanh = powers ? 1.0f : kTanhPower;
 
   // sigmoid(x) = 1 / (1 + odds).
-  static F odds(F x) { return Power(x, kSigmoid).value(); }
+  template <bool powers>
+  static F odds(F x) { return Power(x, kSigmoid<powers>).value(); }
 
   // tanh(x) = over / under.
   struct Fraction {
     F over, under;
-    explicit Fraction(F x) {
-      const F e = Power(x, kTanh).less_one();
+    explicit Fraction(F x, float factor = kTanhPower) {
+      const F e = Power(x, factor).less_one();
       over = V::sub(V::set(0.0f), e);
       under = V::add(e, V::set(2.0f));
     }
@@ -69,15 +76,15 @@ struct Cells {
 
   // The chain of operations from gates to a state is longer than a processor looks ahead: a row has a
   // loop for each half of it, with what lies between in the place of the gates.
-  template <bool clipped>
+  template <bool clipped, bool powers>
   static void lstm_cells(const LstmCell& s) {
     for (std::size_t m = 0; m < s.out.rows; ++m) {
       float *gates = s.gates + m * s.gates_stride, *c = s.c + m * s.c_stride;
       for (std::size_t u = 0; u < s.out.units; u += kWidth) {
         float* g = gates + at(u, 4);
         const auto gate = [&](std::size_t i) { return bounded<clipped>(V::load(g + i * kBlockN), s.clip); };
-        const F i = one_plus(odds(gate(0))), f = one_plus(odds(gate(1))), o = one_plus(odds(gate(3)));
-        const Fraction n(gate(2));
+        const F i = one_plus(odds<powers>(gate(0))), f = one_plus(odds<powers>(gate(1))), o = one_plus(odds<powers>(gate(3)));
+        const Fraction n(gate(2), kTanh<powers>);
         // c / f + n / i
         const F in = V::mul(i, n.under);
         V::store(c + u, V::div(V::fma(V::load(c + u), in, V::mul(n.over, f)), V::mul(in, f)));
@@ -90,14 +97,17 @@ struct Cells {
     }
   }
 
-  static void lstm(const LstmCell& s) { s.clip > 0.0f ? lstm_cells<true>(s) : lstm_cells<false>(s); }
+  static void lstm(const LstmCell& s) {
+    if (s.powers) return lstm_cells<false, true>(s);
+    s.clip > 0.0f ? lstm_cells<true, false>(s) : lstm_cells<false, false>(s);
+  }
 
   // (1 - z) n + z h with z = 1 / (1 + odds): (odds n + h) / (1 + odds)
   static F mixed(F z_odds, const Fraction& n, F h) {
     return V::div(V::fma(z_odds, n.over, V::mul(h, n.under)), V::mul(one_plus(z_odds), n.under));
   }
 
-  template <bool clipped>
+  template <bool clipped, bool powers>
   static void gru_cells(const GruCell& s) {
     for (std::size_t m = 0; m < s.out.rows; ++m) {
       float* gates = s.gates + m * s.gates_stride;
@@ -107,19 +117,22 @@ struct Cells {
         const auto sum = [&](std::size_t i) {
           return bounded<clipped>(V::add(V::load(x + i * kBlockN), V::load(g + i * kBlockN)), s.clip);
         };
-        const F r = V::div(V::set(1.0f), one_plus(odds(sum(0)))), z = odds(sum(1));
+        const F r = V::div(V::set(1.0f), one_plus(odds<powers>(sum(0)))), z = odds<powers>(sum(1));
         V::store(g, V::fma(r, V::load(g + 2 * kBlockN), V::load(x + 2 * kBlockN)));
         V::store(g + kBlockN, z);
       }
       for (std::size_t u = 0; u < s.out.units; u += kWidth) {
         const float* g = gates + at(u, 3);
-        const Fraction n(bounded<clipped>(V::load(g), s.clip));
+        const Fraction n(bounded<clipped>(V::load(g), s.clip), kTanh<powers>);
         keep(s.out, m, u, mixed(V::load(g + kBlockN), n, V::load(s.before + m * s.before_stride + u)));
       }
     }
   }
 
-  static void gru(const GruCell& s) { s.clip > 0.0f ? gru_cells<true>(s) : gru_cells<false>(s); }
+  static void gru(const GruCell& s) {
+    if (s.powers) return gru_cells<false, true>(s);
+    s.clip > 0.0f ? gru_cells<true, false>(s) : gru_cells<false, false>(s);
+  }
 
   template <bool clipped>
   static void reset_cells(const ResetCell& s) {
@@ -131,8 +144,8 @@ struct Cells {
           return bounded<clipped>(V::add(V::load(x + i * kBlockN), V::load(g + i * kBlockN)), s.clip);
         };
         const F h = V::load(s.before + m * s.before_stride + u);
-        V::store(s.reset + m * s.reset_stride + u, V::div(h, one_plus(odds(sum(0)))));
-        V::store(s.update + m * s.update_stride + u, odds(sum(1)));
+        V::store(s.reset + m * s.reset_stride + u, V::div(h, one_plus(odds<false>(sum(0)))));
+        V::store(s.update + m * s.update_stride + u, odds<false>(sum(1)));
       }
   }
 

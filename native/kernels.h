@@ -174,7 +174,9 @@ struct FloatGemm {
 // One step of a recurrent layer, after its products, for some batch items and some hidden units. Gates
 // lie in blocks: [units / 16][gates][16], so that one pass makes all gates of 16 units. Pointers are to
 // the first of the units; strides are from item to item. `clip` bounds the gates before their sigmoid
-// or tanh to -clip..clip; 0: nothing does.
+// or tanh to -clip..clip; 0: nothing does. With `powers` gates come multiplied by the factors below, and
+// nothing bounds them.
+constexpr float kSigmoidPower = -1.44269504f, kTanhPower = -2.88539008f;  // -log2 e, -2 log2 e
 struct CellOutput {
   std::size_t rows, units;                   // units: a multiple of 16
   float* h;                                  // [rows][units]
@@ -191,6 +193,7 @@ struct LstmCell {
   float* c;                                  // [rows][units], read and written
   std::size_t c_stride;
   float clip;
+  bool powers;
 };
 
 // r = sigmoid(x_r + g_r), z = sigmoid(x_z + g_z), n = tanh(x_n + r g_n), h = (1 - z) n + z before
@@ -203,6 +206,7 @@ struct GruCell {
   const float* before;                       // [rows][units]
   std::size_t before_stride;
   float clip;
+  bool powers;
 };
 
 // The GRU whose reset gate comes before the product (ONNX's linear_before_reset = 0) has two halves:

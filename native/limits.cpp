@@ -101,8 +101,8 @@ double cells_seconds(Part part, std::size_t rows, std::size_t hidden) {
   float *g = floats(product, rows * wide), *x = floats(input, rows * wide), *h = floats(state, rows * units),
         *c = floats(memory, rows * units), *y = floats(output, rows * hidden);
   const CellOutput out{rows, units, h, units, y, hidden, hidden};
-  if (part == Part::kLstmCells) return fastest([&] { t.lstm_cell({out, g, wide, c, units, 0.0f}); });
-  return fastest([&] { t.gru_cell({out, x, wide, g, wide, c, units, 0.0f}); });
+  if (part == Part::kLstmCells) return fastest([&] { t.lstm_cell({out, g, wide, c, units, 0.0f, true}); });
+  return fastest([&] { t.gru_cell({out, x, wide, g, wide, c, units, 0.0f, true}); });
 }
 
 }  // namespace

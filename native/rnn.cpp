@@ -26,9 +26,10 @@ class Plan {
         slot_panel_ = std::max({slot_panel_, row_bytes(d.state), row_bytes(d.second)});
       }
     }
-    // Input parts that stay in the L2 cache until their steps, of rows enough to read their weights for.
-    static const std::size_t half_l2 = l2_cache_bytes() / 2;
-    const std::size_t width = units() * gates_of(net.kind) * sizeof(float), rows = std::max(half_l2 / width, t_.rows_per_weight_read);
+    // Input parts that stay in the L2 cache until their steps, beside weights and states, of rows enough to
+    // read their weights for.
+    static const std::size_t quarter_l2 = l2_cache_bytes() / 4;
+    const std::size_t width = units() * gates_of(net.kind) * sizeof(float), rows = std::max(quarter_l2 / width, t_.rows_per_weight_read);
     const std::size_t most = std::max<std::size_t>(1, std::min(rows / seq.batch, seq.steps)), chunks = (seq.steps + most - 1) / most;
     chunk_ = chunks ? (seq.steps + chunks - 1) / chunks : 1;  // all about the same
     lay_out();

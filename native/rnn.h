@@ -32,6 +32,7 @@ struct Matrix {
 // (GRU; kGruReset's `state` has r z alone), one (RNN).
 struct Direction {
   bool reverse = false;
+  bool powers = false;            // whether the gates' products are exponents of two: gate_powers.h
   Matrix input;                   // its bias is that of both, but for kGru's n
   Matrix state;                   // kGru: its bias is that of n's product, 0 for r and z
   Matrix second;                  // the LSTM's projection [output, hidden]; kGruReset's n; else empty

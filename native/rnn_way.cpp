@@ -191,6 +191,7 @@ void Way::cells(std::size_t s, Share blocks, float* gates, std::size_t stride) c
       cell.c = c + first;
       cell.c_stride = units();
       cell.clip = net->clip;
+      cell.powers = direction->powers;
       return t->lstm_cell(cell);
     }
     case Recurrence::kGru: {
@@ -203,6 +204,7 @@ void Way::cells(std::size_t s, Share blocks, float* gates, std::size_t stride) c
       cell.before = before;
       cell.before_stride = outputs();
       cell.clip = net->clip;
+      cell.powers = direction->powers;
       return t->gru_cell(cell);
     }
     case Recurrence::kGruReset:

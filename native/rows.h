@@ -5,6 +5,7 @@
 template <class V>
 struct RowRange {
   using F = typename V::F;
+  using I = typename V::I;
 
   float scale, inverse;
   std::int32_t zero_point;
@@ -18,16 +19,25 @@ struct RowRange {
 
   static ValueRange seen(const float* x, std::size_t n) {
     const Partial p = partial(x, n);
-    return {V::lowest(p.lo), V::highest(p.hi), !V::any_nan(p.odd)};
+    const std::int32_t hi = V::highest(p.hi);
+    const std::uint32_t lo = V::highest_unsigned(p.lo);
+    return {float_of(lo) + 0.0f, float_of(static_cast<std::uint32_t>(hi)), hi < kInfinity && lo < kMinusInfinity};
   }
 
-  // A lane's part of the values.
+  // A lane's part of the values, by their bits: among integers with a sign the largest is the largest float,
+  // and among those without one it is the lowest, or -0. Infinity and NaN lie beyond all numbers of their sign.
+  static constexpr std::int32_t kInfinity = 0x7f800000;
+  static constexpr std::uint32_t kMinusInfinity = 0xff800000u;
   struct Partial {
-    F lo = V::set(0.0f), hi = V::set(0.0f), odd = V::set(0.0f);  // odd: NaN where a value is not finite
+    I hi = V::set_i(0), lo = V::set_i(INT32_MIN);
     void see(F x) {
-      lo = V::min(x, lo);
-      hi = V::max(x, hi);
-      odd = V::fma(x, V::set(0.0f), odd);  // NaN from infinity and NaN, else 0
+      const I b = V::once(V::bits(x));
+      see(b, b);
+    }
+    void see(const Partial& p) { see(p.hi, p.lo); }
+    void see(I high, I low) {
+      hi = V::max_i(high, hi);
+      lo = V::max_unsigned(low, lo);
     }
   };
   static inline __attribute__((always_inline)) Partial partial(const float* x, std::size_t n) {
@@ -42,11 +52,10 @@ struct RowRange {
     }
     for (; i + w <= n; i += w) p[0].see(V::load(x + i));
     if (i < n) p[1].see(V::load_n(x + i, static_cast<int>(n - i)));
-    Partial all;
-    all.lo = V::min(V::min(p[0].lo, p[1].lo), V::min(p[2].lo, p[3].lo));
-    all.hi = V::max(V::max(p[0].hi, p[1].hi), V::max(p[2].hi, p[3].hi));
-    all.odd = V::add(V::add(p[0].odd, p[1].odd), V::add(p[2].odd, p[3].odd));
-    return all;
+    p[0].see(p[1]);
+    p[2].see(p[3]);
+    p[0].see(p[2]);
+    return p[0];
   }
 
   static RowRange from(float lo, float hi) {
@@ -58,6 +67,13 @@ struct RowRange {
   }
 
   bool finite() const { return scale == scale; }
+
+ private:
+  static float float_of(std::uint32_t bits) {
+    float x;
+    __builtin_memcpy(&x, &bits, 4);
+    return x;
+  }
 };
 
 inline std::int32_t zero_pair(std::int32_t z) { return int16_pair(z, z * 128); }

@@ -84,19 +84,16 @@ struct Sections {
   // As RowRange::from, a lane each.
   void ranges() {
     __m512i lo[kMost] = {}, hi[kMost] = {};
-    finite = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const auto p = RowRange<Avx512>::partial(taken[i].x, taken[i].n);
-      lo[i] = _mm512_castps_si512(p.lo);
-      hi[i] = _mm512_castps_si512(p.hi);
-      finite |= static_cast<std::uint32_t>(!Avx512::any_nan(p.odd)) << i;
+      lo[i] = p.lo;
+      hi[i] = p.hi;
     }
-    const __m512 low = _mm512_castsi512_ps(across(lo, [](__m512i a, __m512i b) {
-      return _mm512_castps_si512(_mm512_min_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
-    }));
-    const __m512 high = _mm512_castsi512_ps(across(hi, [](__m512i a, __m512i b) {
-      return _mm512_castps_si512(_mm512_max_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b)));
-    }));
+    const __m512i low_bits = across(lo, [](__m512i a, __m512i b) { return _mm512_max_epu32(a, b); });
+    const __m512i high_bits = across(hi, [](__m512i a, __m512i b) { return _mm512_max_epi32(a, b); });
+    finite = _mm512_cmplt_epu32_mask(low_bits, _mm512_set1_epi32(static_cast<std::int32_t>(RowRange<Avx512>::kMinusInfinity))) &
+             _mm512_cmplt_epi32_mask(high_bits, _mm512_set1_epi32(RowRange<Avx512>::kInfinity));
+    const __m512 low = _mm512_castsi512_ps(low_bits), high = _mm512_castsi512_ps(high_bits);
     const __m512 most = _mm512_set1_ps(255.0f), one = _mm512_set1_ps(1.0f);
     const auto valid = static_cast<__mmask16>(finite);
     __m512 s = _mm512_sub_ps(_mm512_div_ps(high, most), _mm512_div_ps(low, most));

@@ -39,6 +39,14 @@ struct Avx2 {
   static I add_i(I a, I b) { return _mm256_add_epi32(a, b); }
   static I sub_i(I a, I b) { return _mm256_sub_epi32(a, b); }
   static I mul_i(I a, I b) { return _mm256_mullo_epi32(a, b); }
+  static I max_i(I a, I b) { return _mm256_max_epi32(a, b); }
+  static I max_unsigned(I a, I b) { return _mm256_max_epu32(a, b); }
+  static I bits(F x) { return _mm256_castps_si256(x); }
+  // In a register: GCC reads memory again for each operation that can take an operand from there.
+  static inline __attribute__((always_inline)) I once(I x) {
+    __asm__("" : "+x"(x));
+    return x;
+  }
   static I round(F x) { return _mm256_cvtps_epi32(x); }
   static F to_float(I x) { return _mm256_cvtepi32_ps(x); }
   // The low bytes of four, side by side: a's lowest.
@@ -58,17 +66,16 @@ struct Avx2 {
   static I correct(I acc, I colsum, I pair) {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(colsum, pair));
   }
-  static float lowest(F x) {
-    __m128 v = _mm_min_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-    v = _mm_min_ps(v, _mm_movehl_ps(v, v));
-    return _mm_cvtss_f32(_mm_min_ss(v, _mm_movehdup_ps(v)));
+  static std::int32_t highest(I x) {
+    __m128i v = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    v = _mm_max_epi32(v, _mm_unpackhi_epi64(v, v));
+    return _mm_cvtsi128_si32(_mm_max_epi32(v, _mm_shuffle_epi32(v, 1)));
   }
-  static float highest(F x) {
-    __m128 v = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-    v = _mm_max_ps(v, _mm_movehl_ps(v, v));
-    return _mm_cvtss_f32(_mm_max_ss(v, _mm_movehdup_ps(v)));
+  static std::uint32_t highest_unsigned(I x) {
+    __m128i v = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    v = _mm_max_epu32(v, _mm_unpackhi_epi64(v, v));
+    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_max_epu32(v, _mm_shuffle_epi32(v, 1))));
   }
-  static bool any_nan(F x) { return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0; }
 
   using Half = std::uint16_t;
   static F load_f16(const Half* p) { return widen_f16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }

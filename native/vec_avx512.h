@@ -37,6 +37,14 @@ struct Avx512 {
   static I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
   static I sub_i(I a, I b) { return _mm512_sub_epi32(a, b); }
   static I mul_i(I a, I b) { return _mm512_mullo_epi32(a, b); }
+  static I max_i(I a, I b) { return _mm512_max_epi32(a, b); }
+  static I max_unsigned(I a, I b) { return _mm512_max_epu32(a, b); }
+  static I bits(F x) { return _mm512_castps_si512(x); }
+  // In a register: GCC reads memory again for each operation that can take an operand from there.
+  static inline __attribute__((always_inline)) I once(I x) {
+    __asm__("" : "+v"(x));
+    return x;
+  }
   static I round(F x) { return _mm512_cvtps_epi32(x); }
   static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
   // The low bytes of four, side by side: a's lowest.
@@ -52,9 +60,8 @@ struct Avx512 {
   static F nearest(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static F scaled(F x, F n) { return _mm512_scalef_ps(x, n); }
   static I correct(I acc, I colsum, I pair) { return _mm512_dpwssd_epi32(acc, colsum, pair); }
-  static float lowest(F x) { return _mm512_reduce_min_ps(x); }
-  static float highest(F x) { return _mm512_reduce_max_ps(x); }
-  static bool any_nan(F x) { return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0; }
+  static std::int32_t highest(I x) { return _mm512_reduce_max_epi32(x); }
+  static std::uint32_t highest_unsigned(I x) { return _mm512_reduce_max_epu32(x); }
 
   using Half = std::uint16_t;
   static F load_f16(const Half* p) { return _mm512_cvtph_ps(sixteen(p)); }

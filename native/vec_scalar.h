@@ -34,6 +34,10 @@ struct Scalar {
   static I add_i(I a, I b) { return static_cast<I>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b)); }
   static I sub_i(I a, I b) { return static_cast<I>(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b)); }
   static I mul_i(I a, I b) { return static_cast<I>(static_cast<std::uint32_t>(a) * static_cast<std::uint32_t>(b)); }
+  static I max_i(I a, I b) { return a > b ? a : b; }
+  static I max_unsigned(I a, I b) { return static_cast<std::uint32_t>(a) > static_cast<std::uint32_t>(b) ? a : b; }
+  static I bits(F x) { return static_cast<I>(to_bits(x)); }
+  static I once(I x) { return x; }
   // To the nearest, halves to even; what is not an int32 gives the smallest one, as cvtps2dq does.
   static I round(F x) {
     return x >= -2147483648.0f && x < 2147483648.0f ? static_cast<I>(__builtin_rintf(x)) : INT32_MIN;
@@ -65,9 +69,8 @@ struct Scalar {
     const auto high = [](I v) { return v >> 16; };
     return add_i(acc, low(colsum) * low(pair) + high(colsum) * high(pair));
   }
-  static float lowest(F x) { return x; }
-  static float highest(F x) { return x; }
-  static bool any_nan(F x) { return x != x; }
+  static std::int32_t highest(I x) { return x; }
+  static std::uint32_t highest_unsigned(I x) { return static_cast<std::uint32_t>(x); }
 
   // 16-bit floats. Rounding to the nearest, halves to even; a NaN keeps its sign and the upper bits of
   // its payload and becomes a quiet one (but bfloat16 widens as it is).

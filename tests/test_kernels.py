@@ -160,6 +160,17 @@ def test_rows_that_are_not_finite(isa: str) -> None:
             assert_same_bits(found, expected)
 
 
+@pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000, 0xFFFFFFFF])
+def test_one_value_that_is_not_finite_is_seen_wherever_it_lies(isa: str, bits: int) -> None:
+    """Infinities and NaN of either sign, alone in each place of a row beside largest numbers."""
+    layer, k = layer_of(Kind(), 150, 16), 150
+    x = np.tile(np.array([3e38, -3e38], np.float32), (k + 1, k // 2))
+    x[np.arange(k), np.arange(k)] = np.uint32(bits).view(np.float32)
+    y = layer(x / np.float32(1e6))
+    assert np.isnan(y[:k]).all()
+    assert np.isfinite(y[k]).all()
+
+
 # --- threads ---
 
 # Enough work for more than one thread; the first are shared out by columns, the others by rows.

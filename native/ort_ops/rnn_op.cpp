@@ -132,6 +132,7 @@ void RecurrentOp::read_weights(const Node& node) {
     if (reset) direction.second = matrix(linears_.emplace_back(r.layer(d, direct, units, nullptr)));
     net_.layers[0].push_back(direction);
   }
+  powers_.fold(net_);
 }
 
 void RecurrentOp::read_given(const Node& node) {

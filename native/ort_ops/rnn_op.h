@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "linear.h"
+#include "gate_powers.h"
 #include "operator.h"
 #include "rnn.h"
 
@@ -67,6 +68,7 @@ class RecurrentOp {
 
   Buffer copies_[2];  // of W and R, where they do not lie on a cache line
   std::vector<Linear> linears_;
+  GatePowers powers_;
   Recurrent net_;
   bool batch_first_ = false;
   std::size_t lengths_ = 0, initial_h_ = 0, initial_c_ = 0;  // inputs; 0: not given

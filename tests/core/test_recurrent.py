@@ -124,8 +124,9 @@ def test_a_step_computes_what_is_defined(
             assert np.abs(c_end[0] - c).max() < CLOSE
 
 
+@pytest.mark.parametrize("floating", [False, True], ids=["int8", "float32"])
 @pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
-def test_gates_are_accurate_however_large_or_small(isa: str, kind: str) -> None:
+def test_gates_are_accurate_however_large_or_small(isa: str, kind: str, floating: bool) -> None:
     """With no state's weight and one input, a step is its activations of chosen numbers."""
     v = np.concatenate([np.linspace(-30, 30, 4001), np.geomspace(1e-12, 1e4, 200)])
     v = np.concatenate([v, -v[4001:], [0.0]]).astype(np.float32)
@@ -134,8 +135,9 @@ def test_gates_are_accurate_however_large_or_small(isa: str, kind: str) -> None:
     b = np.concatenate([r.permutation(v) for _ in range(gates)])
     zeros = np.zeros((gates * hidden, 1), np.float32)
     w_hh = np.zeros((gates * hidden, hidden), np.float32)
-    way = Direction(kind, hidden, zeros, w_hh, b, np.zeros_like(b), floating=True)
-    shape = Shape(kind, 1, hidden, floating=(0,), directions=[[way]])
+    way = Direction(kind, hidden, zeros, w_hh, b, np.zeros_like(b), floating=floating)
+    kept = (0,) if floating else ()
+    shape = Shape(kind, 1, hidden, floating=kept, directions=[[way]])
     h0, c0 = numbers(1, 1, hidden), numbers(1, 1, hidden, size=3)
     x = np.zeros((1, 1, 1), np.float32)
     h, c = way.step(x[0], h0[0], c0[0])

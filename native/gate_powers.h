@@ -1,0 +1,35 @@
+// Gates of recurrent layers as exponents of two. A sigmoid is made of 2^(-x log2 e) and a tanh of
+// 2^(-2 x log2 e): where scales and biases hold those factors, cells need not multiply by them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "arena.h"
+#include "rnn.h"
+
+namespace octavo {
+
+// The scales and biases that a network refers to instead of its own.
+class GatePowers {
+ public:
+  GatePowers() = default;
+  GatePowers(const GatePowers&) = delete;
+  GatePowers& operator=(const GatePowers&) = delete;
+
+  // For the directions of an LSTM or a GRU (kGru) whose two weights are int8 and whose gates nothing
+  // bounds; others stay as they are. Call it once the layers are complete, and once alone. Throws
+  // std::bad_alloc.
+  void fold(Recurrent& net);
+
+ private:
+  struct Folded {
+    Weight weight;
+    Buffer arrays;
+  };
+  void fold(Matrix& matrix, Recurrence kind);
+
+  std::vector<std::unique_ptr<Folded>> folded_;
+};
+
+}  // namespace octavo
