@@ -6,7 +6,17 @@ namespace {
 // Of the gate in this place of a block: i f n o, or r z n.
 float factor(std::size_t gate) { return gate == 2 ? kTanhPower : kSigmoidPower; }
 
+constexpr float kMost = 1e37f;
+
 }  // namespace
+
+// False too for what is no number: it means the same either way.
+bool GatePowers::fits(const Matrix& matrix) {
+  if (!matrix.int8) return false;
+  for (std::size_t i = 0; i < matrix.int8->padded_n(); ++i)
+    if (!(matrix.int8->scale[i] < kMost) || (matrix.bias && !(__builtin_fabsf(matrix.bias[i]) < kMost))) return false;
+  return true;
+}
 
 void GatePowers::fold(Matrix& matrix, Recurrence kind) {
   const Weight& own = *matrix.int8;
@@ -32,7 +42,7 @@ void GatePowers::fold(Recurrent& net) {
   if (net.clip > 0.0f || (net.kind != Recurrence::kLstm && net.kind != Recurrence::kGru)) return;
   for (auto& layer : net.layers)
     for (Direction& d : layer) {
-      if (!d.input.int8 || !d.state.int8) continue;
+      if (!fits(d.input) || !fits(d.state)) continue;
       fold(d.input, net.kind);
       fold(d.state, net.kind);
       d.powers = true;

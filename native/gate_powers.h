@@ -17,9 +17,10 @@ class GatePowers {
   GatePowers(const GatePowers&) = delete;
   GatePowers& operator=(const GatePowers&) = delete;
 
-  // For the directions of an LSTM or a GRU (kGru) whose two weights are int8 and whose gates nothing
-  // bounds; others stay as they are. Call it once the layers are complete, and once alone. Throws
-  // std::bad_alloc.
+  // For the directions of an LSTM or a GRU (kGru) whose two weights are int8 (float weights are referred to,
+  // not held) and whose gates nothing bounds (bounds are of the gates themselves); others stay as they are,
+  // and those with a scale or bias so large that a factor might take it, or a sum of two, beyond float32.
+  // Call it once the layers are complete, and once alone: `net` then points into this. Throws std::bad_alloc.
   void fold(Recurrent& net);
 
  private:
@@ -27,6 +28,7 @@ class GatePowers {
     Weight weight;
     Buffer arrays;
   };
+  static bool fits(const Matrix& matrix);
   void fold(Matrix& matrix, Recurrence kind);
 
   std::vector<std::unique_ptr<Folded>> folded_;

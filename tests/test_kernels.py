@@ -162,7 +162,7 @@ def test_rows_that_are_not_finite(isa: str) -> None:
 
 @pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000, 0xFFFFFFFF])
 def test_one_value_that_is_not_finite_is_seen_wherever_it_lies(isa: str, bits: int) -> None:
-    """Infinities and NaN of either sign, alone in each place of a row beside largest numbers."""
+    """Infinities and NaN of either sign, alone in each place of a row beside large numbers."""
     layer, k = layer_of(Kind(), 150, 16), 150
     x = np.tile(np.array([3e38, -3e38], np.float32), (k + 1, k // 2))
     x[np.arange(k), np.arange(k)] = np.uint32(bits).view(np.float32)
@@ -546,13 +546,24 @@ def test_what_the_machine_says() -> None:
     assert 0.05 < kernels.read_gbps(data.view(np.float32), threads=2) < 10_000
     with pytest.raises(ValueError, match="array: strides"):
         kernels.read_gbps(data[::2])
-    with pytest.raises(ValueError, match="rows, columns: 0, 16 must be at least 1"):
-        kernels.part_seconds(kernels.Part.ROWS, 0, 16)
+    with pytest.raises(AttributeError, match="has no attribute 'quantize_columns'; it has"):
+        kernels.quantize_columns  # noqa: B018
 
 
 @pytest.mark.parametrize("part", kernels.Part)
 def test_a_part_takes_longer_for_more(part: kernels.Part) -> None:
     short, long = (kernels.part_seconds(part, rows, 256) for rows in (2, 64))
     assert 0 <= short < long < 0.1
-    with pytest.raises(AttributeError, match="has no attribute 'quantize_columns'; it has"):
-        kernels.quantize_columns  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ((0, 0, 16), "rows, columns: 0, 16 must"),
+        ((9, 1, 16), "9 is not a valid Part"),
+        ((0, 1 << 40, 1 << 30), "rows, columns: 1099511627776, 1073741824 must"),
+    ],
+)
+def test_a_part_that_there_is_not(wrong: tuple[Any, int, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kernels.part_seconds(*wrong)

@@ -124,6 +124,20 @@ def test_a_step_computes_what_is_defined(
             assert np.abs(c_end[0] - c).max() < CLOSE
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_largest_biases_of_opposite_signs_cancel(isa: str, kind: str) -> None:
+    """No factor takes one of them to infinity before they meet."""
+    rows, hidden = GATES[kind] * 16, 16
+    large = np.full(rows, 2e38, np.float32)
+    zeros = np.zeros((rows, 1), np.float32), np.zeros((rows, hidden), np.float32)
+    way = Direction(kind, hidden, *zeros, large, -large)
+    shape = Shape(kind, 1, hidden, directions=[[way]])
+    x, h0, c0 = numbers(2, 1), numbers(1, 2, hidden), numbers(1, 2, hidden)
+    h, _ = way.step(x, h0[0], c0[0])
+    _, h_end, _ = call(network(shape), x[None], h0, c0 if kind == "lstm" else None)
+    assert np.abs(h_end[0] - h).max() < CLOSE
+
+
 @pytest.mark.parametrize("floating", [False, True], ids=["int8", "float32"])
 @pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
 def test_gates_are_accurate_however_large_or_small(isa: str, kind: str, floating: bool) -> None:

@@ -79,6 +79,10 @@ def read_gbps(array: npt.NDArray[Any], threads: int = 1) -> float:
     return _native.read_gbps(array.reshape(-1).view(np.uint8), threads)
 
 
+MOST_ELEMENTS = 1 << 32
+"""Inputs, outputs or units that `part_seconds` times at most."""
+
+
 class Part(IntEnum):
     """What a layer does beside its products."""
 
@@ -95,8 +99,12 @@ def part_seconds(part: Part, rows: int, columns: int) -> float:
     """Seconds of one part of a layer alone, on one core and over memory that was just used.
 
     The fastest of several turns, by the kernels in use: `columns` inputs, outputs or hidden units
-    of each of `rows`. Raises ValueError where one of both is below 1.
+    of each of `rows`. What no cache holds waits for memory here too. Raises ValueError for another
+    part, and where `rows` or `columns` is below 1 or their product above 2^32.
     """
-    if rows < 1 or columns < 1:
-        raise ValueError(f"rows, columns: {rows}, {columns} must be at least 1")
-    return _native.part_seconds(part, rows, columns)
+    if rows < 1 or columns < 1 or rows * columns > MOST_ELEMENTS:
+        raise ValueError(
+            f"rows, columns: {rows}, {columns} must be at least 1, and at most {MOST_ELEMENTS} as "
+            "a product"
+        )
+    return _native.part_seconds(Part(part), rows, columns)
