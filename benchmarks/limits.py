@@ -5,7 +5,7 @@ product takes the longer of its operations at the processor's peak and of one pl
 weights, where a loop of reads finds them. Nothing else is counted.
 
 PARTS adds what the numbers ask for besides: rows quantized, sums scaled and written, cells, each by
-our own kernel alone, over memory that it has just used. It is a sum, not a bound: parts that overlap
+our own kernel alone, over memory that it has just used. It is a sum, not a bound: parts overlap and
 take less. What a layer takes beyond it is waiting: for memory that others used meanwhile, for what
 depends on the step before, and on several threads for the other ones.
 """
