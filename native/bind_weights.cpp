@@ -4,6 +4,7 @@
 
 #include "bind.h"
 #include "checksum.h"
+#include "pack.h"
 #include "quantize_weight.h"
 
 namespace octavo {
@@ -51,6 +52,17 @@ std::tuple<double, double> bound_quantize_channels(FloatCube w, int qmin, int qm
   return {stats.signal, stats.noise};
 }
 
+std::tuple<double, double> bound_quantize_packed(Array<const float, 2> w, int qmin, int qmax, FloatVector scale,
+                                                 IntVector zero_points, Array<std::uint8_t, 1> packed) {
+  const std::size_t n = w.shape(0), k = w.shape(1);
+  expect(scale.shape(0) == n && zero_points.shape(0) == n, "quantize_packed: scale and zero_points need one element a row");
+  expect(packed.shape(0) == packed_bytes(n, k), "quantize_packed: the output has the wrong size");
+  const nb::gil_scoped_release release;
+  const auto stats = quantize_packed(w.data(), n, k, {qmin, qmax, true, 0}, scale.data(), zero_points.data(),
+                                     reinterpret_cast<std::int8_t*>(packed.data()));
+  return {stats.signal, stats.noise};
+}
+
 }  // namespace
 
 void bind_weights(nb::module_& m) {
@@ -68,6 +80,7 @@ void bind_weights(nb::module_& m) {
         "zero_points"_a, "q"_a);
   m.def("quantize_channels", &bound_quantize_channels<std::uint8_t>, "w"_a, "qmin"_a, "qmax"_a, "scale"_a,
         "zero_points"_a, "q"_a);
+  m.def("quantize_packed", &bound_quantize_packed, "w"_a, "qmin"_a, "qmax"_a, "scale"_a, "zero_points"_a, "packed"_a);
 }
 
 }  // namespace octavo

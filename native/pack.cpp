@@ -13,6 +13,7 @@ constexpr std::size_t kCell = kBlockN * kBlockK;  // bytes of one block
 // lines of 16 rows fall on each other in the first cache, and one that is left half read is fetched again.
 constexpr std::size_t kTileK = 64;
 constexpr std::size_t kTileBytes = kTileK * kBlockN;
+constexpr std::size_t kShare = 1 << 19;      // bytes worth a thread's while
 constexpr std::size_t kStreamed = 4 << 20;  // bytes from which results go past the caches, in whole lines
 
 std::size_t block_bytes(std::size_t k) { return round_up(k, kBlockK) * kBlockN; }
@@ -72,31 +73,32 @@ class Strips {
 
 std::size_t packed_bytes(std::size_t n, std::size_t k) { return round_up(n, kBlockN) / kBlockN * block_bytes(k); }
 
-void pack(const std::int8_t* q, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* packed) {
+bool streams(std::size_t n, std::size_t k, const std::int8_t* packed) { return packed_bytes(n, k) >= kStreamed && lines(packed); }
+
+void pack_block(const std::int8_t* q, std::size_t stride, std::size_t columns, std::size_t k, std::int8_t* to, bool streamed) {
   const KernelTable& t = table();
-  const bool streamed = packed_bytes(n, k) >= kStreamed && lines(packed);
-  for (std::size_t first = 0; first < n; first += kBlockN) {
-    const std::size_t columns = std::min(n - first, kBlockN);
-    const std::int8_t* from = q + first * stride;
-    std::int8_t* to = packed + first / kBlockN * block_bytes(k);
-    std::size_t i = columns == kBlockN ? k / kTileK * kTileK : 0;
-    pack_tiles(t, from, stride, to, i / kTileK, streamed);
-    for (; i < k; i += kTileK) {
-      const std::size_t inputs = std::min(k - i, kTileK);
-      std::int8_t rows[kTileBytes] = {}, cells[kTileBytes];
-      for (std::size_t c = 0; c < columns; ++c) std::memcpy(rows + c * kTileK, from + c * stride + i, inputs);
-      pack_tiles(t, rows, kTileK, cells, 1, false);
-      std::memcpy(to + i * kBlockN, cells, round_up(inputs, kBlockK) * kBlockN);
-    }
+  std::size_t i = columns == kBlockN ? k / kTileK * kTileK : 0;
+  pack_tiles(t, q, stride, to, i / kTileK, streamed);
+  for (; i < k; i += kTileK) {
+    const std::size_t inputs = std::min(k - i, kTileK);
+    std::int8_t rows[kTileBytes] = {}, cells[kTileBytes];
+    for (std::size_t c = 0; c < columns; ++c) std::memcpy(rows + c * kTileK, q + c * stride + i, inputs);
+    pack_tiles(t, rows, kTileK, cells, 1, false);
+    std::memcpy(to + i * kBlockN, cells, round_up(inputs, kBlockK) * kBlockN);
   }
-  if (streamed) t.end_of_streams();
+}
+
+void pack(const std::int8_t* q, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* packed) {
+  const bool streamed = streams(n, k, packed);
+  for_each_block(n, threads_ahead_of_time(n * k / kShare), [&](std::size_t first, std::size_t columns, std::size_t) {
+    pack_block(q + first * stride, stride, columns, k, packed + first / kBlockN * block_bytes(k), streamed);
+  });
 }
 
 void unpack(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* q) {
   const KernelTable& t = table();
   const bool streamed = n * k >= kStreamed, whole_lines = lines(q) && stride % kAlign == 0;
-  for (std::size_t first = 0; first < n; first += kBlockN) {
-    const std::size_t columns = std::min(n - first, kBlockN);
+  for_each_block(n, threads_ahead_of_time(n * k / kShare), [&](std::size_t first, std::size_t columns, std::size_t) {
     const std::int8_t* from = packed + first / kBlockN * block_bytes(k);
     std::int8_t* to = q + first * stride;
     std::size_t i = columns == kBlockN ? k / kTileK * kTileK : 0;
@@ -109,8 +111,7 @@ void unpack(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t
       unpack_tiles(t, cells, rows, kTileK, 1, false);
       for (std::size_t c = 0; c < columns; ++c) std::memcpy(to + c * stride + i, rows + c * kTileK, inputs);
     }
-  }
-  if (streamed) t.end_of_streams();
+  });
 }
 
 std::int32_t column_pair(std::int32_t sum) {

@@ -4,6 +4,7 @@
 #include <link.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -241,6 +242,11 @@ int num_threads() { return wanted_threads.load(std::memory_order_relaxed); }
 void set_num_threads(int threads) {
   wanted_threads.store(threads < 1 ? 1 : threads, std::memory_order_relaxed);
   find_host();
+}
+
+int threads_ahead_of_time(std::size_t chunks) {
+  const std::size_t most = 8, cores = std::max(1u, std::thread::hardware_concurrency());
+  return static_cast<int>(std::max<std::size_t>(1, std::min({cores, chunks, most})));
 }
 
 const char* thread_backend() {

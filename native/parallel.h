@@ -12,6 +12,10 @@ namespace octavo {
 int num_threads();
 void set_num_threads(int threads);
 
+// Threads for work of `chunks` parts that is done once, ahead of time: it takes all cores, whatever number
+// inference is held to.
+int threads_ahead_of_time(std::size_t chunks);
+
 // Which threads do the work: "none" (one thread), "openmp" (the process's OpenMP runtime) or "pool".
 const char* thread_backend();
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <thread>
 #include <type_traits>
 #include <vector>
 
 #include "arena.h"
+#include "pack.h"
 #include "parallel.h"
 #include "tables.h"
 
@@ -15,7 +15,7 @@ namespace octavo {
 namespace {
 
 constexpr std::size_t kChunk = 1 << 17;  // elements: half a megabyte, worth a thread's while
-constexpr std::size_t kMaxThreads = 8;
+constexpr std::size_t kWide = 4096;         // inputs of 16 rows that wait to be packed: 64 KiB
 
 // A weight as runs of consecutive elements: rows over all channels where the channel axis is the
 // last, else one run for each channel. Runs are worked on in chunks of a size that does not depend
@@ -36,12 +36,7 @@ struct Runs {
 
   std::size_t chunks() const { return (count + per_chunk - 1) / per_chunk; }
 
-  // As many as are worth it: this happens once, ahead of time, and takes all cores whatever number
-  // inference is held to.
-  std::size_t threads() const {
-    const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-    return std::max<std::size_t>(1, std::min({cores, chunks(), kMaxThreads}));
-  }
+  std::size_t threads() const { return static_cast<std::size_t>(threads_ahead_of_time(chunks())); }
 
   // Calls work(chunk, first run, end, thread) for every chunk, thread < threads().
   template <class Work>
@@ -56,6 +51,27 @@ struct Runs {
     parallel(static_cast<int>(threads()), 1, loop);
   }
 };
+
+// Each channel's ends of the grid, from its zero point on.
+struct Steps {
+  std::vector<float> lo, hi;
+  Steps(const Grid& grid, std::size_t channels, const std::int32_t* zero_point) : lo(channels), hi(channels) {
+    for (std::size_t c = 0; c < channels; ++c) {
+      lo[c] = static_cast<float>(grid.qmin - zero_point[c]);
+      hi[c] = static_cast<float>(grid.qmax - zero_point[c]);
+    }
+  }
+};
+
+// Of the parts in their order, whatever thread each was worked on.
+WeightStats total(const std::vector<WeightStats>& parts) {
+  WeightStats all;
+  for (const WeightStats& part : parts) {
+    all.signal += part.signal;
+    all.noise += part.noise;
+  }
+  return all;
+}
 
 std::ptrdiff_t first_non_finite_channel(const WeightView& w) {
   std::size_t found = w.channels;
@@ -127,11 +143,7 @@ void channel_qparams(const float* lo, const float* hi, std::size_t channels, con
 template <class Q>
 WeightStats quantize_channels(const WeightView& w, const Grid& grid, const float* scale,
                               const std::int32_t* zero_point, Q* q) {
-  std::vector<float> lo(w.channels), hi(w.channels);
-  for (std::size_t c = 0; c < w.channels; ++c) {
-    lo[c] = static_cast<float>(grid.qmin - zero_point[c]);
-    hi[c] = static_cast<float>(grid.qmax - zero_point[c]);
-  }
+  const Steps steps(grid, w.channels, zero_point);
   const Runs runs(w);
   const KernelTable& kernels = table();
   std::vector<WeightStats> found(runs.chunks());
@@ -139,20 +151,40 @@ WeightStats quantize_channels(const WeightView& w, const Grid& grid, const float
     WeightSums sums{};  // not in `found` itself, where threads would write side by side all the time
     for (std::size_t r = begin; r < end; ++r) {
       const std::size_t at = r * runs.length, c = runs.channel(r);
-      kernels.quantize_weight({w.data + at, runs.length, runs.each, scale + c, lo.data() + c, hi.data() + c,
+      kernels.quantize_weight({w.data + at, runs.length, runs.each, scale + c, steps.lo.data() + c, steps.hi.data() + c,
                                zero_point + c, std::is_signed<Q>::value, q + at, &sums});
     }
-    for (std::size_t l = 0; l < kWeightLanes; ++l) {
-      found[chunk].signal += sums.signal[l];
-      found[chunk].noise += sums.noise[l];
-    }
+    found[chunk].add(sums);
   });
-  WeightStats stats;
-  for (const WeightStats& part : found) {
-    stats.signal += part.signal;
-    stats.noise += part.noise;
-  }
-  return stats;
+  return total(found);
+}
+
+WeightStats quantize_packed(const float* w, std::size_t n, std::size_t k, const Grid& grid, const float* scale,
+                            const std::int32_t* zero_point, std::int8_t* packed) {
+  const Steps steps(grid, n, zero_point);
+  const KernelTable& kernels = table();
+  const bool streamed = streams(n, k, packed);
+  const std::size_t wide = std::min(round_up(k, kAlign), kWide), row_bytes = packed_bytes(kBlockN, k);
+  const int threads = threads_ahead_of_time(n * k / kChunk);
+  Buffer memory;
+  auto* const rows = reinterpret_cast<std::int8_t*>(memory.need(static_cast<std::size_t>(threads) * kBlockN * wide));
+  std::vector<WeightStats> found((n + kBlockN - 1) / kBlockN);
+  for_each_block(n, threads, [&](std::size_t first, std::size_t columns, std::size_t thread) {
+    const FloatMode mode;
+    std::int8_t *q = rows + thread * kBlockN * wide, *to = packed + first / kBlockN * row_bytes;
+    WeightSums sums{};
+    for (std::size_t i = 0; i < k; i += wide) {
+      const std::size_t inputs = std::min(k - i, wide);
+      for (std::size_t j = 0; j < columns; ++j) {
+        const std::size_t c = first + j;
+        kernels.quantize_weight({w + c * k + i, inputs, false, scale + c, steps.lo.data() + c, steps.hi.data() + c,
+                                 zero_point + c, true, q + j * wide, &sums});
+      }
+      pack_block(q, wide, columns, inputs, to + i * kBlockN, streamed);
+    }
+    found[first / kBlockN].add(sums);
+  });
+  return total(found);
 }
 
 template WeightStats quantize_channels<std::int8_t>(const WeightView&, const Grid&, const float*,

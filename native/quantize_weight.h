@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels.h"
+
 namespace octavo {
 
 // A weight seen as [outer, channels, inner] around its channel axis, contiguous float32.
@@ -25,6 +27,13 @@ struct Grid {
 struct WeightStats {
   double signal = 0.0;  // sum of w^2
   double noise = 0.0;   // sum of (w - dequantized w)^2
+
+  void add(const WeightSums& lanes) {
+    for (std::size_t l = 0; l < kWeightLanes; ++l) {
+      signal += lanes.signal[l];
+      noise += lanes.noise[l];
+    }
+  }
 };
 
 // First channel that holds a NaN or an infinity, or -1. Fills lo[c] <= 0 <= hi[c].
@@ -38,6 +47,11 @@ void channel_qparams(const float* lo, const float* hi, std::size_t channels, con
 template <class Q>
 WeightStats quantize_channels(const WeightView& w, const Grid& grid, const float* scale,
                               const std::int32_t* zero_point, Q* q);
+
+// The same of a weight [n, k] with n channels, to int8 and packed (pack.h): it is read once, and its integers
+// are nowhere else.
+WeightStats quantize_packed(const float* w, std::size_t n, std::size_t k, const Grid& grid, const float* scale,
+                            const std::int32_t* zero_point, std::int8_t* packed);
 
 extern template WeightStats quantize_channels<std::int8_t>(const WeightView&, const Grid&,
                                                            const float*, const std::int32_t*,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from octavo.core import kernels
-from octavo.core.kernels import QuantizedWeight, quantize_weight
+from octavo.core.kernels import QuantizedWeight, quantize_packed, quantize_weight
 from octavo.core.metrics import sqnr_db
 from octavo.core.qparams import qparams_from_range
 from octavo.core.qtype import Grid
@@ -149,6 +149,35 @@ def test_threads_give_the_bits_and_sums_of_the_reference(
         bad[-1, -1, -1] = np.nan
         with pytest.raises(ValueError, match="holds NaN"):
             quantize_weight(bad, GRIDS[name], axis)
+
+
+@pytest.mark.parametrize("axis", [None, 0], ids=["whole", "first"])
+@pytest.mark.parametrize("name", ["int8-symmetric", "int8-affine"])
+def test_packed_at_once_is_what_packing_makes(isa: str, name: str, axis: int | None) -> None:
+    """Rows and inputs that fill no block, several strips of inputs, work for several threads."""
+    rng = np.random.default_rng(3)
+    sides = (0, 1, 3, 4, 15, 16, 17, 63, 64, 65)
+    shapes = [(n, k) for n in sides for k in sides]
+    for shape in (*shapes, (5, 4097), (33, 8191), (16, 8192), (1100, 4100), (2048, 2112)):
+        w = rng.standard_normal(shape, dtype=np.float32)
+        got, want = (f(w, GRIDS[name], axis) for f in (quantize_packed, quantize_weight))
+        assert np.array_equal(got.q, kernels.pack(want.q)), shape
+        assert np.array_equal(got.qparams.scale, want.qparams.scale), shape
+        assert np.array_equal(got.qparams.zero_point, want.qparams.zero_point), shape
+        assert got.signal == pytest.approx(want.signal, rel=1e-12), shape
+        assert got.noise == pytest.approx(want.noise, rel=1e-12), shape
+
+
+def test_what_cannot_be_packed_at_once_is_refused() -> None:
+    w = np.ones((4, 6), np.float32)
+    for other, grid, axis in ((w[None], INT8, 0), (w, INT8, 1), (w, AFFINE, 0)):
+        with pytest.raises(
+            ValueError, match=r"takes a weight \[n, k\], axis 0 or None and an int8"
+        ):
+            quantize_packed(other, grid, axis)
+    w[2, 3] = np.inf
+    with pytest.raises(ValueError, match="channel 2 along axis 0 holds NaN or infinity"):
+        quantize_packed(w, INT8, 0)
 
 
 def test_golden_per_channel() -> None:

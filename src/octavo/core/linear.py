@@ -33,9 +33,8 @@ from octavo.core.kernels.packing import (
     Float32,
     PackedWeight,
     checked_group,
-    pack,
 )
-from octavo.core.kernels.weight import quantize_weight
+from octavo.core.kernels.weight import quantize_packed
 from octavo.core.qtype import Grid, QType
 
 call_linear = _native.call_linear
@@ -112,13 +111,13 @@ class Linear:
             raise ValueError(f"w: needs shape [N, K], not {values.shape}")
         grid = Grid.of(QType.INT8, symmetric=symmetric)
         try:
-            found = quantize_weight(values, grid, 0 if per_channel else None)
+            found = quantize_packed(values, grid, 0 if per_channel else None)
         except ValueError as error:
             raise ValueError(f"w: {error}") from None
         n, k = values.shape
         scale = np.array(np.broadcast_to(found.qparams.scale, n))
         zero = None if symmetric else np.array(np.broadcast_to(found.qparams.zero_point, n))
-        weight = PackedWeight(pack(found.q), n, k, scale, zero, group)
+        weight = PackedWeight(found.q, n, k, scale, zero, group)
         return cls.from_packed(weight, bias, activation)
 
     @classmethod

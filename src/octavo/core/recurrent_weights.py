@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from octavo import _native
 from octavo.core.kernels.packing import ALIGNMENT, Float32, Int8, PackedWeight, aligned, pack
-from octavo.core.kernels.weight import quantize_weight
+from octavo.core.kernels.weight import quantize_packed
 from octavo.core.qtype import Grid, QType
 
 BLOCK = 16
@@ -119,8 +119,8 @@ def packed_matrix(w: Float32, bias: Float32 | None, gates: int, keep_float: bool
         return Matrix(FloatWeight(float_blocks(w), n), bias)
     if k > MOST_INPUTS:
         raise ValueError(f"{k} inputs; int8 has up to {MOST_INPUTS}: keep this layer float")
-    found = quantize_weight(w, Grid.of(QType.INT8, symmetric=True), 0)
-    return Matrix(PackedWeight(pack(found.q), n, k, found.qparams.scale), bias)
+    found = quantize_packed(w, Grid.of(QType.INT8, symmetric=True), 0)
+    return Matrix(PackedWeight(found.q, n, k, found.qparams.scale), bias)
 
 
 def packed_integers(q: Int8, scale: Float32, gates: int) -> PackedWeight:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from octavo.core.kernels import quantize_weight
+from octavo.core.kernels import QuantizedWeight, pack, quantize_packed, quantize_weight
 from octavo.core.kernels.packing import GROUP
 from octavo.core.qtype import Grid, QType
 from octavo.errors import OptionError
@@ -38,9 +39,9 @@ REPAIR = "find where training diverged, or leave the layer float"
 class Integers:
     """A weight as int8: `w = (q - zero_point) * scale`, for each index of its first axis.
 
-    `q` int8, in the weight's shape; `scale` float32 [n]; `zero_point` int32 [n], or None where all
-    are 0. Embedding tables may be uint8, and their zero points float32. `signal` and `noise` are
-    the sums of squares of the weight and of what rounding changed.
+    `q` int8, in the weight's shape or packed; `scale` float32 [n]; `zero_point` int32 [n], or None
+    where all are 0. Embedding tables may be uint8, and their zero points float32. `signal` and
+    `noise` are the sums of squares of the weight and of what rounding changed.
     """
 
     q: npt.NDArray[Any]
@@ -69,8 +70,10 @@ class Choice(Protocol):
     def words(self) -> str:
         """A few words for tables."""
 
-    def integers(self, weight: Float32, name: str, *, symmetric: bool = False) -> Integers:
-        """The weight [n, ...] quantized along its first axis, as int8.
+    def integers(
+        self, weight: Float32, name: str, *, symmetric: bool = False, packed: bool = False
+    ) -> Integers:
+        """The weight [n, ...] quantized along its first axis, as int8; `packed` one of [n, k].
 
         `symmetric`: the layer can hold no zero points. Raises ValueError for NaN and infinity, and
         OptionError where the choice cannot be kept to; both name the layer.
@@ -111,20 +114,30 @@ class SchemeChoice:
     def words(self) -> str:
         return self.scheme.describe()
 
-    def integers(self, weight: Float32, name: str, *, symmetric: bool = False) -> Integers:
-        return self._quantized(weight, name, QType.INT8, symmetric or not self.affine)
+    def integers(
+        self, weight: Float32, name: str, *, symmetric: bool = False, packed: bool = False
+    ) -> Integers:
+        quantize = quantize_packed if packed else quantize_weight
+        return self._quantized(weight, name, QType.INT8, symmetric or not self.affine, quantize)
 
     def rows(self, table: Float32, name: str) -> Integers:
         return self._quantized(table, name, QType.parse(self.storage), not self.affine)
 
-    def _quantized(self, weight: Float32, name: str, qtype: QType, symmetric: bool) -> Integers:
+    def _quantized(
+        self,
+        weight: Float32,
+        name: str,
+        qtype: QType,
+        symmetric: bool,
+        quantize: Callable[..., QuantizedWeight] = quantize_weight,
+    ) -> Integers:
         w = self.scheme.weight
         assert w is not None
         channel = w.granularity is Granularity.CHANNEL
         grid = Grid.of(qtype, symmetric=symmetric, reduce_range=w.reduce_range)
         try:
             ranges = _histogram_range(weight) if w.observer == "histogram" else None
-            found = quantize_weight(weight, grid, 0 if channel else None, ranges)
+            found = quantize(weight, grid, 0 if channel else None, ranges)
         except ValueError as error:
             advice = "" if np.isfinite(weight).all() else f"; {REPAIR}"
             raise ValueError(f"{name}: weight: {error}{advice}") from None
@@ -220,7 +233,9 @@ class QConfigChoice:
             ", activations per row" if quantized else ", weights only"
         )
 
-    def integers(self, weight: Float32, name: str, *, symmetric: bool = False) -> Integers:
+    def integers(
+        self, weight: Float32, name: str, *, symmetric: bool = False, packed: bool = False
+    ) -> Integers:
         found = self._observed(weight, name, "output channels")
         n = weight.shape[0]
         if found.zero_point.dtype.kind == "f":
@@ -238,7 +253,7 @@ class QConfigChoice:
             )
         q = (found.q.astype(np.int16) - shift).astype(np.int8) if shift else found.q
         return Integers(
-            q,
+            pack(q) if packed else q,
             np.array(np.broadcast_to(found.scale, n), np.float32),
             zero if zero.any() else None,
             found.signal,

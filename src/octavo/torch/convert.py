@@ -111,30 +111,34 @@ class Converter:
             storages = {self.planned[part.layer.name].storage for part in planned}
             module = model.get_submodule(name)
             weights = {**held_weights(module), **made_by_hooks(module)}
-            for key, weight in weights.items():
-                _check_range(weight.detach(), storages, f"{name or 'the model'}: {key}")
+            turned = is_transformers_conv1d(module)
+            ends = {
+                key: _row_ends((weight.t() if turned else weight).detach())
+                for key, weight in weights.items()
+            }
+            for key, some in ends.items():
+                _check_range(some, storages, f"{name or 'the model'}: {key}")
             if issubclass(self._classes[name], QuantizedModule):
                 for part in planned:
                     own = {key.rpartition(".")[2] for key, _ in part.layer.weights}
-                    turned = is_transformers_conv1d(module)
-                    for key, weight in weights.items():
+                    for key, some in ends.items():
                         if key in own and "weight" in key:
-                            self._try_choice(part, weight.t() if turned else weight)
+                            self._try_choice(part, some)
 
-    def _try_choice(self, part: Part, weight: Tensor) -> None:
+    def _try_choice(self, part: Part, ends: Tensor) -> None:
         """Quantizes a small weight as planned: what is wrong with a choice shows at once.
 
-        It has the least and the greatest value of each row, and so gets the scales of the whole.
+        It is `ends`, the least and the greatest value of each row: it gets the scales of the whole.
         """
         name, kind = part.layer.name, part.layer.kind
         choice = self.planned[name]
         if choice.storage in HALVES:
             return
-        ends = _ends(weight.detach())
+        small = float32(ends)
         if kind is Kind.EMBEDDING:
-            choice.rows(ends, name)
+            choice.rows(small, name)
         else:
-            choice.integers(ends, name, symmetric=kind is Kind.CONV or kind in RECURRENT)
+            choice.integers(small, name, symmetric=kind is Kind.CONV or kind in RECURRENT)
 
     def convert(self, model: nn.Module, progress: Progress = quiet) -> nn.Module:
         """`model` with its planned layers replaced; another object where it is a layer itself.
@@ -216,10 +220,7 @@ def in_place_of(
     return new
 
 
-def _check_range(weight: Tensor, storages: Collection[str], where: str) -> None:
-    if not weight.numel():
-        return
-    ends = torch.stack(weight.aminmax())
+def _check_range(ends: Tensor, storages: Collection[str], where: str) -> None:
     if not ends.isfinite().all():
         raise ValueError(f"{where} holds NaN or infinity; {REPAIR}")
     for storage in ("float32", *sorted(set(storages).intersection(HALVES))):
@@ -227,13 +228,13 @@ def _check_range(weight: Tensor, storages: Collection[str], where: str) -> None:
             raise ValueError(f"{where} holds values beyond the range of {storage}")
 
 
-def _ends(weight: Tensor) -> Any:
-    """float32 [n, 1, ..., 2] of a weight [n, ...]: the ends of each row's range."""
-    if weight.numel():
-        flat = weight.flatten(1)
-        shape = (len(flat), *(1 for _ in range(weight.dim() - 2)), 2)
-        weight = torch.stack([flat.amin(1), flat.amax(1)], 1).reshape(shape)
-    return float32(weight)
+def _row_ends(weight: Tensor) -> Tensor:
+    """[n, 1, ..., 2] of a weight [n, ...]: the ends of each row's range; NaN where one is in it."""
+    if not weight.numel():
+        return weight
+    flat = weight.flatten(1)
+    shape = (len(flat), *(1 for _ in range(weight.dim() - 2)), 2)
+    return torch.stack([flat.amin(1), flat.amax(1)], 1).reshape(shape)
 
 
 def copied(model: nn.Module, converter: Converter) -> nn.Module:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from octavo.core.kernels import pack
 from octavo.core.metrics import sqnr_db
 from octavo.torch.choice import Choice, Integers
 from octavo.torch.modules._base import tensor_of
@@ -32,10 +31,16 @@ class Quantizer:
     _kept: dict[Any, tuple[Tensor, Buffers, tuple[float, float]]] = field(default_factory=dict)
 
     def integers(
-        self, choice: Choice, weight: Tensor, name: str, *, symmetric: bool = False
+        self,
+        choice: Choice,
+        weight: Tensor,
+        name: str,
+        *,
+        symmetric: bool = False,
+        packed: bool = False,
     ) -> Integers:
         """`weight` [n, ...] as `choice` says, for the layer `name`."""
-        found = choice.integers(float32(weight), name, symmetric=symmetric)
+        found = choice.integers(float32(weight), name, symmetric=symmetric, packed=packed)
         self.count(name, found.signal, found.noise)
         return found
 
@@ -84,9 +89,10 @@ class Quantizer:
         """
 
         def make() -> Buffers:
-            found = self.integers(choice, weight.t() if transposed else weight, name)
+            rows = weight.t() if transposed else weight
+            found = self.integers(choice, rows, name, packed=True)
             return {
-                "packed": tensor_of(pack(found.q)),
+                "packed": tensor_of(found.q),
                 "scale": tensor_of(found.scale),
                 "zero_point": tensor_of(found.zero_point),
             }

@@ -39,7 +39,7 @@ from octavo.core.kernels.packing import (
     unpack,
 )
 from octavo.core.kernels.rows import quantize_rows
-from octavo.core.kernels.weight import QuantizedWeight, quantize_weight
+from octavo.core.kernels.weight import QuantizedWeight, quantize_packed, quantize_weight
 
 if TYPE_CHECKING:
     from octavo.core.convolution import Conv1d as Conv1d
@@ -92,6 +92,7 @@ __all__ = [
     "packed_bytes",
     "part_seconds",
     "peak_gops",
+    "quantize_packed",
     "quantize_rows",
     "quantize_weight",
     "read_gbps",

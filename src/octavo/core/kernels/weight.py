@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from octavo import _native
 from octavo.core.kernels.buffers import array_of, array_or_tensor
+from octavo.core.kernels.packing import aligned, packed_bytes
 from octavo.core.qparams import Float32, QParams
 from octavo.core.qtype import Grid
 
 
 @dataclass(frozen=True)
 class QuantizedWeight:
-    """Integers of a weight, in its shape, with their parameters.
+    """Integers of a weight, in its shape or packed, with their parameters.
 
     `signal` and `noise` are the sums over all weights of `w**2` and `(w - dequantized w)**2`.
     """
@@ -40,12 +41,51 @@ def quantize_weight(
     of `qparams_from_range` and `QParams.quantize`. Raises ValueError on NaN or infinity (the
     message names the channel), on dtypes other than float32 and on ranges that do not fit.
     """
+    values, cube = _checked(w, axis)
+    qparams = _qparams(cube, grid, axis, ranges)
+    q = np.empty(cube.shape, grid.dtype)
+    scale, zero = qparams.scale, qparams.zero_point
+    signal, noise = _native.quantize_channels(cube, grid.qmin, grid.qmax, scale, zero, q)
+    return QuantizedWeight(q.reshape(values.shape), qparams, signal, noise)
+
+
+def quantize_packed(
+    w: Any,
+    grid: Grid,
+    axis: int | None,
+    ranges: tuple[Float32, Float32] | None = None,
+) -> QuantizedWeight:
+    """What `quantize_weight` makes of float32 `w` [n, k], `q` as `pack` makes it, in one go.
+
+    `grid` is one of int8, `axis` 0 or None. Raises what they raise.
+    """
+    values, cube = _checked(w, axis)
+    if values.ndim != 2 or axis not in (0, None) or grid.dtype != np.int8:
+        raise ValueError(
+            f"quantize_packed takes a weight [n, k], axis 0 or None and an int8 grid, not "
+            f"{values.shape}, {axis} and {np.dtype(grid.dtype)}"
+        )
+    qparams = _qparams(cube, grid, axis, ranges)
+    n, k = values.shape
+    each = (np.array(np.broadcast_to(p, n)) for p in (qparams.scale, qparams.zero_point))
+    packed = aligned(packed_bytes(n, k))
+    signal, noise = _native.quantize_packed(values, grid.qmin, grid.qmax, *each, packed)
+    return QuantizedWeight(packed, qparams, signal, noise)
+
+
+def _checked(w: Any, axis: int | None) -> tuple[Float32, Float32]:
+    """The weight, and a view of it around its channel axis, [outer, channels, inner]."""
     found = array_or_tensor(w, "w")
     if str(found.dtype).removeprefix("torch.") != "float32":
         raise ValueError(f"quantize_weight takes float32, not {found.dtype}; convert it first")
     values = array_of(found, "w", np.float32)
-    shape = _cube_shape(values.shape, axis)
-    cube, channels = values.reshape(shape), shape[1]
+    return values, values.reshape(_cube_shape(values.shape, axis))
+
+
+def _qparams(
+    cube: Float32, grid: Grid, axis: int | None, ranges: tuple[Float32, Float32] | None
+) -> QParams:
+    channels = cube.shape[1]
     lo, hi = np.empty(channels, np.float32), np.empty(channels, np.float32)
     bad = _native.channel_ranges(cube, lo, hi)
     if bad >= 0:
@@ -57,9 +97,7 @@ def quantize_weight(
     _native.channel_qparams(
         lo, hi, grid.qmin, grid.qmax, grid.symmetric, grid.zero_point, scale, zero
     )
-    q = np.empty(cube.shape, grid.dtype)
-    signal, noise = _native.quantize_channels(cube, grid.qmin, grid.qmax, scale, zero, q)
-    return QuantizedWeight(q.reshape(values.shape), QParams(scale, zero, axis), signal, noise)
+    return QParams(scale, zero, axis)
 
 
 def _checked_ranges(ranges: tuple[Float32, Float32], channels: int) -> tuple[Float32, Float32]:
