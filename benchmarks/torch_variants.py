@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FLOAT = "float"
 AO, AO_CHANNEL = "torch.ao", "torch.ao per channel"
-OCTAVO, ACCURATE = "octavo int8", "octavo int8-accurate"
+OCTAVO, ACCURATE, HALF = "octavo int8", "octavo int8-accurate", "octavo float16"
 FOUR = (FLOAT, AO, AO_CHANNEL, OCTAVO)
 
 
@@ -30,8 +30,11 @@ def quantized(name: str, model: torch.nn.Module, inplace: bool = False) -> torch
         return model
     if name in (AO, AO_CHANNEL):
         return _torch_ao(model, name == AO_CHANNEL, inplace)
-    recipe = {OCTAVO: None, ACCURATE: "int8-accurate"}[name]
-    made: torch.nn.Module = front_end().quantize_dynamic(model, inplace=inplace, recipe=recipe)
+    import torch
+
+    options = {OCTAVO: {}, ACCURATE: {"recipe": "int8-accurate"}, HALF: {"dtype": torch.float16}}
+    made: torch.nn.Module
+    made = front_end().quantize_dynamic(model, inplace=inplace, **options[name])
     return made
 
 

@@ -153,25 +153,35 @@ class Evaluation:
 
     def trec(self, embed: Embed) -> float:
         """Accuracy of the probe on 600 questions that it was not fitted on."""
-        _, test = _split()
+        _, test, _ = _split()
         return float(self._probe.score(embed(test.texts), test.labels))
+
+    def trec_held_out(self, embed: Embed) -> float:
+        """Accuracy of the probe on all 3,880 questions that it was not fitted on.
+
+        Those of `trec` are among them.
+        """
+        _, _, held_out = _split()
+        return float(self._probe.score(embed(held_out.texts), held_out.labels))
 
     @cached_property
     def _probe(self) -> Any:
         from sklearn.linear_model import LogisticRegression
 
-        fit, _ = _split()
+        fit, _, _ = _split()
         probe = LogisticRegression(C=_INVERSE_REGULARIZATION, max_iter=2000)
         return probe.fit(self.float_embed(fit.texts), fit.labels)
 
 
 @lru_cache
-def _split() -> tuple[Questions, Questions]:
-    """1500 questions to fit the probe and 600 others to test it."""
+def _split() -> tuple[Questions, Questions, Questions]:
+    """1500 questions to fit the probe, 600 others to test it, and those with all of the rest."""
     everything = questions()
     # RandomState's stream is frozen for good; default_rng's may change with numpy.
     order = np.random.RandomState(0).permutation(len(everything.texts))
-    return everything.take(order[:_FIT]), everything.take(order[_FIT : _FIT + _TEST])
+    parts = (order[:_FIT], order[_FIT : _FIT + _TEST], order[_FIT:])
+    fit, test, held_out = (everything.take(part) for part in parts)
+    return fit, test, held_out
 
 
 def hidden_state_error(

@@ -26,7 +26,7 @@ from benchmarks.children import Job
 from benchmarks.results import Result, Row
 from benchmarks.speed import Asked
 from benchmarks.timing import Comparison, Timing
-from benchmarks.torch_variants import ACCURATE, AO, AO_CHANNEL, FLOAT, OCTAVO
+from benchmarks.torch_variants import ACCURATE, AO, AO_CHANNEL, FLOAT, HALF, OCTAVO
 
 
 def stack() -> torch.nn.Module:
@@ -34,7 +34,7 @@ def stack() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8))
 
 
-@pytest.mark.parametrize("name", [AO, AO_CHANNEL, OCTAVO, ACCURATE])
+@pytest.mark.parametrize("name", [AO, AO_CHANNEL, OCTAVO, ACCURATE, HALF])
 def test_a_variant_is_quantized_and_the_float_model_is_not(name: str) -> None:
     exact, x = stack(), torch.randn(4, 32)
     made = torch_variants.quantized(name, exact)
@@ -42,7 +42,7 @@ def test_a_variant_is_quantized_and_the_float_model_is_not(name: str) -> None:
     assert type(made[0]) is not torch.nn.Linear  # type: ignore[index]
     with torch.inference_mode():
         error = float((made(x) - exact(x)).norm() / exact(x).norm())
-    assert 1e-4 < error < 0.05
+    assert (1e-5 < error < 1e-3) if name == HALF else (1e-3 < error < 0.05)
 
 
 def test_per_channel_is_per_channel() -> None:

@@ -32,6 +32,13 @@ def test_minilm_probe() -> None:
     assert minilm.Evaluation(embed).trec(embed) == pytest.approx(0.805, abs=0.005)
 
 
+def test_questions_that_fit_the_probe_do_not_test_it() -> None:
+    fit, test, held_out = minilm._split()
+    assert [len(part.texts) for part in (fit, test, held_out)] == [1500, 600, 3880]
+    assert set(test.texts) < set(held_out.texts)
+    assert not set(fit.texts).intersection(held_out.texts)
+
+
 @pytest.mark.slow
 def test_minilm_pytorch_and_onnx_agree() -> None:
     session = minilm.open_session(minilm.onnx_path())

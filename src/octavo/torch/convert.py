@@ -229,9 +229,14 @@ def _check_range(ends: Tensor, storages: Collection[str], where: str) -> None:
 
 
 def _row_ends(weight: Tensor) -> Tensor:
-    """[n, 1, ..., 2] of a weight [n, ...]: the ends of each row's range; NaN where one is in it."""
+    """[n, 1, ..., 2] of a weight [n, ...]: the ends of each row's range; NaN where one is in it.
+
+    Of a vector, which a hook may make beside a weight, the ends of the whole.
+    """
     if not weight.numel():
         return weight
+    if weight.dim() < 2:
+        return torch.stack(weight.aminmax())
     flat = weight.flatten(1)
     shape = (len(flat), *(1 for _ in range(weight.dim() - 2)), 2)
     return torch.stack([flat.amin(1), flat.amax(1)], 1).reshape(shape)
