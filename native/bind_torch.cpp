@@ -2,12 +2,14 @@
 //
 // Between a module's call and the kernel, Python asks a score of questions of a tenth of a microsecond
 // each, and twice that after a kernel has had the caches: together more than a small layer. Here the same
-// questions are asked through Python's C interface, of the objects that `octavo.torch` hands over: nothing
-// of PyTorch is compiled in or linked. Where an answer is not the plain one, the call returns None, and
-// Python goes the long way.
+// questions are asked through Python's C interface, of the objects that `octavo.torch` hands over, and
+// through DLPack's C exchange, which PyTorch has had since 2.10 and which tells all of a tensor's memory at
+// once: nothing of PyTorch is compiled in or linked. Where an answer is not the plain one, the call returns
+// None, and Python goes the long way.
 #include <array>
 #include <exception>
 #include <new>
+#include <optional>
 #include <stdexcept>
 
 #include "bound_linear.h"
@@ -35,18 +37,67 @@ struct Torch {
   PyObject *tensor, *module, *module_call, *module_call_impl, *layer, *layer_forward;  // types, and methods as they were made
   PyObject *dispatch_modes, *is_tracing, *functorch_level, *is_grad_enabled, *is_profiling, *num_threads;  // functions
   PyObject *state, *forward_ad;                            // dictionaries of modules: `_loads`, `_current_level`
-  PyObject *codes;                                         // dtype to number
   PyObject *global_hooks;                                  // tuple of dictionaries
   Py_ssize_t large;                                        // elements of an output from which on Python makes it
+  int (*view)(void* tensor, nb::dlpack::dltensor* out);    // null in a PyTorch without the exchange
 };
 Torch torch{};
+
+// The table behind a type's `__dlpack_c_exchange_api__` (dlpack.h, version 1), as far as it is used.
+struct Exchange {
+  std::uint32_t major, minor;
+  const Exchange* older;
+  void *allocate, *from_object, *to_object;
+  int (*view)(void* object, nb::dlpack::dltensor* out);  // may be null
+};
+
+decltype(Torch::view) view_of(PyObject* capsule) {
+  if (capsule == Py_None) return nullptr;
+  const auto* exchange = static_cast<const Exchange*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
+  while (exchange && exchange->major != 1) exchange = exchange->older;
+  PyErr_Clear();
+  return exchange ? exchange->view : nullptr;
+}
+
+// What there is of a tensor in memory, until Python runs again. False where it is not plain memory of the
+// processor's: sparse, nested, of another device.
+bool view(PyObject* tensor, nb::dlpack::dltensor& out) {
+  out = {};
+  if (torch.view(tensor, &out) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  return out.device.device_type == nb::device::cpu::value;
+}
+
+std::uintptr_t address(const nb::dlpack::dltensor& t) { return reinterpret_cast<std::uintptr_t>(t.data) + t.byte_offset; }
+
+std::optional<DType> type_of(const nb::dlpack::dtype& type) {
+  if (type.lanes != 1) return std::nullopt;
+  const bool is_float = type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float);
+  if (is_float && type.bits == 32) return DType::kFloat32;
+  if (is_float && type.bits == 16) return DType::kFloat16;
+  if (type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat) && type.bits == 16) return DType::kBFloat16;
+  return std::nullopt;
+}
+
+// Along an axis of one element the stride says nothing, and in a tensor of none all of them.
+bool contiguous(const nb::dlpack::dltensor& t) {
+  std::int64_t next = 1;
+  bool gaps = false;
+  for (std::int32_t i = t.ndim; i-- > 0;) {
+    if (t.shape[i] == 0) return true;
+    if (t.strides && t.shape[i] > 1 && t.strides[i] != next) gaps = true;
+    next *= t.shape[i];
+  }
+  return !gaps;
+}
 
 struct Names {
   PyObject *call = intern("__call__"), *forward = intern("forward"), *call_impl = intern("_call_impl"),
            *bound = intern("_bound"), *direct = intern("direct"), *buffers = intern("_buffers"), *loads = intern("_loads"),
-           *level = intern("_current_level"), *is_cpu = intern("is_cpu"), *requires_grad = intern("requires_grad"),
-           *is_neg = intern("is_neg"), *dtype = intern("dtype"), *shape = intern("shape"),
-           *is_contiguous = intern("is_contiguous"), *empty = intern("new_empty_strided"), *data_ptr = intern("data_ptr");
+           *level = intern("_current_level"), *requires_grad = intern("requires_grad"), *is_neg = intern("is_neg"),
+           *empty = intern("new_empty_strided");
   std::array<PyObject*, 4> hooks{intern("_forward_hooks"), intern("_forward_pre_hooks"), intern("_backward_hooks"),
                                  intern("_backward_pre_hooks")};
   std::array<PyObject*, 3> methods{forward, call_impl, intern("_compiled_call_impl")};
@@ -74,11 +125,6 @@ bool plain_module(PyObject* own) {
          Owned(PyObject_GetAttr(torch.layer, n.forward)).is(torch.layer_forward);
 }
 
-std::uintptr_t address(PyObject* tensor) {
-  const Owned found(PyObject_CallMethodNoArgs(tensor, names().data_ptr));
-  return found ? PyLong_AsSize_t(found.get()) : 0;
-}
-
 // The kernel that is bound to the buffers as they are, a new reference; null where none is. Sharing a tensor
 // between processes moves it and frees the old memory, so that addresses are compared too.
 PyObject* bound_layer(PyObject* own) {
@@ -95,11 +141,10 @@ PyObject* bound_layer(PyObject* own) {
   Py_ssize_t at = 0;
   for (Py_ssize_t i = 0; PyDict_Next(buffers, &at, &key, &value); ++i)
     if (value != PyTuple_GET_ITEM(held, i)) return nullptr;
-  // `entry` may be replaced while Python runs: it is asked for addresses, but held first.
-  Owned kept_entry(Py_NewRef(entry));
+  nb::dlpack::dltensor there;
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* tensor = PyTuple_GET_ITEM(held, i);
-    if (tensor != Py_None && address(tensor) != PyLong_AsSize_t(PyTuple_GET_ITEM(places, i))) return nullptr;
+    if (tensor != Py_None && (!view(tensor, there) || address(there) != PyLong_AsSize_t(PyTuple_GET_ITEM(places, i)))) return nullptr;
   }
   PyObject* layer = PyTuple_GET_ITEM(entry, 2);
   Py_INCREF(layer);
@@ -111,7 +156,6 @@ bool answers(PyObject* function, PyObject* expected) { return Owned(PyObject_Cal
 // As octavo.torch.ops.direct, and nobody profiles: who does wants to see modules. False with an error too.
 bool plain_tensor(PyObject* x) {
   const Names& n = names();
-  if (!Owned(PyObject_GetAttr(x, n.is_cpu)).is(Py_True)) return false;
   const Owned wants_gradient(PyObject_GetAttr(x, n.requires_grad));
   if (!wants_gradient || (!wants_gradient.is(Py_False) && !answers(torch.is_grad_enabled, Py_False))) return false;
   if (!Owned(PyObject_CallMethodNoArgs(x, n.is_neg)).is(Py_False)) return false;
@@ -122,60 +166,44 @@ bool plain_tensor(PyObject* x) {
   return level && PyLong_AsLong(level) < 0;
 }
 
-// An empty tensor like x of the shape, but with n columns.
-PyObject* output(PyObject* x, const Py_ssize_t* shape, Py_ssize_t dimensions, Py_ssize_t columns) {
-  const Owned sizes(dimensions == 2 ? Py_BuildValue("(nn)", shape[0], columns) : Py_BuildValue("(nnn)", shape[0], shape[1], columns));
-  const Owned strides(dimensions == 2 ? Py_BuildValue("(nn)", columns, Py_ssize_t{1})
-                                      : Py_BuildValue("(nnn)", shape[1] * columns, columns, Py_ssize_t{1}));
-  if (!sizes || !strides) return nullptr;
-  PyObject* arguments[] = {x, sizes.get(), strides.get()};
+// An empty tensor like x of its shape, but with n columns.
+PyObject* output(PyObject* x, const nb::dlpack::dltensor& in, Py_ssize_t columns) {
+  const auto sizes = [&](std::int32_t i) { return static_cast<Py_ssize_t>(in.shape[i]); };
+  const Owned shape(in.ndim == 2 ? Py_BuildValue("(nn)", sizes(0), columns) : Py_BuildValue("(nnn)", sizes(0), sizes(1), columns));
+  const Owned strides(in.ndim == 2 ? Py_BuildValue("(nn)", columns, Py_ssize_t{1})
+                                   : Py_BuildValue("(nnn)", sizes(1) * columns, columns, Py_ssize_t{1}));
+  if (!shape || !strides) return nullptr;
+  PyObject* arguments[] = {x, shape.get(), strides.get()};
   return PyObject_VectorcallMethod(names().empty, arguments, 3, nullptr);
 }
 
 // Null with an error, None where Python has to do it, or the outputs.
 PyObject* run(const BoundLinear& bound, PyObject* x) {
-  const Names& n = names();
-  const Owned dtype(PyObject_GetAttr(x, n.dtype));
-  if (!dtype) return nullptr;
-  const Owned shape(PyObject_GetAttr(x, n.shape));
-  if (!shape) {  // a nested tensor has none
-    if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return nullptr;
-    PyErr_Clear();
-    Py_RETURN_NONE;
-  }
-  PyObject* code = PyDict_GetItemWithError(torch.codes, dtype.get());
-  if (PyErr_Occurred()) return nullptr;
-  const Py_ssize_t dimensions = PyTuple_Check(shape.get()) ? PyTuple_GET_SIZE(shape.get()) : 0;
-  if (!code || (dimensions != 2 && dimensions != 3)) Py_RETURN_NONE;
-  Py_ssize_t sizes[3] = {1, 1, 1}, rows = 1;
-  for (Py_ssize_t i = 0; i < dimensions; ++i) {
-    sizes[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(shape.get(), i));
-    if (i + 1 < dimensions) rows *= sizes[i];
-  }
-  if (PyErr_Occurred()) return nullptr;
+  nb::dlpack::dltensor in;
+  if (!view(x, in) || (in.ndim != 2 && in.ndim != 3)) Py_RETURN_NONE;
+  const std::optional<DType> type = type_of(in.dtype);
   const Weight& w = bound.layer.weight;
+  const std::int64_t rows = in.ndim == 2 ? in.shape[0] : in.shape[0] * in.shape[1];
   const auto columns = static_cast<Py_ssize_t>(w.n);
-  if (sizes[dimensions - 1] != static_cast<Py_ssize_t>(w.k) || rows * columns >= torch.large) Py_RETURN_NONE;
-  const Owned contiguous(PyObject_CallMethodNoArgs(x, n.is_contiguous));
-  if (!contiguous) return nullptr;
-  if (!contiguous.is(Py_True)) Py_RETURN_NONE;
+  const bool fits = in.shape[in.ndim - 1] == static_cast<std::int64_t>(w.k) && rows * columns < torch.large;
+  const std::uintptr_t from = address(in);
+  if (!type || !fits || !contiguous(in) || (from == 0 && rows > 0 && w.k > 0)) Py_RETURN_NONE;
   const Owned threads(PyObject_CallNoArgs(torch.num_threads));
   if (!threads) return nullptr;
-  const Owned out(output(x, sizes, dimensions, columns));
+  const Owned out(output(x, in, columns));
   if (!out) return nullptr;
-  const std::uintptr_t from = address(x);
+  nb::dlpack::dltensor made;
+  if (!view(out.get(), made)) Py_RETURN_NONE;
+  const auto used = static_cast<int>(PyLong_AsLong(threads.get()));
   if (PyErr_Occurred()) return nullptr;
-  const std::uintptr_t to = address(out.get());
-  const int used = static_cast<int>(PyLong_AsLong(threads.get())), type = static_cast<int>(PyLong_AsLong(code));
-  if (PyErr_Occurred()) return nullptr;
-  bound.run(from, static_cast<std::size_t>(rows), w.k, to, w.n, type, 0, 0, used);
+  bound.run(from, static_cast<std::size_t>(rows), w.k, address(made), w.n, static_cast<int>(*type), 0, 0, used);
   Py_INCREF(out.get());
   return out.get();
 }
 
 // call_linear(module, args, kwargs)
 PyObject* call_linear(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 3 || !torch.tensor || !PyTuple_Check(given[1]) || !PyDict_Check(given[2])) Py_RETURN_NONE;
+  if (count != 3 || !torch.view || !PyTuple_Check(given[1]) || !PyDict_Check(given[2])) Py_RETURN_NONE;
   if (PyTuple_GET_SIZE(given[1]) != 1 || PyDict_GET_SIZE(given[2]) != 0) Py_RETURN_NONE;
   PyObject* x = PyTuple_GET_ITEM(given[1], 0);
   if (reinterpret_cast<PyObject*>(Py_TYPE(x)) != torch.tensor ||
@@ -211,13 +239,13 @@ void bind_torch(nb::module_& m) {
       "use_torch",
       [](nb::type_object tensor, nb::type_object module, nb::object module_call, nb::object module_call_impl, nb::type_object layer, nb::object layer_forward, nb::object dispatch_modes,
          nb::object is_tracing, nb::object functorch_level, nb::object is_grad_enabled, nb::object is_profiling, nb::object num_threads, nb::dict state,
-         nb::dict forward_ad, nb::dict codes, nb::tuple global_hooks, Py_ssize_t large) {
+         nb::dict forward_ad, nb::tuple global_hooks, Py_ssize_t large, nb::object exchange) {
         torch = {kept(tensor), kept(module), kept(module_call), kept(module_call_impl), kept(layer), kept(layer_forward), kept(dispatch_modes), kept(is_tracing),
-                 kept(functorch_level), kept(is_grad_enabled), kept(is_profiling), kept(num_threads), kept(state), kept(forward_ad), kept(codes),
-                 kept(global_hooks), large};
+                 kept(functorch_level), kept(is_grad_enabled), kept(is_profiling), kept(num_threads), kept(state), kept(forward_ad), kept(global_hooks), large,
+                 view_of(exchange.ptr())};
       },
       nb::kw_only(), "tensor"_a, "module"_a, "module_call"_a, "module_call_impl"_a, "layer"_a, "layer_forward"_a, "dispatch_modes"_a, "is_tracing"_a, "functorch_level"_a,
-      "is_grad_enabled"_a, "is_profiling"_a, "num_threads"_a, "state"_a, "forward_ad"_a, "codes"_a, "global_hooks"_a, "large"_a);
+      "is_grad_enabled"_a, "is_profiling"_a, "num_threads"_a, "state"_a, "forward_ad"_a, "global_hooks"_a, "large"_a, "exchange"_a.none());
   m.attr("call_linear") = nb::steal(PyCFunction_New(&kCallLinear, nullptr));
 }
 

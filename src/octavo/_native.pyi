@@ -27,6 +27,9 @@ def channel_qparams(
 def quantize_channels(
     w: _Float32, qmin: int, qmax: int, scale: _Float32, zero: _Int32, q: npt.NDArray[Any]
 ) -> tuple[float, float]: ...
+def quantize_packed(
+    w: _Float32, qmin: int, qmax: int, scale: _Float32, zero_points: _Int32, packed: _Bytes
+) -> tuple[float, float]: ...
 
 # bind_machine.cpp
 def cpu_features() -> list[str]: ...
@@ -201,7 +204,7 @@ def use_torch(
     num_threads: Any,
     state: dict[str, Any],
     forward_ad: dict[str, Any],
-    codes: dict[Any, int],
     global_hooks: tuple[dict[Any, Any], ...],
     large: int,
+    exchange: Any,
 ) -> None: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import subprocess
 import sys
 import threading
 import weakref
@@ -200,6 +201,7 @@ OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
     "turned": lambda x: x.T.contiguous().T,
     "float64": lambda x: x.double(),
     "negated view": torch._neg_view,
+    "zeros without memory": lambda x: torch._efficientzerotensor(x.shape),
 }
 
 
@@ -208,8 +210,36 @@ def test_other_inputs_go_the_long_way(layer: QuantizedLinear, how: str) -> None:
     x = torch.randn(4, 24)
     given = OTHERS[how](x)
     assert not short(lambda: layer(given))
-    expected = layer(given.detach().clone().float().reshape(-1, 24)).reshape(*given.shape[:-1], 40)
+    plain = torch.empty(given.shape).copy_(given)
+    expected = layer(plain.reshape(-1, 24)).reshape(*given.shape[:-1], 40)
     assert torch.equal(layer(given), expected.to(given.dtype))
+
+
+def test_one_row_has_no_strides_to_speak_of(layer: QuantizedLinear) -> None:
+    x = torch.randn(50)
+    given = x.as_strided((1, 24), (7, 1))
+    assert short(lambda: layer(given))
+    assert torch.equal(layer(given), layer(x[:24].reshape(1, 24)))
+
+
+def test_a_pytorch_without_the_exchange_goes_the_long_way() -> None:
+    """Before 2.10 there was none."""
+    code = """if True:
+        import sys, torch
+        if {without}:
+            del torch.Tensor.__dlpack_c_exchange_api__
+        from octavo.torch import quantize_dynamic
+        layer, x, called = quantize_dynamic(torch.nn.Linear(24, 40)), torch.randn(3, 24), []
+        with torch.no_grad():
+            wanted = layer(x)
+            sys.setprofile(lambda frame, event, arg: called.append(frame.f_code.co_name))
+            found = layer(x)
+            sys.setprofile(None)
+        assert torch.equal(found, wanted)
+        assert ("forward" in called) == {without}, called
+    """
+    for without in (False, True):
+        subprocess.run([sys.executable, "-c", code.format(without=without)], check=True)
 
 
 def test_a_keyword_a_parameter_and_a_large_output(layer: QuantizedLinear) -> None:

@@ -46,6 +46,7 @@ def direct(x: Tensor) -> bool:
         and x.is_cpu
         and not (x.requires_grad and _is_grad_enabled())
         and not x.is_neg()
+        and not x._is_zerotensor()  # autograd's zeros without memory
         and not x.is_nested
         and not dispatch_modes()
         and not is_tracing()

@@ -279,12 +279,12 @@ use_torch(
     num_threads=torch.get_num_threads,
     state=vars(ops),
     forward_ad=vars(forward_ad),
-    codes=ops.CODES,
     global_hooks=tuple(
         vars(torch.nn.modules.module)[f"_global_{kind}_hooks"]
         for kind in ("forward", "forward_pre", "backward", "backward_pre")
     ),
     large=LARGE // 4,
+    exchange=getattr(Tensor, "__dlpack_c_exchange_api__", None),  # since PyTorch 2.10
 )
 
 
