@@ -58,15 +58,21 @@ def bandwidth_rows(effort: Effort) -> Iterator[Row]:
 
 
 def packing_rows(effort: Effort) -> Iterator[Row]:
-    """Weights to the packed layout and back, beside a copy of as many bytes."""
-    title = "Packing, share of a copy's speed, one thread"
-    for section, answer in effort.settings(title, Job("packing", PACKED)):
-        yield ratios.others_row(answer, section)
-        found = answer.found
-        for name in (parts.PACK, parts.UNPACK):
-            shares = {f"{name} {cell}": f.speed(name, over=parts.COPY) for cell, f in found.items()}
-            of_cells = {f"{name} {cell}": f for cell, f in found.items()}
-            yield from ratios.share_rows(shares, LEAST_OF_COPY, of_cells, section)
+    """Weights to the packed layout and back, beside a copy of as many bytes, which has one thread.
+
+    Packing takes all cores there are: the child of one thread has one.
+    """
+    for threads, least in ((1, LEAST_OF_COPY), (2, None)):
+        job = Job("packing", PACKED, threads=threads)
+        for section, answer in effort.settings("Packing, share of a copy's speed", job):
+            yield ratios.others_row(answer, section)
+            found = answer.found
+            for name in (parts.PACK, parts.UNPACK):
+                shares = {
+                    f"{name} {cell}": f.speed(name, over=parts.COPY) for cell, f in found.items()
+                }
+                of_cells = {f"{name} {cell}": f for cell, f in found.items()}
+                yield from ratios.share_rows(shares, least, of_cells, section)
 
 
 def thread_rows(effort: Effort) -> Iterator[Row]:

@@ -7,6 +7,7 @@ would take at that limit, read in each round, so that shares are ratios like all
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -181,6 +182,8 @@ def groups(job: Job) -> dict[str, Comparison]:
 
 def packing(job: Job) -> dict[str, Comparison]:
     """Weights int8 [N, K] packed, unpacked and copied, each into new memory as callers have it."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job.threads])
     found = {}
     for n, k in job.cells:
         q = np.random.default_rng(n + k).integers(-127, 128, (n, k), np.int8)

@@ -39,7 +39,7 @@ struct Torch {
   PyObject *state, *forward_ad;                            // dictionaries of modules: `_loads`, `_current_level`
   PyObject *global_hooks;                                  // tuple of dictionaries
   Py_ssize_t large;                                        // elements of an output from which on Python makes it
-  int (*view)(void* tensor, nb::dlpack::dltensor* out);    // null in a PyTorch without the exchange
+  int (*to_dltensor)(void* tensor, nb::dlpack::dltensor* out);  // null in a PyTorch without the exchange
 };
 Torch torch{};
 
@@ -48,22 +48,22 @@ struct Exchange {
   std::uint32_t major, minor;
   const Exchange* older;
   void *allocate, *from_object, *to_object;
-  int (*view)(void* object, nb::dlpack::dltensor* out);  // may be null
+  int (*to_dltensor)(void* object, nb::dlpack::dltensor* out);  // may be null
 };
 
-decltype(Torch::view) view_of(PyObject* capsule) {
+decltype(Torch::to_dltensor) to_dltensor_of(PyObject* capsule) {
   if (capsule == Py_None) return nullptr;
   const auto* exchange = static_cast<const Exchange*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
   while (exchange && exchange->major != 1) exchange = exchange->older;
   PyErr_Clear();
-  return exchange ? exchange->view : nullptr;
+  return exchange ? exchange->to_dltensor : nullptr;
 }
 
 // What there is of a tensor in memory, until Python runs again. False where it is not plain memory of the
 // processor's: sparse, nested, of another device.
 bool view(PyObject* tensor, nb::dlpack::dltensor& out) {
   out = {};
-  if (torch.view(tensor, &out) != 0) {
+  if (torch.to_dltensor(tensor, &out) != 0) {
     PyErr_Clear();
     return false;
   }
@@ -166,12 +166,33 @@ bool plain_tensor(PyObject* x) {
   return level && PyLong_AsLong(level) < 0;
 }
 
-// An empty tensor like x of its shape, but with n columns.
-PyObject* output(PyObject* x, const nb::dlpack::dltensor& in, Py_ssize_t columns) {
-  const auto sizes = [&](std::int32_t i) { return static_cast<Py_ssize_t>(in.shape[i]); };
-  const Owned shape(in.ndim == 2 ? Py_BuildValue("(nn)", sizes(0), columns) : Py_BuildValue("(nnn)", sizes(0), sizes(1), columns));
-  const Owned strides(in.ndim == 2 ? Py_BuildValue("(nn)", columns, Py_ssize_t{1})
-                                   : Py_BuildValue("(nnn)", sizes(1) * columns, columns, Py_ssize_t{1}));
+// What a layer reads of its input: two or three axes, the last of k elements, one behind the other.
+struct Input {
+  std::int32_t axes;
+  Py_ssize_t size[2];  // before the last axis
+  DType type;
+  std::uintptr_t at;
+
+  Py_ssize_t rows() const { return axes == 2 ? size[0] : size[0] * size[1]; }
+
+  // None where it is not so, or there is nothing at its address: autograd's zeros have no memory.
+  static std::optional<Input> of(PyObject* x, std::size_t k) {
+    nb::dlpack::dltensor t;
+    if (!view(x, t) || (t.ndim != 2 && t.ndim != 3)) return std::nullopt;
+    const std::optional<DType> type = type_of(t.dtype);
+    if (!type || t.shape[t.ndim - 1] != static_cast<std::int64_t>(k) || !contiguous(t)) return std::nullopt;
+    const Input found{t.ndim, {t.shape[0], t.ndim == 3 ? t.shape[1] : 1}, *type, address(t)};
+    if (found.at == 0 && found.rows() > 0 && k > 0) return std::nullopt;
+    return found;
+  }
+  bool alike(const Input& o) const { return axes == o.axes && size[0] == o.size[0] && size[1] == o.size[1] && type == o.type; }
+};
+
+// An empty tensor of x's shape and dtype, but with n columns.
+PyObject* output(PyObject* x, const Input& in, Py_ssize_t columns) {
+  const Owned shape(in.axes == 2 ? Py_BuildValue("(nn)", in.size[0], columns) : Py_BuildValue("(nnn)", in.size[0], in.size[1], columns));
+  const Owned strides(in.axes == 2 ? Py_BuildValue("(nn)", columns, Py_ssize_t{1})
+                                   : Py_BuildValue("(nnn)", in.size[1] * columns, columns, Py_ssize_t{1}));
   if (!shape || !strides) return nullptr;
   PyObject* arguments[] = {x, shape.get(), strides.get()};
   return PyObject_VectorcallMethod(names().empty, arguments, 3, nullptr);
@@ -179,31 +200,28 @@ PyObject* output(PyObject* x, const nb::dlpack::dltensor& in, Py_ssize_t columns
 
 // Null with an error, None where Python has to do it, or the outputs.
 PyObject* run(const BoundLinear& bound, PyObject* x) {
-  nb::dlpack::dltensor in;
-  if (!view(x, in) || (in.ndim != 2 && in.ndim != 3)) Py_RETURN_NONE;
-  const std::optional<DType> type = type_of(in.dtype);
   const Weight& w = bound.layer.weight;
-  const std::int64_t rows = in.ndim == 2 ? in.shape[0] : in.shape[0] * in.shape[1];
   const auto columns = static_cast<Py_ssize_t>(w.n);
-  const bool fits = in.shape[in.ndim - 1] == static_cast<std::int64_t>(w.k) && rows * columns < torch.large;
-  const std::uintptr_t from = address(in);
-  if (!type || !fits || !contiguous(in) || (from == 0 && rows > 0 && w.k > 0)) Py_RETURN_NONE;
+  const std::optional<Input> asked = Input::of(x, w.k);
+  if (!asked || asked->rows() * columns >= torch.large) Py_RETURN_NONE;
   const Owned threads(PyObject_CallNoArgs(torch.num_threads));
   if (!threads) return nullptr;
-  const Owned out(output(x, in, columns));
+  const Owned out(output(x, *asked, columns));
   if (!out) return nullptr;
-  nb::dlpack::dltensor made;
-  if (!view(out.get(), made)) Py_RETURN_NONE;
   const auto used = static_cast<int>(PyLong_AsLong(threads.get()));
   if (PyErr_Occurred()) return nullptr;
-  bound.run(from, static_cast<std::size_t>(rows), w.k, address(made), w.n, static_cast<int>(*type), 0, 0, used);
+  // Other Python may have run since, and moved what x holds. From here on none does.
+  const std::optional<Input> in = Input::of(x, w.k);
+  nb::dlpack::dltensor made;
+  if (!in || !in->alike(*asked) || !view(out.get(), made)) Py_RETURN_NONE;
+  bound.run(in->at, static_cast<std::size_t>(in->rows()), w.k, address(made), w.n, static_cast<int>(in->type), 0, 0, used);
   Py_INCREF(out.get());
   return out.get();
 }
 
 // call_linear(module, args, kwargs)
 PyObject* call_linear(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 3 || !torch.view || !PyTuple_Check(given[1]) || !PyDict_Check(given[2])) Py_RETURN_NONE;
+  if (count != 3 || !torch.to_dltensor || !PyTuple_Check(given[1]) || !PyDict_Check(given[2])) Py_RETURN_NONE;
   if (PyTuple_GET_SIZE(given[1]) != 1 || PyDict_GET_SIZE(given[2]) != 0) Py_RETURN_NONE;
   PyObject* x = PyTuple_GET_ITEM(given[1], 0);
   if (reinterpret_cast<PyObject*>(Py_TYPE(x)) != torch.tensor ||
@@ -242,7 +260,7 @@ void bind_torch(nb::module_& m) {
          nb::dict forward_ad, nb::tuple global_hooks, Py_ssize_t large, nb::object exchange) {
         torch = {kept(tensor), kept(module), kept(module_call), kept(module_call_impl), kept(layer), kept(layer_forward), kept(dispatch_modes), kept(is_tracing),
                  kept(functorch_level), kept(is_grad_enabled), kept(is_profiling), kept(num_threads), kept(state), kept(forward_ad), kept(global_hooks), large,
-                 view_of(exchange.ptr())};
+                 to_dltensor_of(exchange.ptr())};
       },
       nb::kw_only(), "tensor"_a, "module"_a, "module_call"_a, "module_call_impl"_a, "layer"_a, "layer_forward"_a, "dispatch_modes"_a, "is_tracing"_a, "functorch_level"_a,
       "is_grad_enabled"_a, "is_profiling"_a, "num_threads"_a, "state"_a, "forward_ad"_a, "global_hooks"_a, "large"_a, "exchange"_a.none());

@@ -13,7 +13,7 @@ constexpr std::size_t kCell = kBlockN * kBlockK;  // bytes of one block
 // lines of 16 rows fall on each other in the first cache, and one that is left half read is fetched again.
 constexpr std::size_t kTileK = 64;
 constexpr std::size_t kTileBytes = kTileK * kBlockN;
-constexpr std::size_t kShare = 1 << 19;      // bytes worth a thread's while
+constexpr std::size_t kShare = 1 << 19;  // bytes worth a thread's while
 constexpr std::size_t kStreamed = 4 << 20;  // bytes from which results go past the caches, in whole lines
 
 std::size_t block_bytes(std::size_t k) { return round_up(k, kBlockK) * kBlockN; }
@@ -69,6 +69,10 @@ class Strips {
   alignas(kAlign) std::int8_t rows_[kBlockN][kTileK + kWide];  // a tile of the strip before, and the strip
 };
 
+int threads_for(std::size_t n, std::size_t k) {
+  return threads_ahead_of_time(std::min(n * k / kShare, (n + kBlockN - 1) / kBlockN));
+}
+
 }  // namespace
 
 std::size_t packed_bytes(std::size_t n, std::size_t k) { return round_up(n, kBlockN) / kBlockN * block_bytes(k); }
@@ -90,7 +94,7 @@ void pack_block(const std::int8_t* q, std::size_t stride, std::size_t columns, s
 
 void pack(const std::int8_t* q, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* packed) {
   const bool streamed = streams(n, k, packed);
-  for_each_block(n, threads_ahead_of_time(n * k / kShare), [&](std::size_t first, std::size_t columns, std::size_t) {
+  for_each_block(n, threads_for(n, k), [&](std::size_t first, std::size_t columns, std::size_t) {
     pack_block(q + first * stride, stride, columns, k, packed + first / kBlockN * block_bytes(k), streamed);
   });
 }
@@ -98,7 +102,8 @@ void pack(const std::int8_t* q, std::size_t n, std::size_t k, std::size_t stride
 void unpack(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* q) {
   const KernelTable& t = table();
   const bool streamed = n * k >= kStreamed, whole_lines = lines(q) && stride % kAlign == 0;
-  for_each_block(n, threads_ahead_of_time(n * k / kShare), [&](std::size_t first, std::size_t columns, std::size_t) {
+  // It may be while others infer.
+  for_each_block(n, std::min(threads_for(n, k), num_threads()), [&](std::size_t first, std::size_t columns, std::size_t) {
     const std::int8_t* from = packed + first / kBlockN * block_bytes(k);
     std::int8_t* to = q + first * stride;
     std::size_t i = columns == kBlockN ? k / kTileK * kTileK : 0;

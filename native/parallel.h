@@ -12,8 +12,8 @@ namespace octavo {
 int num_threads();
 void set_num_threads(int threads);
 
-// Threads for work of `chunks` parts that is done once, ahead of time: it takes all cores, whatever number
-// inference is held to.
+// Threads for work of `chunks` parts that is done once, ahead of time: as many as there are cores, up to 8,
+// whatever number inference is held to.
 int threads_ahead_of_time(std::size_t chunks);
 
 // Which threads do the work: "none" (one thread), "openmp" (the process's OpenMP runtime) or "pool".

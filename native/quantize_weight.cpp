@@ -15,7 +15,7 @@ namespace octavo {
 namespace {
 
 constexpr std::size_t kChunk = 1 << 17;  // elements: half a megabyte, worth a thread's while
-constexpr std::size_t kWide = 4096;         // inputs of 16 rows that wait to be packed: 64 KiB
+constexpr std::size_t kWide = 4096;       // inputs of 16 rows that wait to be packed: 64 KiB
 
 // A weight as runs of consecutive elements: rows over all channels where the channel axis is the
 // last, else one run for each channel. Runs are worked on in chunks of a size that does not depend
@@ -53,9 +53,9 @@ struct Runs {
 };
 
 // Each channel's ends of the grid, from its zero point on.
-struct Steps {
+struct GridEnds {
   std::vector<float> lo, hi;
-  Steps(const Grid& grid, std::size_t channels, const std::int32_t* zero_point) : lo(channels), hi(channels) {
+  GridEnds(const Grid& grid, std::size_t channels, const std::int32_t* zero_point) : lo(channels), hi(channels) {
     for (std::size_t c = 0; c < channels; ++c) {
       lo[c] = static_cast<float>(grid.qmin - zero_point[c]);
       hi[c] = static_cast<float>(grid.qmax - zero_point[c]);
@@ -143,7 +143,7 @@ void channel_qparams(const float* lo, const float* hi, std::size_t channels, con
 template <class Q>
 WeightStats quantize_channels(const WeightView& w, const Grid& grid, const float* scale,
                               const std::int32_t* zero_point, Q* q) {
-  const Steps steps(grid, w.channels, zero_point);
+  const GridEnds ends(grid, w.channels, zero_point);
   const Runs runs(w);
   const KernelTable& kernels = table();
   std::vector<WeightStats> found(runs.chunks());
@@ -151,7 +151,7 @@ WeightStats quantize_channels(const WeightView& w, const Grid& grid, const float
     WeightSums sums{};  // not in `found` itself, where threads would write side by side all the time
     for (std::size_t r = begin; r < end; ++r) {
       const std::size_t at = r * runs.length, c = runs.channel(r);
-      kernels.quantize_weight({w.data + at, runs.length, runs.each, scale + c, steps.lo.data() + c, steps.hi.data() + c,
+      kernels.quantize_weight({w.data + at, runs.length, runs.each, scale + c, ends.lo.data() + c, ends.hi.data() + c,
                                zero_point + c, std::is_signed<Q>::value, q + at, &sums});
     }
     found[chunk].add(sums);
@@ -161,11 +161,11 @@ WeightStats quantize_channels(const WeightView& w, const Grid& grid, const float
 
 WeightStats quantize_packed(const float* w, std::size_t n, std::size_t k, const Grid& grid, const float* scale,
                             const std::int32_t* zero_point, std::int8_t* packed) {
-  const Steps steps(grid, n, zero_point);
+  const GridEnds ends(grid, n, zero_point);
   const KernelTable& kernels = table();
   const bool streamed = streams(n, k, packed);
   const std::size_t wide = std::min(round_up(k, kAlign), kWide), row_bytes = packed_bytes(kBlockN, k);
-  const int threads = threads_ahead_of_time(n * k / kChunk);
+  const int threads = threads_ahead_of_time(std::min(n * k / kChunk, (n + kBlockN - 1) / kBlockN));
   Buffer memory;
   auto* const rows = reinterpret_cast<std::int8_t*>(memory.need(static_cast<std::size_t>(threads) * kBlockN * wide));
   std::vector<WeightStats> found((n + kBlockN - 1) / kBlockN);
@@ -177,7 +177,7 @@ WeightStats quantize_packed(const float* w, std::size_t n, std::size_t k, const 
       const std::size_t inputs = std::min(k - i, wide);
       for (std::size_t j = 0; j < columns; ++j) {
         const std::size_t c = first + j;
-        kernels.quantize_weight({w + c * k + i, inputs, false, scale + c, steps.lo.data() + c, steps.hi.data() + c,
+        kernels.quantize_weight({w + c * k + i, inputs, false, scale + c, ends.lo.data() + c, ends.hi.data() + c,
                                  zero_point + c, true, q + j * wide, &sums});
       }
       pack_block(q, wide, columns, inputs, to + i * kBlockN, streamed);

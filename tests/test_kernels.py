@@ -360,16 +360,18 @@ print(json.dumps([kernels.isa(), y.view(np.int32).tolist()]))
 def test_an_instruction_set_that_is_not_there_is_an_error_that_lists_what_is() -> None:
     code = """
 x = random_rows(5, 100)
-for call in (kernels.isa, lambda: packed(random_layer(17, 100)), lambda: kernels.quantize_rows(x)):
+large = np.ones((2048, 2048), np.int8)  # for several threads
+layer = lambda: packed(random_layer(17, 100))
+for call in (kernels.isa, lambda: kernels.pack(large), layer, lambda: kernels.quantize_rows(x)):
     try:
         call()
     except ValueError as error:
         print(error)
 kernels.use_isa("reference")
-packed(random_layer(17, 100))(x)
+layer()(x)
 """
     said = python(code, OCTAVO_ISA="sse9").splitlines()
-    assert len(said) == 3
+    assert len(said) == 4
     assert set(said) == {said[0]}
     assert said[0].startswith("OCTAVO_ISA is 'sse9': this processor runs ")
     assert all(name in said[0] for name in kernels.isas())

@@ -168,6 +168,14 @@ def test_packed_at_once_is_what_packing_makes(isa: str, name: str, axis: int | N
         assert got.noise == pytest.approx(want.noise, rel=1e-12), shape
 
 
+def test_ranges_of_ones_own_are_kept_to_when_packed() -> None:
+    w = np.random.default_rng(4).standard_normal((20, 70), dtype=np.float32)
+    ranges = (np.full(20, -1, np.float32), np.linspace(0.5, 2, 20, dtype=np.float32))
+    got, want = (f(w, GRIDS["int8-affine"], 0, ranges) for f in (quantize_packed, quantize_weight))
+    assert np.array_equal(kernels.unpack(got.q, 20, 70), want.q)
+    assert (want.q == 127).any() and np.array_equal(got.qparams.scale, want.qparams.scale)
+
+
 def test_what_cannot_be_packed_at_once_is_refused() -> None:
     w = np.ones((4, 6), np.float32)
     for other, grid, axis in ((w[None], INT8, 0), (w, INT8, 1), (w, AFFINE, 0)):
@@ -175,6 +183,8 @@ def test_what_cannot_be_packed_at_once_is_refused() -> None:
             ValueError, match=r"takes a weight \[n, k\], axis 0 or None and an int8"
         ):
             quantize_packed(other, grid, axis)
+    with pytest.raises(ValueError, match="quantize_packed takes float32, not float64"):
+        quantize_packed(w.astype(np.float64), INT8, 0)
     w[2, 3] = np.inf
     with pytest.raises(ValueError, match="channel 2 along axis 0 holds NaN or infinity"):
         quantize_packed(w, INT8, 0)

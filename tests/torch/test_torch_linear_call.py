@@ -222,6 +222,40 @@ def test_one_row_has_no_strides_to_speak_of(layer: QuantizedLinear) -> None:
     assert torch.equal(layer(given), layer(x[:24].reshape(1, 24)))
 
 
+def test_an_input_that_moves_during_the_call_is_read_where_it_is(layer: QuantizedLinear) -> None:
+    """Making the output may collect garbage, whose callbacks may do anything."""
+    x, other = torch.randn(3, 24), torch.randn(3, 24)
+    expected = {tuple(layer(v).flatten().tolist()) for v in (x, other)}
+    moves: list[int] = []
+
+    def move(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            moves.append(1)
+            x.set_(other.clone())
+
+    before = gc.get_threshold()
+    gc.callbacks.append(move)
+    try:
+        for threshold in range(1, 40):
+            gc.set_threshold(threshold)
+            with torch.no_grad():
+                found = layer(x)
+            gc.set_threshold(*before)
+            assert tuple(found.flatten().tolist()) in expected
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(move)
+    assert moves
+
+
+def test_a_tensor_without_memory_is_refused(layer: QuantizedLinear) -> None:
+    x = torch.randn(3, 24)
+    x.untyped_storage().resize_(0)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"x: has shape \(3, 24\) and no memory"):
+        layer(x)
+
+
+@pytest.mark.skipif(not hasattr(Tensor, "__dlpack_c_exchange_api__"), reason="PyTorch before 2.10")
 def test_a_pytorch_without_the_exchange_goes_the_long_way() -> None:
     """Before 2.10 there was none."""
     code = """if True:

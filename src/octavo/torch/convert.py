@@ -112,8 +112,9 @@ class Converter:
             module = model.get_submodule(name)
             weights = {**held_weights(module), **made_by_hooks(module)}
             turned = is_transformers_conv1d(module)
+            ends_of = _ends if storages <= set(HALVES) else _row_ends
             ends = {
-                key: _row_ends((weight.t() if turned else weight).detach())
+                key: ends_of((weight.t() if turned else weight).detach())
                 for key, weight in weights.items()
             }
             for key, some in ends.items():
@@ -228,15 +229,18 @@ def _check_range(ends: Tensor, storages: Collection[str], where: str) -> None:
             raise ValueError(f"{where} holds values beyond the range of {storage}")
 
 
+def _ends(weight: Tensor) -> Tensor:
+    """[2]: the least and the greatest value, or what is NaN."""
+    return torch.stack(weight.aminmax()) if weight.numel() else weight
+
+
 def _row_ends(weight: Tensor) -> Tensor:
     """[n, 1, ..., 2] of a weight [n, ...]: the ends of each row's range; NaN where one is in it.
 
     Of a vector, which a hook may make beside a weight, the ends of the whole.
     """
-    if not weight.numel():
-        return weight
-    if weight.dim() < 2:
-        return torch.stack(weight.aminmax())
+    if not weight.numel() or weight.dim() < 2:
+        return _ends(weight)
     flat = weight.flatten(1)
     shape = (len(flat), *(1 for _ in range(weight.dim() - 2)), 2)
     return torch.stack([flat.amin(1), flat.amax(1)], 1).reshape(shape)

@@ -46,8 +46,8 @@ def direct(x: Tensor) -> bool:
         and x.is_cpu
         and not (x.requires_grad and _is_grad_enabled())
         and not x.is_neg()
-        and not x._is_zerotensor()  # autograd's zeros without memory
         and not x.is_nested
+        and (x.data_ptr() != 0 or x.numel() == 0)  # autograd's zeros have no memory
         and not dispatch_modes()
         and not is_tracing()
         and functorch_level() is None

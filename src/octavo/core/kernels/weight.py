@@ -41,7 +41,7 @@ def quantize_weight(
     of `qparams_from_range` and `QParams.quantize`. Raises ValueError on NaN or infinity (the
     message names the channel), on dtypes other than float32 and on ranges that do not fit.
     """
-    values, cube = _checked(w, axis)
+    values, cube = _checked(w, axis, "quantize_weight")
     qparams = _qparams(cube, grid, axis, ranges)
     q = np.empty(cube.shape, grid.dtype)
     scale, zero = qparams.scale, qparams.zero_point
@@ -59,7 +59,7 @@ def quantize_packed(
 
     `grid` is one of int8, `axis` 0 or None. Raises what they raise.
     """
-    values, cube = _checked(w, axis)
+    values, cube = _checked(w, axis, "quantize_packed")
     if values.ndim != 2 or axis not in (0, None) or grid.dtype != np.int8:
         raise ValueError(
             f"quantize_packed takes a weight [n, k], axis 0 or None and an int8 grid, not "
@@ -67,17 +67,18 @@ def quantize_packed(
         )
     qparams = _qparams(cube, grid, axis, ranges)
     n, k = values.shape
-    each = (np.array(np.broadcast_to(p, n)) for p in (qparams.scale, qparams.zero_point))
+    scale = np.array(np.broadcast_to(qparams.scale, n))
+    zero = np.array(np.broadcast_to(qparams.zero_point, n))
     packed = aligned(packed_bytes(n, k))
-    signal, noise = _native.quantize_packed(values, grid.qmin, grid.qmax, *each, packed)
+    signal, noise = _native.quantize_packed(values, grid.qmin, grid.qmax, scale, zero, packed)
     return QuantizedWeight(packed, qparams, signal, noise)
 
 
-def _checked(w: Any, axis: int | None) -> tuple[Float32, Float32]:
+def _checked(w: Any, axis: int | None, caller: str) -> tuple[Float32, Float32]:
     """The weight, and a view of it around its channel axis, [outer, channels, inner]."""
     found = array_or_tensor(w, "w")
     if str(found.dtype).removeprefix("torch.") != "float32":
-        raise ValueError(f"quantize_weight takes float32, not {found.dtype}; convert it first")
+        raise ValueError(f"{caller} takes float32, not {found.dtype}; convert it first")
     values = array_of(found, "w", np.float32)
     return values, values.reshape(_cube_shape(values.shape, axis))
 

@@ -207,7 +207,7 @@ def caller(run: Callable[..., None], n: int, k: int) -> Call:
             out = x.new_empty((*shape[:-1], n))
         if rows >= large:
             in_large_pages(out.data_ptr(), out.nbytes)
-        run(x.data_ptr(), rows, k, out.data_ptr(), n, code, 0, 0, threads())
+        run(_address(x), rows, k, out.data_ptr(), n, code, 0, 0, threads())
         return out
 
     def uncommon(x: Tensor) -> Tensor:
@@ -221,10 +221,17 @@ def caller(run: Callable[..., None], n: int, k: int) -> Call:
             return call(x.contiguous())
         out = x.new_empty((x.shape[0], n))  # rows with gaps, such as hidden[:, 0]
         stride, code = x.stride(0), codes[x.dtype]
-        run(x.data_ptr(), x.shape[0], stride, out.data_ptr(), n, code, 0, 0, threads())
+        run(_address(x), x.shape[0], stride, out.data_ptr(), n, code, 0, 0, threads())
         return out
 
     return call
+
+
+def _address(x: Tensor) -> int:
+    at: int = x.data_ptr()
+    if not at and x.numel():
+        raise ValueError(f"x: has shape {tuple(x.shape)} and no memory; was its storage resized?")
+    return at
 
 
 _bound = ops.Bound()
