@@ -79,8 +79,7 @@ std::size_t packed_bytes(std::size_t n, std::size_t k) { return round_up(n, kBlo
 
 bool streams(std::size_t n, std::size_t k, const std::int8_t* packed) { return packed_bytes(n, k) >= kStreamed && lines(packed); }
 
-void pack_block(const std::int8_t* q, std::size_t stride, std::size_t columns, std::size_t k, std::int8_t* to, bool streamed) {
-  const KernelTable& t = table();
+void pack_block(const KernelTable& t, const std::int8_t* q, std::size_t stride, std::size_t columns, std::size_t k, std::int8_t* to, bool streamed) {
   std::size_t i = columns == kBlockN ? k / kTileK * kTileK : 0;
   pack_tiles(t, q, stride, to, i / kTileK, streamed);
   for (; i < k; i += kTileK) {
@@ -93,9 +92,10 @@ void pack_block(const std::int8_t* q, std::size_t stride, std::size_t columns, s
 }
 
 void pack(const std::int8_t* q, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* packed) {
+  const KernelTable& t = table();
   const bool streamed = streams(n, k, packed);
-  for_each_block(n, threads_for(n, k), [&](std::size_t first, std::size_t columns, std::size_t) {
-    pack_block(q + first * stride, stride, columns, k, packed + first / kBlockN * block_bytes(k), streamed);
+  for_each_block(n, threads_for(n, k), streamed, [&](std::size_t first, std::size_t columns, std::size_t) {
+    pack_block(t, q + first * stride, stride, columns, k, packed + first / kBlockN * block_bytes(k), streamed);
   });
 }
 
@@ -103,7 +103,7 @@ void unpack(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t
   const KernelTable& t = table();
   const bool streamed = n * k >= kStreamed, whole_lines = lines(q) && stride % kAlign == 0;
   // It may be while others infer.
-  for_each_block(n, std::min(threads_for(n, k), num_threads()), [&](std::size_t first, std::size_t columns, std::size_t) {
+  for_each_block(n, std::min(threads_for(n, k), num_threads()), streamed, [&](std::size_t first, std::size_t columns, std::size_t) {
     const std::int8_t* from = packed + first / kBlockN * block_bytes(k);
     std::int8_t* to = q + first * stride;
     std::size_t i = columns == kBlockN ? k / kTileK * kTileK : 0;

@@ -23,17 +23,17 @@ bool streams(std::size_t n, std::size_t k, const std::int8_t* packed);
 
 // One row of blocks: the `columns` rows of q that it holds, at most 16, of `stride` bytes, and of each `k`
 // inputs. `streamed`: as `streams` says; for_each_block ends it.
-void pack_block(const std::int8_t* q, std::size_t stride, std::size_t columns, std::size_t k, std::int8_t* to, bool streamed);
+void pack_block(const KernelTable& t, const std::int8_t* q, std::size_t stride, std::size_t columns, std::size_t k, std::int8_t* to, bool streamed);
 
-// Calls work(first, columns, thread) for every row of blocks of n columns.
+// Calls work(first, columns, thread) for every row of blocks of n columns; `streamed`: ends the streams.
 template <class Work>
-void for_each_block(std::size_t n, int threads_asked, const Work& work) {
+void for_each_block(std::size_t n, int threads_asked, bool streamed, const Work& work) {
   const KernelTable& kernels = table();  // it throws where OCTAVO_ISA names none: not within the threads
   auto some = [&](int, int thread, int threads) {
     const Share mine = share(n, kBlockN, thread, threads);
     for (std::size_t first = mine.begin; first < mine.end; first += kBlockN)
       work(first, mine.end - first < kBlockN ? mine.end - first : kBlockN, static_cast<std::size_t>(thread));
-    kernels.end_of_streams();
+    if (streamed) kernels.end_of_streams();
   };
   parallel(threads_asked, 1, some);
 }

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -244,9 +245,22 @@ void set_num_threads(int threads) {
   find_host();
 }
 
+namespace {
+
+// That this thread may run on: hardware_concurrency counts those of the machine.
+std::size_t cores() {
+#ifdef __linux__
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return static_cast<std::size_t>(std::max(1, CPU_COUNT(&allowed)));
+#endif
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+}  // namespace
+
 int threads_ahead_of_time(std::size_t chunks) {
-  const std::size_t most = 8, cores = std::max(1u, std::thread::hardware_concurrency());
-  return static_cast<int>(std::max<std::size_t>(1, std::min({cores, chunks, most})));
+  if (chunks < 2) return 1;
+  return static_cast<int>(std::max<std::size_t>(1, std::min<std::size_t>({cores(), chunks, 8})));
 }
 
 const char* thread_backend() {

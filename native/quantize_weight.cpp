@@ -169,7 +169,7 @@ WeightStats quantize_packed(const float* w, std::size_t n, std::size_t k, const 
   Buffer memory;
   auto* const rows = reinterpret_cast<std::int8_t*>(memory.need(static_cast<std::size_t>(threads) * kBlockN * wide));
   std::vector<WeightStats> found((n + kBlockN - 1) / kBlockN);
-  for_each_block(n, threads, [&](std::size_t first, std::size_t columns, std::size_t thread) {
+  for_each_block(n, threads, streamed, [&](std::size_t first, std::size_t columns, std::size_t thread) {
     const FloatMode mode;
     std::int8_t *q = rows + thread * kBlockN * wide, *to = packed + first / kBlockN * row_bytes;
     WeightSums sums{};
@@ -180,7 +180,7 @@ WeightStats quantize_packed(const float* w, std::size_t n, std::size_t k, const 
         kernels.quantize_weight({w + c * k + i, inputs, false, scale + c, ends.lo.data() + c, ends.hi.data() + c,
                                  zero_point + c, true, q + j * wide, &sums});
       }
-      pack_block(q, wide, columns, inputs, to + i * kBlockN, streamed);
+      pack_block(kernels, q, wide, columns, inputs, to + i * kBlockN, streamed);
     }
     found[first / kBlockN].add(sums);
   });

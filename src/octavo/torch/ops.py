@@ -47,11 +47,11 @@ def direct(x: Tensor) -> bool:
         and not (x.requires_grad and _is_grad_enabled())
         and not x.is_neg()
         and not x.is_nested
-        and (x.data_ptr() != 0 or x.numel() == 0)  # autograd's zeros have no memory
         and not dispatch_modes()
         and not is_tracing()
         and functorch_level() is None
         and forward_ad._current_level < 0
+        and (x.data_ptr() != 0 or x.numel() == 0)  # autograd's zeros have no memory
     )
     if not plain and not torch.compiler.is_compiling():
         _refuse_forward_gradients(x)
