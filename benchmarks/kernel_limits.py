@@ -82,6 +82,9 @@ def thread_rows(effort: Effort) -> Iterator[Row]:
         yield ratios.others_row(answer, section)
         found = answer.found
         shares = {cell: f.speed(parts.TWO, over=parts.ONE) for cell, f in found.items()}
+        loop = shares.pop(parts.LOOP)
+        note = f"quartiles {loop.low:.3f} to {loop.high:.3f}"
+        yield Row(parts.LOOP, loop.median, section=section, note=note)
         yield from ratios.share_rows(shares, LEAST_SCALING, found, section)
 
 

@@ -20,17 +20,19 @@ from benchmarks import limits, ours, peers
 from benchmarks.children import Cell, Job
 from benchmarks.ours import OCTAVO
 from benchmarks.peers import Bound, Float32, Layer
-from benchmarks.timing import Comparison, Timing, idle, interleave
+from benchmarks.timing import Comparison, Timing, idle, interleave, pooled
 
 PEAK, FASTEST, READ = "peak", "fastest call", "plain read"
 ROWS, GROUPS, GROUP = "per row", "groups of 128", 128
 PACK, UNPACK, COPY = "pack", "unpack", "copy"
 ONE, TWO = "one thread", "two threads"
+LOOP = "a loop over registers, which needs nothing but cores"
+LOOP_SECONDS = 0.01
 ALTERNATING, APART = "alternating", "octavo and torch apart"
 ONE_THREAD = ", one thread"
 STEPS = 4  # layers in the alternating program
 ROUND, LEAST_CALLS = 0.02, 5  # seconds of calls, and how many at least
-SPREAD = 3  # times as many rounds: the host of a virtual machine takes a core away for seconds
+SPREAD = 3  # times as many rounds
 WIDTH = 4096  # of the layers that are larger than the last cache together
 SMALL = 16  # the width of a call's layer
 
@@ -69,6 +71,21 @@ def by_weight(cells: tuple[Cell, ...]) -> Iterator[tuple[tuple[int, int], list[i
         yield (k, n), [m for m, *other in cells if other == [k, n]]
 
 
+def in_passes(
+    measures: Mapping[str, Callable[[], Comparison]], passes: int
+) -> dict[str, Comparison]:
+    """All rounds of each of `measures`, which are made one after the other, `passes` times over.
+
+    The host of a virtual machine takes a core away for seconds. That costs a few rounds of each,
+    and not all rounds of one.
+    """
+    made: dict[str, list[Comparison]] = {name: [] for name in measures}
+    for _ in range(passes):
+        for name, measure in measures.items():
+            made[name].append(measure())
+    return {name: pooled(rounds) for name, rounds in made.items()}
+
+
 def linear(job: Job) -> dict[str, Comparison]:
     """Octavo's layer and the job's peers, and what bounds it."""
     found = {}
@@ -97,21 +114,21 @@ def peak(job: Job) -> dict[str, Comparison]:
     calls in each round (FASTEST): a core that another guest of the machine slows down meanwhile is
     slower for both. What the mean call took stands beside it.
     """
-    isa, found = ours.isa(), {}
+    measures = {}
     for (k, n), ms in by_weight(job.cells):
         layer = ours.kernel(*weights(n, k))
         for m in ms:
             run = layer(activations(m, k))
-            run()
-            rounds = [
-                (*_fastest(run), 2 * m * k * n / ours.peak_gops(isa) / 1e9)
-                for _ in range(job.rounds)
-            ]
-            cores = (1.0,) * job.rounds
-            columns = zip((FASTEST, OCTAVO, PEAK), zip(*rounds, strict=True), strict=True)
-            timings = {name: Timing(seconds, cores) for name, seconds in columns}
-            found[label((m, k, n))] = Comparison(timings)
-    return found
+            measures[label((m, k, n))] = partial(_share_of_peak, run, 2 * m * k * n)
+    return in_passes(measures, job.rounds)
+
+
+def _share_of_peak(run: Callable[[], object], operations: int) -> Comparison:
+    """One round of `peak`."""
+    run()
+    fastest, mean = _fastest(run)
+    seconds = {FASTEST: fastest, OCTAVO: mean, PEAK: operations / ours.peak_gops(ours.isa()) / 1e9}
+    return Comparison({name: Timing((s,), (1.0,)) for name, s in seconds.items()})
 
 
 def _fastest(run: Callable[[], object]) -> tuple[float, float]:
@@ -199,20 +216,28 @@ def packing(job: Job) -> dict[str, Comparison]:
 
 
 def scaling(job: Job) -> dict[str, Comparison]:
-    """Octavo's layer on one thread and on two."""
+    """Octavo's layer on one thread and on two, and LOOP: what the machine's cores gave meanwhile."""
     threads = {ONE: 1, TWO: 2}
 
     def settle(name: str) -> None:
         idle()
         ours.set_num_threads(threads[name])
 
-    found = {}
+    def loop() -> Comparison:
+        timings = {}
+        for name, count in threads.items():
+            settle(name)
+            gops = ours.peak_gops(ours.isa(), LOOP_SECONDS, count)
+            timings[name] = Timing((1 / gops,), (float(count),))
+        return Comparison(timings)
+
+    measures: dict[str, Callable[[], Comparison]] = {LOOP: loop}
     for (k, n), ms in by_weight(job.cells):
         layer = ours.linear(*weights(n, k))
         for m in ms:
             calls = dict.fromkeys(threads, layer(activations(m, k)).run)
-            found[label((m, k, n))] = interleave(calls, rounds=SPREAD * job.rounds, settle=settle)
-    return found
+            measures[label((m, k, n))] = partial(interleave, calls, rounds=SPREAD, settle=settle)
+    return in_passes(measures, job.rounds)
 
 
 def alternating(job: Job) -> dict[str, Comparison]:

@@ -19,7 +19,7 @@ void bind_machine(nb::module_& m) {
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "threads"_a);
   m.def("thread_backend", [] { return std::string(thread_backend()); });
-  m.def("peak_gops", &peak_gops, "isa"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def("peak_gops", &peak_gops, "isa"_a, "seconds"_a, "threads"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "read_gbps",
       [](Array<const std::uint8_t, 1> data, int threads) {

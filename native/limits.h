@@ -7,9 +7,10 @@
 
 namespace octavo {
 
-// 1e9 operations a second (two a multiply-accumulate) of an instruction set's int8 dot product on one
-// core, from a loop that touches only registers. 0 for a name without such a loop.
-double peak_gops(const std::string& isa, double seconds);
+// 1e9 operations a second (two a multiply-accumulate) of an instruction set's int8 dot product on all
+// `threads` together, from a loop that touches only registers: the fastest of the turns that fill `seconds`.
+// 0 for a name without such a loop.
+double peak_gops(const std::string& isa, double seconds, int threads);
 
 // 1e9 bytes a second of one plain read of `bytes` bytes.
 double read_gbps(const std::uint8_t* data, std::size_t bytes, int threads);

@@ -15,15 +15,30 @@ constexpr std::size_t kStepN = 4;        // blocks of its widest
 constexpr std::size_t kPanelBytes = 512 << 10;  // quantized rows at a time: they stay in the L2 cache
 constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 16-bit outputs
 
-// Microseconds of work that a thread's start has to earn. With the threads awake it takes 1.5, and below
-// twice that what one gains another run loses.
-constexpr double kStart = 4.0;
+// Microseconds of work that a thread's start has to earn. With the threads awake it takes about one.
+constexpr double kStart = 2.4;
 
 // How many threads earn their start on `macs` multiply-accumulates over `bytes` of weights: a core of
 // AVX512-VNNI makes some 240,000 in a microsecond, and reads 100 KB from its L2 cache.
 int useful_threads(int threads, double macs, double bytes) {
   const double microseconds = std::max(macs / 2.4e5, bytes / 1e5);
   return microseconds >= kStart * threads ? threads : std::max(1, static_cast<int>(microseconds / kStart));
+}
+
+// What the threads of a call divide among themselves.
+enum class Split {
+  kRows,     // each quantizes some rows and computes all of their columns
+  kColumns,  // each quantizes some rows; when all are there, each computes some columns of all rows
+  kCopies,   // each quantizes all rows for itself, and computes some columns of them
+};
+
+// Up to so many inputs a thread quantizes faster than it waits for the others and fetches theirs: a
+// microsecond.
+constexpr std::size_t kFewInputs = 16384;
+
+Split split_of(int threads, std::size_t rows, std::size_t k) {
+  if (threads == 1 || rows >= static_cast<std::size_t>(threads) * kStepM) return Split::kRows;
+  return rows * k <= kFewInputs ? Split::kCopies : Split::kColumns;
 }
 
 struct LinearScratch;
@@ -36,8 +51,9 @@ struct Call {
   const Rows& in;
   const Output* outs;
   std::size_t k, group, groups;
-  bool sums, by_rows;
-  std::size_t panel_stride, chunk;  // rows at a time of one thread (by_rows), or all
+  bool sums;
+  Split split;
+  std::size_t panel_stride, chunk;  // rows at a time of one thread (kRows), or all
   std::uint8_t* base;
   std::size_t panels, quants, staging, per_thread;
 
@@ -56,10 +72,10 @@ struct Call {
 
   void plan(int threads) {
     panel_stride = round_up(k, kPanelK) * t.bytes_per_input;
-    by_rows = threads == 1 || in.rows >= static_cast<std::size_t>(threads) * kStepM;
+    split = split_of(threads, in.rows, k);
     const std::size_t fit = std::max<std::size_t>(2 * kStepM, kPanelBytes / std::max<std::size_t>(1, panel_stride) / kStepM * kStepM);
-    chunk = by_rows ? std::min(in.rows, fit) : in.rows;
-    const std::size_t slots = by_rows ? static_cast<std::size_t>(threads) : 1;
+    chunk = split == Split::kRows ? std::min(in.rows, fit) : in.rows;
+    const std::size_t slots = split == Split::kColumns ? 1 : static_cast<std::size_t>(threads);
     Layout layout;
     panels = layout.add<std::uint8_t>(slots * round_up(chunk, kPanelM) * panel_stride);
     quants = layout.add<RowQuant>(slots * round_up(chunk, kPanelM) * groups);
@@ -172,21 +188,31 @@ struct Call {
     }
   }
 
+  // This thread's columns of all rows, which lie in a slot.
+  void columns(int slot, int thread, int threads) const {
+    for (std::size_t i = 0; i < count; ++i)
+      multiply(i, slot, 0, 0, in.rows, share(layers[i]->weight.blocks(), kStepN, thread, threads), thread);
+  }
+
+  int phases() const { return split == Split::kColumns ? 2 : 1; }
+
   void operator()(int phase, int thread, int threads) const {
     const FloatMode mode;
-    if (by_rows) {
+    if (split == Split::kRows) {
       const Share rows = share(in.rows, kPanelM, thread, threads);
       for (std::size_t m = rows.begin; m < rows.end; m += chunk) {
         const std::size_t n = std::min(chunk, rows.end - m);
         quantize(m, m + n, thread, 0, thread);
         for (std::size_t i = 0; i < count; ++i) multiply(i, thread, 0, m, n, {0, layers[i]->weight.blocks()}, thread);
       }
+    } else if (split == Split::kCopies) {
+      quantize(0, in.rows, thread, 0, thread);
+      columns(thread, thread, threads);
     } else if (phase == 0) {
       const Share rows = share(in.rows, 1, thread, threads);
       quantize(rows.begin, rows.end, 0, rows.begin, thread);
     } else {
-      for (std::size_t i = 0; i < count; ++i)
-        multiply(i, 0, 0, 0, in.rows, share(layers[i]->weight.blocks(), kStepN, thread, threads), thread);
+      columns(0, thread, threads);
     }
   }
 };
@@ -230,9 +256,9 @@ void linear(const Linear* const* layers, std::size_t count, const Rows& in, cons
   const std::size_t k = layers[0]->weight.k, group = layers[0]->group;
   const double bytes = static_cast<double>(columns) * static_cast<double>(k);
   threads = useful_threads(threads, bytes * static_cast<double>(in.rows), bytes);
-  Call call{table(), layers, count, in, outs, k, group, groups_of(k, group), sums, true, 0, 0, nullptr, 0, 0, 0, 0};
+  Call call{table(), layers, count, in, outs, k, group, groups_of(k, group), sums, Split::kRows, 0, 0, nullptr, 0, 0, 0, 0};
   call.plan(threads);
-  parallel(threads, call.by_rows ? 1 : 2, call);
+  parallel(threads, call.phases(), call);
 }
 
 void quantize_rows(const Rows& in, std::size_t k, std::size_t group, std::uint8_t* q, std::size_t q_stride,

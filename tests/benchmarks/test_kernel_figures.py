@@ -47,7 +47,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     )
     monkeypatch.setattr(ours, "conv", lambda *layer: peers.torch_conv(*layer, 1))
     monkeypatch.setattr(ours, "recurrent", lambda *layer: peers_rnn.torch_float(*layer, 1))
-    monkeypatch.setattr(ours, "peak_gops", lambda isa: 1000.0)
+    monkeypatch.setattr(ours, "peak_gops", lambda isa, seconds=0.2, threads=1: 1000.0 * threads)
     monkeypatch.setattr(ours, "read_gbps", lambda array: 10.0)
     monkeypatch.setattr(limits, "peak_gops", lambda: 1000.0)
     monkeypatch.setattr(limits, "read_gbps", lambda size, threads: 10.0)

@@ -59,13 +59,14 @@ def thread_backend() -> str:
     return _native.thread_backend()
 
 
-def peak_gops(isa: str, seconds: float = 0.2) -> float:
-    """1e9 int8 operations a second (two a multiply-accumulate) of one core, without any memory.
+def peak_gops(isa: str, seconds: float = 0.2, threads: int = 1) -> float:
+    """1e9 int8 operations a second (two a multiply-accumulate) of `threads`, without any memory.
 
-    Measured by a loop over the registers of one of `isas()`; 0.0 for "reference", which has none.
-    Raises ValueError for another name.
+    Measured by a loop over the registers of one of `isas()`, the fastest of many in `seconds`; 0.0
+    for "reference", which has none. Raises ValueError for another name and for no thread.
     """
-    return _native.peak_gops(isa, seconds)
+    checked_threads(threads, least=1)
+    return _native.peak_gops(isa, seconds, threads)
 
 
 def read_gbps(array: npt.NDArray[Any], threads: int = 1) -> float:
