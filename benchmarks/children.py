@@ -66,19 +66,22 @@ class Job:
 class Answer:
     """What was measured of each cell, by label, and the instruction set that Octavo used.
 
-    `others` is how many cores other programs used meanwhile.
+    `others` is how many cores other programs used meanwhile. `again` counts measurements made again
+    because the machine gave fewer cores than threads, `short` those that were kept all the same.
     """
 
     isa: str
     others: float
     found: Mapping[str, Comparison]
+    again: int = 0
+    short: int = 0
 
 
 def run(job: Job) -> Answer:
     """The answer of a child. Raises subprocess.CalledProcessError if it fails."""
     answer = last_line("benchmarks.children", job.to_json(), environment=job.environment())
     found = {label: Comparison.from_dict(data) for label, data in answer["found"].items()}
-    return Answer(answer["isa"], answer["others"], found)
+    return Answer(answer["isa"], answer["others"], found, **answer["cores"])
 
 
 def last_line(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Any:
@@ -122,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise RuntimeError("the kernel still grants AMX")
     import torch
 
-    from benchmarks import ours, parts, parts_rnn, parts_torch
+    from benchmarks import cores, ours, parts, parts_rnn, parts_torch
 
     torch.set_num_threads(job.threads)
     if job.ours:
@@ -135,7 +138,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for comparison in found.values():
             comparison.check_threads(1)
     data = {label: comparison.to_dict() for label, comparison in found.items()}
-    print(json.dumps({"isa": ours.isa() if job.ours else "", "others": others(), "found": data}))
+    answer = {"isa": ours.isa() if job.ours else "", "others": others(), "found": data}
+    print(json.dumps(answer | {"cores": asdict(cores.TALLY)}))
     return 0
 
 

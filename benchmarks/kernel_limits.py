@@ -28,7 +28,7 @@ def peak_rows(effort: Effort) -> Iterator[Row]:
         job = Job("peak", cells, amx=isa == AMX or not effort.has_amx, isa=isa)
         title = f"Linear, share of the peak of {isa}, fastest call of a round, one thread"
         section, answer = effort.ask(title, job)
-        yield ratios.others_row(answer, section)
+        yield from ratios.machine_rows(answer, section)
         found = answer.found
         shares = {cell: f.time(parts.PEAK, over=parts.FASTEST) for cell, f in found.items()}
         yield from ratios.share_rows(shares, LEAST_OF_PEAK if isa == VNNI else None, found, section)
@@ -41,7 +41,7 @@ def group_rows(effort: Effort) -> Iterator[Row]:
     """Groups of 128 beside one scale for each row."""
     title = "Linear, groups of 128, share of the per-row speed"
     for section, answer in effort.settings(title, Job("groups", effort.where(32, 768))):
-        yield ratios.others_row(answer, section)
+        yield from ratios.machine_rows(answer, section)
         found = answer.found
         shares = {cell: f.speed(parts.GROUPS, over=parts.ROWS) for cell, f in found.items()}
         yield from ratios.share_rows(shares, LEAST_OF_ROWS, found, section)
@@ -51,7 +51,7 @@ def bandwidth_rows(effort: Effort) -> Iterator[Row]:
     """One row, weights from memory."""
     title = "Linear, weights beyond the last cache, share of a plain read's bandwidth"
     for section, answer in effort.settings(title, Job("bandwidth", ())):
-        yield ratios.others_row(answer, section)
+        yield from ratios.machine_rows(answer, section)
         found = answer.found
         shares = {cell: f.time(parts.READ, over=OCTAVO) for cell, f in found.items()}
         yield from ratios.share_rows(shares, LEAST_OF_READ, found, section)
@@ -65,7 +65,7 @@ def packing_rows(effort: Effort) -> Iterator[Row]:
     for threads, least in ((1, LEAST_OF_COPY), (2, None)):
         job = Job("packing", PACKED, threads=threads)
         for section, answer in effort.settings("Packing, share of a copy's speed", job):
-            yield ratios.others_row(answer, section)
+            yield from ratios.machine_rows(answer, section)
             found = answer.found
             for name in (parts.PACK, parts.UNPACK):
                 shares = {
@@ -79,12 +79,9 @@ def thread_rows(effort: Effort) -> Iterator[Row]:
     """Two threads over one."""
     job = Job("scaling", effort.where(64, 768), threads=2)
     for section, answer in effort.settings("Linear, speed over one thread", job):
-        yield ratios.others_row(answer, section)
+        yield from ratios.machine_rows(answer, section)
         found = answer.found
         shares = {cell: f.speed(parts.TWO, over=parts.ONE) for cell, f in found.items()}
-        loop = shares.pop(parts.LOOP)
-        note = f"quartiles {loop.low:.3f} to {loop.high:.3f}"
-        yield Row(parts.LOOP, loop.median, section=section, note=note)
         yield from ratios.share_rows(shares, LEAST_SCALING, found, section)
 
 
@@ -92,7 +89,7 @@ def alternating_rows(effort: Effort) -> Iterator[Row]:
     """Octavo's threads and PyTorch's in one program."""
     job = Job("alternating", ALTERNATING, threads=2)
     for section, answer in effort.settings("Octavo and PyTorch by turns", job):
-        yield ratios.others_row(answer, section)
+        yield from ratios.machine_rows(answer, section)
         for cell, found in answer.found.items():
             share = found.time(parts.ALTERNATING, over=parts.APART)
             note = f"quartiles {share.low:.3f} to {share.high:.3f}; {ratios.times(found)}"

@@ -28,7 +28,7 @@ def linear_rows(effort: Effort) -> Iterator[Row]:
     for threads in (1, 2):
         job = Job("linear", effort.cells, threads, peers=(*BEST_OF, peers.OPENVINO))
         for section, answer in effort.settings("Linear", job):
-            yield ratios.others_row(answer, section)
+            yield from ratios.machine_rows(answer, section)
             rows = grid_rows if effort.ours else ratios.time_rows
             yield from rows(answer.found, section)
 
@@ -59,7 +59,7 @@ def avx2_rows(effort: Effort) -> Iterator[Row]:
     job = Job("linear", effort.cells, amx=not effort.has_amx, avx2=True, peers=(peers.TORCH,))
     job = replace(job, isa="avx2" if effort.ours else "")
     section, answer = effort.ask("Linear, all held to AVX2, one thread", job)
-    yield ratios.others_row(answer, section)
+    yield from ratios.machine_rows(answer, section)
     found = answer.found
     if not effort.ours:
         yield from ratios.time_rows(found, section)
@@ -77,7 +77,7 @@ def conv_rows(effort: Effort) -> Iterator[Row]:
     others = DEPTHWISE[:1] if effort.quick else DEPTHWISE
     bounded = {parts.conv_label(cell) for cell in asked}
     for section, answer in effort.settings("Conv2d", Job("conv", (*asked, *others))):
-        yield ratios.others_row(answer, section)
+        yield from ratios.machine_rows(answer, section)
         if not effort.ours:
             yield from ratios.time_rows(answer.found, section)
             continue

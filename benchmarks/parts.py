@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import limits, ours, peers
+from benchmarks import cores, limits, ours, peers
 from benchmarks.children import Cell, Job
 from benchmarks.ours import OCTAVO
 from benchmarks.peers import Bound, Float32, Layer
@@ -26,13 +26,12 @@ PEAK, FASTEST, READ = "peak", "fastest call", "plain read"
 ROWS, GROUPS, GROUP = "per row", "groups of 128", 128
 PACK, UNPACK, COPY = "pack", "unpack", "copy"
 ONE, TWO = "one thread", "two threads"
-LOOP = "a loop over registers, which needs nothing but cores"
-LOOP_SECONDS = 0.01
 ALTERNATING, APART = "alternating", "octavo and torch apart"
 ONE_THREAD = ", one thread"
 STEPS = 4  # layers in the alternating program
 ROUND, LEAST_CALLS = 0.02, 5  # seconds of calls, and how many at least
 SPREAD = 3  # times as many rounds
+UNIT = 2  # rounds of a comparison on several threads, which are kept or made again
 WIDTH = 4096  # of the layers that are larger than the last cache together
 SMALL = 16  # the width of a call's layer
 
@@ -59,10 +58,13 @@ def activations(*shape: int) -> Float32:
     return np.random.default_rng(len(shape)).standard_normal(shape, np.float32)
 
 
-def compare(bound: Mapping[str, Bound], rounds: int) -> Comparison:
+def compare(bound: Mapping[str, Bound], rounds: int, threads: int = 1) -> Comparison:
     """The calls in turn, each with the cores to itself."""
     calls = {name: layer.run for name, layer in bound.items()}
-    return interleave(calls, rounds=rounds, settle=lambda name: idle())
+    if threads == 1:
+        return interleave(calls, rounds=rounds, settle=lambda name: idle())
+    unit = partial(interleave, calls, rounds=UNIT, settle=lambda name: idle())
+    return pooled([cores.measured(unit, threads) for _ in range(math.ceil(rounds / UNIT))])
 
 
 def by_weight(cells: tuple[Cell, ...]) -> Iterator[tuple[tuple[int, int], list[int]]]:
@@ -76,8 +78,8 @@ def in_passes(
 ) -> dict[str, Comparison]:
     """All rounds of each of `measures`, which are made one after the other, `passes` times over.
 
-    The host of a virtual machine takes a core away for seconds. That costs a few rounds of each,
-    and not all rounds of one.
+    What disturbs the machine does so for seconds. That costs a few rounds of each, and not all
+    rounds of one.
     """
     made: dict[str, list[Comparison]] = {name: [] for name in measures}
     for _ in range(passes):
@@ -99,10 +101,10 @@ def linear(job: Job) -> dict[str, Comparison]:
             bound = {name: layer(x) for name, layer in layers.items()}
             if call:
                 work = m, k, n, job.threads
-                compared = compare({**bound, limits.CALL: call}, job.rounds)
+                compared = compare({**bound, limits.CALL: call}, job.rounds, job.threads)
                 compared = limits.limited(compared, [limits.product(*work)], [limits.beside(*work)])
             else:
-                compared = compare(bound, job.rounds)
+                compared = compare(bound, job.rounds, job.threads)
             found[label((m, k, n))] = compared
     return found
 
@@ -216,27 +218,20 @@ def packing(job: Job) -> dict[str, Comparison]:
 
 
 def scaling(job: Job) -> dict[str, Comparison]:
-    """Octavo's layer on one thread and on two, and LOOP: what the machine's cores gave meanwhile."""
+    """Octavo's layer on one thread and on two."""
     threads = {ONE: 1, TWO: 2}
 
     def settle(name: str) -> None:
         idle()
         ours.set_num_threads(threads[name])
 
-    def loop() -> Comparison:
-        timings = {}
-        for name, count in threads.items():
-            settle(name)
-            gops = ours.peak_gops(ours.isa(), LOOP_SECONDS, count)
-            timings[name] = Timing((1 / gops,), (float(count),))
-        return Comparison(timings)
-
-    measures: dict[str, Callable[[], Comparison]] = {LOOP: loop}
+    measures = {}
     for (k, n), ms in by_weight(job.cells):
         layer = ours.linear(*weights(n, k))
         for m in ms:
             calls = dict.fromkeys(threads, layer(activations(m, k)).run)
-            measures[label((m, k, n))] = partial(interleave, calls, rounds=SPREAD, settle=settle)
+            measure = partial(interleave, calls, rounds=SPREAD, settle=settle)
+            measures[label((m, k, n))] = partial(cores.measured, measure, job.threads)
     return in_passes(measures, job.rounds)
 
 
@@ -257,7 +252,7 @@ def alternating(job: Job) -> dict[str, Comparison]:
                 torch.set_num_threads(threads)
                 ours.set_num_threads(threads)
                 name = label((m, k, n)) + (ONE_THREAD if threads == 1 else "")
-                found[name] = _by_turns(layers, x, job.rounds)
+                found[name] = cores.measured(partial(_by_turns, layers, x, job.rounds), threads)
     return found
 
 

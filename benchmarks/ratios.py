@@ -105,10 +105,14 @@ def share_rows(
         yield Row(cell, share.median, at_least=bound, section=section, note=note)
 
 
-def others_row(answer: Answer, section: str) -> Row:
-    """What other programs did meanwhile: a figure taken on a busy machine is none."""
+def machine_rows(answer: Answer, section: str) -> Iterator[Row]:
+    """What disturbed the machine meanwhile: a figure taken on a busy machine is none."""
     what = "cores that other programs used meanwhile"
-    return Row(what, answer.others, at_most=MOST_OTHERS, section=section)
+    yield Row(what, answer.others, at_most=MOST_OTHERS, section=section)
+    if answer.again or answer.short:
+        what = "measurements kept though the machine gave fewer cores than threads"
+        note = f"for that reason {answer.again} were made again"
+        yield Row(what, answer.short, at_most=0, section=section, note=note)
 
 
 def time_rows(found: Found, section: str) -> Iterator[Row]:

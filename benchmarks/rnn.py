@@ -36,7 +36,7 @@ def rows_of(kind: Kind, effort: Effort) -> Iterator[Row]:
     """Both lengths in one child, so that each module is made once."""
     cells = tuple((*cell, steps) for cell in effort.cells for steps in STEPS)
     for section, answer in effort.settings(kind, Job(kind, cells)):
-        yield ratios.others_row(answer, section)
+        yield from ratios.machine_rows(answer, section)
         for steps in STEPS:
             among = [parts_rnn.label(cell) for cell in cells if cell[-1] == steps]
             found = {label: answer.found[label] for label in among}

@@ -34,7 +34,7 @@ enum class Split {
 
 // Up to so many inputs a thread quantizes faster than it waits for the others and fetches theirs: a
 // microsecond.
-constexpr std::size_t kFewInputs = 16384;
+constexpr std::size_t kFewInputs = 8192;
 
 Split split_of(int threads, std::size_t rows, std::size_t k) {
   if (threads == 1 || rows >= static_cast<std::size_t>(threads) * kStepM) return Split::kRows;

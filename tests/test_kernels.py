@@ -173,7 +173,8 @@ def test_one_value_that_is_not_finite_is_seen_wherever_it_lies(isa: str, bits: i
 
 # --- threads ---
 
-# Enough work for more than one thread; the first are shared out by columns, the others by rows.
+# Enough work for more than one thread. Two threads share the first four out by columns, and in the
+# first two each quantizes all rows for itself; the others they share by rows.
 SHARED = [
     (1, 1500, 1000),
     (2, 1500, 517),

@@ -1,0 +1,76 @@
+"""Measurements for which the machine gave fewer cores than threads are made again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks import cores, ours, ratios
+from benchmarks.children import Answer
+from benchmarks.timing import Comparison, Timing
+
+FULL, HALF = 2.0, 1.02  # of one thread's speed, on two
+
+
+class Machine:
+    """Gives as many cores as `speeds` says, one at a time, and counts what is measured on it."""
+
+    def __init__(self, speeds: list[float]) -> None:
+        self.speeds, self.measured = iter(speeds), 0
+
+    def peak_gops(self, isa: str, seconds: float, threads: int) -> float:
+        return 500.0 * (next(self.speeds) if threads > 1 else 1)
+
+    def measure(self) -> Comparison:
+        self.measured += 1
+        return Comparison({"call": Timing((float(self.measured),), (1.0,))})
+
+
+@pytest.fixture(autouse=True)
+def tally(monkeypatch: pytest.MonkeyPatch) -> Iterator[cores.Tally]:
+    found = cores.Tally()
+    monkeypatch.setattr(cores, "TALLY", found)
+    monkeypatch.setattr(cores, "idle", lambda: None)
+    monkeypatch.setattr(ours, "isa", lambda: "avx512vnni")
+    yield found
+
+
+@pytest.mark.parametrize(
+    ("speeds", "kept"),
+    [
+        ([FULL, FULL], 1),
+        ([HALF, FULL, FULL], 2),  # short before the first
+        ([FULL, HALF, FULL, FULL], 3),  # short after the first, and so before the second
+        ([FULL, HALF, HALF, FULL, 1.91], 4),
+    ],
+)
+def test_a_measurement_counts_with_all_cores_before_it_and_after(
+    monkeypatch: pytest.MonkeyPatch, tally: cores.Tally, speeds: list[float], kept: int
+) -> None:
+    machine = Machine(speeds)
+    monkeypatch.setattr(ours, "peak_gops", machine.peak_gops)
+    assert cores.measured(machine.measure, threads=2)["call"].seconds == (kept,)
+    assert (tally.again, tally.short) == (kept - 1, 0)
+    assert not list(machine.speeds)
+
+
+def test_a_machine_that_never_gives_them_is_a_missed_figure(
+    monkeypatch: pytest.MonkeyPatch, tally: cores.Tally
+) -> None:
+    machine = Machine([HALF] * (cores.MOST_TRIES + 1))
+    monkeypatch.setattr(ours, "peak_gops", machine.peak_gops)
+    assert cores.measured(machine.measure, threads=2)["call"].seconds == (cores.MOST_TRIES,)
+    assert (tally.again, tally.short) == (cores.MOST_TRIES - 1, 1)
+    answer = Answer("avx512vnni", 0.0, {}, tally.again, tally.short)
+    others, short = ratios.machine_rows(answer, "s")
+    assert others.reached
+    assert not short.reached
+    assert f"{cores.MOST_TRIES - 1} were made again" in short.note
+
+
+def test_one_thread_needs_no_question(monkeypatch: pytest.MonkeyPatch, tally: cores.Tally) -> None:
+    machine = Machine([])
+    monkeypatch.setattr(ours, "peak_gops", machine.peak_gops)
+    assert cores.measured(machine.measure, threads=1)["call"].seconds == (1,)
+    assert tally == cores.Tally()
