@@ -63,10 +63,9 @@ struct Job {
   Phase phase;
   void* data;
   int phases;
-  Barrier barrier;
-  alignas(64) std::atomic<int> threads{0};  // 0 until known
-  void work(int thread) {
-    const int n = threads.load(std::memory_order_relaxed);
+  int threads = 0;  // of our pool
+  Barrier barrier{};
+  void work(int thread, int n) {
     for (int p = 0; p < phases; ++p) {
       if (p > 0 && n > 1) barrier.wait(n);
       phase(data, p, thread, n);
@@ -144,10 +143,7 @@ struct HostJob {
 // Every thread of the host's team comes here at once; the team may be smaller than asked.
 void host_thread(void* data) {
   auto* h = static_cast<HostJob*>(data);
-  const int thread = h->omp->thread_num();
-  if (thread == 0) h->job.threads.store(h->omp->num_threads(), std::memory_order_release);
-  else spin_until([&] { return h->job.threads.load(std::memory_order_acquire) != 0; });
-  h->job.work(thread);
+  h->job.work(h->omp->thread_num(), h->omp->num_threads());
 }
 
 // Our own threads: they wait in place for a moment after each job, then sleep.
@@ -158,15 +154,14 @@ class Pool {
     std::unique_lock<std::mutex> mine(busy_, std::try_to_lock);
     if (!mine) return false;
     const int helpers = grow(threads - 1);
-    Job job{phase, data, phases, {}, {}};
-    job.threads.store(helpers + 1, std::memory_order_relaxed);
+    Job job{phase, data, phases, helpers + 1};
     running_.store(helpers, std::memory_order_relaxed);
     for (int i = 0; i < helpers; ++i) workers_[i].job.store(&job, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) > 0) {
       std::lock_guard<std::mutex> lock(sleep_);
       wake_.notify_all();
     }
-    job.work(0);
+    job.work(0, job.threads);
     spin_until([&] { return running_.load(std::memory_order_acquire) == 0; });
     return true;
   }
@@ -204,7 +199,7 @@ class Pool {
       }
       Job* job = me.job.load(std::memory_order_acquire);
       me.job.store(nullptr, std::memory_order_relaxed);
-      job->work(thread);
+      job->work(thread, job->threads);
       running_.fetch_sub(1, std::memory_order_acq_rel);
     }
   }
@@ -283,7 +278,7 @@ void parallel(int threads, int phases, Phase phase, void* job) {
     if (!openmp.load(std::memory_order_relaxed) && calls.fetch_add(1, std::memory_order_relaxed) % 256 == 0) find_host();
     if (const OpenMp* omp = openmp.load(std::memory_order_acquire)) {
       if (!omp->in_parallel()) {
-        HostJob h{omp, {phase, job, phases, {}, {}}};
+        HostJob h{omp, {phase, job, phases}};
         omp->parallel(host_thread, &h, static_cast<unsigned>(threads), 0);
         return;
       }
