@@ -6,6 +6,7 @@ template <int n>
 using Sequence = std::make_integer_sequence<int, n>;
 
 #define OCTAVO_INLINE inline __attribute__((always_inline))
+#define OCTAVO_INLINE_LAMBDA __attribute__((always_inline))
 
 OCTAVO_INLINE void dpbusd(__m512i& acc, __m512i a, __m512i b) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
@@ -39,12 +40,10 @@ struct VnniTile {
   bool plain(std::size_t blocks) const {
     return g.activation == Activation::kNone && !g.weight.zero && (block + blocks) * kBlockN <= g.weight.n;
   }
-  // Asks for the lines of an output that its stores would wait for.
-  template <std::size_t R, std::size_t C>
-  OCTAVO_INLINE void ask_for_output() const {
-    if (!far_out) return;
-    for (std::size_t r = 0; r < R; ++r)
-      for (std::size_t c = 0; c < C; ++c) __builtin_prefetch(out(r, c), 1);
+  // Asks for the lines of an output's row that its stores would wait for.
+  template <std::size_t C>
+  OCTAVO_INLINE void ask_for_output(std::size_t r) const {
+    for (std::size_t c = 0; c < C; ++c) __builtin_prefetch(out(r, c), 1);
   }
 };
 
@@ -179,14 +178,28 @@ struct VnniSums {
 
 inline std::size_t steps_of(std::size_t k) { return (k + kBlockK - 1) / kBlockK; }
 
+// Steps between which a far output is asked for, row by row: all of it at once would keep weights waiting.
+constexpr std::size_t kStepsARow = 4;
+
 // One scale for each row.
 template <int R, int C>
 void vnni_tile(const VnniTile& t) {
   const Gemm& g = t.g;
+  const std::size_t stride = round_up(g.weight.k, kPanelK), steps = steps_of(g.weight.k);
   VnniSums<R, C> acc;
+  const auto add = [&](std::size_t from, std::size_t to) OCTAVO_INLINE_LAMBDA {
+    acc.add(t.a() + from * kBlockK, stride, t.b() + from * kBlockK * kBlockN, g.weight.block_bytes(), to - from,
+            t.next ? t.next + from * kBlockK * kBlockN : nullptr, t.asks);
+  };
   acc.clear();
-  t.ask_for_output<R, C>();
-  acc.add(t.a(), round_up(g.weight.k, kPanelK), t.b(), g.weight.block_bytes(), steps_of(g.weight.k), t.next, t.asks);
+  std::size_t done = 0;
+  if (t.far_out && steps >= R * kStepsARow) {
+    for (std::size_t r = 0; r < R; ++r, done += kStepsARow) {
+      t.ask_for_output<C>(r);
+      add(done, done + kStepsARow);
+    }
+  }
+  add(done, steps);
   if (t.plain(C)) return VnniStore<R, C>::all(t, acc.v);
   __m512i sums[R * C];
   acc.store(sums);
@@ -256,7 +269,8 @@ void vnni_group_tile(const VnniTile& t) {
   const std::size_t column = t.block * kBlockN;
   VnniGroups<R, C> total;
   total.clear();
-  t.ask_for_output<R, C>();
+  if (t.far_out)
+    for (std::size_t r = 0; r < R; ++r) t.ask_for_output<C>(r);
   for (std::size_t i = 0; i < groups; ++i) {
     const std::size_t first = i * kGroup, k = g.weight.k - first < kGroup ? g.weight.k - first : kGroup;
     VnniSums<R, C> acc;

@@ -131,6 +131,12 @@ def test_shallow_wide_and_tall(isa: str, kind: Kind) -> None:
     )
 
 
+@every_kind
+def test_outputs_that_no_cache_holds(isa: str, kind: Kind) -> None:
+    """Half a megabyte, with fewer products than it takes to ask for it, and with more."""
+    check(kind, [(133, k, 1030) for k in (60, 95, 96, 97, 150)])
+
+
 @pytest.mark.parametrize(
     "activation", ["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"]
 )
