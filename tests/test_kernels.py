@@ -550,7 +550,8 @@ def test_what_the_machine_says() -> None:
     assert kernels.peak_gops("reference") == 0
     for name in names[:-1]:
         assert 5 < kernels.peak_gops(name, 0.01) < 100_000
-        assert 5 < kernels.peak_gops(name, 0.01, threads=2) < 200_000
+        # On a busy machine the second thread may not run for as long.
+        assert 0 < kernels.peak_gops(name, 0.01, threads=2) < 200_000
     with pytest.raises(ValueError, match="threads: 0"):
         kernels.peak_gops(names[0], threads=0)
     data = np.ones(1 << 22, np.uint8)
