@@ -26,6 +26,7 @@ from octavo.core.half_linear import HalfLinear
 from octavo.core.kernels import PackedWeight, pack, quantize_rows, unpack
 from octavo.core.layer_norm import layer_norm
 from octavo.core.linear import Linear
+from octavo.core.qtype import Grid, QType
 from octavo.core.recurrent import Gru, Lstm, Rnn
 from tests.core.layers import random_layer, random_rows
 from tests.core.statement import assert_same_bits
@@ -169,6 +170,29 @@ def integers() -> Iterator[Case]:
                 return [q, scale, zero, out, unpack(packed, n, k)]
 
             yield f"{group=} M={m} K={k} N={n}", case
+
+
+def weights() -> Iterator[Case]:
+    """Float weights to integers, as they lie and packed, by symmetric grids and affine ones."""
+    native = kernels.packing._native
+    for symmetric in (True, False):
+        grid = Grid.of(QType.INT8, symmetric=symmetric)
+        for _, k, n in shapes():
+
+            def case(place: Place, grid: Grid = grid, shape: tuple[int, int] = (n, k)) -> Outputs:
+                w = place.copy(random_rows(*shape))
+                lo, hi, scale = (place.copy(np.zeros(shape[0], np.float32)) for _ in range(3))
+                zero = place.copy(np.zeros(shape[0], np.int32))
+                assert native.channel_ranges(w[None], lo, hi) < 0
+                limits, of_zero = (grid.qmin, grid.qmax), (grid.symmetric, grid.zero_point)
+                native.channel_qparams(lo, hi, *limits, *of_zero, scale, zero)
+                q = place.copy(np.zeros(shape, np.int8))
+                native.quantize_channels(w[None], *limits, scale, zero, q[None])
+                packed = place.bytes(kernels.packed_bytes(*shape), 64)
+                native.quantize_packed(w, *limits, scale, zero, packed)
+                return [lo, hi, scale, zero, q, packed]
+
+            yield f"{symmetric=} K={k} N={n}", case
 
 
 def half() -> Iterator[Case]:
@@ -374,6 +398,7 @@ FAMILIES = {
     for f in (
         linear,
         integers,
+        weights,
         half,
         embedding,
         convolution,

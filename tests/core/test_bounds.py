@@ -13,7 +13,7 @@ from octavo.core import kernels
 
 ROOT = Path(__file__).parents[2]
 FAMILIES = (
-    *("linear", "integers", "half", "embedding", "convolution", "recurrent"),
+    *("linear", "integers", "weights", "half", "embedding", "convolution", "recurrent"),
     "attention",
 )
 EVERY = 1 if os.environ.get("OCTAVO_EXAMPLES") == "new" else 5
