@@ -109,8 +109,9 @@ struct Sections {
     __m512i sums[kMost] = {};
     for (std::size_t i = 0; i < count; ++i) {
       const One& t = taken[i];
-      if (finite >> i & 1) sums[i] = integers(t, _mm512_set1_ps(inverse[i]), _mm512_set1_epi16(static_cast<std::int16_t>(zero_point[i])));
-      else __builtin_memset(t.to, 0, round_up(t.n, 64));
+      if (!(finite >> i & 1)) __builtin_memset(t.to, 0, round_up(t.n, 64));
+      else if (q.sums) sums[i] = integers<true>(t, _mm512_set1_ps(inverse[i]), _mm512_set1_epi16(static_cast<std::int16_t>(zero_point[i])));
+      else integers<false>(t, _mm512_set1_ps(inverse[i]), _mm512_set1_epi16(static_cast<std::int16_t>(zero_point[i])));
     }
     if (!q.sums) _mm512_store_si512(sum, _mm512_setzero_si512());
     else if (count > kFew) _mm512_store_si512(sum, across(sums, [](__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }));
@@ -118,6 +119,7 @@ struct Sections {
       for (std::size_t i = 0; i < count; ++i) sum[i] = _mm512_reduce_add_epi32(sums[i]);
   }
   // Writes whole vectors of 64, zeros behind the last; gives their sums, a lane for four each.
+  template <bool adds>
   static inline __attribute__((always_inline)) __m512i integers(const One& t, __m512 inv, __m512i zero) {
     __m512i all = _mm512_setzero_si512();
     const __m512i ones = _mm512_set1_epi8(1);
@@ -126,7 +128,7 @@ struct Sections {
       const __m512 v[4] = {_mm512_loadu_ps(t.x + i), _mm512_loadu_ps(t.x + i + 16), _mm512_loadu_ps(t.x + i + 32), _mm512_loadu_ps(t.x + i + 48)};
       const __m512i bytes = to_bytes(v, inv, zero);
       _mm512_storeu_si512(t.to + i, bytes);
-      all = _mm512_dpbusd_epi32(all, bytes, ones);
+      if (adds) all = _mm512_dpbusd_epi32(all, bytes, ones);
     }
     if (i < t.n) {
       __m512 v[4];
@@ -137,7 +139,7 @@ struct Sections {
       const __mmask64 valid = ~static_cast<__mmask64>(0) >> (64 - (t.n - i));
       const __m512i bytes = _mm512_maskz_mov_epi8(valid, to_bytes(v, inv, zero));
       _mm512_storeu_si512(t.to + i, bytes);
-      all = _mm512_dpbusd_epi32(all, bytes, ones);
+      if (adds) all = _mm512_dpbusd_epi32(all, bytes, ones);
     }
     return all;
   }
