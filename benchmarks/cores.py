@@ -8,6 +8,7 @@ does twice as much.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from benchmarks.timing import Comparison, idle
 ENOUGH = 0.95  # of as many times one thread's speed as there are threads
 LOOP_SECONDS = 0.004  # of each reading
 MOST_TRIES = 20
+PAUSE = 0.2  # seconds before asking again: the host takes a core away for about a second
 
 
 @dataclass
@@ -33,20 +35,24 @@ TALLY = Tally()
 def measured(measure: Callable[[], Comparison], threads: int) -> Comparison:
     """What `measure` finds while the machine gives `threads` cores, before it and after.
 
-    It is made at most MOST_TRIES times; the last counts, and TALLY says so.
+    After MOST_TRIES in vain it counts all the same, TALLY says so, and no other measurement of the
+    process waits for cores: this machine does not have them.
     """
-    enough = threads == 1 or given(threads)
-    for _ in range(MOST_TRIES):
-        was, found, enough = enough, measure(), threads == 1 or given(threads)
-        if was and enough:
+    if threads == 1:
+        return measure()
+    for _ in range(0 if TALLY.short else MOST_TRIES):
+        if not has_cores(threads):
+            time.sleep(PAUSE)
+            continue
+        found = measure()
+        if has_cores(threads):
             return found
         TALLY.again += 1
-    TALLY.again -= 1
     TALLY.short += 1
-    return found
+    return measure()
 
 
-def given(threads: int) -> bool:
+def has_cores(threads: int) -> bool:
     """Whether a loop over registers is about `threads` times as fast on as many."""
     idle()
     one, together = (ours.peak_gops(ours.isa(), LOOP_SECONDS, count) for count in (1, threads))

@@ -2,8 +2,7 @@
 
 LIMIT holds whatever the kernels are. A call costs what the same module costs over a few weights. A
 product takes the longer of its operations at the processor's peak and of one plain read of its
-weights, where a loop of reads finds them; several threads have to be started. Nothing else is
-counted.
+weights, where a loop of reads finds them. Nothing else is counted.
 
 PARTS adds what the numbers ask for besides: rows quantized, sums scaled and written, cells, each by
 our own kernel alone, over memory that it has just used. It is a sum, not a bound: parts overlap and
@@ -24,7 +23,6 @@ from benchmarks.timing import Comparison, Timing
 
 CALL, LIMIT, PARTS = "a call", "limit", "all parts"
 READS = 20  # the fastest of them counts
-NEXT_TO_NOTHING = 128  # bytes
 PEAK_SECONDS = 0.1
 
 
@@ -41,23 +39,10 @@ def peak_gops() -> float:
     return ours.peak_gops(ours.isa(), PEAK_SECONDS)
 
 
-def read_seconds(size: int, threads: int) -> float:
-    """Of that read; of next to nothing, what it takes to start the threads and wait for them."""
-    return size / (read_gbps(size, threads) * 1e9)
-
-
 def product(rows: int, k: int, n: int, threads: int = 1) -> float:
-    """Seconds of [rows, k] int8 by [k, n] int8, on as many of `threads` as are fastest at it."""
-    operations = 2 * rows * k * n / (peak_gops() * 1e9)
-    return min(
-        max(operations / count + started(count), read_seconds(k * n, count))
-        for count in range(1, threads + 1)
-    )
-
-
-def started(threads: int) -> float:
-    """Seconds until `threads` have begun and ended, and done nothing."""
-    return read_seconds(NEXT_TO_NOTHING, threads) if threads > 1 else 0.0
+    """Seconds of [rows, k] int8 by [k, n] int8."""
+    operations = 2 * rows * k * n / (peak_gops() * 1e9 * threads)
+    return max(operations, k * n / (read_gbps(k * n, threads) * 1e9))
 
 
 part_seconds = cache(ours.part_seconds)

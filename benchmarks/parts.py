@@ -30,8 +30,8 @@ ALTERNATING, APART = "alternating", "octavo and torch apart"
 ONE_THREAD = ", one thread"
 STEPS = 4  # layers in the alternating program
 ROUND, LEAST_CALLS = 0.02, 5  # seconds of calls, and how many at least
-SPREAD = 3  # times as many rounds
-UNIT = 2  # rounds of a comparison on several threads, which are kept or made again
+SPREAD = 4  # times as many rounds of what stands beside no peer and takes less time
+UNIT = 2  # rounds made at once: of them every second runs backwards
 WIDTH = 4096  # of the layers that are larger than the last cache together
 SMALL = 16  # the width of a call's layer
 
@@ -58,13 +58,10 @@ def activations(*shape: int) -> Float32:
     return np.random.default_rng(len(shape)).standard_normal(shape, np.float32)
 
 
-def compare(bound: Mapping[str, Bound], rounds: int, threads: int = 1) -> Comparison:
+def compare(bound: Mapping[str, Bound], rounds: int) -> Comparison:
     """The calls in turn, each with the cores to itself."""
     calls = {name: layer.run for name, layer in bound.items()}
-    if threads == 1:
-        return interleave(calls, rounds=rounds, settle=lambda name: idle())
-    unit = partial(interleave, calls, rounds=UNIT, settle=lambda name: idle())
-    return pooled([cores.measured(unit, threads) for _ in range(math.ceil(rounds / UNIT))])
+    return interleave(calls, rounds=rounds, settle=lambda name: idle())
 
 
 def by_weight(cells: tuple[Cell, ...]) -> Iterator[tuple[tuple[int, int], list[int]]]:
@@ -90,7 +87,7 @@ def in_passes(
 
 def linear(job: Job) -> dict[str, Comparison]:
     """Octavo's layer and the job's peers, and what bounds it."""
-    found = {}
+    measures = {}
     call = ours.linear(*weights(SMALL, SMALL))(activations(1, SMALL)) if job.ours else None
     for (k, n), ms in by_weight(job.cells):
         w, bias = weights(n, k)
@@ -99,14 +96,16 @@ def linear(job: Job) -> dict[str, Comparison]:
         for m in ms:
             x = activations(m, k)
             bound = {name: layer(x) for name, layer in layers.items()}
-            if call:
-                work = m, k, n, job.threads
-                compared = compare({**bound, limits.CALL: call}, job.rounds, job.threads)
-                compared = limits.limited(compared, [limits.product(*work)], [limits.beside(*work)])
-            else:
-                compared = compare(bound, job.rounds, job.threads)
-            found[label((m, k, n))] = compared
-    return found
+            bound |= {limits.CALL: call} if call else {}
+            unit = partial(compare, bound, UNIT)
+            measures[label((m, k, n))] = partial(cores.measured, unit, job.threads)
+    found = in_passes(measures, math.ceil(job.rounds / UNIT))
+    return {cell: _limited(cell, f, job.threads) for cell, f in found.items()} if call else found
+
+
+def _limited(cell: str, found: Comparison, threads: int) -> Comparison:
+    work = *cell_of(cell), threads
+    return limits.limited(found, [limits.product(*work)], [limits.beside(*work)])
 
 
 def peak(job: Job) -> dict[str, Comparison]:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "host.h"
 #include "pack.h"
 #include "parallel.h"
 #include "tables.h"
@@ -19,11 +20,12 @@ constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 1
 // cache, inputs quantized.
 constexpr double kMacs = 2.4e5, kBytes = 1e5, kInputs = 1.1e4;
 
-// How many threads earn their start: about 3 microseconds with OpenMP's threads or ours, 4 with ONNX Runtime's.
-// Where cores share a last cache a third of it would do; where they do not, more is lost below than won.
+// How many threads earn their start: 3 microseconds of work each with OpenMP's threads or ours, 4 with ONNX
+// Runtime's, whose threads spin between the nodes of a model and so start sooner than from rest. Both measured:
+// where cores share a last cache a third of it would do; where they do not, more is lost below than won.
 int useful_threads(int threads, double macs, double bytes) {
-  const double start = 2.7 + phase_microseconds() / 4;
-  return std::max(1, std::min(threads, static_cast<int>(std::max(macs / kMacs, bytes / kBytes) / start)));
+  const double start = host() ? 4.0 : 2.9;
+  return static_cast<int>(std::max(1.0, std::min<double>(threads, std::max(macs / kMacs, bytes / kBytes) / start)));
 }
 
 // What the threads of a call divide among themselves.
@@ -244,16 +246,19 @@ Linear::Linear(const std::int8_t* packed, std::size_t n, std::size_t k, std::siz
 }
 
 void linear(const Linear* const* layers, std::size_t count, const Rows& in, const Output* outs, int threads) {
-  std::size_t columns = 0;
+  std::size_t columns = 0, most_blocks = 0;
   bool sums = false;
   for (std::size_t i = 0; i < count; ++i) {
     columns += layers[i]->weight.n;
+    most_blocks = std::max(most_blocks, layers[i]->weight.blocks());
     sums = sums || layers[i]->weight.zero;
   }
   if (in.rows == 0 || columns == 0) return;
   const std::size_t k = layers[0]->weight.k, group = layers[0]->group;
   const double bytes = static_cast<double>(columns) * static_cast<double>(k);
   threads = useful_threads(threads, bytes * static_cast<double>(in.rows), bytes);
+  // Who gets no columns would quantize for nothing.
+  if (split_of(threads, in.rows, k) == Split::kCopies) threads = std::min(threads, static_cast<int>((most_blocks + kStepN - 1) / kStepN));
   Call call{table(), layers, count, in, outs, k, group, groups_of(k, group), sums, Split::kRows, 0, 0, nullptr, 0, 0, 0, 0};
   call.plan(threads);
   parallel(threads, call.phases(), call);

@@ -178,7 +178,8 @@ struct VnniSums {
 
 inline std::size_t steps_of(std::size_t k) { return (k + kBlockK - 1) / kBlockK; }
 
-// Steps between which a far output is asked for, row by row: all of it at once would keep weights waiting.
+// Steps between the rows of a far output that are asked for (fewer, where there are not so many): all of it
+// at once would keep weights waiting.
 constexpr std::size_t kStepsARow = 4;
 
 // One scale for each row.
@@ -193,10 +194,11 @@ void vnni_tile(const VnniTile& t) {
   };
   acc.clear();
   std::size_t done = 0;
-  if (t.far_out && steps >= R * kStepsARow) {
-    for (std::size_t r = 0; r < R; ++r, done += kStepsARow) {
+  if (t.far_out) {
+    const std::size_t a_row = steps / R < kStepsARow ? steps / R : kStepsARow;
+    for (std::size_t r = 0; r < R; ++r, done += a_row) {
       t.ask_for_output<C>(r);
-      add(done, done + kStepsARow);
+      add(done, done + a_row);
     }
   }
   add(done, steps);
@@ -269,9 +271,8 @@ void vnni_group_tile(const VnniTile& t) {
   const std::size_t column = t.block * kBlockN;
   VnniGroups<R, C> total;
   total.clear();
-  if (t.far_out)
-    for (std::size_t r = 0; r < R; ++r) t.ask_for_output<C>(r);
   for (std::size_t i = 0; i < groups; ++i) {
+    for (std::size_t r = i; t.far_out && r < R; r += groups) t.ask_for_output<C>(r);
     const std::size_t first = i * kGroup, k = g.weight.k - first < kGroup ? g.weight.k - first : kGroup;
     VnniSums<R, C> acc;
     acc.clear();

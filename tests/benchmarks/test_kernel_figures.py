@@ -26,7 +26,6 @@ from benchmarks.timing import Comparison, Timing, interleave
 
 PEERS = ("torch fp32", "ONNX Runtime int8")
 CELLS = ((1, 768, 768), (64, 768, 768))
-STARTED = limits.NEXT_TO_NOTHING / 10e9  # seconds, where 10e9 bytes are read in one
 
 
 @pytest.fixture(autouse=True)
@@ -113,8 +112,7 @@ def test_only_the_vnni_kernel_is_held_to_its_peak(stand_in: list[Job]) -> None:
     [
         ((1, 1000, 1000), 1, 1e6 / 10e9),  # the weights' bytes
         ((100, 1000, 1000), 1, 2e8 / 1000e9),  # the operations
-        ((100, 1000, 1000), 2, 1e8 / 1000e9 + STARTED),
-        ((1, 10, 10), 2, 100 / 10e9),  # two threads would take longer to start
+        ((100, 1000, 1000), 2, 1e8 / 1000e9),
     ],
 )
 def test_a_product_takes_its_bytes_or_its_operations(

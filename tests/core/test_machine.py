@@ -17,8 +17,6 @@ def test_what_the_machine_says() -> None:
     assert kernels.peak_gops("reference") == 0
     for name in names[:-1]:
         assert 5 < kernels.peak_gops(name, 0.01) < 100_000
-        # On a busy machine the second thread may not run for as long.
-        assert 0 < kernels.peak_gops(name, 0.01, threads=2) < 200_000
     with pytest.raises(ValueError, match="threads: 0"):
         kernels.peak_gops(names[0], threads=0)
     data = np.ones(1 << 22, np.uint8)
@@ -28,6 +26,19 @@ def test_what_the_machine_says() -> None:
         kernels.read_gbps(data[::2])
     with pytest.raises(AttributeError, match="has no attribute 'quantize_columns'; it has"):
         kernels.quantize_columns  # noqa: B018
+
+
+@pytest.mark.real_time
+def test_two_cores_do_twice_as_much() -> None:
+    name = kernels.isas()[0]
+    if name == "reference":
+        pytest.skip("NOT TESTED: the reference has no loop over registers")
+    for _ in range(50):  # a host may run both cores on one for a while
+        ratio = kernels.peak_gops(name, 0.01, threads=2) / kernels.peak_gops(name, 0.01)
+        assert ratio < 2.5
+        if ratio > 1.5:
+            return
+    pytest.skip("NOT TESTED: this machine does not give two cores")
 
 
 @pytest.mark.parametrize("part", kernels.Part)
