@@ -17,16 +17,22 @@ from benchmarks.timing import Comparison, idle
 
 ENOUGH = 0.95  # of as many times one thread's speed as there are threads
 LOOP_SECONDS = 0.004  # of each reading
-MOST_TRIES = 20
-PAUSE = 0.2  # seconds before asking again: the host takes a core away for about a second
+PAUSE = 0.2  # seconds before asking again
+MOST_IN_VAIN = 120.0  # seconds of a process: the host takes a core away for a second, or for ten
+
+clock = time.perf_counter
 
 
 @dataclass
 class Tally:
-    """Of this process: measurements made `again`, and those kept though `short` of cores."""
+    """Of this process: measurements made `again`, and those kept though `short` of cores.
+
+    `in_vain` is how many seconds went into waiting and into what was made again.
+    """
 
     again: int = 0
     short: int = 0
+    in_vain: float = 0.0
 
 
 TALLY = Tally()
@@ -35,19 +41,20 @@ TALLY = Tally()
 def measured(measure: Callable[[], Comparison], threads: int) -> Comparison:
     """What `measure` finds while the machine gives `threads` cores, before it and after.
 
-    After MOST_TRIES in vain it counts all the same, TALLY says so, and no other measurement of the
-    process waits for cores: this machine does not have them.
+    Once MOST_IN_VAIN seconds of the process were in vain, everything counts, and TALLY says so.
     """
     if threads == 1:
         return measure()
-    for _ in range(0 if TALLY.short else MOST_TRIES):
-        if not has_cores(threads):
-            time.sleep(PAUSE)
-            continue
-        found = measure()
+    while TALLY.in_vain < MOST_IN_VAIN:
+        begin = clock()
         if has_cores(threads):
-            return found
-        TALLY.again += 1
+            found = measure()
+            if has_cores(threads):
+                return found
+            TALLY.again += 1
+        else:
+            time.sleep(PAUSE)
+        TALLY.in_vain += clock() - begin
     TALLY.short += 1
     return measure()
 
