@@ -139,8 +139,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             comparison.check_threads(1)
     data = {label: comparison.to_dict() for label, comparison in found.items()}
     answer = {"isa": ours.isa() if job.ours else "", "others": others(), "found": data}
-    tally = {"again": cores.TALLY.again, "short": cores.TALLY.short}
-    print(json.dumps(answer | {"cores": tally}))
+    shortage = {"again": cores.SHORTAGE.again, "short": cores.SHORTAGE.short}
+    print(json.dumps(answer | {"cores": shortage}))
     return 0
 
 

@@ -24,7 +24,7 @@ clock = time.perf_counter
 
 
 @dataclass
-class Tally:
+class Shortage:
     """Of this process: measurements made `again`, and those kept though `short` of cores.
 
     `in_vain` is how many seconds went into waiting and into what was made again.
@@ -35,27 +35,27 @@ class Tally:
     in_vain: float = 0.0
 
 
-TALLY = Tally()
+SHORTAGE = Shortage()
 
 
 def measured(measure: Callable[[], Comparison], threads: int) -> Comparison:
     """What `measure` finds while the machine gives `threads` cores, before it and after.
 
-    Once MOST_IN_VAIN seconds of the process were in vain, everything counts, and TALLY says so.
+    Once MOST_IN_VAIN seconds of the process were in vain, everything counts, and SHORTAGE says so.
     """
     if threads == 1:
         return measure()
-    while TALLY.in_vain < MOST_IN_VAIN:
+    while SHORTAGE.in_vain < MOST_IN_VAIN:
         begin = clock()
         if has_cores(threads):
             found = measure()
             if has_cores(threads):
                 return found
-            TALLY.again += 1
+            SHORTAGE.again += 1
         else:
             time.sleep(PAUSE)
-        TALLY.in_vain += clock() - begin
-    TALLY.short += 1
+        SHORTAGE.in_vain += clock() - begin
+    SHORTAGE.short += 1
     return measure()
 
 

@@ -20,9 +20,9 @@ constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 1
 // cache, inputs quantized.
 constexpr double kMacs = 2.4e5, kBytes = 1e5, kInputs = 1.1e4;
 
-// How many threads earn their start: 3 microseconds of work each with OpenMP's threads or ours, 4 with ONNX
-// Runtime's, whose threads spin between the nodes of a model and so start sooner than from rest. Both measured:
-// where cores share a last cache a third of it would do; where they do not, more is lost below than won.
+// How many threads earn their start: by 3 microseconds of work each with OpenMP's threads or ours, by 4 with
+// ONNX Runtime's. Both measured: where cores share a last cache a third of it would do; where they do not, more
+// is lost below than won.
 int useful_threads(int threads, double macs, double bytes) {
   const double start = host() ? 4.0 : 2.9;
   return static_cast<int>(std::max(1.0, std::min<double>(threads, std::max(macs / kMacs, bytes / kBytes) / start)));

@@ -109,16 +109,18 @@ struct Sections {
     __m512i sums[kMost] = {};
     for (std::size_t i = 0; i < count; ++i) {
       const One& t = taken[i];
+      const __m512 inv = _mm512_set1_ps(inverse[i]);
+      const __m512i zero = _mm512_set1_epi16(static_cast<std::int16_t>(zero_point[i]));
       if (!(finite >> i & 1)) __builtin_memset(t.to, 0, round_up(t.n, 64));
-      else if (q.sums) sums[i] = integers<true>(t, _mm512_set1_ps(inverse[i]), _mm512_set1_epi16(static_cast<std::int16_t>(zero_point[i])));
-      else integers<false>(t, _mm512_set1_ps(inverse[i]), _mm512_set1_epi16(static_cast<std::int16_t>(zero_point[i])));
+      else if (q.sums) sums[i] = integers<true>(t, inv, zero);
+      else integers<false>(t, inv, zero);
     }
     if (!q.sums) _mm512_store_si512(sum, _mm512_setzero_si512());
     else if (count > kFew) _mm512_store_si512(sum, across(sums, [](__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }));
     else
       for (std::size_t i = 0; i < count; ++i) sum[i] = _mm512_reduce_add_epi32(sums[i]);
   }
-  // Writes whole vectors of 64, zeros behind the last; gives their sums, a lane for four each.
+  // Writes whole vectors of 64, zeros behind the last; gives their sums, a lane for four each, if it `adds`.
   template <bool adds>
   static inline __attribute__((always_inline)) __m512i integers(const One& t, __m512 inv, __m512i zero) {
     __m512i all = _mm512_setzero_si512();

@@ -156,14 +156,15 @@ def test_activations(isa: str, activation: str) -> None:
 
 def test_rows_that_are_not_finite(isa: str) -> None:
     for kind in (Kind(), Kind(group=128, affine=True)):
-        for m, k, n in [(1, 64, 16), (7, 300, 40), (40, 129, 70)]:
+        for m, k, n in [(1, 64, 16), (7, 300, 40), (40, 129, 70), *SHARED]:
             layer, x = layer_of(kind, k, n), random_rows(m, k)
             x[m // 2, k // 3], x[0, k - 1] = np.inf, np.nan
-            found = layer(x)
+            found = [layer(x, threads=threads) for threads in (1, 2)]
             kernels.use_isa("reference")
-            expected = layer(x)
+            expected = layer(x, threads=1)
             kernels.use_isa(isa)
-            assert_same_bits(found, expected)
+            for y in found:
+                assert_same_bits(y, expected)
 
 
 @pytest.mark.parametrize("bits", [0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000, 0xFFFFFFFF])

@@ -29,9 +29,9 @@ class Machine:
 
 
 @pytest.fixture(autouse=True)
-def tally(monkeypatch: pytest.MonkeyPatch) -> Iterator[cores.Tally]:
-    found = cores.Tally()
-    monkeypatch.setattr(cores, "TALLY", found)
+def shortage(monkeypatch: pytest.MonkeyPatch) -> Iterator[cores.Shortage]:
+    found = cores.Shortage()
+    monkeypatch.setattr(cores, "SHORTAGE", found)
     monkeypatch.setattr(cores, "idle", lambda: None)
     monkeypatch.setattr(cores, "PAUSE", 0.0)
     monkeypatch.setattr(cores, "MOST_IN_VAIN", 5.0)
@@ -50,33 +50,35 @@ def tally(monkeypatch: pytest.MonkeyPatch) -> Iterator[cores.Tally]:
     ],
 )
 def test_a_measurement_counts_with_all_cores_before_it_and_after(
-    monkeypatch: pytest.MonkeyPatch, tally: cores.Tally, speeds: list[float], kept: int
+    monkeypatch: pytest.MonkeyPatch, shortage: cores.Shortage, speeds: list[float], kept: int
 ) -> None:
     machine = Machine(speeds)
     monkeypatch.setattr(ours, "peak_gops", machine.peak_gops)
     assert cores.measured(machine.measure, threads=2)["call"].seconds == (kept,)
-    assert (tally.again, tally.short) == (kept - 1, 0)
+    assert (shortage.again, shortage.short) == (kept - 1, 0)
     assert not list(machine.speeds)
 
 
 def test_a_machine_that_never_gives_them_is_a_missed_figure(
-    monkeypatch: pytest.MonkeyPatch, tally: cores.Tally
+    monkeypatch: pytest.MonkeyPatch, shortage: cores.Shortage
 ) -> None:
     machine = Machine([FULL, HALF, HALF, HALF, HALF, HALF])
     monkeypatch.setattr(ours, "peak_gops", machine.peak_gops)
     assert cores.measured(machine.measure, threads=2)["call"].seconds == (2,)
-    assert (tally.again, tally.short) == (1, 1)
+    assert (shortage.again, shortage.short) == (1, 1)
     assert cores.measured(machine.measure, threads=2)["call"].seconds == (3,)  # it asks no more
-    assert (tally.short, tally.in_vain) == (2, 5.0)
-    answer = Answer("avx512vnni", 0.0, {}, tally.again, tally.short)
+    assert (shortage.short, shortage.in_vain) == (2, 5.0)
+    answer = Answer("avx512vnni", 0.0, {}, shortage.again, shortage.short)
     others, short = ratios.machine_rows(answer, "s")
     assert others.reached
     assert not short.reached
     assert "1 were made again" in short.note
 
 
-def test_one_thread_needs_no_question(monkeypatch: pytest.MonkeyPatch, tally: cores.Tally) -> None:
+def test_one_thread_needs_no_question(
+    monkeypatch: pytest.MonkeyPatch, shortage: cores.Shortage
+) -> None:
     machine = Machine([])
     monkeypatch.setattr(ours, "peak_gops", machine.peak_gops)
     assert cores.measured(machine.measure, threads=1)["call"].seconds == (1,)
-    assert tally == cores.Tally()
+    assert shortage == cores.Shortage()
