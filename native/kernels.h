@@ -38,7 +38,7 @@ enum class DType : int { kFloat32, kFloat16, kBFloat16 };
 // One row (or one group of a row) of quantized activations. Only the table that made it reads it.
 struct RowQuant {
   float scale;         // NaN where the row holds NaN or infinity
-  // Two int16 that one vpdpwssd multiplies with Weight::colsum, which subtracts the zero points: of the
+  // Two int16 that one vpdpwssd or vpmaddwd multiplies with Weight::colsum, which subtracts the zero points: of the
   // zero point z (z, 128 z), of a group's (z, -sum), or, where no sums are wanted, anything in the place of
   // -sum: it meets zeros.
   std::int32_t pair;

@@ -6,14 +6,9 @@ template <int n>
 using Sequence = std::make_integer_sequence<int, n>;
 
 #define OCTAVO_INLINE inline __attribute__((always_inline))
-#define OCTAVO_INLINE_LAMBDA __attribute__((always_inline))
 
 OCTAVO_INLINE void dpbusd(__m512i& acc, __m512i a, __m512i b) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
-}
-
-OCTAVO_INLINE void dpwssd(__m512i& acc, __m512i a, const std::int32_t* b) {
-  __asm__("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "m"(*reinterpret_cast<const __m512i*>(b)));
 }
 
 using VnniFinish = Finish<Avx512>;
@@ -27,9 +22,8 @@ inline __m512i broadcast4(const std::uint8_t* p) {
 struct VnniTile {
   const Gemm& g;
   std::size_t row, block;  // first of each
-  const std::int8_t* next = nullptr;  // blocks to ask for meanwhile
-  std::size_t asks = 1;               // how many: 1 to 4
-  bool far_out = false;               // whether the output is too large to be in a cache
+  const std::int8_t* next = nullptr;  // blocks to ask for meanwhile, if any
+  std::size_t asks = 0;               // how many
 
   const std::uint8_t* a() const { return g.panel + row * round_up(g.weight.k, kPanelK); }
   const std::int8_t* b() const { return g.weight.data + block * g.weight.block_bytes(); }
@@ -40,38 +34,56 @@ struct VnniTile {
   bool plain(std::size_t blocks) const {
     return g.activation == Activation::kNone && !g.weight.zero && (block + blocks) * kBlockN <= g.weight.n;
   }
-  // Asks for the lines of an output's row that its stores would wait for.
+  // Asks for the lines of a row's outputs, and of a bias of its own, that its stores would wait for.
   template <std::size_t C>
-  OCTAVO_INLINE void ask_for_output(std::size_t r) const {
+  OCTAVO_INLINE void ask_for_row(std::size_t r) const {
     for (std::size_t c = 0; c < C; ++c) __builtin_prefetch(out(r, c), 1);
+    if (!g.bias_stride) return;
+    for (std::size_t c = 0; c < C; ++c) __builtin_prefetch(g.bias + (row + r) * g.bias_stride + (block + c) * kBlockN);
   }
 };
 
-// Of one row of a plain() tile: what its sums become outputs by, in the order of Finish. What belongs to
-// columns is read again for each row: sums, and the scales of columns, leave no registers for it.
+// What the sums of a row of a plain() tile become outputs by, in the order of Finish. These are copies: what is
+// read through the tile would be read again after each store.
 template <bool adds>
 struct VnniOutput {
   const float *bias, *residual;
+  std::size_t bias_stride, residual_stride, out_stride;
+  const RowQuant* quant;
+  const std::int32_t* colsum;
   float* out;
-  __m512i pair;
   __m512 scale;
 
-  OCTAVO_INLINE VnniOutput(const VnniTile& t, std::size_t r) {
+  OCTAVO_INLINE explicit VnniOutput(const VnniTile& t) {
     alignas(64) static const float zeros[4 * kBlockN] = {};
     const Gemm& g = t.g;
-    const std::size_t column = t.block * kBlockN, row = t.row + r;
-    bias = g.bias ? g.bias + row * g.bias_stride + column : zeros;
-    residual = adds ? g.residual + row * g.residual_stride + column : nullptr;
-    out = t.out(r, 0);
-    pair = _mm512_set1_epi32(g.quant[row].pair);
-    scale = _mm512_set1_ps(g.quant[row].scale);
+    const std::size_t column = t.block * kBlockN;
+    bias_stride = g.bias ? g.bias_stride : 0;
+    bias = g.bias ? g.bias + t.row * bias_stride + column : zeros;
+    residual_stride = g.residual_stride;
+    residual = adds ? g.residual + t.row * residual_stride + column : nullptr;
+    out_stride = g.out_stride;
+    out = t.out(0, 0);
+    quant = g.quant + t.row;
+    colsum = g.weight.colsum + column;
+    scale = _mm512_set1_ps(quant->scale);
   }
-  OCTAVO_INLINE void store(int c, __m512i sum, const std::int32_t* colsum, __m512 weight_scale) const {
-    dpwssd(sum, pair, colsum + c * kBlockN);
-    store(c, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale), colsum, weight_scale);
+  OCTAVO_INLINE void next_row() {
+    bias += bias_stride;
+    if (adds) residual += residual_stride;
+    out += out_stride;
+    scale = _mm512_set1_ps((++quant)->scale);
+  }
+  // Less zero points times column sums, unless it has begun with them.
+  OCTAVO_INLINE void correct(int c, __m512i& sum) const {
+    sum = Avx512::correct(sum, _mm512_load_si512(colsum + c * kBlockN), _mm512_set1_epi32(quant->pair));
+  }
+  OCTAVO_INLINE void correct(int, __m512&) const {}
+  OCTAVO_INLINE void store(int c, __m512i sum, __m512 weight_scale) const {
+    store(c, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale), weight_scale);
   }
   // Of groups, which have their scales already.
-  OCTAVO_INLINE void store(int c, __m512 sum, const std::int32_t*, __m512 weight_scale) const {
+  OCTAVO_INLINE void store(int c, __m512 sum, __m512 weight_scale) const {
     const std::size_t at = static_cast<std::size_t>(c) * kBlockN;
     __m512 y = _mm512_fmadd_ps(sum, weight_scale, _mm512_loadu_ps(bias + at));
     if (adds) y = _mm512_add_ps(y, _mm512_loadu_ps(residual + at));
@@ -79,8 +91,8 @@ struct VnniOutput {
   }
 };
 
-// Writes the sums v of R rows by C blocks, where the tile is plain().
-template <int R, int C>
+// Writes the sums v of R rows by C blocks, where the tile is plain(). `corrected`: sums that start() began.
+template <int R, int C, bool corrected>
 struct VnniStore {
   template <class Sum>
   static OCTAVO_INLINE void all(const VnniTile& t, Sum (&v)[R * C]) {
@@ -91,15 +103,20 @@ struct VnniStore {
  private:
   template <bool adds, class Sum, int... r, int... c>
   static OCTAVO_INLINE void rows(const VnniTile& t, Sum (&v)[R * C], Indices<r...>, Indices<c...> columns) {
-    const Weight& w = t.g.weight;
-    const std::size_t column = t.block * kBlockN;
-    const __m512 scale[C] = {_mm512_loadu_ps(w.scale + column + c * kBlockN)...};
-    (row<r>(VnniOutput<adds>(t, r), v, w.colsum + column, scale, columns), ...);
+    const float* scales = t.g.weight.scale + t.block * kBlockN;
+    const __m512 scale[C] = {_mm512_loadu_ps(scales + c * kBlockN)...};
+    VnniOutput<adds> to(t);
+    (row<r>(to, v, scale, columns), ...);
   }
+  // Row after row: GCC would convert all sums before it stores the first.
+  template <class Sum>
+  static OCTAVO_INLINE void in_turn(Sum& sum) { __asm__ volatile("" : "+v"(sum) : : "memory"); }
   template <int r, bool adds, class Sum, int... c>
-  static OCTAVO_INLINE void row(const VnniOutput<adds>& of, Sum (&v)[R * C], const std::int32_t* colsum, const __m512 (&scale)[C],
-                                Indices<c...>) {
-    (of.store(c, v[r * C + c], colsum, scale[c]), ...);
+  static OCTAVO_INLINE void row(VnniOutput<adds>& to, Sum (&v)[R * C], const __m512 (&scale)[C], Indices<c...>) {
+    if (corrected) (in_turn(v[r * C + c]), ...);
+    else (to.correct(c, v[r * C + c]), ...);
+    (to.store(c, v[r * C + c], scale[c]), ...);
+    if (r + 1 < R) to.next_row();
   }
 };
 
@@ -113,14 +130,18 @@ struct VnniSums {
   using Columns = Sequence<C>;
 
   OCTAVO_INLINE void clear() { clear(Sequence<R * C>{}); }
+  // Begins with minus zero points times column sums. Added at the end, as by Finish, it gives the same integer, and
+  // is one more operation between the last product and the output.
+  OCTAVO_INLINE void start(const RowQuant* q, const std::int32_t* colsum) { start(q, colsum, Rows{}, Columns{}); }
+
   OCTAVO_INLINE void add(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, std::size_t steps) {
     for (std::size_t s = 0; s < steps; ++s) step(a + s * 4, stride, b + s * 64, block, Rows{}, Columns{});
   }
-  // Beside it asks for the lines of `next`, one a step: weights of the next columns, on their way from
-  // the L3 cache or memory while these are multiplied.
+  // Beside it asks for the lines of `asks` blocks from `next` on, one of each a step: weights of the next
+  // columns, on their way from the L3 cache or memory while these are multiplied.
   OCTAVO_INLINE void add(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, std::size_t steps,
                          const std::int8_t* next, std::size_t asks) {
-    if (!next) return add(a, stride, b, block, steps);
+    if (!asks) return add(a, stride, b, block, steps);
     if (asks == 1) return add_asking<1>(a, stride, b, block, steps, next);
     if (asks == 2) return add_asking<2>(a, stride, b, block, steps, next);
     if (asks == 3) return add_asking<3>(a, stride, b, block, steps, next);
@@ -146,6 +167,15 @@ struct VnniSums {
   template <int... i>
   static OCTAVO_INLINE void ask(const std::int8_t* at, std::size_t block, Indices<i...>) {
     (_mm_prefetch(at + static_cast<std::size_t>(i) * block, _MM_HINT_T1), ...);
+  }
+  template <int... r, int... c>
+  OCTAVO_INLINE void start(const RowQuant* q, const std::int32_t* colsum, Indices<r...>, Indices<c...> columns) {
+    const __m512i sums[C] = {_mm512_load_si512(colsum + c * kBlockN)...};
+    (start_row<r>(_mm512_set1_epi32(q[r].pair), sums, columns), ...);
+  }
+  template <int r, int... c>
+  OCTAVO_INLINE void start_row(__m512i pair, const __m512i (&sums)[C], Indices<c...>) {
+    ((v[r * C + c] = _mm512_madd_epi16(sums[c], pair)), ...);
   }
   template <int... i>
   OCTAVO_INLINE void spin(Indices<i...>) {
@@ -178,31 +208,39 @@ struct VnniSums {
 
 inline std::size_t steps_of(std::size_t k) { return (k + kBlockK - 1) / kBlockK; }
 
-// Steps between the rows of a far output that are asked for (fewer, where there are not so many): all of it
-// at once would keep weights waiting.
+// Steps between the rows that are asked for (fewer, where there are not so many): all of them at once would
+// keep weights waiting.
 constexpr std::size_t kStepsARow = 4;
 
-// One scale for each row.
-template <int R, int C>
+// One scale for each row. `asks_rows`: no cache has the outputs, or the biases of rows. What comes between the
+// last product of a tile and the first of the next one is waited for, so it is as short as can be, and a tile
+// that asks is another function.
+template <int R, int C, bool asks_rows>
 void vnni_tile(const VnniTile& t) {
   const Gemm& g = t.g;
-  const std::size_t stride = round_up(g.weight.k, kPanelK), steps = steps_of(g.weight.k);
+  const bool plain = t.plain(C);
+  const std::size_t stride = round_up(g.weight.k, kPanelK), block = g.weight.block_bytes();
+  const std::uint8_t* a = t.a();
+  const std::int8_t *b = t.b(), *next = t.next;
+  std::size_t steps = steps_of(g.weight.k);
+  // A column's sum is at hand where other tiles have had it; few rows would wait for it.
+  constexpr bool starts = R > 4;
   VnniSums<R, C> acc;
-  const auto add = [&](std::size_t from, std::size_t to) OCTAVO_INLINE_LAMBDA {
-    acc.add(t.a() + from * kBlockK, stride, t.b() + from * kBlockK * kBlockN, g.weight.block_bytes(), to - from,
-            t.next ? t.next + from * kBlockK * kBlockN : nullptr, t.asks);
-  };
-  acc.clear();
-  std::size_t done = 0;
-  if (t.far_out) {
+  if (starts && plain) acc.start(g.quant + t.row, g.weight.colsum + t.block * kBlockN);
+  else acc.clear();
+  if constexpr (asks_rows) {
     const std::size_t a_row = steps / R < kStepsARow ? steps / R : kStepsARow;
-    for (std::size_t r = 0; r < R; ++r, done += a_row) {
-      t.ask_for_output<C>(r);
-      add(done, done + a_row);
+    for (std::size_t r = 0; r < R; ++r) {
+      t.ask_for_row<C>(r);
+      acc.add(a, stride, b, block, a_row, next, t.asks);
+      a += a_row * kBlockK;
+      b += a_row * kBlockK * kBlockN;
+      if (next) next += a_row * kBlockK * kBlockN;
     }
+    steps -= R * a_row;
   }
-  add(done, steps);
-  if (t.plain(C)) return VnniStore<R, C>::all(t, acc.v);
+  acc.add(a, stride, b, block, steps, next, t.asks);
+  if (plain) return VnniStore<R, C, starts>::all(t, acc.v);
   __m512i sums[R * C];
   acc.store(sums);
   for (std::size_t c = 0; c < C; ++c) finish_rows<Avx512>(g, (t.block + c) * kBlockN, t.row, R, sums + c, C);
@@ -264,7 +302,7 @@ struct VnniGroups {
 };
 
 // One scale for each group of 128 inputs.
-template <int R, int C>
+template <int R, int C, bool asks_rows>
 void vnni_group_tile(const VnniTile& t) {
   const Gemm& g = t.g;
   const std::size_t groups = groups_of(g.weight.k, g.group), padded = g.weight.padded_n(), stride = round_up(g.weight.k, kPanelK);
@@ -272,15 +310,15 @@ void vnni_group_tile(const VnniTile& t) {
   VnniGroups<R, C> total;
   total.clear();
   for (std::size_t i = 0; i < groups; ++i) {
-    for (std::size_t r = i; t.far_out && r < R; r += groups) t.ask_for_output<C>(r);
+    for (std::size_t r = i; asks_rows && r < R; r += groups) t.ask_for_row<C>(r);
     const std::size_t first = i * kGroup, k = g.weight.k - first < kGroup ? g.weight.k - first : kGroup;
     VnniSums<R, C> acc;
     acc.clear();
     acc.add(t.a() + first, stride, t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k),
-            t.next ? t.next + first * kBlockN : nullptr, t.asks);
+            t.asks ? t.next + first * kBlockN : nullptr, t.asks);
     total.add(acc, g.weight.colsum + i * padded + column, g.quant + t.row * groups + i, groups);
   }
-  if (t.plain(C)) return VnniStore<R, C>::all(t, total.v);
+  if (t.plain(C)) return VnniStore<R, C, true>::all(t, total.v);
   __m512 sums[R * C];
   total.store(sums);
   for (std::size_t c = 0; c < C; ++c) finish_rows<Avx512>(g, (t.block + c) * kBlockN, t.row, R, sums + c, C);
@@ -288,8 +326,9 @@ void vnni_group_tile(const VnniTile& t) {
 
 template <bool adds>
 OCTAVO_INLINE void vnni_row_output(const VnniTile& t, __m512i sum) {
-  const std::size_t column = t.block * kBlockN;
-  VnniOutput<adds>(t, 0).store(0, sum, t.g.weight.colsum + column, _mm512_loadu_ps(t.g.weight.scale + column));
+  const VnniOutput<adds> to(t);
+  to.correct(0, sum);
+  to.store(0, sum, _mm512_loadu_ps(t.g.weight.scale + t.block * kBlockN));
 }
 
 // One row: the weights are read once and the sums are short, so four independent ones along the
@@ -309,7 +348,7 @@ inline void vnni_row(const VnniTile& t) {
     }
   for (; s < steps; ++s) dpbusd(acc[0], broadcast4(a + s * 4), _mm512_load_si512(b + s * 64));
   const __m512i total = _mm512_add_epi32(_mm512_add_epi32(acc[0], acc[1]), _mm512_add_epi32(acc[2], acc[3]));
-  if (t.plain(1)) return t.g.residual ? vnni_row_output<true>(t, total) : vnni_row_output<false>(t, total);
+  if (t.plain(1)) return g.residual ? vnni_row_output<true>(t, total) : vnni_row_output<false>(t, total);
   const __m512i sums[1] = {total};  // of its own: what has an address goes through memory
   finish_rows<Avx512>(g, t.block * kBlockN, t.row, 1, sums, 1);
 }
@@ -322,20 +361,22 @@ enum class VnniKind { kRows, kGroups, kRaw };
 template <VnniKind kind, int C>
 constexpr std::size_t kTallest = kind != VnniKind::kGroups ? 6 : C == 3 ? 4 : 7;
 
-template <VnniKind kind, int R, int C>
+template <VnniKind kind, int R, int C, bool asks_rows>
 constexpr VnniKernel vnni_kernel() {
-  if constexpr (kind == VnniKind::kRows) return vnni_tile<R, C>;
-  else if constexpr (kind == VnniKind::kGroups) return vnni_group_tile<R, C>;
+  if constexpr (kind == VnniKind::kRows) return vnni_tile<R, C, asks_rows>;
+  else if constexpr (kind == VnniKind::kGroups) return vnni_group_tile<R, C, asks_rows>;
   else return vnni_raw_tile<R, C>;
 }
 
-template <VnniKind kind, int C>
-VnniKernel vnni_kernel(std::size_t rows) {
+// Of 1 to kTallest rows.
+template <VnniKind kind, int C, bool asks_rows>
+const VnniKernel* vnni_kernels() {
   constexpr int most = static_cast<int>(kTallest<kind, C>);
-  static constexpr VnniKernel kernels[] = {vnni_kernel<kind, 1, C>(), vnni_kernel<kind, 2, C>(), vnni_kernel<kind, 3, C>(),
-                                           vnni_kernel<kind, 4, C>(), vnni_kernel<kind, most < 5 ? most : 5, C>(),
-                                           vnni_kernel<kind, most < 6 ? most : 6, C>(), vnni_kernel<kind, most, C>()};
-  return kernels[rows - 1];
+  static constexpr VnniKernel kernels[] = {
+      vnni_kernel<kind, 1, C, asks_rows>(), vnni_kernel<kind, 2, C, asks_rows>(), vnni_kernel<kind, 3, C, asks_rows>(),
+      vnni_kernel<kind, 4, C, asks_rows>(), vnni_kernel<kind, most < 5 ? most : 5, C, asks_rows>(),
+      vnni_kernel<kind, most < 6 ? most : 6, C, asks_rows>(), vnni_kernel<kind, most, C, asks_rows>()};
+  return kernels;
 }
 
 // Columns are taken in parts whose weights stay in the L2 cache while all rows pass: a quarter of it,
@@ -370,24 +411,25 @@ struct Asking {
   const std::int8_t* next;
   std::size_t left, a_tile, bytes;
 
-  // Where a tile's begin; null where there is nothing left to ask for.
-  const std::int8_t* take() {
-    if (left < a_tile) return nullptr;
-    const std::int8_t* at = next;
-    next += a_tile * bytes;
-    left -= a_tile;
-    return at;
+  void took(std::size_t asks) {
+    next += asks * bytes;
+    left -= asks;
   }
 };
 
-// Rows in tiles of at most kTallest, as even as they go: 8 are 4 + 4, not 6 + 2.
+// Rows in tiles of at most kTallest, as even as they go: 8 are 4 + 4, not 6 + 2. What happens between two tiles
+// is waited for: no division.
 template <VnniKind kind, int C>
-void vnni_rows(const Gemm& g, std::size_t first, std::size_t last, std::size_t block, bool far_out, Asking& asking) {
+void vnni_rows(const Gemm& g, std::size_t first, std::size_t last, std::size_t block, bool asks_rows, Asking& asking) {
   constexpr std::size_t tallest = kTallest<kind, C>;
   const std::size_t rows = last - first, tiles = (rows + tallest - 1) / tallest;
-  for (std::size_t i = 0; i < tiles; ++i) {
-    const std::size_t begin = first + rows * i / tiles, end = first + rows * (i + 1) / tiles;
-    vnni_kernel<kind, C>(end - begin)({g, begin, block, asking.take(), asking.a_tile, far_out});
+  const VnniKernel* kernels = asks_rows ? vnni_kernels<kind, C, true>() : vnni_kernels<kind, C, false>();
+  const std::size_t few = rows / tiles, larger = rows % tiles;
+  for (std::size_t i = 0, row = first; i < tiles; ++i) {
+    const std::size_t count = few + (i < larger), asks = asking.left < asking.a_tile ? 0 : asking.a_tile;
+    kernels[count - 1]({g, row, block, asking.next, asks});
+    asking.took(asks);
+    row += count;
   }
 }
 
@@ -405,8 +447,9 @@ void vnni_panels(const Gemm& g) {
   constexpr std::size_t widest = C, tallest = kTallest<kind, C>;
   const std::size_t tiles = (g.rows + tallest - 1) / tallest, at_once = rows_at_once(g.rows), bytes = g.weight.block_bytes();
   const Far far(g.weight, g.block_begin, g.block_end, tiles, widest, 8);
-  // Then it has left the cache when it is written again.
-  const bool far_out = g.rows * (g.block_end - g.block_begin) * kBlockN * sizeof(float) > part_bytes();
+  // Outputs have left the cache when they are written again; where weights do not stay, biases of rows have.
+  const bool asks_rows = g.rows * (g.block_end - g.block_begin) * kBlockN * sizeof(float) > part_bytes() ||
+                         (g.bias_stride && far.ask);
   for (std::size_t first = g.block_begin; first < g.block_end; first += far.blocks) {
     const std::size_t last = first + far.blocks < g.block_end ? first + far.blocks : g.block_end;
     const std::int8_t* next = far.next(g.weight, first);
@@ -418,9 +461,9 @@ void vnni_panels(const Gemm& g) {
       std::size_t block = first;
       while (block < last) {
         const std::size_t width = block + widest <= last ? widest : block + 2 <= last ? 2 : 1;
-        if (width == widest) vnni_rows<kind, C>(g, row, until, block, far_out, asking);
-        else if (width == 2) vnni_rows<kind, 2>(g, row, until, block, far_out, asking);
-        else vnni_rows<kind, 1>(g, row, until, block, far_out, asking);
+        if (width == widest) vnni_rows<kind, C>(g, row, until, block, asks_rows, asking);
+        else if (width == 2) vnni_rows<kind, 2>(g, row, until, block, asks_rows, asking);
+        else vnni_rows<kind, 1>(g, row, until, block, asks_rows, asking);
         block += width;
       }
     }
