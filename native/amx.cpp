@@ -23,6 +23,7 @@ namespace {
 #include "rows.h"
 #include "shared.h"
 #include "simd512.h"
+#include "vnni_outputs512.h"
 #include "vnni512.h"
 
 constexpr std::size_t kTile = 16;           // rows of a tile

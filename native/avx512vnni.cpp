@@ -20,6 +20,7 @@ namespace {
 #include "rows.h"
 #include "shared.h"
 #include "simd512.h"
+#include "vnni_outputs512.h"
 #include "vnni512.h"
 
 }  // namespace
