@@ -176,7 +176,7 @@ struct FloatGemm {
 // the first of the units; strides are from item to item. `clip` bounds the gates before their sigmoid
 // or tanh to -clip..clip; 0: nothing does. With `powers` gates come multiplied by the factors below, and
 // nothing bounds them.
-constexpr float kSigmoidPower = -1.44269504f, kTanhPower = -2.88539008f;  // -log2 e, -2 log2 e
+constexpr float kSigmoidPower = -1.44269504f, kTanhPower = 2.88539008f;  // -log2 e, 2 log2 e
 struct CellOutput {
   std::size_t rows, units;                   // units: a multiple of 16
   float* h;                                  // [rows][units]
