@@ -163,6 +163,27 @@ def test_gates_are_accurate_however_large_or_small(isa: str, kind: str, floating
         assert np.all(np.abs(h_end[0] - h) <= 6e-7 * np.abs(h))
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_gates_beyond_float32(isa: str, kind: str) -> None:
+    """They are 0 or 1; of sums of two infinities the bits are the reference's."""
+    rows, hidden = GATES[kind] * 40, 40
+    signs = np.sign(numbers(rows, 2)) * np.float32(1e3)
+    states_weight = np.sign(numbers(rows, hidden)) * np.float32(1e3)
+    way = Direction(kind, hidden, signs, states_weight, *2 * [np.zeros(rows, np.float32)])
+    net = network(Shape(kind, 2, hidden, directions=[[way]]))
+    x = np.array([[3e38, 2e38], [-3e38, 1e38], [1, -2], [3e38, -3e38]], np.float32)
+    h0, c0 = numbers(1, 4, hidden, size=1e-3), numbers(1, 4, hidden) * np.float32(kind == "lstm")
+    h0[0, 3] *= np.float32(1e38)
+    given = (x[None], h0, c0 if kind == "lstm" else None)
+    found = call(net, *given)
+    kernels.use_isa("reference")
+    wanted = call(net, *given)
+    kernels.use_isa(isa)
+    assert_all_same(found, wanted)
+    h, _ = way.step(x[:3], h0[0, :3], c0[0, :3])
+    assert np.abs(found[0][0, :3] - h).max() < 1e-5
+
+
 @every_kind
 @pytest.mark.parametrize(
     "floating", [(), (0, 1), ((0, 0), (1, 1))], ids=["int8", "float32", "both"]
