@@ -18,14 +18,15 @@ inline void turn_four_rows(const void* from, std::size_t stride, void* to, std::
 
 // Four words of 16 rows that lie `stride` bytes apart: word j of all rows becomes out[j]. The rows come as
 // lanes i, i + 4, i + 8, i + 12 of vector i, so that turning 4 x 4 within lanes is all there is to do.
-inline void turn_four(const void* from, std::size_t stride, __m512i (&out)[4]) {
+inline __attribute__((always_inline)) void turn_four(const void* from, std::size_t stride, __m512i (&out)[4]) {
+  // Every fourth row, and the others by the stride: GCC would keep the distances of all 16, in vectors.
+  const char *a = static_cast<const char*>(from), *b = a + 4 * stride, *c = b + 4 * stride, *d = c + 4 * stride;
+  __asm__("" : "+r"(b), "+r"(c), "+r"(d));
+  const auto four = [](const char* row) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row)); };
   __m512i v[4];
-  for (std::size_t i = 0; i < 4; ++i) {
-    const auto row = [&](std::size_t lane) {
-      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(from) + (i + 4 * lane) * stride));
-    };
-    v[i] = _mm512_inserti32x4(_mm512_castsi128_si512(row(0)), row(1), 1);
-    v[i] = _mm512_inserti32x4(_mm512_inserti32x4(v[i], row(2), 2), row(3), 3);
+  for (std::size_t i = 0, at = 0; i < 4; ++i, at += stride) {
+    v[i] = _mm512_inserti32x4(_mm512_castsi128_si512(four(a + at)), four(b + at), 1);
+    v[i] = _mm512_inserti32x4(_mm512_inserti32x4(v[i], four(c + at), 2), four(d + at), 3);
   }
   const __m512i low01 = _mm512_unpacklo_epi32(v[0], v[1]), high01 = _mm512_unpackhi_epi32(v[0], v[1]);
   const __m512i low23 = _mm512_unpacklo_epi32(v[2], v[3]), high23 = _mm512_unpackhi_epi32(v[2], v[3]);
@@ -36,7 +37,11 @@ inline void turn_four(const void* from, std::size_t stride, __m512i (&out)[4]) {
 }
 
 template <bool streamed>
-inline void turn_tile(const std::int8_t* from, std::size_t stride, std::int8_t* to, std::size_t to_stride) {
+inline void turn_tile(const std::int8_t* from, std::size_t stride, std::int8_t* to, std::size_t to_stride, std::size_t step) {
+  // The next tile, of rows that lie apart, where results stay in the caches (measured once, while developing:
+  // 8% of packing 384 x 1536). Of rows side by side, or beside streams, processors read ahead well enough.
+  if (!streamed && step < stride)
+    for (std::size_t r = 0; r < 16; ++r) __builtin_prefetch(from + r * stride + step);
   for (std::size_t j = 0; j < 4; ++j) {
     __m512i v[4];
     turn_four(from + 16 * j, stride, v);
@@ -68,7 +73,7 @@ inline void turn_four(const std::int8_t* from, std::size_t stride, __m256i (&out
 }
 
 template <bool streamed>
-inline void turn_tile(const std::int8_t* from, std::size_t stride, std::int8_t* to, std::size_t to_stride) {
+inline void turn_tile(const std::int8_t* from, std::size_t stride, std::int8_t* to, std::size_t to_stride, std::size_t) {
   for (std::size_t j = 0; j < 4; ++j) {
     __m256i low[4], high[4];
     turn_four(from + 16 * j, stride, low);
@@ -94,7 +99,7 @@ inline void stream_line(std::int8_t* to, const std::int8_t* from) {
 #else
 
 template <bool streamed>
-inline void turn_tile(const std::int8_t* from, std::size_t stride, std::int8_t* to, std::size_t to_stride) {
+inline void turn_tile(const std::int8_t* from, std::size_t stride, std::int8_t* to, std::size_t to_stride, std::size_t) {
   for (std::size_t j = 0; j < 16; j += 4)
     for (std::size_t i = 0; i < 16; i += 4)
       turn_four_rows(from + i * stride + 4 * j, stride, to + j * to_stride + 4 * i, to_stride);
@@ -106,7 +111,7 @@ inline void stream_line(std::int8_t* to, const std::int8_t* from) { __builtin_me
 
 template <bool streamed>
 inline void turn_tiles(TurnWords t) {  // a copy: else what is stored might be taken for a part of it
-  for (std::size_t i = 0; i < t.tiles; ++i) turn_tile<streamed>(t.from + i * t.step, t.stride, t.to + i * t.to_step, t.to_stride);
+  for (std::size_t i = 0; i < t.tiles; ++i) turn_tile<streamed>(t.from + i * t.step, t.stride, t.to + i * t.to_step, t.to_stride, t.step);
 }
 
 inline void turn_words(const TurnWords& t) { t.streamed ? turn_tiles<true>(t) : turn_tiles<false>(t); }
