@@ -8,6 +8,7 @@
 // None, and Python goes the long way.
 #include <array>
 #include <exception>
+#include <initializer_list>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -188,11 +189,27 @@ struct Input {
   bool alike(const Input& o) const { return axes == o.axes && size[0] == o.size[0] && size[1] == o.size[1] && type == o.type; }
 };
 
+// By hand: Py_BuildValue reads its format twice, which takes longer.
+PyObject* tuple_of(std::initializer_list<Py_ssize_t> sizes) {
+  PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(sizes.size()));
+  if (!tuple) return nullptr;
+  Py_ssize_t at = 0;
+  for (const Py_ssize_t size : sizes) {
+    PyObject* number = PyLong_FromSsize_t(size);
+    if (!number) {
+      Py_DECREF(tuple);
+      return nullptr;
+    }
+    PyTuple_SET_ITEM(tuple, at++, number);
+  }
+  return tuple;
+}
+
 // An empty tensor of x's shape and dtype, but with n columns.
 PyObject* output(PyObject* x, const Input& in, Py_ssize_t columns) {
-  const Owned shape(in.axes == 2 ? Py_BuildValue("(nn)", in.size[0], columns) : Py_BuildValue("(nnn)", in.size[0], in.size[1], columns));
-  const Owned strides(in.axes == 2 ? Py_BuildValue("(nn)", columns, Py_ssize_t{1})
-                                   : Py_BuildValue("(nnn)", in.size[1] * columns, columns, Py_ssize_t{1}));
+  const bool flat = in.axes == 2;
+  const Owned shape(flat ? tuple_of({in.size[0], columns}) : tuple_of({in.size[0], in.size[1], columns}));
+  const Owned strides(flat ? tuple_of({columns, 1}) : tuple_of({in.size[1] * columns, columns, 1}));
   if (!shape || !strides) return nullptr;
   PyObject* arguments[] = {x, shape.get(), strides.get()};
   return PyObject_VectorcallMethod(names().empty, arguments, 3, nullptr);
