@@ -40,8 +40,9 @@ struct Cells {
     }
   };
 
-  // sigmoid(x) = 1 / (1 + odds). Where products have made exponents of gates (`powers`), their scales are
-  // numbers or all of a row is NaN: then it is enough that tanh keeps it, and one operation bounds a sigmoid.
+  // sigmoid(x) = 1 / (1 + odds). Where products have made exponents of gates (`powers`), a row that is not finite
+  // is NaN in all gates, and the tanh, which keeps NaN, makes the state NaN: so a sigmoid is bounded by one operation
+  // that does not. It takes the sum of two opposite infinities for the lowest exponent.
   template <bool powers>
   static F odds(F x) {
     return Power(powers ? V::clipped(x, V::set(kMost)) : exponent(x, kSigmoidPower)).value();

@@ -33,7 +33,7 @@ struct Avx2 {
   static F copysign(F size, F sign) {
     return _mm256_or_ps(_mm256_andnot_ps(sign_bit(), size), _mm256_and_ps(sign_bit(), sign));
   }
-  static F clipped(F x, F most) { return copysign(min(abs(x), most), x); }  // minps: `most` for a NaN
+  static F clipped(F x, F most) { return copysign(min(abs(x), most), x); }  // as avx512: minps gives `most` for a NaN
   static Mask less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   static F select(Mask m, F yes, F no) { return _mm256_blendv_ps(no, yes, m); }
 

@@ -31,7 +31,7 @@ struct Avx512 {
                                                          _mm512_castps_si512(sign),
                                                          _mm512_set1_epi32(INT32_MIN), 0xd8));
   }
-  // x, or `most` (above 0) with the sign of x where that is smaller in size; so for a NaN.
+  // x bounded to -most..most (most > 0); a quiet NaN becomes `most` with its sign.
   static F clipped(F x, F most) { return _mm512_range_ps(x, most, 2); }
   static Mask less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
   static F select(Mask m, F yes, F no) { return _mm512_mask_blend_ps(m, no, yes); }

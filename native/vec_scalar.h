@@ -28,8 +28,9 @@ struct Scalar {
   static F max(F a, F b) { return a > b ? a : b; }
   static F abs(F a) { return __builtin_fabsf(a); }
   static F copysign(F size, F sign) { return __builtin_copysignf(size, sign); }
-  // x, or `most` (above 0) with the sign of x where that is smaller in size; so for a NaN.
-  static F clipped(F x, F most) { return copysign(min(abs(x), most), x); }
+  // x bounded to -most..most (most > 0). A NaN becomes -most, as it does with vectors if arithmetic made it: that
+  // of x86 has its sign set.
+  static F clipped(F x, F most) { return x == x ? copysign(min(abs(x), most), x) : -most; }
   static Mask less(F a, F b) { return a < b; }
   static F select(Mask m, F yes, F no) { return m ? yes : no; }
 

@@ -313,7 +313,7 @@ struct Asking {
 };
 
 // Rows in tiles of at most kTallest, as even as they go: 8 are 4 + 4, not 6 + 2. What happens between two tiles
-// is waited for: no division.
+// is waited for: the divisions come before them all.
 template <VnniKind kind, int C>
 void vnni_rows(const Gemm& g, std::size_t first, std::size_t last, std::size_t block, bool asks_rows, Asking& asking) {
   constexpr std::size_t tallest = kTallest<kind, C>;
@@ -342,7 +342,7 @@ void vnni_panels(const Gemm& g) {
   constexpr std::size_t widest = C, tallest = kTallest<kind, C>;
   const std::size_t tiles = (g.rows + tallest - 1) / tallest, at_once = rows_at_once(g.rows), bytes = g.weight.block_bytes();
   const Far far(g.weight, g.block_begin, g.block_end, tiles, widest, 8);
-  // Outputs have left the cache when they are written again; where weights do not stay, biases of rows have.
+  // Outputs have left the cache when they are written again; where weights are asked for, biases of rows may have.
   const bool asks_rows = g.rows * (g.block_end - g.block_begin) * kBlockN * sizeof(float) > part_bytes() ||
                          (g.bias_stride && far.ask);
   for (std::size_t first = g.block_begin; first < g.block_end; first += far.blocks) {

@@ -80,7 +80,8 @@ struct VnniOutput {
   }
 };
 
-// Writes the sums v of R rows by C blocks, where the tile is plain(). `corrected`: sums that start() began.
+// Writes the sums v of R rows by C blocks, where the tile is plain(). `corrected`: nothing is left to subtract
+// from them, as start() began them, or groups did it.
 template <int R, int C, bool corrected>
 struct VnniStore {
   template <class Sum>

@@ -173,15 +173,18 @@ def test_gates_beyond_float32(isa: str, kind: str) -> None:
     net = network(Shape(kind, 2, hidden, directions=[[way]]))
     x = np.array([[3e38, 2e38], [-3e38, 1e38], [1, -2], [3e38, -3e38]], np.float32)
     h0, c0 = numbers(1, 4, hidden, size=1e-3), numbers(1, 4, hidden) * np.float32(kind == "lstm")
-    h0[0, 3] *= np.float32(1e38)
+    h0[0, 3] = np.sign(h0[0, 3]) * np.float32(3e38)
+    a, b = way.product(x[3:], signs), way.product(h0[0, 3:], states_weight)
+    assert ((np.abs(a) > 4e38) & (np.abs(b) > 4e38) & (a * b < 0)).any(), "no infinities meet"
     given = (x[None], h0, c0 if kind == "lstm" else None)
     found = call(net, *given)
     kernels.use_isa("reference")
     wanted = call(net, *given)
     kernels.use_isa(isa)
     assert_all_same(found, wanted)
-    h, _ = way.step(x[:3], h0[0, :3], c0[0, :3])
+    h, c = way.step(x[:3], h0[0, :3], c0[0, :3])
     assert np.abs(found[0][0, :3] - h).max() < 1e-5
+    assert found[2] is None or np.abs(found[2][0, :3] - c).max() < 1e-5
 
 
 @every_kind
