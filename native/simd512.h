@@ -13,141 +13,157 @@ inline __m512i to_bytes(const __m512 (&x)[4], __m512 inverse, __m512i zero) {
   return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), _mm512_packus_epi16(low, high));
 }
 
-// Vectors of 16 that are reduced side by side: lane i of the result is of v[i]. Two shuffles and one
-// operation a vector, where one alone takes four of each.
+template <int... i>
+using Indices = std::integer_sequence<int, i...>;
+template <int n>
+using Sequence = std::make_integer_sequence<int, n>;
+
+#define OCTAVO_INLINE inline __attribute__((always_inline))
+
+// Four vectors reduced side by side: lane i of the result is of v[i].
 template <class Operation>
-inline __m512i across(const __m512i (&v)[16], Operation operation) {
-  __m512i a[8], b[4], c[2];
-  for (int i = 0; i < 8; ++i) a[i] = operation(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
-  for (int i = 0; i < 4; ++i) b[i] = operation(_mm512_unpacklo_epi64(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_epi64(a[2 * i], a[2 * i + 1]));
-  for (int i = 0; i < 2; ++i)
-    c[i] = operation(_mm512_shuffle_i32x4(b[2 * i], b[2 * i + 1], 0x44), _mm512_shuffle_i32x4(b[2 * i], b[2 * i + 1], 0xee));
-  return operation(_mm512_shuffle_i32x4(c[0], c[1], 0x88), _mm512_shuffle_i32x4(c[0], c[1], 0xdd));
+OCTAVO_INLINE __m128i across(const __m512i (&v)[4], Operation operation) {
+  const __m512i a = operation(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+  const __m512i b = operation(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+  const __m512i four = operation(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+  const __m512i two = operation(four, _mm512_shuffle_i32x4(four, four, 0x4e));
+  return _mm512_castsi512_si128(operation(two, _mm512_shuffle_i32x4(two, two, 0xb1)));
 }
 
-// Up to 16 sections (rows, or groups of them) at a time: the ranges of all, then the integers of all,
-// while they are in the L1 cache.
+// Sections (rows, or groups of them) of one length; strides are in inputs.
 struct Sections {
-  static constexpr std::size_t kMost = 16, kFew = 7, kFloats = 6144;  // kFew: up to here one by one is faster
+  const float* x;
+  std::size_t count, n, stride;
+  std::uint8_t* to;
+  std::size_t to_stride;
+  RowQuant* quant;
+  std::size_t quant_stride, group;
 
-  const QuantizeRows& q;
-  const std::size_t groups, stride, section, total;
-  std::size_t row = 0, group = 0, count = 0;  // of the next section; how many are taken
-  struct One {
-    const float* x;
-    std::size_t n;
-    std::uint8_t* to;
-  } taken[kMost];
-  alignas(64) float scale[kMost], inverse[kMost];
-  alignas(64) std::int32_t zero_point[kMost], sum[kMost];
-  std::uint32_t finite = 0;  // a bit for each
+  Sections part(std::size_t first, std::size_t length) const {
+    return {x + first * stride, length, n, stride, to + first * to_stride, to_stride, quant + first * quant_stride, quant_stride, group};
+  }
+};
 
-  explicit Sections(const QuantizeRows& rows)
-      : q(rows), groups(groups_of(q.k, q.group)), stride(round_up(q.k, kPanelK)), section(q.group ? q.group : q.k), total(q.rows * groups) {}
+// Ranges of up to four sections, a lane each.
+struct SectionRanges {
+  __m128 scale, inverse;
+  __m128i zero_point;
+};
 
-  void quantize() {
-    const std::size_t fit = section ? kFloats / section : kMost, most = fit > kMost ? kMost : fit < 1 ? 1 : fit;
-    for (std::size_t begin = 0; begin < total; begin += count) {
-      take(total - begin < most ? total - begin : most);
-      if (count <= kFew) few_ranges();
-      else ranges();
-      integers();
-      for (std::size_t i = 0; i < count; ++i)
-        q.quant[begin + i] = finite >> i & 1 ? row_quant(scale[i], zero_point[i], sum[i] - static_cast<std::int32_t>(taken[i].n) * zero_point[i], q.group)
-                                             : RowQuant{scale[i], 0, 0, 0};
+// Sections in batches of B, 1 or 4 (`count` is a multiple of it): the ranges of a batch, then its integers, which ask
+// for the batch whose ranges come next: they wait for the pipes, and those would for the L2 cache, a third of all the
+// time. To take both in one loop was as fast, and slower where inputs come from further away (measured once, while
+// developing, as the limits below).
+template <int B, bool adds>
+struct Quantizer : Sections {
+  using Range = RowRange<Avx512>;
+
+  OCTAVO_INLINE explicit Quantizer(const Sections& s) : Sections(s) {}
+  OCTAVO_INLINE void quantize() {
+    // Short batches fit the L1 cache three at a time: then the ranges of the next come before the integers of one, which
+    // do not wait for divisions. Long ones fit it once.
+    const std::size_t batches = count / B, lag = n * B <= 1536 ? 1 : 0;
+    const bool ask = n * B <= 3072;
+    SectionRanges r[2];
+    for (std::size_t i = 0; i < batches + lag; ++i) {
+      if (i < batches) r[i % 2] = ranges(i * B, Sequence<B>{});
+      if (i >= lag) integers((i - lag) * B, r[(i - lag) % 2], (ask && i + 1 < batches ? i + 1 : i - lag) * B, Sequence<B>{});
     }
   }
 
  private:
-  void take(std::size_t most) {
-    for (count = 0; count < most; ++count) {
-      const std::size_t first = group * q.group;
-      taken[count] = {q.x + row * q.stride + first, q.k - first < section ? q.k - first : section, q.panel + row * stride + first};
-      if (++group == groups) {
-        group = 0;
-        ++row;
-      }
-    }
+  // As Range::from, a lane each; NaN or an infinity gives scale NaN and integers 0.
+  template <int... i>
+  OCTAVO_INLINE SectionRanges ranges(std::size_t first, Indices<i...>) const {
+    const typename Range::Partial seen[] = {Range::partial(x + (first + i) * stride, n)...};
+    const __m128i low_bits = across({seen[0].lo, seen[1 % B].lo, seen[2 % B].lo, seen[3 % B].lo},
+                                    [](__m512i a, __m512i b) { return _mm512_max_epu32(a, b); });
+    const __m128i high_bits = across({seen[0].hi, seen[1 % B].hi, seen[2 % B].hi, seen[3 % B].hi},
+                                     [](__m512i a, __m512i b) { return _mm512_max_epi32(a, b); });
+    const __mmask8 finite = _mm_cmplt_epu32_mask(low_bits, _mm_set1_epi32(static_cast<std::int32_t>(Range::kMinusInfinity))) &
+                            _mm_cmplt_epi32_mask(high_bits, _mm_set1_epi32(Range::kInfinity));
+    const __m128 low = _mm_castsi128_ps(low_bits), high = _mm_castsi128_ps(high_bits), most = _mm_set1_ps(255.0f), one = _mm_set1_ps(1.0f);
+    __m128 s = _mm_sub_ps(_mm_div_ps(high, most), _mm_div_ps(low, most));
+    s = _mm_mask_mov_ps(s, _mm_cmp_ps_mask(s, _mm_set1_ps(1e-30f), _CMP_LT_OQ), one);
+    const __m128 inverse = _mm_div_ps(one, s);
+    const __m128 z = _mm_round_ps(_mm_mul_ps(_mm_sub_ps(_mm_setzero_ps(), low), inverse), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return {_mm_mask_mov_ps(_mm_set1_ps(__builtin_nanf("")), finite, s), _mm_maskz_mov_ps(finite, inverse),
+            _mm_maskz_cvttps_epi32(finite, _mm_min_ps(z, most))};
   }
 
-  void few_ranges() {
-    finite = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto r = RowRange<Avx512>::of(taken[i].x, taken[i].n);
-      scale[i] = r.scale;
-      inverse[i] = r.inverse;
-      zero_point[i] = r.zero_point;
-      finite |= static_cast<std::uint32_t>(r.finite()) << i;
-    }
+  // Of a batch, and what goes with them. `next`: the section to ask for first, or what the cache has.
+  template <int... i>
+  OCTAVO_INLINE void integers(std::size_t first, const SectionRanges& r, std::size_t next, Indices<i...>) const {
+    const __m512i sums[] = {section<i>(first + i, r, x + (next + i) * stride)...};
+    alignas(16) float scale[4];
+    alignas(16) std::int32_t zero_point[4], sum[4];
+    _mm_store_ps(scale, r.scale);
+    _mm_store_si128(reinterpret_cast<__m128i*>(zero_point), r.zero_point);
+    __m128i s = _mm_setzero_si128();
+    if (adds) s = across({sums[0], sums[1 % B], sums[2 % B], sums[3 % B]}, [](__m512i a, __m512i b) { return _mm512_add_epi32(a, b); });
+    _mm_store_si128(reinterpret_cast<__m128i*>(sum), s);
+    for (std::size_t j = 0; j < B; ++j)
+      quant[(first + j) * quant_stride] = row_quant(scale[j], zero_point[j], sum[j] - static_cast<std::int32_t>(n) * zero_point[j], group);
   }
 
-  // As RowRange::from, a lane each.
-  void ranges() {
-    __m512i lo[kMost] = {}, hi[kMost] = {};
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto p = RowRange<Avx512>::partial(taken[i].x, taken[i].n);
-      lo[i] = p.lo;
-      hi[i] = p.hi;
+  // Whole vectors of 64 integers, zeros behind the last; their sums, a lane for four each, if it `adds`. With an inverse
+  // and a zero point of 0 all are 0, of NaN and infinities too.
+  template <int lane>
+  OCTAVO_INLINE __m512i section(std::size_t which, const SectionRanges& r, const float* next) const {
+    const __m512 inverse = _mm512_broadcastss_ps(_mm_permute_ps(r.inverse, lane * 0x55));
+    const __m512i zero = _mm512_broadcastw_epi16(_mm_shuffle_epi32(r.zero_point, lane * 0x55)), ones = _mm512_set1_epi8(1);
+    const float* from = x + which * stride;
+    std::uint8_t* bytes = to + which * to_stride;
+    __m512i sum = _mm512_setzero_si512();
+    std::size_t at = 0;
+    for (; at + 64 <= n; at += 64) {
+      const __m512 v[4] = {_mm512_loadu_ps(from + at), _mm512_loadu_ps(from + at + 16), _mm512_loadu_ps(from + at + 32), _mm512_loadu_ps(from + at + 48)};
+      for (std::size_t j = 0; j < 4; ++j) __builtin_prefetch(next + at + 16 * j);
+      const __m512i q = to_bytes(v, inverse, zero);
+      _mm512_storeu_si512(bytes + at, q);
+      if (adds) sum = _mm512_dpbusd_epi32(sum, q, ones);
     }
-    const __m512i low_bits = across(lo, [](__m512i a, __m512i b) { return _mm512_max_epu32(a, b); });
-    const __m512i high_bits = across(hi, [](__m512i a, __m512i b) { return _mm512_max_epi32(a, b); });
-    finite = _mm512_cmplt_epu32_mask(low_bits, _mm512_set1_epi32(static_cast<std::int32_t>(RowRange<Avx512>::kMinusInfinity))) &
-             _mm512_cmplt_epi32_mask(high_bits, _mm512_set1_epi32(RowRange<Avx512>::kInfinity));
-    const __m512 low = _mm512_castsi512_ps(low_bits), high = _mm512_castsi512_ps(high_bits);
-    const __m512 most = _mm512_set1_ps(255.0f), one = _mm512_set1_ps(1.0f);
-    const auto valid = static_cast<__mmask16>(finite);
-    __m512 s = _mm512_sub_ps(_mm512_div_ps(high, most), _mm512_div_ps(low, most));
-    s = _mm512_mask_mov_ps(s, _mm512_cmp_ps_mask(s, _mm512_set1_ps(1e-30f), _CMP_LT_OQ), one);
-    const __m512 inv = _mm512_div_ps(one, s);
-    const __m512 z = _mm512_roundscale_ps(_mm512_mul_ps(_mm512_sub_ps(_mm512_setzero_ps(), low), inv), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    _mm512_store_ps(scale, _mm512_mask_mov_ps(_mm512_set1_ps(__builtin_nanf("")), valid, s));
-    _mm512_store_ps(inverse, _mm512_maskz_mov_ps(valid, inv));
-    _mm512_store_si512(zero_point, _mm512_maskz_cvttps_epi32(valid, _mm512_min_ps(z, most)));
-  }
-
-  void integers() {
-    __m512i sums[kMost] = {};
-    for (std::size_t i = 0; i < count; ++i) {
-      const One& t = taken[i];
-      const __m512 inv = _mm512_set1_ps(inverse[i]);
-      const __m512i zero = _mm512_set1_epi16(static_cast<std::int16_t>(zero_point[i]));
-      if (!(finite >> i & 1)) __builtin_memset(t.to, 0, round_up(t.n, 64));
-      else if (q.sums) sums[i] = integers<true>(t, inv, zero);
-      else integers<false>(t, inv, zero);
-    }
-    if (!q.sums) _mm512_store_si512(sum, _mm512_setzero_si512());
-    else if (count > kFew) _mm512_store_si512(sum, across(sums, [](__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }));
-    else
-      for (std::size_t i = 0; i < count; ++i) sum[i] = _mm512_reduce_add_epi32(sums[i]);
-  }
-  // Writes whole vectors of 64, zeros behind the last; gives their sums, a lane for four each, if it `adds`.
-  template <bool adds>
-  static inline __attribute__((always_inline)) __m512i integers(const One& t, __m512 inv, __m512i zero) {
-    __m512i all = _mm512_setzero_si512();
-    const __m512i ones = _mm512_set1_epi8(1);
-    std::size_t i = 0;
-    for (; i + 64 <= t.n; i += 64) {
-      const __m512 v[4] = {_mm512_loadu_ps(t.x + i), _mm512_loadu_ps(t.x + i + 16), _mm512_loadu_ps(t.x + i + 32), _mm512_loadu_ps(t.x + i + 48)};
-      const __m512i bytes = to_bytes(v, inv, zero);
-      _mm512_storeu_si512(t.to + i, bytes);
-      if (adds) all = _mm512_dpbusd_epi32(all, bytes, ones);
-    }
-    if (i < t.n) {
+    if (at < n) {
       __m512 v[4];
-      for (std::size_t j = 0; j < 4; ++j) {
-        const std::size_t at = i + 16 * j;
-        v[j] = _mm512_maskz_loadu_ps(at < t.n ? lanes(t.n - at) : 0, t.x + at);
-      }
-      const __mmask64 valid = ~static_cast<__mmask64>(0) >> (64 - (t.n - i));
-      const __m512i bytes = _mm512_maskz_mov_epi8(valid, to_bytes(v, inv, zero));
-      _mm512_storeu_si512(t.to + i, bytes);
-      if (adds) all = _mm512_dpbusd_epi32(all, bytes, ones);
+      for (std::size_t j = 0; j < 4; ++j) v[j] = _mm512_maskz_loadu_ps(at + 16 * j < n ? lanes(n - at - 16 * j) : 0, from + at + 16 * j);
+      const __m512i q = _mm512_maskz_mov_epi8(~static_cast<__mmask64>(0) >> (64 - (n - at)), to_bytes(v, inverse, zero));
+      _mm512_storeu_si512(bytes + at, q);
+      if (adds) sum = _mm512_dpbusd_epi32(sum, q, ones);
     }
-    return all;
+    return sum;
   }
 };
 
-inline void quantize_rows(const QuantizeRows& q) { Sections(q).quantize(); }
+template <bool adds>
+inline void quantize_sections(const Sections& s) {
+  constexpr std::size_t kShort = 768;  // up to here four are faster than one
+  const std::size_t four = s.n <= kShort ? s.count / 4 * 4 : 0;
+  Quantizer<4, adds>(s.part(0, four)).quantize();
+  Quantizer<1, adds>(s.part(four, s.count - four)).quantize();
+}
+
+template <bool adds>
+inline void quantize_all(const QuantizeRows& q) {
+  const std::size_t stride = round_up(q.k, kPanelK), groups = groups_of(q.k, q.group);
+  if (groups == 1) return quantize_sections<adds>({q.x, q.rows, q.k, q.stride, q.panel, stride, q.quant, 1, q.group});
+  const std::size_t whole = q.k / q.group, rest = q.k % q.group;
+  if (q.rows == 1 || (!rest && q.stride == q.k)) {
+    const Sections all{q.x, q.rows * whole, q.group, q.group, q.panel, q.group, q.quant, 1, q.group};
+    quantize_sections<adds>(all);
+    Sections last = all.part(whole, 1);
+    last.n = rest;
+    if (rest) quantize_sections<adds>(last);
+    return;
+  }
+  constexpr std::size_t kRows = 16;  // a group of each, then the next group
+  for (std::size_t m = 0; m < q.rows; m += kRows)
+    for (std::size_t g = 0; g < groups; ++g) {
+      const std::size_t first = g * q.group, rows = q.rows - m < kRows ? q.rows - m : kRows, n = q.k - first < q.group ? q.k - first : q.group;
+      quantize_sections<adds>({q.x + m * q.stride + first, rows, n, q.stride, q.panel + m * stride + first, stride, q.quant + m * groups + g, groups, q.group});
+    }
+}
+
+inline void quantize_rows(const QuantizeRows& q) { q.sums ? quantize_all<true>(q) : quantize_all<false>(q); }
 
 inline void panel_rows(const PanelRows& p) {
   const std::size_t groups = groups_of(p.k, p.group), stride = round_up(p.k, kPanelK);

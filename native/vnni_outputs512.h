@@ -1,13 +1,6 @@
 // A tile of the int8 product on 512-bit VNNI, and what its sums become. Include it inside an anonymous namespace,
 // after simd512.h.
 
-template <int... i>
-using Indices = std::integer_sequence<int, i...>;
-template <int n>
-using Sequence = std::make_integer_sequence<int, n>;
-
-#define OCTAVO_INLINE inline __attribute__((always_inline))
-
 struct VnniTile {
   const Gemm& g;
   std::size_t row, block;  // first of each
