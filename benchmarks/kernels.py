@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from benchmarks import results
 from benchmarks.children import Cell
@@ -59,6 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cells", nargs="+", type=cell, help="writes no result", metavar="MxKxN")
     parser.add_argument("--peers-only", action="store_true", help="writes no result")
     options = parser.parse_args(arguments)
+    chosen = options.only or (WITH_PEERS if options.peers_only else tuple(PARTS))
+    missing = [name for name in ("openvino", "nncf") if find_spec(name) is None]
+    if missing and "linear" in chosen:
+        parser.error(
+            f"linear layers are measured beside OpenVINO, and there is no {' and no '.join(missing)}: "
+            "pip install -e '.[dev,bench]' brings them, as `make bench` does"
+        )
     effort = Effort(
         quick=options.quick,
         cells=tuple(options.cells or (QUICK if options.quick else GRID)),
@@ -66,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         has_amx=amx_granted(),
     )
     rows: list[Row] = []
-    for part in options.only or (WITH_PEERS if options.peers_only else PARTS):
+    for part in chosen:
         rows += PARTS[part](effort)
     found = results.result(
         "kernels", "Kernels: linear layers and convolutions", rows, arguments, speeds=True

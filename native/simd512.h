@@ -50,18 +50,18 @@ struct SectionRanges {
   __m128i zero_point;
 };
 
-// Sections in batches of B, 1 or 4 (`count` is a multiple of it): the ranges of a batch, then its integers, which ask
-// for the batch whose ranges come next: they wait for the pipes, and those would for the L2 cache, a third of all the
-// time. To take both in one loop was as fast, and slower where inputs come from further away (measured once, while
-// developing, as the limits below).
+// Sections in batches of B, 1 or 4 (`count` is a multiple of it): the ranges of a batch, then its integers. Making
+// integers waits for the pipes and leaves the caches time, so it asks for the batch whose ranges come next: those
+// waited for the L2 cache, a third of all the time. To take both in one loop was as fast, and slower where inputs come
+// from further away (measured once, while developing, as were the limits below).
 template <int B, bool adds>
 struct Quantizer : Sections {
   using Range = RowRange<Avx512>;
 
   OCTAVO_INLINE explicit Quantizer(const Sections& s) : Sections(s) {}
   OCTAVO_INLINE void quantize() {
-    // Short batches fit the L1 cache three at a time: then the ranges of the next come before the integers of one, which
-    // do not wait for divisions. Long ones fit it once.
+    // The L1 cache holds three short batches: there the ranges of the next come before the integers of one, and nothing
+    // waits for divisions. It holds two of up to 3072 inputs; of longer ones the next is not asked for.
     const std::size_t batches = count / B, lag = n * B <= 1536 ? 1 : 0;
     const bool ask = n * B <= 3072;
     SectionRanges r[2];
