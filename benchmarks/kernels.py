@@ -64,8 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     missing = [name for name in ("openvino", "nncf") if find_spec(name) is None]
     if missing and "linear" in chosen:
         parser.error(
-            f"linear layers are measured beside OpenVINO, and there is no {' and no '.join(missing)}: "
-            "pip install -e '.[dev,bench]' brings them, as `make bench` does"
+            f"linear layers are measured beside OpenVINO, which needs {' and '.join(missing)}: "
+            "pip install -e '.[dev,bench]', or make bench"
         )
     effort = Effort(
         quick=options.quick,

@@ -9,6 +9,7 @@
 
 #include <climits>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "cpu.h"

@@ -1,6 +1,7 @@
 // The normative kernels: scalar, one statement for each definition in docs/architecture.md.
 #include <climits>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels.h"
 #include "tables.h"

@@ -1,5 +1,12 @@
 // Row quantization for instruction sets with 512-bit vectors, whose panels hold plain uint8. Include
-// it inside an anonymous namespace, after rows.h.
+// it inside an anonymous namespace, after <utility> and rows.h.
+
+template <int... i>
+using Indices = std::integer_sequence<int, i...>;
+template <int n>
+using Sequence = std::make_integer_sequence<int, n>;
+
+#define OCTAVO_INLINE inline __attribute__((always_inline))
 
 inline __mmask16 lanes(std::size_t n) { return n >= 16 ? 0xffff : static_cast<__mmask16>((1u << n) - 1u); }
 
@@ -13,13 +20,6 @@ inline __m512i to_bytes(const __m512 (&x)[4], __m512 inverse, __m512i zero) {
   return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), _mm512_packus_epi16(low, high));
 }
 
-template <int... i>
-using Indices = std::integer_sequence<int, i...>;
-template <int n>
-using Sequence = std::make_integer_sequence<int, n>;
-
-#define OCTAVO_INLINE inline __attribute__((always_inline))
-
 // Four vectors reduced side by side: lane i of the result is of v[i].
 template <class Operation>
 OCTAVO_INLINE __m128i across(const __m512i (&v)[4], Operation operation) {
@@ -30,7 +30,8 @@ OCTAVO_INLINE __m128i across(const __m512i (&v)[4], Operation operation) {
   return _mm512_castsi512_si128(operation(two, _mm512_shuffle_i32x4(two, two, 0xb1)));
 }
 
-// Sections (rows, or groups of them) of one length; strides are in inputs.
+// Sections (rows, or groups of them) of n inputs each. From one to the next x and `to` go on by stride and to_stride
+// elements, quant by quant_stride; `group` as in QuantizeRows.
 struct Sections {
   const float* x;
   std::size_t count, n, stride;
@@ -50,32 +51,34 @@ struct SectionRanges {
   __m128i zero_point;
 };
 
-// Sections in batches of B, 1 or 4 (`count` is a multiple of it): the ranges of a batch, then its integers. Making
-// integers waits for the pipes and leaves the caches time, so it asks for the batch whose ranges come next: those
-// waited for the L2 cache, a third of all the time. To take both in one loop was as fast, and slower where inputs come
-// from further away (measured once, while developing, as were the limits below).
+// Sections in batches of B, 1 or 4 (`count` is a multiple of it): the ranges of a batch, then its integers. Taking ranges
+// waited for the L2 cache, a third of the whole time; making integers waits for the pipes and leaves the cache idle. So
+// it prefetches the batch whose ranges are taken next. Both in one loop were as fast as that, and slower where inputs
+// come from memory (measured once, while developing, as were the limits).
 template <int B, bool adds>
 struct Quantizer : Sections {
   using Range = RowRange<Avx512>;
 
   OCTAVO_INLINE explicit Quantizer(const Sections& s) : Sections(s) {}
   OCTAVO_INLINE void quantize() {
-    // The L1 cache holds three short batches: there the ranges of the next come before the integers of one, and nothing
-    // waits for divisions. It holds two of up to 3072 inputs; of longer ones the next is not asked for.
-    const std::size_t batches = count / B, lag = n * B <= 1536 ? 1 : 0;
-    const bool ask = n * B <= 3072;
+    // Of small batches the L1 cache holds three: the ranges of the next are taken before the integers of this one, which
+    // then wait for no division. Of larger ones it holds two, and the largest are not prefetched.
+    constexpr std::size_t kSmall = 1536, kLarge = 3072;  // inputs
+    const std::size_t batches = count / B, lag = n * B <= kSmall ? 1 : 0;
+    const bool prefetches = n * B <= kLarge;
     SectionRanges r[2];
     for (std::size_t i = 0; i < batches + lag; ++i) {
       if (i < batches) r[i % 2] = ranges(i * B, Sequence<B>{});
-      if (i >= lag) integers((i - lag) * B, r[(i - lag) % 2], (ask && i + 1 < batches ? i + 1 : i - lag) * B, Sequence<B>{});
+      if (i >= lag) integers((i - lag) * B, r[(i - lag) % 2], (prefetches && i + 1 < batches ? i + 1 : i - lag) * B, Sequence<B>{});
     }
   }
 
  private:
-  // As Range::from, a lane each; NaN or an infinity gives scale NaN and integers 0.
+  // As Range::from, a lane each; NaN or an infinity gives scale NaN, and an inverse and a zero point of 0.
   template <int... i>
   OCTAVO_INLINE SectionRanges ranges(std::size_t first, Indices<i...>) const {
-    const typename Range::Partial seen[] = {Range::partial(x + (first + i) * stride, n)...};
+    const Range::Partial seen[] = {Range::partial(x + (first + i) * stride, n)...};
+    // One section: four times the same.
     const __m128i low_bits = across({seen[0].lo, seen[1 % B].lo, seen[2 % B].lo, seen[3 % B].lo},
                                     [](__m512i a, __m512i b) { return _mm512_max_epu32(a, b); });
     const __m128i high_bits = across({seen[0].hi, seen[1 % B].hi, seen[2 % B].hi, seen[3 % B].hi},
@@ -91,7 +94,7 @@ struct Quantizer : Sections {
             _mm_maskz_cvttps_epi32(finite, _mm_min_ps(z, most))};
   }
 
-  // Of a batch, and what goes with them. `next`: the section to ask for first, or what the cache has.
+  // Of a batch, and what goes with them. `next`: the first section to prefetch; where there is none, this one again.
   template <int... i>
   OCTAVO_INLINE void integers(std::size_t first, const SectionRanges& r, std::size_t next, Indices<i...>) const {
     const __m512i sums[] = {section<i>(first + i, r, x + (next + i) * stride)...};
@@ -103,11 +106,16 @@ struct Quantizer : Sections {
     if (adds) s = across({sums[0], sums[1 % B], sums[2 % B], sums[3 % B]}, [](__m512i a, __m512i b) { return _mm512_add_epi32(a, b); });
     _mm_store_si128(reinterpret_cast<__m128i*>(sum), s);
     for (std::size_t j = 0; j < B; ++j)
-      quant[(first + j) * quant_stride] = row_quant(scale[j], zero_point[j], sum[j] - static_cast<std::int32_t>(n) * zero_point[j], group);
+      quant[(first + j) * quant_stride] = row_quant(scale[j], zero_point[j], sum[j] - zeros(zero_point[j]), group);
+  }
+
+  // What the zero point is in a sum of n. Long rows do not use it, and may be too long for it.
+  std::int32_t zeros(std::int32_t zero_point) const {
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(n) * static_cast<std::uint32_t>(zero_point));
   }
 
   // Whole vectors of 64 integers, zeros behind the last; their sums, a lane for four each, if it `adds`. With an inverse
-  // and a zero point of 0 all are 0, of NaN and infinities too.
+  // and a zero point of 0 all are 0: NaN becomes the lowest integer, which packing clamps to 0.
   template <int lane>
   OCTAVO_INLINE __m512i section(std::size_t which, const SectionRanges& r, const float* next) const {
     const __m512 inverse = _mm512_broadcastss_ps(_mm_permute_ps(r.inverse, lane * 0x55));
@@ -116,7 +124,7 @@ struct Quantizer : Sections {
     std::uint8_t* bytes = to + which * to_stride;
     __m512i sum = _mm512_setzero_si512();
     std::size_t at = 0;
-    for (; at + 64 <= n; at += 64) {
+    for (; at + 64 <= n; at += 64) {  // what is left of a row is not prefetched
       const __m512 v[4] = {_mm512_loadu_ps(from + at), _mm512_loadu_ps(from + at + 16), _mm512_loadu_ps(from + at + 32), _mm512_loadu_ps(from + at + 48)};
       for (std::size_t j = 0; j < 4; ++j) __builtin_prefetch(next + at + 16 * j);
       const __m512i q = to_bytes(v, inverse, zero);
@@ -138,8 +146,8 @@ template <bool adds>
 inline void quantize_sections(const Sections& s) {
   constexpr std::size_t kShort = 768;  // up to here four are faster than one
   const std::size_t four = s.n <= kShort ? s.count / 4 * 4 : 0;
-  Quantizer<4, adds>(s.part(0, four)).quantize();
-  Quantizer<1, adds>(s.part(four, s.count - four)).quantize();
+  if (four) Quantizer<4, adds>(s.part(0, four)).quantize();
+  if (four < s.count) Quantizer<1, adds>(s.part(four, s.count - four)).quantize();
 }
 
 template <bool adds>
@@ -147,15 +155,19 @@ inline void quantize_all(const QuantizeRows& q) {
   const std::size_t stride = round_up(q.k, kPanelK), groups = groups_of(q.k, q.group);
   if (groups == 1) return quantize_sections<adds>({q.x, q.rows, q.k, q.stride, q.panel, stride, q.quant, 1, q.group});
   const std::size_t whole = q.k / q.group, rest = q.k % q.group;
+  // Groups that follow each other without a gap, in the input and in the panel, are one run of sections.
   if (q.rows == 1 || (!rest && q.stride == q.k)) {
     const Sections all{q.x, q.rows * whole, q.group, q.group, q.panel, q.group, q.quant, 1, q.group};
     quantize_sections<adds>(all);
-    Sections last = all.part(whole, 1);
-    last.n = rest;
-    if (rest) quantize_sections<adds>(last);
+    if (rest) {  // of the only row
+      Sections last = all.part(whole, 1);
+      last.n = rest;
+      quantize_sections<adds>(last);
+    }
     return;
   }
-  constexpr std::size_t kRows = 16;  // a group of each, then the next group
+  // A group of each row, then the next group, of as many rows as pay for the first batch, which nothing prefetches.
+  constexpr std::size_t kRows = 16;
   for (std::size_t m = 0; m < q.rows; m += kRows)
     for (std::size_t g = 0; g < groups; ++g) {
       const std::size_t first = g * q.group, rows = q.rows - m < kRows ? q.rows - m : kRows, n = q.k - first < q.group ? q.k - first : q.group;
