@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 from octavo.core.metrics import cosine_error, relative_error
 from octavo.errors import ModelError, VerificationError, brief
 from octavo.graph.walk import opset_of
 from octavo.onnx.constants import Constants
+from octavo.onnx.custom_ops import session_options
 from octavo.onnx.inputs import Feed, made_up
 from octavo.onnx.load import load
 from octavo.onnx.session import session
@@ -82,10 +82,9 @@ def _distance(name: str, a: Any, b: Any) -> tuple[float, float]:
 
 
 def _open(path: Path, what: str) -> Any:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
     try:
-        return session(path, sess_options=options)
+        with session_options() as options:
+            return session(path, sess_options=options)
     except ModelError as error:
         if what == "source":  # nobody's fault but the file's
             raise

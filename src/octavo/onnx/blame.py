@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 from octavo.core.metrics import relative_error
 from octavo.graph.native import DOMAIN
@@ -17,12 +16,12 @@ from octavo.graph.walk import opset_of
 from octavo.onnx import normalize
 from octavo.onnx.comparing.values import holders, next_shared, shared_values
 from octavo.onnx.constants import Constants
+from octavo.onnx.custom_ops import open_session
 from octavo.onnx.inputs import Feed
 from octavo.onnx.inventory import inventory
 from octavo.onnx.load import Source, load
 from octavo.onnx.reach import layers_run
 from octavo.onnx.save import self_contained
-from octavo.onnx.session import register
 from octavo.recipe import LayerOutcome
 
 
@@ -93,13 +92,7 @@ def _run(origin: Path | onnx.ModelProto, names: Sequence[str], feed: Feed) -> di
     present = {o.name for o in proto.graph.output}
     wanted = [n for n in names if n in made]
     proto.graph.output.extend(onnx.ValueInfoProto(name=n) for n in wanted if n not in present)
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    if DOMAIN in model.opset_imports:
-        register(options)
-    runner = ort.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    runner = open_session(proto.SerializeToString(), native=DOMAIN in model.opset_imports)
     return dict(zip(wanted, runner.run(wanted, feed), strict=True))
 
 

@@ -17,6 +17,7 @@ import onnxruntime as ort
 from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
+from octavo.onnx.custom_ops import open_session
 from octavo.onnx.inputs import Feed
 from octavo.onnx.inventory import inventory
 from octavo.onnx.load import Source, load
@@ -95,12 +96,12 @@ def _profile(
 ) -> list[dict[str, str]]:
     """What ONNX Runtime noted of runs, without optimizations, which give nodes other names."""
     started = perf_counter()
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.enable_profiling = True
-    options.profile_file_prefix = str(folder / "run")
-    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    session = open_session(
+        model,
+        graph_optimization_level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+        enable_profiling=True,
+        profile_file_prefix=str(folder / "run"),
+    )
     for feed in feeds:
         if perf_counter() - started > seconds:
             break

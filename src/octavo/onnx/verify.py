@@ -17,6 +17,7 @@ from octavo.errors import InputDataError, VerificationError, brief
 from octavo.graph.walk import opset_of
 from octavo.onnx.blame import Blame
 from octavo.onnx.constants import Constants
+from octavo.onnx.custom_ops import HINT, open_session, session_options
 from octavo.onnx.inputs import Feed, made_up, ways
 from octavo.onnx.load import Source, load
 from octavo.onnx.reach import Reach
@@ -238,31 +239,25 @@ def _finite(values: npt.NDArray[Any], where: npt.NDArray[Any]) -> npt.NDArray[np
     return flat
 
 
-def _options() -> Any:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    return options
-
-
 def _open_float(source: Source) -> Any:
     """A session, or why there is none."""
     try:
         origin = source.origin
-        model = str(origin) if isinstance(origin, Path) else origin.SerializeToString()
-        return ort.InferenceSession(model, _options(), providers=["CPUExecutionProvider"])
+        return open_session(origin if isinstance(origin, Path) else origin.SerializeToString())
     except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions have no common base
         return brief(error)
 
 
 def _open_quantized(path: Path, float_model: Any) -> Any:
     try:
-        return session(path, sess_options=_options())
+        with session_options() as options:
+            return session(path, sess_options=options)
     except Exception as error:
         neither = ""
         if isinstance(float_model, str):
             neither = (
-                f"; nor the float model: {float_model}. If it needs operators that are registered "
-                "elsewhere, pass verify=False (--no-verify)"
+                f"; nor the float model: {float_model}. If they need operators of another "
+                f"library, {HINT}; or pass verify=False (--no-verify)"
             )
         raise VerificationError(
             f"ONNX Runtime {ort.__version__} does not load the quantized model: "

@@ -10,6 +10,7 @@ from typing import Any
 import onnxruntime as ort
 
 from octavo.errors import InputDataError, did_you_mean
+from octavo.onnx.custom_ops import session_options
 from octavo.onnx.session import session
 from octavo.recipe import Report
 from octavo.recipe.target import Built, Feed
@@ -30,21 +31,14 @@ _DTYPES = {
 }
 
 
-def options(threads: int | None) -> ort.SessionOptions:
-    """Session options with that many threads; None leaves them to ONNX Runtime.
-
-    What ONNX Runtime would print, such as why a run failed, is in its exceptions too.
-    """
-    made = ort.SessionOptions()
-    made.log_severity_level = 4
-    if threads is not None:
-        made.intra_op_num_threads = threads
-    return made
-
-
 def opened(path: str | os.PathLike[str], threads: int | None) -> ort.InferenceSession:
-    """A session on a file, float or quantized. Raises ModelError."""
-    return session(path, sess_options=options(threads))
+    """A session on a file, float or quantized. None leaves the threads to ONNX Runtime.
+
+    Raises ModelError.
+    """
+    settings = {} if threads is None else {"intra_op_num_threads": threads}
+    with session_options(**settings) as options:
+        return session(path, sess_options=options)
 
 
 def built(runner: ort.InferenceSession, size: int, report: Report | None = None) -> Built:
