@@ -108,7 +108,7 @@ def test_the_outcome_is_read_from_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (page("loaded"), r"report\.html says of the verification: \{'status': 'loaded'"),
+        (page("unchecked"), r"report\.html says of the verification: \{'status': 'unchecked'"),
         (page("passed", sentence=""), "report.html has no verdict"),
         ('<p class="verdict">It passed.</p>', "report.html has no data"),
     ],

@@ -435,7 +435,7 @@ def test_a_guess_is_accepted(tmp_path: Path, name: str) -> None:
     )
     v = report.verification
     assert v.status == "passed", v.detail
-    assert v.inputs == "made up" and v.runs == 1 and v.error is not None and v.error < 0.05
+    assert v.inputs == "made up" and v.runs in (1, 2) and v.error is not None and v.error < 0.05
     if name != "masks":
         assert v.error > 0  # something was multiplied
 
@@ -466,9 +466,9 @@ def test_what_cannot_be_guessed_is_said(tmp_path: Path) -> None:
     inputs = [("a", F32, [1, "m"]), ("b", F32, [1, "n"])]
     path = save(build(nodes, inputs, [("y", F32, [1, 64])], weights), tmp_path / "m.onnx")
     v = converted(path, None).verification
-    assert (v.status, v.inputs, v.error) == ("loaded", "made up", None)
+    assert (v.status, v.inputs, v.error) == ("unchecked", "made up", None)
     assert "no inputs could be made up that the float model accepts" in v.detail
-    assert "check_inputs" in v.detail and "--inputs" in v.detail
+    assert "--inputs" in str(converted(path, None))
     assert (tmp_path / "out.onnx").exists()
     given = {"a": normal(1, 30), "b": normal(1, 7)}
     assert converted(path, given).verification.status == "passed"

@@ -248,7 +248,7 @@ def test_attributes_in_external_files(tmp_path: Path, options: dict[str, Any]) -
     if options.pop("exclude", False):
         options["nodes_to_exclude"] = ["mm"]
     report = quantize_dynamic(path, tmp_path / "out.onnx", **options)
-    assert report.verification.status in ("passed", "loaded")
+    assert report.verification.status in ("passed", "compared", "unchecked")
     assert len(report.quantized) == 3 - len(options.get("nodes_to_exclude", ()))
     (tmp_path / "in").rename(tmp_path / "away")
     onnx.checker.check_model(onnx.load(tmp_path / "out.onnx"))

@@ -177,11 +177,23 @@ def test_names_cannot_style_or_break_the_text() -> None:
 def test_verification_that_was_skipped_or_only_loaded() -> None:
     skipped = report(quantized("/a"), verification=Verification("skipped"))
     assert "Check     skipped: nothing was loaded or compared\n" in report_text(skipped)
-    loaded = Verification("loaded", detail="an input has no known shape")
+    unchecked = Verification("unchecked", "made up", detail="an input has no known shape")
     assert (
-        "Check     it loads in ONNX Runtime, but was not compared with the float model: "
+        "Check     could not be checked on made-up inputs: pass --inputs (check_inputs); "
         "an input has no known shape\n"
-    ) in report_text(report(quantized("/a"), verification=loaded))
+    ) in report_text(report(quantized("/a"), verification=unchecked))
+
+
+def test_verification_in_part_is_not_called_passed() -> None:
+    where = "before Sigmoid 's', whose output is saturated"
+    found = Verification("compared", "made up", 2, 0.002, 0.001, 0.1, where, "x [2, 3] normal")
+    said = report_text(report(quantized("/a"), verification=found))
+    assert (
+        "Check     compared in part, before Sigmoid 's', whose output is saturated: error against "
+        "the float model 0.002 (at most 0.1 allowed), 1 - cosine 0.001; 2 runs on inputs made up: "
+        "x [2, 3] normal\n"
+    ) in said
+    assert "passed" not in said
 
 
 def test_a_pytorch_model_has_no_words_of_onnx() -> None:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import Cpu, ForceOption, JsonOption, Target, exit_codes
+from octavo.cli.options import (
+    Cpu,
+    ForceOption,
+    JsonOption,
+    Target,
+    end_if_unchecked,
+    exit_codes,
+)
 from octavo.errors import OutputError
 
 if TYPE_CHECKING:
@@ -101,3 +108,4 @@ def convert_target(
             force=force,
         )
         show(done, json=json)
+        end_if_unchecked(done.verification.status)

@@ -68,6 +68,7 @@ Exit codes:
   7    doctor: something that is needed is missing or too old
   8    tune: no recipe that meets the criterion was found
   9    tune: the float model cannot be evaluated
+  10   the file is written, but could not be checked: pass --inputs
   130  interrupted (Ctrl-C)
 """
 

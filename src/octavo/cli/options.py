@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SOMETHING_MISSING = 7
 NOT_MET = 8
+UNCHECKED = 10
 
 
 class Cpu(str, Enum):
@@ -113,6 +114,12 @@ ForceOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
 ]
+
+
+def end_if_unchecked(status: str) -> None:
+    """Ends the process with a code of its own where a file was written that nothing checked."""
+    if status == "unchecked":
+        raise typer.Exit(UNCHECKED)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from octavo.cli.options import (
     RecipeOption,
     Target,
     TargetOption,
+    end_if_unchecked,
     exit_codes,
     recipe_of,
 )
@@ -164,6 +165,7 @@ def quantize(
             )
         _show(report, verbose, json)
         _write_page(report, page, model, inputs, measure=not no_verify)
+        end_if_unchecked(report.verification.status)
 
 
 def inspect(

@@ -187,6 +187,13 @@ def made_up(
         }
 
 
+def describe(feeds: Sequence[Feed], model: ir.Model) -> str:
+    """The inputs in one line, with their shapes."""
+    names = dict.fromkeys(name for feed in feeds for name in feed)
+    shapes = {n: dict.fromkeys(str([*f[n].shape]) for f in feeds if n in f) for n in names}
+    return "; ".join(f"{name} {' and '.join(found)}" for name, found in shapes.items())
+
+
 def ways(model: ir.Model, constants: Constants) -> int:
     """How many ways there are to make up inputs by which a model may choose its branches."""
     return max((_ways_of(v, constants) for v in fed(model.graph)), default=1)

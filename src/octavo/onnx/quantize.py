@@ -12,6 +12,7 @@ import onnx
 
 from octavo.errors import OptionError, OutputError
 from octavo.files.staging import Staging
+from octavo.onnx.check.verify import verify as verify_model
 from octavo.onnx.convert import Progress, make_context
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.load import load
@@ -21,7 +22,6 @@ from octavo.onnx.produce import files_size, produce, report_of
 from octavo.onnx.resolve import resolve_all
 from octavo.onnx.save import misfortune
 from octavo.onnx.store import TensorStore
-from octavo.onnx.verify import verify as verify_model
 from octavo.recipe import Inspection, Recipe, Report, Verification
 
 

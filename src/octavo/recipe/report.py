@@ -71,9 +71,17 @@ def outcomes_from_json(text: str) -> tuple[LayerOutcome, ...]:
 class Verification:
     """How the quantized model compares with the float one.
 
-    `status` is "passed", "loaded" (it loads, but was not compared, and `detail` says why) or
-    "skipped". `error` is the worst output's error (`octavo.core.metrics`), `cosine_error` likewise,
-    `inputs` says whether inputs were given or made up.
+    `status` is
+
+    - "passed": every output was compared and is within the bound;
+    - "compared": what could be compared is within the bound; `detail` says where that was, and
+      which outputs showed nothing;
+    - "unchecked": it loads, but nothing could be compared, and `detail` says why;
+    - "skipped": nobody wanted it compared.
+
+    `error` is the worst output's error (`octavo.core.metrics`), `cosine_error` likewise, `inputs`
+    says whether inputs were given or made up, `ran_on` what they were, with their shapes.
+    `unreached` names quantized layers that no run came to.
     """
 
     status: str
@@ -83,6 +91,13 @@ class Verification:
     cosine_error: float | None = None
     max_error: float | None = None
     detail: str = ""
+    ran_on: str = ""
+    unreached: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Verification:
+        """Of what `dataclasses.asdict` makes, perhaps by way of JSON."""
+        return cls(**{**data, "unreached": tuple(data.get("unreached", ()))})
 
 
 @dataclass(frozen=True)
@@ -125,6 +140,7 @@ class Report:
         data["recipe"] = dict(self.recipe)
         data["layers"] = [o.to_dict() for o in self.layers]
         data["notes"] = list(self.notes)
+        data["verification"]["unreached"] = list(self.verification.unreached)
         return data
 
     def to_json(self, indent: int | None = 2) -> str:
@@ -136,7 +152,7 @@ class Report:
     def from_dict(cls, data: Mapping[str, Any]) -> Report:
         """The inverse of `to_dict`."""
         values = dict(data)
-        values["verification"] = Verification(**values["verification"])
+        values["verification"] = Verification.from_dict(values["verification"])
         values["layers"] = tuple(LayerOutcome.from_dict(o) for o in values["layers"])
         values["notes"] = tuple(values["notes"])
         return cls(**values)

@@ -18,7 +18,8 @@ from rich.text import Text
 from octavo.recipe.conversion import Conversion
 from octavo.recipe.report import Verification
 from octavo.report import text as words
-from octavo.report.text import clean, count, duration, number, size
+from octavo.report.check_words import check_failed_to_see, check_runs, check_status
+from octavo.report.text import clean, duration, number, size
 
 
 def conversion_text(done: Conversion) -> str:
@@ -52,9 +53,11 @@ def _page(done: Conversion) -> Iterator[RenderableType]:
 
 
 def _verification(v: Verification) -> str:
+    if v.status == "skipped":
+        return "skipped"
     if v.error is None:
-        return f"{v.status}: {clean(v.detail)}" if v.detail else v.status
+        return check_failed_to_see(v)
+    bound = f"(at most {number(v.max_error or 0.0)} allowed)"
     return (
-        f"{v.status}: distance of the two files {number(v.error)} (at most "
-        f"{number(v.max_error or 0.0)} allowed); {count(v.runs, 'run')} on inputs {v.inputs}"
+        f"{check_status(v)}: distance of the two files {number(v.error)} {bound}; {check_runs(v)}"
     )

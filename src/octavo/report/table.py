@@ -20,6 +20,7 @@ from rich.text import Text
 
 from octavo.recipe.report import LayerOutcome, Report, Verification
 from octavo.report import text as words
+from octavo.report.check_words import check_failed_to_see, check_runs, check_status
 from octavo.report.groups import grouped
 from octavo.report.text import clean, count, decibels, number, size
 
@@ -158,22 +159,14 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _verification(v: Verification) -> str:
-    if v.status == "skipped" and v.detail:
-        return f"skipped: {clean(v.detail)}"
+    if v.status == "skipped":
+        return f"skipped: {clean(v.detail) or 'nothing was loaded or compared'}"
     if v.error is None:
-        outcome = {
-            "loaded": "it loads in ONNX Runtime, but was not compared with the float model",
-            "skipped": "skipped: nothing was loaded or compared",
-        }.get(v.status, clean(v.status))
-        return outcome + (f": {clean(v.detail)}" if v.detail else "")
+        return check_failed_to_see(v)
     bound = f" (at most {number(v.max_error)} allowed)" if v.max_error is not None else ""
     cosine = f", 1 - cosine {number(v.cosine_error)}" if v.cosine_error is not None else ""
-    inputs = f"{count(v.runs, 'run')} on inputs {clean(v.inputs)}"
-    detail = f"; {clean(v.detail)}" if v.detail else ""
-    return (
-        f"{clean(v.status)}: error against the float model {number(v.error)}{bound}{cosine}; "
-        f"{inputs}{detail}"
-    )
+    error = f"error against the float model {number(v.error)}{bound}{cosine}"
+    return f"{check_status(v)}: {error}; {check_runs(v)}"
 
 
 def _before_after(outcomes: Sequence[LayerOutcome]) -> str:

@@ -76,7 +76,7 @@ class Cut:
         names, graph = Names(self._model), self._model.graph
         inputs = {}
         for name, old in self._fed.items():
-            inputs[old] = new = _input(names.values.new(f"{name}_float"), values[name])
+            inputs[old] = new = input_like(names.values.new(f"{name}_float"), values[name])
             self._new[name] = new.name or ""
         for node in [inner for n in self._nodes for inner in nodes_in(n)]:
             for i, value in enumerate(node.inputs):
@@ -100,7 +100,8 @@ class Cut:
         graph.inputs[:] = [v for v in graph.inputs if not v.is_initializer() or v in needed]
 
 
-def _input(name: str, array: npt.NDArray[Any]) -> ir.Value:
+def input_like(name: str, array: npt.NDArray[Any]) -> ir.Value:
+    """An input of a graph that takes arrays like this one, of any size."""
     text = array.dtype.kind in "OUS"
     dtype = ir.DataType.STRING if text else ir.DataType.from_numpy(array.dtype)
     return ir.Value(

@@ -23,7 +23,7 @@ from octavo.graph.native import DOMAIN, OPERATORS
 from octavo.graph.requirements import least_onnxruntime
 from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx import normalize
-from octavo.onnx.agree import agree
+from octavo.onnx.check.agree import agree
 from octavo.onnx.convert import Progress
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.load import Source, load

@@ -12,6 +12,7 @@ import onnx
 
 from octavo.errors import OptionError, OutputError, RecipeError, did_you_mean
 from octavo.files.staging import Staging, output_error
+from octavo.onnx.check.verify import verify
 from octavo.onnx.inputs import fed, read_inputs
 from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.options import plain_request
@@ -24,7 +25,6 @@ from octavo.onnx.tuning.scratch import Scratch
 from octavo.onnx.tuning.sensitivity import Sensitivity
 from octavo.onnx.tuning.static import copy_model, is_static, quantize_static
 from octavo.onnx.tuning.writing import Writer
-from octavo.onnx.verify import verify
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
 from octavo.recipe.target import Built, Feed
 

@@ -123,9 +123,11 @@ def _sentences(report: Report | None, evidence: Evidence | None) -> Iterator[str
     sentence = f"{done:,} of {total} are quantized{'' if said else smaller}"
     if _passed(report):
         sentence += ", the comparison with the float model passed"
+    elif report.verification.status == "compared":
+        sentence += ", what could be compared with the float model is within the bound"
     elif evidence is None or evidence.comparison is None:
-        said_why = clean(report.verification.status)
-        sentence += f", the comparison with the float model was not made ({said_why})"
+        why = "skipped" if report.verification.status == "skipped" else "it could not be checked"
+        sentence += f", the comparison with the float model was not made ({why})"
     yield f"{sentence}."
 
 
@@ -217,5 +219,7 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
         yield "1 - cosine", number(v.cosine_error)
     if v.detail:
         yield "Check", clean(v.detail)
+    if v.ran_on:
+        yield "Inputs", clean(f"{v.inputs}: {v.ran_on}")
     yield "Took", duration(report.seconds)
     yield "Wrote", clean(report.output) or "nothing"

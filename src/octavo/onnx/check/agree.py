@@ -1,0 +1,115 @@
+"""Compares a model with what it was converted to: both are quantized, over the same integers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from octavo.errors import ModelError, VerificationError, brief
+from octavo.onnx.check.judge import Judge, Judgement, Measured, Run
+from octavo.onnx.check.lens import Lens
+from octavo.onnx.check.runs import NOT_MADE_UP, Runs
+from octavo.onnx.custom_ops import session_options
+from octavo.onnx.inputs import Feed, describe
+from octavo.onnx.load import load
+from octavo.onnx.session import session
+from octavo.recipe import Verification
+
+MAX_ERROR = 0.1
+"""What recipe int8 allows a model to be away from the float one; the two are both that close."""
+SIZES = 2
+"""How many made-up inputs are compared."""
+
+_ADVICE = (
+    "Quantize the float model again for that target, or write the file unchecked (verify=False, "
+    "--no-verify)"
+)
+
+
+def agree(source: Path, converted: Path, feeds: list[Feed] | None) -> Verification:
+    """Raises VerificationError if the two files' outputs are too far apart, or one does not run.
+
+    Without `feeds` inputs are made up, within a budget of memory and time; where the source rejects
+    them all, nothing is compared and the status is "unchecked".
+    """
+    kind = "made up" if feeds is None else "given"
+    theirs, ours = _open(source, "source"), _open(converted, "converted model")
+    read = load(source)
+    runs = Runs(theirs, ours, read)
+    try:
+        ran = _made_up(runs) if feeds is None else runs.given(feeds)
+    except VerificationError as error:
+        raise VerificationError(
+            f"the converted model fails on inputs that the source accepts: "
+            f"{brief(error.__cause__ or error)}; give inputs (check_inputs, --inputs) on which "
+            "both run"
+        ) from error
+    if not ran:
+        detail = f"{NOT_MADE_UP} ({runs.refused})"
+        return Verification("unchecked", kind, detail=detail)
+    found = Judge(runs.names, Lens(read, converted, None)).judge(ran, MAX_ERROR)
+    _refuse(found, kind)
+    described = describe([run.feed for run in ran], load(source).model)
+    worst = found.worst
+    if worst is None:
+        detail = "; ".join(dict.fromkeys((*found.unresolved, *found.notes)))
+        return Verification("unchecked", kind, len(ran), detail=detail, ran_on=described)
+    where = dict.fromkeys(m.where for m in found.measured if m.where)
+    return Verification(
+        "passed" if found.is_whole else "compared",
+        kind,
+        len(ran),
+        worst.error,
+        worst.cosine,
+        MAX_ERROR,
+        "; ".join((*where, *found.unresolved)),
+        described,
+    )
+
+
+def _made_up(runs: Runs) -> list[Run]:
+    done: list[Run] = []
+    with suppress(TimeoutError):
+        for taken in islice(runs.accepted(), SIZES):
+            done.append(runs.both(taken))
+    return done
+
+
+def _refuse(found: Judgement, kind: str) -> None:
+    for misfit in found.misfits:
+        raise VerificationError(
+            f"output {misfit.output!r} of the converted model has the shape {list(misfit.got)}, "
+            f"the source's has {list(misfit.expected)}. {_ADVICE}"
+        )
+    worst = found.worst
+    if worst is None:
+        return
+    if worst.non_finite:
+        raise VerificationError(
+            f"output {worst.output!r} of the converted model holds {worst.non_finite} non-finite "
+            f"numbers where the source's are finite. {_ADVICE}"
+        )
+    if worst.error > MAX_ERROR:
+        raise _too_far(worst, kind)
+
+
+def _too_far(worst: Measured, kind: str) -> VerificationError:
+    what = f"output {worst.output!r}" + (f", {worst.where}" if worst.where else "")
+    first = "Pass inputs of use (check_inputs, --inputs data.npz) first. "
+    return VerificationError(
+        f"the converted model is too far from the source: error {worst.error:.4g} at {what}, on "
+        f"inputs that were {kind}, above {MAX_ERROR:g}. {first if kind == 'made up' else ''}"
+        f"{_ADVICE}"
+    )
+
+
+def _open(path: Path, what: str) -> Any:
+    try:
+        with session_options() as options:
+            return session(path, sess_options=options)
+    except ModelError as error:
+        if what == "source":  # nobody's fault but the file's
+            raise
+        raise VerificationError(f"the {what} does not load: {brief(error)}. {_ADVICE}") from error

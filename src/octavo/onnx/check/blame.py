@@ -1,0 +1,176 @@
+"""Finds the layer whose quantization does most to the output.
+
+    float model      x -> layer -> h ---------------> ... -> y
+    one layer alone  x -> layer -> h + (h' - h) ----> ... -> y'     h': the quantized layer, fed x
+
+A layer's own error says little: one of 38 dB before a logarithm can do more than one of 20 dB
+before a mean. The float model runs once for each layer, with what quantizing it changes added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from octavo.core.metrics import relative_error
+from octavo.errors import OctavoError
+from octavo.graph.emitter import Names
+from octavo.onnx.check.lens import Lens, force
+from octavo.onnx.check.reach import layers_run
+from octavo.onnx.comparing.opening import Cut, Shown, Values, input_like
+from octavo.onnx.inputs import Feed
+from octavo.onnx.load import Source
+from octavo.recipe import LayerOutcome
+
+SECONDS = 20.0
+"""After which the layers that are left are not tried."""
+
+
+class Blame:
+    """Ranks the quantized layers of one model by what each alone does to one value."""
+
+    def __init__(self, lens: Lens, source: Source, outcomes: Sequence[LayerOutcome]) -> None:
+        self._lens, self._source = lens, source
+        self._outcomes = [o for o in outcomes if o.quantized]
+
+    def layer(self, feed: Feed, value: str, forced: Sequence[str] = ()) -> str | None:
+        """The layer with the largest effect on `value`, or None.
+
+        Where that cannot be seen (layers in subgraphs, models that are too large): the one whose
+        weight lost most, of those that ran.
+        """
+        with suppress(OctavoError):
+            if self._lens.is_affordable:
+                effects = self.effects(feed, value, forced)
+                if effects and max(effects.values()) > 0:
+                    at = max(effects, key=lambda name: effects[name])
+                    return self._of_these(feed, self._layers_at(at))
+        return self._of_these(feed, [o.layer.name for o in self._outcomes])
+
+    def effects(self, feed: Feed, value: str, forced: Sequence[str] = ()) -> dict[str, float]:
+        """The error at `value` with what shows at each of the layers' values alone quantized.
+
+        Raises OctavoError.
+        """
+        at = {name: None for names in self._lens.layers.values() for name in names[:1]}
+        if not at:
+            return {}
+        changes = self._changes(feed, list(at))
+        order = sorted(at, key=lambda v: -changes[v][1])
+        perturbed = _Perturbed(self._lens, list(at), value, forced)
+        expected = perturbed.run(feed, {})
+        started, found = perf_counter(), {}
+        for name in order:
+            if perf_counter() - started > SECONDS:
+                break
+            got = perturbed.run(feed, {name: changes[name][0]})
+            found[name] = _error(expected, got)
+        return found
+
+    def _layers_at(self, value: str) -> list[str]:
+        """The layers that show at a value: several of subgraphs, or of one product."""
+        return [layer for layer, names in self._lens.layers.items() if value in names[:1]]
+
+    def _changes(self, feed: Feed, at: Sequence[str]) -> dict[str, tuple[npt.NDArray[Any], float]]:
+        """What quantizing a layer adds to its value where it is fed the float model's, and the
+        error that this is."""
+        cut = Cut(self._lens.quantized(), at, self._lens.shared, "the quantized model, cut,")
+        theirs = Shown(self._lens.floating(), [*at, *cut.needs], "the float model, looked into,")
+        expected = theirs.run(feed)
+        alone = cut.run(expected)
+        found = {}
+        for name in at:
+            with np.errstate(all="ignore"):
+                change = alone[name].astype(np.float64) - expected[name].astype(np.float64)
+            added = np.where(np.isfinite(change), change, 0).astype(expected[name].dtype)
+            found[name] = added, _error(expected[name], alone[name])
+        return found
+
+    def _of_these(self, feed: Feed, layers: Sequence[str]) -> str | None:
+        """Of layers that cannot be told apart the one whose weight lost most, if it ran."""
+        if len(layers) == 1:
+            return layers[0]
+        known = [
+            (o.sqnr_db, o.layer.name)
+            for o in self._outcomes
+            if o.sqnr_db is not None and o.layer.name in layers
+        ]
+        if any(o.layer.scope for o in self._outcomes):
+            with suppress(Exception):  # this only improves a message that is shown in any case
+                ran = layers_run(self._source, feed)
+                known = [(sqnr, name) for sqnr, name in known if ran is None or name in ran]
+        return min(known)[1] if known else None
+
+
+class _Perturbed:
+    """The float model, to whose values something can be added."""
+
+    def __init__(self, lens: Lens, at: Sequence[str], value: str, forced: Sequence[str]) -> None:
+        self._lens, self._at, self._value, self._forced = lens, at, value, forced
+        self._runner: Shown | None = None
+        self._zeros: dict[str, npt.NDArray[Any]] = {}
+        self._inputs: dict[str, str] = {}
+        self._given: dict[str, npt.NDArray[Any]] = {}
+
+    def run(self, feed: Feed, added: Values) -> npt.NDArray[Any]:
+        """The value with `added`, arrays by name, added where they belong."""
+        if self._runner is None:
+            self._open(feed)
+        assert self._runner is not None
+        changes = {self._inputs[name]: array for name, array in added.items()}
+        found = self._runner.run({**feed, **self._given, **self._zeros, **changes})
+        return found[self._shown]
+
+    def _open(self, feed: Feed) -> None:
+        seen = [*self._at, *self._forced]
+        plain = Shown(self._lens.floating(), seen, "the float model, looked into,").run(feed)
+        model = self._lens.floating()
+        names = force(model, self._forced, plain)
+        self._given = {new: plain[old] for old, new in names.items()}
+        fresh = Names(model)
+        self._shown = names.get(self._value, self._value)
+        for name in self._at:
+            dtype = plain[name].dtype
+            result = _add_input(model, name, np.zeros((), dtype), fresh)
+            if result is None:
+                continue
+            self._inputs[name], moved = result
+            self._zeros[self._inputs[name]] = np.zeros((), dtype)
+            if name == self._shown:
+                self._shown = moved
+        self._runner = Shown(model, [self._shown], "the float model, changed,")
+
+
+def _add_input(
+    model: ir.Model, name: str, zero: npt.NDArray[Any], fresh: Names
+) -> tuple[str, str] | None:
+    """h becomes h + change for all that read it: the names of the change and of the sum."""
+    graph = model.graph
+    value = next((v for node in graph for v in node.outputs if v.name == name), None)
+    producer = None if value is None else value.producer()
+    if value is None or producer is None:
+        return None
+    change = input_like(fresh.values.new(f"{name}_change"), zero)
+    change.shape = None
+    total = ir.Value(name=fresh.values.new(f"{name}_changed"), type=value.type, shape=value.shape)
+    value.replace_all_uses_with(total, replace_graph_outputs=True)
+    add = ir.node("Add", [value, change], outputs=[total], name=fresh.nodes.new(f"{name}_add"))
+    graph.insert_after(producer, add)
+    graph.inputs.append(change)
+    return change.name or "", total.name or ""
+
+
+def _error(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
+    """Of `b` where `a` is finite; infinite where `b` is not finite there, or of another shape."""
+    if a.shape != b.shape:
+        return float("inf")
+    where = np.isfinite(a)
+    if not np.isfinite(b[where]).all():
+        return float("inf")
+    return relative_error(a[where], b[where])

@@ -1,0 +1,142 @@
+"""Both models with more of them in view than their outputs.
+
+    float model       x -> layer -> h -> Ceil -> n -> ... -> y       shows h, n and y
+    quantized model   x -> layer -> h'   Ceil    n -> ... -> y'      is given the float model's n
+
+Decisions and draws (`points`) that the quantized model is given make what follows comparable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx_ir as ir
+
+from octavo.graph.emitter import Names
+from octavo.graph.walk import opset_of
+from octavo.onnx import normalize
+from octavo.onnx.check.points import Points
+from octavo.onnx.comparing.opening import Shown, Values, input_like
+from octavo.onnx.comparing.values import holders, next_shared, shared_values
+from octavo.onnx.constants import Constants
+from octavo.onnx.inventory import inventory
+from octavo.onnx.load import Origin, Source, load
+
+MOST_BYTES = 10**9
+"""Of both models: larger ones are not opened a second time for a check."""
+
+
+class Lens:
+    """Knows the graphs of both models, and opens them with what is to be seen.
+
+    `layers` are the names of the quantized layers; None where nobody knows them.
+    """
+
+    def __init__(self, source: Source, quantized: Path, layers: Iterable[str] | None) -> None:
+        self._source, self._quantized = source, quantized
+        self._names = None if layers is None else frozenset(layers)
+
+    @property
+    def origin(self) -> Origin:
+        """What the float model is read from."""
+        return self._source.origin
+
+    def floating(self) -> ir.Model:
+        """The float model, read afresh: whoever opens it changes it."""
+        return _read(self._source.origin, self._source.label)
+
+    def quantized(self) -> ir.Model:
+        """The quantized model, read afresh."""
+        return _read(self._quantized, str(self._quantized))
+
+    @cached_property
+    def outputs(self) -> list[str]:
+        """Names of the model's outputs."""
+        return [v.name or "" for v in self.floating().graph.outputs]
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """Names of the activations of both main graphs."""
+        return shared_values(self.floating(), self.quantized())
+
+    @cached_property
+    def layers(self) -> dict[str, tuple[str, ...]]:
+        """By each quantized layer, in the order in which they run, the values that show it."""
+        if self._names is None:
+            return {}
+        model = self.floating()
+        held_by = holders(model.graph)
+        sites = inventory(model, Constants(opset_of(model)))
+        return {
+            site.layer.name: next_shared(held_by[site.node], self.shared, held_by)
+            for site in sites
+            if site.layer.name in self._names
+        }
+
+    @cached_property
+    def points(self) -> Points:
+        """Where the models can be compared."""
+        at = None
+        if self._names is not None:
+            at = {name for names in self.layers.values() for name in names}
+        return Points(self.floating(), at, self.shared)
+
+    @property
+    def is_affordable(self) -> bool:
+        """Whether both models may be opened once more."""
+        return self._source.bytes + self._quantized.stat().st_size <= MOST_BYTES
+
+    def look(self, shown: Sequence[str], forced: Sequence[str] = ()) -> Look:
+        """Both models with the values `shown` in view and the values `forced` given to one."""
+        return Look(self, shown, forced)
+
+
+class Look:
+    """Sessions on both models. The quantized one is opened when the types of `forced` are known."""
+
+    def __init__(self, lens: Lens, shown: Sequence[str], forced: Sequence[str]) -> None:
+        self._lens, self._forced = lens, tuple(dict.fromkeys(forced))
+        self._shown = [*dict.fromkeys(shown)]
+        self._theirs = Shown(
+            lens.floating(), [*self._shown, *self._forced], "the float model, looked into,"
+        )
+        self._ours: Shown | None = None
+        self._given: dict[str, str] = {}
+
+    def run(self, feed: Mapping[str, Any]) -> tuple[Values, Values]:
+        """The values of the float model, and of the quantized one. Raises ModelError."""
+        theirs = self._theirs.run(feed)
+        if self._ours is None:
+            self._ours = self._open(theirs)
+        ours = self._ours.run({**feed, **{new: theirs[old] for old, new in self._given.items()}})
+        return theirs, ours
+
+    def _open(self, theirs: Values) -> Shown:
+        model = self._lens.quantized()
+        self._given = force(model, self._forced, theirs)
+        wanted = [name for name in self._shown if name not in self._forced]
+        return Shown(model, wanted, "the quantized model, looked into,")
+
+
+def force(model: ir.Model, names: Iterable[str], values: Values) -> dict[str, str]:
+    """Makes inputs of values; the new names by the old ones. Changes `model`."""
+    fresh, graph = Names(model), model.graph
+    made = {v.name: v for node in graph for v in node.outputs if v.name in values}
+    given = {}
+    for name in names:
+        if name not in made:
+            continue
+        value = input_like(fresh.values.new(f"{name}_given"), values[name])
+        made[name].replace_all_uses_with(value, replace_graph_outputs=True)
+        graph.inputs.append(value)
+        given[name] = value.name or ""
+    return given
+
+
+def _read(origin: Origin, label: str) -> ir.Model:
+    model = load(origin).model
+    normalize.normalize(model, label, normalize.OLDEST)
+    return model

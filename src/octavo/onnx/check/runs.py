@@ -1,0 +1,118 @@
+"""Runs two models on inputs that were given, or made up within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from octavo.errors import InputDataError, VerificationError, brief
+from octavo.graph.walk import opset_of
+from octavo.onnx.check.budget import LONGEST_RUN, MOST_BYTES, Clock, Memory, run_within
+from octavo.onnx.check.judge import Run
+from octavo.onnx.constants import Constants
+from octavo.onnx.custom_ops import open_session
+from octavo.onnx.inputs import Feed, made_up
+from octavo.onnx.load import Source, load
+
+NOT_MADE_UP = "no inputs could be made up that the float model accepts"
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A feed that was made up, and the float model's outputs on it."""
+
+    feed: Feed
+    expected: Sequence[Any]
+
+
+class Runs:
+    """Both models, opened. `theirs` is a session on the float model, `ours` on the other."""
+
+    def __init__(self, theirs: Any, ours: Any, source: Source) -> None:
+        self.theirs, self.ours = theirs, ours
+        self.names = [o.name for o in theirs.get_outputs()]
+        self.clock = Clock()
+        self.refused = "all that came to mind are empty or too large"
+        """Why the last inputs that were made up were not taken."""
+        self._source = source
+        self._memory: Memory | None = None
+
+    def given(self, feeds: Sequence[Feed]) -> list[Run]:
+        """Runs on all of `feeds`. Raises InputDataError where the float model rejects one."""
+        done = []
+        for feed in feeds:
+            try:
+                expected = self.theirs.run(self.names, feed)
+            except Exception as error:
+                raise InputDataError(
+                    f"the float model rejects the inputs that were given: {brief(error)}; give "
+                    "inputs (check_inputs, --inputs) on which it runs"
+                ) from error
+            done.append(Run(feed, expected, self._got(feed, None)))
+        return done
+
+    def accepted(self, way: int = 0) -> Iterator[Accepted]:
+        """Inputs that are made up, fit into the budget, and that the float model takes."""
+        model, tried = load(self._source.origin).model, list[Feed]()
+        for feed in made_up(model, Constants(opset_of(model)), way=way):
+            if self.clock.left <= 0:
+                self.refused = "the time for it was over"
+                return
+            if any(_same(feed, other) for other in tried):
+                continue  # nothing was left to guess
+            tried.append(feed)
+            needed = self._needed(feed)
+            if needed > MOST_BYTES:
+                self.refused = f"a run needs about {needed / 1e9:.1f} GB"
+                continue
+            started = perf_counter()
+            try:
+                expected = run_within(self.theirs, self.names, feed, LONGEST_RUN)
+            except Exception as error:  # noqa: BLE001 - a wrong guess fails in many ways
+                self.refused = brief(error)
+                continue
+            self.clock.ran(perf_counter() - started)
+            yield Accepted(feed, expected)
+
+    def both(self, taken: Accepted) -> Run:
+        """Runs the other model on inputs that the float one took. Raises TimeoutError."""
+        return Run(taken.feed, taken.expected, self._got(taken.feed, max(self.clock.left, 1.0)))
+
+    def _needed(self, feed: Feed) -> float:
+        if self._memory is None:
+            self._memory = Memory(self._source)
+        return self._memory.most(feed)
+
+    def _got(self, feed: Feed, seconds: float | None) -> Sequence[Any]:
+        try:
+            if seconds is None:
+                return list(self.ours.run(self.names, feed))
+            return list(run_within(self.ours, self.names, feed, seconds))
+        except TimeoutError:
+            raise
+        except Exception as error:
+            raise VerificationError(
+                f"the quantized model fails on inputs that the float model accepts: "
+                f"{brief(error)}. Exclude layers until it runs, and please report it"
+            ) from error
+
+
+def _same(feed: Feed, other: Feed) -> bool:
+    return all(
+        feed[name].shape == other[name].shape and np.array_equal(feed[name], other[name])
+        for name in feed
+    )
+
+
+def open_float(source: Source) -> Any:
+    """A session on the float model, or why there is none."""
+    try:
+        origin = source.origin
+        return open_session(origin if isinstance(origin, Path) else origin.SerializeToString())
+    except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions have no common base
+        return brief(error)

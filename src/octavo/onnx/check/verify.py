@@ -1,0 +1,276 @@
+"""Compares a quantized model with the float one, as a user will run it: all optimizations on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+
+from octavo.errors import VerificationError, brief
+from octavo.graph.walk import opset_of
+from octavo.onnx.check.blame import Blame
+from octavo.onnx.check.judge import Judge, Judgement, Measured, Run
+from octavo.onnx.check.lens import Lens
+from octavo.onnx.check.reach import Reach
+from octavo.onnx.check.runs import NOT_MADE_UP, Runs, open_float
+from octavo.onnx.constants import Constants
+from octavo.onnx.custom_ops import HINT, session_options
+from octavo.onnx.inputs import Feed, describe, ways
+from octavo.onnx.load import Source, load
+from octavo.onnx.session import session
+from octavo.recipe import LayerOutcome, Verification
+
+EQUAL = "the outputs are equal to the last bit: perhaps these inputs do not reach the layers"
+SIZES = 2
+"""How many made-up inputs are compared at least: of different sizes where the model takes them."""
+MORE = 3
+"""How many others are tried where these show nothing."""
+SIZES_A_WAY = 3
+"""How many made-up inputs are tried for each way through a model that has branches."""
+MOST_NAMED = 5  # layers in a message
+
+
+def verify(
+    source: Source,
+    quantized: Path,
+    feeds: Sequence[Feed] | None,
+    max_error: float | None,
+    outcomes: Sequence[LayerOutcome],
+) -> Verification:
+    """Raises VerificationError if the quantized model does not load or is not what was promised.
+
+    `feeds` are the inputs that were given; None has them made up, within a budget of memory and
+    time. Where the float model itself does not load or rejects every made-up input, or no output
+    shows anything, the status is "unchecked". With `max_error=None` any finite difference passes,
+    and outputs whose shapes differ are left out: for a model whose accuracy was measured.
+    """
+    kind = "made up" if feeds is None else "given"
+    theirs = open_float(source)
+    ours = _open_quantized(quantized, theirs)
+    if isinstance(theirs, str):
+        detail = f"the float model does not load in ONNX Runtime: {theirs}"
+        return Verification("unchecked", kind, detail=detail)
+    check = _Check(source, quantized, Runs(theirs, ours, source), max_error, outcomes)
+    return check.made_up() if feeds is None else check.given(feeds)
+
+
+class _Check:
+    """The comparison of one quantized model."""
+
+    def __init__(
+        self,
+        source: Source,
+        quantized: Path,
+        runs: Runs,
+        max_error: float | None,
+        outcomes: Sequence[LayerOutcome],
+    ) -> None:
+        self._source, self._runs, self._max_error = source, runs, max_error
+        layers = [o.layer.name for o in outcomes if o.quantized]
+        self._lens = Lens(source, quantized, layers)
+        self._judge = Judge(runs.names, self._lens)
+        self._blame = Blame(self._lens, source, outcomes)
+        self._reach = Reach(source, outcomes)
+        self._suspects = len(layers)
+        self._ran: list[Run] = []
+        self._found = Judgement()
+
+    def given(self, feeds: Sequence[Feed]) -> Verification:
+        """On inputs of the user's."""
+        ran = self._runs.given(feeds)
+        self._take(ran, "given")
+        self._reach.ran(feeds)
+        return self._result("given")
+
+    def made_up(self) -> Verification:
+        """On inputs that the graph suggests."""
+        candidates = self._runs.accepted()
+        with suppress(TimeoutError):
+            first = [self._runs.both(taken) for taken in islice(candidates, SIZES)]
+            if not first:
+                detail = f"{NOT_MADE_UP} ({self._runs.refused})"
+                return Verification("unchecked", "made up", detail=detail)
+            self._take(first, "made up")
+            self._reach.ran([run.feed for run in first])
+            if not self._is_done:
+                self._try_others(islice(candidates, MORE))
+            for run in self._other_ways():
+                self._take([run], "made up")
+        if not self._ran:
+            detail = "the quantized model was not done in time on inputs that were made up"
+            return Verification("unchecked", "made up", detail=detail)
+        return self._result("made up")
+
+    @property
+    def _is_done(self) -> bool:
+        """Whether the models were compared where they may differ."""
+        return self._found.is_done or (self._found.worst is not None and not self._suspects)
+
+    def _try_others(self, candidates: Iterator[Any]) -> None:
+        for taken in candidates:
+            run = self._runs.both(taken)
+            self._take([run], "made up")
+            self._reach.ran([run.feed])
+            if self._is_done:
+                return
+
+    def _other_ways(self) -> Iterator[Run]:
+        """Runs that come to layers which no others came to, while there are such layers."""
+        if not self._reach.missing:
+            return
+        model = load(self._source.origin).model
+        for way in range(ways(model, Constants(opset_of(model)))):
+            for taken in islice(self._runs.accepted(way), SIZES_A_WAY):
+                missing = len(self._reach.missing)
+                if not missing or self._reach.seconds <= 0:
+                    return
+                self._reach.ran([taken.feed])
+                if len(self._reach.missing) < missing:
+                    yield self._runs.both(taken)
+
+    def _take(self, runs: Sequence[Run], kind: str) -> None:
+        """Raises VerificationError where the quantized model is not what was promised."""
+        found = self._judge.judge(runs, self._max_error)
+        if found.misfits and self._max_error is not None:
+            raise _misfit(found)
+        worst = found.worst
+        if worst is not None and worst.non_finite:
+            raise self._not_finite(worst)
+        if worst is not None and self._max_error is not None and worst.error > self._max_error:
+            raise self._too_far(worst, kind)
+        if not self._is_done:  # what was shown so far is less than these may show
+            self._ran = []
+        self._ran += runs
+        if _says_more(found, self._found):
+            self._found = found
+
+    def _result(self, kind: str) -> Verification:
+        """What the runs showed; the layers that none came to are named."""
+        found, missing = self._found, tuple(self._reach.missing)
+        if self._suspects and found.worst is not None and not found.worst.error:
+            found = self._silence(found, bool(missing))
+        worst = found.worst
+        described = self._described([run.feed for run in self._ran])
+        if worst is None:
+            why = "; ".join(dict.fromkeys((*found.unresolved, *found.notes)))
+            detail = f"{why}" if why else "the model has no outputs that quantized layers lead to"
+            ran = len(self._ran)
+            return Verification(
+                "unchecked", kind, ran, detail=detail, ran_on=described, unreached=missing
+            )
+        where = dict.fromkeys(m.where for m in found.measured if m.where)
+        late = [_not_reached(self._reach)] if missing else []
+        return Verification(
+            "passed" if found.is_whole else "compared",
+            kind,
+            len(self._ran),
+            worst.error,
+            worst.cosine,
+            self._max_error,
+            "; ".join((*where, *found.unresolved, *late)),
+            described,
+            missing,
+        )
+
+    def _described(self, feeds: Sequence[Feed]) -> str:
+        """The inputs in words. The model of the source is another by now: it was converted."""
+        return describe(feeds, load(self._source.origin).model)
+
+    def _silence(self, found: Judgement, misses: bool) -> Judgement:
+        """What equal outputs mean: that the layers are lossless, or that they were not reached."""
+        if misses and len(self._reach.missing) == self._suspects:
+            return Judgement(unresolved=(EQUAL,))
+        at = self._judge.silent(self._ran)
+        if at is None:
+            return Judgement(unresolved=(EQUAL,)) if self._lens.layers else found
+        if not at.error:
+            return found  # lossless
+        if self._max_error is not None and at.error > self._max_error:
+            return Judgement(unresolved=(EQUAL,))
+        return Judgement((at,))
+
+    def _not_finite(self, worst: Measured) -> VerificationError:
+        layer = self._blame.layer(worst.feed, worst.value, worst.forced)
+        return VerificationError(
+            f"output {worst.output!r} of the quantized model holds {worst.non_finite} non-finite "
+            f"numbers where the float model's are finite.{_advice(layer)}",
+            layer,
+        )
+
+    def _too_far(self, worst: Measured, kind: str) -> VerificationError:
+        layer = self._blame.layer(worst.feed, worst.value, worst.forced)
+        what = f"output {worst.output!r}" + (f", {worst.where}" if worst.where else "")
+        first = ""
+        if kind == "made up":
+            shapes = self._described([worst.feed])
+            first = (
+                " Those inputs were made up, and may mislead: pass some that the model gets in use "
+                f"(check_inputs, --inputs data.npz) first. They were: {shapes}."
+            )
+        return VerificationError(
+            f"the quantized model is too far from the float one: error {worst.error:.4g} at "
+            f"{what}, on inputs that were {kind}, above the recipe's max_error "
+            f"{self._max_error:g}.{first}{_advice(layer)}",
+            layer,
+        )
+
+
+def _says_more(found: Judgement, before: Judgement) -> bool:
+    """Whether a judgement is the better one: of whole outputs, or else of a larger error."""
+    if found.worst is None or before.worst is None:
+        return found.worst is not None or before.worst is None
+    if found.is_done != before.is_done:
+        return found.is_done
+    return found.worst.error > before.worst.error
+
+
+def _not_reached(reach: Reach) -> str:
+    names, more = reach.missing[:MOST_NAMED], len(reach.missing) - MOST_NAMED
+    named = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+    layers = "layers" if len(reach.missing) > 1 else "layer"
+    late = ", in the time there was for it," if reach.seconds <= 0 else ""
+    return (
+        f"these inputs do not{late} lead to the quantized {layers} {named}: pass check_inputs "
+        "(--inputs data.npz) that do"
+    )
+
+
+def _misfit(found: Judgement) -> VerificationError:
+    misfit = found.misfits[0]
+    return VerificationError(
+        f"output {misfit.output!r} of the quantized model has the shape {list(misfit.got)}, the "
+        f"float model's has {list(misfit.expected)}. Where its size depends on the data (boxes "
+        "found, tokens kept), pass check_inputs (--inputs data.npz) on which it does not change, "
+        "or verify=False (--no-verify)"
+    )
+
+
+def _advice(layer: str | None) -> str:
+    """The end of an error message: where to look and what to do."""
+    if layer is None:
+        return " Exclude layers until it is close, or choose a more accurate recipe."
+    return (
+        f" Look at layer {layer!r} first: exclude it (nodes_to_exclude, --exclude), choose a more "
+        "accurate recipe, or raise max_error in a recipe file."
+    )
+
+
+def _open_quantized(path: Path, float_model: Any) -> Any:
+    try:
+        with session_options() as options:
+            return session(path, sess_options=options)
+    except Exception as error:
+        neither = ""
+        if isinstance(float_model, str):
+            neither = (
+                f"; nor the float model: {float_model}. If they need operators of another "
+                f"library, {HINT}; or pass verify=False (--no-verify)"
+            )
+        raise VerificationError(
+            f"ONNX Runtime {ort.__version__} does not load the quantized model: "
+            f"{brief(error.__cause__ or error)}{neither}"
+        ) from error
