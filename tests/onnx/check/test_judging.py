@@ -171,7 +171,7 @@ def test_noise_is_the_same_for_both(tmp_path: Path) -> None:
     good = {"w2": normal(64, 16, seed=3)}
     v = quantize_dynamic(tail(nodes, ("y", F32, ["m", 16]), good), out).verification
     assert v.status == "compared" and v.error is not None and 0 < v.error < 0.01
-    assert "drawn noise" in v.detail
+    assert "with the float model's noise in both" in v.detail
     with refused(tmp_path, VerificationError, "too far", "Look at layer 'after'"):
         quantize_dynamic(tail(nodes, ("y", F32, ["m", 16]), {"w2": BAD}), out)
 

@@ -56,7 +56,6 @@ def agree(source: Path, converted: Path, feeds: list[Feed] | None) -> Verificati
     if worst is None:
         detail = "; ".join(dict.fromkeys((*found.unresolved, *found.notes)))
         return Verification("unchecked", kind, len(ran), detail=detail, ran_on=described)
-    where = dict.fromkeys(m.where for m in found.measured if m.where)
     return Verification(
         "passed" if found.is_whole else "compared",
         kind,
@@ -64,7 +63,7 @@ def agree(source: Path, converted: Path, feeds: list[Feed] | None) -> Verificati
         worst.error,
         worst.cosine,
         MAX_ERROR,
-        "; ".join((*where, *found.unresolved)),
+        found.said,
         described,
     )
 

@@ -31,6 +31,7 @@ from octavo.onnx.check.points import Decision
 from octavo.onnx.inputs import Feed
 
 Arrays = list[Array]
+MOST_NAMED = 2  # decisions in a sentence
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Measured:
     `where` says which, and is empty for the output itself; `forced` are values of which both models
     were given the float model's. `feed` contributes most to the error. `non_finite` counts numbers
     that are finite in the float model alone. `may_show` says that the output itself may show it on
-    other inputs.
+    other inputs, `decides` that the value is what a decision reads.
     """
 
     output: str
@@ -61,6 +62,7 @@ class Measured:
     forced: tuple[str, ...] = ()
     non_finite: int = 0
     may_show: bool = False
+    decides: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,15 @@ class Judgement:
     def worst(self) -> Measured | None:
         """The largest error."""
         return max(self.measured, key=lambda m: m.error, default=None)
+
+    @property
+    def said(self) -> str:
+        """Where the models were compared, and what showed nothing, in a line."""
+        decided = [m.where for m in self.measured if m.decides]
+        where = dict.fromkeys(m.where for m in self.measured if m.where and not m.decides)
+        if len(decided) > MOST_NAMED:
+            decided = [f"before {len(decided)} nodes that decide what follows"]
+        return "; ".join((*dict.fromkeys(decided), *where, *self.unresolved))
 
     @property
     def is_done(self) -> bool:
@@ -249,10 +260,10 @@ class _Resolution:
         unresolved = list[str]()
         for decision in decisions:
             for name in decision.inputs:
-                where = f"before {decision.op} {decision.node!r}, which decides what follows"
+                where = f"before {decision.said}, which decides what follows"
                 found = values.first([name, *points.behind(name)], name, where)
                 if found is not None:
-                    done.append(found)
+                    done.append(replace(found, decides=True))
         for trouble in troubles:
             where = self._where(trouble, decisions)
             chain = [trouble.output, *points.behind(trouble.output)]
@@ -271,10 +282,12 @@ class _Resolution:
             bounds = self._lens.points.bounds(trouble.output)
             node = bounds.node if bounds else self._lens.points.made_by(trouble.output)
             return f"before {node}, whose output {trouble.lack.value}"
-        named = [f"{d.op} {d.node!r}" for d in decisions][:3]
+        given = [d.said for d in decisions]
+        if len(given) > MOST_NAMED:
+            given = [*given[:MOST_NAMED], f"{len(given) - MOST_NAMED} more decisions"]
         if self._lens.points.draws:
-            named.append("drawn noise")
-        return f"with the float model's {' and '.join(named)} in both"
+            given.append("noise")
+        return f"with the float model's {' and '.join(given)} in both"
 
 
 class _Values:

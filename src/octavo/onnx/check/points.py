@@ -53,6 +53,11 @@ class Decision:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
+    @property
+    def said(self) -> str:
+        """What messages call it."""
+        return f"{self.op} {self.node!r}"
+
 
 class Points:
     """Answers about the float model's main graph.

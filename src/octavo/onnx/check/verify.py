@@ -162,7 +162,6 @@ class _Check:
             return Verification(
                 "unchecked", kind, ran, detail=detail, ran_on=described, unreached=missing
             )
-        where = dict.fromkeys(m.where for m in found.measured if m.where)
         late = [_not_reached(self._reach)] if missing else []
         return Verification(
             "passed" if found.is_whole else "compared",
@@ -171,7 +170,7 @@ class _Check:
             worst.error,
             worst.cosine,
             self._max_error,
-            "; ".join((*where, *found.unresolved, *late)),
+            "; ".join(filter(None, (found.said, *late))),
             described,
             missing,
         )
