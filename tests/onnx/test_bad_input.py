@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -206,6 +206,7 @@ def structure_of(data: bytes) -> list[int]:
 @pytest.mark.parametrize("name", MODELS)
 @settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 1 << 20), min_size=1, max_size=3))
+@example(flips=[561])  # of the Conv model: a Transpose by axes that its input has not
 def test_flipped_bits(
     tmp_path_factory: pytest.TempPathFactory, name: str, flips: list[int]
 ) -> None:

@@ -242,7 +242,9 @@ class Dims:
 
     def _transposed(self, node: ir.Node) -> tuple[Dim, ...] | None:
         dims, perm = self(node.inputs[0]), node.attributes.get("perm")
-        return None if dims is None or perm is None else tuple(dims[i] for i in perm.as_ints())
+        if dims is None or perm is None or sorted(perm.as_ints()) != [*range(len(dims))]:
+            return None  # a broken model's may have axes that are not there
+        return tuple(dims[i] for i in perm.as_ints())
 
     def _unsqueezed(self, node: ir.Node) -> tuple[Dim, ...] | None:
         dims = self(node.inputs[0])
