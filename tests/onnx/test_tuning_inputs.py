@@ -57,7 +57,7 @@ def test_where_nothing_is_random_there_is_one_feed() -> None:
     ]
     model = build(nodes, [("mask", I64, ["n", 8])], [("y", F32, None)], {"w": normal(8, 8)})
     (feed,) = OnnxTarget(model).made_up({"mask": (2, 8)}, 0)
-    assert feed["mask"].tolist() == [[1] * 8] * 2
+    assert feed["mask"].tolist() == [[1] * 8, [1] * 6 + [0] * 2]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""What was made up, in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from octavo.graph.walk import opset_of
+from octavo.onnx.constants import Constants
+from octavo.onnx.made_up.analysis import kinds_of
+from octavo.onnx.made_up.kinds import InputKind, Role
+
+_MOST_INPUTS, _MOST_SHAPES = 6, 3
+
+
+def describe(feeds: Sequence[Mapping[str, npt.NDArray[Any]]], model: ir.Model) -> str:
+    """One line on inputs that `made_up` gave for `model`: what each was taken for, its shapes.
+
+    `ids int64 [1, 16] and [2, 32] over 500 rows; mask int64 [1, 16] and [2, 32] ones, one row
+    short`. Inputs that are alike are one entry. Empty where nothing was fed.
+    """
+    kinds = kinds_of(model, Constants(opset_of(model)))
+    groups: dict[str, list[str]] = {}
+    for name, kind in kinds.items():
+        arrays = [feed[name] for feed in feeds if name in feed]
+        if arrays:
+            groups.setdefault(_what(kind, arrays), []).append(name)
+    entries = [f"{_names(names)} {what}" for what, names in groups.items()]
+    more = len(entries) - _MOST_INPUTS
+    return "; ".join(entries[:_MOST_INPUTS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _names(names: Sequence[str]) -> str:
+    if len(names) <= 2:
+        return " and ".join(names)
+    return f"{names[0]} and {len(names) - 1} like it"
+
+
+def _what(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
+    shapes = list(dict.fromkeys(str(list(a.shape)) for a in arrays if a.ndim))
+    more = len(shapes) - _MOST_SHAPES
+    named = shapes[:_MOST_SHAPES] + ([f"{more} more"] if more > 0 else [])
+    shape = " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
+    dtype = "text" if arrays[0].dtype == object else str(arrays[0].dtype)
+    return " ".join(filter(None, [dtype, shape, _values(kind, arrays)]))
+
+
+def _values(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
+    role = kind.role
+    if role in (Role.MASK, Role.ADDED_MASK):
+        return _mask(kind, arrays)
+    if role in (Role.MODE, Role.RATE, Role.COUNT, Role.THRESHOLD, Role.PICTURE_SIZE, Role.STEP):
+        return _numbers(arrays)
+    if role is Role.INTEGERS and all(np.all(a == 1) for a in arrays):
+        return "ones"
+    said = {
+        Role.IDS: f"spread over {kind.rows} rows",
+        Role.TYPES: "first and second segment",
+        Role.POSITIONS: "in their order",
+        Role.INDEX: "indices in range",
+        Role.CATEGORY: "of each category",
+        Role.LENGTHS: f"lengths to {max((int(a.max()) for a in arrays if a.size), default=0)}",
+        Role.PAST: "past, normal",
+        Role.STATE: "state, normal",
+        Role.IMAGE: f"image, smooth, 0 to {255 if kind.to_255 else 1}",
+        Role.AUDIO: "sound",
+        Role.FEATURES: "normal",
+        Role.SCALE: "about 1",
+        Role.INTEGERS: "random",
+        Role.TEXT: "known to the model" if kind.words else "text",
+    }
+    return said[role]
+
+
+def _mask(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
+    hidden = [(a != 0) if kind.hidden or kind.role is Role.ADDED_MASK else (a == 0) for a in arrays]
+    whole = "zeros" if kind.hidden or kind.role is Role.ADDED_MASK else "ones"
+    return whole + (", one row short" if any(h.any() for h in hidden) else "")
+
+
+def _numbers(arrays: Sequence[npt.NDArray[Any]]) -> str:
+    found = list(dict.fromkeys(f"{float(n):g}" for a in arrays for n in a.ravel()[:4]))
+    return "= " + ", ".join(found[:4])

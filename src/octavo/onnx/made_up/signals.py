@@ -1,0 +1,66 @@
+"""Pictures and sounds that are none, but look and sound more like one than noise does.
+
+White noise is what no camera gives: a network that was trained on pictures answers it with
+activations near zero, or far beyond what it ever saw.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+_GRIDS = ((3, 1.0), (7, 0.6), (19, 0.35), (53, 0.2))  # cells a side, and how much they count
+_NOISE = 0.05
+_VOICE = (110.0, 220.0)  # hertz
+_HARMONICS = 12
+
+
+def picture(shape: tuple[int, ...], channels_last: bool, rng: np.random.Generator) -> Array:
+    """Smooth shapes of several sizes under a little noise, from 0 to 1.
+
+    All that is fed with pictures can take these numbers: those that want them whitened see a
+    bright one, and none sees a negative one that wanted 0 to 1.
+    """
+    if len(shape) < 2:
+        return np.asarray(rng.random(shape))
+    h, w = (shape[-3], shape[-2]) if channels_last and len(shape) > 2 else shape[-2:]
+    others = shape[:-3] + shape[-1:] if channels_last and len(shape) > 2 else shape[:-2]
+    count = math.prod(others)
+    found = _NOISE * rng.standard_normal((count, h, w), np.float32)
+    for cells, weight in _GRIDS:
+        grid = rng.standard_normal((count, min(cells, h) + 1, min(cells, w) + 1), np.float32)
+        found += weight * (_between(h, grid.shape[1]) @ grid @ _between(w, grid.shape[2]).T)
+    low = found.min(axis=(1, 2), keepdims=True, initial=0)
+    high = found.max(axis=(1, 2), keepdims=True, initial=0)
+    found = ((found - low) / np.maximum(high - low, 1e-6)).reshape(*others, h, w)
+    return np.moveaxis(found, -3, -1) if channels_last and len(shape) > 2 else found
+
+
+def _between(size: int, knots: int) -> npt.NDArray[np.float32]:
+    """[size, knots]: what takes values at equally far knots to `size` points between them."""
+    at = (np.arange(size) + 0.5) / size * (knots - 1)
+    weights = 1 - np.abs(at[:, None] - np.arange(knots)[None, :])
+    found: npt.NDArray[np.float32] = np.maximum(weights, 0).astype(np.float32)
+    return found
+
+
+def sound(shape: tuple[int, ...], rate: int, rng: np.random.Generator) -> Array:
+    """A hummed melody with pauses over a little noise, within -1 and 1; the last axis is time."""
+    samples, count = shape[-1] if shape else 1, math.prod(shape[:-1])
+    hums = [_hum(samples, rate, rng) for _ in range(count)]
+    noise = 0.03 * rng.standard_normal((count, samples))
+    return np.clip(np.reshape(hums, (count, samples)) + noise, -1, 1).reshape(shape)
+
+
+def _hum(samples: int, rate: int, rng: np.random.Generator) -> Array:
+    time = np.arange(samples) / rate
+    pitch = rng.uniform(*_VOICE) * (1 + 0.2 * np.sin(2 * np.pi * rng.uniform(1, 3) * time))
+    phase = 2 * np.pi * np.cumsum(pitch) / rate
+    loud = 0.5 + 0.5 * np.sin(2 * np.pi * rng.uniform(2, 5) * time + rng.uniform(0, 6))
+    tones = [rng.uniform(0.3, 1) * np.sin(n * phase) / n for n in range(1, _HARMONICS + 1)]
+    return np.asarray(0.15 * loud * np.sum(tones, axis=0))

@@ -1,0 +1,162 @@
+"""Sizes of open axes, guess by guess."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from octavo.onnx.made_up.axes import Axis, Form
+from octavo.onnx.made_up.kinds import Role
+from octavo.onnx.made_up.pictures import Picture
+
+_ROWS = (8, 3, 32, 1, 64)  # of models to which a row is a small thing
+_MOST_A_ROW = 4096
+
+
+@dataclass(frozen=True)
+class Guess:
+    """Sizes by what an axis counts. `picture` is a number among those that the graph suggests.
+
+    Axes that have different names get different sizes where `apart`. Exporters name axes that have
+    to be equal by different names too, so that this is tried one time and not the other.
+    """
+
+    batch: int
+    length: int
+    frames: int
+    samples: int
+    past: int
+    picture: int
+    other: int
+    apart: bool = False
+
+
+PLANNED = (
+    Guess(1, 16, 96, 16000, 8, 0, 8),
+    Guess(2, 32, 64, 12800, 5, 1, 16, apart=True),
+    Guess(1, 8, 50, 16384, 16, 2, 32),
+    Guess(2, 64, 128, 8000, 3, 3, 12),
+    Guess(1, 24, 100, 32000, 1, 4, 2, apart=True),
+)
+_LAST_SIZES = (32, 2, 3, 64, 128, 100, 224, 256, 384, 512)
+_LAST_SAMPLES = (512, 1024, 4096, 4000, 48000, 160000, 480000, 1536, 256, 80000)
+_ALL_EQUAL = (8, 3, 16, 2, 1)
+
+GUESSES = (
+    *PLANNED,
+    *(
+        Guess(1, size, size, samples, size, 5 + i, size)
+        for i, (size, samples) in enumerate(zip(_LAST_SIZES, _LAST_SAMPLES, strict=True))
+    ),
+    *(Guess(n, n, n, n, n, 15 + i, n) for i, n in enumerate(_ALL_EQUAL)),
+)
+
+
+_HYPHEN = re.compile(r"[A-Za-z_][-/][A-Za-z_]")  # a name such as batch-size is no difference
+
+
+def is_of_rows(forms: Sequence[Form]) -> bool:
+    """Whether nothing but the batch is open, and each of its rows is a small thing."""
+    elements = 0
+    for form in forms:
+        if form.kind.role in (Role.IDS, Role.IMAGE, Role.AUDIO, Role.PAST):
+            return False
+        count = 1
+        for axis, size in zip(form.axes, form.sizes, strict=True):
+            if size is None and axis is not Axis.BATCH:
+                return False
+            count *= size or 1
+        elements += count
+    return elements <= _MOST_A_ROW
+
+
+class Sizes:
+    """Sizes of the open axes of all inputs in one guess; those of one name are equal."""
+
+    def __init__(
+        self,
+        guess: Guess,
+        number: int,
+        known: dict[str, int],
+        pictures: Sequence[Picture],
+        of_rows: bool,
+    ) -> None:
+        self._guess, self._pictures = guess, pictures
+        self.known = dict(known)
+        self._batch = _ROWS[number % len(_ROWS)] if of_rows else guess.batch
+        self._of_axis: dict[Axis, int] = {}
+
+    def of(self, form: Form, i: int) -> int:
+        """The size of axis `i`."""
+        fixed = form.sizes[i]
+        return self._of_key(form.key(i), form.axes[i]) if fixed is None else fixed
+
+    def _of_key(self, key: str, axis: Axis) -> int:
+        if key in self.known:
+            return self.known[key]
+        computed = evaluate(key, lambda name: self._of_key(name, _part(name, axis)))
+        if computed is not None and computed > 0:
+            return computed
+        nth = self._of_axis.get(axis, 0)
+        self._of_axis[axis] = nth + 1
+        size = self._size(axis)
+        if self._guess.apart and axis not in (Axis.BATCH, Axis.HEIGHT, Axis.WIDTH) and nth:
+            size = max(1, size - nth * max(1, size // 8))
+        self.known[key] = size
+        return size
+
+    def _size(self, axis: Axis) -> int:
+        guess = self._guess
+        if axis in (Axis.HEIGHT, Axis.WIDTH):
+            if not self._pictures:
+                return guess.other
+            return self._pictures[guess.picture % len(self._pictures)][axis is Axis.WIDTH]
+        return {
+            Axis.BATCH: self._batch,
+            Axis.LENGTH: guess.length,
+            Axis.PAST: guess.past,
+            Axis.TOTAL: guess.length,
+            Axis.DEPTH: min(16, guess.frames),
+            Axis.SAMPLES: guess.samples,
+            Axis.FRAMES: guess.frames,
+            Axis.OTHER: guess.other,
+        }[axis]
+
+
+def _part(name: str, axis: Axis) -> Axis:
+    """What a name in a sum counts."""
+    if "batch" in name.lower():
+        return Axis.BATCH
+    if "past" in name.lower():
+        return Axis.PAST
+    return Axis.LENGTH if axis is Axis.TOTAL else axis
+
+
+def evaluate(text: str, size_of: Callable[[str], int]) -> int | None:
+    """The value of `past_length + 1`, `2*s0`, `s1//2`; None for anything else."""
+    if not any(c in text for c in "+-*/") or text.startswith("?") or _HYPHEN.search(text):
+        return None
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body, size_of)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
+        return None
+
+
+def _value(node: ast.expr, size_of: Callable[[str], int]) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return size_of(node.id)
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, size_of), _value(node.right, size_of)
+        if isinstance(node.op, ast.Add):
+            return left + right
+        if isinstance(node.op, ast.Sub):
+            return left - right
+        if isinstance(node.op, ast.Mult):
+            return left * right
+        if isinstance(node.op, (ast.FloorDiv, ast.Div)):
+            return left // right
+    raise ValueError(f"{ast.dump(node)} is no size")
