@@ -7,6 +7,7 @@ import onnx_ir as ir
 from octavo.onnx.constants import Constants
 from octavo.onnx.made_up.flow import MOVES, Flow, moves_or_picks
 from octavo.onnx.made_up.kinds import InputKind, Role
+from octavo.onnx.made_up.names import says
 from octavo.onnx.made_up.paths import Reading, readings
 from octavo.onnx.made_up.stored import numbers, sizes
 
@@ -17,7 +18,9 @@ _ELEMENTWISE = frozenset(
 )
 _SPECTRA = frozenset(["STFT", "DFT", "MelWeightMatrix"])
 _CHANNELS = (1, 3, 4)
-_PIXEL = 255.0
+_OF_SIGNALS = 3  # axes of the weight of a convolution over time
+_FRAMED = 4000  # samples that are cut into frames, at least
+_FEWEST_PIXELS = 24
 _PAST_SLOTS = {
     "MultiHeadAttention": (6, 7),
     "GroupQueryAttention": (3, 4),
@@ -56,10 +59,13 @@ def scene(value: ir.Value, flow: Flow, constants: Constants) -> InputKind | None
     weight = sizes(reading.node.inputs[1], constants)
     if weight is None or len(weight) < 3:
         return None
-    channels = weight[1]
-    if len(weight) == 3 or (rank is not None and rank <= 2):
-        is_signal = channels == 1 and _lasts(value, weight)
+    if rank is not None and rank <= 2:  # cut into frames, or with its one channel put in
+        return InputKind(Role.AUDIO, "Conv over frames") if _lasts(value, weight) else None
+    if len(weight) == 3:
+        is_signal = weight[1] == 1 and _lasts(value, weight)
         return InputKind(Role.AUDIO, "Conv over one channel") if is_signal else None
+    if _is_of_frames(value):
+        return None
     if rank is not None and rank < len(weight) - 1:
         return None
     channel_axis = reading.axis(1)
@@ -72,11 +78,18 @@ def scene(value: ir.Value, flow: Flow, constants: Constants) -> InputKind | None
 
 
 def _lasts(value: ir.Value, weight: tuple[int, ...]) -> bool:
-    """Whether the last axis is open, or as long as a signal is."""
+    """Whether the last axis is open, or as long as a signal is, and no picture in a row."""
     if value.shape is None or not len(value.shape):
         return True
     last = value.shape[-1]
-    return not isinstance(last, int) or last < 0 or last >= 256
+    is_raw = weight[1] == 1 and len(weight) == _OF_SIGNALS
+    return not isinstance(last, int) or last < 0 or last >= (256 if is_raw else _FRAMED)
+
+
+def _is_of_frames(value: ir.Value) -> bool:
+    """Whether a name says that an axis is time, as in spectrograms."""
+    symbols = [d.value for d in value.shape or () if not isinstance(d, int)]
+    return any(says(symbol, "frames", "frame", "time", "seq") for symbol in symbols)
 
 
 def _by_shape(value: ir.Value) -> InputKind | None:
@@ -87,7 +100,9 @@ def _by_shape(value: ir.Value) -> InputKind | None:
     if small == [None, None]:
         return None
     others = value.shape[2:] if small[0] else value.shape[1:-1]
-    if any(isinstance(n, int) and 0 <= n < 8 for n in others):
+    if any(isinstance(n, int) and 0 <= n < _FEWEST_PIXELS for n in others):
+        return None
+    if _is_of_frames(value):
         return None
     is_bytes = value.dtype is ir.DataType.UINT8
     return InputKind(Role.IMAGE, "its shape", channels_last=not small[0], to_255=is_bytes)
@@ -120,9 +135,7 @@ def is_past(value: ir.Value, flow: Flow) -> int | None:
     if value.shape is None or len(value.shape) < 3:
         return None
     rank = len(value.shape)
-    for node, index, _ in flow.reads(
-        value, lambda n, i: i == 0 and n.op_type in ("Identity", "Cast")
-    ):
+    for node, index, _ in flow.reads(value, _stays):
         if index in _PAST_SLOTS.get(node.op_type, ()):
             return rank - 2
         if node.op_type == "Concat" and index == 0 and len(node.inputs) == 2:
@@ -135,6 +148,11 @@ def is_past(value: ir.Value, flow: Flow) -> int | None:
             if along and (not isinstance(size, int) or size < 0):
                 return along
     return None
+
+
+def _stays(node: ir.Node, index: int) -> bool:
+    is_alone = node.op_type == "Concat" and len(node.inputs) == 1
+    return index == 0 and (node.op_type in ("Identity", "Cast") or is_alone)
 
 
 def is_state(value: ir.Value, flow: Flow) -> bool:

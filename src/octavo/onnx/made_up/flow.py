@@ -11,7 +11,7 @@ MOST_NODES = 20_000  # looked at for one input
 
 MOVES = frozenset(
     "Cast Identity Unsqueeze Squeeze Reshape Flatten Slice Expand Transpose Tile Split "
-    "Dropout".split()
+    "Dropout OptionalGetElement SequenceAt".split()
 )
 """Steps after which a number is still the same number, perhaps elsewhere."""
 PICKS = frozenset(["Gather", "GatherND", "GatherElements", "Pad", "Concat", "SplitToSequence"])

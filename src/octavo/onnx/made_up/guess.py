@@ -16,12 +16,14 @@ from octavo.onnx.made_up.axes import Axis, Form, forms_of
 from octavo.onnx.made_up.fixed import FixedShapes, fed
 from octavo.onnx.made_up.flow import Flow
 from octavo.onnx.made_up.kinds import Role
-from octavo.onnx.made_up.pictures import Picture, Strides, pictures, strides_of
-from octavo.onnx.made_up.sizes import GUESSES, Sizes, is_of_rows
+from octavo.onnx.made_up.pictures import pictures
+from octavo.onnx.made_up.sizes import GUESSES, Sizes, Suggested, is_of_rows
+from octavo.onnx.made_up.strides import Picture, Strides, strides_of
 from octavo.onnx.made_up.values import Setting, choices, values
 
 Feed = dict[str, npt.NDArray[Any]]
 
+_TIMES = frozenset([Axis.LENGTH, Axis.FRAMES])
 MOST_ELEMENTS = 2**22  # of all inputs of a guess with open dimensions
 _MOST_OF_A_SHAPE = 2  # guesses of equal shapes: the second one's rows are short
 
@@ -44,7 +46,7 @@ def made_up(
     inputs = [v for v in fed(model.graph) if v.name]
     forms = forms_of(inputs, kinds_of(model, constants), Flow(model), constants)
     seen: dict[tuple[tuple[int, ...], ...], int] = {}
-    suggested = _pictures(forms, model.graph, constants)
+    suggested = _suggested(forms, model.graph, constants)
     of_rows = is_of_rows(forms)
     for number, guess in enumerate(GUESSES):
         sizes = Sizes(guess, number, dict(fixed.symbols) if fixed else {}, suggested, of_rows)
@@ -72,16 +74,22 @@ def ways(model: ir.Model, constants: Constants) -> int:
     return max(map(len, found), default=1)
 
 
-def _pictures(forms: Sequence[Form], graph: ir.Graph, constants: Constants) -> list[Picture]:
-    """Sizes for the first picture among the inputs; none where there is none."""
+def _suggested(forms: Sequence[Form], graph: ir.Graph, constants: Constants) -> Suggested:
+    """Sizes for the first picture among the inputs, and lengths that tables of positions fix."""
+    found: list[Picture] = []
+    lengths: dict[str, int] = {}
     for form in forms:
-        if form.kind.role is not Role.IMAGE:
-            continue
-        sizes = dict(zip(form.axes, form.sizes, strict=True))
-        is_open = sizes.get(Axis.HEIGHT) is None or sizes.get(Axis.WIDTH) is None
-        strides = strides_of(form.value, graph, constants) if is_open else Strides()
-        return pictures(strides, sizes.get(Axis.OTHER), sizes.get(Axis.HEIGHT))
-    return []
+        is_open = [size is None for size in form.sizes]
+        timed = [i for i, axis in enumerate(form.axes) if is_open[i] and axis in _TIMES]
+        if form.kind.role is Role.IMAGE and not found:
+            sizes = dict(zip(form.axes, form.sizes, strict=True))
+            strides = strides_of(form.value, graph, constants) if any(is_open) else Strides()
+            found = pictures(strides, sizes.get(Axis.OTHER), sizes.get(Axis.HEIGHT))
+        elif timed and form.kind.role in (Role.IDS, Role.FEATURES):
+            length = strides_of(form.value, graph, constants).length
+            if length is not None:
+                lengths.setdefault(form.key(timed[-1]), length)
+    return Suggested(found, lengths)
 
 
 def _shapes(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from octavo.onnx.constants import Constants
-from octavo.onnx.made_up.flow import MOVES, Flow, moves
+from octavo.onnx.made_up.flow import MOVES, Flow, moves_or_picks
 from octavo.onnx.made_up.stored import attribute_int, number, numbers, sizes
 
 _SHIFTS = frozenset(["Add", "Sub"])
@@ -63,7 +63,7 @@ def facts(value: ir.Value, flow: Flow, constants: Constants) -> Facts:
             if other is None or (node.op_type == "Sub" and index == 1):
                 return False
             shift += int(other) if node.op_type == "Add" else -int(other)
-        elif not moves(node, index) and not (node.op_type in _BOUNDS and index == 0):
+        elif not moves_or_picks(node, index) and not (node.op_type in _BOUNDS and index == 0):
             return False
         for out in node.outputs:
             shifts[out] = shift

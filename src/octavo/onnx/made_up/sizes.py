@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from octavo.onnx.made_up.axes import Axis, Form
 from octavo.onnx.made_up.kinds import Role
-from octavo.onnx.made_up.pictures import Picture
+from octavo.onnx.made_up.strides import Picture
 
 _ROWS = (8, 3, 32, 1, 64)  # of models to which a row is a small thing
 _MOST_A_ROW = 4096
+_MOST_PICTURES = 2
+_INSISTED = 4  # guesses that take the lengths that the graph asks for
+_TOGETHER = frozenset([Axis.BATCH, Axis.PAST, Axis.HEIGHT, Axis.WIDTH])
+"""Of these one size is enough: nothing has two batches, and two caches of different lengths."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +41,23 @@ PLANNED = (
     Guess(1, 16, 96, 16000, 8, 0, 8),
     Guess(2, 32, 64, 12800, 5, 1, 16, apart=True),
     Guess(1, 8, 50, 16384, 16, 2, 32),
-    Guess(2, 64, 128, 8000, 3, 3, 12),
-    Guess(1, 24, 100, 32000, 1, 4, 2, apart=True),
+    Guess(2, 64, 128, 8000, 3, 0, 12),
+    Guess(1, 24, 100, 32000, 1, 3, 2, apart=True),
 )
-_LAST_SIZES = (32, 2, 3, 64, 128, 100, 224, 256, 384, 512)
-_LAST_SAMPLES = (512, 1024, 4096, 4000, 48000, 160000, 480000, 1536, 256, 80000)
+_LAST_SIZES = (32, 48, 2, 3, 64, 128, 100, 224, 256, 384, 512)
+_LAST_SAMPLES = (512, 512, 1024, 4096, 4000, 48000, 1536, 256, 160000, 80000, 480000)
+_LAST_BATCHES = (1, 2) + (1,) * 9
 _ALL_EQUAL = (8, 3, 16, 2, 1)
 
 GUESSES = (
     *PLANNED,
     *(
-        Guess(1, size, size, samples, size, 5 + i, size)
-        for i, (size, samples) in enumerate(zip(_LAST_SIZES, _LAST_SAMPLES, strict=True))
+        Guess(batch, size, size, samples, size, 4 + i, size)
+        for i, (batch, size, samples) in enumerate(
+            zip(_LAST_BATCHES, _LAST_SIZES, _LAST_SAMPLES, strict=True)
+        )
     ),
-    *(Guess(n, n, n, n, n, 15 + i, n) for i, n in enumerate(_ALL_EQUAL)),
+    *(Guess(n, n, n, n, n, 0, n) for n in _ALL_EQUAL),
 )
 
 
@@ -72,6 +79,14 @@ def is_of_rows(forms: Sequence[Form]) -> bool:
     return elements <= _MOST_A_ROW
 
 
+@dataclass(frozen=True)
+class Suggested:
+    """What the graph says of sizes: of pictures those to try, and lengths that it insists on."""
+
+    pictures: Sequence[Picture] = ()
+    lengths: Mapping[str, int] = field(default_factory=dict)
+
+
 class Sizes:
     """Sizes of the open axes of all inputs in one guess; those of one name are equal."""
 
@@ -80,12 +95,16 @@ class Sizes:
         guess: Guess,
         number: int,
         known: dict[str, int],
-        pictures: Sequence[Picture],
+        suggested: Suggested,
         of_rows: bool,
     ) -> None:
+        pictures = suggested.pictures
         self._guess, self._pictures = guess, pictures
+        self._lengths = suggested.lengths if number < _INSISTED else {}
         self.known = dict(known)
         self._batch = _ROWS[number % len(_ROWS)] if of_rows else guess.batch
+        if pictures:
+            self._batch = min(self._batch, _MOST_PICTURES)
         self._of_axis: dict[Axis, int] = {}
 
     def of(self, form: Form, i: int) -> int:
@@ -99,10 +118,12 @@ class Sizes:
         computed = evaluate(key, lambda name: self._of_key(name, _part(name, axis)))
         if computed is not None and computed > 0:
             return computed
+        if key in self._lengths:
+            return self.known.setdefault(key, self._lengths[key])
         nth = self._of_axis.get(axis, 0)
         self._of_axis[axis] = nth + 1
         size = self._size(axis)
-        if self._guess.apart and axis not in (Axis.BATCH, Axis.HEIGHT, Axis.WIDTH) and nth:
+        if self._guess.apart and axis not in _TOGETHER and nth:
             size = max(1, size - nth * max(1, size // 8))
         self.known[key] = size
         return size

@@ -148,8 +148,8 @@ def _shown(form: Form, shape: tuple[int, ...], setting: Setting) -> Array:
         return np.tril(shown)
     if setting.is_short and hidden:
         row = shown[-1] if len(shape) > 1 else shown
-        if setting.has_past:
-            row[..., :hidden] = 0
+        if setting.has_past:  # so that each token sees some of what is behind
+            row[..., : min(hidden, setting.lengths.get(Axis.PAST, 0))] = 0
         else:
             row[..., -hidden:] = 0
     return shown
