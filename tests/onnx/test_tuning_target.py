@@ -182,8 +182,8 @@ def test_outputs_whose_shape_depends_on_the_data_do_not_keep_a_model_from_being_
     nodes[2:] = nodes[:1:-1]
     weights = {"w": normal(64, 4096), "zero": np.float32(0), "minus": np.array([-1])}
     model = build(nodes, [("x", F32, ["m", 64])], [("y", F32, None)], weights)
-    with pytest.raises(VerificationError, match="has the shape"):
-        quantize_dynamic(model, tmp_path / "q.onnx")
+    v = quantize_dynamic(model, tmp_path / "q.onnx").verification
+    assert v.status == "compared" and "before Greater" in v.detail
     report = OnnxTarget(model).save(INT8, tmp_path / "q.onnx")
     assert report is not None
     assert len(report.quantized) == 1

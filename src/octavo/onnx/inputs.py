@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from octavo.core.feeds import GIVE, read_runs
 from octavo.errors import InputDataError, brief, did_you_mean
-from octavo.onnx.made_up.describe import describe
+from octavo.onnx.made_up.describe import describe, shapes_of
 from octavo.onnx.made_up.fixed import FixedShapes, fed
 from octavo.onnx.made_up.guess import MOST_ELEMENTS, Feed, made_up, ways
 
@@ -26,6 +26,7 @@ __all__ = [
     "fed",
     "made_up",
     "read_inputs",
+    "shapes_of",
     "ways",
 ]
 

@@ -12,7 +12,7 @@ from octavo.onnx.check.judge import Judge, Judgement, Measured, Run
 from octavo.onnx.check.lens import Lens
 from octavo.onnx.check.runs import NOT_MADE_UP, Runs
 from octavo.onnx.custom_ops import session_options
-from octavo.onnx.inputs import Feed, describe
+from octavo.onnx.inputs import Feed, describe, shapes_of
 from octavo.onnx.load import load
 from octavo.onnx.session import session
 from octavo.recipe import Verification
@@ -51,7 +51,8 @@ def agree(source: Path, converted: Path, feeds: list[Feed] | None) -> Verificati
         return Verification("unchecked", kind, detail=detail)
     found = Judge(runs.names, Lens(read, converted, None)).judge(ran, MAX_ERROR)
     _refuse(found, kind)
-    described = describe([run.feed for run in ran], load(source).model)
+    used = [run.feed for run in ran]
+    described = describe(used, load(source).model) if feeds is None else shapes_of(used)
     worst = found.worst
     if worst is None:
         detail = "; ".join(dict.fromkeys((*found.unresolved, *found.notes)))

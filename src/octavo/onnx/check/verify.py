@@ -19,7 +19,7 @@ from octavo.onnx.check.reach import Reach
 from octavo.onnx.check.runs import NOT_MADE_UP, Runs, open_float
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import HINT, session_options
-from octavo.onnx.inputs import Feed, describe, ways
+from octavo.onnx.inputs import Feed, describe, shapes_of, ways
 from octavo.onnx.load import Source, load
 from octavo.onnx.session import session
 from octavo.recipe import LayerOutcome, Verification
@@ -154,7 +154,8 @@ class _Check:
         if self._suspects and found.worst is not None and not found.worst.error:
             found = self._silence(found, bool(missing))
         worst = found.worst
-        described = self._described([run.feed for run in self._ran])
+        feeds = [run.feed for run in self._ran]
+        described = shapes_of(feeds) if kind == "given" else self._described(feeds)
         if worst is None:
             why = "; ".join(dict.fromkeys((*found.unresolved, *found.notes)))
             detail = f"{why}" if why else "the model has no outputs that quantized layers lead to"

@@ -40,13 +40,28 @@ def _names(names: Sequence[str]) -> str:
     return f"{names[0]} and {len(names) - 1} like it"
 
 
+def shapes_of(feeds: Sequence[Mapping[str, Any]]) -> str:
+    """One line on inputs that were given: types and shapes, `ids int64 [4, 128]`."""
+    arrays: dict[str, list[Any]] = {}
+    for feed in feeds:
+        for name, value in feed.items():
+            if isinstance(value, np.ndarray):
+                arrays.setdefault(name, []).append(value)
+    return "; ".join(f"{name} {_form(found)}" for name, found in arrays.items())
+
+
 def _what(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
+    return " ".join(filter(None, [_form(arrays), _values(kind, arrays)]))
+
+
+def _form(arrays: Sequence[npt.NDArray[Any]]) -> str:
+    """Type and shapes."""
     shapes = list(dict.fromkeys(str(list(a.shape)) for a in arrays if a.ndim))
     more = len(shapes) - _MOST_SHAPES
     named = shapes[:_MOST_SHAPES] + ([f"{more} more"] if more > 0 else [])
     shape = " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
     dtype = "text" if arrays[0].dtype == object else str(arrays[0].dtype)
-    return " ".join(filter(None, [dtype, shape, _values(kind, arrays)]))
+    return " ".join(filter(None, [dtype, shape]))
 
 
 def _values(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
@@ -57,13 +72,14 @@ def _values(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
         return _numbers(arrays)
     if role is Role.INTEGERS and all(np.all(a == 1) for a in arrays):
         return "ones"
+    if role is Role.LENGTHS:
+        return f"lengths to {max((int(a.max()) for a in arrays if a.size), default=0)}"
     said = {
         Role.IDS: f"spread over {kind.rows} rows",
         Role.TYPES: "first and second segment",
         Role.POSITIONS: "in their order",
         Role.INDEX: "indices in range",
         Role.CATEGORY: "of each category",
-        Role.LENGTHS: f"lengths to {max((int(a.max()) for a in arrays if a.size), default=0)}",
         Role.PAST: "past, normal",
         Role.STATE: "state, normal",
         Role.IMAGE: f"image, smooth, 0 to {255 if kind.to_255 else 1}",
