@@ -20,6 +20,12 @@ def convert(model: onnx.ModelProto, folder: Path, **options: Any) -> Converted:
     return convert_to(model, folder, target="native", **options)
 
 
+def convert_convolutions(model: onnx.ModelProto, folder: Path, **options: Any) -> Converted:
+    """As `convert`, asking for convolutions: the first and the last are float by default."""
+    asked = {} if "recipe" in options else {"op_types_to_quantize": ["Conv"]}
+    return convert(model, folder, **asked, **options)
+
+
 def run(done: Converted, feeds: Mapping[str, Array]) -> list[Array]:
     """The outputs of the converted model."""
     return list(session(done.path).run(None, dict(feeds)))

@@ -12,7 +12,9 @@ from octavo.core.convolution import unpack_filters
 from octavo.onnx import inspect
 from octavo.onnx.native.conv import reference, worth
 from octavo.recipe import FLOAT, Kind, Recipe, Rule, Scheme
-from tests.native_target.forms import attributes, constant, convert, ours, run
+from tests.native_target.forms import attributes, constant, ours, run
+from tests.native_target.forms import convert as convert_by_default
+from tests.native_target.forms import convert_convolutions as convert
 from tests.onnx.rules.support import (
     EXACT,
     FLOAT16,
@@ -142,7 +144,8 @@ def test_no_constant_is_left_unread(tmp_path: Path) -> None:
         ((16, 96, 1), 1, "96 inputs a sum and 16 outputs"),
         ((64, 32, 1, 1), 1, "32 inputs a sum and 64 outputs"),
         ((32, 1, 3, 3), 32, "filters see one channel each"),
-        ((258, 1, 256), 1, "filters see one channel each"),
+        ((258, 1, 256), 1, "over one raw signal (256 taps"),
+        ((32, 1, 5, 5), 1, "filters see one channel each"),
         ((32, 16, 3, 3, 3), 1, "over 3 axes"),
     ],
     ids=str,
@@ -162,10 +165,9 @@ def test_depthwise_ones_stay_float_until_asked_for(tmp_path: Path) -> None:
         ["y"],
         {"w": w, "v": weight(16, 16, 3, 3)},
     )
-    done = convert(model, tmp_path)
-    assert done.ops == ["Conv", "Conv"] and len(ours(done)) == 1
+    done = convert_by_default(model, tmp_path, allow_nothing=True)
     assert "filters see one channel each is float by default" in done.outcome("thin").reason
-    asked = convert(model, tmp_path, op_types_to_quantize=["Conv"])
+    asked = convert(model, tmp_path)
     assert len(ours(asked)) == 2
     assert error(run(asked, {"x": x})[0], run_float(model, {"x": x})[0]) < 2 * INT8
 
@@ -179,17 +181,37 @@ def test_a_recipe_that_names_convolutions_is_followed(tmp_path: Path) -> None:
 
 
 def test_accurate_recipes_hold_them_per_channel_and_image(tmp_path: Path) -> None:
-    done = convert(convolution(weight(*DENSE)), tmp_path, recipe="int8-accurate")
+    done = convert(chain(3), tmp_path, recipe="int8-accurate")
     assert len(ours(done)) == 1
-    notes = " ".join(done.report.layers[0].notes)
+    notes = " ".join(done.outcome("conv1").notes)
     assert "symmetric weights" in notes and "activations per image" in notes
 
 
+def test_blocks_become_channels_and_images(tmp_path: Path) -> None:
+    done = convert(chain(3), tmp_path, recipe="int8-block")
+    assert len(ours(done)) == 1
+    middle = done.outcome("conv1")
+    assert middle.scheme == "int8 per channel, activations per row"
+    assert "convolutions of target native have no blocks" in " ".join(middle.notes)
+
+
+def chain(count: int) -> Any:
+    """`count` convolutions with Relu between, called conv0, conv1, ..."""
+    nodes = []
+    for i in range(count):
+        nodes += [
+            node("Conv", [f"r{i}" if i else "x", f"w{i}"], [f"c{i}"], name=f"conv{i}"),
+            node("Relu", [f"c{i}"], [f"r{i + 1}"]),
+        ]
+    weights = {f"w{i}": weight(16, 16, 3, 3) for i in range(count)}
+    return build(nodes, {"x": (F32, [1, 16, 20, 20])}, [f"r{count}"], weights)
+
+
 def test_inspect_says_the_same(tmp_path: Path) -> None:
-    model = convolution(weight(*DENSE))
-    (native,) = inspect(model, target="native").decisions
-    (portable,) = inspect(model).decisions
-    assert not native.scheme.is_float and portable.scheme.is_float
+    model = chain(3)
+    native = inspect(model, target="native").decisions
+    assert [d.scheme.is_float for d in native] == [True, False, True]
+    assert all(d.scheme.is_float for d in inspect(model).decisions)
 
 
 def test_a_computed_bias_leaves_it_float(tmp_path: Path) -> None:

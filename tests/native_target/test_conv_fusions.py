@@ -11,7 +11,8 @@ import onnx
 import pytest
 
 from octavo.graph.native.fusions import ACTIVATIONS
-from tests.native_target.forms import attributes, convert, ours, run
+from tests.native_target.forms import attributes, ours, run
+from tests.native_target.forms import convert_convolutions as convert
 from tests.onnx.rules.support import (
     EXACT,
     FLOAT,

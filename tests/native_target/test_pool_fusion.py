@@ -11,7 +11,8 @@ import onnx
 import pytest
 
 from octavo.graph.native.fusions.max_pool import reference
-from tests.native_target.forms import attributes, convert, ours, run
+from tests.native_target.forms import attributes, ours, run
+from tests.native_target.forms import convert_convolutions as convert
 from tests.native_target.test_conv_fusions import Tail, image, model, one
 from tests.onnx.rules.support import (
     FLOAT,
@@ -182,7 +183,7 @@ def test_filters_over_one_channel_keep_it_behind_them(tmp_path: Path) -> None:
         {"y": (FLOAT, None)},
         {"w": weight(16, 1, 3, 3, axis=0, spread=False)},
     )
-    done = convert(proto, tmp_path, op_types_to_quantize=["Conv"])
+    done = convert(proto, tmp_path)
     assert [n.op_type for n in ours(done)] == ["Conv"]
     assert [n.op_type for n in done.proto.graph.node] == ["Conv", "MaxPool"]
     x = values(1, 16, 9, 9)

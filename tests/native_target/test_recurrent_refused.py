@@ -121,11 +121,29 @@ def test_other_schemes_become_the_one_there_is(tmp_path: Path, case: str) -> Non
     assert np.array_equal(found, layer.by_core()["Y"])
 
 
-def test_weights_only_schemes_keep_the_portable_form(tmp_path: Path) -> None:
-    done = convert(Layer("lstm").model(), tmp_path, target="native", recipe="int8-block")
-    assert "DynamicQuantizeLSTM" in done.ops
-    with pytest.raises(NothingQuantizedError, match="no int8 GRU"):
-        convert(Layer("gru").model(), tmp_path, target="native", recipe="int8-block")
+WEIGHTS_ONLY: dict[str, tuple[str | Recipe, str]] = {
+    "blocks": ("int8-block", "int8 per channel and row: recurrent layers of target native have no"),
+    "channels": (
+        Recipe("one", Scheme(WeightScheme(), None)),
+        "activations per row: the kernels of recurrent layers take integers",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
+@pytest.mark.parametrize("case", WEIGHTS_ONLY)
+def test_recipes_of_weights_alone_take_the_operators_too(
+    tmp_path: Path, kind: str, case: str
+) -> None:
+    """Not ONNX Runtime's DynamicQuantizeLSTM, which quantizes activations as well, and coarser."""
+    recipe, note = WEIGHTS_ONLY[case]
+    layer = Layer(kind)
+    done = native(layer, tmp_path, recipe=recipe)
+    outcome = done.outcome("layer")
+    assert "DynamicQuantizeLSTM" not in done.ops
+    assert note in " ".join(outcome.notes)
+    assert outcome.scheme == "int8 per channel, activations per row"
+    assert np.array_equal(opened(done.path).run(["Y"], layer.feeds)[0], layer.by_core()["Y"])
 
 
 # --- when a session is made ---

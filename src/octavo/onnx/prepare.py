@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import onnx_ir as ir
+
 from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site, inventory
 from octavo.onnx.load import Source
-from octavo.onnx.native.defaults import by_default
+from octavo.onnx.native.defaults import native_defaults
 from octavo.onnx.options import Request, has_tensor_activations
 from octavo.onnx.select import decide
 from octavo.recipe import Decision
@@ -20,6 +22,7 @@ class Survey:
     """A normalized model with its layers; `node_names` are those of all its nodes."""
 
     opset: int
+    graph: ir.Graph
     constants: Constants
     sites: list[Site]
     node_names: list[str]
@@ -59,7 +62,7 @@ def survey(source: Source, needed: int, *, allow_quantized: bool) -> Survey:
     constants = Constants(opset)
     sites = inventory(source.model, constants)
     node_names = [n.name for g in graphs_of(source.model) for n in g if n.name]
-    return Survey(opset, constants, sites, node_names, notes)
+    return Survey(opset, source.model.graph, constants, sites, node_names, notes)
 
 
 def decisions_on(found: Survey, request: Request) -> list[Decision]:
@@ -67,5 +70,4 @@ def decisions_on(found: Survey, request: Request) -> list[Decision]:
     decisions = decide([s.layer for s in found.sites], found.node_names, request)
     if request.target != "native":
         return decisions
-    pairs = zip(found.sites, decisions, strict=True)
-    return [by_default(site, decision, request.recipe) for site, decision in pairs]
+    return native_defaults(found.graph, found.sites, decisions, request.recipe)

@@ -17,13 +17,14 @@ import onnx_ir as ir
 from octavo.core.kernels import QuantizedWeight
 from octavo.core.qtype import QType
 from octavo.graph.native.conv import FilterValues, conv, filters_tensor
-from octavo.onnx.native.form import NativeForm
+from octavo.onnx.native.form import NativeForm, without_blocks
 from octavo.onnx.rule import Context, Drawn, attribute_int, attributes_of, input_at
 from octavo.onnx.weights import Stats
 from octavo.recipe import ActivationScheme, Granularity, Scheme
 
 AXES = (1, 2)
 LEAST_INPUTS, LEAST_OUTPUTS, LEAST_POINTWISE = 64, 16, 64
+SIGNAL_TAPS = 64  # of a filter over one channel, from which on it is no picture that it sees
 
 
 def reference(
@@ -73,6 +74,8 @@ def worth(shape: Sequence[int], group: int) -> str | None:
     ask = "is float by default: it gains nothing from integers; ask for it with --ops Conv"
     if len(shape) - 2 not in AXES:
         return f"a convolution over {len(shape) - 2} axes {ask}"
+    if channels == 1 and group == 1 and taps >= SIGNAL_TAPS:
+        return f"a convolution over one raw signal ({taps} taps, as of a Fourier transform) {ask}"
     if channels == 1:
         return f"a convolution whose filters see one channel each {ask}"
     inputs = channels * taps
@@ -87,17 +90,21 @@ class ConvForm(NativeForm):
     def takes(self, node: ir.Node, scheme: Scheme, context: Context) -> bool:
         w = node.inputs[1]
         assert w is not None
-        return scheme.activation is not None and len(context.constants.shape(w)) - 2 in AXES
+        return self.holds(scheme) and len(context.constants.shape(w)) - 2 in AXES
+
+    def holds(self, scheme: Scheme) -> bool:
+        """Whether filters may be held as `scheme` says: integer ones, but for weights alone."""
+        w = scheme.weight
+        blocks = w is not None and w.granularity is Granularity.BLOCK
+        return scheme.activation is not None or blocks
 
     def held(self, scheme: Scheme) -> tuple[Scheme, list[str]]:
-        w, a, notes = scheme.weight, scheme.activation, []
+        scheme, notes = without_blocks(scheme, "convolutions")
+        w, a = scheme.weight, scheme.activation
         assert w is not None and a is not None
         if not w.symmetric:
             notes.append("symmetric weights: filters of target native have no zero points")
             w = replace(w, symmetric=True)
-        if w.granularity is Granularity.BLOCK:
-            notes.append("weights per channel: filters of target native have no blocks")
-            w = replace(w, granularity=Granularity.CHANNEL, block=None)
         if a.granularity is not Granularity.ROW:
             notes.append("activations per image: convolutions of target native have no others")
             a = ActivationScheme()

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from octavo.core.kernels.packing import GROUP
 from octavo.onnx.rule import Context, Drawn
-from octavo.recipe import Granularity, Scheme
+from octavo.recipe import ActivationScheme, Granularity, Scheme
 
 
 class NativeForm(ABC):
@@ -49,3 +49,13 @@ def by_rows(scheme: Scheme) -> tuple[Scheme, list[str]]:
         notes.append(f"activations per group of {GROUP}: target native has no groups of {a.group}")
         a = replace(a, group=GROUP)
     return replace(scheme, activation=a), notes
+
+
+def without_blocks(scheme: Scheme, layers: str) -> tuple[Scheme, list[str]]:
+    """For `layers` whose kernels have no blocks: per channel, with integer activations by rows."""
+    w, notes = scheme.weight, []
+    assert w is not None
+    if w.granularity is Granularity.BLOCK:
+        notes.append(f"int8 per channel and row: {layers} of target native have no blocks")
+        w = replace(w, granularity=Granularity.CHANNEL, block=None)
+    return Scheme(w, scheme.activation or ActivationScheme()), notes

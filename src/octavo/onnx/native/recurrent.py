@@ -29,7 +29,7 @@ from octavo.graph.native.recurrent import (
     stacked_biases,
 )
 from octavo.onnx.native._recurrent import GATES, direction_of, kind_of, refused, ways_of
-from octavo.onnx.native.form import NativeForm
+from octavo.onnx.native.form import NativeForm, without_blocks
 from octavo.onnx.native.linear import reference as product
 from octavo.onnx.rule import Context, Drawn, attribute_float, attribute_int, input_at
 from octavo.onnx.weights import Stats
@@ -100,8 +100,17 @@ def reference(
 class RecurrentForm(NativeForm):
     """One of the three operators."""
 
+    def takes(self, node: ir.Node, scheme: Scheme, context: Context) -> bool:
+        # ONNX Runtime's own operators quantize activations too, or are not there at all.
+        return True
+
     def held(self, scheme: Scheme) -> tuple[Scheme, list[str]]:
-        scheme, notes = super().held(scheme)
+        weights_only = scheme.activation is None
+        scheme, notes = without_blocks(scheme, "recurrent layers")
+        if weights_only and not notes:
+            notes.append("activations per row: the kernels of recurrent layers take integers")
+        scheme, more = super().held(scheme)
+        notes += more
         a, w = scheme.activation, scheme.weight
         assert a is not None and w is not None
         if a.granularity is Granularity.GROUP:

@@ -1,0 +1,139 @@
+"""Where a convolution stands in its network: some places are float by default.
+
+    input -> Conv -> ...                the first: no layer with weights lies before it
+    ... -> Conv -> output               the last: no convolution that would be int8 comes after it
+    depthwise Conv -> ... -> 1x1 Conv   the second half of a depthwise-separable convolution
+
+Quantization as it is practised leaves the first and the last convolution float: what the first gets
+wrong is in everything after it, and nothing evens out what the last gets wrong. An image has one
+scale, and depthwise filters give each channel a range of its own, so that one scale is least fit
+for what they make. On DNSMOS, whose first convolutions are a Fourier transform of the signal, the
+mean error of the scores falls from 0.155 to 0.012; on PP-OCRv4's text detector the error of the
+output from 7e-4 to 1e-4 (measured once, while developing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from octavo.graph.walk import bodies_of
+from octavo.onnx.inventory import Site
+from octavo.onnx.rule import attribute_int
+from octavo.recipe import Kind
+
+_ASK = "it is float by default; ask for it with --ops Conv or a rule of the recipe"
+FIRST = f"the first convolution: what it gets wrong is in everything after it, so that {_ASK}"
+LAST = f"the last convolution: nothing after it evens out what it gets wrong, so that {_ASK}"
+SEPARABLE = (
+    "a 1x1 convolution behind a depthwise one, whose channels differ too much in range for one "
+    f"scale an image: {_ASK}"
+)
+WEIGHTED = frozenset(Kind) - {Kind.ACTIVATION_MATMUL, Kind.OTHER}
+CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What lies before a value: a layer with weights, a convolution, a depthwise one next to it."""
+
+    weights: bool = False
+    conv: bool = False
+    depthwise: bool = False
+
+
+def float_places(
+    graph: ir.Graph, sites: Sequence[Site], wanted: Iterable[ir.Node]
+) -> dict[ir.Node, str]:
+    """Those of the convolutions `wanted` that should stay float, each with the reason."""
+    before = _Upstream(sites).of(graph)
+    reasons: dict[ir.Node, str] = {}
+    for node in wanted:
+        found = before.get(node, _Before(weights=True))
+        if not found.weights:
+            reasons[node] = FIRST
+        elif found.depthwise and _is_pointwise(node, sites):
+            reasons[node] = SEPARABLE
+    left = [node for node in wanted if node not in reasons]
+    after = _Downstream(left).of(graph)
+    for node in left:
+        # A network of one convolution between linear layers has no last one to protect.
+        if node not in after and before.get(node, _Before()).conv:
+            reasons[node] = LAST
+    return reasons
+
+
+def _is_pointwise(node: ir.Node, sites: Sequence[Site]) -> bool:
+    shape = next(s.layer.weights[0][1] for s in sites if s.node is node)
+    return all(d == 1 for d in shape[2:]) and attribute_int(node, "group", 1) == 1
+
+
+class _Upstream:
+    """One walk along the graph, subgraphs included."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self._sites = {s.node: s for s in sites if s.layer.kind in WEIGHTED}
+        self._of_value: dict[ir.Value, _Before] = {}
+        self._of_node: dict[ir.Node, _Before] = {}
+
+    def of(self, graph: ir.Graph) -> dict[ir.Node, _Before]:
+        """What lies before each node."""
+        self._walk(graph)
+        return self._of_node
+
+    def _walk(self, graph: ir.Graph) -> None:
+        for node in graph:
+            before = self._joined(node.inputs)
+            for body in bodies_of(node):
+                self._of_value.update(dict.fromkeys(body.inputs, before))
+                self._walk(body)
+            self._of_node[node] = before
+            inner = [before, *(self._joined(body.outputs) for body in bodies_of(node))]
+            after = self._behind(node, _join(inner))
+            self._of_value.update(dict.fromkeys(node.outputs, after))
+
+    def _joined(self, values: Iterable[ir.Value | None]) -> _Before:
+        return _join([self._of_value.get(v, _Before()) for v in values if v is not None])
+
+    def _behind(self, node: ir.Node, before: _Before) -> _Before:
+        site = self._sites.get(node)
+        if site is None and node.op_type not in CONVOLUTIONS:
+            return before
+        conv = node.op_type in CONVOLUTIONS
+        group = attribute_int(node, "group", 1)
+        thin = conv and site is not None and site.layer.weights[0][1][1] == 1 and group > 1
+        return _Before(weights=True, conv=before.conv or conv, depthwise=thin)
+
+
+def _join(found: Sequence[_Before]) -> _Before:
+    return _Before(
+        any(b.weights for b in found), any(b.conv for b in found), any(b.depthwise for b in found)
+    )
+
+
+class _Downstream:
+    """One walk against the graph: which nodes have one of `targets` after them."""
+
+    def __init__(self, targets: Iterable[ir.Node]) -> None:
+        self._targets = frozenset(targets)
+        self._found: set[ir.Node] = set()
+
+    def of(self, graph: ir.Graph) -> set[ir.Node]:
+        """All nodes with a target after them."""
+        self._walk(graph, followed=False)
+        return self._found
+
+    def _walk(self, graph: ir.Graph, *, followed: bool) -> None:
+        """`followed`: a target comes after the outputs of the graph."""
+        ends = set(graph.outputs) if followed else set()
+        for node in reversed(graph):
+            readers = [reader for v in node.outputs for reader, _ in v.uses()]
+            if any(v in ends for v in node.outputs) or any(map(self._leads_on, readers)):
+                self._found.add(node)
+            for body in bodies_of(node):
+                self._walk(body, followed=node in self._found)
+
+    def _leads_on(self, reader: ir.Node) -> bool:
+        return reader in self._targets or reader in self._found
