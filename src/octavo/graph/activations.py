@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from octavo.graph.bounds import ValueBounds
 from octavo.graph.by_sizes import BySizes
-from octavo.graph.constants import Constants
+from octavo.graph.constants import Constants, Fixed
 from octavo.graph.dims import Dims
 from octavo.graph.emitter import Emitter
 from octavo.graph.one_sided import zero_point_for
@@ -22,7 +23,7 @@ class Activations:
 
     def __init__(self, model: ir.Model, emitter: Emitter, constants: Constants) -> None:
         self.uniform = UniformRows(constants)
-        self._emitter, self._constants = emitter, constants
+        self._emitter, self._bounds = emitter, ValueBounds(Fixed(constants))
         self._maybe_none = any(n.op_type in SELECTIONS for g in graphs_of(model) for n in g)
         self._drawn: dict[tuple[int, int, str], tuple[ir.Value, QuantizedRows]] = {}
         self._casts: dict[tuple[int, int], tuple[ir.Value, ir.Value]] = {}
@@ -45,6 +46,10 @@ class Activations:
             self._casts[key] = (x, cast)
         return self._casts[key][1]
 
+    def zero_point(self, x: ir.Value) -> int:
+        """The constant zero point of the rows (or images) of `x`, by what makes it."""
+        return zero_point_for(self._bounds(x))
+
     def per_row(self, x: ir.Value, width: int, node: ir.Node) -> QuantizedRows:
         """Float32 `x` [..., width], with a scale for each row."""
         key = (id(x), id(node.graph), "row")
@@ -58,7 +63,7 @@ class Activations:
                 self._by_sizes[node.graph],
                 uniform=self.uniform(x),
                 maybe_none=self._maybe_none,
-                zero_point=zero_point_for(x, self._constants),
+                zero_point=self.zero_point(x),
             )
             self._drawn[key] = (x, rows)
         return self._drawn[key][1]

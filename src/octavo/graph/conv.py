@@ -10,21 +10,24 @@ import onnx_ir as ir
 
 from octavo.graph.emitter import Emitter
 from octavo.graph.linear import QuantizedWeightValues
-from octavo.graph.rows import QuantizedRows
+from octavo.graph.rows import SYMMETRIC, QuantizedRows, range_of
 
 
-def quantize_images(e: Emitter, x: ir.Value, rank: int) -> QuantizedRows:
-    """Per image, symmetric around 128: x [B, C, ...] of `rank`; row_scale [B, 1, 1, ...]."""
+def quantize_images(
+    e: Emitter, x: ir.Value, rank: int, zero_point: int = SYMMETRIC
+) -> QuantizedRows:
+    """x [B, C, ...] of `rank` per image, around a constant zero point; row_scale [B, 1, 1, ...]."""
     name = x.name or "x"
     flat = e.op("Flatten", [x], out=f"{name}_flat", axis=1)
-    amax = e.reduce_last("ReduceMax", e.op("Abs", [flat], out=f"{name}_abs"), f"{name}_amax")
+    largest = range_of(e, flat, name, zero_point, wide=False)
     total = e.reduce_last("ReduceSum", flat, f"{name}_sum")
     nothing = e.op("Mul", [total, e.scalar(0.0, np.float32)], out=f"{name}_nan")
-    row = e.op("Add", [amax, nothing], out=f"{name}_row")
+    row = e.op("Add", [largest, nothing], out=f"{name}_row")
     row = e.op("Reshape", [row, e.vector([-1] + [1] * (rank - 1))], out=f"{name}_image_scale")
     inverse = e.op("Reciprocal", [row], out=f"{name}_inverse")
     ratio = e.op("Mul", [x, inverse], out=f"{name}_ratio")
-    step, zero = e.scalar(np.float32(1 / 127), np.float32), e.scalar(128, np.uint8)
+    step = e.scalar(np.float32(1 / (255 - zero_point)), np.float32)
+    zero = e.scalar(zero_point, np.uint8)
     q = e.op("QuantizeLinear", [ratio, step, zero], out=f"{name}_quantized")
     return QuantizedRows(q, step, zero, row)
 

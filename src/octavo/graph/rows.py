@@ -66,7 +66,7 @@ def quantize_rows(
     """
     name = x.name or "x"
     wide = width >= WIDE_FROM and e.opset >= 13
-    row = _range(e, x, name, zero_point, wide=wide)
+    row = range_of(e, x, name, zero_point, wide=wide)
     if not uniform:
         row = _poison(e, x, row, name)
     if maybe_none:
@@ -89,7 +89,7 @@ def quantize_rows(
     return QuantizedRows(q, step, zero, row)
 
 
-def _range(e: Emitter, x: ir.Value, name: str, zero_point: int, *, wide: bool) -> ir.Value:
+def range_of(e: Emitter, x: ir.Value, name: str, zero_point: int, *, wide: bool) -> ir.Value:
     """r [..., 1]: what the largest integer distance from the zero point upwards stands for."""
     if zero_point == 0:
         return e.reduce_last("ReduceMax", x, f"{name}_max")

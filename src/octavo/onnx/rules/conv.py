@@ -82,7 +82,10 @@ class ConvRule(Rule):
         per_image = scheme.activation.granularity is not Granularity.TENSOR
         w, stats, notes = _weight(w_value, scheme, context)
         x32 = context.as_float32(x, node, dtype)
-        image = quantize_images(e, x32, rank) if per_image else quantize_tensor(e, x32)
+        if per_image:
+            image = quantize_images(e, x32, rank, context.activations.zero_point(x32))
+        else:
+            image = quantize_tensor(e, x32)
         bias, out = input_at(node, 2), node.outputs[0].name or name
         if bias is not None:
             bias = context.as_float32(bias, node, dtype)

@@ -47,7 +47,7 @@ def draw(node: ir.Node, d: Drawing) -> Outputs:
         y = e.op("Conv", [x, filters, call["bias"]], out=f"{out}_image", name=name, **attributes)
     else:
         w = d.once("conv", stored, lambda: _filters(d, call, layer, flat=False))
-        images = quantize_images(e, x, rank)
+        images = quantize_images(e, x, rank, d.activations.zero_point(x))
         bias = call["bias"]
         if bias is not None:
             column = e.vector([1, -1] + [1] * (rank - 2))

@@ -38,7 +38,9 @@ def draw(node: ir.Node, t: Turning) -> Outputs:
         wide = t.once(("float", f.w), lambda: t.hold(_in_float(f, t), f"{f.w.name}_float"))
         y = e.op("Conv", [found.x, wide, found.bias], out=f"{out}_image", name=name, **attributes)
     else:
-        images = t.once(("images", found.x, node.graph), lambda: quantize_images(e, found.x, rank))
+        zero = t.activations.zero_point(found.x)
+        key = ("images", found.x, node.graph)
+        images = t.once(key, lambda: quantize_images(e, found.x, rank, zero))
         w = t.once(("filters", f.w, f.scale), lambda: _filters(f, t))
         column = bias.reshape(1, -1, *[1] * (rank - 2))
         added = t.hold(np.array(column), found.bias.name) if np.any(bias) else None
