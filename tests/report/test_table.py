@@ -367,3 +367,30 @@ def test_the_inventory_fits_80_columns_and_loses_nothing() -> None:
     header = next(line for line in lines if line.startswith("    layer"))
     start, edge = lines.index(header) + 1, header.index("weights")
     assert LONG in "".join(line[:edge].strip() for line in lines[start : start + 4])
+
+
+SIZES = {
+    "grows": (1000, 1200, "Nothing gained in size: the file grows, 1.0 kB -> 1.2 kB"),
+    "same": (5000, 5000, "Nothing gained in size: the file is as large as before, 5.0 kB -> 5.0"),
+    "little": (10_000, 9600, "Little gained in size: the file is 4.0% smaller, 10.0 kB -> 9.6 kB"),
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_the_first_line_says_where_nothing_is_gained(case: str) -> None:
+    before, after, said = SIZES[case]
+    shown = report(quantized("/a"), model_bytes_before=before, model_bytes_after=after)
+    assert shown.gains_nothing
+    assert report_text(shown).startswith(said)
+    modules = report_text(replace(shown, target="torch"))
+    assert modules.startswith(said.replace("the file", "the model"))
+
+
+def test_a_tenth_is_a_gain() -> None:
+    shown = report(quantized("/a"), model_bytes_before=1000, model_bytes_after=900)
+    assert not shown.gains_nothing and shown.saved == pytest.approx(0.1)
+    assert report_text(shown).startswith("model.onnx -> ")
+
+
+def test_an_empty_model_gains_nothing() -> None:
+    assert report(model_bytes_before=0, model_bytes_after=0).saved == 0.0

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
+from octavo.onnx.few_outputs import without_few_outputs
 from octavo.onnx.inventory import Site, inventory
 from octavo.onnx.load import Source
 from octavo.onnx.native.defaults import native_defaults
@@ -36,6 +37,7 @@ class Prepared:
     opset: int
     constants: Constants
     sites: list[Site]
+    node_names: list[str]
     decisions: list[Decision]
     notes: list[str]
 
@@ -44,7 +46,9 @@ def prepare(source: Source, request: Request, *, allow_quantized: bool) -> Prepa
     """Normalizes the model of `source` in place and decides about its layers."""
     found = survey(source, needed_opset(request), allow_quantized=allow_quantized)
     decisions = decisions_on(found, request)
-    return Prepared(found.opset, found.constants, found.sites, decisions, found.notes)
+    return Prepared(
+        found.opset, found.constants, found.sites, found.node_names, decisions, found.notes
+    )
 
 
 def needed_opset(request: Request) -> int:
@@ -67,7 +71,13 @@ def survey(source: Source, needed: int, *, allow_quantized: bool) -> Survey:
 
 def decisions_on(found: Survey, request: Request) -> list[Decision]:
     """One decision a layer, before it is asked what the target can hold (`resolve`)."""
+    return decisions_of(found.graph, found, request)
+
+
+def decisions_of(graph: ir.Graph, found: Survey | Prepared, request: Request) -> list[Decision]:
+    """As `decisions_on`; `graph` is the model's, not converted yet."""
     decisions = decide([s.layer for s in found.sites], found.node_names, request)
+    decisions = without_few_outputs(found.sites, decisions, request)
     if request.target != "native":
         return decisions
-    return native_defaults(found.graph, found.sites, decisions, request.recipe)
+    return native_defaults(graph, found.sites, decisions, request.recipe)

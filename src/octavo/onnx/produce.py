@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -11,6 +12,7 @@ from octavo.errors import NothingQuantizedError
 from octavo.graph.native import DOMAIN, OPERATORS
 from octavo.graph.requirements import least_onnxruntime
 from octavo.graph.walk import opset_of
+from octavo.onnx.beyond_portable import advice_of, beyond_portable, note_of
 from octavo.onnx.convert import Converted, Progress, convert
 from octavo.onnx.load import Source
 from octavo.onnx.options import Request
@@ -18,7 +20,7 @@ from octavo.onnx.prepare import Prepared
 from octavo.onnx.save import Place, needs_data_file, save
 from octavo.onnx.store import TensorStore
 from octavo.recipe import Report, Verification
-from octavo.recipe.report import outcomes_to_json
+from octavo.recipe.stored import outcomes_to_json
 
 MAX_ERROR = "octavo.max_error"
 """The key of a file's metadata under which the recipe's bound stands."""
@@ -38,6 +40,7 @@ def produce(
     progress: Progress,
 ) -> Converted:
     """Converts and writes to `place`. Raises OSError where it cannot be written."""
+    beyond = beyond_portable(source.model, prepared, request)
     large = needs_data_file(source, prepared.sites, prepared.decisions, prepared.constants)
     tensors = TensorStore(place.data if external or large else None)
     try:
@@ -54,15 +57,15 @@ def produce(
             progress=progress,
         )
         if not any(o.quantized for o in converted.outcomes) and not allow_nothing:
-            raise NothingQuantizedError(_nothing(source, converted))
+            raise NothingQuantizedError(_nothing(source, converted, advice_of(beyond, request)))
         progress("writing", 0, 1)
         save(source.model, place, tensors, _metadata(request, source.model, converted))
     finally:
         tensors.close()
+    notes = [note] if (note := note_of(beyond, request)) else []
     if place.data.exists() and not external:
-        note = f"the weights are in {place.data.name}: the model is too large for one file"
-        return replace(converted, notes=(*converted.notes, note))
-    return converted
+        notes.append(f"the weights are in {place.data.name}: the model is too large for one file")
+    return replace(converted, notes=(*converted.notes, *notes))
 
 
 def report_of(
@@ -114,10 +117,12 @@ def _metadata(request: Request, model: ir.Model, converted: Converted) -> dict[s
     }
 
 
-def _nothing(source: Source, converted: Converted) -> str:
-    reasons = sorted({f"{o.layer.op}: {o.reason}" for o in converted.outcomes})
-    found = "; ".join(reasons) if reasons else "it has no layer that holds weights"
+def _nothing(source: Source, converted: Converted, advice: str) -> str:
+    reasons = Counter(f"{o.layer.op}: {o.reason}" for o in converted.outcomes)
+    listed = [f"{n:,} {reason}" if n > 1 else reason for reason, n in sorted(reasons.items())]
+    found = "; ".join(listed) if listed else "it has no layer that holds weights"
+    instead = f"Either {advice}. Or change" if advice else "Change"
     return (
-        f"{source.label}: no layer would be quantized ({found}). Change the recipe or the "
+        f"{source.label}: no layer would be quantized ({found}). {instead} the recipe or the "
         "selection, or pass allow_nothing=True (--allow-nothing) to write the model all the same"
     )

@@ -61,6 +61,12 @@ def _asked_for(layer: Layer, request: Request) -> bool:
     return s.ops is not None
 
 
+def is_asked_for(layer: Layer, request: Request) -> bool:
+    """Whether the caller, or a rule of a recipe of the user's, speaks of the layer or its kind."""
+    rule = request.recipe.rule_for(layer)
+    return _asked_for(layer, request) or (rule is not None and rule not in _PRESET_RULES)
+
+
 def _left_to_the_preset(layer: Layer, recipe: Recipe) -> bool:
     """Whether a preset's own rule makes the layer float, and none that the user wrote."""
     rule = recipe.rule_for(layer)

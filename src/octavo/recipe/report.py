@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -52,19 +52,6 @@ class LayerOutcome:
         sqnr = None if sqnr is None else float(sqnr)
         notes = tuple(map(str, data["notes"]))
         return cls(**{**data, "layer": layer, "sqnr_db": sqnr, "notes": notes})
-
-
-def outcomes_to_json(outcomes: Sequence[LayerOutcome]) -> str:
-    """As a quantized file holds them: one line of JSON, in which an infinite SQNR is a word."""
-    return json.dumps([o.to_dict(str) for o in outcomes], separators=(",", ":"), allow_nan=False)
-
-
-def outcomes_from_json(text: str) -> tuple[LayerOutcome, ...]:
-    """The inverse. Raises ValueError for another text."""
-    try:
-        return tuple(LayerOutcome.from_dict(data) for data in json.loads(text))
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"no outcomes of layers: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -128,6 +115,17 @@ class Report:
     def quantized(self) -> tuple[LayerOutcome, ...]:
         """The layers that were quantized."""
         return tuple(o for o in self.layers if o.quantized)
+
+    @property
+    def saved(self) -> float:
+        """The part of the model's bytes that is gone: 0.75 of four times smaller; below 0: more."""
+        before = self.model_bytes_before
+        return 1.0 - self.model_bytes_after / before if before else 0.0
+
+    @property
+    def gains_nothing(self) -> bool:
+        """Whether the result is larger than the float model, or smaller by under a tenth."""
+        return 10 * self.model_bytes_after > 9 * self.model_bytes_before
 
     @property
     def left_float(self) -> tuple[LayerOutcome, ...]:

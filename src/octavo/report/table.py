@@ -36,6 +36,8 @@ def print_report(report: Report, console: Console, verbose: bool = False) -> Non
 
 
 def _page(report: Report, verbose: bool) -> Iterator[RenderableType]:
+    if report.gains_nothing:
+        yield _heading(_little_gained(report), "bold yellow")
     recipe = clean(report.recipe.get("name", "custom"))
     names = [clean(name) for name in (report.source, report.output) if name]
     yield Text(" -> ".join(names), style="bold")
@@ -141,6 +143,17 @@ def _done_differently(report: Report, verbose: bool) -> Iterator[RenderableType]
         listed = words.names([o.layer.name for _, o in members], None if verbose else 3)
         yield words.indented(Text(listed, style="dim"), 6)
     yield Text()
+
+
+def _little_gained(report: Report) -> str:
+    """What the first line says where the result is hardly smaller, or larger."""
+    before, after = report.model_bytes_before, report.model_bytes_after
+    what = "the model" if report.target == "torch" else "the file"
+    sizes = f"{size(before)} -> {size(after)}"
+    if after >= before:
+        grown = "is as large as before" if after == before else "grows"
+        return f"Nothing gained in size: {what} {grown}, {sizes}"
+    return f"Little gained in size: {what} is {100 * report.saved:.1f}% smaller, {sizes}"
 
 
 def _facts(report: Report) -> Iterator[tuple[str, str]]:
