@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 
 from octavo.onnx import inspect
-from octavo.onnx.native.conv_places import FIRST, LAST, SEPARABLE
+from octavo.onnx.native.conv_places import FIRST, GATE, LAST, SEPARABLE
 from octavo.recipe import Decision, Kind, Recipe, Rule, Scheme, preset
 from tests.native_target.forms import convert, ours, run
 from tests.onnx.rules.support import FLOAT, INT8, build, error, node, values, weight
@@ -104,8 +104,8 @@ def test_the_only_convolution_between_linear_layers_is_neither() -> None:
     assert left_float(made) == {}
 
 
-def test_the_second_half_of_a_separable_one() -> None:
-    """Through activations, and through the gate of a squeeze-and-excitation block."""
+def test_separable_ones_and_gates() -> None:
+    """Through activations, and through the product with a gate."""
     nodes = [
         conv("a", "x", "1"),
         depthwise("d1", "1", "2"),
@@ -114,15 +114,18 @@ def test_the_second_half_of_a_separable_one() -> None:
         pointwise("plain", "4", "5"),
         depthwise("d2", "5", "6"),
         node("GlobalAveragePool", ["6"], ["7"]),
-        pointwise("gate", "7", "8"),
-        node("Sigmoid", ["8"], ["9"]),
+        pointwise("squeeze", "7", "8"),
+        node("Relu", ["8"], ["8r"]),
+        pointwise("excite", "8r", "8e"),
+        node("Sigmoid", ["8e"], ["9"]),
         node("Mul", ["6", "9"], ["10"]),
         pointwise("p2", "10", "11"),
         conv("dense", "11", "12"),
         conv("last", "12", "y"),
     ]
     found = left_float(model(nodes))
-    assert {n for n, reason in found.items() if reason == SEPARABLE} == {"p1", "gate", "p2"}
+    assert {n for n, reason in found.items() if reason == SEPARABLE} == {"p1", "p2"}
+    assert {n for n, reason in found.items() if reason == GATE} == {"squeeze", "excite"}
     assert found["a"] == FIRST and found["last"] == LAST
     assert not {"plain", "dense"} & found.keys()
 
@@ -185,4 +188,4 @@ def test_a_rule_for_one_is_followed_and_the_others_stay() -> None:
 
 def test_portable_files_have_another_reason() -> None:
     for decision in inspect(model(CHAIN)).decisions:
-        assert decision.scheme.is_float and decision.reason not in (FIRST, LAST, SEPARABLE)
+        assert decision.scheme.is_float and decision.reason not in (FIRST, GATE, LAST, SEPARABLE)

@@ -63,9 +63,8 @@ def _gate_argument(value: ir.Value, constants: Constants) -> ir.Value | None:
         return None
     if node.op_type in ("Sigmoid", "HardSigmoid") or _cuts_below_zero(node, constants):
         return node.inputs[0]
-    if node.op_type == "Tanh" and node.inputs[0] is not None:
-        inner = node.inputs[0].producer()
-        return inner.inputs[0] if inner is not None and inner.op_type == "Softplus" else None
+    if node.op_type == "Tanh":
+        return _softplus_argument(node.inputs[0])
     if node.op_type != "Add":
         return None
     for index in (0, 1):
@@ -78,6 +77,11 @@ def _gate_argument(value: ir.Value, constants: Constants) -> ir.Value | None:
         ):
             return maker.inputs[0]
     return None
+
+
+def _softplus_argument(value: ir.Value | None) -> ir.Value | None:
+    node = None if value is None else value.producer()
+    return node.inputs[0] if node is not None and node.op_type == "Softplus" else None
 
 
 def _sources(argument: ir.Value, constants: Constants) -> set[int]:

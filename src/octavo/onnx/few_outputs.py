@@ -41,7 +41,7 @@ def _reason(site: Site, scheme: Scheme, request: Request) -> str:
     if w.granularity is Granularity.TENSOR or is_asked_for(layer, request):
         return ""
     outputs = _outputs(site)
-    if outputs is None or outputs > FEW_OUTPUTS:
+    if not outputs or outputs > FEW_OUTPUTS:
         return ""
     if request.target == "portable" and layer.bytes >= LARGE:
         return ""
