@@ -204,3 +204,35 @@ def test_keys_may_be_the_queries(tmp_path: Path) -> None:
     (attention,) = [n for n in ours(done) if n.op_type == "Attention"]
     assert attention.input[0] == attention.input[1]
     assert_close(run(done, x)[0], float_outputs(proto, x))
+
+
+def test_an_attention_may_read_what_another_gives(tmp_path: Path) -> None:
+    """Without a layer between them: the sizes are stated."""
+    proto = model(**SPELLINGS["sizes constant"])
+    nodes = proto.graph.node
+    again = [copy(n, "again") for n in nodes if n.op_type in ("Reshape", "Transpose", "Softmax")]
+    again += [copy(n, "again") for n in nodes if n.op_type in ("MatMul", "Mul") and not n.name]
+    for each in again:
+        for i, name in enumerate(each.input):
+            if name in ("q3_again", "k3_again", "v3_again"):
+                each.input[i] = "o3"
+    nodes[-1].input[0] = "o3_again"
+    last = nodes.pop()
+    nodes.extend([*again, last])
+    shape = ["batch", "length", WIDTH]
+    proto.graph.value_info.append(helper.make_tensor_value_info("o3", TensorProto.FLOAT, shape))
+    x = used(proto)
+    expected = float_outputs(proto, x)
+    done = convert(proto, tmp_path)
+    assert [n.op_type for n in ours(done)] == ["GroupedLinear", "Attention", "Attention", "Linear"]
+    assert_close(run(done, x)[0], expected)
+
+
+def copy(node: onnx.NodeProto, suffix: str) -> onnx.NodeProto:
+    """The node once more, over values of its own; constants are shared."""
+    made = onnx.NodeProto()
+    made.CopyFrom(node)
+    shared = {"fixed", "flat", "eighth"}
+    made.input[:] = [i if i in shared else f"{i}_{suffix}" for i in node.input]
+    made.output[:] = [f"{o}_{suffix}" for o in node.output]
+    return made

@@ -10,7 +10,7 @@ Scales may stand on Q, K or the product, as factors or divisors. What is compute
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,14 +72,16 @@ def fuse_attention(graph: ir.Graph, e: Emitter, constants: Constants, sweeper: S
 
 def attentions_of(
     graph: ir.Graph, constants: Constants, opset: int, ranks: Ranks | None
-) -> list[Attention]:
-    """What `graph` holds of them, in its order.
+) -> Iterator[Attention]:
+    """What `graph` holds of them, in its order. Each is looked for when it is asked for: one that
+    was replaced before may have made what it reads.
 
     With `ranks` the layers that give Q, K and V may be float: a MatMul, and an Add behind it.
     """
-    softmaxes = [n for n in graph if _is(n, "Softmax")]
-    found = (_Match(node, constants, opset, ranks).find() for node in softmaxes)
-    return [attention for attention in found if attention is not None]
+    for node in [n for n in graph if _is(n, "Softmax")]:
+        found = _Match(node, constants, opset, ranks).find()
+        if found is not None:
+            yield found
 
 
 @dataclass(frozen=True)

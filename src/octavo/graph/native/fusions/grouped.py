@@ -30,7 +30,6 @@ outputs that nobody reads for long only take memory."""
 
 class _Part(NamedTuple):
     node: ir.Node
-    linear: LinearNode
     position: int
 
 
@@ -44,16 +43,17 @@ def group_all(graph: ir.Graph, e: Emitter, sweeper: Sweeper) -> None:
         groups = together[linear.x, linear.group_size]
         if not groups or position - groups[-1][-1].position > MOST_NODES_BETWEEN:
             groups.append([])
-        groups[-1].append(_Part(node, linear, position))
+        groups[-1].append(_Part(node, position))
     for parts in (group for groups in together.values() for group in groups if len(group) > 1):
-        _group([(part.node, part.linear) for part in parts], e, sweeper)
+        _group([part.node for part in parts], e, sweeper)
 
 
-def _group(parts: Sequence[tuple[ir.Node, LinearNode]], e: Emitter, sweeper: Sweeper) -> None:
-    first = parts[0][0]
-    names = [node.name or "linear" for node, _ in parts]
-    outs = [node.outputs[0].name or "y" for node, _ in parts]
-    values = grouped_linear(e, [p for _, p in parts], name="+".join(names), outs=outs)
-    e.flush_before(first)
-    for (node, _), value in zip(parts, values, strict=True):
+def _group(nodes: Sequence[ir.Node], e: Emitter, sweeper: Sweeper) -> None:
+    # Taken apart only now: what they read may be the output of a group that was drawn before.
+    parts = [linear for node in nodes if (linear := LinearNode.of(node)) is not None]
+    names = [node.name or "linear" for node in nodes]
+    outs = [node.outputs[0].name or "y" for node in nodes]
+    values = grouped_linear(e, parts, name="+".join(names), outs=outs)
+    e.flush_before(nodes[0])
+    for node, value in zip(nodes, values, strict=True):
         sweeper.replace(node, [value])

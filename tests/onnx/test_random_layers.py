@@ -1,0 +1,68 @@
+"""Layers that share inputs, in random graphs: what is fused, grouped and joined stays right."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+
+from octavo.onnx import session
+from tests.onnx.random_layers import Layers, Step, feeds, layers, model, outputs_of
+from tests.onnx.rules.support import convert, run
+
+WAYS: dict[str, dict[str, Any]] = {
+    "native": {"target": "native"},
+    "native-accurate": {"target": "native", "recipe": "int8-accurate"},
+    "portable": {},
+    "portable-any-cpu": {"cpu": "any"},
+    "per-tensor": {"recipe": "int8-per-tensor"},
+    "qdq": {"quant_format": "qdq"},
+}
+# Our rounding and the yardstick's are two draws of about the same noise, of few numbers each.
+TIMES, AND = 6.0, 0.01
+
+
+def layer(reads: int, weight: int, bias: str = "") -> Step:
+    return Step("MatMul", (reads,), weight, bias)
+
+
+GROUPS_OF_GROUPS = Layers(
+    (
+        layer(0, 0),
+        layer(1, 1),
+        Step("Relu", (1,)),
+        Step("Relu", (1,)),
+        layer(1, 2),
+        layer(2, 3),
+        layer(2, 4),
+        layer(3, 5),
+    ),
+    (),
+    False,
+)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(graph=layers())
+@example(graph=GROUPS_OF_GROUPS)
+@settings(max_examples=25, deadline=None)
+def test_random_layers(way: str, graph: Layers) -> None:
+    proto = model(graph)
+    if not any(n.op_type == "MatMul" for n in proto.graph.node):
+        return  # nothing to quantize, or in branches alone
+    rounded = model(graph, "row" if way.startswith(("native", "portable")) else "tensor")
+    with tempfile.TemporaryDirectory() as folder:
+        done = convert(proto, Path(folder), **WAYS[way])
+        runner = session(done.path)
+        assert [o.name for o in runner.get_outputs()] == outputs_of(graph)
+        for choice, rows in ((True, 3), (False, 5)):
+            given_ = feeds(graph, choice, rows)
+            found = runner.run(None, given_)
+            for y, exact, near in zip(found, run(proto, given_), run(rounded, given_), strict=True):
+                assert y.shape == exact.shape
+                bound = TIMES * np.linalg.norm(near - exact) + AND * np.linalg.norm(exact)
+                assert np.linalg.norm(y - exact) <= bound
