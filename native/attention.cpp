@@ -81,7 +81,7 @@ struct AttentionCall {
   void piece(std::size_t index, int thread) const {
     const std::size_t part = index % parts, panel = index / parts % panels, item = index / parts / panels;
     const std::size_t first = panel * kPanelQueries, count = std::min(kPanelQueries, in.queries - first);
-    const std::size_t q_stride = in.heads * in.depth, v_stride = in.heads * in.value_depth;
+    const std::size_t out_stride = in.heads * in.value_depth;
     AttentionPanel p{};
     p.queries = at(queries, thread);
     p.columns = round_up(count, 16);
@@ -89,8 +89,8 @@ struct AttentionCall {
     p.keys = in.keys;
     p.value_depth = in.value_depth;
     p.scale = in.scale;
-    p.k_stride = q_stride;
-    p.v_stride = v_stride;
+    p.k_stride = in.k_steps.row;
+    p.v_stride = in.v_steps.row;
     p.scores = at(scores, thread);
     p.sums = at(sums, thread);
     p.out = at(out, thread);
@@ -109,14 +109,15 @@ struct AttentionCall {
                [](std::uint8_t x) { return x ? 0.0f : -std::numeric_limits<float>::infinity(); });
         }
       }
-      turn(in.q + item * in.q_batch + first * q_stride + h * in.depth, count, q_stride, in.depth, at(queries, thread), thread);
-      p.k = in.k + item * in.k_batch + h * in.depth;
-      p.v = in.v + item * in.v_batch + h * in.value_depth;
+      const float* q_rows = in.q + item * in.q_steps.batch + first * in.q_steps.row + h * in.q_steps.head;
+      turn(q_rows, count, in.q_steps.row, in.depth, at(queries, thread), thread);
+      p.k = in.k + item * in.k_steps.batch + h * in.k_steps.head;
+      p.v = in.v + item * in.v_steps.batch + h * in.v_steps.head;
       t.attention(p);
-      float* out_rows = in.out + (item * in.queries + first) * v_stride + h * in.value_depth;
-      give(p, out_rows, count, v_stride, thread);
+      float* out_rows = in.out + (item * in.queries + first) * out_stride + h * in.value_depth;
+      give(p, out_rows, count, out_stride, thread);
       for (std::size_t r = 0; hidden != 0 && r < count; ++r)
-        if (hidden >> r & 1) std::fill(out_rows + r * v_stride, out_rows + r * v_stride + in.value_depth, 0.0f);
+        if (hidden >> r & 1) std::fill(out_rows + r * out_stride, out_rows + r * out_stride + in.value_depth, 0.0f);
     }
   }
 

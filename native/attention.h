@@ -9,10 +9,13 @@ namespace octavo {
 
 struct AttentionInputs {
   std::size_t batch, heads, queries, keys, depth, value_depth;
-  const float* q;     // [batch][queries][heads * depth], q_batch elements from item to item (0: one for all)
-  const float* k;     // [batch][keys][heads * depth]
-  const float* v;     // [batch][keys][heads * value_depth]
-  std::size_t q_batch, k_batch, v_batch;
+  const float* q;     // [batch][queries][heads][depth]
+  const float* k;     // [batch][keys][heads][depth]
+  const float* v;     // [batch][keys][heads][value_depth]
+  // Elements from one to the next; 0 where there is one for all.
+  struct Steps {
+    std::size_t batch, row, head;
+  } q_steps, k_steps, v_steps;
   float scale;
   // [batch][heads][queries][keys] with these strides, in elements (0 where it repeats); null: none. At most
   // one of the two: what is added to the products, or which keys count at all (not 0) for a query.

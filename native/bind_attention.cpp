@@ -31,9 +31,10 @@ void run_attention(std::uintptr_t q, std::uintptr_t k, std::uintptr_t v, std::ui
   in.q = pointer<const float>(q);
   in.k = pointer<const float>(k);
   in.v = pointer<const float>(v);
-  in.q_batch = strides[0];
-  in.k_batch = strides[1];
-  in.v_batch = strides[2];
+  const std::size_t width = in.heads * in.depth;
+  in.q_steps = {strides[0], width, in.depth};
+  in.k_steps = {strides[1], width, in.depth};
+  in.v_steps = {strides[2], in.heads * in.value_depth, in.value_depth};
   in.scale = scale;
   in.bias = pointer<const float>(bias);
   in.mask = pointer<const std::uint8_t>(mask);

@@ -1,14 +1,18 @@
 // ai.octavo.Attention: softmax(scale Q K^T + bias) V, in float32, for every head.
 #pragma once
 
+#include <vector>
+
 #include "attention.h"
 #include "operator.h"
 
 namespace octavo::ort {
 
-// Inputs Q [B, S, heads * D], K [B, T, heads * D], V [B, T, heads * E], and bias, which broadcasts to
-// [B, heads, S, T]. A batch of 1 is repeated for the others'. Output [B, S, heads * E]. Attributes heads,
-// scale (1 / sqrt(D) by default).
+// Inputs Q [B, S, heads * D], K [B, T, heads * D], V [B, T, heads * E], and bias. The products
+// [B, heads, S, T] and the bias broadcast with each other, so that a batch, a head or a query of 1 is
+// repeated where others have more. What comes of it is [B, S, heads * E] with the larger sizes, and the
+// output holds it in the attribute `shape`: 0 is the size there, -1 what is left, -2 the size of Q there;
+// [0, 0, -1] by default. Other attributes: heads, scale (1 / sqrt(D) by default).
 class AttentionOp {
  public:
   static constexpr const char* kName = "Attention";
@@ -24,6 +28,7 @@ class AttentionOp {
  private:
   std::size_t heads_;
   float scale_;
+  std::vector<std::int64_t> shape_;
 };
 
 }  // namespace octavo::ort

@@ -3,13 +3,6 @@
 #include <algorithm>
 
 namespace octavo::ort {
-namespace {
-
-bool alike(const Inference::Dim& a, const Inference::Dim& b) {
-  return a.value == b.value && a.symbol == b.symbol && (a.value >= 0 || !a.symbol.empty());
-}
-
-}  // namespace
 
 Shape broadcast(const Shape& a, const char* a_name, const Shape& b, const char* b_name) {
   Shape all;
@@ -35,13 +28,17 @@ Strides strides_in(const Shape& shape, const Shape& all) {
   return strides;
 }
 
+bool same_size(const Inference::Dim& a, const Inference::Dim& b) {
+  return a.value == b.value && a.symbol == b.symbol && (a.value >= 0 || !a.symbol.empty());
+}
+
 Inference::Dims broadcast(const Inference::Dims& a, const Inference::Dims& b) {
   Inference::Dims all(std::max(a.size(), b.size()));
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Inference::Dim one = Inference::known(1);
     const Inference::Dim da = i < a.size() ? a[a.size() - 1 - i] : one, db = i < b.size() ? b[b.size() - 1 - i] : one;
     Inference::Dim& to = all[all.size() - 1 - i];
-    if (alike(da, db) || db.value == 1) to = da;
+    if (same_size(da, db) || db.value == 1) to = da;
     else if (da.value == 1) to = db;
     else if (da.value > 1) to = da;
     else if (db.value > 1) to = db;

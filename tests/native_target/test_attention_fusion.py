@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,12 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 
+from octavo.onnx import convert_target, session
 from tests.native_target.forms import convert, ours, run
 
 HEADS, DEPTH = 4, 8
@@ -141,9 +147,13 @@ def used(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
     return {name: array for name, array in feeds().items() if name in read}
 
 
-def float_outputs(proto: onnx.ModelProto, x: dict[str, np.ndarray]) -> np.ndarray:
-    runner = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    y: np.ndarray = runner.run(["y"], x)[0]
+def float_outputs(proto: onnx.ModelProto, x: dict[str, np.ndarray], name: str = "y") -> np.ndarray:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    runner = ort.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    y: np.ndarray = runner.run([name], x)[0]
     return y
 
 
@@ -204,6 +214,85 @@ def test_keys_may_be_the_queries(tmp_path: Path) -> None:
     (attention,) = [n for n in ours(done) if n.op_type == "Attention"]
     assert attention.input[0] == attention.input[1]
     assert_close(run(done, x)[0], float_outputs(proto, x))
+
+
+@given(
+    data=st.data(),
+    sizes=st.sampled_from(["gathered", "sliced", "constant"]),
+    heads=st.sampled_from([1, HEADS]),
+    batch=st.sampled_from([1, 3]),
+    length=st.sampled_from([1, 5]),
+    read=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_masks_broadcast_as_onnx_has_it(
+    data: st.DataObject, sizes: str, heads: int, batch: int, length: int, read: bool
+) -> None:
+    """Of any rank, and larger than the scores: the numbers and the shapes are the float model's."""
+    pairs = (batch, 4), (heads, 2), (length, 6), (length, 1)
+    full = [data.draw(st.sampled_from([n, 1] if n > 1 else [1, more])) for n, more in pairs]
+    shape = full[4 - data.draw(st.integers(0, 4)) :]
+    proto = model(sizes=sizes, scores=SPELLINGS["mask"]["scores"])
+    for constant in proto.graph.initializer:
+        if heads == 1 and constant.name in ("depth", "fixed"):
+            whole = {"depth": [WIDTH], "fixed": [0, 0, 1, WIDTH]}[constant.name]
+            constant.CopyFrom(numpy_helper.from_array(np.array(whole), constant.name))
+    dims = [data.draw(st.sampled_from([size, f"m{i}"])) for i, size in enumerate(shape)]
+    mask_info = helper.make_tensor_value_info("mask", TensorProto.FLOAT, dims)
+    proto.graph.input[1].CopyFrom(mask_info)
+    if not read:  # by a layer, which takes no other width
+        del proto.graph.node[-1]
+        proto.graph.output[0].name = "o3"
+        proto.graph.output[0].type.tensor_type.ClearField("shape")
+    random = np.random.default_rng(5)
+    x = {
+        "x": random.standard_normal((batch, length, WIDTH)).astype(np.float32),
+        "mask": np.asarray(random.standard_normal(shape) * 3, np.float32),
+    }
+    name = proto.graph.output[0].name
+    with tempfile.TemporaryDirectory() as folder:
+        done = convert(proto, Path(folder))
+        assert "Attention" in [n.op_type for n in ours(done)]
+        expected = outcome(lambda: float_outputs(proto, x, name))
+        found = outcome(lambda: run(done, x)[0])
+    if expected is None:
+        assert found is None
+    else:
+        assert found is not None and found.shape == expected.shape
+        assert_close(found, expected)
+
+
+@pytest.mark.parametrize("sizes", ["gathered", "constant"])
+@pytest.mark.parametrize("shape", [(4, 1, 1, 5), (1, 1, 6, 5)], ids=["batch", "queries"])
+def test_larger_masks_in_a_file_made_portable_again(
+    tmp_path: Path, sizes: str, shape: tuple[int, ...]
+) -> None:
+    proto = model(sizes=sizes, scores=SPELLINGS["mask"]["scores"])
+    del proto.graph.node[-1]
+    proto.graph.output[0].name = "o3"
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    proto.graph.input[1].CopyFrom(helper.make_tensor_value_info("mask", TensorProto.FLOAT, "bhst"))
+    done = convert(proto, tmp_path)
+    convert_target(done.path, tmp_path / "portable.onnx", to="portable", verify=False)
+    random = np.random.default_rng(5)
+    x = {
+        "x": random.standard_normal((1, 5 if shape[2] == 1 else 1, WIDTH)).astype(np.float32),
+        "mask": np.asarray(random.standard_normal(shape), np.float32),
+    }
+    if shape[2] > 1:
+        x["mask"] = x["mask"][..., :1]  # one key, as there is one query
+    expected = float_outputs(proto, x, "o3")
+    (found,) = session(tmp_path / "portable.onnx").run(None, x)
+    assert found.shape == expected.shape
+    assert_close(found, expected)
+
+
+def outcome(make: Callable[[], np.ndarray]) -> np.ndarray | None:
+    """None where ONNX Runtime refuses the run."""
+    try:
+        return make()
+    except (Fail, InvalidArgument, RuntimeException):
+        return None
 
 
 def test_an_attention_may_read_what_another_gives(tmp_path: Path) -> None:

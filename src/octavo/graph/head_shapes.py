@@ -22,7 +22,7 @@ from octavo.graph.constants import Constants
 from octavo.graph.emitter import Emitter
 from octavo.graph.native.fusions._rows import float_layer
 from octavo.graph.native.fusions._sizes import sizes
-from octavo.graph.native.fusions.attention import Attention
+from octavo.graph.native.fusions.attended import Attention
 from octavo.graph.sweeper import Sweeper
 
 Shapes = dict[ir.Node, tuple[int, ...]]

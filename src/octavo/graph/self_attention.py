@@ -15,7 +15,7 @@ import onnx_ir as ir
 from octavo.graph.constants import Constants
 from octavo.graph.dims import Dims
 from octavo.graph.native.fusions._rows import float_layer
-from octavo.graph.native.fusions.attention import Attention
+from octavo.graph.native.fusions.attended import Attention
 
 HEADS = -3
 """Their axis in the scores [batch, heads, queries, keys]."""

@@ -25,7 +25,7 @@ from octavo.graph.constants import Constants
 from octavo.graph.emitter import MS, Emitter
 from octavo.graph.integers import one_if_equal
 from octavo.graph.native.fusions._replace import only_reader
-from octavo.graph.native.fusions.attention import HEADS_FIRST, LAST_SWAPPED, Attention, Heads
+from octavo.graph.native.fusions.attended import HEADS_FIRST, LAST_SWAPPED, Attention, Heads
 from octavo.graph.sweeper import Sweeper
 
 JOINT = "+"

@@ -16,7 +16,8 @@ from octavo.graph.head_shapes import head_shapes, make_constant
 from octavo.graph.masks import Mask, masks_of, read_plainly
 from octavo.graph.native import DOMAIN, VERSION
 from octavo.graph.native.fusions import fuse
-from octavo.graph.native.fusions.attention import Attention, attentions_of
+from octavo.graph.native.fusions.attended import Attention
+from octavo.graph.native.fusions.attention import attentions_of
 from octavo.graph.ranks import Ranks
 from octavo.graph.rows import WIDE_FROM
 from octavo.graph.self_attention import rows_stay_whole

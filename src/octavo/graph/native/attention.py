@@ -1,7 +1,9 @@
 """Attention of all heads as one node: `softmax(scale Q K^T + bias) V` in float32.
 
 Q [B, S, heads * D], K [B, T, heads * D] and V [B, T, heads * E] lie as linear layers leave them;
-bias broadcasts to [B, heads, S, T]. The result is [B, S, heads * E].
+bias and the products [B, heads, S, T] broadcast with each other, so that the result
+[B, S, heads * E] may be larger than Q. `shape` says what is made of it, as the Reshape did that
+ends attentions.
 """
 
 from __future__ import annotations
@@ -15,6 +17,10 @@ from octavo.graph.native import DOMAIN
 
 OP = "Attention"
 
+AS_IT_IS, REST, SIZE_OF_Q = 0, -1, -2
+"""Elements of `shape`, beside numbers: the size that there is, what is left, the size of Q."""
+WHOLE = (AS_IT_IS, AS_IT_IS, REST)
+
 
 @dataclass(frozen=True)
 class AttentionNode:
@@ -26,6 +32,7 @@ class AttentionNode:
     bias: ir.Value | None
     heads: int
     scale: float
+    shape: tuple[int, ...] = WHOLE
 
     @classmethod
     def of(cls, node: ir.Node) -> AttentionNode | None:
@@ -35,11 +42,20 @@ class AttentionNode:
         q, k, v, *rest = [i for i in node.inputs if i is not None]
         a = node.attributes
         bias = rest[0] if rest else None
-        return cls(q, k, v, bias, a["heads"].as_int(), a["scale"].as_float())
+        shape = tuple(a["shape"].as_ints()) if "shape" in a else WHOLE
+        return cls(q, k, v, bias, a["heads"].as_int(), a["scale"].as_float(), shape)
 
     def draw(self, e: Emitter, *, name: str, out: str) -> ir.Value:
         """The node."""
         inputs = [self.q, self.k, self.v, *([] if self.bias is None else [self.bias])]
+        shape = {} if self.shape == WHOLE else {"shape": list(self.shape)}
         return e.op(
-            OP, inputs, out=out, name=name, domain=DOMAIN, heads=self.heads, scale=self.scale
+            OP,
+            inputs,
+            out=out,
+            name=name,
+            domain=DOMAIN,
+            heads=self.heads,
+            scale=self.scale,
+            **shape,
         )

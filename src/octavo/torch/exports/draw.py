@@ -83,5 +83,5 @@ def draw_all(model: ir.Model, target: str, cpu: str) -> tuple[dict[str, int], tu
 def _put_together(model: ir.Model, d: Drawing, sweeper: Sweeper) -> None:
     """Makes one product of those that give Q, K and V of one activation."""
     for graph in graphs_of(model):
-        attentions = attentions_of(graph, d.constants, d.opset, None)
+        attentions = list(attentions_of(graph, d.constants, d.opset, None))
         put_together(attentions, d.emitter, d.constants, sweeper)

@@ -11,7 +11,6 @@ Scales may stand on Q, K or the product, as factors or divisors. What is compute
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,17 +19,16 @@ import onnx_ir as ir
 
 from octavo.graph.constants import Constants
 from octavo.graph.emitter import Emitter
-from octavo.graph.native.attention import AttentionNode
+from octavo.graph.native.attention import SIZE_OF_Q
 from octavo.graph.native.fusions._replace import only_reader
 from octavo.graph.native.fusions._rows import float_layer, leaves_rows
 from octavo.graph.native.fusions._sizes import SizeOf, sizes
+from octavo.graph.native.fusions.attended import HEADS_FIRST, LAST_SWAPPED, Attention, Heads
 from octavo.graph.native.linear import GROUPED_OP, LinearNode
 from octavo.graph.ranks import Ranks
 from octavo.graph.sweeper import Sweeper
 
-HEADS_FIRST = (0, 2, 1, 3)
 LAST_AXIS_BY_DEFAULT = 13  # opset of Softmax
-LAST_SWAPPED = (0, 1, 3, 2)
 
 
 def reference(
@@ -84,35 +82,6 @@ def attentions_of(
             yield found
 
 
-@dataclass(frozen=True)
-class Heads:
-    """A value [B, L, H*D] seen as [B, L, H, D], with the order of axes in which it is used."""
-
-    reshape: ir.Node
-    source: ir.Value
-    heads: int
-    depth: int
-    order: tuple[int, ...]
-    scale: float
-
-
-@dataclass(frozen=True)
-class Attention:
-    """One of them: what it is made of, its mask, and the Reshape that ends it."""
-
-    q: Heads
-    k: Heads
-    v: Heads
-    scale: float
-    bias: ir.Value | None
-    last: ir.Node
-
-    def node(self) -> AttentionNode:
-        """It as one node."""
-        sources = self.q.source, self.k.source, self.v.source
-        return AttentionNode(*sources, self.bias, self.q.heads, self.scale)
-
-
 class _Match:
     """One Softmax node, and what may stand around it."""
 
@@ -138,7 +107,10 @@ class _Match:
             return None
         if not self._leaves(last, 3, q.source):
             return None
-        return Attention(q, k, v, scale, bias, last)
+        shape = sizes(last.inputs[1], self.constants)
+        assert shape is not None  # `_leaves` has seen it
+        asked = tuple(SIZE_OF_Q if isinstance(size, SizeOf) else size for size in shape)
+        return Attention(q, k, v, scale, bias, last, asked)
 
     def _end(self) -> tuple[Heads, ir.Node] | None:
         """V, and the Reshape that ends the attention."""

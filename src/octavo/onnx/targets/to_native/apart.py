@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from octavo.graph.emitter import MS
 from octavo.graph.native.fusions._sizes import sizes
-from octavo.graph.native.fusions.attention import HEADS_FIRST
+from octavo.graph.native.fusions.attended import HEADS_FIRST
 from octavo.graph.together import JOINT
 from octavo.onnx.targets.to_native.rows import other, read_by
 from octavo.onnx.targets.turning import Turning

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.native.attention import AttentionNode
-from octavo.graph.native.fusions.attention import HEADS_FIRST
+from octavo.graph.native.attention import AS_IT_IS, REST, SIZE_OF_Q, AttentionNode
+from octavo.graph.native.fusions.attended import HEADS_FIRST
 from octavo.onnx.targets.turning import Outputs, Turning
 
 KEYS = (0, 2, 3, 1)
@@ -34,4 +34,20 @@ def draw(node: ir.Node, t: Turning) -> Outputs:
     weights = e.op("Softmax", [scores], out=f"{out}_weights", axis=-1)
     mixed = e.op("MatMul", [weights, heads(found.v, HEADS_FIRST, "v")], out=f"{out}_mixed")
     turned = e.transpose(mixed, HEADS_FIRST, f"{out}_turned")
-    return [e.op("Reshape", [turned, e.vector([0, 0, -1])], out=f"{out}_joined")]
+    return [e.op("Reshape", [turned, _shape(found, out, t)], out=f"{out}_joined")]
+
+
+def _shape(found: AttentionNode, out: str, t: Turning) -> ir.Value:
+    """That of the result; sizes of Q are computed only where a larger mask would run otherwise."""
+    e = t.emitter
+    shape = [AS_IT_IS if size == SIZE_OF_Q else size for size in found.shape]
+    if SIZE_OF_Q not in found.shape or REST not in found.shape:
+        return e.vector(shape)
+    sizes = e.op("Shape", [found.q], out=f"{out}_sizes")
+    parts = [
+        e.op("Gather", [sizes, e.vector([axis])], out=f"{out}_size", axis=0)
+        if size == SIZE_OF_Q
+        else e.vector([size])
+        for axis, size in enumerate(found.shape)
+    ]
+    return e.op("Concat", parts, out=f"{out}_shape", axis=0)
