@@ -10,11 +10,15 @@ from octavo.graph.walk import graphs_of
 
 SAME = frozenset(
     "LayerNormalization SkipLayerNormalization BiasGelu FastGelu Identity Dropout Cast Relu Gelu "
-    "Tanh Sigmoid Erf Softmax Sqrt Neg Abs Exp Log Reciprocal Slice Transpose Concat".split()
+    "Tanh Sigmoid Erf Softmax Sqrt Neg Abs Exp Log Reciprocal Slice Transpose Concat "
+    "GatherElements CumSum Not Clip".split()
 )
 """Their first output has the rank of their first input."""
 BROADCASTING = frozenset("Add Sub Mul Div Pow Sum Max Min Where".split())
+COMPARISONS = frozenset("And Or Equal Less LessOrEqual Greater GreaterOrEqual".split())
+FIXED = {"Shape": 1, "Range": 1, "Flatten": 2, "Gemm": 2}
 DOMAINS = ("", "ai.onnx", "com.microsoft")
+MOST_STEPS = 8  # nodes between a shape and the sizes that it is made of; exporters write five
 
 
 class Ranks:
@@ -46,7 +50,16 @@ class Ranks:
             return None if shape is None else len(shape)
         if op in SAME:
             return self(inputs[0])
-        if op in BROADCASTING or op in ("MatMul", "Gather"):
+        if op in FIXED:
+            return FIXED[op]
+        if op == "ConstantOfShape":
+            return self._length(inputs[0])
+        if op == "Expand":
+            rank, asked = self(inputs[0]), self._length(inputs[1])
+            return None if rank is None or asked is None else max(rank, asked)
+        if op in ("Unsqueeze", "Squeeze"):
+            return self._with_axes(node, 1 if op == "Unsqueeze" else -1)
+        if op in BROADCASTING or op in COMPARISONS or op in ("MatMul", "Gather"):
             of = [self(i) for i in inputs]
             known = [rank for rank in of if rank is not None]
             if len(known) < len(of):
@@ -56,4 +69,41 @@ class Ranks:
             if op == "MatMul" and min(known) < 2:
                 return None
             return max(known)
+        return None
+
+    def _with_axes(self, node: ir.Node, sign: int) -> int | None:
+        """Of what a node makes that adds axes, or drops them."""
+        rank, given = self(node.inputs[0]), node.attributes.get("axes")
+        if given is not None:
+            count: int | None = len(given.as_ints())
+        else:
+            count = self._length(node.inputs[1]) if len(node.inputs) > 1 else None
+        return None if rank is None or count is None else rank + sign * count
+
+    def _length(self, vector: ir.Value | None, steps: int = MOST_STEPS) -> int | None:
+        """How many elements a shape has: it is as many axes that are asked for."""
+        if vector is None or not steps or self(vector) != 1:
+            return None
+        tensor = self._constants.tensor(vector)
+        if tensor is not None:
+            return int(tensor.shape.numpy()[0])
+        found = sizes(vector, self._constants, self)
+        if found is not None:
+            return len(found)
+        node = vector.producer()
+        if node is None:
+            return None
+        op, inputs = node.op_type, node.inputs
+        if op == "Shape" and not node.attributes:
+            return self(inputs[0])
+        if op == "Reshape":  # a vector, of a vector
+            return self._length(inputs[0], steps - 1)
+        if op == "ConstantOfShape":  # as many as another vector has
+            made = None if inputs[0] is None else inputs[0].producer()
+            counted = made is not None and made.op_type == "Shape" and not made.attributes
+            return self._length(made.inputs[0], steps - 1) if made and counted else None
+        if op in BROADCASTING or op in COMPARISONS:
+            parts = [1 if self(i) == 0 else self._length(i, steps - 1) for i in inputs]
+            known = [length for length in parts if length is not None]
+            return max(known) if len(known) == len(parts) else None
         return None

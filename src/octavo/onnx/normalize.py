@@ -70,6 +70,7 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
         notes.append(f"{count} local functions were inlined")
     if not runs_in_order(model):
         notes.append(_order(model, label))
+    read_constants_directly(model)
     if opset < needed:
         notes.append(_raise_opset(model, label, opset, needed))
     return notes
@@ -127,6 +128,34 @@ def _raise_format(model: ir.Model) -> list[str]:
         f"file format (IR version) raised from {old} to {model.ir_version}, where initializers "
         f"are no graph inputs: {', '.join(named)}"
     ]
+
+
+def read_constants_directly(model: ir.Model) -> None:
+    """Takes out Identity nodes behind stored tensors: their readers read the tensor itself.
+
+    So PyTorch's exporter without dynamo writes tensors that are equal: biases of zeros, tied
+    weights. Layers, groups and attentions are recognized by what their nodes read. A node whose
+    output is the graph's stays.
+    """
+    for graph in graphs_of(model):
+        for node in [n for n in graph if n.op_type == "Identity"]:
+            if not _copies_a_constant(node):
+                continue
+            source, copy = node.inputs[0], node.outputs[0]
+            for use in list(copy.uses()):
+                use.node.replace_input_with(use.idx, source)
+            if not copy.is_graph_output():
+                graph.remove(node, safe=True)
+
+
+def _copies_a_constant(node: ir.Node) -> bool:
+    source = node.inputs[0]
+    if source is None or node.domain not in ("", "ai.onnx"):
+        return False
+    maker = source.producer()
+    if maker is None:
+        return source.is_initializer()
+    return maker.op_type == "Constant" and maker.domain in ("", "ai.onnx")
 
 
 def refuse_quantized(model: ir.Model, label: str) -> None:
