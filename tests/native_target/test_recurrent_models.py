@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 from octavo.core.recurrent_weights import permute_gates, separate
 from octavo.torch import quantize_dynamic
 from tests.native_target.recurrent_layers import ORDERS, Layer, native, opened, outputs
-from tests.onnx.rules.support import FLOAT, INT8, assert_close, build, convert, node, run
+from tests.onnx.rules.support import FLOAT, INT8, assert_close, build, convert, error, node, run
 
 
 def test_inside_a_branch(tmp_path: Path) -> None:
@@ -130,3 +130,20 @@ def test_integers_and_outputs_are_those_of_octavo_torch(
     y, _ = quantized(torch.from_numpy(layer.feeds["X"]))
     found = outputs(layer, tmp_path)["Y"].transpose(0, 2, 1, 3).reshape(y.shape)
     assert np.array_equal(found, y.numpy())
+
+
+@pytest.mark.parametrize("changes", [{}, {"clip": 0.7}, {"bias": False}], ids=str)
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_input_forget_couples_the_gates(
+    tmp_path: Path, direction: str, changes: dict[str, Any]
+) -> None:
+    """f is 1 - i, as in ONNX Runtime; not coupled, the outputs are others."""
+    layer = Layer("lstm", direction=direction, **changes)
+    coupled, apart = layer.model(), layer.model()
+    coupled.graph.node[0].attribute.append(helper.make_attribute("input_forget", 1))
+    done = convert(coupled, tmp_path, target="native")
+    assert done.ops == ["LSTM"] and done.proto.graph.node[0].domain == "ai.octavo"
+    names = [o.name for o in coupled.graph.output]
+    exact, other = (run(m, layer.feeds, names) for m in (coupled, apart))
+    for y, a, b in zip(opened(done.path).run(names, layer.feeds), exact, other, strict=True):
+        assert error(y, a) < INT8 < error(a, b) / 4

@@ -26,8 +26,8 @@ def changed(layer: Layer, **attributes: Any) -> onnx.ModelProto:
     return model
 
 
-def with_peepholes(numbers: np.ndarray) -> onnx.ModelProto:
-    model = Layer("lstm").model()
+def with_peepholes(numbers: np.ndarray, **attributes: Any) -> onnx.ModelProto:
+    model = changed(Layer("lstm"), **attributes)
     model.graph.initializer.append(numpy_helper.from_array(numbers.astype(np.float32), "P"))
     names = model.graph.node[0].input
     names.extend([""] * (7 - len(names)) + ["P"])
@@ -45,7 +45,11 @@ def with_computed(name: str) -> onnx.ModelProto:
 
 REFUSED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "peepholes": (lambda: with_peepholes(np.ones((1, 60))), r"it has peepholes \(its P\)"),
-    "input-forget": (lambda: changed(Layer("lstm"), input_forget=1), "it has input_forget=1"),
+    "all-that-is-missing": (
+        lambda: with_peepholes(np.ones((1, 60)), activations=["HardSigmoid", "Tanh", "Tanh"]),
+        "its activations are HardSigmoid, Tanh, Tanh; .* the same, and it has peepholes "
+        r"\(its P\), which the kernels have not; target portable holds it in int8",
+    ),
     "lstm-activations": (
         lambda: changed(Layer("lstm"), activations=["Sigmoid", "Relu", "Tanh"]),
         "its activations are Sigmoid, Relu, Tanh; the kernels have sigmoid, tanh, tanh",
@@ -73,6 +77,19 @@ def test_stays_float_with_a_reason(tmp_path: Path, case: str) -> None:
     make, reason = REFUSED[case]
     with pytest.raises(NothingQuantizedError, match=reason):
         convert(make(), tmp_path, target="native")
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_said_of_target_portable_is_so(tmp_path: Path, case: str) -> None:
+    model, reason = REFUSED[case][0](), ""
+    try:
+        convert(model, tmp_path, target="native")
+    except NothingQuantizedError as error:
+        reason = str(error)
+    if "target portable holds it" in reason:
+        assert "DynamicQuantizeLSTM" in convert(model, tmp_path).ops
+    elif case in ("peepholes", "lstm-activations"):
+        pytest.fail(reason)
 
 
 def test_what_changes_nothing_is_taken(tmp_path: Path) -> None:

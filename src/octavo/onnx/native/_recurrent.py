@@ -47,9 +47,17 @@ def refused(node: ir.Node, context: Context) -> str | None:
     return (
         _constants_refused(node, context)
         or _shapes_refused(node, context)
-        or _activations_refused(node)
-        or _extras_refused(node, context)
+        or _cell_refused(node, context)
     )
+
+
+def _cell_refused(node: ir.Node, context: Context) -> str | None:
+    """All that the kernels' cells have not, and where a layer can be held that has it."""
+    found = [r for r in (_activations_refused(node), _peepholes_refused(node, context)) if r]
+    if not found:
+        return None
+    elsewhere = "; target portable holds it in int8" if node.op_type == "LSTM" else ""
+    return f"{', and '.join(found)}{elsewhere}"
 
 
 def _constants_refused(node: ir.Node, context: Context) -> str | None:
@@ -93,10 +101,8 @@ def _activations_refused(node: ir.Node) -> str | None:
     return f"its activations are {found}; the kernels have {known}, in all directions the same"
 
 
-def _extras_refused(node: ir.Node, context: Context) -> str | None:
+def _peepholes_refused(node: ir.Node, context: Context) -> str | None:
     """What only an LSTM has."""
-    if attribute_int(node, "input_forget", 0):
-        return "it has input_forget=1, which the kernels have not"
     peepholes = input_at(node, 7)
     if peepholes is None:
         return None

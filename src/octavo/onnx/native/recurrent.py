@@ -140,6 +140,7 @@ class _Draft:
         assert w is not None and r is not None
         self.dtype = context.constants.dtype(w) or ir.DataType.FLOAT
         self.order = GATES[node.op_type]
+        self.coupled = node.op_type == "LSTM" and attribute_int(node, "input_forget", 0) != 0
         clip = attribute_float(node, "clip", 0.0)
         self.layer = RecurrentLayer(
             kind_of(node),
@@ -201,8 +202,7 @@ class _Draft:
         def make() -> npt.NDArray[np.float32]:
             array = context.weights.float32(value).reshape(ways, rows, k)
             context.constants.release(value)
-            turned = [permute_gates(direction, self.order) for direction in array]
-            return np.concatenate(turned)
+            return np.concatenate([self._turned(direction) for direction in array])
 
         def finish(w: QuantizedWeight) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
             q, scale = w.q.reshape(ways, rows, k), w.qparams.scale.reshape(ways, rows)
@@ -212,12 +212,23 @@ class _Draft:
             return packed, scales
 
         root = context.constants.root(value)
-        key = ("gates", root.key, root.transposed, kind, index, self.node.graph)
+        key = ("gates", root.key, root.transposed, kind, index, self.coupled, self.node.graph)
         name = value.name or "weight"
         w, scale, stats = context.weights.packed(
             key, name, make, finish, self.scheme.weight, self.node.graph
         )
         return PackedRows(w, scale, context.checksums[key]), stats
+
+    def _turned(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Rows of one direction with their gates in PyTorch's order: i f n o, r z n.
+
+        With input_forget, f is 1 - i: the sigmoid of the opposite sum.
+        """
+        turned = permute_gates(rows, self.order)
+        if self.coupled:
+            hidden = self.layer.hidden
+            turned[hidden : 2 * hidden] = -turned[:hidden]
+        return turned
 
     def _biases(self) -> npt.NDArray[np.float32]:
         """B [D, 2 * gates * H] of the node as that of the operator."""
@@ -226,7 +237,5 @@ class _Draft:
         stored = np.zeros((ways_of(self.node), 2 * rows), np.float32)
         if value is not None:
             stored = self.context.weights.float32(value)
-        turned = [
-            [permute_gates(b, self.order) for b in np.split(direction, 2)] for direction in stored
-        ]
+        turned = [[self._turned(b) for b in np.split(direction, 2)] for direction in stored]
         return stacked_biases(kind, [product_biases(kind, *pair) for pair in turned])
