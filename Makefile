@@ -10,12 +10,13 @@
 PYTHON ?= python3
 VENV := .venv
 OLDEST := .venv-ort117
+OF_OPSET_23 := .venv-ort123
 PY := $(VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
 
 .PHONY: setup browser demo test test-all sanitize aarch64 wheel bench docs check clean
 
-setup: $(VENV)/.stamp $(OLDEST)/.stamp
+setup: $(VENV)/.stamp $(OLDEST)/.stamp $(OF_OPSET_23)/.stamp
 
 # Again when the dependencies or the native module change.
 $(VENV)/.stamp: pyproject.toml CMakeLists.txt $(shell find native -type f)
@@ -51,6 +52,16 @@ $(OLDEST)/.stamp:
 	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 13))'; then \
 	    echo "setting up $(OLDEST)" && $(PYTHON) -m venv $(OLDEST) && \
 	    $(OLDEST)/bin/python $(PIP) onnxruntime==1.17.3 'numpy<2' 'onnx<1.17'; \
+	fi
+	@touch $@
+
+# The first ONNX Runtime that runs models of opset 23, as PyTorch's exporter may write them. It has no
+# wheels after Python 3.13.
+$(OF_OPSET_23)/.stamp:
+	@mkdir -p $(OF_OPSET_23)
+	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 14))'; then \
+	    echo "setting up $(OF_OPSET_23)" && $(PYTHON) -m venv $(OF_OPSET_23) && \
+	    $(OF_OPSET_23)/bin/python $(PIP) onnxruntime==1.23.2; \
 	fi
 	@touch $@
 

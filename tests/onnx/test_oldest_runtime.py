@@ -443,7 +443,7 @@ def test_blocks_need_a_newer_release_and_say_so(oldest: OldRuntime, tmp_path: Pa
 # --- what files need, as tried with 1.17.3 and the last releases of 1.18 to 1.28 -----------------
 
 LEAST_FOR_OPSET = {
-    10: "1.17", 17: "1.17", 20: "1.17", 21: "1.18", 22: "1.21", 23: "1.24", 24: "1.24",
+    10: "1.17", 17: "1.17", 20: "1.17", 21: "1.18", 22: "1.21", 23: "1.23", 24: "1.24",
     25: "1.24", 26: "1.25",
 }  # fmt: skip
 LEAST_FOR_IR = {8: "1.17", 9: "1.17", 10: "1.18", 11: "1.23", 12: "1.24", 13: "1.24"}

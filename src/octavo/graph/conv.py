@@ -28,7 +28,7 @@ def quantize_images(
     ratio = e.op("Mul", [x, inverse], out=f"{name}_ratio")
     step = e.scalar(np.float32(1 / (255 - zero_point)), np.float32)
     zero = e.scalar(zero_point, np.uint8)
-    q = e.op("QuantizeLinear", [ratio, step, zero], out=f"{name}_quantized")
+    q = e.quantize(ratio, step, zero, f"{name}_quantized")
     return QuantizedRows(q, step, zero, row)
 
 

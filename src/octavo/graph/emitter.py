@@ -12,6 +12,8 @@ import onnx_ir as ir
 from octavo.graph.walk import graphs_of
 
 MS = "com.microsoft"
+WITHOUT_QUANTIZE = 23
+"""The opset that an ONNX Runtime runs which has no QuantizeLinear for it."""
 
 
 class NameSet:
@@ -166,6 +168,18 @@ class Emitter:
     def transpose(self, value: ir.Value, perm: Sequence[int], out: str) -> ir.Value:
         """A Transpose node."""
         return self.op("Transpose", [value], out=out, perm=list(perm))
+
+    def quantize(
+        self, value: ir.Value, scale: ir.Value, zero_point: ir.Value, out: str, **attributes: Any
+    ) -> ir.Value:
+        """A QuantizeLinear node.
+
+        ONNX Runtime 1.23 runs opset 23 but for its QuantizeLinear, and has its own, which is the
+        same.
+        """
+        domain = MS if self.opset == WITHOUT_QUANTIZE else ""
+        inputs = [value, scale, zero_point]
+        return self.op("QuantizeLinear", inputs, out=out, domain=domain, **attributes)
 
     def reduce_last(self, op_type: str, value: ir.Value, out: str) -> ir.Value:
         """A reduction along the last axis that keeps it, in the form this opset has."""

@@ -79,13 +79,13 @@ def quantize_rows(
         scales = e.op("Mul", [row, step], out=f"{name}_row_scale")
         scales = e.op("Reshape", [scales, e.vector([-1])], out=f"{name}_flat_scale")
         zeros = by_sizes.zero_points(x, scales, zero_point)
-        q = e.op("QuantizeLinear", [flat, scales, zeros], out=f"{name}_flat_quantized", axis=0)
+        q = e.quantize(flat, scales, zeros, f"{name}_flat_quantized", axis=0)
         as_sizes: dict[str, Any] = {"allowzero": 1} if e.opset >= 14 else {}  # not as dims to copy
         q = e.op("Reshape", [q, by_sizes.shape(x)], out=f"{name}_quantized", **as_sizes)
         return QuantizedRows(q, step, zero, row)
     inverse = e.op("Reciprocal", [row], out=f"{name}_inverse")
     ratio = e.op("Mul", [x, inverse], out=f"{name}_ratio")
-    q = e.op("QuantizeLinear", [ratio, step, zero], out=f"{name}_quantized")
+    q = e.quantize(ratio, step, zero, f"{name}_quantized")
     return QuantizedRows(q, step, zero, row)
 
 
