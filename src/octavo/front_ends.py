@@ -26,8 +26,9 @@ def target_of(model: Any, **options: Any) -> Target:
 
     `model` is an ONNX file's path or a ModelProto, a PyTorch module, `module:factory` (a callable
     without arguments that returns one), or a target already. `options` are those of
-    `octavo.onnx.OnnxTarget` (target, cpu, quant_format, threads) or `octavo.torch.TorchTarget`
-    (example_inputs); one that the front end does not have is an OptionError.
+    `octavo.onnx.OnnxTarget` (target, cpu, quant_format, threads, sess_options, custom_ops) or
+    `octavo.torch.TorchTarget` (example_inputs); one that the front end does not have is an
+    OptionError.
     """
     if all(hasattr(model, name) for name in _TARGET_METHODS):
         _options("a target, which has its own", options, ())
@@ -40,7 +41,7 @@ def target_of(model: Any, **options: Any) -> Target:
     if isinstance(model, (str, Path, os.PathLike)) or hasattr(model, "SerializeToString"):
         from octavo.onnx import OnnxTarget
 
-        known = ("target", "cpu", "quant_format", "threads")
+        known = ("target", "cpu", "quant_format", "threads", "sess_options", "custom_ops")
         return OnnxTarget(model, **_options("an ONNX model", options, known))
     raise ModelError(
         f"model is a {type(model).__name__}; give the path of an ONNX file, a ModelProto, a "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import Against, JsonOption, exit_codes
+from octavo.cli.options import Against, CustomOpsOption, JsonOption, exit_codes, operators
 from octavo.cli.tuning import shape_of
 from octavo.errors import ModelError, OctavoError, OptionError
 from octavo.front_ends import names_factory
@@ -211,6 +211,7 @@ def bench(
             "ends earlier once all is clear. Models that take seconds to open or run take longer.",
         ),
     ] = 30.0,
+    custom_ops: CustomOpsOption = [],  # noqa: B006
     json: JsonOption = False,
 ) -> None:
     """Time models in turns (A B B A ..), each opened many times, and compare them pair by pair.
@@ -220,7 +221,7 @@ def bench(
     throughput, the time a session takes to open, peak memory and file size. They go to stdout; no
     file is written.
     """
-    with exit_codes():
+    with exit_codes(), operators(custom_ops, *models):
         found = run(
             models,
             shapes=shape,

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import QUANTIZED_HELP, ComparedInputsOption, JsonOption, exit_codes
+from octavo.cli.options import (
+    QUANTIZED_HELP,
+    ComparedInputsOption,
+    CustomOpsOption,
+    JsonOption,
+    exit_codes,
+    operators,
+)
 from octavo.errors import OptionError
 from octavo.front_ends import names_factory, need_torch
 
@@ -67,6 +74,7 @@ def compare(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Name every layer in the report.")
     ] = False,
+    custom_ops: CustomOpsOption = [],  # noqa: B006
     json: JsonOption = False,
 ) -> None:
     """Compare INT8 with FLOAT: outputs, and each quantized layer, the one to blame first.
@@ -75,6 +83,6 @@ def compare(
     before it add. Nothing is quantized here: the numbers are those of INT8 as it is. They go to
     stdout; no file is written.
     """
-    with exit_codes():
+    with exit_codes(), operators(custom_ops, floating):
         found = compared(floating, quantized, inputs)
         show(found, verbose=verbose, json=json)

@@ -9,11 +9,13 @@ import typer
 
 from octavo.cli.options import (
     Cpu,
+    CustomOpsOption,
     ForceOption,
     JsonOption,
     Target,
     end_if_unchecked,
     exit_codes,
+    operators,
 )
 from octavo.errors import OutputError
 
@@ -91,13 +93,14 @@ def convert_target(
         bool, typer.Option("--no-verify", help="Do not run IN and OUT and compare their outputs.")
     ] = False,
     force: ForceOption = False,
+    custom_ops: CustomOpsOption = [],  # noqa: B006
     json: JsonOption = False,
 ) -> None:
     """Convert a quantized model to the other target: the same integers, no float model needed.
 
     What was converted goes to stdout. Whatever goes wrong, no partial OUT is left.
     """
-    with exit_codes():
+    with exit_codes(), operators(custom_ops):
         done = convert(
             model,
             output,

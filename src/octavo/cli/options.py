@@ -15,6 +15,7 @@ import typer
 
 from octavo.cli import INTERRUPTED
 from octavo.errors import OctavoError, OptionError, RecipeError, did_you_mean
+from octavo.front_ends import names_factory
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe
@@ -108,6 +109,15 @@ ComparedInputsOption = Annotated[
         show_default=False,
     ),
 ]
+CustomOpsOption = Annotated[
+    list[str],
+    typer.Option(
+        "--custom-ops",
+        metavar="FILE",
+        help="A shared library of operators that ONNX Runtime has not, to run ONNX models with. "
+        "May be repeated. Default: none.",
+    ),
+]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Replace the default OUT where it exists.")
 ]
@@ -137,6 +147,26 @@ def exit_codes() -> Iterator[None]:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)  # noqa: T201
         raise typer.Exit(INTERRUPTED) from None
+
+
+@contextlib.contextmanager
+def operators(custom_ops: Sequence[str], *models: str) -> Iterator[None]:
+    """Sessions that are opened meanwhile have the operators of these libraries.
+
+    Raises OptionError for what is no such library, and where one of `models` is a PyTorch model.
+    """
+    if not custom_ops:
+        yield
+        return
+    for model in models:
+        if names_factory(model):
+            raise OptionError(
+                f"--custom-ops is for ONNX models; {model} is a PyTorch model: leave it out"
+            )
+    from octavo.onnx.custom_ops import CustomOps
+
+    with CustomOps.of(custom_ops).in_force():
+        yield
 
 
 def _check_environment() -> None:

@@ -12,6 +12,7 @@ from octavo.cli import torch_models
 from octavo.cli.options import (
     Cpu,
     CpuOption,
+    CustomOpsOption,
     ForceOption,
     Format,
     FormatOption,
@@ -22,6 +23,7 @@ from octavo.cli.options import (
     TargetOption,
     end_if_unchecked,
     exit_codes,
+    operators,
     recipe_of,
 )
 from octavo.cli.tuning import check_places
@@ -113,6 +115,7 @@ def quantize(
             show_default=False,
         ),
     ] = None,
+    custom_ops: CustomOpsOption = [],  # noqa: B006
     force: ForceOption = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Name every layer in the report.")
@@ -124,9 +127,9 @@ def quantize(
     Layer names may be globs (quote them: '/encoder/*'). Whatever goes wrong, IN is as it was and
     no partial OUT is left. The report goes to stdout. PyTorch models are written for
     octavo.torch.load and not checked; of the options, --ops, --inputs, --cpu, --target, --format,
-    --external-data, --no-verify and --allow-quantized are for ONNX alone.
+    --external-data, --no-verify, --allow-quantized and --custom-ops are for ONNX alone.
     """
-    with exit_codes():
+    with exit_codes(), operators(custom_ops, model):
         if torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
             chosen = recipe_of(recipe, ())

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo.cli.evidence import SECONDS, How, evidence
-from octavo.cli.options import QUANTIZED_HELP, ComparedInputsOption, exit_codes
+from octavo.cli.options import (
+    QUANTIZED_HELP,
+    ComparedInputsOption,
+    CustomOpsOption,
+    exit_codes,
+    operators,
+)
 from octavo.cli.tuning import check_places
 from octavo.errors import InputDataError, OptionError
 from octavo.front_ends import names_factory
@@ -133,6 +139,7 @@ def report(
             show_default=False,
         ),
     ] = None,
+    custom_ops: CustomOpsOption = [],  # noqa: B006
 ) -> None:
     """Write a page about INT8: size, speed and error beside FLOAT and ONNX Runtime's own int8.
 
@@ -141,7 +148,7 @@ def report(
     FLOAT, in a temporary folder. The page is one file that needs no network; stdout says that it
     is written.
     """
-    with exit_codes():
+    with exit_codes(), operators(custom_ops, floating):
         if Path(floating).suffix == ".json" and quantized is None:
             from_json(Path(floating), html, How(inputs, shape, threads, seconds))
         elif quantized is None:

@@ -11,6 +11,7 @@ from octavo.cli import INTERRUPTED, tuning
 from octavo.cli.options import (
     NOT_MET,
     Cpu,
+    CustomOpsOption,
     ForceOption,
     JsonOption,
     OpsOption,
@@ -18,6 +19,7 @@ from octavo.cli.options import (
     Target,
     at_least_1,
     exit_codes,
+    operators,
     recipe_of,
 )
 from octavo.errors import OutputError
@@ -164,6 +166,7 @@ def tune(
             show_default=False,
         ),
     ] = None,
+    custom_ops: CustomOpsOption = [],  # noqa: B006
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -174,7 +177,7 @@ def tune(
     each trial to stderr and into the workspace. Exits with 0 only if the criterion is met and OUT
     is written.
     """
-    with exit_codes():
+    with exit_codes(), operators(custom_ops, model or ""):
         result = tuning.run(
             conf,
             model=model,
@@ -194,6 +197,7 @@ def tune(
             target=None if target is None else target.value,
             cpu=None if cpu is None else cpu.value,
             threads=threads,
+            custom_ops=custom_ops,
             force=force,
         )
         tuning.show(result, json=json)

@@ -42,6 +42,7 @@ def run(
     target: str | None,
     cpu: str | None,
     threads: int | None,
+    custom_ops: Sequence[str],
     force: bool,
 ) -> TuneResult:
     """Searches, shows how it goes on stderr, and writes what was asked for."""
@@ -54,7 +55,7 @@ def run(
     if dask is not None and workers is not None:
         raise OptionError("--workers and --dask: give one of them; both say where trials run")
     with contextlib.ExitStack() as stack:
-        tuned = _target(stack, config, model, target, cpu, threads)
+        tuned = _target(stack, config, model, target, cpu, threads, custom_ops)
         layers = [decision.layer for decision in tuned.decisions(base)]
         given = arguments(config, base, layers)
         _measure_by(given, config, evaluate, data)
@@ -161,6 +162,7 @@ def _target(
     target: str | None,
     cpu: str | None,
     threads: int | None,
+    custom_ops: Sequence[str],
 ) -> Target:
     """The model as the file's framework has it."""
     torch = names_factory(str(model))
@@ -187,7 +189,12 @@ def _target(
         )
     quant_format = "qoperator" if target == "native" else config.quant_format
     return target_of(
-        Path(model), target=target, cpu=cpu, quant_format=quant_format, threads=threads
+        Path(model),
+        target=target,
+        cpu=cpu,
+        quant_format=quant_format,
+        threads=threads,
+        custom_ops=custom_ops or None,
     )
 
 

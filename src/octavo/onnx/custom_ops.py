@@ -25,6 +25,9 @@ from octavo.onnx.session import register
 HINT = "name their library: custom_ops (--custom-ops FILE), or sess_options that have it"
 """What to do about operators that ONNX Runtime does not know."""
 
+Libraries = str | Path | Sequence[str | Path]
+"""Paths of shared libraries with operators."""
+
 _QUIET = 4  # errors come as exceptions
 
 
@@ -41,7 +44,7 @@ class CustomOps:
 
     @classmethod
     def of(
-        cls, libraries: Sequence[str | Path] | str | Path | None, options: Any = None
+        cls, libraries: Libraries | None, options: ort.SessionOptions | None = None
     ) -> CustomOps:
         """Raises OptionError for what is no library of operators, or no session options."""
         if options is not None and not isinstance(options, ort.SessionOptions):
@@ -74,6 +77,22 @@ class CustomOps:
         finally:
             _IN_FORCE.reset(token)
 
+
+def libraries_in_force() -> list[str]:
+    """For a process of its own, to which options cannot go.
+
+    Raises OptionError where there are options: which libraries they have they do not tell.
+    """
+    ops = _IN_FORCE.get()
+    if ops.options is not None:
+        raise OptionError(NO_PROCESS)
+    return [*ops.libraries]
+
+
+NO_PROCESS = (
+    "sess_options cannot go to another process, which this needs: give the paths of the libraries "
+    "in their place, custom_ops=[..]"
+)
 
 _NOTHING = CustomOps()
 _IN_FORCE: ContextVar[CustomOps] = ContextVar("custom_ops", default=_NOTHING)

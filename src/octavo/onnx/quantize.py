@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnxruntime as ort
 
 from octavo.errors import OptionError, OutputError
 from octavo.files.staging import Staging
 from octavo.onnx.check.verify import verify as verify_model
 from octavo.onnx.convert import Progress, make_context
+from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.load import load
 from octavo.onnx.options import parse_request, plain_request
@@ -46,6 +48,8 @@ def quantize_dynamic(
     progress: Progress | None = None,
     allow_quantized: bool = False,
     allow_nothing: bool = False,
+    sess_options: ort.SessionOptions | None = None,
+    custom_ops: Libraries | None = None,
 ) -> Report:
     """Writes a dynamically quantized model and returns what became of every layer.
 
@@ -79,6 +83,10 @@ def quantize_dynamic(
         progress: called with (stage, done, total).
         allow_quantized: quantize the rest of a model that is quantized in part.
         allow_nothing: write the model even if no layer would be quantized.
+        sess_options: `onnxruntime.SessionOptions` for the sessions of the comparison, with which
+            operators of other libraries are registered. They are used as they are, as ONNX Runtime
+            cannot copy them; Octavo's own operators are added where a session needs them.
+        custom_ops: the paths of shared libraries with such operators, instead.
 
     Raises:
         OctavoError: see `octavo.errors`; nothing is written then.
@@ -103,6 +111,7 @@ def quantize_dynamic(
             "check_inputs (--inputs) are given and verify=False (--no-verify); leave one of them "
             "out"
         )
+    operators = CustomOps.of(custom_ops, sess_options)
     report_progress("reading", 0, 1)
     if not isinstance(model_output, (str, os.PathLike)):
         raise OptionError(f"model_output is a {type(model_output).__name__}; give a path")
@@ -128,9 +137,10 @@ def quantize_dynamic(
         outcome = Verification("skipped")
         if verify:
             report_progress("verifying", 0, 1)
-            outcome = verify_model(
-                source, staging.model, feeds, request.recipe.max_error, converted.outcomes
-            )
+            with operators.in_force():
+                outcome = verify_model(
+                    source, staging.model, feeds, request.recipe.max_error, converted.outcomes
+                )
         size = files_size(staging)
         staging.commit()
     return report_of(

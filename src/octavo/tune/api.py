@@ -115,7 +115,8 @@ def tune(
         output: where the best model is written, if it meets the criterion.
         view: who watches (`octavo.tune.view.View`).
         path: folders in which modules named in strings are found by workers.
-        options: of the model's front end: target, cpu, quant_format, threads; example_inputs.
+        options: of the model's front end: target, cpu, quant_format, threads, sess_options,
+            custom_ops; example_inputs.
 
     Raises:
         OctavoError: see `octavo.errors`. An error in `evaluate` fails its trial; on the float model

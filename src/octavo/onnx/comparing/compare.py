@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
+import onnxruntime as ort
+
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
 from octavo.graph.native import DOMAIN
 from octavo.graph.walk import opset_of
@@ -21,6 +23,7 @@ from octavo.onnx.comparing import operands
 from octavo.onnx.comparing.opening import Cut, Shown
 from octavo.onnx.comparing.pairing import Pairing, pair_up
 from octavo.onnx.constants import Constants
+from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
 from octavo.onnx.load import Source, load
 from octavo.onnx.tuning.inputs import random_feeds
@@ -30,7 +33,12 @@ from octavo.recipe.differing import LayerErrors, Output
 
 
 def compare(
-    float_model: str | Path, quantized_model: str | Path, inputs: CheckInputs | None = None
+    float_model: str | Path,
+    quantized_model: str | Path,
+    inputs: CheckInputs | None = None,
+    *,
+    sess_options: ort.SessionOptions | None = None,
+    custom_ops: Libraries | None = None,
 ) -> Comparison:
     """Runs both files on the same inputs and says how far apart they are, and where.
 
@@ -40,6 +48,8 @@ def compare(
             those of this file: nothing is quantized here.
         inputs: a .npz or .jsonl file, a mapping of input names to arrays, or a list of mappings;
             made up by default.
+        sess_options: as of `quantize_dynamic`, for operators of other libraries.
+        custom_ops: as of `quantize_dynamic`.
 
     Raises:
         ModelError: a file is missing or not a model; they do not belong together; the float model
@@ -52,8 +62,9 @@ def compare(
     floating, quantized = _read(float_model), _read(quantized_model)
     _refuse_swapped(floating)
     pairing = pair_up(floating, quantized)
-    feeds, outputs = _outputs(Path(float_model), Path(quantized_model), inputs)
-    errors = _errors(Path(float_model), Path(quantized_model), pairing, feeds)
+    with CustomOps.of(custom_ops, sess_options).in_force():
+        feeds, outputs = _outputs(Path(float_model), Path(quantized_model), inputs)
+        errors = _errors(Path(float_model), Path(quantized_model), pairing, feeds)
     return Comparison(
         float_model=str(float_model),
         quantized_model=str(quantized_model),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
+import onnxruntime as ort
 
 import octavo
 from octavo.errors import (
@@ -25,6 +26,7 @@ from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx import normalize
 from octavo.onnx.check.agree import agree
 from octavo.onnx.convert import Progress
+from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.load import Source, load
 from octavo.onnx.produce import LAYERS
@@ -48,6 +50,8 @@ def convert_target(
     check_inputs: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     verify: bool = True,
     progress: Progress | None = None,
+    sess_options: ort.SessionOptions | None = None,
+    custom_ops: Libraries | None = None,
 ) -> Conversion:
     """Writes a quantized model for the other target and returns what became of it.
 
@@ -64,6 +68,8 @@ def convert_target(
         check_inputs: inputs for the comparison of the two files, as of `quantize_dynamic`.
         verify: run both files and compare their outputs before the result is put in place.
         progress: called with (stage, done, total).
+        sess_options: as of `quantize_dynamic`, for operators of other libraries.
+        custom_ops: as of `quantize_dynamic`.
 
     Raises:
         OctavoError: see `octavo.errors`; nothing is written then.
@@ -71,6 +77,7 @@ def convert_target(
     started = time.perf_counter()
     report_progress: Progress = progress or (lambda stage, done, total: None)
     _check_options(model_input, model_output, to, cpu, check_inputs is not None and not verify)
+    operators = CustomOps.of(custom_ops, sess_options)
     report_progress("reading", 0, 1)
     source = load(Path(model_input))
     said = dict(source.model.metadata_props)
@@ -88,7 +95,8 @@ def convert_target(
         verification = Verification("skipped")
         if verify:
             report_progress("verifying", 0, 1)
-            verification = agree(Path(model_input), staging.model, feeds)
+            with operators.in_force():
+                verification = agree(Path(model_input), staging.model, feeds)
         size = sum(p.stat().st_size for p in (staging.model, staging.data) if p.exists())
         staging.commit()
     return Conversion(

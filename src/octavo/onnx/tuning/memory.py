@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 from octavo.errors import ModelError
+from octavo.onnx.custom_ops import CustomOps, libraries_in_force
 from octavo.onnx.tuning.child import ChildError, call
 from octavo.onnx.tuning.feed_files import read_feed, write_feed
 from octavo.onnx.tuning.scratch import Scratch
@@ -19,7 +20,7 @@ def peak_memory(model: Path, feed: Feed, threads: int | None) -> int:
     """Bytes that opening the file at `model` and one run add to a fresh process, at their peak.
 
     Mapped files count as far as they are read. Raises ModelError where the model does not run, or
-    the system is not Linux.
+    the system is not Linux, and OptionError where session options are in force.
     """
     if not _STATUS.is_file():
         raise ModelError("peak memory is read from /proc, which only Linux has")
@@ -27,21 +28,28 @@ def peak_memory(model: Path, feed: Feed, threads: int | None) -> int:
         inputs = place.folder / "feed.npz"
         write_feed(inputs, feed)
         try:
-            found = call(measure, model=str(model), inputs=str(inputs), threads=threads)
+            found = call(
+                measure,
+                model=str(model),
+                inputs=str(inputs),
+                threads=threads,
+                custom_ops=libraries_in_force(),
+            )
         except ChildError as error:
             raise ModelError(f"{model} does not run to have its memory measured: {error}") from None
     return int(found)
 
 
-def measure(model: str, inputs: str, threads: int | None) -> int:
+def measure(model: str, inputs: str, threads: int | None, custom_ops: list[str]) -> int:
     """Runs in the fresh process: ONNX Runtime and the inputs are there before it begins."""
     from octavo.onnx.tuning.running import opened
 
-    feed = read_feed(Path(inputs))
+    feed, operators = read_feed(Path(inputs)), CustomOps.of(custom_ops)
     with contextlib.suppress(OSError):  # a process is allowed to, but perhaps not in a container
         _CLEAR.write_text(_RESET_PEAK, encoding="ascii")
     before = _kilobytes("VmRSS")
-    opened(model, threads).run(None, feed)
+    with operators.in_force():
+        opened(model, threads).run(None, feed)
     return max(0, _kilobytes("VmHWM") - before) * 1024
 
 

@@ -18,6 +18,7 @@ from octavo.graph.emitter import Names
 from octavo.graph.walk import opset_of
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
+from octavo.onnx.custom_ops import libraries_in_force
 from octavo.onnx.inventory import inventory
 from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.save import ONE_FILE_LIMIT, Place, save
@@ -71,6 +72,7 @@ def quantize_static(
                 ops=sorted({d.layer.op for d in chosen.values()}.union(HANDING_ON)),
                 excluded=excluded,
                 external=source.bytes > ONE_FILE_LIMIT,
+                custom_ops=libraries_in_force(),
             )
         except ChildError as error:
             raise ModelError(
@@ -130,6 +132,7 @@ def run_quantizer(
     ops: list[str],
     excluded: list[str],
     external: bool,
+    custom_ops: list[str],
 ) -> None:
     """Runs in the fresh process: infers shapes as ONNX Runtime advises, then quantizes.
 
@@ -140,6 +143,7 @@ def run_quantizer(
     from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
+    _register_always(custom_ops)
     model, inferred = Path(folder) / "model.onnx", Path(folder) / "inferred.onnx"
     try:
         quant_pre_process(
@@ -166,6 +170,22 @@ def run_quantizer(
         use_external_data_format=external,
         extra_options={"WeightSymmetric": symmetric},
     )
+
+
+def _register_always(libraries: list[str]) -> None:
+    """The quantizer makes session options of its own, in this process that has no other work."""
+    import onnxruntime as ort
+
+    class WithOperators(ort.SessionOptions):  # type: ignore[misc]
+        """Session options that have the operators from the start."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            for library in libraries:
+                self.register_custom_ops_library(library)
+
+    if libraries:
+        ort.SessionOptions = WithOperators
 
 
 class _Reader:

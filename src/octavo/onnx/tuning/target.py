@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnxruntime as ort
 
 from octavo.errors import OptionError, OutputError, RecipeError, did_you_mean
 from octavo.files.staging import Staging, output_error
 from octavo.onnx.check.verify import verify
+from octavo.onnx.custom_ops import NO_PROCESS, CustomOps, Libraries
 from octavo.onnx.inputs import fed, read_inputs
 from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.options import plain_request
@@ -51,6 +53,9 @@ class OnnxTarget:
         quant_format: as in `quantize_dynamic`; for static quantization "qoperator" writes integer
             operators and "qdq" QuantizeLinear/DequantizeLinear pairs.
         threads: of each session; None leaves them to ONNX Runtime.
+        sess_options: as of `quantize_dynamic`, for operators of other libraries. Such a target
+            stays in its process: with workers give `custom_ops`.
+        custom_ops: as of `quantize_dynamic`.
 
     Models are written to temporary folders (TMPDIR) that are gone once they are open. Every method
     raises what `quantize_dynamic` raises for the model.
@@ -64,6 +69,8 @@ class OnnxTarget:
         cpu: str = "vnni",
         quant_format: str = "qoperator",
         threads: int | None = None,
+        sess_options: ort.SessionOptions | None = None,
+        custom_ops: Libraries | None = None,
     ) -> None:
         if not isinstance(model, (str, os.PathLike, onnx.ModelProto)):
             raise OptionError(
@@ -79,6 +86,7 @@ class OnnxTarget:
             self._origin, self._label = Path(model).absolute(), str(model)
         self._options = {"target": target, "cpu": cpu, "quant_format": quant_format}
         self._threads = threads
+        self._custom_ops = CustomOps.of(custom_ops, sess_options)
         self._forget()
 
     def _forget(self) -> None:
@@ -89,12 +97,15 @@ class OnnxTarget:
         self._sensitivity: Sensitivity | None = None
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._custom_ops.options is not None:
+            raise OptionError(NO_PROCESS)
         origin = self._origin
         return {
             "model": origin if isinstance(origin, Path) else origin.SerializeToString(),
             "label": self._label,
             "options": self._options,
             "threads": self._threads,
+            "custom_ops": self._custom_ops.libraries,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -102,6 +113,7 @@ class OnnxTarget:
         self._origin = onnx.load_from_string(model) if isinstance(model, bytes) else model
         self._label, self._options = state["label"], state["options"]
         self._threads = state["threads"]
+        self._custom_ops = CustomOps.of(state["custom_ops"])
         self._forget()
 
     @property
@@ -139,7 +151,7 @@ class OnnxTarget:
     def float_model(self) -> Built:
         """The unmodified model, opened."""
         with self._float_file() as path:
-            return built(opened(path, self._threads), self._source.bytes)
+            return built(self._open(path), self._source.bytes)
 
     def build(self, recipe: Recipe, calibration: Sequence[Feed] | None = None) -> Built:
         """The quantized model, opened and not compared with the float one.
@@ -151,8 +163,12 @@ class OnnxTarget:
             report = self._write(recipe, calibration, place)
             if not place.model.exists():
                 return self.float_model()
-            runner = opened(place.model, self._threads)
+            runner = self._open(place.model)
             return built(runner, files_bytes(place.folder), report)
+
+    def _open(self, path: Path) -> ort.InferenceSession:
+        with self._custom_ops.in_force():
+            return opened(path, self._threads)
 
     def _write(
         self, recipe: Recipe, calibration: Sequence[Feed] | None, place: Scratch
@@ -164,14 +180,16 @@ class OnnxTarget:
                 return None
             return self._writer.write(recipe, place)
         if any(map(is_static, decisions)):
-            quantize_static(
-                self._origin,
-                decisions,
-                self._fitted(calibration),
-                place,
-                cpu=self._options["cpu"],
-                quant_format=self._options["quant_format"],
-            )
+            fitted = self._fitted(calibration)
+            with self._custom_ops.in_force():
+                quantize_static(
+                    self._origin,
+                    decisions,
+                    fitted,
+                    place,
+                    cpu=self._options["cpu"],
+                    quant_format=self._options["quant_format"],
+                )
         return None
 
     def save(
@@ -187,13 +205,14 @@ class OnnxTarget:
         with staging:
             report = None
             if calibration is None:
-                report = self._writer.write(
-                    recipe,
-                    staging,
-                    lambda source, converted: verify(
-                        source, staging.model, None, None, converted.outcomes
-                    ),
-                )
+                with self._custom_ops.in_force():
+                    report = self._writer.write(
+                        recipe,
+                        staging,
+                        lambda source, converted: verify(
+                            source, staging.model, None, None, converted.outcomes
+                        ),
+                    )
             else:
                 self._save_static(recipe, staging, calibration)
             staging.commit()
@@ -210,7 +229,7 @@ class OnnxTarget:
                     raise
                 except OSError as error:
                     raise output_error(error, staging.out) from error
-        opened(staging.model, self._threads)
+        self._open(staging.model)
 
     def made_up(self, shapes: Mapping[str, Sequence[int]], seed: int) -> list[Feed]:
         """Up to four inputs of one shape with random values that the float model has run on.
@@ -235,20 +254,21 @@ class OnnxTarget:
             if name not in known:
                 raise RecipeError(f"the model has no layer {name!r}.{did_you_mean(name, known)}")
         model, fitted = self.float_model().model, self._fitted(feeds)
-        if self._sensitivity is None or self._sensitivity.recipe != recipe:
-            if len(sets) < SWITCHED_FROM:
-                once = Sensitivity(self._writer, recipe, self._threads, switches=False)
-                return once.errors(model, sets, fitted)
-            self._sensitivity = None  # the old one goes before the new one comes
-            self._sensitivity = Sensitivity(self._writer, recipe, self._threads)
-        return self._sensitivity.errors(model, sets, fitted)
+        with self._custom_ops.in_force():
+            if self._sensitivity is None or self._sensitivity.recipe != recipe:
+                if len(sets) < SWITCHED_FROM:
+                    once = Sensitivity(self._writer, recipe, self._threads, switches=False)
+                    return once.errors(model, sets, fitted)
+                self._sensitivity = None  # the old one goes before the new one comes
+                self._sensitivity = Sensitivity(self._writer, recipe, self._threads)
+            return self._sensitivity.errors(model, sets, fitted)
 
     def peak_memory(
         self, recipe: Recipe | None, feed: Feed, calibration: Sequence[Feed] | None = None
     ) -> int:
         """Bytes that opening and running the model (float for None) add to a fresh process."""
         (inputs,) = self._fitted([feed])
-        with Scratch() as place:
+        with Scratch() as place, self._custom_ops.in_force():
             if recipe is not None:
                 self._write(recipe, calibration, place)
             if place.model.exists():
