@@ -49,10 +49,15 @@ def read_runs(path: Path) -> list[tuple[str, Any]]:
 
 
 def shape_text(feed: Mapping[str, Any]) -> str:
-    """`ids=1x128,mask=1x128`; `scalar` for an input without dimensions."""
-    return ",".join(
-        f"{name}={'x'.join(map(str, np.shape(array))) or 'scalar'}" for name, array in feed.items()
-    )
+    """`ids=1x128,mask=1x128`; `scalar` for an input without dimensions, `map` for one of ONNX's."""
+    return ",".join(f"{name}={_form(value)}" for name, value in feed.items())
+
+
+def _form(value: Any) -> str:
+    inside = value[0] if isinstance(value, list) and value else value
+    if isinstance(inside, Mapping):
+        return "map" if inside is value else f"{len(value)} maps"
+    return "x".join(map(str, np.shape(value))) or "scalar"
 
 
 def batch(feed: Mapping[str, Any]) -> int:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.feeds import GIVE, read_runs
 from octavo.errors import InputDataError, brief, did_you_mean
+from octavo.onnx import maps
 from octavo.onnx.made_up.describe import describe, shapes_of
 from octavo.onnx.made_up.fixed import FixedShapes, fed
 from octavo.onnx.made_up.guess import MOST_ELEMENTS, Feed, made_up, ways
@@ -78,9 +78,11 @@ def _fitted(run: Any, graph: ir.Graph, where: str) -> Feed:
     return {name: _array(known[name], value, where) for name, value in run.items()}
 
 
-def _array(value: ir.Value, given: Any, where: str) -> npt.NDArray[Any]:
-    """`given` in the input's type and shape."""
+def _array(value: ir.Value, given: Any, where: str) -> Any:
+    """`given` in the input's type and shape; a map where it takes one."""
     problem = f"inputs {where}: input {value.name!r}"
+    if maps.type_of(value) is not None:
+        return maps.given(value, given, problem)
     try:
         array = np.asarray(given)
         wanted = array.dtype if value.dtype is None else value.dtype.numpy()

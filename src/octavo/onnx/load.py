@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from octavo.errors import ModelError, OptionError, brief
 from octavo.files.nearby import near
+from octavo.onnx import maps
 from octavo.onnx.wellformed import check_graphs, check_tensor, check_text, stored_tensors
 from octavo.onnx.wire import OWN_FILE, WireError, skeleton
 
@@ -100,8 +101,9 @@ def _from_proto(proto: onnx.ModelProto, path: Path | None) -> Source:
             "export it again"
         )
     _refuse_unknown_parts(proto, label)
+    read, types = _without_maps(proto, path)
     try:
-        model = ir.serde.deserialize_model(proto)
+        model = ir.serde.deserialize_model(read)
     except Exception as error:  # a broken model breaks the reader in many ways
         raise ModelError(
             f"{label} is not a valid ONNX model: {_first_cause(error)}; export the model again"
@@ -110,11 +112,20 @@ def _from_proto(proto: onnx.ModelProto, path: Path | None) -> Source:
         raise ModelError(
             f"{label} has no nodes, and a model has one at least; export the model again"
         )
+    maps.remember(model, types)
     check_graphs(model, label)
     size = proto.ByteSize() if path is None else path.stat().st_size
     data_files = _data_files(model, path, label)
     size += sum(f.stat().st_size for f in data_files)
     return Source(model, path, proto if path is None else None, size, data_files)
+
+
+def _without_maps(proto: onnx.ModelProto, path: Path | None) -> tuple[onnx.ModelProto, maps.Types]:
+    """What onnx_ir can read, and the types that it cannot. A caller's model is not changed."""
+    if path is None and maps.have_maps(proto):
+        given, proto = proto, onnx.ModelProto()
+        proto.CopyFrom(given)
+    return proto, maps.set_aside(proto)
 
 
 def _refuse_unknown_parts(proto: onnx.ModelProto, label: str) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 from onnxscript import version_converter
@@ -13,6 +14,8 @@ from onnxscript import version_converter
 from octavo.errors import AlreadyQuantizedError, ModelError, brief
 from octavo.graph.native import DOMAIN
 from octavo.graph.walk import graphs_of, opset_of, runs_in_order
+from octavo.onnx import maps
+from octavo.onnx.serialized import self_contained
 
 OLDEST, NEWEST = 7, 26
 FIRST_WITH_QUANTIZE = 10  # QuantizeLinear, MatMulInteger
@@ -78,8 +81,11 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
 
 def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
     try:
-        with _silent(version_converter.__name__):
-            version_converter.convert_version(model, target_version=needed, fallback=True)
+        if maps.remembered(model):
+            _raise_with_maps(model, needed)
+        else:
+            with _silent(version_converter.__name__):
+                version_converter.convert_version(model, target_version=needed, fallback=True)
     except Exception as error:  # the converter raises whatever its C++ side throws
         raise ModelError(
             f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
@@ -92,6 +98,15 @@ def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
             "version converter did not raise it; export the model again with a newer opset"
         )
     return f"opset raised from {opset} to {opset_of(model)}"
+
+
+def _raise_with_maps(model: ir.Model, needed: int) -> None:
+    """As ONNX's converter does it; onnx_ir cannot read the types that it leaves behind."""
+    types = maps.remembered(model)
+    raised = onnx.version_converter.convert_version(self_contained(model), needed)
+    maps.set_aside(raised)
+    model.graph = ir.serde.deserialize_model(raised).graph
+    maps.remember(model, types)
 
 
 @contextmanager

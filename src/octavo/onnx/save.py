@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import onnx
 import onnx_ir as ir
 
 from octavo.errors import ModelError, OutputError
@@ -16,8 +15,9 @@ from octavo.graph.walk import graphs_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
 from octavo.onnx.load import Source
+from octavo.onnx.serialized import inline_attributes, to_proto
 from octavo.onnx.store import TensorStore
-from octavo.onnx.wellformed import stored_tensors, tensors_of
+from octavo.onnx.wellformed import stored_tensors
 from octavo.onnx.wire import write_model
 from octavo.recipe import Decision
 
@@ -65,7 +65,7 @@ def save(model: ir.Model, place: Place, tensors: TensorStore, metadata: Mapping[
 
     The model comes out with the tensors that were written. Raises OSError.
     """
-    _inline_attributes(model)
+    inline_attributes(model)
     if tensors.path is None and _bytes(model) > PROTOBUF_LIMIT:
         tensors.spill(place.data)
     for graph in graphs_of(model):
@@ -84,22 +84,12 @@ def save(model: ir.Model, place: Place, tensors: TensorStore, metadata: Mapping[
     for value in stored:
         del model.graph.initializers[value.name or ""]
     try:
-        proto = ir.serde.serialize_model(model)
+        proto = to_proto(model)
     finally:
         for value in stored:
             model.graph.register_initializer(value)
     with place.model.open("wb") as file:
         write_model(proto, stored, file)
-
-
-def self_contained(model: ir.Model) -> onnx.ModelProto:
-    """The model as one message, which holds all its tensors."""
-    _inline_attributes(model)
-    for graph in graphs_of(model):
-        for name, value in graph.initializers.items():
-            if value.const_value is not None:
-                value.const_value = TensorStore(None).adopt(value.const_value, name)
-    return ir.serde.serialize_model(model)
 
 
 def misfortune(error: OSError, source: Source, place: Place) -> ModelError | OutputError:
@@ -111,17 +101,6 @@ def misfortune(error: OSError, source: Source, place: Place) -> ModelError | Out
             "while it is converted"
         )
     return output_error(error, place.out)
-
-
-def _inline_attributes(model: ir.Model) -> None:
-    """Brings tensors of attributes that lie in a file into the model: a node has them at hand."""
-    for graph in graphs_of(model):
-        for node in graph:
-            for name, attribute in list(node.attributes.items()):
-                if any(isinstance(t, ir.ExternalTensor) for t in tensors_of(attribute)):
-                    held = [TensorStore(None).adopt(t, t.name or "") for t in tensors_of(attribute)]
-                    one = attribute.type is ir.AttributeType.TENSOR
-                    node.attributes[name] = ir.Attr(name, attribute.type, held[0] if one else held)
 
 
 def _bytes(model: ir.Model) -> int:

@@ -87,7 +87,7 @@ def test_what_float32_does_not_hold_is_not_told(array: np.ndarray, bounds: Bound
 
 def test_tensors_in_sequences_and_maps() -> None:
     x = normal(2, 3)
-    assert [a.shape for a in tensors([x, x])] == [(2, 3), (2, 3)]
+    assert [a.shape for a in tensors([x, x])] == [(2, 2, 3)]
     maps = [{"b": 0.25, "a": 0.75}, {"a": 0.5, "b": 0.5}]
-    assert [a.tolist() for a in tensors(maps)] == [[0.75, 0.25], [0.5, 0.5]]
+    assert [a.tolist() for a in tensors(maps)] == [[[0.75, 0.25], [0.5, 0.5]]]
     assert tensors("text") == []

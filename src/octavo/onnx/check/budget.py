@@ -88,7 +88,7 @@ class Memory:
         """
         symbols = self._symbols(feed)
         inferred = self._inferred(feed)
-        given = {name: int(array.nbytes) for name, array in feed.items()}
+        given = {name: int(getattr(array, "nbytes", 0)) for name, array in feed.items()}
         sizes = dict(given)
         graph = self._proto.graph
         last = {name: i for i, node in enumerate(graph.node) for name in _reads(node)}
@@ -111,7 +111,7 @@ class Memory:
     def _symbols(self, feed: Mapping[str, npt.NDArray[Any]]) -> dict[str, int]:
         found: dict[str, int] = {}
         for value in self._proto.graph.input:
-            if value.name in feed:
+            if isinstance(feed.get(value.name), np.ndarray):
                 dims = value.type.tensor_type.shape.dim
                 for dim, size in zip(dims, feed[value.name].shape, strict=False):
                     if dim.dim_param:
@@ -123,7 +123,7 @@ class Memory:
         proto = onnx.ModelProto()
         proto.CopyFrom(self._proto)
         for value in proto.graph.input:
-            if value.name in feed:
+            if isinstance(feed.get(value.name), np.ndarray):
                 value.type.tensor_type.shape.Clear()
                 for size in feed[value.name].shape:
                     value.type.tensor_type.shape.dim.add().dim_value = size

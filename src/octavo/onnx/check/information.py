@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from octavo.onnx.maps import as_array
+
 Array = npt.NDArray[Any]
 
 ENOUGH = 0.01
@@ -114,11 +116,6 @@ def is_float(value: Any) -> bool:
 
 
 def tensors(value: Any) -> list[Array]:
-    """The arrays in one output: a tensor, a sequence, or maps (of a classifier, by label)."""
-    if isinstance(value, np.ndarray):
-        return [value]
-    if isinstance(value, dict):
-        return [np.asarray([value[key] for key in sorted(value, key=str)])]
-    if isinstance(value, (list, tuple)):
-        return [array for item in value for array in tensors(item)]
-    return []
+    """The numbers in one output: of a tensor, a sequence, or maps (of a classifier, by label)."""
+    found = as_array(value)
+    return [found] if isinstance(found, np.ndarray) else []

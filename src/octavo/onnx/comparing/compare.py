@@ -26,6 +26,7 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
 from octavo.onnx.load import Source, load
+from octavo.onnx.maps import as_array
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.running import opened
 from octavo.recipe.comparison import Comparison, LayerDifference, OutputDifference, worst_first
@@ -139,7 +140,7 @@ def _outputs(
                 "the float model that it was made from"
             ) from error
         for name, a, b in zip(names, expected, got, strict=True):
-            columns[name].add(a, b)
+            columns[name].add(as_array(a), as_array(b))
     return feeds, tuple(column.found() for column in columns.values())
 
 

@@ -26,7 +26,7 @@ def describe(feeds: Sequence[Mapping[str, npt.NDArray[Any]]], model: ir.Model) -
     kinds = kinds_of(model, Constants(opset_of(model)))
     groups: dict[str, list[str]] = {}
     for name, kind in kinds.items():
-        arrays = [feed[name] for feed in feeds if name in feed]
+        arrays = [feed[name] for feed in feeds if isinstance(feed.get(name), np.ndarray)]
         if arrays:
             groups.setdefault(_what(kind, arrays), []).append(name)
     entries = [f"{_names(names)} {what}" for what, names in groups.items()]

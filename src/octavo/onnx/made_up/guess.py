@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.onnx import maps
 from octavo.onnx.constants import Constants
 from octavo.onnx.made_up.analysis import kinds_of
 from octavo.onnx.made_up.axes import Axis, Form, forms_of
@@ -43,7 +44,8 @@ def made_up(
     `ways`) may lead through other branches: inputs that choose one take another of the numbers
     that they are compared with, or none of them.
     """
-    inputs = [v for v in fed(model.graph) if v.name]
+    inputs = [v for v in fed(model.graph) if v.name and maps.type_of(v) is None]
+    of_maps = [v for v in fed(model.graph) if v.name and maps.type_of(v) is not None]
     forms = forms_of(inputs, kinds_of(model, constants), Flow(model), constants)
     seen: dict[tuple[tuple[int, ...], ...], int] = {}
     suggested = _suggested(forms, model.graph, constants)
@@ -63,7 +65,8 @@ def made_up(
         seeds = [seed] if isinstance(seed, int) else list(seed)
         rng = np.random.default_rng([*seeds, times] if times else seed)
         setting = _setting(forms, shapes, number, times, way)
-        yield {f.name: values(f, shapes[f.name], setting, rng) for f in forms}
+        made: Feed = {f.name: values(f, shapes[f.name], setting, rng) for f in forms}
+        yield made | {v.name or "": maps.made_up(v, rng) for v in of_maps}
 
 
 def ways(model: ir.Model, constants: Constants) -> int:

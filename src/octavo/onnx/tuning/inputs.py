@@ -35,7 +35,7 @@ def random_feeds(
     fixed = FixedShapes.of(shapes, model.graph)
     reason, tried = "all that came to mind are empty or too large", []
     for index, feed in enumerate(made_up(model, constants, (seed, 0), fixed)):
-        form = {name: array.shape for name, array in feed.items()}
+        form = {name: np.shape(array) for name, array in feed.items()}
         if form in tried:  # nothing was left to guess
             continue
         tried.append(form)

@@ -11,6 +11,7 @@ import onnxruntime as ort
 
 from octavo.errors import InputDataError, did_you_mean
 from octavo.onnx.custom_ops import session_options
+from octavo.onnx.maps import as_array
 from octavo.onnx.session import session
 from octavo.recipe import Report
 from octavo.recipe.target import Built, Feed
@@ -42,13 +43,13 @@ def opened(path: str | os.PathLike[str], threads: int | None) -> ort.InferenceSe
 
 
 def built(runner: ort.InferenceSession, size: int, report: Report | None = None) -> Built:
-    """`runner` as tuning takes it; `size` in bytes."""
+    """`runner` as tuning takes it, outputs that are maps as arrays; `size` in bytes."""
 
     types = {given.name: _DTYPES.get(given.type) for given in runner.get_inputs()}
 
     def run(feed: Feed) -> list[Any]:
         fed = {name: _as(types.get(name), value) for name, value in named(feed, types).items()}
-        return list(runner.run(None, fed))
+        return [as_array(output) for output in runner.run(None, fed)]
 
     return Built(runner, run, size, report)
 

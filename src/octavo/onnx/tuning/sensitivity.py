@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from octavo.errors import OctavoError
+from octavo.onnx.maps import as_array
 from octavo.onnx.tuning.distance import Runs, worst_error
 from octavo.onnx.tuning.running import opened
 from octavo.onnx.tuning.scratch import Scratch
@@ -41,7 +42,7 @@ class Sensitivity:
 
         Layers that stay float in any case change nothing.
         """
-        expected = [model.run(None, dict(feed)) for feed in feeds]
+        expected = _runs(model, feeds)
         switched = self._switched
         off = None if switched is None else switched.outputs((), feeds)
         if off is None or not worst_error(expected, off) <= SAME:
@@ -70,9 +71,13 @@ class Sensitivity:
             self._writer.write_part(self.recipe, layers, place)
             try:
                 model = opened(place.model, self._threads)
-                return [model.run(None, dict(feed)) for feed in feeds]
+                return _runs(model, feeds)
             except Exception:  # noqa: BLE001 - ONNX Runtime's exceptions have no common base
                 return None
+
+
+def _runs(model: Any, feeds: Sequence[Feed]) -> Runs:
+    return [[as_array(output) for output in model.run(None, dict(feed))] for feed in feeds]
 
 
 class _Switched:
@@ -86,6 +91,6 @@ class _Switched:
         """With these layers quantized; None where it does not run."""
         on = {self._switches[n]: np.array(True) for n in layers if n in self._switches}
         try:
-            return [self._runner.run(None, {**feed, **self._off, **on}) for feed in feeds]
+            return _runs(self._runner, [{**feed, **self._off, **on} for feed in feeds])
         except Exception:  # noqa: BLE001 - ONNX Runtime's exceptions have no common base
             return None
