@@ -11,6 +11,7 @@ PYTHON ?= python3
 VENV := .venv
 OLDEST := .venv-ort117
 OF_OPSET_23 := .venv-ort123
+TENSORFLOW := .venv-tf
 PY := $(VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
 
@@ -65,6 +66,20 @@ $(OF_OPSET_23)/.stamp:
 	fi
 	@touch $@
 
+# TensorFlow and tf2onnx, for the slow tests of SavedModels: 1.6 GB. Octavo itself is found in .venv.
+# TensorFlow has no wheels for every Python; where it has none the environment stays empty, and the
+# tests that need it are skipped, and say so.
+$(TENSORFLOW)/.stamp: | $(VENV)/.stamp
+	@rm -rf $(TENSORFLOW) && mkdir -p $(TENSORFLOW)
+	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info >= (3, 14))'; then \
+	    echo "setting up $(TENSORFLOW)" && $(PYTHON) -m venv $(TENSORFLOW) && \
+	    $(TENSORFLOW)/bin/python $(PIP) tensorflow-cpu==2.21.0 tf2onnx==1.17.0 && \
+	    octavo=$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	    there=$$($(TENSORFLOW)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	    echo "import site; site.addsitedir('$$octavo')" > "$$there/octavo.pth"; \
+	fi
+	@touch $@
+
 # The pages of reports are tested in Debian's chromium. Where it cannot be installed those tests are
 # skipped, and say so.
 browser:
@@ -87,7 +102,7 @@ test: setup browser check
 	@$(PY) -m pytest -n 2 --dist loadgroup -m 'not slow'
 
 # The kernels on another processor come first, for the same reason.
-test-all: setup browser check docs aarch64
+test-all: setup $(TENSORFLOW)/.stamp browser check docs aarch64
 	@OCTAVO_EXAMPLES=new $(PY) -m pytest -n 2 --dist loadgroup
 
 # The tests of kernels and operators under the address, undefined behaviour and thread sanitizers.
@@ -116,7 +131,7 @@ check: $(VENV)/.stamp
 	@$(PY) -m ruff format --check --quiet
 	@$(PY) -m mypy -p octavo -p benchmarks --no-error-summary
 
-# Leaves the environments; to be rid of them, remove .venv and .venv-ort117.
+# Leaves the environments; to be rid of them, remove .venv, .venv-ort117 and .venv-tf.
 clean:
 	@rm -rf build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache
 	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -22,8 +22,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 from octavo.errors import OptionError, brief
 from octavo.onnx.session import register
 
-HINT = "name their library: custom_ops (--custom-ops FILE), or sess_options that have it"
-"""What to do about operators that ONNX Runtime does not know."""
+HINT = "name it: custom_ops (--custom-ops FILE), or sess_options that have it"
+"""What to do about a library whose operators ONNX Runtime does not know."""
 
 Libraries = str | Path | Sequence[str | Path]
 """Paths of shared libraries with operators."""

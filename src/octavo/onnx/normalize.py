@@ -15,6 +15,7 @@ from octavo.errors import AlreadyQuantizedError, ModelError, brief
 from octavo.graph.native import DOMAIN
 from octavo.graph.walk import graphs_of, opset_of, runs_in_order
 from octavo.onnx import maps
+from octavo.onnx.erfc import write_out_erfc
 from octavo.onnx.serialized import self_contained
 
 OLDEST, NEWEST = 7, 26
@@ -46,7 +47,10 @@ QUANTIZED_OPS = frozenset(
 
 
 def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
-    """Inlines functions, orders nodes, raises the opset to `needed` if below; says what it did."""
+    """Inlines functions, orders nodes, raises the opset to `needed` if below; says what it did.
+
+    Erfc is written out, as nothing could run it.
+    """
     notes = []
     opset = opset_of(model)
     if opset < OLDEST:
@@ -76,6 +80,9 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
     read_constants_directly(model)
     if opset < needed:
         notes.append(_raise_opset(model, label, opset, needed))
+    if count := write_out_erfc(model):
+        nodes = "nodes Erfc were" if count > 1 else "node Erfc was"
+        notes.append(f"{count} {nodes} written as 1 - Erf: ONNX has no Erfc")
     return notes
 
 

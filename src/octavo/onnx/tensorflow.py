@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+import onnx
+
 from octavo.errors import ModelError, OptionError, brief
+from octavo.graph.walk import graphs_of
+from octavo.onnx.erfc import write_out_erfc
+from octavo.onnx.load import load
+from octavo.onnx.serialized import self_contained
 
 OPSET = 17
 NEEDED = ("tf2onnx", "tensorflow")
@@ -51,7 +57,27 @@ def from_tensorflow(
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         reason = brief(Exception(lines[-1] if lines else f"exit code {done.returncode}"))
         raise ModelError(f"{model}: tf2onnx cannot convert it: {reason}")
+    _make_standard(model, out)
     return out
+
+
+def _make_standard(model: Path, out: Path) -> None:
+    """Mends what tf2onnx left in TensorFlow's own operators. Raises ModelError where it cannot.
+
+    It hands on operators that it does not know as nodes of the same name, says so in its log, and
+    calls that a success.
+    """
+    converted = load(out).model
+    if write_out_erfc(converted):
+        out.write_bytes(self_contained(converted).SerializeToString())
+    nodes = (node for graph in graphs_of(converted) for node in graph)
+    unknown = {n.op_type for n in nodes if not n.domain and not onnx.defs.has(n.op_type)}
+    if unknown:
+        out.unlink()
+        raise ModelError(
+            f"{model}: tf2onnx has no ONNX form of the TensorFlow operators "
+            f"{', '.join(sorted(unknown))}; write the model without them"
+        )
 
 
 def _source_arguments(
