@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass
 from onnxscript import version_converter
 
 from octavo.errors import AlreadyQuantizedError, ModelError, brief
@@ -16,6 +15,7 @@ from octavo.graph.native import DOMAIN
 from octavo.graph.walk import graphs_of, opset_of, runs_in_order
 from octavo.onnx import maps
 from octavo.onnx.erfc import write_out_erfc
+from octavo.onnx.functions import inline_functions
 from octavo.onnx.serialized import self_contained
 
 OLDEST, NEWEST = 7, 26
@@ -65,16 +65,10 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
         )
     if model.ir_version < FIRST_WITH_PLAIN_INITIALIZERS:
         notes += _raise_format(model)
-    if len(model.functions):
-        count = len(model.functions)
-        try:
-            InlinePass()(model)
-        except Exception as error:  # such as functions that call themselves
-            raise ModelError(
-                f"{label}: its local functions cannot be inlined: {brief(error)}. Export it "
-                "again without functions that call themselves"
-            ) from error
-        notes.append(f"{count} local functions were inlined")
+    notes += inline_functions(
+        model, label, NEWEST, lambda m, target: _raise_opset(m, label, opset_of(m), target)
+    )
+    opset = opset_of(model)
     if not runs_in_order(model):
         notes.append(_order(model, label))
     read_constants_directly(model)
