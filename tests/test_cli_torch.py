@@ -333,7 +333,7 @@ def test_what_is_no_onnx_model_but_one_of_pytorch_says_so(
     capsys.readouterr()
     assert run("inspect", "out.safetensors") == 3
     error = capsys.readouterr().err
-    assert "out.safetensors is no ONNX model but a file of tensors" in error
+    assert "out.safetensors is not an ONNX model but a file of tensors" in error
     assert "octavo.torch.load reads it" in error
 
 

@@ -216,7 +216,7 @@ def test_portable_files_do_without_the_library(
 def test_missing_file_directory_and_unreadable(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"none\.onnx does not exist"):
         sessions.session(tmp_path / "none.onnx")
-    with pytest.raises(ModelError, match=r"is a directory; give the \.onnx file in it"):
+    with pytest.raises(ModelError, match=r"is a directory without an \.onnx file"):
         sessions.session(tmp_path)
     loop = tmp_path / "loop.onnx"
     loop.symlink_to(loop)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from octavo.errors import ModelError
+from octavo.files.formats import misread
 from octavo.files.nearby import near
 
 # onnx.proto: ModelProto.graph is 7, .metadata_props 14; StringStringEntryProto.key is 1, .value 2.
@@ -21,7 +22,7 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     """
     name = os.fspath(path)
     if Path(name).is_dir():
-        raise ModelError(f"{name} is a directory; give the .onnx file in it")
+        raise ModelError(misread(Path(name), ""))
     try:
         with Path(name).open("rb") as file:
             return _read_metadata(file)
@@ -34,10 +35,7 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
             f"{name} cannot be read: {error.strerror or error}; give a file that you may read"
         ) from error
     except ValueError as error:
-        raise ModelError(
-            f"{name} is not an ONNX model ({error}); it may be cut short or of another "
-            "format: get the file again"
-        ) from None
+        raise ModelError(misread(Path(name), error)) from None
 
 
 def _read_metadata(file: BinaryIO) -> dict[str, str]:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from octavo.errors import ModelError, OptionError, brief
+from octavo.files.formats import misread
 from octavo.files.nearby import near
 from octavo.onnx import maps
 from octavo.onnx.wellformed import check_graphs, check_tensor, check_text, stored_tensors
@@ -66,7 +67,7 @@ def load(model_input: str | Path | onnx.ModelProto) -> Source:
     path = Path(model_input)
     try:
         if path.is_dir():
-            raise ModelError(f"{path} is a directory; give the .onnx file in it")
+            raise ModelError(misread(path, ""))
         if not path.exists():
             what = "is a link that leads nowhere" if path.is_symlink() else "does not exist"
             raise ModelError(f"{path} {what}; give the path of an .onnx file.{near(path)}")
@@ -74,19 +75,13 @@ def load(model_input: str | Path | onnx.ModelProto) -> Source:
             raise ModelError(f"{path} is not a regular file; give the path of an .onnx file")
         proto = skeleton(path)
     except (DecodeError, WireError) as error:
-        if path.suffix == ".safetensors":
-            raise ModelError(
-                f"{path} is no ONNX model but a file of tensors, as octavo.torch.save writes them; "
-                "octavo.torch.load reads it. Give the path of an .onnx file"
-            ) from error
-        raise ModelError(
-            f"{path} is not an ONNX model, or it is truncated ({path.stat().st_size} bytes): "
-            f"{error}; get the file again"
-        ) from error
+        raise ModelError(misread(path, error)) from error
     except OSError as error:
         raise ModelError(
             f"{path} cannot be read: {error.strerror or error}; give a file that you may read"
         ) from error
+    if not proto.HasField("graph"):
+        raise ModelError(misread(path, "it holds no graph"))
     return _from_proto(proto, path)
 
 
