@@ -105,17 +105,21 @@ class NotTrainableError(OctavoError, RuntimeError):
     """A gradient is asked of a quantized layer."""
 
 
-def did_you_mean(name: str, known: Iterable[str], limit: int = 40) -> str:
-    """The end of an "unknown X" message: the near misses first, then what exists.
+MOST_NAMED = 10
+"""Names that a message lists: more are not read."""
 
-    A long list is cut after `limit` names, and says so.
-    """
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an "unknown X" message: the near misses first, then what exists."""
     known = sorted(set(known))
-    hint = near_misses(name, known)
-    shown = ", ".join(known[:limit]) + (
-        f", ... ({len(known) - limit} more)" if len(known) > limit else ""
-    )
-    return f"{hint} Known: {shown or '(none)'}."
+    return f"{near_misses(name, known)} Known: {listed(known) or '(none)'}."
+
+
+def listed(names: Iterable[object], limit: int = MOST_NAMED) -> str:
+    """`a, b, c`; a long list is cut after `limit` names, and says `and 37 more`."""
+    known = [*map(str, names)]
+    more = len(known) - limit
+    return ", ".join(known[:limit]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def near_misses(name: str, known: Iterable[str], suffix: str = "") -> str:

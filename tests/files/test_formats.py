@@ -101,7 +101,12 @@ FILES: dict[str, tuple[str, Callable[[Path], object], str, str]] = {
     "Core ML": ("m.mlmodel", _written(b"\x08\x05"), "a Core ML model", "made from"),
     "TensorRT": ("m.engine", _written(b"ptrt"), "a TensorRT engine", "made from"),
     "weights": ("m.onnx.data", _written(bytes(100)), "the weights of an .onnx file", "beside it"),
-    "arrays": ("m.npz", lambda path: np.savez(path, x=np.ones(3)), "NumPy arrays", "--inputs"),
+    "arrays": (
+        "m.npz",
+        lambda path: np.savez(path, x=np.ones(3)),
+        "NumPy arrays",
+        "give the .onnx file",
+    ),
     "JSON": ("config.json", _written(json.dumps({"a": 1}).encode()), "a JSON file", ".onnx"),
     "zip": ("model.zip", _archive("model.onnx"), "a zip archive", "unpack it"),
     "gzip": ("m.onnx.gz", _written(gzip.compress(b"x" * 99)), "a compressed file", "unpack it"),
@@ -166,7 +171,7 @@ def test_a_directory_is_called_what_it_is(
             read(tmp_path)
         assert words in str(caught.value)
     if fill is _hub_with_models:
-        assert str(caught.value).endswith("model_q4.onnx and 1 more")
+        assert str(caught.value).endswith("model_int8.onnx and 1 more")
 
 
 def test_what_is_of_no_known_format_keeps_the_reason(tmp_path: Path) -> None:

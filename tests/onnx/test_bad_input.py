@@ -64,7 +64,8 @@ def test_a_zip(tmp_path: Path) -> None:
 
 
 def test_a_directory_and_what_does_not_exist(tmp_path: Path) -> None:
-    with refused(tmp_path, ModelError, "is a directory without an .onnx file", "give the path of one"):
+    words = "is a directory without an .onnx file; give the path of one"
+    with refused(tmp_path, ModelError, words):
         quantize_dynamic(tmp_path, tmp_path / "out.onnx")
     with refused(tmp_path, ModelError, "none.onnx does not exist"):
         quantize_dynamic(tmp_path / "none.onnx", tmp_path / "out.onnx")

@@ -17,7 +17,7 @@ from octavo.report.table import print_report, report_text
 
 SCHEME = Scheme().describe()
 LONG = "/encoder/layer.11/attention/self/a_name_without_any_place_to_break_it_in_two/query/MatMul"
-REASON = "a product of two activations: nothing to store smaller; ask for it by kind"
+REASON = "a product of two activations: it has no weights to make smaller"
 
 
 def linear(name: str, **changes: object) -> Layer:
@@ -81,7 +81,7 @@ layers  op      before   after  worst SQNR  scheme, and its worst layer
                                             /b
 
 Left float: 1 of 4 layers, 0 B
-  - 1 MatMul, 0 B: a product of two activations: nothing to store smaller; ask for it by kind
+  - 1 MatMul, 0 B: a product of two activations: it has no weights to make smaller
       /qk
 
 Done differently from what the recipe asks

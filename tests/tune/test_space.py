@@ -199,7 +199,7 @@ def test_words_say_what_deviates(count: int, assignment: dict[str, Scheme], word
 
 def test_words_stay_short() -> None:
     found = space_of(40).candidate({f"l{at}": FLOAT for at in range(30)})
-    assert found.words == "int8, 30 of 40 layers float: l0, l1, l2, l3, ... (26 more)"
+    assert found.words == "int8, 30 of 40 layers float: l0, l1, l2, l3 and 26 more"
 
 
 def test_words_can_be_given() -> None:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from octavo.errors import listed
+
 HEAD = 512  # bytes that tell a format
 SHOWN = 3  # files of a folder that are named
 
@@ -71,7 +73,7 @@ _ORT = Found("a model in ONNX Runtime's own .ort format", _SOURCE)
 _CORE_ML = Found("a Core ML model", _SOURCE)
 _ENGINE = Found("a TensorRT engine, which runs on GPUs only", _SOURCE)
 _DATA = Found("the weights of an .onnx file without the file", "give the .onnx file beside it")
-_NUMPY = Found("a file of NumPy arrays", "give the .onnx file; arrays to run it on are --inputs")
+_NUMPY = Found("a file of NumPy arrays", "give the .onnx file")
 _JSON = Found("a JSON file", "give the .onnx file")
 _ZIP = Found("a zip archive", "unpack it and give the .onnx file in it")
 _GZIP = Found("a compressed file", "unpack it and give the .onnx file in it")
@@ -197,10 +199,7 @@ def _folder(path: Path) -> str:
     # Hubs put the models in a folder of their own, too.
     models = sorted(str(p) for p in [*path.glob("*.onnx"), *path.glob("*/*.onnx")])
     if models:
-        more = f" and {len(models) - SHOWN} more" if len(models) > SHOWN else ""
-        return (
-            f"{path} is a directory; give the .onnx file in it: {', '.join(models[:SHOWN])}{more}"
-        )
+        return f"{path} is a directory; give the .onnx file in it: {listed(models, SHOWN)}"
     found = None
     if (path / "saved_model.pb").is_file():
         found = _SAVED_MODEL

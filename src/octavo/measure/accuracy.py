@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from octavo.errors import InputDataError, OptionError
+from octavo.errors import InputDataError, OptionError, listed
 from octavo.measure.data import Dataset
 from octavo.measure.items import Batch
 from octavo.measure.metrics import Metric, Outputs
@@ -35,7 +35,7 @@ def accuracy(
         if metric.needs_labels and label is None:
             raise InputDataError(
                 f"{dataset.name}: metric {metric.name} needs labels, and batch {len(labels)} has "
-                f"none beside {', '.join(feed) or 'nothing'}; call the column `label`, name "
+                f"none beside {listed(feed) or 'nothing'}; call the column `label`, name "
                 "another one as the label, or take the metric agreement"
             )
         predictions.append(list(run(feed)))

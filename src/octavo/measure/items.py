@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.errors import InputDataError
+from octavo.errors import InputDataError, listed
 
 Feed = dict[str, npt.NDArray[Any]]
 Batch = tuple[Feed, Any]
@@ -90,8 +90,7 @@ def label_name(columns: Iterable[str], label: str | None, where: str) -> str | N
     if label is not None:
         if label not in known:
             raise InputDataError(
-                f"{where}: there is no label {label!r}; it has {', '.join(map(str, known))}: "
-                "name one of them"
+                f"{where}: there is no label {label!r}; it has {listed(known)}: name one of them"
             )
         return label
     found = [name for name in LABELS if name in known]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.core.feeds import shape_text
-from octavo.errors import InputDataError, ModelError, OctavoError, brief
+from octavo.errors import InputDataError, ModelError, OctavoError, brief, listed
 from octavo.onnx.inputs import Feed
 from octavo.onnx.load import Source, load
 from octavo.onnx.tuning.child import ChildError, call
@@ -55,7 +55,7 @@ class BenchFile:
         runner = self.open()
         names = [given.name for given in runner.get_inputs()]
         if set(names) != set(feed):
-            raise InputDataError(f"{self.name} takes {', '.join(names)}, not {', '.join(feed)}")
+            raise InputDataError(f"{self.name} takes {listed(names)}, not {listed(feed)}")
         try:
             runner.run(None, feed)
         except Exception as error:  # a misfit fails in many ways

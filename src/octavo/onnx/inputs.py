@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.core.feeds import GIVE, read_runs
-from octavo.errors import InputDataError, brief, did_you_mean
+from octavo.errors import InputDataError, brief, did_you_mean, listed
 from octavo.onnx import maps
 from octavo.onnx.made_up.describe import describe, shapes_of
 from octavo.onnx.made_up.fixed import FixedShapes, fed
@@ -72,7 +72,7 @@ def _fitted(run: Any, graph: ir.Graph, where: str) -> Feed:
     missing = [n for n in inputs if n not in run]
     if missing:
         raise InputDataError(
-            f"inputs {where}: {missing[0]!r} is missing; the model takes {', '.join(inputs)}"
+            f"inputs {where}: {missing[0]!r} is missing; the model takes {listed(inputs)}"
         )
     known = {**defaults, **inputs}
     return {name: _array(known[name], value, where) for name, value in run.items()}

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 from onnxscript import version_converter
 
-from octavo.errors import AlreadyQuantizedError, ModelError, brief
+from octavo.errors import AlreadyQuantizedError, ModelError, brief, listed
 from octavo.graph.native import DOMAIN
 from octavo.graph.walk import graphs_of, opset_of, runs_in_order
 from octavo.onnx import maps
@@ -142,7 +142,7 @@ def _raise_format(model: ir.Model) -> list[str]:
     old, model.ir_version = model.ir_version, FIRST_WITH_PLAIN_INITIALIZERS
     return [
         f"file format (IR version) raised from {old} to {model.ir_version}, where initializers "
-        f"are no graph inputs: {', '.join(named)}"
+        f"are no graph inputs: {listed(named)}"
     ]
 
 

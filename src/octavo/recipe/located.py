@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from reprlib import repr as short
 from typing import Any, TypeVar
 
-from octavo.errors import RecipeError, did_you_mean
+from octavo.errors import RecipeError, did_you_mean, listed
 
 T = TypeVar("T")
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -57,7 +57,7 @@ def refuse_unknown(data: object, known: Iterable[str], where: str) -> None:
     """Raises unless `data` is a mapping whose keys are all among `known`."""
     known = list(known)
     if not isinstance(data, Mapping):
-        raise LocatedRecipeError(f"{where} is a mapping with {', '.join(known)}; got {short(data)}")
+        raise LocatedRecipeError(f"{where} is a mapping with {listed(known)}; got {short(data)}")
     for key in data:
         if key not in known:
             raise LocatedRecipeError(

@@ -9,10 +9,10 @@ from octavo.recipe.schema import Recipe, Rule
 from octavo.recipe.scheme import FLOAT, ActivationScheme, Granularity, Scheme, WeightScheme
 
 CONV_REASON = (
-    "float by default: ONNX Runtime's integer convolution is slower than or as slow as its float "
-    "one (0.20x to 1.10x measured, 64 channels at 28x28); ask for it with --ops Conv"
+    "float by default: ONNX Runtime's integer convolution is no faster than its float one; ask for "
+    "it with --ops Conv"
 )
-MATMUL_REASON = "a product of two activations: nothing to store smaller; ask for it by kind"
+MATMUL_REASON = "a product of two activations: it has no weights to make smaller"
 
 _STATIC = (
     Rule(FLOAT, kind=Kind.CONV, reason=CONV_REASON),

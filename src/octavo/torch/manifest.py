@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import octavo
-from octavo.errors import ModelError, did_you_mean
+from octavo.errors import ModelError, did_you_mean, listed
 from octavo.recipe import Report
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.state import is_dense
@@ -59,7 +59,7 @@ def parse(path: Path, metadata: Mapping[str, str]) -> Manifest:
     if KEY not in metadata:
         raise ModelError(
             f"{path} is a safetensors file, but not one that octavo.torch.save wrote: its metadata "
-            f"has no {KEY!r} (it has {', '.join(map(repr, sorted(metadata))) or 'none'}); "
+            f"has no {KEY!r} (it has {listed(map(repr, sorted(metadata))) or 'none'}); "
             "write it with that"
         )
     try:

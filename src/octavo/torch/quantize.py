@@ -11,7 +11,13 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from octavo.errors import AlreadyQuantizedError, ModelError, NothingQuantizedError, OptionError
+from octavo.errors import (
+    AlreadyQuantizedError,
+    ModelError,
+    NothingQuantizedError,
+    OptionError,
+    listed,
+)
 from octavo.recipe import Inspection, Recipe, Report, load_recipe, preset
 from octavo.torch.choice import SchemeChoice
 from octavo.torch.convert import Converter, Progress, copied, quiet
@@ -132,19 +138,12 @@ def _fused(model: nn.Module) -> list[str]:
     activation = "the activation that follows a linear layer is computed in the layer's pass"
     encoder = "encoder layers run as one chain of kernels, where a call asks for nothing else"
     found = {activation: fuse_activations(model), encoder: fuse_encoder_layers(model)}
-    return [
-        f"{what}: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
-        for what, names in found.items()
-        if names
-    ]
+    return [f"{what}: {listed(names, 3)}" for what, names in found.items() if names]
 
 
 def _vectors(model: nn.Module) -> list[str]:
     held = vectors(model)
-    words = [
-        f"{kind} ({', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''})"
-        for kind, names in held.items()
-    ]
+    words = [f"{kind} ({listed(names, 3)})" for kind, names in held.items()]
     return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
 
 

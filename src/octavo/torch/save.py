@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, listed
 from octavo.files.staging import Staging, output_error
 from octavo.recipe import Report
 from octavo.torch.container import can_hold, write
@@ -148,8 +148,7 @@ def _tensors(
         else:
             stored[name] = tensor
     for reason, names in problems.items():
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        raise ModelError(f"{', '.join(names[:5])}{more}: {reason}")
+        raise ModelError(f"{listed(names, 5)}: {reason}")
     return stored, aliases, frozen, attributes
 
 

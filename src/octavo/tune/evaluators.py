@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from octavo.errors import InputDataError, OptionError
+from octavo.errors import InputDataError, OptionError, listed
 from octavo.files.named import named
 from octavo.files.nearby import near_module
 from octavo.measure.accuracy import accuracy, outputs
@@ -140,7 +140,7 @@ def as_number(given: Any, words: str) -> float:
     if isinstance(given, Mapping):
         if "accuracy" not in given:
             raise InputDataError(
-                f"{words} returned a dict with {', '.join(map(repr, given)) or 'nothing'}; the "
+                f"{words} returned a dict with {listed(map(repr, given)) or 'nothing'}; the "
                 "number to keep is to be called 'accuracy'"
             )
         given = given["accuracy"]

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from octavo.errors import RecipeError, did_you_mean
+from octavo.errors import RecipeError, did_you_mean, listed
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Layer, Recipe, Rule, Scheme
 from octavo.recipe.tuning import Approach
 from octavo.tune.search import Candidate
@@ -158,10 +158,8 @@ class Space:
         count, total = len(names), len(self.choices)
         if count == total:
             return f"{'all ' if total > 1 else ''}{_layers(total)} {scheme.describe()}"
-        shown = ", ".join(names[:SHOWN])
-        more = f", ... ({count - SHOWN} more)" if count > SHOWN else ""
         which = f"{count} of {_layers(total)}" if scheme.is_float else _layers(count)
-        return f"{which} {scheme.describe()}: {shown}{more}"
+        return f"{which} {scheme.describe()}: {listed(names, SHOWN)}"
 
 
 def _layers(count: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from octavo.errors import InputDataError
+from octavo.errors import InputDataError, listed
 from octavo.measure.metrics.arrays import (
     NO_CLASS,
     Array,
@@ -88,7 +88,7 @@ def f1(
         return math.nan
     known = set(predicted.tolist()) | set(true.tolist())
     if average == "binary" and not known <= {0, 1}:
-        shown = ", ".join(sorted(map(repr, known))[:5])
+        shown = listed(sorted(map(repr, known)), 5)
         raise InputDataError(
             f"F1 of the classes 0 and 1, and these are {shown}: for others give `average`, one of "
             f"{', '.join(AVERAGES[1:])}"
@@ -116,7 +116,7 @@ def roc(predictions: Sequence[Outputs], labels: Sequence[Any]) -> float:
         true.append(expected)
     all_scores, all_true = np.concatenate(scores), np.concatenate(true)
     if set(all_true.tolist()) != {0, 1}:
-        shown = ", ".join(sorted(map(repr, set(all_true.tolist())))[:5])
+        shown = listed(sorted(map(repr, set(all_true.tolist()))), 5)
         raise InputDataError(f"ROC needs labels 0 and 1, both of them; the data has {shown}")
     if np.isnan(all_scores).any():
         return math.nan

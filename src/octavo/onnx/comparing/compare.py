@@ -118,7 +118,7 @@ def _outputs(
     """The feeds, and how the files differ on them as users run them."""
     theirs, source = opened(float_path, None), load(float_path)
     if inputs is None:
-        feeds = random_feeds(source, theirs, {}, 0)
+        feeds = random_feeds(source, theirs, {}, 0, give="some (inputs, --inputs DATA)")
     else:
         feeds = read_inputs(inputs, source.model.graph)
     ours = opened(quantized_path, None)

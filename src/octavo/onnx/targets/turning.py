@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, listed
 from octavo.graph.activations import Activations
 from octavo.graph.constants import Fixed
 from octavo.graph.dims import Dims
@@ -61,7 +61,7 @@ class Turning:
 
     def notes(self) -> tuple[str, ...]:
         """Each with the layers that it speaks of."""
-        found = [f"{text}: {', '.join(names)}" for text, names in self._notes.items()]
+        found = [f"{text}: {listed(names)}" for text, names in self._notes.items()]
         return (*found, *self.sweeper.notes())
 
     def array(self, value: ir.Value) -> npt.NDArray[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-from octavo.errors import InputDataError, did_you_mean
+from octavo.errors import InputDataError, did_you_mean, listed
 from octavo.onnx.custom_ops import session_options
 from octavo.onnx.maps import as_array
 from octavo.onnx.session import session
@@ -68,7 +68,7 @@ def named(feed: Feed, inputs: Iterable[str]) -> dict[str, Any]:
     if len(feed) > len(names):
         raise InputDataError(
             f"{len(feed)} inputs without names are given; the model takes {len(names)}: "
-            f"{', '.join(names)}"
+            f"{listed(names)}"
         )
     return {names[int(key)]: value for key, value in feed.items()}
 

@@ -84,7 +84,7 @@ def saved_report(factory: str, saved: Path) -> Report:
 
 def _feeds(floating: nn.Module, inputs: Path | None) -> list[Feed]:
     if inputs is None:
-        return list(TorchTarget(floating).made_up({}, 0))
+        return list(TorchTarget(floating).made_up({}, 0, "inputs (--inputs DATA)"))
     return [_feed(run, where) for where, run in read_runs(inputs)]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
+from octavo.errors import listed
 from octavo.graph.emitter import MS
 from octavo.graph.native import DOMAIN as OCTAVO
 from octavo.graph.native import VERSION
@@ -76,7 +77,7 @@ def draw_all(model: ir.Model, target: str, cpu: str) -> tuple[dict[str, int], tu
     for domain, version in ((MS, 1), (OCTAVO, VERSION)):
         if domain in drawing.emitter.domains:
             model.opset_imports.setdefault(domain, version)
-    notes = tuple(f"{text}: {', '.join(layers)}" for text, layers in drawing.notes.items())
+    notes = tuple(f"{text}: {listed(layers)}" for text, layers in drawing.notes.items())
     return dict(Counter(node.op_type for node in found)), notes
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from octavo.errors import InputDataError, brief
+from octavo.errors import InputDataError, brief, listed
 from octavo.recipe.target import Feed
 from octavo.torch.tuning.calls import Caller
 from octavo.torch.tuning.drawing import guesses, like
@@ -22,6 +22,9 @@ RUNS = 4
 _TRIES = 200  # of what inputs might be; those that do not fit fail early
 _PIXELS = (32, 28, 64, 96, 128, 224, 256)
 _LENGTHS = (16, 64, 256, 1024, 16000)
+
+GIVE = "example_inputs, the shape of each input (--shape name=1x128), or data (--data FILE)"
+"""What a search is given in place of what is made up."""
 
 Run = Callable[[Feed], Sequence[npt.NDArray[Any]]]
 Plan = Mapping[str, Any]
@@ -35,10 +38,12 @@ def made_up(
     example: Mapping[str, Any],
     shapes: Mapping[str, Sequence[int]],
     seed: int,
+    give: str = GIVE,
 ) -> list[Feed]:
     """Random inputs that the float `model` runs on: like `example`, of `shapes`, or guessed.
 
-    Raises InputDataError for an unknown name, and where the model runs on none.
+    Raises InputDataError for an unknown name, and where the model runs on none: it says to `give`
+    something.
     """
     problem = ""
     for plan in itertools.islice(_plans(model, caller, example, shapes), _TRIES):
@@ -51,11 +56,10 @@ def made_up(
         except Exception as error:  # noqa: BLE001 - a wrong guess fails in many ways
             found = f"{type(error).__name__}: {brief(error)}"
         problem = problem or f"; the likeliest ones fail: {found}"
-    known = ", ".join(caller.names) or "none"
+    known = listed(caller.names) or "none"
     raise InputDataError(
         f"no inputs could be made up that {type(model).__name__} runs on (forward's inputs: "
-        f"{known}){problem}. Pass example_inputs, the shape of each input (--shape name=1x128), or "
-        "data"
+        f"{known}){problem}. Pass {give}"
     )
 
 

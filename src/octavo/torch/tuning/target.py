@@ -111,16 +111,18 @@ class TorchTarget:
         save(made, out)
         return replace(report(made), source=self.label, output=str(out))
 
-    def made_up(self, shapes: Mapping[str, Sequence[int]], seed: int) -> Sequence[Feed]:
+    def made_up(
+        self, shapes: Mapping[str, Sequence[int]], seed: int, give: str | None = None
+    ) -> Sequence[Feed]:
         """Inputs that the model runs on: like the example, of `shapes`, or guessed from its layers.
 
         Names are those of forward's parameters, or "0", "1", ... Raises InputDataError for an
-        unknown one, and where the model runs on none.
+        unknown one, and where the model runs on none; it says what to `give`.
         """
-        from octavo.torch.tuning.made_up import made_up
+        from octavo.torch.tuning.made_up import GIVE, made_up
 
-        found = self._model
-        return made_up(found.module, found.built.run, found.caller, self._example, shapes, seed)
+        found, run = self._model, self._model.built.run
+        return made_up(found.module, run, found.caller, self._example, shapes, seed, give or GIVE)
 
     def errors(
         self, recipe: Recipe, sets: Sequence[Collection[str]], feeds: Sequence[Feed]

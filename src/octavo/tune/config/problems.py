@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import ConfigError, near_misses
+from octavo.errors import ConfigError, listed, near_misses
 from octavo.recipe.document import Document
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def _problem(found: Mapping[str, Any]) -> Problem:
         place = place[:-1]
     if found["type"] == "extra_forbidden":
         key, known = str(place[-1]), _keys(place[:-1])
-        listed = ", ".join(known) or "none"
+        allowed = listed(known) or "none"
         near = near_misses(key, known)
-        return Problem(place, f"unknown key {key!r}; allowed: {listed}{'.' if near else ''}{near}")
+        return Problem(place, f"unknown key {key!r}; allowed: {allowed}{'.' if near else ''}{near}")
     if found["type"] == "missing":
         return Problem(place, f"{_owner(place)} needs the key {place[-1]!r}; add it")
     cause = found.get("ctx", {}).get("error")

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from octavo.errors import listed
 from octavo.tune.config import values
 
 
@@ -40,7 +41,7 @@ class Section(BaseModel):
         if data is None:
             return {}
         if not isinstance(data, Mapping):
-            keys = ", ".join(cls.model_fields) or "nothing"
+            keys = listed(cls.model_fields) or "nothing"
             raise values.wrong(data, "a section", f"a mapping with {keys}")
         return data
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from reprlib import repr as short
 from typing import Any, TypeVar
 
+from octavo import errors
 from octavo.errors import near_misses
 
 T = TypeVar("T")
@@ -116,7 +117,7 @@ def one_of(what: str, *known: T) -> Callable[[Any], T]:
 
 def listed(value: Any, known: tuple[Any, ...]) -> str:
     """`a, b`, and those of them that `value` is like."""
-    names = ", ".join(map(str, known))
+    names = errors.listed(known)
     near = near_misses(value, map(str, known)) if isinstance(value, str) else ""
     return f"{names}.{near}" if near else names
 
@@ -230,7 +231,7 @@ def either(known: dict[str, T], reasons: dict[str, str], what: str) -> Callable[
         if isinstance(value, str) and value in reasons:
             raise ValueError(
                 f"value {value!r} is not {what} here: {reasons[value]}; allowed: "
-                + ", ".join(known)
+                + errors.listed(known)
             )
         raise wrong(value, what, listed(value, (*known,)))
 
