@@ -17,6 +17,7 @@ from octavo.recipe import (
     FLOAT,
     PRESETS,
     Decision,
+    Inspection,
     Kind,
     Layer,
     Recipe,
@@ -200,20 +201,17 @@ def test_json_is_all_there_is_on_stdout(
     assert err == ""
 
 
-class Inspected:
-    model, opset, ir_version, model_bytes, recipe_name = "m.onnx", 17, 8, 1_000_000, "int8"
-    decisions = (Decision(LAYER, Scheme()),)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"model": self.model}
+INSPECTED = Inspection(
+    "m.onnx", 1_000_000, "int8", (Decision(LAYER, Scheme()),), 17, 8, (589_824,), (147_456,)
+)
 
 
 def test_inspect(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     seen: dict[str, Any] = {}
 
-    def inspect(model: Path, recipe: Recipe, **options: Any) -> Inspected:
+    def inspect(model: Path, recipe: Recipe, **options: Any) -> Inspection:
         seen.update(model=model, recipe=recipe, **options)
-        return Inspected()
+        return INSPECTED
 
     monkeypatch.setitem(vars(octavo.onnx), "inspect", inspect)
     assert run("inspect", "m.onnx", "--recipe", "int8-block", "--cpu", "any", "--format=qdq") == 0
@@ -226,7 +224,7 @@ def test_inspect(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     }
     assert "/fc/MatMul  384x384  589.8 kB  100%" in capsys.readouterr().out
     assert run("inspect", "m.onnx", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {"model": "m.onnx"}
+    assert json.loads(capsys.readouterr().out) == INSPECTED.to_dict()
 
 
 # What it exits with

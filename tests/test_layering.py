@@ -72,6 +72,7 @@ EXCEPTIONS = {
     ("octavo.recipe.tuning", "octavo.report.tuning"): (True, "print(result) shows the page"),
     ("octavo.recipe.conversion", "octavo.report.conversion"): (True, "print(...) shows the page"),
     ("octavo.recipe.benchmark", "octavo.report.bench"): (True, "print(bench(..)) shows the table"),
+    ("octavo.recipe.inspection", "octavo.report.inspection"): (True, "print(..) shows the table"),
     ("octavo.report.doctor", "octavo.measure.doctor"): (
         False,
         "Diagnosis and Package are the plain dataclasses that it draws; that module imports late",

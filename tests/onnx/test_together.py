@@ -81,7 +81,7 @@ def test_one_product_gives_the_bits_of_three(
     one = convert(proto, tmp_path, **options)
     assert (products(three), products(one)) == (["q3", "k3", "v3"], [ALL])
     assert len(one.ops) < len(three.ops)
-    assert "3 products of attentions share one with their neighbours" in one.report.notes
+    assert "Q, K and V of an attention are one product: 3 layers became fewer" in one.report.notes
     assert len(one.report.quantized) == 4
     assert one.report.layers == three.report.layers
     np.testing.assert_array_equal(run(one.path, x)[0], run(three.path, x)[0])

@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from octavo.recipe import FLOAT, Decision, Kind, Layer, LayerOutcome, Report, Scheme, Verification
+from octavo.recipe import Kind, Layer, LayerOutcome, Report, Scheme, Verification
 from octavo.report import text as words
-from octavo.report.inspection import inspection_text, print_inspection
 from octavo.report.table import print_report, report_text
 
 SCHEME = Scheme().describe()
@@ -81,7 +80,7 @@ layers  op      before   after  worst SQNR  scheme, and its worst layer
                                             /b
 
 Left float: 1 of 4 layers, 0 B
-  - 1 MatMul, 0 B: a product of two activations: it has no weights to make smaller
+  - 1 MatMul: a product of two activations: it has no weights to make smaller
       /qk
 
 Done differently from what the recipe asks
@@ -110,7 +109,8 @@ def test_four_hundred_layers_take_few_lines_and_verbose_names_each() -> None:
     shown = report(*layers, *(left(f"/layer.{i}/qk") for i in range(400)))
     short = report_text(shown)
     assert len(short.splitlines()) < 20
-    assert "/layer.0/qk, /layer.1/qk, /layer.2/qk and 397 more" in short
+    assert "  - 400 MatMul: a product of two activations" in short
+    assert "\n      /layer.*/qk\n" in short
     full = report_text(shown, verbose=True)
     squeezed = re.sub(r"(?<=\S) +", " ", full)
     for i in range(400):
@@ -145,15 +145,24 @@ def test_on_80_columns_long_names_fold_and_lose_nothing() -> None:
     assert "..." not in screen
 
 
-def test_on_80_columns_the_worst_layers_name_folds_too() -> None:
-    lines = on_terminal(report(quantized(LONG))).splitlines()
-    header = next(i for i, line in enumerate(lines) if line.startswith("layers"))
-    edge = lines[header].index("scheme")
-    assert LONG in "".join(line[edge:].strip() for line in lines[header + 1 : header + 8])
+@pytest.mark.parametrize("width", [80, 1000])
+def test_a_long_name_is_a_glob_and_verbose_says_it_whole(width: int) -> None:
+    shown = report(quantized(LONG), quantized("/output/dense/MatMul", 50.0))
+    short = on_terminal(shown, width=width)
+    assert "*/query/MatMul" in short and LONG not in short
+    assert LONG in report_text(shown, verbose=True)
 
 
-def test_plain_text_holds_each_name_in_one_line() -> None:
-    assert LONG in report_text(report(quantized(LONG)))
+def test_layers_of_one_reason_are_one_line_whatever_numbers_are_in_it() -> None:
+    tables = [left(f"/t{i}", f"its table has {512 * i} bytes: too small") for i in (1, 3, 2)]
+    other = replace(left("/g", "its table has 64 bytes: too small"), bytes_before=64)
+    gemm = replace(other, layer=replace(other.layer, op="Gemm"))
+    text = report_text(report(*tables, gemm))
+    assert "  - 3 MatMul, 1 Gemm, 64 B: its table has 64 to 1536 bytes: too small\n" in text
+    assert "\n      /t*, /g\n" in text
+
+
+def test_plain_text_holds_a_long_path_in_one_line() -> None:
     long_path = "/".join(["folder"] * 60) + "/model.onnx"
     assert long_path in report_text(report(quantized("/a"), source=long_path))
 
@@ -222,11 +231,6 @@ Tensors  90.4 MB -> 22.9 MB (3.9x smaller)
 Check    skipped: no inputs to compare with
 Took     1.2 s"""
     )
-    inspected = replace(INSPECTED, opset=None, ir_version=None, model="module:make")
-    assert inspection_text(inspected).splitlines()[:2] == [
-        "module:make",
-        "90.4 MB, 4 layers with 7.1 MB of weights",
-    ]
 
 
 def test_inputs_that_were_given_are_said_to_be() -> None:
@@ -307,66 +311,6 @@ def test_ratios() -> None:
     assert words.ratio(100, 120) == "1.2x larger"
     assert words.ratio(5, 5) == "the same size"
     assert words.ratio(0, 5) == "0 B to 5 B"
-
-
-@dataclass(frozen=True)
-class Inspected:
-    decisions: tuple[Decision, ...]
-    model: str = "model.onnx"
-    opset: int | None = 17
-    ir_version: int | None = 8
-    model_bytes: int = 90_400_000
-    recipe_name: str = "int8"
-
-
-INSPECTED = Inspected(
-    (
-        Decision(linear(LONG), Scheme()),
-        Decision(replace(left("/qk").layer, scope="body"), FLOAT, REASON),
-        Decision(linear("/b", shares_with=("/c",), dtype="float16"), Scheme()),
-        Decision(linear("/half", macs_per_row=100), FLOAT, "the recipe's rule for name '/half'"),
-    )
-)
-
-
-def test_the_whole_inventory() -> None:
-    wide = len(LONG) + 2
-    assert inspection_text(INSPECTED) == (
-        f"""\
-model.onnx
-90.4 MB, opset 17, IR version 8, 4 layers with 7.1 MB of weights
-What the recipe int8 would do:
-
-Quantize: int8 per channel, activations per row
-  2 MatMul (linear), 4.7 MB, 100.0% of the work
-    {"layer":{wide}}weights            bytes   work
-    {LONG}  384x1536          2.4 MB  50.0%
-    {"/b (shares weights with /c)":{wide}}384x1536 float16  2.4 MB  50.0%
-
-Leave float: {REASON}
-  1 MatMul (activation_matmul), 0 B
-    layer          weights  bytes  work
-    /qk (in body)             0 B     ?
-
-Leave float: the recipe's rule for name '/half'
-  1 MatMul (linear), 2.4 MB, <0.1% of the work
-    layer  weights    bytes   work
-    /half  384x1536  2.4 MB  <0.1%
-
-work: share of the multiply-accumulates for one row of input
-?: it depends on the size of the input (1 layer, not counted)"""
-    )
-
-
-def test_the_inventory_fits_80_columns_and_loses_nothing() -> None:
-    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    print_inspection(INSPECTED, console)
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
-    header = next(line for line in lines if line.startswith("    layer"))
-    start, edge = lines.index(header) + 1, header.index("weights")
-    assert LONG in "".join(line[:edge].strip() for line in lines[start : start + 4])
 
 
 SIZES = {

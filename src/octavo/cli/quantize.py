@@ -182,6 +182,9 @@ def inspect(
     cpu: CpuOption = Cpu.VNNI,
     target: TargetOption = Target.PORTABLE,
     format: FormatOption = Format.QOPERATOR,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Name every layer, in full.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Show the layers of IN and what a recipe would do with each, on stdout. Writes no file."""
@@ -206,7 +209,7 @@ def inspect(
         from octavo.report.inspection import print_inspection
         from octavo.report.text import console
 
-        print_inspection(found, console())
+        print_inspection(found, console(), verbose)
 
 
 def _write_page(

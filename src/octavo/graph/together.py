@@ -71,7 +71,9 @@ def put_together(
             if len(parts) > 1:
                 _draw(parts, of_one, depth, e, constants, sweeper)
                 count += len(parts)
-    return [f"{count} products of attentions share one with their neighbours"] if count else []
+    return [f"Q, K and V of an attention are one product: {count} layers became fewer"] * bool(
+        count
+    )
 
 
 def _part(heads: Heads, constants: Constants) -> Part | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +43,26 @@ def inventory(model: ir.Model, constants: Constants) -> list[Site]:
         if (site := _site(node, scope, constants)) is not None
     ]
     return _with_sharing(_with_unique_names(sites), constants)
+
+
+def own_bytes(sites: Sequence[Site], constants: Constants) -> tuple[int, ...]:
+    """For each layer the bytes of its weights that no layer before it holds."""
+    seen: set[Any] = set()
+    found = []
+    for site in sites:
+        new = {constants.root(w).key: w for w in site.weights}
+        found.append(_bytes([w for key, w in new.items() if key not in seen], constants))
+        seen.update(new)
+    return tuple(found)
+
+
+def _bytes(weights: Iterable[ir.Value], constants: Constants) -> int:
+    """Of what is stored, in whole bytes."""
+    bits = 0
+    for w in weights:
+        dtype = constants.stored_as(w) or constants.dtype(w) or ir.DataType.FLOAT
+        bits += math.prod(constants.shape(w)) * dtype.bitwidth
+    return bits // 8
 
 
 def _walk(graph: ir.Graph, scope: str) -> Iterator[tuple[ir.Node, str]]:
@@ -83,16 +104,12 @@ def _layer(
 ) -> Layer:
     shapes = tuple(constants.shape(w) for w in weights)
     dtype = (constants.dtype(weights[0]) if weights else None) or ir.DataType.FLOAT
-    bits = sum(
-        int(np.prod(s, dtype=np.int64)) * (constants.stored_as(w) or dtype).bitwidth
-        for w, s in zip(weights, shapes, strict=True)
-    )
     return Layer(
         name=node.name or f"{node.op_type}:{node.outputs[0].name}",
         kind=kind,
         op=op_name(node),
         weights=tuple((w.name or "", s) for w, s in zip(weights, shapes, strict=True)),
-        bytes=bits // 8,
+        bytes=_bytes(weights, constants),
         macs_per_row=rule.macs_per_row(shapes) if rule is not None else None,
         dtype=_DTYPES.get(dtype, dtype.name.lower()),
         scope=scope.rstrip("/"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -20,6 +19,7 @@ from octavo.onnx.prepare import Prepared
 from octavo.onnx.save import Place, needs_data_file, save
 from octavo.onnx.store import TensorStore
 from octavo.recipe import Report, Verification
+from octavo.recipe.reasons import counted_reasons
 from octavo.recipe.stored import outcomes_to_json
 
 MAX_ERROR = "octavo.max_error"
@@ -118,9 +118,9 @@ def _metadata(request: Request, model: ir.Model, converted: Converted) -> dict[s
 
 
 def _nothing(source: Source, converted: Converted, advice: str) -> str:
-    reasons = Counter(f"{o.layer.op}: {o.reason}" for o in converted.outcomes)
-    listed = [f"{n:,} {reason}" if n > 1 else reason for reason, n in sorted(reasons.items())]
-    found = "; ".join(listed) if listed else "it has no layer that holds weights"
+    left = converted.outcomes
+    reasons = counted_reasons([o.layer.op for o in left], [o.reason for o in left])
+    found = reasons or "it has no layer that holds weights"
     instead = f"Either {advice}. Or change" if advice else "Change"
     return (
         f"{source.label}: no layer would be quantized ({found}). {instead} the recipe or the "

@@ -13,10 +13,13 @@ import onnxruntime as ort
 
 from octavo.errors import OptionError, OutputError
 from octavo.files.staging import Staging
+from octavo.graph.walk import opset_of
+from octavo.onnx.already import quantized_already
 from octavo.onnx.check.verify import verify as verify_model
 from octavo.onnx.convert import Progress, make_context
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
+from octavo.onnx.inventory import own_bytes
 from octavo.onnx.load import load
 from octavo.onnx.options import parse_request, plain_request
 from octavo.onnx.prepare import prepare
@@ -24,6 +27,7 @@ from octavo.onnx.produce import files_size, produce, report_of
 from octavo.onnx.resolve import resolve_all
 from octavo.onnx.save import misfortune
 from octavo.onnx.store import TensorStore
+from octavo.onnx.work import count_work
 from octavo.recipe import Inspection, Recipe, Report, Verification
 
 
@@ -171,6 +175,8 @@ def inspect(
     """
     request = plain_request(recipe, target=target, cpu=cpu, quant_format=quant_format)
     source = load(model_input)
+    opset, ir_version = opset_of(source.model), source.model.ir_version
+    already = quantized_already(source.model)
     prepared = prepare(source, request, allow_quantized=allow_quantized)
     context = make_context(
         source.model,
@@ -182,11 +188,16 @@ def inspect(
         quant_format=quant_format,
     )
     resolved = resolve_all(prepared.sites, prepared.decisions, context)
+    macs, sizes = count_work(source.model, prepared.sites, prepared.constants)
     return Inspection(
         model=source.label,
-        opset=prepared.opset,
-        ir_version=source.model.ir_version,
+        opset=opset,
+        ir_version=ir_version,
         model_bytes=source.bytes,
         recipe_name=request.recipe.name,
         decisions=tuple(layer.decision for layer in resolved),
+        weight_bytes=own_bytes(prepared.sites, prepared.constants),
+        macs=macs,
+        sizes=sizes,
+        quantized=already,
     )

@@ -13,7 +13,12 @@ class Inspection:
     """One decision for each layer, in the model's order.
 
     `model` is what it is called (a file's path, a module's type), `model_bytes` its size (with
-    external data; of a module: its tensors). `opset` and `ir_version` are an ONNX model's.
+    external data; of a module: its tensors). `opset` and `ir_version` are an ONNX model's, as the
+    file has them.
+
+    `weight_bytes` has for each layer the bytes of its weights that no layer before it holds, and
+    `macs` its multiply-accumulates in one run (None: not known), for inputs of `sizes` where the
+    model leaves sizes open. `quantized` says what is quantized already, "" in a float model.
     """
 
     model: str
@@ -22,22 +27,42 @@ class Inspection:
     decisions: tuple[Decision, ...]
     opset: int | None = None
     ir_version: int | None = None
+    weight_bytes: tuple[int, ...] = ()
+    macs: tuple[int | None, ...] = ()
+    sizes: str = ""
+    quantized: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         onnx = {} if self.opset is None else {"opset": self.opset, "ir_version": self.ir_version}
+        count = len(self.decisions)
+        rows = zip(
+            self.decisions,
+            self.weight_bytes or [d.layer.bytes for d in self.decisions],
+            self.macs or [None] * count,
+            strict=True,
+        )
         return {
             "model": self.model,
             **onnx,
             "model_bytes": self.model_bytes,
+            "quantized": self.quantized,
             "recipe": self.recipe_name,
+            "sizes": self.sizes,
             "layers": [
                 {
                     **d.layer.to_dict(),
+                    "own_bytes": own,
+                    "macs": macs,
                     "scheme": d.scheme.describe(),
                     "quantized": not d.scheme.is_float,
                     "reason": d.reason,
                 }
-                for d in self.decisions
+                for d, own, macs in rows
             ],
         }
+
+    def __str__(self) -> str:
+        from octavo.report.inspection import inspection_text
+
+        return inspection_text(self)

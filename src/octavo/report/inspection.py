@@ -1,115 +1,187 @@
-"""The inventory of a model as text: its layers, their share of the work, what a recipe would do."""
+"""The inventory of a model as text: its layers, their share of the work, what a recipe would do.
+
+model.onnx
+90.3 MB, opset 17, IR version 8, 51 layers with 90.1 MB of weights
+What the recipe int8 would do:
+
+Quantize: int8 per channel, activations per row
+  36 MatMul (linear), 42.5 MB, 97.7% of the work
+    layers  name                                     weights    bytes   work
+         6  /encoder/layer.*/attention/query/MatMul  384x384   3.5 MB   8.1%
+...
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from dataclasses import dataclass
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from octavo.recipe.inspection import Inspection
 from octavo.recipe.layer import Decision, Kind, Layer
+from octavo.recipe.reasons import by_reason
 from octavo.report import text as words
 from octavo.report.groups import grouped
+from octavo.report.names import in_series, shortened
 from octavo.report.text import clean, count, size
 
 
-class InspectionLike(Protocol):
-    """What a front end's inspection has."""
+def inspection_text(inspection: Inspection, verbose: bool = False) -> str:
+    """The inventory as plain text; `verbose` names every layer."""
+    return words.plain(list(_page(inspection, verbose)))
+
+
+def print_inspection(inspection: Inspection, console: Console, verbose: bool = False) -> None:
+    """Prints the inventory, as tables on a terminal; `verbose` names every layer."""
+    words.show(list(_page(inspection, verbose)), console)
+
+
+_COUNT = "    layers"
+_OTHER = 24  # characters of the name of a layer that shares
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One layer: `own` bytes are of weights that no layer before it holds."""
+
+    decision: Decision
+    own: int
+    macs: int | None
 
     @property
-    def model(self) -> str:
-        """The file's path, or the module's type."""
+    def layer(self) -> Layer:
+        return self.decision.layer
+
+
+@dataclass(frozen=True)
+class _Work:
+    """How work is written: as shares where all of it is known, else in multiply-accumulates."""
+
+    total: int
+    shares: bool
+    shown: bool = True
 
     @property
-    def opset(self) -> int | None:
-        """Opset of the default domain; None for what is no ONNX model."""
+    def heading(self) -> str:
+        return "work" if self.shares else "MACs"
 
-    @property
-    def ir_version(self) -> int | None:
-        """ONNX IR version, likewise."""
-
-    @property
-    def model_bytes(self) -> int:
-        """Size of the file, with external data, or of the module's tensors."""
-
-    @property
-    def recipe_name(self) -> str:
-        """The recipe that decided."""
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        """One for each layer, in the model's order."""
+    def of(self, rows: Sequence[_Row]) -> str:
+        """Of some layers; `?` where none of them is known, `>` in front where some are not."""
+        known = [row.macs for row in rows if row.macs is not None]
+        if not known:
+            return "?"
+        text = _share(sum(known), self.total) if self.shares else words.amount(sum(known))
+        return text if len(known) == len(rows) else f">{text}"
 
 
-def inspection_text(inspection: InspectionLike) -> str:
-    """The inventory as plain text."""
-    return words.plain(list(_page(inspection)))
-
-
-def print_inspection(inspection: InspectionLike, console: Console) -> None:
-    """Prints the inventory, as tables on a terminal."""
-    words.show(list(_page(inspection)), console)
-
-
-def _page(inspection: InspectionLike) -> Iterator[RenderableType]:
-    decisions = inspection.decisions
-    work = sum(d.layer.macs_per_row or 0 for d in decisions)
-    yield Text(clean(inspection.model), style="bold")
-    onnx = f"opset {inspection.opset}, IR version {inspection.ir_version}, "
+def _page(found: Inspection, verbose: bool) -> Iterator[RenderableType]:
+    rows = _rows(found)
+    known = [row.macs for row in rows if row.macs is not None]
+    work = _Work(sum(known), found.macs != () and len(known) == len(rows), any(known))
+    yield Text(clean(found.model), style="bold")
+    onnx = f"opset {found.opset}, IR version {found.ir_version}, "
+    layers = count(len(rows), "float layer" if found.quantized else "layer")
     yield Text(
-        f"{size(inspection.model_bytes)}, {'' if inspection.opset is None else onnx}"
-        f"{count(len(decisions), 'layer')} with "
-        f"{size(sum(d.layer.bytes for d in decisions))} of weights"
+        f"{size(found.model_bytes)}, {'' if found.opset is None else onnx}"
+        f"{layers} with {size(sum(row.own for row in rows))} of weights"
     )
-    yield Text(f"What the recipe {clean(inspection.recipe_name)} would do:")
+    if found.quantized:
+        yield Text.assemble(("Quantized already", "bold yellow"), f": {clean(found.quantized)}.")
+        yield Text(
+            f"What the recipe {clean(found.recipe_name)} would do with the rest "
+            "(octavo quantize --allow-quantized):"
+        )
+    else:
+        yield Text(f"What the recipe {clean(found.recipe_name)} would do:")
     yield Text()
     for heading, style, chosen in (
-        ("Quantize", "bold green", [d for d in decisions if not d.scheme.is_float]),
-        ("Leave float", "bold", [d for d in decisions if d.scheme.is_float]),
+        ("Quantize", "bold green", [r for r in rows if not r.decision.scheme.is_float]),
+        ("Leave float", "bold", [r for r in rows if r.decision.scheme.is_float]),
     ):
-        for (scheme, reason), decided in grouped(chosen, lambda d: (d.scheme, d.reason)):
-            what = (
-                reason if scheme.is_float else ": ".join(filter(None, (scheme.describe(), reason)))
-            )
+        for what, members in _alike(chosen):
             yield Text.assemble((heading, style), f": {clean(what)}")
-            for (kind, op), members in grouped(decided, lambda d: (d.layer.kind, d.layer.op)):
-                yield words.indented(_summary(kind, op, members, work))
-                yield _table(members, work)
+            for (kind, op), some in grouped(members, lambda r: (r.layer.kind, r.layer.op)):
+                yield words.indented(_summary(kind, op, some, work))
+                yield _table(some, work, verbose)
             yield Text()
-    yield from _footnotes(decisions)
+    yield from _footnotes(found, rows, work)
 
 
-def _summary(kind: Kind, op: str, members: Sequence[Decision], work: int) -> str:
-    held = size(sum(d.layer.bytes for d in members))
-    total = sum(d.layer.macs_per_row or 0 for d in members)
-    share = f", {_share(total, work)} of the work" if total else ""
-    return f"{len(members):,} {clean(op)} ({kind.value}), {held}{share}"
+def _rows(found: Inspection) -> list[_Row]:
+    """The layers; of PyTorch modules, whose sizes nobody knows, with the work for one row."""
+    own = found.weight_bytes or [d.layer.bytes for d in found.decisions]
+    macs = found.macs or [_per_row(d.layer) for d in found.decisions]
+    return [_Row(*row) for row in zip(found.decisions, own, macs, strict=True)]
 
 
-def _table(members: Sequence[Decision], work: int) -> Table:
-    table = words.columns("    layer", "weights", "bytes", "work", right=("bytes", "work"))
-    for d in members:
-        layer = d.layer
-        table.add_row(
-            words.indented(_name(layer), 4),
-            Text(_weights(layer)),
-            Text(size(layer.bytes)),
-            Text("?" if layer.macs_per_row is None else _share(layer.macs_per_row, work)),
-        )
+def _per_row(layer: Layer) -> int | None:
+    return 0 if layer.kind is Kind.EMBEDDING else layer.macs_per_row
+
+
+def _alike(rows: Sequence[_Row]) -> Iterator[tuple[str, list[_Row]]]:
+    """Layers held alike, or left float for one reason, with it."""
+    for scheme, members in grouped(rows, lambda row: row.decision.scheme):
+        for reason, places in by_reason([row.decision.reason for row in members]):
+            held = "" if scheme.is_float else scheme.describe()
+            what = ": ".join(filter(None, (held, reason))) or "no reason given"
+            yield what, [members[i] for i in places]
+
+
+def _summary(kind: Kind, op: str, members: Sequence[_Row], work: _Work) -> str:
+    said = [f"{len(members):,} {clean(op)} ({kind.value})"]
+    if held := sum(row.own for row in members):
+        said.append(size(held))
+    if work.shares and any(row.macs for row in members):
+        said.append(f"{work.of(members)} of the work")
+    return ", ".join(said)
+
+
+def _table(members: Sequence[_Row], work: _Work, verbose: bool) -> Table:
+    groups = [(row.layer.name, [row]) for row in members] if verbose else _series(members)
+    single = len(groups) == len(members)
+    columns = {
+        _COUNT: [] if single else [f"{len(some):,}" for _, some in groups],
+        "    layer" if single else "name": [_name(n, some[0].layer, verbose) for n, some in groups],
+        "weights": [_weights(some[0].layer) for _, some in groups],
+        "bytes": [_bytes(some) for _, some in groups],
+        work.heading: [work.of(some) for _, some in groups] if work.shown else [],
+    }
+    shown = {heading: cells for heading, cells in columns.items() if any(cells)}
+    table = words.columns(*shown, right=(_COUNT, "bytes", work.heading))
+    for first, *rest in zip(*shown.values(), strict=True):
+        table.add_row(words.indented(first, 4) if single else Text(first), *map(Text, rest))
     return table
 
 
-def _name(layer: Layer) -> str:
-    where = f" (in {clean(layer.scope)})" if layer.scope else ""
-    shared = f" (shares weights with {words.names(layer.shares_with)})" if layer.shares_with else ""
-    return (clean(layer.name) or "(no name)") + where + shared
+def _series(members: Sequence[_Row]) -> list[tuple[str, list[_Row]]]:
+    """Layers of blocks together, under a name that fits the table."""
+    alike = [(_weights(r.layer), r.layer.scope, bool(r.layer.shares_with)) for r in members]
+    series = in_series([row.layer.name for row in members], alike)
+    short = shortened([one.name for one in series])
+    return [(n, [members[i] for i in s.places]) for n, s in zip(short, series, strict=True)]
+
+
+def _name(name: str, layer: Layer, verbose: bool) -> str:
+    where = f" (in {clean(layer.scope)})" if layer.scope and verbose else ""
+    others = layer.shares_with if verbose else shortened(layer.shares_with, _OTHER)
+    named = words.names(others, None if verbose else 1)
+    shared = f" (shares weights with {named})" if named else ""
+    return (clean(name) or "(no name)") + where + shared
 
 
 def _weights(layer: Layer) -> str:
     dtype = "" if layer.dtype == "float32" else f" {clean(layer.dtype)}"
-    return words.shapes(layer.weights) + dtype
+    return words.shapes(layer.weights) + dtype if layer.weights else ""
+
+
+def _bytes(rows: Sequence[_Row]) -> str:
+    own = sum(row.own for row in rows)
+    if not own:
+        return "shared" if any(row.layer.bytes for row in rows) else ""
+    return size(own)
 
 
 def _share(part: int, work: int) -> str:
@@ -121,11 +193,17 @@ def _share(part: int, work: int) -> str:
     return "100%" if percent == 100 else f"{percent:.1f}%"
 
 
-def _footnotes(decisions: Sequence[Decision]) -> Iterator[RenderableType]:
-    unknown = sum(d.layer.macs_per_row is None for d in decisions)
-    yield Text("work: share of the multiply-accumulates for one row of input", style="dim")
+def _footnotes(found: Inspection, rows: Sequence[_Row], work: _Work) -> Iterator[RenderableType]:
+    unknown = sum(row.macs is None for row in rows)
+    if not work.shown:
+        return
+    if not found.macs:
+        said = "MACs: multiply-accumulates for one row of input, such as a token"
+    elif work.shares:
+        said = "work: share of these layers' multiply-accumulates in a run"
+    else:
+        said = "MACs: multiply-accumulates in a run"
+    sizes = f" on inputs {clean(found.sizes.replace(',', ', '))}" if found.sizes else ""
+    yield Text(said + sizes, style="dim")
     if unknown:
-        yield Text(
-            f"?: it depends on the size of the input ({count(unknown, 'layer')}, not counted)",
-            style="dim",
-        )
+        yield Text(f"?: not known ({count(unknown, 'layer')})", style="dim")

@@ -18,10 +18,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from octavo.recipe.reasons import by_reason
 from octavo.recipe.report import LayerOutcome, Report, Verification
 from octavo.report import text as words
 from octavo.report.check_words import check_failed_to_see, check_runs, check_status
 from octavo.report.groups import grouped
+from octavo.report.names import in_series, shortened
 from octavo.report.text import clean, count, decibels, number, size
 
 
@@ -86,8 +88,9 @@ def _group_table(done: Sequence[LayerOutcome]) -> Table:
     figures = ("layers", "before", "after", "worst SQNR")
     last = "scheme, and its worst layer"
     table = words.columns("layers", "op", "before", "after", "worst SQNR", last, right=figures)
+    short = dict(zip(_names(done), shortened(_names(done)), strict=True))
     for (op, scheme), members in grouped(done, lambda o: (o.layer.op, o.scheme)):
-        rated = [(m.sqnr_db, m.layer.name) for m in members if m.sqnr_db is not None]
+        rated = [(m.sqnr_db, short[m.layer.name]) for m in members if m.sqnr_db is not None]
         worst, name = min(rated, default=(None, ""))
         table.add_row(
             Text(f"{len(members):,}"),
@@ -98,6 +101,10 @@ def _group_table(done: Sequence[LayerOutcome]) -> Table:
             Text.assemble(clean(scheme), (f"\n{clean(name)}" if name else "", "dim")),
         )
     return table
+
+
+def _names(outcomes: Sequence[LayerOutcome]) -> list[str]:
+    return [o.layer.name for o in outcomes]
 
 
 def _layer_table(members: Sequence[LayerOutcome]) -> Table:
@@ -124,13 +131,22 @@ def _left_float(report: Report, verbose: bool) -> Iterator[RenderableType]:
     yield _heading(
         f"Left float: {len(left):,} of {count(len(report.layers), 'layer')}, {size(total)}"
     )
-    for (op, reason), members in grouped(left, lambda o: (o.layer.op, o.reason)):
-        held = size(sum(o.bytes_before for o in members))
-        why = clean(reason) or "no reason given"
-        yield words.indented(f"{len(members):,} {clean(op)}, {held}: {why}", 4, "-")
-        listed = words.names([o.layer.name for o in members], None if verbose else 3)
-        yield words.indented(Text(listed, style="dim"), 6)
+    for reason, places in by_reason([o.reason for o in left]):
+        members = [left[i] for i in places]
+        ops = words.counts(o.layer.op for o in members)
+        held = sum(o.bytes_before for o in members)
+        what = f"{ops}, {size(held)}" if held else ops
+        yield words.indented(f"{what}: {clean(reason) or 'no reason given'}", 4, "-")
+        yield _named(members, verbose)
     yield Text()
+
+
+def _named(members: Sequence[LayerOutcome], verbose: bool) -> RenderableType:
+    """The layers' names: all, or a few, blocks together."""
+    names = [o.layer.name for o in members]
+    if not verbose:
+        names = shortened([one.name for one in in_series(names, [o.layer.op for o in members])])
+    return words.indented(Text(words.names(names, None if verbose else 3), style="dim"), 6)
 
 
 def _done_differently(report: Report, verbose: bool) -> Iterator[RenderableType]:
@@ -138,10 +154,10 @@ def _done_differently(report: Report, verbose: bool) -> Iterator[RenderableType]
     if not noted:
         return
     yield _heading("Done differently from what the recipe asks")
-    for note, members in grouped(noted, lambda pair: pair[0]):
+    for note, places in by_reason([note for note, _ in noted]):
+        members = [noted[i][1] for i in places]
         yield words.indented(f"{count(len(members), 'layer')}: {clean(note)}", 4, "-")
-        listed = words.names([o.layer.name for _, o in members], None if verbose else 3)
-        yield words.indented(Text(listed, style="dim"), 6)
+        yield _named(members, verbose)
     yield Text()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, RenderableType
@@ -34,6 +35,16 @@ def size(n: int) -> str:
         if round(n / scale, digits) < 1000 or unit == "GB":
             return f"{n / scale:.{digits}f} {unit}"
     raise AssertionError("unreachable: GB takes what is left")
+
+
+def amount(n: int) -> str:
+    """A large number in three digits: `812`, `4.1 k`, `590 k`, `1.21 M`, `14.2 G`."""
+    for unit, scale in (("", 1), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)):
+        value = n / scale
+        if round(value) < 1000 or unit == "T":
+            digits = 0 if scale == 1 else 2 if value < 10 else 1 if value < 100 else 0
+            return f"{value:.{digits}f} {unit}".rstrip()
+    raise AssertionError("unreachable: T takes what is left")
 
 
 def ratio(before: int, after: int) -> str:
@@ -69,6 +80,11 @@ def decibels(x: float | None) -> str:
 def count(n: int, noun: str) -> str:
     """`1 layer`, `36 layers`."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+def counts(items: Iterable[str]) -> str:
+    """`12 MatMul, 1 Gemm`, in the order of the first of each."""
+    return ", ".join(f"{n:,} {clean(item)}" for item, n in Counter(items).items())
 
 
 def names(items: Sequence[str], limit: int | None = 3) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -35,11 +35,15 @@ _KINDS: tuple[tuple[type, Kind], ...] = (
 
 @dataclass(frozen=True)
 class Part:
-    """One layer and where it is: the dotted `module` that holds it, and its place in a stack."""
+    """One layer and where it is: the dotted `module` that holds it, and its place in a stack.
+
+    `held` has for each of its weights what tells it from others, and its bytes.
+    """
 
     layer: Layer
     module: str
     index: int | None = None
+    held: tuple[tuple[int, int], ...] = ()
 
 
 def inventory(model: nn.Module) -> list[Part]:
@@ -62,6 +66,13 @@ def inventory(model: nn.Module) -> list[Part]:
         replace(part, layer=replace(part.layer, shares_with=_others(part.layer.name, ids, users)))
         for part, ids in zip(parts, held, strict=True)
     ]
+
+
+def own_bytes(part: Part, counted: set[Hashable], kind: object = None) -> int:
+    """Of the layer's weights that are not `counted` yet among those of its `kind`: they are now."""
+    new = {key: size for key, size in part.held if (key, kind) not in counted}
+    counted.update((key, kind) for key in new)
+    return sum(new.values())
 
 
 def vectors(model: nn.Module) -> dict[str, list[str]]:
@@ -113,8 +124,10 @@ def _part(
         sum(prod(shape) for _, shape in shapes) if multiplied else None,
         str(next(iter(weights.values())).dtype).removeprefix("torch."),
     )
+    held = tuple((id(w), w.nbytes) for w in weights.values())
     computed = parametrized(module)  # and gone when this returns: nobody else has them
-    return Part(layer, module_name, index), [w for k, w in weights.items() if k not in computed]
+    shared = [w for k, w in weights.items() if k not in computed]
+    return Part(layer, module_name, index, held), shared
 
 
 def held_weights(module: nn.Module) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import nn
 
 from octavo.recipe import LayerOutcome, Report, Verification
 from octavo.torch.convert import Converter
-from octavo.torch.inventory import Part
+from octavo.torch.inventory import Part, own_bytes
 
 REPORT = "_octavo_report"
 """Where a quantized model keeps its report: an attribute of the module's own `__dict__`."""
@@ -27,6 +27,7 @@ def make_report(
 ) -> Report:
     """What became of each layer of `model`, which `converter` has converted."""
     counted: set[int] = set()
+    before_counted: set[Hashable] = set()
     return Report(
         source=type(model).__name__,
         output="",
@@ -34,7 +35,7 @@ def make_report(
         target="torch",
         cpu="",
         quant_format="",
-        layers=tuple(_outcome(part, converter, counted) for part in parts),
+        layers=tuple(_outcome(part, converter, counted, before_counted) for part in parts),
         model_bytes_before=before,
         model_bytes_after=model_bytes(model),
         opset=0,
@@ -45,19 +46,22 @@ def make_report(
     )
 
 
-def _outcome(part: Part, converter: Converter, counted: set[int]) -> LayerOutcome:
+def _outcome(
+    part: Part, converter: Converter, counted: set[int], before_counted: set[Hashable]
+) -> LayerOutcome:
     layer = part.layer
     choice = converter.planned.get(layer.name)
+    before = own_bytes(part, before_counted, choice is None)
     if choice is None:
         reason = converter.reason(part)
-        return LayerOutcome(layer, False, "float", reason, layer.bytes, layer.bytes)
+        return LayerOutcome(layer, False, "float", reason, before, before)
     module = converter.made[part.module]
     return LayerOutcome(
         layer,
         True,
         choice.words,
         "",
-        layer.bytes,
+        before,
         _own_bytes(module, part, counted),
         converter.quantizer.sqnr_db(layer.name),
         tuple(converter.quantizer.notes.get(layer.name, ())),

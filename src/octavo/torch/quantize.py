@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,12 +19,13 @@ from octavo.errors import (
     listed,
 )
 from octavo.recipe import Inspection, Recipe, Report, load_recipe, preset
+from octavo.recipe.reasons import counted_reasons
 from octavo.torch.choice import SchemeChoice
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.decisions import Layers, planned
 from octavo.torch.encoder_layer import fuse_encoder_layers
 from octavo.torch.fusion import fuse_activations
-from octavo.torch.inventory import Part, inventory, vectors
+from octavo.torch.inventory import Part, inventory, own_bytes, vectors
 from octavo.torch.mapping import checked_mapping
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.outcome import REPORT, make_report, model_bytes
@@ -116,8 +117,14 @@ def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspectio
     """
     check_float(model)
     found = _recipe(recipe)
-    decisions = tuple(Layers(model).decisions(found))
-    return Inspection(type(model).__name__, model_bytes(model), found.name, decisions)
+    layers, counted = Layers(model), set[Hashable]()
+    return Inspection(
+        type(model).__name__,
+        model_bytes(model),
+        found.name,
+        tuple(layers.decisions(found)),
+        weight_bytes=tuple(own_bytes(part, counted) for part in layers.parts),
+    )
 
 
 def report(model: nn.Module) -> Report:
@@ -200,9 +207,5 @@ def _nothing(model: nn.Module, parts: Collection[Part], converter: Converter) ->
     allow = "; allow_nothing=True (--allow-nothing) returns it as it is"
     if not parts:
         return f"{type(model).__name__} holds no weights, so there is nothing to quantize{allow}"
-    reasons = sorted({f"{p.layer.name}: {converter.reason(p)}" for p in parts})
-    more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
-    return (
-        f"no layer of {type(model).__name__} would be quantized: {'; '.join(reasons[:5])}{more}"
-        + allow
-    )
+    reasons = counted_reasons([p.layer.op for p in parts], [converter.reason(p) for p in parts])
+    return f"no layer of {type(model).__name__} would be quantized ({reasons}){allow}"
