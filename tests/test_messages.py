@@ -12,13 +12,13 @@ import pytest
 import typer
 
 from octavo.cli.commands import app
-from octavo.errors import did_you_mean, listed
+from octavo.errors import TORCH, did_you_mean, listed, pip_install
 
 SOURCE = Path(__file__).parents[1] / "src" / "octavo"
 
 OTHERS = {
     "--force-reinstall": "pip",
-    "--index-url": "pip",
+    "--extra-index-url": "pip",
     "--opset": "tf2onnx",
     "--outputs": "tf2onnx",
     "--output": "tf2onnx",
@@ -122,3 +122,15 @@ def test_what_is_known_is_cut_and_what_is_near_is_not() -> None:
     assert "Did you mean '/encoder/layer.399/MatMul'" in said
     assert said.endswith("/encoder/layer.009/MatMul and 390 more.")
     assert len(said) < 600
+
+
+def test_what_is_installed_comes_from_pypi_and_pytorch_for_cpus() -> None:
+    """Octavo is not on PyPI: no advice names it there."""
+    for where, text in texts():
+        assert not re.search(r"pip install '?octavo", text), where
+    project = (SOURCE.parents[1] / "pyproject.toml").read_text("utf-8")
+    assert f'"torch=={TORCH}"' in project
+    assert pip_install("torch", "sklearn") == (
+        f"pip install scikit-learn 'torch=={TORCH}+cpu' --extra-index-url "
+        "https://download.pytorch.org/whl/cpu"
+    )

@@ -135,3 +135,23 @@ def brief(error: BaseException, limit: int = 300) -> str:
     """The text of another library's error on one line, cut where it is long."""
     text = " ".join(str(error).split())
     return text if len(text) <= limit else text[:limit] + " ..."
+
+
+TORCH = "2.13.0"
+"""The PyTorch that Octavo is tested with."""
+
+_DISTRIBUTIONS = {
+    "sklearn": "scikit-learn",
+    "tensorflow": "tensorflow-cpu",
+    "distributed": "'dask[distributed]'",
+    "torch": f"'torch=={TORCH}+cpu' --extra-index-url https://download.pytorch.org/whl/cpu",
+}
+
+
+def pip_install(*modules: str) -> str:
+    """The command that installs `modules`, wherever Octavo itself came from.
+
+    Of PyTorch the build for CPUs: PyPI's has libraries for GPUs of some gigabytes.
+    """
+    ordered = sorted(modules, key=lambda module: module == "torch")
+    return "pip install " + " ".join(_DISTRIBUTIONS.get(name, name) for name in ordered)

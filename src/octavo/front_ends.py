@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import ModelError, OptionError
+from octavo.errors import ModelError, OptionError, pip_install
 
 if TYPE_CHECKING:
     from octavo.recipe.target import Target
@@ -57,7 +57,8 @@ def need_torch() -> None:
         if error.name not in (None, "torch"):
             raise
         raise ModelError(
-            "PyTorch models need PyTorch, which is not installed: pip install 'octavo[torch]'"
+            "PyTorch models need PyTorch, which is not installed: "
+            f"{pip_install('torch', 'safetensors')}"
         ) from error
     assert octavo.torch
 

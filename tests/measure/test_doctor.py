@@ -60,7 +60,7 @@ def test_missing_and_old_packages_come_with_the_command() -> None:
         Finding(
             "warning",
             "torch 2.3.1 is older than 2.4, the least that works",
-            pip + "'torch>=2.4'",
+            pip + "'torch==2.13.0+cpu' --extra-index-url https://download.pytorch.org/whl/cpu",
         ),
     ]
 
@@ -157,13 +157,48 @@ def test_without_the_native_module_the_doctor_still_speaks(
     assert "instruction sets  unknown" in diagnosis_text(found)
 
 
-def test_what_a_file_says_of_itself_is_shown() -> None:
-    said = {"octavo.cpu": "any", "octavo.recipe": "int8\x1b[1m", "producer": "someone"}
-    out = diagnosis_text(doctor.diagnose("m.onnx", said))
-    assert "m.onnx\noctavo.cpu     any\noctavo.recipe  int8\\x1b[1m\n" in out
-    assert "someone" not in out
+OURS = {
+    "octavo.version": "0.1.0",
+    "octavo.recipe": "int8",
+    "octavo.target": "portable",
+    "octavo.cpu": "vnni",
+    "octavo.min_onnxruntime": "1.17",
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "features", "says"),
+    [
+        ({}, ["avx512vnni"], "runs here exactly, on VNNI, in any ONNX Runtime session"),
+        ({"octavo.cpu": "any"}, OLD_X86, "runs exactly on every processor"),
+        ({"octavo.target": "native"}, OLD_X86, "runs on Octavo's own operators, which octavo.onnx"),
+    ],
+)
+def test_a_file_is_a_few_sentences_about_this_machine(
+    changes: dict[str, str], features: list[str], says: str
+) -> None:
+    said = doctor.about_file({**OURS, **changes}, features, "1.32.0")
+    target = changes.get("octavo.target", "portable")
+    assert said[0] == f"made by Octavo 0.1.0: recipe int8, target {target}"
+    assert said[1].startswith(says)
+    assert said[2:] == ["needs ONNX Runtime 1.17 or newer; this one is 1.32.0"]
+
+
+def test_a_file_that_this_machine_runs_wrongly_is_not_said_to_run_here() -> None:
+    assert len(doctor.about_file(OURS, OLD_X86, "1.32.0")) == 2
+    (found,) = doctor.file_findings("m.onnx", OURS, OLD_X86, "1.32.0")
+    assert "its results are wrong" in found.message
+
+
+def test_the_page_of_a_file_is_short_and_without_what_is_for_programs() -> None:
+    said = {**OURS, "octavo.recipe": "int8\x1b[1m", "octavo.layers": "[" + "x" * 20_000}
+    found = doctor.diagnose("m.onnx", said)
+    out = diagnosis_text(found)
+    assert out.startswith("m.onnx\n  made by Octavo 0.1.0: recipe int8\\x1b[1m, target portable\n")
+    assert len(out.splitlines()) < 8 and "xxx" not in out
+    assert "octavo.layers" not in found.to_dict()["metadata"]
     foreign = diagnosis_text(doctor.diagnose("m.onnx", {}))
-    assert "m.onnx\n  not written by Octavo" in foreign
+    assert foreign.startswith("m.onnx\n  Octavo did not make this file")
 
 
 def test_an_optional_package_that_is_missing_says_how_to_get_it(
@@ -175,7 +210,7 @@ def test_an_optional_package_that_is_missing_says_how_to_get_it(
     )
     found = doctor.diagnose()
     assert found.ok
-    line = "not installed (needs >=2.4), optional: pip install 'octavo[torch]'"
+    line = "not installed (needs >=2.4), optional: pip install 'torch==2.13.0+cpu' --extra-index"
     assert line in diagnosis_text(found)
 
 

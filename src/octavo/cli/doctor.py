@@ -20,6 +20,8 @@ def doctor(
 ) -> None:
     """Show versions, instruction sets, the kernels that would run, and what is missing.
 
+    With FILE: what it is, and whether this machine runs it as it should.
+
     All goes to stdout; no file is written. Exits with 7 if something that is needed is missing or
     too old, else 0, also with warnings.
     """

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import OptionError, OutputError
+from octavo.errors import OptionError, OutputError, pip_install
 from octavo.front_ends import names_factory, target_of
 
 if TYPE_CHECKING:
@@ -216,9 +216,7 @@ def check_places(
     from octavo.files.staging import Staging
 
     if page is not None and find_spec("jinja2") is None:
-        raise OptionError(
-            f"{option} needs jinja2, which is not installed: pip install 'octavo[report]'"
-        )
+        raise OptionError(f"{option} needs jinja2, which is not installed: {pip_install('jinja2')}")
     others = list(taken)
     for named, path, suffixes in (
         ("--recipe-out", recipe_out, (".yaml", ".yml")),
@@ -262,7 +260,7 @@ def _dask(address: str) -> Iterator[Executor]:
         from distributed import Client
     except ImportError:
         raise OptionError(
-            "--dask needs Dask, which is not installed: pip install 'octavo[distributed]'"
+            f"--dask needs Dask, which is not installed: {pip_install('distributed')}"
         ) from None
     try:
         client = Client(address, timeout="5s", set_as_default=False)

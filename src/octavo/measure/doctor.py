@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from octavo.core.cpu import VNNI, release, saturates
+from octavo.errors import pip_install
 
 VERSION = 1
+LONGEST = 200  # characters of an entry of a file's metadata; longer ones are for programs
 _FIRST = ("numpy", "onnx", "onnx-ir", "onnxruntime")
 _OPTIONAL = ("torch",)
 # Builds of ONNX Runtime that install the same module under other distribution names.
@@ -53,7 +55,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What the doctor saw. `model` and `metadata` speak of the file that was looked at, if any."""
+    """What the doctor saw.
+
+    `model` is the file that was looked at, if any, `about` what it is on this machine, in a few
+    sentences, and `metadata` its own words, but for the long ones.
+    """
 
     python: str
     platform: str
@@ -63,6 +69,7 @@ class Diagnosis:
     kernels: Kernels
     findings: tuple[Finding, ...]
     model: str | None = None
+    about: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     version: int = VERSION
 
@@ -74,7 +81,7 @@ class Diagnosis:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         data = asdict(self)
-        for key in ("packages", "cpu_features", "findings"):
+        for key in ("packages", "cpu_features", "findings", "about"):
             data[key] = list(data[key])
         return {**data, "ok": self.ok}
 
@@ -90,9 +97,12 @@ def diagnose(model: str | None = None, metadata: Mapping[str, str] | None = None
     findings = [*package_findings(packages), *_import_findings(packages)]
     features, broken = _cpu_features()
     findings += broken
+    said = {key: text for key, text in (metadata or {}).items() if len(text) <= LONGEST}
+    about: list[str] = []
     if model is not None:
         runtime = next((p.installed for p in packages if p.name == "onnxruntime"), None)
-        findings += file_findings(model, metadata or {}, features, runtime)
+        findings += file_findings(model, said, features, runtime)
+        about = about_file(said, features, runtime)
     return Diagnosis(
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
@@ -102,8 +112,35 @@ def diagnose(model: str | None = None, metadata: Mapping[str, str] | None = None
         kernels=kernels(features),
         findings=tuple(findings),
         model=model,
-        metadata=dict(metadata or {}),
+        about=tuple(about),
+        metadata=said,
     )
+
+
+def about_file(
+    metadata: Mapping[str, str], features: Sequence[str], onnxruntime: str | None
+) -> list[str]:
+    """What a file is and how it runs on a processor with `features`, a sentence each."""
+    if "octavo.target" not in metadata:
+        return [
+            "Octavo did not make this file, so nothing is known of how it runs here; octavo "
+            "inspect shows what is in it"
+        ]
+    told = {key: metadata.get(f"octavo.{key}", "") for key in ("version", "recipe", "target")}
+    said = [f"made by Octavo {told['version']}: recipe {told['recipe']}, target {told['target']}"]
+    if told["target"] == "native":
+        said.append(
+            "runs on Octavo's own operators, which octavo.onnx.session registers: the same result "
+            "on every processor"
+        )
+    elif metadata.get("octavo.cpu") == "any":
+        said.append("runs exactly on every processor; with VNNI, --cpu vnni is twice as fast")
+    elif kernels(features).exact:
+        said.append(f"runs here exactly, on {kernels(features).name}, in any ONNX Runtime session")
+    needed = metadata.get("octavo.min_onnxruntime")
+    if needed and onnxruntime and release(onnxruntime) >= release(needed):
+        said.append(f"needs ONNX Runtime {needed} or newer; this one is {onnxruntime}")
+    return said
 
 
 def kernels(features: Sequence[str]) -> Kernels:
@@ -150,6 +187,8 @@ def package_findings(packages: Sequence[Package]) -> list[Finding]:
     findings = []
     for p in packages:
         fix = f"{sys.executable} -m pip install '{p.name}{p.needs}'"
+        if p.name == "torch":
+            fix = f"{sys.executable} -m {pip_install('torch')}"
         if p.installed is None:
             if p.required:
                 findings.append(Finding("problem", f"{p.name} is not installed", fix))

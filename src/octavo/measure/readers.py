@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.errors import InputDataError, OptionError, brief
+from octavo.errors import InputDataError, OptionError, brief, pip_install
 from octavo.measure.items import Batch, array, label_name, split
 
 
@@ -181,5 +181,5 @@ def require_library(path: Path) -> None:
     if path.suffix in (".csv", ".parquet") and importlib.util.find_spec("pyarrow") is None:
         raise OptionError(
             f"data {path}: {path.suffix} is read with pyarrow, which is not installed: "
-            "pip install 'octavo[tune]'"
+            f"{pip_install('pyarrow')}"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx
 
-from octavo.errors import ModelError, OptionError, brief
+from octavo.errors import ModelError, OptionError, brief, pip_install
 from octavo.graph.walk import graphs_of
 from octavo.onnx.erfc import write_out_erfc
 from octavo.onnx.load import load
@@ -40,7 +40,7 @@ def from_tensorflow(
     if missing:
         raise ModelError(
             f"{model} is a TensorFlow model, and {' and '.join(missing)} is not installed: "
-            "pip install tf2onnx tensorflow-cpu; or export it to ONNX elsewhere"
+            f"{pip_install('tf2onnx', 'tensorflow')}; or export it to ONNX elsewhere"
         )
     out = Path(out_folder) / f"{model.absolute().stem}.onnx"
     for flag, names in (("--inputs", inputs), ("--outputs", outputs)):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from octavo.errors import pip_install
 from octavo.measure.doctor import Diagnosis, Package
 from octavo.report import text as words
 from octavo.report.text import clean
@@ -23,6 +24,21 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
 
 
 def _page(d: Diagnosis) -> Iterator[RenderableType]:
+    """Of a file what it is on this machine; without one, the machine."""
+    if d.model is None:
+        yield from _machine(d)
+    else:
+        yield Text(clean(d.model), style="bold")
+        yield from (words.indented(clean(sentence)) for sentence in d.about)
+    for finding in d.findings:
+        style = "bold red" if finding.level == "problem" else "bold yellow"
+        yield Text.assemble((finding.level, style), f": {clean(finding.message)}")
+        yield words.indented(f"to mend it: {clean(finding.fix)}")
+    if not d.findings:
+        yield Text("nothing is missing", style="bold green")
+
+
+def _machine(d: Diagnosis) -> Iterator[RenderableType]:
     yield words.facts(
         [
             ("octavo", d.octavo),
@@ -38,22 +54,11 @@ def _page(d: Diagnosis) -> Iterator[RenderableType]:
         ]
     )
     yield Text()
-    if d.model is not None:
-        yield Text(clean(d.model), style="bold")
-        ours = [(k, clean(v)) for k, v in sorted(d.metadata.items()) if k.startswith("octavo.")]
-        yield words.facts(ours) if ours else Text("  not written by Octavo: it says nothing")
-        yield Text()
-    for finding in d.findings:
-        style = "bold red" if finding.level == "problem" else "bold yellow"
-        yield Text.assemble((finding.level, style), f": {clean(finding.message)}")
-        yield words.indented(f"to mend it: {clean(finding.fix)}")
-    if not d.findings:
-        yield Text("nothing is missing", style="bold green")
 
 
 def _state(p: Package) -> str:
     needs = f" (needs {p.needs})" if p.needs else ""
     if p.installed is not None:
         return p.installed + needs
-    extra = f", optional: pip install 'octavo[{p.name}]'" if not p.required else ""
+    extra = "" if p.required else f", optional: {pip_install(p.name)}"
     return f"not installed{needs}{extra}"

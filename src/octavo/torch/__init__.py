@@ -8,7 +8,11 @@ from __future__ import annotations
 try:
     import torch as _torch
 except ImportError as error:
-    raise ImportError("octavo.torch needs PyTorch: pip install 'octavo[torch]'") from error
+    from octavo.errors import pip_install
+
+    raise ImportError(
+        f"octavo.torch needs PyTorch: {pip_install('torch', 'safetensors')}"
+    ) from error
 
 from octavo.torch import qconfig
 from octavo.torch.comparing.compare import compare

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from octavo.errors import OptionError, did_you_mean
+from octavo.errors import OptionError, did_you_mean, pip_install
 
 Outputs = Sequence[Any]
 """What the model returned for one batch: its outputs in order, as NumPy arrays."""
@@ -74,8 +74,8 @@ class Option:
 class Entry:
     """A metric by name: its function `score(predictions, labels, **options)` and its options.
 
-    A value that is no mapping is the option `bare` (`topk: 5`). `libraries` must be installed, by
-    `pip install` of what `install` says. `inert` options are checked and change nothing.
+    A value that is no mapping is the option `bare` (`topk: 5`). `libraries` must be installed.
+    `inert` options are checked and change nothing.
     """
 
     score: Callable[..., float]
@@ -85,7 +85,6 @@ class Entry:
     inert: frozenset[str] = frozenset()
     bare: str = ""
     libraries: tuple[str, ...] = ()
-    install: str = "'octavo[tune]'"
 
     def checked(self, name: str, options: object) -> dict[str, Any]:
         """`options` as keyword arguments; OptionError for what is unknown or out of range."""
@@ -111,12 +110,12 @@ class Entry:
 
     def require_libraries(self, name: str) -> None:
         """Raises OptionError with the way to get what is not installed."""
-        for library in self.libraries:
-            if importlib.util.find_spec(library) is None:
-                raise OptionError(
-                    f"metric {name} needs {library}, which is not installed: "
-                    f"pip install {self.install}"
-                )
+        missing = [name for name in self.libraries if importlib.util.find_spec(name) is None]
+        if missing:
+            raise OptionError(
+                f"metric {name} needs {' and '.join(missing)}, which is not installed: "
+                f"{pip_install(*missing)}"
+            )
 
 
 def whole(least: int) -> Option:

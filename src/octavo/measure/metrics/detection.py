@@ -190,8 +190,8 @@ _coco = partial(mean_ap, iou_thrs=COCO_THRESHOLDS, map_points=101)
 
 
 def _entry(score: Callable[..., float], **options: Option) -> Entry:
-    needed = ("torchmetrics", "torchvision", "pycocotools")
-    return Entry(score, options=options, libraries=needed, install="'torchmetrics[detection]'")
+    needed = ("torch", "torchmetrics", "torchvision", "pycocotools")
+    return Entry(score, options=options, libraries=needed)
 
 
 METRICS = {

@@ -43,7 +43,6 @@ METRICS = {
     "mIOU": Entry(
         miou,
         options={"num_classes": whole(2)},
-        libraries=("torchmetrics",),
-        install="torchmetrics",
+        libraries=("torch", "torchmetrics"),
     )
 }

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from octavo.errors import OptionError
+from octavo.errors import OptionError, pip_install
 from octavo.report.html.parts import Page
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def _environment() -> jinja2.Environment:
         import jinja2
     except ImportError:
         raise OptionError(
-            "an HTML report needs jinja2, which is not installed; "
-            "install it with: pip install 'octavo[report]'"
+            f"an HTML report needs jinja2, which is not installed: {pip_install('jinja2')}"
         ) from None
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),

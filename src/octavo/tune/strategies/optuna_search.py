@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from octavo.errors import OptionError
+from octavo.errors import OptionError, pip_install
 from octavo.recipe.tuning import Trial
 from octavo.tune.search import Ground, Steps
 from octavo.tune.space import Choice, Space
@@ -44,8 +44,8 @@ class _Sampled:
     def __init__(self) -> None:
         if find_spec("optuna") is None:
             raise OptionError(
-                f"strategy {self.name!r} needs Optuna: pip install 'octavo[tune]'; "
-                "strategy 'auto' needs nothing more"
+                f"strategy {self.name!r} needs Optuna: {pip_install('optuna')}; strategy 'auto' "
+                "needs nothing more"
             )
 
     def sampler(self, seed: int) -> Any:
@@ -111,7 +111,7 @@ class Bayesian(_Sampled):
         if find_spec("torch") is None or find_spec("scipy") is None:
             raise OptionError(
                 "strategy 'bayesian' needs torch and SciPy, which Optuna's Gaussian process is "
-                "computed with: pip install 'octavo[torch,tune]'; strategy 'tpe' needs neither"
+                f"computed with: {pip_install('torch', 'scipy')}; strategy 'tpe' needs neither"
             )
 
     def sampler(self, seed: int) -> Any:
