@@ -56,12 +56,20 @@ class OutputDifference:
     `top1` is the share of rows (along the last axis) whose largest number is at the same place; of
     outputs that are no floating-point numbers, the share of elements that are equal. None where
     there are no such rows. `difference` is None where nothing could be compared; `note` says why.
+    `scores` is False for rows that are vectors (hidden states, embeddings): the place of their
+    largest number means nothing.
     """
 
     name: str
     difference: Difference | None
     top1: float | None = None
     note: str = ""
+    scores: bool = True
+
+    @property
+    def agreement(self) -> float | None:
+        """`top1`, where it means something."""
+        return self.top1 if self.scores else None
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import Any
+
+import numpy as np
 
 from octavo.core.agreement import Agreement
 from octavo.core.extent import Extent
@@ -11,13 +14,18 @@ from octavo.core.tally import Tally, holds_numbers
 from octavo.recipe.comparison import Difference, LayerDifference, OutputDifference
 from octavo.recipe.ranges import OUTLIERS, Range
 
+_VECTORS = re.compile("hidden|embed|pooled|pooler|feature|latent|encod", re.IGNORECASE)
+_NEAR_1 = 1e-3  # float16 has 11 bits
+
 
 class Output:
-    """One output over all runs."""
+    """One output over all runs; `scores` is False for one that is known to hold vectors."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, scores: bool = True) -> None:
         self._name, self._note = name, ""
         self._tally, self._same = Tally(), Agreement()
+        self._scores = scores and _VECTORS.search(name) is None
+        self._unit = True
 
     def add(self, reference: Any, other: Any) -> None:
         """One run; what is no array of numbers, or of another shape, is noted."""
@@ -28,12 +36,22 @@ class Output:
         else:
             self._tally.add(reference, other)
             self._same.add(reference, other)
+            self._unit = self._unit and _is_unit(reference)
 
     def found(self) -> OutputDifference:
         """What was counted."""
         difference = Difference.of(self._tally)
         note = self._note or ("" if difference else "it is empty")
-        return OutputDifference(self._name, difference, self._same.share, note)
+        scores = self._scores and not (self._unit and difference is not None)
+        return OutputDifference(self._name, difference, self._same.share, note, scores)
+
+
+def _is_unit(array: Any) -> bool:
+    """Whether rows are vectors of length 1, and no probabilities."""
+    if array.ndim < 2 or array.dtype.kind != "f" or not array.size or array.min() >= 0:
+        return False
+    lengths = np.linalg.norm(array.astype(np.float32), axis=-1)
+    return bool(np.allclose(lengths, 1.0, atol=_NEAR_1))
 
 
 class LayerErrors:

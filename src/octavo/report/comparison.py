@@ -25,6 +25,7 @@ from octavo.recipe.comparison import Comparison, Difference, LayerDifference, Ou
 from octavo.recipe.ranges import Range
 from octavo.report import text as words
 from octavo.report.difference_words import decibels, not_finite, to_blame, typical
+from octavo.report.names import shortened
 from octavo.report.text import clean, count, number
 
 SHOWN = 20
@@ -54,7 +55,7 @@ def _page(found: Comparison, verbose: bool) -> Iterator[RenderableType]:
     left = f", and {found.left_float:,} left float" if found.left_float else ""
     yield Text(f"Quantized layers: {len(found.layers):,}{left}", style="bold")
     shown = found.layers if verbose else found.layers[:SHOWN]
-    yield _layer_table(shown)
+    yield _layer_table(shown, verbose)
     if len(shown) < len(found.layers):
         yield Text(f"and {len(found.layers) - len(shown):,} more, which are better: --verbose")
     yield Text()
@@ -68,7 +69,8 @@ def _page(found: Comparison, verbose: bool) -> Iterator[RenderableType]:
 
 
 def _output_table(outputs: Sequence[OutputDifference]) -> Table:
-    figures = ("SQNR", "cosine", "max error", "top-1")
+    has_scores = any(output.agreement is not None for output in outputs)
+    figures = ("SQNR", "cosine", "max error", *["top-1"] * has_scores)
     table = words.columns("output", *figures, "", right=figures)
     for output in outputs:
         d = output.difference
@@ -77,18 +79,19 @@ def _output_table(outputs: Sequence[OutputDifference]) -> Table:
             Text(decibels(d)),
             Text("" if d is None or d.cosine is None else f"{d.cosine:.6f}"),
             Text(_largest(d)),
-            Text("" if output.top1 is None else f"{output.top1:.1%}"),
+            *[Text("" if output.agreement is None else f"{output.agreement:.1%}")] * has_scores,
             Text("; ".join(part for part in (clean(output.note), not_finite(d)) if part)),
         )
     return table
 
 
-def _layer_table(layers: Sequence[LayerDifference]) -> Table:
+def _layer_table(layers: Sequence[LayerDifference], verbose: bool) -> Table:
+    names = [layer.name for layer in layers]
     figures = ("alone", "max error", "accumulated")
     table = words.columns("layer", "op", *figures, right=figures)
-    for layer in layers:
+    for name, layer in zip(names if verbose else shortened(names), layers, strict=True):
         table.add_row(
-            Text(clean(layer.name)),
+            Text(clean(name)),
             Text(clean(layer.op.rpartition(".")[2])),
             Text(decibels(layer.alone)),
             Text(_largest(layer.alone)),

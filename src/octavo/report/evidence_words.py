@@ -34,7 +34,9 @@ def worst_error(found: Comparison | None) -> float | None:
 def least_agreement(found: Comparison | None) -> float | None:
     """The least share of rows whose largest number is at the same place."""
     return (
-        min((o.top1 for o in found.outputs if o.top1 is not None), default=None) if found else None
+        min((o.agreement for o in found.outputs if o.agreement is not None), default=None)
+        if found
+        else None
     )
 
 

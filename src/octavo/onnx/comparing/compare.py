@@ -22,6 +22,7 @@ from octavo.onnx import normalize
 from octavo.onnx.comparing import operands
 from octavo.onnx.comparing.opening import Cut, Shown
 from octavo.onnx.comparing.pairing import Pairing, pair_up
+from octavo.onnx.comparing.scores import holds_scores
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
@@ -123,7 +124,8 @@ def _outputs(
         feeds = read_inputs(inputs, source.model.graph)
     ours = opened(quantized_path, None)
     names = [o.name for o in theirs.get_outputs()]
-    columns = {name: Output(name) for name in names}
+    scores = {v.name: holds_scores(v) for v in source.model.graph.outputs}
+    columns = {name: Output(name, scores.get(name, True)) for name in names}
     for feed in feeds:
         try:
             expected = theirs.run(names, feed)

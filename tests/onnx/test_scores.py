@@ -1,0 +1,69 @@
+"""Which outputs have a class with the largest score, and which are vectors that have none."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from octavo.onnx.comparing.scores import holds_scores
+from octavo.recipe.comparison import Comparison, LayerDifference
+from octavo.recipe.differing import Output
+from octavo.report.comparison import comparison_text
+from octavo.report.evidence_words import least_agreement
+
+LOGITS = np.array([[0.5, -2.0, 3.0], [1.0, 4.0, -1.0]], np.float32)
+LAYER = LayerDifference("/fc", "linear", "MatMul", (), None, None)
+
+
+def found(name: str, reference: np.ndarray, scores: bool = True) -> Comparison:
+    output = Output(name, scores)
+    output.add(reference, reference + np.float32(0.01))
+    return Comparison("m", "q", "portable", "made up", 1, (output.found(),), (LAYER,), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "scores"),
+    [
+        ("logits", LOGITS, True),
+        ("output", LOGITS, True),
+        ("probabilities", np.abs(LOGITS) / np.abs(LOGITS).sum(1, keepdims=True), True),
+        ("last_hidden_state", LOGITS, False),
+        ("sentence_embedding", LOGITS, False),
+        ("output", LOGITS / np.linalg.norm(LOGITS, axis=1, keepdims=True), False),
+    ],
+)
+def test_a_vector_has_no_headline_of_top_1(name: str, array: np.ndarray, scores: bool) -> None:
+    agreement = least_agreement(found(name, array))
+    assert agreement == (1.0 if scores else None)
+    assert least_agreement(found(name, array, scores=False)) is None
+
+
+def value_of(text: str) -> ir.Value:
+    model = ir.from_onnx_text(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 8] x, float[8] s, float[8] b) => (float[a, c] y) {{ {text} }}"""
+    )
+    return model.graph.outputs[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "scores"),
+    [
+        ("y = Gemm(x, x)", True),
+        ("h = Gemm(x, x) y = Softmax(h)", True),
+        ("h = GlobalAveragePool(x) y = Flatten(h)", True),
+        ("y = LayerNormalization(x, s)", False),
+        ("h = LayerNormalization(x, s) y = Cast<to = 10>(h)", False),
+        ("h = Sqrt(s) d = Div(x, h) m = Mul(d, s) y = Add(m, b)", False),
+        ("m = Mul(x, s) y = Add(m, b)", True),
+        ("h = Gemm(x, x) y = Add(h, b)", True),
+    ],
+)
+def test_the_graph_tells_what_an_output_is(text: str, scores: bool) -> None:
+    assert holds_scores(value_of(text)) is scores
+
+
+def test_the_table_has_no_column_that_says_nothing() -> None:
+    assert "top-1" in comparison_text(found("logits", LOGITS))
+    assert "top-1" not in comparison_text(found("last_hidden_state", LOGITS))
