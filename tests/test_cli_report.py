@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from onnxruntime.quantization import quantize_dynamic
@@ -90,6 +91,35 @@ def test_threads_and_shapes_are_those_that_were_asked_for(folder: Path) -> None:
     assert run("report", "m.onnx", "m.int8.onnx", "--html", "page.html", *BRIEF, *asked) == 0
     (pair, *_) = data_of("page.html")["evidence"]["benchmark"]["rows"]
     assert (pair["shape"], pair["threads"]) == ("x=7x64", 1)
+
+
+@pytest.mark.parametrize("command", ["report", "quantize"])
+@pytest.mark.parametrize("shape", [(), ("--shape", "x=7x64")], ids=["", "shape"])
+def test_models_are_timed_on_the_inputs_that_are_given(
+    folder: Path, command: str, shape: tuple[str, ...]
+) -> None:
+    np.savez("data.npz", x=np.random.default_rng(0).normal(size=(5, 64)).astype(np.float32))
+    asked = ("--inputs", "data.npz", "--threads", "1", *shape)
+    if command == "report":
+        words = ("m.onnx", "m.int8.onnx", "--html", "page.html", *BRIEF)
+    else:
+        words = ("m.onnx", "-o", "again.onnx", "--report", "page.html")
+    assert run(command, *words, *asked) == 0
+    found = data_of("page.html")["evidence"]
+    assert {(pair["shape"], pair["threads"]) for pair in found["benchmark"]["rows"]} == {
+        ("x=7x64" if shape else "x=5x64", 1)
+    }
+    assert found["comparison"]["inputs"] == "given"
+
+
+@pytest.mark.parametrize("option", [("--shape", "x=7x64"), ("--threads", "1")])
+def test_how_to_time_is_refused_where_nothing_is_timed(
+    folder: Path, option: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("quantize", "m.onnx", "-o", "out.onnx", *option) == 2
+    assert f"{option[0]} says how --report times the models" in capsys.readouterr().err
+    assert run("quantize", "m.onnx", "-o", "out.onnx", "--report", "p.html", "--shape", "x") == 2
+    assert not Path("out.onnx").exists() and not Path("p.html").exists()
 
 
 def test_a_recipes_own_bound_judges_its_file(folder: Path) -> None:
@@ -182,7 +212,11 @@ def test_pytorch_models(
         (["other.json", "--html", "p.html", "--threads", "1"], 2, "--threads says how to measure"),
         (["m.onnx", "m.int8.onnx", "--html", "no/p.html"], 6, "no"),
         (["m.onnx", "m.int8.onnx", "--html", "p.html", "--seconds", "0"], 2, "--seconds 0"),
-        (["m.onnx", "m.int8.onnx", "--html", "p.html", "--threads", "0"], 2, "--threads 0"),
+        (
+            ["m.onnx", "m.int8.onnx", "--html", "p.html", "--threads", "0"],
+            2,
+            "0 is not a whole number above 0",
+        ),
         (["gone.json", "--html", "p.html"], 2, "gone.json does not exist"),
         (["bad.json", "--html", "p.html"], 2, "bad.json is not what octavo quantize --json"),
         (["other.json", "--html", "p.html"], 2, "other.json is not what octavo quantize --json"),

@@ -227,6 +227,8 @@ def test_inspect(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("quantize", "--external-data"),
         ("quantize", "--no-verify"),
         ("quantize", "--allow-quantized"),
+        ("quantize", "--shape=x=1x64"),
+        ("quantize", "--threads=1"),
         ("inspect", "--ops=Conv"),
         ("inspect", "--cpu=any"),
         ("inspect", "--format=qoperator"),

@@ -99,13 +99,19 @@ class Bench:
         except OctavoError as error:
             self._failed(error)
 
-    def time(self, text: str, shape: dict[str, tuple[int, ...]], counts: list[int | None]) -> None:
-        """All files on inputs of one shape, for each number of threads."""
+    def time(
+        self,
+        text: str,
+        shape: dict[str, tuple[int, ...]],
+        counts: list[int | None],
+        inputs: Path | None = None,
+    ) -> None:
+        """All files on inputs of one shape, or on `inputs`, for each number of threads."""
         from octavo.core.feeds import shape_text
         from octavo.onnx.bench import feeds
 
         self._say("making up inputs", 0)
-        found, notes = feeds(self.files, shape)
+        found, notes = feeds(self.files, shape, inputs)
         self.notes += notes
         given = list(zip(self.files, found, strict=True))
         try:

@@ -29,8 +29,9 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class How:
-    """What to measure on: inputs to compare on (made up where None), `shape` and `threads` of what
-    is timed as on the command line, and about how many `seconds` that may take (None: SECONDS)."""
+    """What to measure on: inputs to compare on (made up where None), of which the first are timed
+    unless a `shape` is given; `shape` and `threads` as on the command line; and about how many
+    `seconds` timing may take (None: SECONDS)."""
 
     inputs: Path | None = None
     shape: str = ""
@@ -113,7 +114,8 @@ class _Measured:
                 bench.add_ort(stack)
                 with self.noted("ONNX Runtime's own int8 is not compared", ()):
                     self._compare_ort(bench)
-                bench.time(self.how.shape, shape, [self.how.threads])
+                given = None if shape else self.how.inputs
+                bench.time(self.how.shape, shape, [self.how.threads], given)
         finally:
             self.notes += bench.notes
         took = perf_counter() - start

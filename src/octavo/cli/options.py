@@ -118,6 +118,16 @@ CustomOpsOption = Annotated[
         "May be repeated. Default: none.",
     ),
 ]
+TimedThreadsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        callback=at_least_1,
+        metavar="N",
+        help="Threads of the sessions that are timed. Default: as ONNX Runtime chooses.",
+        show_default=False,
+    ),
+]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Replace the default OUT where it exists.")
 ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo.cli import torch_models
+from octavo.cli.evidence import How
 from octavo.cli.options import (
     Cpu,
     CpuOption,
@@ -21,13 +22,14 @@ from octavo.cli.options import (
     RecipeOption,
     Target,
     TargetOption,
+    TimedThreadsOption,
     end_if_unchecked,
     exit_codes,
     operators,
     recipe_of,
 )
-from octavo.cli.tuning import check_places
-from octavo.errors import OutputError
+from octavo.cli.tuning import check_places, shape_of
+from octavo.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe, Report
@@ -116,6 +118,16 @@ def quantize(
         ),
     ] = None,
     custom_ops: CustomOpsOption = [],  # noqa: B006
+    shape: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=1x128,..",
+            help="Shapes of the made-up inputs that models are timed on for --report. Default: the "
+            "first of --inputs, else guessed from IN's graph.",
+            show_default=False,
+        ),
+    ] = "",
+    threads: TimedThreadsOption = None,
     force: ForceOption = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Name every layer in the report.")
@@ -127,7 +139,8 @@ def quantize(
     Layer names may be globs (quote them: '/encoder/*'). Whatever goes wrong, IN is as it was and
     no partial OUT is left. The report goes to stdout. PyTorch models are written for
     octavo.torch.load and not checked; of the options, --ops, --inputs, --cpu, --target, --format,
-    --external-data, --no-verify, --allow-quantized and --custom-ops are for ONNX alone.
+    --external-data, --no-verify, --allow-quantized, --custom-ops, --shape and --threads are for ONNX
+    alone.
     """
     with exit_codes(), operators(custom_ops, model):
         if torch_models.names_factory(model):
@@ -140,8 +153,9 @@ def quantize(
                 model, out, chosen, only, exclude, allow_nothing=allow_nothing
             )
             _show(made, verbose, json)
-            _write_page(made, page, model, None)
+            _write_page(made, page, model, How())
             return
+        how = _how_to_time(inputs, shape, threads, page)
         chosen = recipe_of(recipe, ops)
         suffix = "native.onnx" if target is Target.NATIVE else "onnx"
         out = output or _default_output(Path(model).stem, suffix, chosen, force)
@@ -167,7 +181,7 @@ def quantize(
                 allow_nothing=allow_nothing,
             )
         _show(report, verbose, json)
-        _write_page(report, page, model, inputs, measure=not no_verify)
+        _write_page(report, page, model, how, measure=not no_verify)
         end_if_unchecked(report.verification.status)
 
 
@@ -212,18 +226,28 @@ def inspect(
         print_inspection(found, console(), verbose)
 
 
+def _how_to_time(inputs: Path | None, shape: str, threads: int | None, page: Path | None) -> How:
+    """Raises OptionError for what says how to time where nothing is timed, and a wrong shape."""
+    for option, given in (("--shape", shape), ("--threads", threads)):
+        if given and page is None:
+            raise OptionError(f"{option} says how --report times the models: give --report, too")
+    if shape:
+        shape_of(shape)
+    return How(inputs, shape, threads)
+
+
 def _write_page(
-    report: Report, page: Path | None, model: str, inputs: Path | None, *, measure: bool = True
+    report: Report, page: Path | None, model: str, how: How, *, measure: bool = True
 ) -> None:
     """After the report is shown, as it measures for some seconds."""
     if page is None:
         return
-    from octavo.cli.evidence import How, evidence
+    from octavo.cli.evidence import evidence
     from octavo.report.html import report_html, write_html
 
     write_html(report_html(report), page)  # whatever comes of measuring
     if report.quantized and measure:
-        found = evidence(model, Path(report.output), How(inputs))
+        found = evidence(model, Path(report.output), how)
         write_html(report_html(report, found), page)
 
 

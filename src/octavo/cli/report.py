@@ -18,6 +18,7 @@ from octavo.cli.options import (
     QUANTIZED_HELP,
     ComparedInputsOption,
     CustomOpsOption,
+    TimedThreadsOption,
     exit_codes,
     operators,
 )
@@ -89,8 +90,6 @@ def _check(floating: str, how: How) -> None:
             raise OptionError(
                 f"{option} is for ONNX models; {floating} is a PyTorch model: leave it out"
             )
-    if how.threads is not None and how.threads < 1:
-        raise OptionError(f"--threads {how.threads}: give a number above 0")
     if not 0 < how.budget < math.inf:
         raise OptionError(f"--seconds {how.budget:g}: give a number above 0")
 
@@ -118,19 +117,12 @@ def report(
         str,
         typer.Option(
             metavar="NAME=1x128,..",
-            help="Shapes of the made-up inputs that models are timed on. Default: guessed from "
-            "FLOAT's graph.",
+            help="Shapes of the made-up inputs that models are timed on. Default: the first of "
+            "--inputs, else guessed from FLOAT's graph.",
             show_default=False,
         ),
     ] = "",
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Threads of the sessions that are timed. Default: as ONNX Runtime chooses.",
-            show_default=False,
-        ),
-    ] = None,
+    threads: TimedThreadsOption = None,
     seconds: Annotated[
         float | None,
         typer.Option(

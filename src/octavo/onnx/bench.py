@@ -10,7 +10,7 @@ from typing import Any
 
 from octavo.core.feeds import shape_text
 from octavo.errors import InputDataError, ModelError, OctavoError, brief, listed
-from octavo.onnx.inputs import Feed
+from octavo.onnx.inputs import Feed, read_inputs
 from octavo.onnx.load import Source, load
 from octavo.onnx.tuning.child import ChildError, call
 from octavo.onnx.tuning.inputs import random_feeds
@@ -75,13 +75,20 @@ class BenchFile:
         return peak_memory(self.path, feed, threads)
 
 
-def feeds(files: Sequence[BenchFile], shapes: Shapes) -> tuple[list[Feed], list[str]]:
+def feeds(
+    files: Sequence[BenchFile], shapes: Shapes, given: Path | None = None
+) -> tuple[list[Feed], list[str]]:
     """Inputs for each of `files`, and notes.
 
-    All get the first one's, so that they do the same work. A file that does not take them, as its
-    inputs are others, gets its own. Raises InputDataError where a shape does not fit.
+    All get the first one's, so that they do the same work: the first run of the file that is
+    `given`, else some made up. A file that does not take them, as its inputs are others, gets its
+    own. Raises InputDataError where a shape or a run does not fit.
     """
-    common = files[0].feed(shapes)
+    if given is None:
+        common = files[0].feed(shapes)
+    else:
+        common = read_inputs(given, files[0].source.model.graph)[0]
+        files[0].check(common)
     found, notes = [common], []
     for file in files[1:]:
         try:
