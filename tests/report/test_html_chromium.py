@@ -402,7 +402,7 @@ def test_figures_of_trials_are_those_of_the_data(opened: Callable[..., Opened]) 
     assert table.texts("trial") == list(trials)
     assert table.texts("accuracy") == [accuracy(t["accuracy"]) for t in trials.values()]
     ratios = [t["time_ratio"] for t in trials.values()]
-    assert table.texts("ratio") == ["" if r is None else f"{r:.2f}x" for r in ratios]
+    assert table.texts("time") == ["" if r is None else f"{r:.2f}" for r in ratios]
     ranked = one.page.locator("#ranking li .figure").all_text_contents()
     assert ranked == [number(error) for _, error in data["ranking"]]
 

@@ -167,7 +167,7 @@ def test_the_table_of_trials_has_the_numbers_of_the_data() -> None:
     page = parsed(tuning_html(result()))
     data = data_of(page)["result"]
     heads = [th.words().strip() for th in section(page, "trials").all("th")]
-    assert heads == "trial recipe accuracy loss latency ratio size result".split()
+    assert heads == "trial recipe accuracy loss latency time size result".split()
     keys = "index - accuracy loss latency time_ratio bytes -".split()
     for row, made in zip(
         rows(section(page, "trials")), [data["baseline"], *data["trials"]], strict=True
@@ -205,7 +205,7 @@ def test_verdict_and_tiles() -> None:
     }
     assert tiles == {
         "Accuracy": ["0.912", "float 0.915, loss 0.328% of at most 1%"],
-        "Latency": ["4.21 ms", "1.92x faster, float 8.10 ms"],
+        "Latency": ["4.21 ms", "1.92x as fast, float 8.10 ms"],
         "Size": ["23.1 MB", "3.9x smaller, float 90.4 MB"],
         "Quantized": ["11 of 12", "layers"],
         "Search": ["4 trials", "13 model runs, 1 min 2 s"],
@@ -332,7 +332,7 @@ def test_the_picture_marks_criterion_best_and_float() -> None:
         best = svg.all("g", **{"class": "mark best"})[0]
         assert best.all("title")[0].words() == (
             "trial 2: int8, 1 of 12 layers float: fc3\n"
-            "accuracy 0.912, loss 0.328%, latency 4.21 ms, ratio 0.52x, size 23.1 MB"
+            "accuracy 0.912, loss 0.328%, latency 4.21 ms, time 0.52, size 23.1 MB"
         )
     assert "time a run, of the float model's" in wide.words()
     untimed = section(parsed(tuning_html(RESULTS["not timed"])), "picture")

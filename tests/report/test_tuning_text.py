@@ -19,8 +19,8 @@ from octavo.report.tuning_words import (
     latency,
     outcome,
     recipe,
-    speed,
     traceback_lines,
+    versus_float,
 )
 from tests.report.tuning_samples import BASELINE, BEST, FAILED, MET, MISSED, TRACEBACK, result
 
@@ -45,18 +45,18 @@ Met: Trial 2 (int8, 1 of 12 layers float: fc3) keeps the criterion: """
         """at most 1% of the float model's accuracy lost.
 
 Accuracy  0.915 -> 0.912 (loss 0.328% of at most 1%)
-Latency   8.10 ms -> 4.21 ms a run (1.92x faster)
+Latency   8.10 ms -> 4.21 ms a run (1.92x as fast)
 Size      90.4 MB -> 23.1 MB (3.9x smaller)
 Search    auto, objective performance: 4 trials and 13 model runs in 1 min 2 s
 Wrote     model.int8.onnx
 
-trial  recipe                                accuracy    loss  latency  ratio     size  result
-float  the float model                          0.915          8.10 ms  1.00x  90.4 MB
-    1  int8, all 12 layers                     0.8312   9.16%  4.05 ms  0.50x  22.5 MB  missed
-    2  int8, 1 of 12 layers float: fc3          0.912  0.328%  4.21 ms  0.52x  23.1 MB  best
-    3  int8, 2 of 12 layers float: fc3, fc1    0.9131  0.208%  5.10 ms  0.63x  25.1 MB  met
-    4  int8, fc3 in blocks of 32                                                        failed
-ratio: time a run over the float model's, both timed in turns
+trial  recipe                                accuracy    loss  latency  time     size  result
+float  the float model                          0.915          8.10 ms  1.00  90.4 MB
+    1  int8, all 12 layers                     0.8312   9.16%  4.05 ms  0.50  22.5 MB  missed
+    2  int8, 1 of 12 layers float: fc3          0.912  0.328%  4.21 ms  0.52  23.1 MB  best
+    3  int8, 2 of 12 layers float: fc3, fc1    0.9131  0.208%  5.10 ms  0.63  25.1 MB  met
+    4  int8, fc3 in blocks of 32                                                       failed
+time: of a run, over the float model's, both timed in turns
 
 Most sensitive of 3 layers (the output's error, 13 model runs)
    error  layer
@@ -198,7 +198,7 @@ def test_what_was_not_measured_has_no_column() -> None:
     text = tuning_text(result(baseline=quiet[0], best=quiet[1], trials=(quiet[1],)))
     assert "latency" not in text
     assert "Latency" not in text
-    assert "ratio:" not in text
+    assert "time: of a run" not in text
     assert "memory" not in text
     heavy = replace(BEST, peak_memory=50_000_000)
     shown = result(best=heavy, trials=(heavy,), baseline=replace(BASELINE, peak_memory=10**8))
@@ -260,12 +260,14 @@ def test_numbers() -> None:
         "812 us",
         "0.30 us",
     ]
-    assert [speed(x) for x in (0.52, 1.1, 1.001, 0.0)] == [
-        "1.92x faster",
-        "1.10x slower",
-        "as fast",
-        "0x its time",
+    assert [versus_float(replace(BEST, time_ratio=x)) for x in (0.52, 1.1, 1.001, None)] == [
+        "1.92x as fast",
+        "takes 1.10 times as long",
+        "no difference seen",
+        "",
     ]
+    noisy = replace(BEST, time_ratio=0.9, time_low=0.7, time_high=1.05)
+    assert versus_float(noisy) == "no difference seen"
 
 
 def test_marks_and_recipes() -> None:
@@ -286,3 +288,41 @@ def test_the_end_of_a_traceback() -> None:
     assert last_of("") == ""
     assert last_of("E: " + "x" * 1000) == "E: " + "x" * 297 + " ..."
     assert traceback_lines("a\n\n\tb\x1b\n") == ["a", r"        b\x1b"]
+
+
+def test_the_float_model_has_one_time_whatever_it_took_beside_each_trial() -> None:
+    """The machine was busy when the float model was timed alone: the ratios are right all the
+    same, and the figures agree with them."""
+    base = replace(BASELINE, latency=0.048)
+    trials = tuple(
+        replace(t, latency=f * t.time_ratio, float_latency=f, time_low=0.4, time_high=0.7)
+        for t, f in ((MISSED, 0.0021), (BEST, 0.0020), (MET, 0.0030))
+    )
+    text = tuning_text(result(baseline=base, best=trials[1], trials=trials))
+    assert "Latency   2.10 ms -> 1.09 ms a run (1.92x as fast)" in text
+    rows = [line.split() for line in text.splitlines() if " ms  " in line and " MB" in line]
+    shown = [(float(r[r.index("ms") - 1]), float(r[r.index("ms") + 1])) for r in rows]
+    assert [ratio for _, ratio in shown] == [1.0, 0.5, 0.52, 0.63]
+    assert all(ms == pytest.approx(2.1 * ratio, rel=0.01) for ms, ratio in shown)
+    assert "48" not in text
+
+
+def test_a_slower_model_is_called_so_as_a_benchmark_does() -> None:
+    slow = replace(BEST, time_ratio=1.81, float_latency=0.001, latency=0.00181)
+    assert last_line(result(best=slow)).count("takes 1.81 times as long as float") == 1
+    text = tuning_text(result(best=slow, trials=(slow,)))
+    assert "1.00 ms -> 1.81 ms a run (takes 1.81 times as long)" in text
+
+
+@pytest.mark.parametrize(
+    ("loss", "shown"),
+    [
+        (0.020000000000000018, "2%"),
+        (0.02, "2%"),
+        (0.0200001, "2.00001%"),
+        (0.01, "1%"),
+        (0.30000000000000004, "30%"),
+    ],
+)
+def test_losses_are_numbers_that_people_write(loss: float, shown: str) -> None:
+    assert Bound(0.02, relative=True).loss(loss) == shown

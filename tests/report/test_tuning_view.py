@@ -72,13 +72,13 @@ def test_plain_lines_where_stderr_is_no_terminal() -> None:
         """\
 tuning model.onnx: auto, objective performance, 12 layers; """
         """at most 1% of the float model's accuracy lost; at most 100 trials and 1 min 0 s
-the float model: accuracy 0.915, 8.10 ms, 1.00x, 90.4 MB
+the float model: accuracy 0.915, 8.10 ms, 90.4 MB
 ranked 2 layers with 13 model runs; the most sensitive: fc3 0.21, fc1 0.012
-trial 1: int8, all 12 layers: accuracy 0.8312, loss 9.16%, 4.05 ms, 0.50x, 22.5 MB, """
+trial 1: int8, all 12 layers: accuracy 0.8312, loss 9.16%, 4.05 ms, 2.00x as fast, 22.5 MB, """
         """nearest so far
-trial 2: int8, 1 of 12 layers float: fc3: accuracy 0.912, loss 0.328%, 4.21 ms, 0.52x, """
+trial 2: int8, 1 of 12 layers float: fc3: accuracy 0.912, loss 0.328%, 4.21 ms, 1.92x as fast, """
         """23.1 MB, best so far
-trial 3: int8, 2 of 12 layers float: fc3, fc1: accuracy 0.9131, loss 0.208%, 5.10 ms, 0.63x, """
+trial 3: int8, 2 of 12 layers float: fc3, fc1: accuracy 0.9131, loss 0.208%, 5.10 ms, 1.59x as fast, """
         """25.1 MB, met
 trial 4: int8, fc3 in blocks of 32: failed: ValueError: no labels
 trial 4 failed:
@@ -121,9 +121,9 @@ def test_the_live_table() -> None:
     lines = drawn(view)
     assert lines[0].startswith("tuning model.onnx: auto, objective performance, 12 layers; at mo")
     assert lines[1].startswith("ranked 2 layers with 13 model runs; the most sensitive: fc3 0.21")
-    assert lines[2].split() == "trial recipe accuracy loss latency ratio size result".split()
+    assert lines[2].split() == "trial recipe accuracy loss latency time size result".split()
     assert [line.split()[0] for line in lines[3:9]] == ["float", "1", "2", "3", "4", "5"]
-    assert lines[5].split()[-8:] == "0.912 0.328% 4.21 ms 0.52x 23.1 MB best".split()
+    assert lines[5].split()[-8:] == "0.912 0.328% 4.21 ms 0.52 23.1 MB best".split()
     assert lines[7].split()[-1] == "failed"
     assert lines[9:] == [
         "trial 6: evaluating",
@@ -154,7 +154,7 @@ def test_two_hundred_trials_fit_the_terminal(width: int, height: int) -> None:
     assert len(shown) == 1 + min(12, height - 9)
     assert f"and {200 - len(shown)} earlier trials" in lines
     last = next(line for line in lines if line.startswith("  200  "))
-    figures = "9.16%  4.05 ms  0.50x  22.5 MB" if width >= 80 else "9.16%  0.50x  22.5 MB"
+    figures = "9.16%  4.05 ms  0.50  22.5 MB" if width >= 80 else "9.16%  0.50  22.5 MB"
     assert last.rstrip().endswith(f"{figures}  missed")
 
 

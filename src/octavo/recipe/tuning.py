@@ -44,8 +44,9 @@ class Trial:
     `index` counts from 1; the unmodified model is 0, its `recipe` None. `words` say the recipe in
     words, `key` is equal for recipes that give the same model. `loss` is how much worse the
     accuracy is than the float model's (negative: better), in the criterion's unit (a share of the
-    float model's accuracy where it is relative). `latency` is seconds a run, `time_ratio` the same
-    over the float model's, both timed in turns. `score` is the objective, the less the better.
+    float model's accuracy where it is relative). `latency` is seconds a run, `float_latency` the
+    float model's when both were timed in turns, and `time_ratio` the median of the one over the
+    other, `time_low` and `time_high` its quartiles. `score` is the objective, the less the better.
     `error` is a traceback; a trial that has one failed, and has no accuracy. `seconds` is what the
     trial took, `elapsed` when it ended, counted from the start of the search (over resumptions).
     """
@@ -62,6 +63,9 @@ class Trial:
     meets: bool = False
     latency: float | None = None
     time_ratio: float | None = None
+    float_latency: float | None = None
+    time_low: float | None = None
+    time_high: float | None = None
     bytes: int | None = None
     peak_memory: int | None = None
     score: float | None = None

@@ -4,11 +4,11 @@ model.onnx
 Met: Trial 2 (int8, 1 of 12 layers float: fc3) keeps the criterion: at most 1% of ... lost.
 
 Accuracy  0.915 -> 0.912 (loss 0.33% of at most 1%)
-Latency   8.10 ms -> 4.20 ms a run (1.92x faster)
+Latency   8.10 ms -> 4.20 ms a run (1.92x as fast)
 ...
-trial  recipe                            accuracy   loss  latency  ratio     size  result
-float  the float model                      0.915         8.10 ms  1.00x  90.4 MB
-    1  int8, all 12 layers                 0.8312  9.16%  4.05 ms  0.50x  22.5 MB  missed
+trial  recipe                accuracy   loss  latency  time     size  result
+float  the float model          0.915         8.10 ms  1.00  90.4 MB
+    1  int8, all 12 layers     0.8312  9.16%  4.05 ms  0.50  22.5 MB  missed
 ...
 """
 
@@ -23,6 +23,7 @@ from rich.text import Text
 from octavo.recipe.tuning import Status, Trial, TuneResult
 from octavo.report import text as words
 from octavo.report import tuning_words as say
+from octavo.report.names import shortened
 from octavo.report.text import clean, count, duration, size
 from octavo.report.tuning_verdict import bound_of, last_line, lost, verdict
 
@@ -74,7 +75,8 @@ def _page(result: TuneResult) -> Iterator[RenderableType]:
     trials = (result.baseline, *result.trials)
     yield trial_table(trials, result.best.index, bound_of(result))
     if any(trial.time_ratio is not None for trial in trials):
-        yield Text("ratio: time a run over the float model's, both timed in turns", style="dim")
+        said = f"{say.RATIO}: of a run, over the float model's, both timed in turns"
+        yield Text(said, style="dim")
     yield Text()
     yield from _ranking(result)
     if result.notes:
@@ -91,8 +93,9 @@ def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
     noun = "Agreement" if result.status is Status.MET_AGREEMENT else "Accuracy"
     yield noun, pair + (f" ({loss})" if loss else "")
     if best.latency is not None and best.time_ratio is not None:
-        pair = _pair(say.latency(base.latency), say.latency(best.latency))
-        yield "Latency", f"{pair} a run ({say.speed(best.time_ratio)})"
+        floating = say.float_seconds((base, *result.trials))
+        pair = _pair(say.latency(floating), say.latency(say.seconds_of(best, floating)))
+        yield "Latency", f"{pair} a run" + (f" ({say.versus_float(best)})" if best.index else "")
     if best.bytes is not None and base.bytes is not None:
         ratio = words.ratio(base.bytes, best.bytes)
         yield "Size", f"{size(base.bytes)} -> {size(best.bytes)} ({ratio})"
@@ -115,7 +118,8 @@ def _ranking(result: TuneResult) -> Iterator[RenderableType]:
     runs = f", {count(result.model_runs, 'model run')}" if result.model_runs else ""
     yield Text(f"Most sensitive of {ranked} (the output's error{runs})", style="bold")
     table = words.columns("   error", "layer", right=("   error",))
-    for name, error in result.ranking[:_WORST]:
+    worst = result.ranking[:_WORST]
+    for name, (_, error) in zip(shortened([n for n, _ in worst]), worst, strict=True):
         table.add_row(Text(words.number(error)), Text(clean(name) or "(no name)"))
     yield table
     yield Text()

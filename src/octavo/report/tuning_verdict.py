@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from octavo.recipe.tuning import Status, Trial, TuneResult
 from octavo.report.text import clean, count, duration
-from octavo.report.tuning_words import Bound, accuracy, recipe
+from octavo.report.tuning_words import Bound, accuracy, recipe, versus_float
 
 _RESUME = "; --resume continues the search"
 _ADVICE = {
@@ -99,7 +99,8 @@ def _found(result: TuneResult) -> str:
     measured = f"{noun} {accuracy(best.accuracy) or 'unknown'}"
     said = f"{_bracketed(recipe(best))}: {measured}" + (f" ({against})" if against else "")
     if best.time_ratio is not None and best.time_ratio > 1:
-        said += f"; {best.time_ratio:.2f}x the time of the float model"
+        how = versus_float(best)
+        said += f"; {how}{' as float' if how.startswith('takes') else ' from float'}"
     return said
 
 

@@ -206,7 +206,10 @@ def _line(trial: Trial, bound: say.Bound, best: bool) -> str:
         return f"{who}: failed: {say.last_of(trial.error)}"
     said = []
     for column in say.figures((trial,), bound):
-        plain = column.heading in ("latency", "ratio", "size")
+        if column.heading == say.RATIO:
+            said += [say.versus_float(trial)] * bool(trial.index)
+            continue
+        plain = column.heading in ("latency", "size")
         said.append(column.text(trial) if plain else f"{column.heading} {column.text(trial)}")
     mark = say.outcome(trial, best)
     return f"{who}: {', '.join(said + [mark] * bool(mark))}{' so far' * best}"

@@ -8,10 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
+from octavo.recipe.benchmark import SMALLEST
 from octavo.recipe.tuning import Approach, Trial
 from octavo.report.groups import grouped
 from octavo.report.text import clean, size
+
+RATIO = "time"
+"""The column of times over the float model's."""
 
 
 def accuracy(x: float | None) -> str:
@@ -37,9 +42,9 @@ class Bound:
             return ""
         if not math.isfinite(x):
             return f"{x:g}"
-        scaled = x * self._scale + 0.0  # no minus before 0
+        scaled = _number(x * self._scale) + 0.0  # no minus before 0
         shown = _figures(scaled, 3)
-        for digits in (5, 8, 17):
+        for digits in (5, 8, 12):
             limit = None if self.value is None else _number(self.value * self._scale)
             if limit is None or (float(shown.replace(",", "")) > limit) == (scaled > limit):
                 break
@@ -79,17 +84,35 @@ def latency(seconds: float | None) -> str:
 
 
 def time_ratio(x: float | None) -> str:
-    """`0.52x`: time over the float model's."""
-    return "" if x is None else f"{x:.2f}x"
+    """`0.52`: time over the float model's."""
+    return "" if x is None else f"{x:.2f}"
 
 
-def speed(x: float) -> str:
-    """A time over the float model's as `1.92x faster`, `1.10x slower` or `as fast`."""
-    if not 0 < x < math.inf:
-        return f"{x:g}x its time"
-    if f"{x:.2f}" == "1.00":
-        return "as fast"
-    return f"{1 / x:.2f}x faster" if x < 1 else f"{x:.2f}x slower"
+def versus_float(trial: Trial) -> str:
+    """The trial's time over the float model's, as a benchmark says it: `1.92x as fast`, `takes 1.10
+    times as long`, or `no difference seen` where half of the rounds show none."""
+    x = trial.time_ratio
+    if x is None:
+        return ""
+    low, high = trial.time_low, trial.time_high
+    crosses = low is not None and high is not None and low <= 1 <= high
+    if abs(x - 1) < SMALLEST or crosses:
+        return "no difference seen"
+    return f"{1 / x:.2f}x as fast" if 0 < x < 1 else f"takes {x:.2f} times as long"
+
+
+def float_seconds(trials: Sequence[Trial]) -> float | None:
+    """The float model's time in one set of figures: it is timed anew beside each trial."""
+    beside = [t.float_latency for t in trials if t.float_latency is not None]
+    return median(beside) if beside else next((t.latency for t in trials if not t.index), None)
+
+
+def seconds_of(trial: Trial, floating: float | None) -> float | None:
+    """What a run takes where the float model's takes `floating`: the ratio of both is what was
+    measured in turns, and so is right whatever else the machine did meanwhile."""
+    if floating is None or trial.time_ratio is None:
+        return trial.latency
+    return floating * trial.time_ratio
 
 
 def recipe(trial: Trial) -> str:
@@ -123,11 +146,16 @@ class Column:
 
 def figures(trials: Sequence[Trial], bound: Bound) -> tuple[Column, ...]:
     """The columns that some of `trials` have a number for."""
+    floating = float_seconds(trials)
     columns = (
         Column("accuracy", lambda t: accuracy(t.accuracy), lambda t: t.accuracy),
         Column("loss", lambda t: bound.loss(t.loss) if t.index else "", lambda t: t.loss),
-        Column("latency", lambda t: latency(t.latency), lambda t: t.latency),
-        Column("ratio", lambda t: time_ratio(t.time_ratio), lambda t: t.time_ratio),
+        Column(
+            "latency",
+            lambda t: latency(seconds_of(t, floating)),
+            lambda t: seconds_of(t, floating),
+        ),
+        Column(RATIO, lambda t: time_ratio(t.time_ratio), lambda t: t.time_ratio),
         Column("size", lambda t: "" if t.bytes is None else size(t.bytes), lambda t: t.bytes),
         Column(
             "memory",

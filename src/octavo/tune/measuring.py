@@ -164,8 +164,15 @@ class Measuring:
             measured = self._alone(Time((Form(None), form)))
             if measured.error:
                 return replace(trial, error=measured.error, meets=False, accuracy=None)
-            seconds, ratio, *_ = measured.value[1]
-            trial = replace(trial, latency=seconds, time_ratio=ratio)
+            seconds, ratio, low, high = measured.value[1]
+            trial = replace(
+                trial,
+                latency=seconds,
+                time_ratio=ratio,
+                float_latency=measured.value[0][0],
+                time_low=low,
+                time_high=high,
+            )
         if self.weighed:
             self.view.doing(f"measuring the memory of trial {trial.index}")
             measured = self._alone(Peak(form))

@@ -70,8 +70,8 @@ def trials_table(result: TuneResult) -> Table:
         Column("result"),
     )
     intro = f"The criterion: {clean(result.criterion)}."
-    if any(column.heading == "ratio" for column in columns):
-        intro += " Ratio is the time a run over the float model's, both timed in turns."
+    if any(column.heading == say.RATIO for column in columns):
+        intro += " Time is that of a run over the float model's, both timed in turns."
     return Table("trials", "Trials", headings, tuple(rows), "rows", intro=intro)
 
 

@@ -73,8 +73,10 @@ def _latency(result: TuneResult) -> Tile:
     best, base = result.best, result.baseline
     if best.latency is None or best.time_ratio is None:
         return Tile("Latency", "not measured", "the objective does not ask for it")
-    detail = f"{say.speed(best.time_ratio)}, float {latency(base.latency)}"
-    return Tile("Latency", latency(best.latency), detail, share(best.time_ratio))
+    floating = say.float_seconds((base, *result.trials))
+    versus = f"{say.versus_float(best)}, " if best.index else ""
+    detail = f"{versus}float {latency(floating)}"
+    return Tile("Latency", latency(say.seconds_of(best, floating)), detail, share(best.time_ratio))
 
 
 def _sections(result: TuneResult, evidence: Evidence | None) -> Iterator[Section]:
