@@ -139,8 +139,8 @@ def quantize(
     Layer names may be globs (quote them: '/encoder/*'). Whatever goes wrong, IN is as it was and
     no partial OUT is left. The report goes to stdout. PyTorch models are written for
     octavo.torch.load and not checked; of the options, --ops, --inputs, --cpu, --target, --format,
-    --external-data, --no-verify, --allow-quantized, --custom-ops, --shape and --threads are for ONNX
-    alone.
+    --external-data, --no-verify, --allow-quantized, --custom-ops, --shape and --threads are for
+    ONNX alone.
     """
     with exit_codes(), operators(custom_ops, model):
         if torch_models.names_factory(model):
