@@ -52,6 +52,7 @@ void bind_conv(nb::module_& m);
 void bind_half(nb::module_& m);
 void bind_embedding(nb::module_& m);
 void bind_attention(nb::module_& m);
+void bind_sources(nb::module_& m);
 void bind_torch(nb::module_& m);
 
 }  // namespace octavo

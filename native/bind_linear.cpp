@@ -67,8 +67,9 @@ void bind_linear(nb::module_& m) {
       "x"_a, "x_type"_a, "rows"_a, "k"_a, "x_stride"_a, "group"_a, "q"_a, "scale"_a, "zero_point"_a);
   nb::class_<BoundLinear>(m, "Linear")
       .def(nb::init<Packed, std::size_t, std::size_t, std::size_t, Array<const float, 1>,
-                    std::optional<Array<const std::int32_t, 1>>, std::optional<Array<const float, 1>>, int>(),
-           "packed"_a, "n"_a, "k"_a, "group"_a, "scale"_a, "zero"_a.none(), "bias"_a.none(), "activation"_a)
+                    std::optional<Array<const std::int32_t, 1>>, std::optional<Array<const float, 1>>, int, bool>(),
+           "packed"_a, "n"_a, "k"_a, "group"_a, "scale"_a, "zero"_a.none(), "bias"_a.none(), "activation"_a, "live"_a = false)
+      .def_static("reads_live", &BoundLinear::reads_live, "n"_a)
       .def("run", &BoundLinear::run, "x"_a, "rows"_a, "x_stride"_a, "out"_a, "out_stride"_a, "dtype"_a = 0,
            "residual"_a = 0, "residual_stride"_a = 0, "threads"_a = 0)
       .def("run_quantized", &BoundLinear::run_quantized, "q"_a, "rows"_a, "q_stride"_a, "scale"_a, "zero_point"_a,

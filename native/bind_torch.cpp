@@ -6,7 +6,6 @@
 // through DLPack's C exchange, which PyTorch has had since 2.10 and which tells all of a tensor's memory at
 // once: nothing of PyTorch is compiled in or linked. Where an answer is not the plain one, the call returns
 // None, and Python goes the long way.
-#include <array>
 #include <exception>
 #include <initializer_list>
 #include <new>
@@ -14,24 +13,10 @@
 #include <stdexcept>
 
 #include "bound_linear.h"
+#include "sources.h"
 
 namespace octavo {
 namespace {
-
-// A reference that this function owns.
-class Owned {
- public:
-  explicit Owned(PyObject* object) : object_(object) {}
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  ~Owned() { Py_XDECREF(object_); }
-  PyObject* get() const { return object_; }
-  explicit operator bool() const { return object_ != nullptr; }
-  bool is(PyObject* other) const { return object_ == other; }
-
- private:
-  PyObject* object_;
-};
 
 // What octavo.torch hands over, by the names of its keyword arguments. Held for the life of the process.
 struct Torch {
@@ -40,38 +25,8 @@ struct Torch {
   PyObject *state, *forward_ad;                            // dictionaries of modules: `_loads`, `_current_level`
   PyObject *global_hooks;                                  // tuple of dictionaries
   Py_ssize_t large;                                        // elements of an output from which on Python makes it
-  int (*to_dltensor)(void* tensor, nb::dlpack::dltensor* out);  // null in a PyTorch without the exchange
 };
 Torch torch{};
-
-// The table behind a type's `__dlpack_c_exchange_api__` (dlpack.h, version 1), as far as it is used.
-struct Exchange {
-  std::uint32_t major, minor;
-  const Exchange* older;
-  void *allocate, *from_object, *to_object;
-  int (*to_dltensor)(void* object, nb::dlpack::dltensor* out);  // may be null
-};
-
-decltype(Torch::to_dltensor) to_dltensor_of(PyObject* capsule) {
-  if (capsule == Py_None) return nullptr;
-  const auto* exchange = static_cast<const Exchange*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
-  while (exchange && exchange->major != 1) exchange = exchange->older;
-  PyErr_Clear();
-  return exchange ? exchange->to_dltensor : nullptr;
-}
-
-// What there is of a tensor in memory, until Python runs again. False where it is not plain memory of the
-// processor's: sparse, nested, of another device.
-bool view(PyObject* tensor, nb::dlpack::dltensor& out) {
-  out = {};
-  if (torch.to_dltensor(tensor, &out) != 0) {
-    PyErr_Clear();
-    return false;
-  }
-  return out.device.device_type == nb::device::cpu::value;
-}
-
-std::uintptr_t address(const nb::dlpack::dltensor& t) { return reinterpret_cast<std::uintptr_t>(t.data) + t.byte_offset; }
 
 std::optional<DType> type_of(const nb::dlpack::dtype& type) {
   if (type.lanes != 1) return std::nullopt;
@@ -80,18 +35,6 @@ std::optional<DType> type_of(const nb::dlpack::dtype& type) {
   if (is_float && type.bits == 16) return DType::kFloat16;
   if (type.code == static_cast<std::uint8_t>(nb::dlpack::dtype_code::Bfloat) && type.bits == 16) return DType::kBFloat16;
   return std::nullopt;
-}
-
-// Along an axis of one element the stride says nothing, and in a tensor of none all of them.
-bool contiguous(const nb::dlpack::dltensor& t) {
-  std::int64_t next = 1;
-  bool gaps = false;
-  for (std::int32_t i = t.ndim; i-- > 0;) {
-    if (t.shape[i] == 0) return true;
-    if (t.strides && t.shape[i] > 1 && t.strides[i] != next) gaps = true;
-    next *= t.shape[i];
-  }
-  return !gaps;
 }
 
 struct Names {
@@ -126,27 +69,18 @@ bool plain_module(PyObject* own) {
          Owned(PyObject_GetAttr(torch.layer, n.forward)).is(torch.layer_forward);
 }
 
-// The kernel that is bound to the buffers as they are, a new reference; null where none is. Sharing a tensor
-// between processes moves it and frees the old memory, so that addresses are compared too.
+// The kernel that is bound to the buffers as they are, a new reference; null where none is.
 PyObject* bound_layer(PyObject* own) {
   const Names& n = names();
   PyObject* bound = PyDict_GetItemWithError(own, n.bound);
-  PyObject* entry = bound ? PyDict_GetItemWithError(bound, n.direct) : nullptr;  // (loads, buffers, layer, addresses)
+  PyObject* entry = bound ? PyDict_GetItemWithError(bound, n.direct) : nullptr;  // (loads, sources, layer)
   PyObject* buffers = PyDict_GetItemWithError(own, n.buffers);
   PyObject* loads = PyDict_GetItemWithError(torch.state, n.loads);
   if (!entry || !buffers || !loads || PyLong_AsLong(PyTuple_GET_ITEM(entry, 0)) != PyLong_AsLong(loads)) return nullptr;
-  PyObject *held = PyTuple_GET_ITEM(entry, 1), *places = PyTuple_GET_ITEM(entry, 3);
-  const Py_ssize_t count = PyTuple_GET_SIZE(held);
-  if (PyDict_GET_SIZE(buffers) != count || PyTuple_GET_SIZE(places) != count) return nullptr;
-  PyObject *key, *value;
-  Py_ssize_t at = 0;
-  for (Py_ssize_t i = 0; PyDict_Next(buffers, &at, &key, &value); ++i)
-    if (value != PyTuple_GET_ITEM(held, i)) return nullptr;
-  nb::dlpack::dltensor there;
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* tensor = PyTuple_GET_ITEM(held, i);
-    if (tensor != Py_None && (!view(tensor, there) || address(there) != PyLong_AsSize_t(PyTuple_GET_ITEM(places, i)))) return nullptr;
-  }
+  // Held meanwhile: another thread may bind the layer anew.
+  Py_INCREF(entry);
+  const Owned held(entry);
+  if (!nb::inst_ptr<Sources>(PyTuple_GET_ITEM(entry, 1))->current(buffers)) return nullptr;
   PyObject* layer = PyTuple_GET_ITEM(entry, 2);
   Py_INCREF(layer);
   return layer;
@@ -238,7 +172,7 @@ PyObject* run(const BoundLinear& bound, PyObject* x) {
 
 // call_linear(module, args, kwargs)
 PyObject* call_linear(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 3 || !torch.to_dltensor || !PyTuple_Check(given[1]) || !PyDict_Check(given[2])) Py_RETURN_NONE;
+  if (count != 3 || !to_dltensor || !PyTuple_Check(given[1]) || !PyDict_Check(given[2])) Py_RETURN_NONE;
   if (PyTuple_GET_SIZE(given[1]) != 1 || PyDict_GET_SIZE(given[2]) != 0) Py_RETURN_NONE;
   PyObject* x = PyTuple_GET_ITEM(given[1], 0);
   if (reinterpret_cast<PyObject*>(Py_TYPE(x)) != torch.tensor ||
@@ -276,8 +210,8 @@ void bind_torch(nb::module_& m) {
          nb::object is_tracing, nb::object functorch_level, nb::object is_grad_enabled, nb::object is_profiling, nb::object num_threads, nb::dict state,
          nb::dict forward_ad, nb::tuple global_hooks, Py_ssize_t large, nb::object exchange) {
         torch = {kept(tensor), kept(module), kept(module_call), kept(module_call_impl), kept(layer), kept(layer_forward), kept(dispatch_modes), kept(is_tracing),
-                 kept(functorch_level), kept(is_grad_enabled), kept(is_profiling), kept(num_threads), kept(state), kept(forward_ad), kept(global_hooks), large,
-                 to_dltensor_of(exchange.ptr())};
+                 kept(functorch_level), kept(is_grad_enabled), kept(is_profiling), kept(num_threads), kept(state), kept(forward_ad), kept(global_hooks), large};
+        use_exchange(exchange.ptr());
       },
       nb::kw_only(), "tensor"_a, "module"_a, "module_call"_a, "module_call_impl"_a, "layer"_a, "layer_forward"_a, "dispatch_modes"_a, "is_tracing"_a, "functorch_level"_a,
       "is_grad_enabled"_a, "is_profiling"_a, "num_threads"_a, "state"_a, "forward_ad"_a, "global_hooks"_a, "large"_a, "exchange"_a.none());

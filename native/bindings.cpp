@@ -10,5 +10,6 @@ NB_MODULE(_native, m) {
   octavo::bind_half(m);
   octavo::bind_embedding(m);
   octavo::bind_attention(m);
+  octavo::bind_sources(m);
   octavo::bind_torch(m);
 }

@@ -21,15 +21,27 @@ constexpr double kLong = 4e6;
 // A layer with the packed weights that it refers to: any object with a buffer, a mapped file included.
 struct BoundLinear {
   Packed packed;
+  Array<const float, 1> scale;
+  std::optional<Array<const float, 1>> bias;
   Linear layer;
 
-  BoundLinear(Packed data, std::size_t n, std::size_t k, std::size_t group, Array<const float, 1> scale,
+  // `live`: what is written into scale and bias counts, where these need no padding (`reads_live`).
+  BoundLinear(Packed data, std::size_t n, std::size_t k, std::size_t group, Array<const float, 1> scales,
               const std::optional<Array<const std::int32_t, 1>>& zero,
-              const std::optional<Array<const float, 1>>& bias, int activation)
+              std::optional<Array<const float, 1>> biases, int activation, bool live)
       : packed(std::move(data)),
+        scale(std::move(scales)),
+        bias(std::move(biases)),
         layer(checked(packed, n, k, scale.shape(0) == n && (!zero || zero->shape(0) == n) && (!bias || bias->shape(0) == n)),
               n, k, group, scale.data(), zero ? zero->data() : nullptr, bias ? bias->data() : nullptr,
-              static_cast<Activation>(activation)) {}
+              static_cast<Activation>(activation)) {
+    if (!live || !reads_live(n)) return;
+    layer.weight.scale = scale.data();
+    if (bias) layer.bias = bias->data();
+  }
+
+  // Whether arrays over n columns need no padding.
+  static bool reads_live(std::size_t n) { return n % kBlockN == 0; }
 
   static const std::int8_t* checked(const Packed& data, std::size_t n, std::size_t k, bool vectors) {
     expect(data.shape(0) == packed_bytes(n, k), "Linear: packed needs " + std::to_string(packed_bytes(n, k)) + " bytes");

@@ -105,7 +105,10 @@ class Linear:
         zero: _Int32 | None,
         bias: _Float32 | None,
         activation: int,
+        live: bool = False,
     ) -> None: ...
+    @staticmethod
+    def reads_live(n: int) -> bool: ...
     def run(
         self,
         x: int,
@@ -185,6 +188,18 @@ class EmbeddingInt8(_Embedding): ...
 class EmbeddingUint8(_Embedding): ...
 
 def __getattr__(name: str) -> Any: ...
+
+# bind_sources.cpp
+class Sources:
+    def __init__(
+        self,
+        tensors: tuple[Any, ...],
+        addresses: list[int],
+        sizes: list[int],
+        reads: list[int],
+    ) -> None: ...
+    def current(self, buffers: dict[str, Any]) -> bool: ...
+    def current_of(self, tensors: tuple[Any, ...]) -> bool: ...
 
 # bind_torch.cpp
 def call_linear(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...

@@ -33,6 +33,7 @@ from octavo.core.kernels.packing import (
     Float32,
     PackedWeight,
     checked_group,
+    expect_array,
 )
 from octavo.core.kernels.weight import quantize_packed
 from octavo.core.qtype import Grid, QType
@@ -48,7 +49,8 @@ class Linear:
     """One layer: packed weights [n, k], bias float32 [n] or None, activation.
 
     Made by `from_float` or `from_packed`; nothing changes it afterwards, and any number of threads
-    may call it at once.
+    may call it at once. (A front end whose vectors change has it `live`: scales and bias are then
+    read where they lie in each call, for numbers of outputs that `reads_live`.)
     """
 
     __slots__ = ("_native", "activation", "bias", "run", "weight")
@@ -67,7 +69,11 @@ class Linear:
         weight: PackedWeight,
         bias: Float32 | None = None,
         activation: str | Activation = "none",
+        *,
+        live: bool = False,
     ) -> None:
+        if bias is not None:
+            expect_array(bias, "bias", np.float32, (weight.n,))
         self.weight = weight
         self.bias = bias
         self.activation = Activation.parse(activation)
@@ -80,8 +86,14 @@ class Linear:
             weight.zero_point,
             bias,
             self.activation.code,
+            live,
         )
         self.run = self._native.run
+
+    @staticmethod
+    def reads_live(n: int) -> bool:
+        """Whether a `live` layer of n outputs reads its scales and bias where they lie."""
+        return _native.Linear.reads_live(n)
 
     @property
     def native(self) -> Any:

@@ -7,7 +7,7 @@ else (torch.compile, torch.export, tracing, dispatch modes, autograd) goes throu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +16,7 @@ from torch._C._functorch import TransformType
 from torch.autograd import forward_ad
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from octavo.core.sources import Read, Sources
 from octavo.errors import NotTrainableError
 
 _T = TypeVar("_T")
@@ -134,30 +135,44 @@ def count_load() -> None:
     _loads += 1
 
 
+def sources(tensors: Sequence[Tensor | None], reads: Sequence[Read]) -> Sources:
+    """What a kernel is about to be made from: CPU tensors, and how it uses each."""
+    at = [0 if t is None else t.data_ptr() for t in tensors]
+    return Sources(tuple(tensors), at, [_size(t) for t in tensors], [int(r) for r in reads])
+
+
+def _size(tensor: Tensor | None) -> int:
+    if tensor is None:
+        return 0
+    return tensor.nbytes if tensor.is_contiguous() else -1
+
+
 class Bound:
     """What was made of the weights that an operator gets, kept while the first of them lives.
 
     Compiled programs hand over the same tensors in each call; packing sums and pointers up anew
-    would cost more than a small layer itself.
+    would cost more than a small layer itself. `vectors` tells how kernels use all but the first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, vectors: Read = Read.COPIED) -> None:
         self._kept: Any = WeakTensorKeyDictionary()
+        self._vectors = vectors
 
     def get(self, key: Tensor, others: tuple[Any, ...], make: Callable[[], _T]) -> _T:
         """What `make` returned for these tensors and numbers; made again where one has changed."""
-        stamp = (_loads, *(_stamp(v) for v in (key, *others)))
+        tensors = (key, *[v for v in others if isinstance(v, Tensor)])
+        numbers = [v for v in others if not isinstance(v, Tensor)]
         found = self._kept.get(key)
-        if found is None or found[0] != stamp:
-            found = self._kept[key] = (stamp, make())
-        return found[1]  # type: ignore[no-any-return]
-
-
-def _stamp(value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    version = 0 if value.is_inference() else value._version
-    return value.data_ptr(), version
+        if (
+            found is None
+            or found[0] != _loads
+            or found[1] != numbers
+            or not found[2].current_of(tensors)
+        ):
+            reads = [Read.SUMMED, *[self._vectors] * (len(tensors) - 1)]
+            held = sources(tensors, reads)
+            found = self._kept[key] = (_loads, numbers, held, make())
+        return found[3]  # type: ignore[no-any-return]
 
 
 def allowed(x: Tensor) -> TypeError:

@@ -43,15 +43,15 @@ class PackedWeight:
     group: int = 0
 
     def __post_init__(self) -> None:
-        _expect(self.packed, "packed", np.uint8, (packed_bytes(self.n, self.k),))
+        expect_array(self.packed, "packed", np.uint8, (packed_bytes(self.n, self.k),))
         if self.packed.size and self.packed.ctypes.data % ALIGNMENT:
             raise ValueError(
                 f"packed: begins {self.packed.ctypes.data % ALIGNMENT} bytes behind a multiple of "
                 f"{ALIGNMENT}; map it from such an offset, or copy it into aligned(...)"
             )
-        _expect(self.scale, "scale", np.float32, (self.n,))
+        expect_array(self.scale, "scale", np.float32, (self.n,))
         if self.zero_point is not None:
-            _expect(self.zero_point, "zero_point", np.int32, (self.n,))
+            expect_array(self.zero_point, "zero_point", np.int32, (self.n,))
             if self.n and (self.zero_point.min() < -128 or self.zero_point.max() > 127):
                 raise ValueError("zero_point: holds values outside -128..127")
         checked_group(self.group)
@@ -93,7 +93,7 @@ def unpack(packed: Bytes, n: int, k: int) -> Int8:
 
     Raises TypeError for another dtype than uint8, ValueError for another size.
     """
-    _expect(packed, "packed", np.uint8, (packed_bytes(n, k),))
+    expect_array(packed, "packed", np.uint8, (packed_bytes(n, k),))
     q = aligned(n * k).view(np.int8).reshape(n, k)
     _native.unpack(packed, q)
     return q
@@ -111,9 +111,10 @@ def checked_group(group: int) -> int:
     return group
 
 
-def _expect(
+def expect_array(
     array: npt.NDArray[Any], name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]
 ) -> None:
+    """Raises TypeError or ValueError, which names it, where it is no such contiguous array."""
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
         found = getattr(array, "dtype", type(array).__name__)
         raise TypeError(f"{name}: needs a NumPy array of {np.dtype(dtype)}, not {found}")

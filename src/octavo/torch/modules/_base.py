@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from operator import is_
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -13,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from octavo.core.kernels.packing import ALIGNMENT
-from octavo.errors import ModelError, NotTrainableError
+from octavo.core.sources import Read
+from octavo.errors import ModelError
 from octavo.torch import ops
 from octavo.torch.state import PLAIN
 
@@ -23,8 +23,8 @@ class QuantizedModule(nn.Module):
 
     The buffers are the whole state: `state_dict`, deepcopy and pickle hold nothing else, and a new
     layer of the same `config()` with these buffers is the same layer. What runs it is bound on the
-    first call, and again when buffers are replaced, loaded or moved in memory (as what is sent to
-    another process is). Other writing into a buffer in place is not seen.
+    first call, and again when buffers are replaced, loaded, written to or moved in memory (as what
+    is sent to another process is).
     """
 
     CONFIG: ClassVar[tuple[str, ...]]
@@ -89,18 +89,13 @@ class QuantizedModule(nn.Module):
     def _ready(self, *how: Any) -> Any:
         """The callable over the buffers as they are now; `how` goes to `_kernel`."""
         found = self._bound.get(how)
-        if (
-            found is not None
-            and found[0] == ops.loads()
-            and all(map(is_, found[1], self._buffers.values()))
-            and found[3] == self._addresses()
-        ):
+        if found is not None and found[0] == ops.loads() and found[1].current(self._buffers):
             return found[2]
         return self._bind(*how)
 
-    def _addresses(self) -> tuple[int, ...]:
-        """Where the buffers are: sharing a tensor between processes moves it and frees the old."""
-        return tuple([0 if t is None else t.data_ptr() for t in self._buffers.values()])
+    def _reads(self, name: str) -> Read:
+        """How kernels use the buffer."""
+        return Read.SUMMED if name.startswith(("packed", "blocks")) else Read.COPIED
 
     def _bind(self, *how: Any) -> Any:
         """Makes what `_ready` returns."""
@@ -112,11 +107,23 @@ class QuantizedModule(nn.Module):
                     f"{type(self).__name__}.{name} "
                     + (empty if tensor.device.type == "meta" else elsewhere)
                 )
+            if name.startswith(("bias", "scale")) and tensor is not None:
+                self._check_vector(name, tensor)
+        # Before the kernel: what another thread writes meanwhile is seen in the next call.
+        reads = [self._reads(name) for name in self._buffers]
+        held = ops.loads(), ops.sources(list(self._buffers.values()), reads)
         made = self._kernel(*how)
         bound = self.__dict__.setdefault("_bound", {})
-        bound[how] = ops.loads(), tuple(self._buffers.values()), made, self._addresses()
+        bound[how] = (*held, made)
         self._keep(bound, how)
         return made
+
+    def _check_vector(self, name: str, tensor: Tensor) -> None:
+        if tensor.dtype is not torch.float32:
+            raise ModelError(
+                f"{type(self).__name__}.{name} is {str(tensor.dtype).removeprefix('torch.')} now; "
+                "needs float32, whatever the inputs are: write tensor.float()"
+            )
 
     def _keep(self, bound: dict[Any, Any], how: tuple[Any, ...]) -> None:
         """Adds to `bound` what a layer keeps beside its callable `bound[how][2]`."""
@@ -128,6 +135,8 @@ class QuantizedModule(nn.Module):
                 "be set; change the float model and quantize it again"
             )
         own = self.__dict__
+        if isinstance(value, nn.Parameter) and name in own.get("_buffers", ()):
+            value = value.detach()  # the same memory; nothing here trains
         held = any(name in own.get(kind, ()) for kind in ("_buffers", "_modules", "_parameters"))
         if type(value) in PLAIN and not held:
             # What nn.Module's own comes to here, which looks for much else first.
@@ -163,59 +172,6 @@ class QuantizedModule(nn.Module):
         state = self.__dict__.copy()
         state.pop("_bound", None)
         return state
-
-
-class Dequantized(Tensor):
-    """The weight of a quantized layer, computed when it is used.
-
-    Code around a layer may look at its weight's dtype, shape or device in each call; only what
-    takes part in a computation is worth the memory. Calling it gives the values too, as
-    `layer.weight()` of torch.ao's layers.
-    """
-
-    _make: Callable[[], Tensor]
-
-    @staticmethod
-    def of(
-        shape: tuple[int, ...], make: Callable[[], Tensor], dtype: torch.dtype = torch.float32
-    ) -> Dequantized:
-        """The weight of `shape` and `dtype` that `make` returns."""
-        made: Dequantized = Tensor._make_wrapper_subclass(Dequantized, shape, dtype=dtype)
-        made._make = make
-        return made
-
-    def __call__(self) -> Tensor:
-        return self._make()
-
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
-        return repr(self._make())
-
-    def __deepcopy__(self, memo: Any) -> Tensor:
-        return self._make()
-
-    def numpy(self, *, force: bool = False) -> npt.NDArray[Any]:
-        """The values as an array."""
-        found: npt.NDArray[Any] = self._make().numpy(force=force)
-        return found
-
-    def tolist(self) -> list[Any]:
-        """The values as nested lists."""
-        found: list[Any] = self._make().tolist()
-        return found
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func._schema.is_mutable and any(isinstance(a, Dequantized) for a in args[:1]):
-            raise NotTrainableError(
-                f"{func.name()}: the weight of a quantized layer is computed from its integers and "
-                "cannot be written; change the float model and quantize it again"
-            )
-
-        def values(x: Any) -> Any:
-            return x._make() if isinstance(x, Dequantized) else x
-
-        args, kwargs = torch.utils._pytree.tree_map(values, (args, kwargs or {}))
-        return func(*args, **kwargs)
 
 
 def array(tensor: Tensor) -> npt.NDArray[Any]:

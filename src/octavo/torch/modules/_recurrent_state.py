@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from octavo.core.recurrent_layout import Kind
 from octavo.core.recurrent_weights import MOST_INPUTS
 from octavo.torch.choice import Choice
-from octavo.torch.modules._base import Dequantized, QuantizedModule
+from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.modules._recurrent_weights import Way, storage_of
+from octavo.torch.modules.dequantized import Dequantized
 
 _WEIGHT = re.compile(r"weight_(ih|hh|hr)((?:_l\d+)?(?:_reverse)?)")
 

@@ -9,8 +9,11 @@ from torch import Tensor, nn
 
 from octavo.core.embedding import Embedding as Kernel
 from octavo.core.kernels import aligned
+from octavo.core.kernels.packing import ALIGNMENT
+from octavo.core.sources import Read
 from octavo.torch.choice import DEFAULT, HALVES, Choice
-from octavo.torch.modules._base import Dequantized, QuantizedModule, array, optional, tensor_of
+from octavo.torch.modules._base import QuantizedModule, array, optional, tensor_of
+from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.quantizer import Buffers, Quantizer, float32
 
 INDICES = (torch.int32, torch.int64)
@@ -94,6 +97,10 @@ class QuantizedTable(QuantizedModule):
             )
         made._fill(**held)
         return made
+
+    def _reads(self, name: str) -> Read:
+        moved = name == "table" and self.table.data_ptr() % ALIGNMENT  # `array` may have copied it
+        return Read.SUMMED if moved else Read.LIVE
 
     def _in_kind(self, rows: Tensor) -> Tensor:
         return rows if self.dtype == "float32" else rows.to(_dtype(self.dtype))

@@ -20,7 +20,8 @@ from octavo.core.convolution import (
 )
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, HALVES, Choice
-from octavo.torch.modules._base import Dequantized, QuantizedModule, array, optional, tensor_of
+from octavo.torch.modules._base import QuantizedModule, array, optional, tensor_of
+from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.quantizer import Buffers, Quantizer
 
 Call = Callable[[Tensor], Tensor]

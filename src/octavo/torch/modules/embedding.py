@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from octavo.core.embedding import Embedding as Kernel
+from octavo.core.sources import Read
 from octavo.torch import ops
 from octavo.torch.modules._table import QuantizedTable, checked, core, in_kernel, rows_of
 
@@ -57,7 +58,7 @@ def caller(table: Kernel) -> Call:
     return call
 
 
-_bound = ops.Bound()
+_bound = ops.Bound(Read.LIVE)
 
 
 def _run(indices: Tensor, table: Tensor, scale: Tensor | None, zero_point: Tensor | None) -> Tensor:

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from octavo.core.embedding import MODES
 from octavo.core.embedding import Embedding as Kernel
+from octavo.core.sources import Read
 from octavo.errors import OptionError, did_you_mean
 from octavo.torch import ops
 from octavo.torch.modules._table import QuantizedTable, checked, core, in_kernel, rows_of
@@ -182,7 +183,7 @@ def _bags(indices: Tensor, offsets: Tensor | None, last: bool) -> Any:
     return indices.shape[0] if offsets is None else offsets.shape[0] - last
 
 
-_bound = ops.Bound()
+_bound = ops.Bound(Read.LIVE)
 
 
 def _run(

@@ -11,7 +11,8 @@ from octavo.core.half_linear import HalfLinear as Kernel
 from octavo.core.half_linear import half_packed_size
 from octavo.torch import ops
 from octavo.torch.choice import Choice
-from octavo.torch.modules._base import Dequantized, QuantizedModule, array, optional, tensor_of
+from octavo.torch.modules._base import QuantizedModule, array, optional, tensor_of
+from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.modules.linear import Call, caller
 from octavo.torch.quantizer import Quantizer, float32
 

@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from octavo.torch.choice import DEFAULT, Choice
-from octavo.torch.modules._base import Dequantized, QuantizedModule
+from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.modules.half_linear import QuantizedHalfLinear
 from octavo.torch.modules.linear import QuantizedLinear
 from octavo.torch.quantizer import Quantizer

@@ -13,10 +13,12 @@ from torch.autograd import forward_ad
 from octavo.core.kernels import PackedWeight, packed_bytes, unpack
 from octavo.core.linear import Linear as Kernel
 from octavo.core.linear import call_linear, use_torch
+from octavo.core.sources import Read
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, HALVES, Choice
 from octavo.torch.memory import LARGE, in_large_pages
-from octavo.torch.modules._base import Dequantized, QuantizedModule, array, optional
+from octavo.torch.modules._base import QuantizedModule, array, optional
+from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.quantizer import Quantizer
 
 Call = Callable[[Tensor], Tensor]
@@ -126,8 +128,13 @@ class QuantizedLinear(QuantizedModule):
 
     def _keep(self, bound: dict[Any, Any], how: tuple[Any, ...]) -> None:
         if how == ("none",):
-            loads, buffers, call, addresses = bound[how]
-            bound["direct"] = loads, buffers, call.core.native, addresses  # for `call_linear`
+            loads, sources, call = bound[how]
+            bound["direct"] = loads, sources, call.core.native  # for `call_linear`
+
+    def _reads(self, name: str) -> Read:
+        if name in ("scale", "bias") and Kernel.reads_live(self.out_features):
+            return Read.LIVE
+        return super()._reads(name)
 
     def _kernel(self, activation: str) -> Call:
         return kernel(*self._arguments(), activation)
@@ -173,7 +180,7 @@ def kernel(
 ) -> Call:
     """The layer over these tensors, which it keeps alive."""
     weight = PackedWeight(array(packed), n, k, array(scale), optional(zero_point), group)
-    core = Kernel(weight, optional(bias), activation)
+    core = Kernel(weight, optional(bias), activation, live=True)
     call = caller(core.run, n, k)
     call.core = core  # type: ignore[attr-defined]  # for `together`
     return call

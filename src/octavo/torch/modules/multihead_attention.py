@@ -14,8 +14,9 @@ from torch.nn import functional
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from octavo.torch.choice import DEFAULT, Choice
-from octavo.torch.modules._base import Dequantized, QuantizedModule
+from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.modules.attention_mask import merged_mask
+from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.modules.half_linear import QuantizedHalfLinear
 from octavo.torch.modules.linear import QuantizedLinear
 from octavo.torch.modules.together import together
