@@ -19,8 +19,8 @@ from octavo.errors import NotTrainableError
 from octavo.torch import encoder_layer as under_test
 from octavo.torch import load, quantize_dynamic, report, save
 from octavo.torch.encoder_families import BERT
-from octavo.torch.encoder_layer import run_layer
 from octavo.torch.encoder_plan import Plan, plan_of
+from octavo.torch.stand_ins import put, stands_in, type_behind
 
 transformers = pytest.importorskip("transformers")
 
@@ -88,14 +88,14 @@ def layers(of: Any) -> Any:
 
 
 def chained(layer: nn.Module) -> bool:
-    return getattr(layer.__dict__.get("forward"), "func", None) is run_layer
+    return stands_in(layer)
 
 
 def apart(of: Any) -> Any:
     """The quantized model whose layers run their own forward."""
     of = copy.deepcopy(of)
     for layer in layers(of):
-        del layer.__dict__["forward"]
+        put(layer, type_behind(type(layer)))
     return of
 
 
@@ -148,17 +148,19 @@ def test_a_layer_that_computes_something_else_keeps_its_forward(
     change: Callable[[Tensor], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer = layers(quantize_dynamic(model()))[0]
-    plan, forward = plan_of(layer), type(layer).forward
+    plan, forward = plan_of(layer), type_behind(type(layer)).forward
     assert plan is not None
     assert under_test._agrees(layer, plan)
-    monkeypatch.setattr(type(layer), "forward", lambda *a, **k: change(forward(*a, **k)))
+    monkeypatch.setattr(
+        type_behind(type(layer)), "forward", lambda *a, **k: change(forward(*a, **k))
+    )
     assert not under_test._agrees(layer, plan)
     monkeypatch.undo()
     monkeypatch.setattr(under_test, "_agrees", lambda layer, plan: False)
     x = torch.randn(2, 5, WIDTH)
     layer = layers(quantize_dynamic(model()))[0]
     for _ in range(2):
-        assert torch.equal(layer(x), type(layer).forward(layer, x))
+        assert torch.equal(layer(x), type_behind(type(layer)).forward(layer, x))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
@@ -386,7 +388,7 @@ def test_what_is_changed_in_a_layer_is_seen(name: str, when: str, chains: list[A
         layer(x)
     CHANGES[name](layer)
     chains.clear()
-    assert torch.equal(layer(x), type(layer).forward(layer, x))
+    assert torch.equal(layer(x), type_behind(type(layer)).forward(layer, x))
     assert not chains
 
 
@@ -394,7 +396,7 @@ def test_another_scale_is_taken_over(chains: list[Any]) -> None:
     layer, x = layers(quantize_dynamic(model()))[0], torch.randn(2, 9, WIDTH)
     before = layer(x)
     layer.attention.self.scaling *= 4
-    near(layer(x), type(layer).forward(layer, x))
+    near(layer(x), type_behind(type(layer)).forward(layer, x))
     assert (layer(x) - before).norm() > 0.05 * before.norm()
 
 
@@ -412,7 +414,7 @@ def test_heads_that_were_pruned_keep_their_size() -> None:
     layers(exact)[0].attention.output.dense = nn.Linear(36, WIDTH)
     layer = layers(quantize_dynamic(exact))[0]
     assert chained(layer)
-    near(layer(x), type(layer).forward(layer, x))
+    near(layer(x), type_behind(type(layer)).forward(layer, x))
 
 
 def test_dropout_of_ones_own_kind_keeps_dropping() -> None:
@@ -436,7 +438,7 @@ def test_classes_that_are_patched_are_seen(
     layer, x = layers(quantize_dynamic(model()))[0], torch.randn(2, 9, WIDTH)
     layer(x)
     chains.clear()
-    kind, calls = type(layer.get_submodule(block)), []
+    kind, calls = type_behind(type(layer.get_submodule(block))), []
     forward = getattr(kind, method)
 
     @functools.wraps(forward)
@@ -448,6 +450,30 @@ def test_classes_that_are_patched_are_seen(
     layer(x)
     assert calls
     assert not chains
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda m: m._replicate_for_data_parallel()],
+    ids=["copy", "deepcopy", "replica"],
+)
+@pytest.mark.parametrize("block", ["attention", "attention.output"])
+def test_copies_run_their_own_parts(copied: Any, block: str, chains: list[Any]) -> None:
+    layer, other = layers(quantize_dynamic(model()))
+    x = torch.randn(2, 9, WIDTH)
+    before = layer(x)
+    again = copied(layer)
+    assert torch.equal(again(x), before)
+    if "." in block:  # a part of a part
+        again._modules = dict(again._modules) | {"attention": copied(again.attention)}
+    parent, _, name = block.rpartition(".")
+    holder = again.get_submodule(parent)
+    holder._modules = dict(holder._modules) | {name: other.get_submodule(block)}
+    exact = type_behind(type(again)).forward(again, x)
+    near(again(x), exact)
+    assert (before - exact).norm() > 0.1 * exact.norm()
+    assert torch.equal(layer(x), before)
+    assert len(chains) == 4
 
 
 def test_another_function_under_the_name_of_sdpa_is_called(
@@ -534,7 +560,7 @@ def test_a_forward_keeps_its_layer() -> None:
 def test_attention_without_a_scale_of_its_own_stays(chains: list[Any]) -> None:
     layer, x = layers(quantize_dynamic(model()))[0], torch.randn(2, 9, WIDTH)
     layer.attention.self.scaling = None  # sdpa's own default
-    assert torch.equal(layer(x), type(layer).forward(layer, x))
+    assert torch.equal(layer(x), type_behind(type(layer)).forward(layer, x))
     assert not chains
 
 
@@ -565,8 +591,8 @@ MASKS: dict[str, Callable[[], Tensor]] = {
 def test_masks(name: str, chains: list[Any]) -> None:
     layer = layers(quantize_dynamic(model()))[0]
     x, mask = torch.randn(2, 5, WIDTH), MASKS[name]()
-    near(layer(x, mask), type(layer).forward(layer, x, mask))
-    near(layer(x, attention_mask=mask), type(layer).forward(layer, x, mask))
+    near(layer(x, mask), type_behind(type(layer)).forward(layer, x, mask))
+    near(layer(x, attention_mask=mask), type_behind(type(layer)).forward(layer, x, mask))
     assert len(chains) == (0 if name == "a float" else 2)
 
 
@@ -581,7 +607,7 @@ INPUTS: dict[str, Callable[[], Tensor]] = {
 def test_inputs(name: str, chains: list[Any]) -> None:
     quantized, x = quantize_dynamic(model()), INPUTS[name]()
     layer = layers(quantized.to(x.dtype))[0]
-    found, own = layer(x), type(layer).forward(layer, x)
+    found, own = layer(x), type_behind(type(layer)).forward(layer, x)
     assert (found.shape, found.dtype) == (own.shape, own.dtype)
     near(found, own)
     assert len(chains) == (0 if name == "float64" else 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from octavo.torch import load, quantize_dynamic, report, save
 from octavo.torch.fusion import activation_word
 from octavo.torch.memory import LARGE, in_large_pages
 from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.stand_ins import stands_in
 
 ACTIVATIONS = [
     (nn.GELU(), "gelu"),
@@ -78,12 +78,7 @@ class Quick(nn.GELU):
 
 def fused(model: nn.Module) -> list[str]:
     """Names of the parents that call layer and activation as one."""
-    own = ("forward", "_ff_block")
-    return [
-        name
-        for name, module in model.named_modules()
-        if any(isinstance(module.__dict__.get(key), partial) for key in own)
-    ]
+    return [name for name, module in model.named_modules() if stands_in(module)]
 
 
 def apart(model: nn.Module) -> nn.Module:

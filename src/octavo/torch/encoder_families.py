@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from octavo.torch.stand_ins import type_behind
+
 BERT = frozenset("Bert BertGeneration Camembert Electra Ernie RoCBert Roberta XLMRoberta".split())
 """Models whose layers are copies of BertLayer."""
 
@@ -43,7 +45,7 @@ class Parts(NamedTuple):
 
 def parts_of(layer: nn.Module) -> Parts | None:
     """The parts of a layer of a known family; None for any other."""
-    kind = type(layer)
+    kind = type_behind(type(layer))
     if not kind.__module__.startswith("transformers.models."):
         return None
     if kind.__name__.removesuffix("Layer") in BERT:
@@ -140,7 +142,7 @@ def _as_imported(children: Mapping[Any, Collection[str]]) -> bool:
     """Whether the blocks have these children, and classes and methods of transformers' own."""
     module, home = type(next(iter(children))).__module__, _home()
     for block, names in children.items():
-        kind = type(block)
+        kind = type_behind(type(block))
         if kind.__module__ != module or block._modules.keys() != set(names):
             return False
         for name in _METHODS:

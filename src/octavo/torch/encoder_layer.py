@@ -10,49 +10,47 @@ both compute random inputs, as another release of transformers may compute somet
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from octavo.torch import ops
 from octavo.torch.encoder_plan import Plan, State, plan_of
-from octavo.torch.fusion import FUSED
+from octavo.torch.stand_ins import put, stand_in, stands_in
 
 # What layers of an encoder are given and pass on unread.
 _NEUTRAL = frozenset({"position_ids", "use_cache", "output_hidden_states", "return_dict"})
 # Of the norm: a wrong formula is off by a tenth and more; an integer that is rounded the other way,
 # because sums of floats were added in another order, by some thousandths.
 _CLOSE = 0.02
+_CHAIN = "_octavo_chain"
 
 
 def fuse_encoder_layers(model: nn.Module) -> list[str]:
     """Lets layers run as one chain, in place; returns their names.
 
-    What changes is the entry `FUSED` of the layer's own `__dict__`.
+    What changes is the layer's type (`stand_ins`).
     """
     found = []
     for name, module in list(model.named_modules()):
-        plan = None if FUSED in module.__dict__ else plan_of(module)
-        if plan is not None:
-            kind = type(module)
-            if kind not in _signatures:
-                _signatures[kind] = inspect.signature(module.forward)
-            forward = partial(run_layer, Chain(module, plan))  # torch.export knows only partials
-            forward.__dict__["__signature__"] = _signatures[kind]
-            module.__dict__[FUSED] = forward
+        plan = None if stands_in(module) or "forward" in module.__dict__ else plan_of(module)
+        if plan is not None and put(module, layer_type(type(module))):
             found.append(name)
     return found
 
 
-_signatures: WeakKeyDictionary[type, inspect.Signature] = WeakKeyDictionary()
+def layer_type(kind: Any) -> type:
+    """What stands for `kind`, a type of encoder layers."""
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return run_layer(self, kind, *args, **kwargs)
+
+    return stand_in(kind, {"forward": forward}, layer_type, (kind,))
 
 
-def run_layer(chain: Chain, *args: Any, **kwargs: Any) -> Any:
+def run_layer(layer: nn.Module, kind: Any, *args: Any, **kwargs: Any) -> Any:
     """The forward of a layer: its chain where that computes the same, else its type's own."""
     x = args[0] if args else None
     if (
@@ -63,18 +61,25 @@ def run_layer(chain: Chain, *args: Any, **kwargs: Any) -> Any:
         and not torch.is_autocast_enabled("cpu")
     ):
         mask, known = _mask(args, kwargs)
-        plan = chain.ready() if known else None
+        plan = _chain_of(layer).ready() if known else None
         if plan is not None and plan.takes(x, mask):
             return plan.run(x, mask)
-    layer = chain.layer
-    return type(layer).forward(layer, *args, **kwargs)
+    return kind.forward(layer, *args, **kwargs)
+
+
+def _chain_of(layer: nn.Module) -> Chain:
+    chain = layer.__dict__.get(_CHAIN)
+    if chain is None or chain.layer is not layer:  # a shallow copy has what it was made from
+        chain = layer.__dict__[_CHAIN] = Chain(layer)
+    return chain  # type: ignore[no-any-return]
 
 
 class Chain:
     """A layer and the plan for it; copies and files of it hold the layer alone."""
 
-    def __init__(self, layer: nn.Module, plan: Plan | None = None) -> None:
-        self.layer, self._plan = layer, plan
+    def __init__(self, layer: nn.Module) -> None:
+        self.layer = layer
+        self._plan: Plan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"layer": self.layer, "_plan": None}
@@ -115,7 +120,7 @@ def _agrees(layer: nn.Module, plan: Plan) -> bool:
     padded[1, :, :, 3:] = False
     for mask in (None, padded):
         try:
-            own = type(layer).forward(layer, x, mask)
+            own = plan.kind.forward(layer, x, mask)
         except (AttributeError, RuntimeError, TypeError, ValueError):
             return False
         if not isinstance(own, Tensor) or own.shape != x.shape:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +24,10 @@ from octavo.core.layer_norm import run_layer_norm
 from octavo.core.linear import run_together
 from octavo.torch import ops
 from octavo.torch.encoder_families import Parts, parts_of
-from octavo.torch.fusion import activation_word, run_chain
+from octavo.torch.fusion import activation_word
 from octavo.torch.memory import LARGE, in_large_pages
 from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.stand_ins import type_behind
 
 _SERVED = "sdpa"
 _ATTENTION = functional.scaled_dot_product_attention
@@ -47,8 +48,9 @@ class State(Enum):
 
 
 # An edge of the module tree: the parent's children, the child's name and the child, its __dict__
-# and the forward in there, its class and that one's forward.
-Edge = tuple[dict[str, Any], str, nn.Module, dict[str, Any], Any, Any, Any]
+# and the children in there, its class and that one's forward, and the same two of the class that
+# its class stands for.
+Edge = tuple[dict[str, Any], str, nn.Module, dict[str, Any], dict[str, Any], Any, Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,9 @@ class Plan:
     """Weight and bias of the first norm, then of the second: where each is, and its address."""
     heads: int
     kind: Any
+    """The layer's type; of a stand-in, the one behind it."""
     forward: Any
+    children: dict[str, Any]
     edges: tuple[Edge, ...]
     silent: dict[int, Any] = field(default_factory=dict)
     """Hooks that are known to do nothing, by identity."""
@@ -73,12 +77,14 @@ class Plan:
         """Whether a call of `layer` still is a call of these parts, and of nothing else."""
         if self._reads_otherwise(layer):
             return State.CHANGED
-        for children, name, child, own, patch, kind, forward in self.edges:
+        for children, name, child, own, inner, kind, forward, behind, fused in self.edges:
             if (
                 children.get(name) is not child
                 or kind.forward is not forward
                 or child.__class__ is not kind
-                or own.get("forward") is not patch
+                or (behind is not kind and behind.forward is not fused)
+                or "forward" in own
+                or own["_modules"] is not inner
             ):
                 return State.CHANGED
             if own["training"] or own["_forward_pre_hooks"]:
@@ -91,7 +97,10 @@ class Plan:
 
     def _reads_otherwise(self, layer: nn.Module) -> bool:
         """Whether the forwards are others, or find something else where they look."""
-        if type(layer) is not self.kind or self.kind.forward is not self.forward:
+        kind: Any = type_behind(type(layer))
+        if kind is not self.kind or kind.forward is not self.forward:
+            return True
+        if layer._modules is not self.children:
             return True
         for held, key, value in self.parts.facts:
             if held.get(key) is not value:
@@ -184,20 +193,20 @@ def plan_of(layer: nn.Module) -> Plan | None:
     if parts is None or not _fit(parts):
         return None
     edges = tuple(_edges(layer))
-    if any(forward is not _FORWARDS.get(kind, forward) for *_, kind, forward in edges):
+    if any(forward is not _FORWARDS.get(kind, forward) for *_, kind, forward, _, _ in edges):
         return None
-    # Another forward than the type's, or than the one that joins activations, is somebody's patch.
-    patches = [patch for *_, patch, _, _ in edges if patch is not None]
-    if any(getattr(patch, "func", None) is not run_chain for patch in patches):
+    if any("forward" in own for _, _, _, own, *_ in edges):  # somebody's patch
         return None
+    kind: Any = type_behind(type(layer))
     norms = [norm._parameters for norm in parts.norms]
     return Plan(
         parts,
         activation_word(parts.activation),
         tuple((p, key, p[key], p[key].data_ptr()) for p in norms for key in ("weight", "bias")),
         parts.out.in_features // parts.head_size,
-        type(layer),
-        type(layer).forward,
+        kind,
+        kind.forward,
+        layer._modules,
         edges,
     )
 
@@ -244,8 +253,10 @@ def _edges(module: nn.Module) -> list[Edge]:
     found: list[Edge] = []
     for name, child in module._modules.items():
         if child is not None:
-            own, kind = child.__dict__, cast(Any, type(child))
-            edge = (module._modules, name, child, own, own.get("forward"), kind, kind.forward)
+            kind: Any = type(child)
+            behind: Any = type_behind(kind)
+            place = (module._modules, name, child, child.__dict__, child._modules)
+            edge = (*place, kind, kind.forward, behind, behind.forward)
             found += [edge, *_edges(child)]
     return found
 

@@ -7,7 +7,8 @@ No layer changes its meaning: it is the parent that calls the two as one, where 
 for certain to be a chain of its children: nn.Sequential, the feed-forward block of torch.nn's
 transformer layers, and a forward of one argument without any branch that names nothing but
 children. They are looked up in each call, so one that is replaced or gets a hook is called by
-itself from there on.
+itself from there on. The parent's type is one that stands for its own (`stand_ins`), so that
+copies have forwards of their own, and a class that is patched later is called as it is then.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import dis
 import inspect
 import itertools
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,6 +25,7 @@ from torch.nn import functional
 from torch.nn.modules import module as torch_module
 
 from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.stand_ins import put, stand_in, stands_in
 
 _BY_TYPE = {
     nn.ReLU: "relu",
@@ -42,8 +43,6 @@ _TRANSFORMERS = {
 _FUNCTIONS = {functional.relu: "relu", functional.gelu: "gelu"}
 _BLOCKS = {nn.TransformerEncoderLayer: "dropout2", nn.TransformerDecoderLayer: "dropout3"}
 
-FUSED, FUSED_BLOCK = "forward", "_ff_block"
-
 # By a class's forward and the names of the children: many layers of a model are of one class.
 _CHAINS: WeakKeyDictionary[Any, dict[tuple[str, ...], tuple[str, ...]]] = WeakKeyDictionary()
 
@@ -60,59 +59,87 @@ def fuse_activations(model: nn.Module) -> list[str]:
 def fuse(parent: nn.Module) -> list[str]:
     """The names of the children that are now called with their activation.
 
-    What changes is one entry of the parent's own `__dict__`, `FUSED` or `FUSED_BLOCK`.
+    What changes is the parent's type (`stand_ins`).
     """
-    if "forward" in parent.__dict__:
+    kind = type(parent)
+    if stands_in(parent) or "forward" in parent.__dict__:
         return []
-    if type(parent) in _BLOCKS:
-        if not fusable(parent.linear1, parent.activation):
-            return []
-        parent.__dict__[FUSED_BLOCK] = partial(run_block, parent)
-        return ["linear1"]
+    if kind in _BLOCKS:
+        word = fusable(parent.linear1, parent.activation)
+        return ["linear1"] if word and put(parent, block_type(kind, word)) else []
     if not any(isinstance(child, QuantizedLinear) for child in parent.children()):
         return []
-    plain = type(parent) is nn.Sequential
-    chain = list(parent._modules) if plain else _chain(parent)
-    found = [
-        before
-        for before, after in itertools.pairwise(chain)
-        if fusable(parent._modules[before], parent._modules[after])
-    ]
-    if found:
-        fused = partial(run_chain, parent, None if plain else tuple(chain))
-        fused.__dict__["__signature__"] = inspect.signature(parent.forward)  # torch.export reads it
-        parent.__dict__[FUSED] = fused
-    return found
+    chain = None if kind is nn.Sequential else _chain(parent)
+    children = parent._modules
+    modules = [children[name] for name in (children if chain is None else chain)]
+    words = (*(fusable(*two) for two in itertools.pairwise(modules)), "")
+    if not any(words) or not put(parent, chain_type(kind, chain, words)):
+        return []
+    names = list(children) if chain is None else chain
+    return [name for name, word in zip(names, words, strict=True) if word]
+
+
+def chain_type(kind: Any, chain: tuple[str, ...] | None, words: tuple[str, ...]) -> type:
+    """What stands for `kind`, whose forward calls the children `chain` (None: all, in order).
+
+    `words` are the activations that are computed in the pass of each; "" for none. `kind` itself
+    where its forward does something else, as after unpickling with other sources.
+    """
+    own = kind.forward
+    known = kind is nn.Sequential if chain is None else _chain_of(own, chain) == chain
+    if not known:
+        return kind  # type: ignore[no-any-return]
+
+    def forward(self: Any, x: Any) -> Any:
+        if kind.forward is not own or not isinstance(x, Tensor):  # patched; traced by torch.fx
+            return kind.forward(self, x)
+        return run_chain(self, chain, words, x)
+
+    # Callers may give the input by its name.
+    forward.__code__ = forward.__code__.replace(co_varnames=own.__code__.co_varnames[:2])
+    return stand_in(kind, {"forward": forward}, chain_type, (kind, chain, words))
+
+
+def block_type(kind: Any, word: str) -> type:
+    """What stands for a transformer layer of torch.nn: its feed-forward block is fused."""
+    own = kind._ff_block
+
+    def _ff_block(self: Any, x: Tensor) -> Any:
+        if kind._ff_block is not own or fusable(self.linear1, self.activation) != word:
+            return kind._ff_block(self, x)
+        return run_block(self, kind, word, x)
+
+    return stand_in(kind, {"_ff_block": _ff_block}, block_type, (kind, word))
 
 
 def run_chain(
-    parent: nn.Module, chain: Sequence[str] | None, *args: Tensor, **kwargs: Tensor
+    parent: nn.Module, chain: Sequence[str] | None, words: Sequence[str], x: Tensor
 ) -> Any:
     """The forward of a parent whose children (None: all, in order) are called one by one."""
-    if kwargs or len(args) != 1:
-        forward = type(parent).forward
-        if args or list(kwargs) != [forward.__code__.co_varnames[1]]:
-            return forward(parent, *args, **kwargs)  # which says what is wrong
-        args = tuple(kwargs.values())
     children: Any = parent._modules
-    modules = list(children.values()) if chain is None else [children[name] for name in chain]
-    at, x = 0, args[0]
+    if chain is None:
+        modules = list(children.values())
+    else:  # one that is gone: as Python says it
+        modules = [children[n] if n in children else getattr(parent, n) for n in chain]
+    if len(modules) != len(words):  # other children than those that were fused
+        words = [""] * len(modules)
+    at = 0
+    y: Any = x
     while at < len(modules):
-        word = fusable(modules[at], modules[at + 1]) if at + 1 < len(modules) else ""
-        x = modules[at].activated(x, word) if word else modules[at](x)
-        at += 2 if word else 1
-    return x
+        word = words[at]
+        if word and fusable(modules[at], modules[at + 1]) == word:
+            y = modules[at].activated(y, word)
+            at += 2
+        else:
+            y = modules[at](y)
+            at += 1
+    return y
 
 
-def run_block(layer: Any, x: Tensor) -> Tensor:
-    """The feed-forward block of torch.nn's transformer layers."""
-    word = fusable(layer.linear1, layer.activation)
-    if not word:
-        plain: Tensor = type(layer)._ff_block(layer, x)
-        return plain
+def run_block(layer: Any, kind: type, word: str, x: Tensor) -> Any:
+    """The feed-forward block of `kind`, one of torch.nn's transformer layers."""
     x = layer.linear2(layer.dropout(layer.linear1.activated(x, word)))
-    last: Tensor = getattr(layer, _BLOCKS[type(layer)])(x)
-    return last
+    return getattr(layer, _BLOCKS[kind])(x)
 
 
 def fusable(linear: Any, activation: Any) -> str:
@@ -147,10 +174,12 @@ def _watched(module: Any) -> bool:
     )
 
 
-def _chain(parent: nn.Module) -> Sequence[str]:
+def _chain(parent: nn.Module) -> tuple[str, ...]:
     """Names of the children that forward calls one after the other; () where it does more."""
-    forward = type(parent).forward
-    children = tuple(parent._modules)
+    return _chain_of(type(parent).forward, tuple(parent._modules))
+
+
+def _chain_of(forward: Any, children: tuple[str, ...]) -> tuple[str, ...]:
     try:
         known = _CHAINS.setdefault(forward, {})
     except TypeError:  # no function: nothing can be known of it

@@ -25,6 +25,7 @@ from octavo.torch.modules.lstm_cell import QuantizedLSTMCell
 from octavo.torch.modules.multihead_attention import QuantizedMultiheadAttention
 from octavo.torch.modules.rnn import QuantizedRNN
 from octavo.torch.modules.rnn_cell import QuantizedRNNCell
+from octavo.torch.stand_ins import type_behind
 
 _CALL = ("__call__", "_wrapped_call_impl", "_call_impl", "_slow_forward", "forward")
 """What calling any module runs, in this order."""
@@ -72,8 +73,8 @@ def checked_mapping(given: Any) -> dict[type, type]:
 
 
 def own_type(module: nn.Module) -> type:
-    """The module's type, as it was before torch.nn.utils.parametrize gave it another."""
-    return type_before_parametrizations(module)  # type: ignore[no-any-return]
+    """The module's type, before torch.nn.utils.parametrize or Octavo gave it another."""
+    return type_behind(type_before_parametrizations(module))
 
 
 def mapped_type(module: nn.Module, mapping: Mapping[type, type]) -> type | None:

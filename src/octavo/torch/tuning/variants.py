@@ -20,10 +20,11 @@ from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.convert import in_place_of, twin
 from octavo.torch.decisions import Layers
 from octavo.torch.fastpath import ENCODERS, leave_fast_path
-from octavo.torch.fusion import FUSED, FUSED_BLOCK, fuse
+from octavo.torch.fusion import fuse
 from octavo.torch.hooks import made_by_hooks
 from octavo.torch.inventory import Part
 from octavo.torch.quantizer import Quantizer
+from octavo.torch.stand_ins import put
 
 Places = dict[int, list[tuple[nn.Module, str]]]
 """By the id of a module: who holds it, under which name."""
@@ -36,10 +37,15 @@ class _Edits:
 
     def __init__(self) -> None:
         self._before: list[tuple[dict[str, Any], str, Any]] = []
+        self._types: list[tuple[nn.Module, type]] = []
 
     def keep(self, holder: dict[str, Any], *keys: str) -> None:
         """Notes entries that are about to change, or to come."""
         self._before += [(holder, key, holder.get(key, _MISSING)) for key in keys]
+
+    def keep_type(self, module: nn.Module) -> None:
+        """Notes a module's type, which is about to change."""
+        self._types.append((module, type(module)))
 
     def put(self, holder: dict[str, Any], key: str, value: Any) -> None:
         """Changes an entry."""
@@ -53,6 +59,8 @@ class _Edits:
                 holder.pop(key, None)
             else:
                 holder[key] = value
+        for module, kind in self._types:
+            put(module, kind)
 
 
 class Variants:
@@ -136,7 +144,7 @@ class Variants:
                 edits.keep(encoder.__dict__, "activation_relu_or_gelu", "use_nested_tensor")
                 leave_fast_path(encoder)
         for parent in parents.values():
-            edits.keep(parent.__dict__, FUSED, FUSED_BLOCK)
+            edits.keep_type(parent)
             fuse(parent)
         return model
 
