@@ -20,6 +20,7 @@ from octavo.torch.fusion import fuse_activations
 from octavo.torch.hooks import carry_hooks, settle_weight
 from octavo.torch.manifest import Manifest, check_tensors, classes, make_layer, parse, report_of
 from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.other_savers import refuse_other_savers
 from octavo.torch.outcome import REPORT
 from octavo.torch.skeleton import skeleton as make_skeleton
 from octavo.torch.state import Held, beyond, held, places, put
@@ -64,6 +65,7 @@ def load(
         leave_fast_paths(model)
         fuse_activations(model)
         fuse_encoder_layers(model)
+        refuse_other_savers(model, QuantizedModule)
     if report is not None:
         model.__dict__[REPORT] = report
     return model

@@ -28,6 +28,7 @@ from octavo.torch.fusion import fuse_activations
 from octavo.torch.inventory import Part, inventory, own_bytes, vectors
 from octavo.torch.mapping import checked_mapping
 from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.other_savers import refuse_other_savers
 from octavo.torch.outcome import REPORT, make_report, model_bytes
 from octavo.torch.spec import Answer, Spec, storage_of
 
@@ -104,6 +105,7 @@ def quantize_dynamic(
     model = converter.convert(model, progress)
     model.eval()
     notes = [*notes, *converter.notes, *_fused(model), *_vectors(model)]
+    refuse_other_savers(model, QuantizedModule)
     report = make_report(model, parts, converter, said, notes, before, start)
     model.__dict__[REPORT] = report
     return model

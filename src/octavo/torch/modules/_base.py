@@ -15,6 +15,7 @@ from octavo.core.kernels.packing import ALIGNMENT
 from octavo.core.sources import Read
 from octavo.errors import ModelError
 from octavo.torch import ops
+from octavo.torch.other_savers import check_savers
 from octavo.torch.state import PLAIN
 
 
@@ -163,6 +164,10 @@ class QuantizedModule(nn.Module):
             for child in self.children():
                 child._apply(fn)
         return self
+
+    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        check_savers()
+        super()._save_to_state_dict(*args, **kwargs)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)

@@ -1,0 +1,84 @@
+"""Other libraries' ways to save a model, which would lose what is quantized: they raise.
+
+`save_pretrained` writes the tensors and the name of a float class. Loaded again, that finds none of
+its weights in the folder and makes random ones.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from octavo.errors import ModelError
+
+_METHODS: Mapping[str, tuple[str, ...]] = {
+    "transformers": ("save_pretrained", "push_to_hub"),
+    "sentence_transformers": ("save_pretrained", "save", "push_to_hub", "save_to_hub"),
+    "huggingface_hub": ("save_pretrained", "push_to_hub"),
+    "diffusers": ("save_pretrained", "push_to_hub"),
+}
+"""By library. Libraries that save adapters alone (peft) are not among them."""
+
+_WITHIN = ("_save_pretrained", "save_torch_weights")  # what those call
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Stands in a model's own `__dict__` for a method of its class; copies and pickles have it."""
+
+    method: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        """Raises ModelError."""
+        raise _lost(self.method)
+
+
+def refuse_other_savers(model: nn.Module, quantized: type) -> None:
+    """Has those methods raise, of `model` and all in it that hold layers of type `quantized`.
+
+    A method that a user's class overrides stays.
+    """
+    for module in model.modules():
+        if not any(isinstance(part, quantized) for part in module.modules()):
+            continue
+        for name in _methods_of(type(module)):
+            module.__dict__[name] = Refusal(f"{type(module).__name__}.{name}")
+
+
+def _methods_of(kind: type) -> list[str]:
+    found = []
+    for name in {name for names in _METHODS.values() for name in names}:
+        owner = next((base for base in kind.__mro__ if name in vars(base)), None)
+        if owner is not None and name in _METHODS.get(_library(owner.__module__), ()):
+            found.append(name)
+    return found
+
+
+def check_savers() -> None:
+    """Raises ModelError where one of those methods asks for the state of a quantized layer.
+
+    Such a method may be that of a module around the quantized model.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_name
+        methods = _METHODS.get(_library(frame.f_globals.get("__name__", "")), ())
+        if name in methods or (methods and name in _WITHIN):
+            raise _lost(name)
+        frame = frame.f_back  # type: ignore[assignment]
+
+
+def _library(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _lost(method: str) -> ModelError:
+    return ModelError(
+        f"{method}: the model holds layers that Octavo quantized, which would load as random "
+        "weights from such a folder; write it with octavo.torch.save(model, path), and read it "
+        "with octavo.torch.load(path, model_factory)"
+    )
