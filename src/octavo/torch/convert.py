@@ -20,6 +20,7 @@ from octavo.torch.inventory import Part, held_weights, is_transformers_conv1d
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.quantizer import Quantizer, float32, shared_weights
 from octavo.torch.spec import Answer
+from octavo.torch.subclasses import keep
 from octavo.torch.users_own import idle, is_users_own, made_by, targets
 
 Progress = Callable[[str, int, int], None]
@@ -80,7 +81,8 @@ class Converter:
         """Plans the layer, or says why not."""
         if answer.choice is None:
             return answer.reason
-        fit = fitted(modules[part.module], part.layer, answer.choice, mapping)
+        module = modules[part.module]
+        fit = fitted(module, part.layer, answer.choice, mapping, named=answer.named)
         if fit.reason:
             return fit.reason
         assert fit.target is not None and fit.choice is not None
@@ -216,6 +218,8 @@ def in_place_of(
         new = target.from_float(old, list(choices), quantizer, first.module)
     else:
         new = target.from_float(old, choices[0], quantizer, first.layer.name)
+    if isinstance(new, QuantizedModule):
+        keep(old, new)
     carry_hooks(old, new)
     new.train(old.training)
     return new

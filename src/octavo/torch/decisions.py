@@ -32,7 +32,7 @@ class Layers:
         self.modules = dict(model.named_modules())
         self.read_by = {p.layer.name: read_by(self.modules, p) for p in self.parts}
         self._mapping = default_mapping()
-        self._fits: dict[tuple[str, Scheme], Fit] = {}
+        self._fits: dict[tuple[str, Scheme, bool], Fit] = {}
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
         """What `quantize_dynamic(model, recipe=recipe)` would hold, layer by layer.
@@ -46,7 +46,7 @@ class Layers:
             if decision.scheme.is_float:
                 found.append(decision)
                 continue
-            fit = self.fit(part, decision.scheme)
+            fit = self.fit(part, decision.scheme, named=named(recipe, part))
             reason, owner = fit.reason, self.read_by[name]
             if not reason and owner is not None and owner not in quantized:
                 reason = READ_BY_FLOAT
@@ -58,15 +58,21 @@ class Layers:
             found.append(Decision(part.layer, fit.choice.scheme, fit.note))
         return found
 
-    def fit(self, part: Part, scheme: Scheme) -> Fit:
-        """What the layer becomes where it is to be held as `scheme` says."""
-        key = part.layer.name, scheme
+    def fit(self, part: Part, scheme: Scheme, *, named: bool = True) -> Fit:
+        """What the layer becomes where it is to be held as `scheme` says, `named` as `fitted`'s."""
+        key = part.layer.name, scheme, named
         fit = self._fits.get(key)
         if fit is None:
-            choice = SchemeChoice(scheme)
-            fit = fitted(self.modules[part.module], part.layer, choice, self._mapping)
+            module, choice = self.modules[part.module], SchemeChoice(scheme)
+            fit = fitted(module, part.layer, choice, self._mapping, named=named)
             self._fits[key] = fit
         return fit
+
+
+def named(recipe: Recipe, part: Part) -> bool:
+    """Whether a rule of `recipe` has the layer's own name, or the name of its stack."""
+    rule = recipe.rule_for(part.layer)
+    return rule is not None and rule.name in (part.layer.name, part.module)
 
 
 def planned(parts: Sequence[Part], recipe: Recipe) -> list[Decision]:

@@ -12,6 +12,7 @@ from octavo.torch.choice import Choice
 from octavo.torch.inventory import ROOT, Part
 from octavo.torch.mapping import default_mapping, inherited, mapped_type, not_alike
 from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.subclasses import refusal
 from octavo.torch.users_own import check_target
 
 RECURRENT = (Kind.LSTM, Kind.GRU, Kind.RNN)
@@ -32,10 +33,18 @@ class Fit:
     reason: str = ""
 
 
-def fitted(module: nn.Module, layer: Layer, choice: Choice, mapping: Mapping[type, type]) -> Fit:
+def fitted(
+    module: nn.Module,
+    layer: Layer,
+    choice: Choice,
+    mapping: Mapping[type, type],
+    *,
+    named: bool = False,
+) -> Fit:
     """What `layer`, which `module` holds, becomes where it is to be held as `choice` says.
 
-    Raises OptionError for a type in a user's `mapping` that makes nothing.
+    `named`: its own name or type was asked for, not that of others with it. Raises OptionError for
+    a type in a user's `mapping` that makes nothing.
     """
     key = mapped_type(module, mapping)
     if key is None:
@@ -46,7 +55,7 @@ def fitted(module: nn.Module, layer: Layer, choice: Choice, mapping: Mapping[typ
     target = mapping[key]
     if issubclass(target, QuantizedModule):
         choice, note = target.adapt(choice, symmetric=layer.kind in RECURRENT)
-        reason = target.refuses(module, choice)
+        reason = target.refuses(module, choice) or refusal(module, key, target, named=named)
         return Fit(reason=reason) if reason else Fit(target, choice, note)
     check_target(target, layer.name)
     return Fit(target, choice)

@@ -24,6 +24,7 @@ from octavo.torch.other_savers import refuse_other_savers
 from octavo.torch.outcome import REPORT
 from octavo.torch.skeleton import skeleton as make_skeleton
 from octavo.torch.state import Held, beyond, held, places, put
+from octavo.torch.subclasses import keep
 
 _SHOWN = 5  # names in a message
 
@@ -97,6 +98,7 @@ def _with_layers(path: Path, model: nn.Module, manifest: Manifest) -> tuple[nn.M
         if old is not None:
             _refuse_other_sizes(path, name, old, manifest.layers[name]["config"])
             settle_weight(old)
+            keep(old, new)
             carry_hooks(old, new)
         elif not _has_attribute(model, name):
             lacking.append(name)

@@ -18,6 +18,7 @@ from octavo.torch.inventory import ROOT
 from octavo.torch.manifest import KEY, Manifest, classes, report_data
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.outcome import REPORT
+from octavo.torch.stand_ins import type_behind
 from octavo.torch.state import Held, Places, held, is_dense, is_plain, places
 
 Progress = Callable[[str, int, int], None]
@@ -81,7 +82,7 @@ def _layers(model: nn.Module, found: Places, report: Report | None) -> dict[str,
     for name, module in found.modules.items():
         if not isinstance(module, QuantizedModule):
             continue
-        kind = type(module)
+        kind = type_behind(type(module))  # what a subclass has besides comes with the factory's
         if known.get(kind.__name__) is not kind:
             raise _not_octavos(name, module)
         layers[name] = {"class": kind.__name__, "config": json.loads(json.dumps(module.config()))}

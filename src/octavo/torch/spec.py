@@ -39,10 +39,13 @@ _BY_ITSELF = (Kind.EMBEDDING, Kind.CONV)  # never through a parent: torch.ao lea
 
 @dataclass(frozen=True)
 class Answer:
-    """What the spec says of a layer: a choice, or None and the reason."""
+    """What the spec says of a layer: a choice, or None and the reason.
+
+    `named`: it says so of the layer's own name or type, not of others with it."""
 
     choice: Choice | None
     reason: str = ""
+    named: bool = False
 
 
 def storage_of(dtype: Any) -> str:
@@ -137,7 +140,8 @@ class Spec:
             )
         if choice.storage == "uint8" and kind is not Kind.EMBEDDING and how == "parent":
             return Answer(None, "uint8 is for embeddings")
-        return Answer(choice)
+        named = how in _OWN or (how == "type" and own_type(module) in self._entries)
+        return Answer(choice, named=named)
 
     def _unasked(self, part: Part, module: nn.Module) -> str:
         if part.layer.kind is Kind.OTHER:

@@ -52,9 +52,15 @@ def stands_in(module: nn.Module) -> bool:
 
 
 def stand_in(
-    kind: Any, methods: Mapping[str, Callable[..., Any]], maker: Maker, args: tuple[Any, ...]
+    kind: Any,
+    methods: Mapping[str, Callable[..., Any]],
+    maker: Maker,
+    args: tuple[Any, ...],
+    also: Any = None,
 ) -> type:
     """The type with `methods` in place of those of `kind`; `maker(*args)` returns the same.
+
+    It is an `also` too, has what only that has, and is called by that name.
 
     `kind` itself where nothing can stand for it: it has a metaclass or ways to be copied of its
     own.
@@ -65,17 +71,19 @@ def stand_in(
             return known  # type: ignore[no-any-return]
     ways = ("__reduce_ex__", "__reduce__", "__copy__", "__deepcopy__")
     own_ways = any(getattr(kind, w, None) is not getattr(object, w, None) for w in ways)
-    if type(kind) not in (type, ABCMeta) or own_ways:
+    seen = also or kind
+    if type(seen) not in (type, ABCMeta) or own_ways:
         return kind  # type: ignore[no-any-return]
     own = {
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-        "__doc__": kind.__doc__,
+        "__module__": seen.__module__,
+        "__qualname__": seen.__qualname__,
+        "__doc__": seen.__doc__,
         "_behind": kind,
         "_made_by": (maker, args),
     }
     named = {name: functools.wraps(getattr(kind, name))(does) for name, does in methods.items()}
-    made: type = type(kind)(kind.__name__, (StandIn, kind), {**own, **named})
+    bases = (StandIn, kind) if also is None else (StandIn, kind, also)
+    made: type = type(seen)(seen.__name__, bases, {**own, **named})
     return made
 
 

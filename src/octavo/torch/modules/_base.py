@@ -34,6 +34,8 @@ class QuantizedModule(nn.Module):
     INNER: ClassVar[tuple[str, ...]] = ()
     """Names of children that hold weights of this layer, and are no layers of their own."""
 
+    _own: tuple[str, ...] = ()
+    """Names of the buffers, which come first: a user's own may follow."""
     _bound: Mapping[Any, Any] = MappingProxyType({})
     _computed: ClassVar[frozenset[str]] = frozenset()  # names of properties
 
@@ -80,6 +82,7 @@ class QuantizedModule(nn.Module):
     def _hold(self, **buffers: Tensor | None) -> None:
         for name, tensor in buffers.items():
             self.register_buffer(name, tensor)
+        self._own = (*self._own, *buffers)
 
     def _fill(self, **buffers: Tensor | None) -> None:
         """Sets buffers made by `_hold`."""
@@ -100,7 +103,8 @@ class QuantizedModule(nn.Module):
 
     def _bind(self, *how: Any) -> Any:
         """Makes what `_ready` returns."""
-        for name, tensor in self._buffers.items():
+        own = {name: self._buffers[name] for name in self._own or self._buffers}
+        for name, tensor in own.items():
             if tensor is not None and not tensor.is_cpu:
                 empty = "holds no weights yet (device meta): load them first"
                 elsewhere = f"is on {tensor.device}; quantized layers run on the CPU: call .cpu()"
@@ -111,8 +115,8 @@ class QuantizedModule(nn.Module):
             if name.startswith(("bias", "scale")) and tensor is not None:
                 self._check_vector(name, tensor)
         # Before the kernel: what another thread writes meanwhile is seen in the next call.
-        reads = [self._reads(name) for name in self._buffers]
-        held = ops.loads(), ops.sources(list(self._buffers.values()), reads)
+        reads = [self._reads(name) for name in own]
+        held = ops.loads(), ops.sources(list(own.values()), reads)
         made = self._kernel(*how)
         bound = self.__dict__.setdefault("_bound", {})
         bound[how] = (*held, made)
@@ -143,7 +147,10 @@ class QuantizedModule(nn.Module):
             # What nn.Module's own comes to here, which looks for much else first.
             object.__setattr__(self, name, value)
         else:
-            super().__setattr__(name, value)
+            nn.Module.__setattr__(self, name, value)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        nn.Module.__setstate__(self, state)
 
     def _kernel(self, *how: Any) -> Any:
         """The callable over the buffers."""
@@ -155,14 +162,16 @@ class QuantizedModule(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         """Moves buffers as `fn` says, but keeps their dtypes: half() is about the inputs."""
         self._release()
-        for name, tensor in self._buffers.items():
-            if tensor is None:
-                continue
-            moved = fn(tensor)
-            self._buffers[name] = moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
-        if recurse:
-            for child in self.children():
-                child._apply(fn)
+        own = {name: self._buffers[name] for name in self._own or self._buffers}
+        try:
+            self._buffers.update(dict.fromkeys(own))
+            nn.Module._apply(self, fn, recurse)  # what a user's subclass has besides
+            for name, tensor in own.items():
+                if tensor is not None:
+                    made = fn(tensor)
+                    own[name] = made if made.dtype == tensor.dtype else tensor.to(made.device)
+        finally:
+            self._buffers.update(own)
         return self
 
     def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:

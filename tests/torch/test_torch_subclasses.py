@@ -1,0 +1,218 @@
+"""Subclasses of torch's layers: with more than those they stay float, or keep it where named."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from octavo.recipe import Rule, Scheme, preset
+from octavo.torch import default_mapping, inspect, load, quantize_dynamic, report, save
+from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.modules.linear import QuantizedLinear
+
+
+class WithProperty(nn.Linear):
+    gain = property(lambda self: 2.0)
+
+
+class WithMethod(nn.Linear):
+    def twice(self, x: Tensor) -> Tensor:
+        return 2 * self(x)
+
+
+class WithClassAttribute(nn.Linear):
+    kind = "special"
+
+
+class WithParameter(nn.Linear):
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.extra = nn.Parameter(torch.ones(3))
+
+
+class WithBuffer(nn.Linear):
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.register_buffer("steps", torch.ones(2), persistent=False)
+
+
+class WithChild(nn.Linear):
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.norm = nn.LayerNorm(16)
+
+
+class WithLoading(nn.Linear):
+    def train(self, mode: bool = True) -> Any:
+        return super().train(mode)
+
+
+class Below(WithProperty):
+    """Nothing of its own, but its parent has."""
+
+
+class WithTable(nn.Embedding):
+    def rows(self) -> int:
+        return self.num_embeddings
+
+
+class WithSteps(nn.LSTM):
+    def helper(self) -> int:
+        return 5
+
+
+class WithFilters(nn.Conv1d):
+    gain = property(lambda self: 3.0)
+
+
+HAVING = [
+    WithProperty,
+    WithMethod,
+    WithClassAttribute,
+    WithParameter,
+    WithBuffer,
+    WithChild,
+    WithLoading,
+    Below,
+]
+
+
+class Alias(nn.Linear):
+    """Nothing but another name."""
+
+
+class WithPlainAttributes(nn.Linear):
+    """Further arguments, which it remembers."""
+
+    def __init__(self, *sizes: int, init: str = "relu") -> None:
+        super().__init__(*sizes)
+        self.init = init
+
+    def extra_repr(self) -> str:
+        return f"as {self.init}"
+
+
+def model(kind: type) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(kind(16, 16), nn.Linear(16, 16))
+
+
+@pytest.mark.parametrize("kind", HAVING)
+def test_it_stays_float_by_default_and_says_why(kind: Any) -> None:
+    for how in ({}, {"recipe": "int8"}, {"qconfig_spec": {nn.Linear}}):
+        quantized = quantize_dynamic(model(kind), **how)  # type: ignore[arg-type]
+        assert type(quantized[0]) is kind and isinstance(quantized[1], QuantizedLinear)
+        (left,) = report(quantized).left_float
+        assert left.reason.startswith(f"{kind.__name__} has `")
+        assert "name the layer or its type" in left.reason
+    assert [d.scheme.is_float for d in inspect(model(kind)).decisions] == [True, False]
+
+
+def by_mapping(kind: type) -> dict[str, Any]:
+    return {"mapping": default_mapping() | {kind: QuantizedLinear}}
+
+
+NAMED: dict[str, Any] = {
+    "name": lambda kind: {"qconfig_spec": {"0"}},
+    "type": lambda kind: {"qconfig_spec": {kind}},
+    "mapping": by_mapping,
+    "rule": lambda kind: {"recipe": preset("int8").with_rules_first(Rule(Scheme(), name="0"))},
+}
+
+
+@pytest.mark.parametrize("kind", HAVING)
+@pytest.mark.parametrize("how", NAMED)
+def test_named_it_is_quantized_and_keeps_what_it_has(kind: Any, how: str) -> None:
+    given = model(kind)
+    given[0].note = {"any": "thing"}
+    quantized = quantize_dynamic(given, **NAMED[how](kind))
+    layer, x = quantized[0], torch.randn(5, 16)
+    assert isinstance(layer, QuantizedModule) and isinstance(layer, kind)
+    assert layer.note == {"any": "thing"}
+    exact = given[0](x)
+    with torch.no_grad():
+        assert (layer(x) - exact).abs().max() < 0.03 * exact.abs().max()
+    assert getattr(layer, "gain", 2.0) == 2.0
+    assert getattr(layer, "kind", "special") == "special"
+    if kind is WithMethod:
+        assert torch.equal(layer.twice(x), 2 * layer(x))
+    assert {n for n, _ in layer.named_parameters()} == {
+        n for n, _ in given[0].named_parameters() if n not in ("weight", "bias")
+    }
+    kept = {n for n, _ in layer.named_buffers()} - {"packed", "scale", "bias"}
+    assert kept == {n for n, _ in given[0].named_buffers()}
+    assert "steps" not in layer.state_dict()
+    assert not report(quantized).left_float or how in ("name", "type")
+
+
+@pytest.mark.parametrize("kind", HAVING)
+def test_copies_and_files_keep_it_too(kind: Any, tmp_path: Path) -> None:
+    quantized, x = quantize_dynamic(model(kind), {"0", "1"}), torch.randn(5, 16)
+    save(quantized, tmp_path / "model.octavo")
+    loaded = load(tmp_path / "model.octavo", lambda: model(kind))
+    again = (copy.deepcopy(quantized), copy.copy(quantized), pickle.loads(pickle.dumps(quantized)))
+    for other in (*again, loaded, quantized.to(torch.float64).to(torch.float32)):
+        assert type(other[0]) is type(quantized[0])
+        assert torch.equal(other(x), quantized(x))
+        assert set(other.state_dict()) == set(quantized.state_dict())
+    compiled = torch.compile(quantized, backend="eager")
+    assert torch.equal(compiled(x), quantized(x))
+
+
+@pytest.mark.parametrize("kind", [Alias, WithPlainAttributes])
+def test_nothing_but_attributes_is_quantized_and_kept(kind: Any, tmp_path: Path) -> None:
+    quantized = quantize_dynamic(model(kind))
+    assert type(quantized[0]) is QuantizedLinear
+    assert getattr(quantized[0], "init", "relu") == "relu"
+    save(quantized, tmp_path / "model.octavo")
+    loaded = load(tmp_path / "model.octavo", lambda: model(kind))
+    assert vars(loaded[0]).keys() >= {"init"} & vars(quantized[0]).keys()
+
+
+def test_attributes_of_plain_layers_are_kept() -> None:
+    given = model(nn.Linear)
+    given[0].multiplier = 0.5
+    given[0].adapter = nn.Linear(16, 2)  # a child that forward knows nothing of
+    quantized = quantize_dynamic(given)
+    assert quantized[0].multiplier == 0.5
+    assert isinstance(quantized[0].adapter, QuantizedLinear)
+
+
+class Clash(nn.Linear):
+    scale = property(lambda self: 2.0)
+
+
+def test_a_name_that_the_quantized_layer_needs_keeps_it_float() -> None:
+    given = model(nn.Linear)
+    given[1].packed = "mine"
+    for some in (model(Clash), given):
+        quantized = quantize_dynamic(some, {"0", "1"})
+        (left,) = report(quantized).left_float
+        assert "needs that name for itself; rename it" in left.reason
+    assert quantize_dynamic(model(Clash))[0].scale == 2.0
+
+
+def test_other_layers_than_linear() -> None:
+    torch.manual_seed(0)
+    for layer, dtype, x in (
+        (WithTable(300, 64), torch.quint8, torch.arange(5)),
+        (WithSteps(16, 16), torch.qint8, torch.randn(3, 2, 16)),
+        (WithFilters(16, 16, 3), torch.qint8, torch.randn(2, 16, 9)),
+    ):
+        kind: Any = type(layer)
+        given = nn.Sequential(layer, nn.Identity())
+        quantized = quantize_dynamic(given, {kind}, dtype=dtype)
+        assert isinstance(quantized[0], QuantizedModule) and isinstance(quantized[0], kind)
+        for again in (copy.deepcopy(quantized), pickle.loads(pickle.dumps(quantized)).double()):
+            made, exact = (
+                y[0] if isinstance(y, tuple) else y for y in (again[0](x), quantized[0](x))
+            )
+            assert torch.equal(made, exact)
+        added = {WithTable: "rows", WithSteps: "helper", WithFilters: "gain"}[kind]
+        assert hasattr(quantized[0], added)
