@@ -405,7 +405,7 @@ def test_nan_and_infinity_in_a_weight_change_nothing(
 def test_what_is_quantized_already_is_refused() -> None:
     model = nn.Sequential(mlp(), nn.Linear(OUT, OUT))
     with pytest.raises(AlreadyQuantizedError, match=r"0\.0 is a QuantizedLinear already"):
-        quantize_dynamic(nn.Sequential(quantize_dynamic(model)[0], nn.Linear(OUT, OUT)))
+        quantize_dynamic(quantize_dynamic(model))
 
     class Linear(nn.Module):  # type: ignore[misc]
         __module__ = "torch.ao.nn.quantized.dynamic.modules.linear"

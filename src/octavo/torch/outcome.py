@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import nn
 
 from octavo.recipe import LayerOutcome, Report, Verification
 from octavo.torch.convert import Converter
-from octavo.torch.inventory import Part, own_bytes
+from octavo.torch.inventory import ROOT, Part, own_bytes
 
 REPORT = "_octavo_report"
 """Where a quantized model keeps its report: an attribute of the module's own `__dict__`."""
@@ -44,6 +45,43 @@ def make_report(
         seconds=perf_counter() - start,
         notes=tuple(notes),
     )
+
+
+def earlier_reports(model: nn.Module) -> dict[str, Report]:
+    """What earlier conversions said of `model`, or of parts of it, by the part's dotted name."""
+    held = {name: module.__dict__.get(REPORT) for name, module in model.named_modules()}
+    return {name: found for name, found in held.items() if isinstance(found, Report)}
+
+
+def continued(earlier: Report, later: Report, prefix: str) -> Report:
+    """One report of two conversions: each layer as it is now.
+
+    `earlier` was about the module `prefix` of the model, "" for all of it.
+    """
+    now = {outcome.layer.name: outcome for outcome in later.layers}
+    before = [o for o in (_below(prefix, o) for o in earlier.layers) if o.quantized]
+    kept = {o.layer.name: o for o in before if o.layer.name not in now}
+    order = [_below(prefix, o).layer.name for o in earlier.layers] if not prefix else []
+    names = dict.fromkeys([*(n for n in order if n in kept or n in now), *now, *kept])
+    recipes = [dict(earlier.recipe), *later.recipe.get("earlier", ())]
+    saved = earlier.model_bytes_before - earlier.model_bytes_after
+    return replace(
+        later,
+        recipe={**later.recipe, "earlier": recipes},
+        layers=tuple(now.get(name) or kept[name] for name in names),
+        model_bytes_before=later.model_bytes_before + saved,
+        seconds=earlier.seconds + later.seconds,
+        notes=tuple(dict.fromkeys([*earlier.notes, *later.notes])),
+    )
+
+
+def _below(prefix: str, outcome: LayerOutcome) -> LayerOutcome:
+    """The outcome under the name that its layer has in the whole model."""
+    name = outcome.layer.name
+    if not prefix:
+        return outcome
+    name = prefix if name == ROOT else f"{prefix}.{name}"
+    return replace(outcome, layer=replace(outcome.layer, name=name))
 
 
 def _outcome(

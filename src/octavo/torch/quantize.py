@@ -29,7 +29,7 @@ from octavo.torch.inventory import Part, inventory, own_bytes, vectors
 from octavo.torch.mapping import checked_mapping
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.other_savers import refuse_other_savers
-from octavo.torch.outcome import REPORT, make_report, model_bytes
+from octavo.torch.outcome import REPORT, continued, earlier_reports, make_report, model_bytes
 from octavo.torch.spec import Answer, Spec, storage_of
 
 QINT8 = getattr(torch, "qint8", "int8")
@@ -63,24 +63,27 @@ def quantize_dynamic(
 
     `recipe` (a preset's name, a YAML file or a Recipe) decides in place of `qconfig_spec` and
     `dtype`. The result is in eval mode; `octavo.torch.report(result)` says what became of each
-    layer. A model that is itself a layer (a single Linear) is returned as another object.
+    layer. A model that is itself a layer (a single Linear) is returned as another object. Layers
+    that an earlier call quantized stay as they are: a second one is about those left float, and
+    the report is then about both.
 
-    Raises OptionError (an unknown name, dtype, qconfig or combination), RecipeError,
-    AlreadyQuantizedError, NothingQuantizedError (by default or with a recipe, where no layer can be
-    quantized and not `allow_nothing`), and ValueError for NaN or infinity in a weight; `model` is
-    then as it was (but what a `from_float` of your own raises with `inplace` cannot be foreseen:
-    layers before it are replaced by then). `progress` is called with a stage, the layers done and
-    their number.
+    Raises OptionError (an unknown name, dtype, qconfig or combination; a type or name that asks for
+    a layer without a quantized form), RecipeError, AlreadyQuantizedError (whatever is asked for is
+    quantized), NothingQuantizedError (by default or with a recipe, where no layer can be quantized
+    and not `allow_nothing`), and ValueError for NaN or infinity in a weight; `model` is then as it
+    was (but what a `from_float` of your own raises with `inplace` cannot be foreseen: layers before
+    it are replaced by then). `progress` is called with a stage, the layers done and their number.
     """
     start = perf_counter()
     if not isinstance(model, nn.Module):
         raise OptionError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
-    _refuse_quantized(model)
+    _refuse_torch_ao(model)
     mapping = checked_mapping(mapping)
     _refuse_without_values(model)
     parts = inventory(model)
     if recipe is None:
         spec = Spec(model, parts, qconfig_spec, dtype)
+        spec.refuse_unknown(model, mapping)
         answers, notes, chosen = spec.answers(model, parts), spec.notes, spec.of_modules(model)
         said: dict[str, Any] = {"name": "default" if spec.default else "qconfig_spec"}
         must = spec.default
@@ -95,18 +98,21 @@ def quantize_dynamic(
         answers, notes, chosen = _answers(parts, found), [], {}
         said, must = found.to_dict(), True
     converter = Converter(model, parts, answers, mapping, chosen)
+    _refuse_again(model, parts, converter, qconfig_spec)
     if must and not allow_nothing and not converter.planned:
         raise NothingQuantizedError(_nothing(model, parts, converter))
     if inplace:
         converter.check(model)
     else:
         model = copied(model, converter)
-    before = model_bytes(model)
+    before, earlier = model_bytes(model), earlier_reports(model)
     model = converter.convert(model, progress)
     model.eval()
     notes = [*notes, *converter.notes, *_fused(model), *_vectors(model)]
     refuse_other_savers(model, QuantizedModule)
     report = make_report(model, parts, converter, said, notes, before, start)
+    for prefix, one in earlier.items():
+        report = continued(one, report, prefix)
     model.__dict__[REPORT] = report
     return model
 
@@ -183,10 +189,34 @@ def check_float(model: object) -> None:
 def _refuse_quantized(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, QuantizedModule):
-            raise AlreadyQuantizedError(
-                f"{name or 'the model'} is a {type(module).__name__} already; quantize the float "
-                "model"
-            )
+            raise _already(name, module, "; quantize the float model")
+    _refuse_torch_ao(model)
+
+
+def _already(name: str, module: nn.Module, advice: str) -> AlreadyQuantizedError:
+    kind = type(module).__name__
+    return AlreadyQuantizedError(f"{name or 'the model'} is a {kind} already{advice}")
+
+
+def _refuse_again(
+    model: nn.Module, parts: Collection[Part], converter: Converter, spec: Any
+) -> None:
+    """Raises where an earlier call quantized what this one asks for: by name, or all there is."""
+    quantized = {n: m for n, m in model.named_modules() if isinstance(m, QuantizedModule)}
+    asked = spec if isinstance(spec, (Mapping, Collection)) else ()
+    for name, module in quantized.items():
+        advice = "; name layers that are float, or quantize the float model anew"
+        if name and name in asked and not (isinstance(spec, Mapping) and spec[name] is None):
+            raise _already(name, module, advice)
+        if not converter.planned:
+            left = [f"{p.layer.name} ({converter.reason(p)})" for p in parts]
+            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+            said = f"; float layers are {', '.join(left[:3])}{more}" if left else ""
+            raise _already(name, module, f", and no other layer would be quantized{said}{advice}")
+
+
+def _refuse_torch_ao(model: nn.Module) -> None:
+    for name, module in model.named_modules():
         if "torch.ao.nn.quantized" in type(module).__module__:
             raise AlreadyQuantizedError(
                 f"{name or 'the model'} was quantized by torch.ao "

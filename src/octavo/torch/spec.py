@@ -108,6 +108,27 @@ class Spec:
         found = {name: choice for name, choice, _ in self._by_module(model).values()}
         return {name: choice for name, choice in found.items() if name and choice is not None}
 
+    def refuse_unknown(self, model: nn.Module, mapping: Mapping[type, type]) -> None:
+        """Raises OptionError where a type or name asks for a layer that has no quantized form."""
+        names: dict[str, list[str]] = {}
+        modules = dict(model.named_modules())
+        for name, choice, how in self._by_module(model).values():
+            if choice is not None and how in ("type", "name"):
+                module = modules[name]
+                if _holds_weights_alone(module) and inherited(module, mapping) is None:
+                    names.setdefault(own_type(module).__name__, []).append(name or "the model")
+        if not names:
+            return
+        said = [
+            f"{kind} ({', '.join(some[:3])}{f' and {len(some) - 3} more' if len(some) > 3 else ''})"
+            for kind, some in names.items()
+        ]
+        known = ", ".join(sorted(kind.__name__ for kind in mapping))
+        raise OptionError(
+            f"qconfig_spec asks for {' and '.join(said)}, of which there is no quantized form; "
+            f"leave that out, or give it a type of your own in `mapping`, which has {known}"
+        )
+
     def _by_module(self, model: nn.Module) -> dict[int, tuple[str, Choice | None, str]]:
         """The module's first name, what is said of it, and how, by the module's id.
 
@@ -204,6 +225,12 @@ class Spec:
                 )
             elif key not in present and not self.default:
                 self.notes.append(f"qconfig_spec names {key.__name__}; the model has none")
+
+
+def _holds_weights_alone(module: nn.Module) -> bool:
+    """Whether it is a layer: it has parameters, and no modules in it but what computes these."""
+    inner = any(name != "parametrizations" for name in module._modules)
+    return not inner and next(module.parameters(), None) is not None
 
 
 def _value(key: Any, value: Any) -> Choice | None:
