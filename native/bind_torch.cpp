@@ -21,7 +21,7 @@ namespace {
 // What octavo.torch hands over, by the names of its keyword arguments. Held for the life of the process.
 struct Torch {
   PyObject *tensor, *module, *module_call, *module_call_impl, *layer, *layer_forward;  // types, and methods as they were made
-  PyObject *dispatch_modes, *is_tracing, *functorch_level, *is_grad_enabled, *is_profiling, *num_threads;  // functions
+  PyObject *dispatch_modes, *is_tracing, *functorch_level, *is_grad_enabled, *is_profiling, *is_autocasting, *num_threads;  // functions
   PyObject *state, *forward_ad;                            // dictionaries of modules: `_loads`, `_current_level`
   PyObject *global_hooks;                                  // tuple of dictionaries
   Py_ssize_t large;                                        // elements of an output from which on Python makes it
@@ -88,7 +88,7 @@ PyObject* bound_layer(PyObject* own) {
 
 bool answers(PyObject* function, PyObject* expected) { return Owned(PyObject_CallNoArgs(function)).is(expected); }
 
-// As octavo.torch.ops.direct, and nobody profiles: who does wants to see modules. False with an error too.
+// As octavo.torch.ops.direct, and nobody profiles (who does wants to see modules) or lets autocast choose dtypes. False with an error too.
 bool plain_tensor(PyObject* x) {
   const Names& n = names();
   const Owned wants_gradient(PyObject_GetAttr(x, n.requires_grad));
@@ -96,7 +96,8 @@ bool plain_tensor(PyObject* x) {
   if (!Owned(PyObject_CallMethodNoArgs(x, n.is_neg)).is(Py_False)) return false;
   const Owned modes(PyObject_CallNoArgs(torch.dispatch_modes));
   if (!modes || PyLong_AsLong(modes.get()) != 0) return false;
-  if (!answers(torch.is_tracing, Py_False) || !answers(torch.functorch_level, Py_None) || !answers(torch.is_profiling, Py_False)) return false;
+  if (!answers(torch.is_tracing, Py_False) || !answers(torch.functorch_level, Py_None)) return false;
+  if (!answers(torch.is_profiling, Py_False) || !answers(torch.is_autocasting, Py_False)) return false;
   PyObject* level = PyDict_GetItemWithError(torch.forward_ad, n.level);
   return level && PyLong_AsLong(level) < 0;
 }
@@ -207,14 +208,14 @@ void bind_torch(nb::module_& m) {
   m.def(
       "use_torch",
       [](nb::type_object tensor, nb::type_object module, nb::object module_call, nb::object module_call_impl, nb::type_object layer, nb::object layer_forward, nb::object dispatch_modes,
-         nb::object is_tracing, nb::object functorch_level, nb::object is_grad_enabled, nb::object is_profiling, nb::object num_threads, nb::dict state,
+         nb::object is_tracing, nb::object functorch_level, nb::object is_grad_enabled, nb::object is_profiling, nb::object is_autocasting, nb::object num_threads, nb::dict state,
          nb::dict forward_ad, nb::tuple global_hooks, Py_ssize_t large, nb::object exchange) {
         torch = {kept(tensor), kept(module), kept(module_call), kept(module_call_impl), kept(layer), kept(layer_forward), kept(dispatch_modes), kept(is_tracing),
-                 kept(functorch_level), kept(is_grad_enabled), kept(is_profiling), kept(num_threads), kept(state), kept(forward_ad), kept(global_hooks), large};
+                 kept(functorch_level), kept(is_grad_enabled), kept(is_profiling), kept(is_autocasting), kept(num_threads), kept(state), kept(forward_ad), kept(global_hooks), large};
         use_exchange(exchange.ptr());
       },
       nb::kw_only(), "tensor"_a, "module"_a, "module_call"_a, "module_call_impl"_a, "layer"_a, "layer_forward"_a, "dispatch_modes"_a, "is_tracing"_a, "functorch_level"_a,
-      "is_grad_enabled"_a, "is_profiling"_a, "num_threads"_a, "state"_a, "forward_ad"_a, "global_hooks"_a, "large"_a, "exchange"_a.none());
+      "is_grad_enabled"_a, "is_profiling"_a, "is_autocasting"_a, "num_threads"_a, "state"_a, "forward_ad"_a, "global_hooks"_a, "large"_a, "exchange"_a.none());
   m.attr("call_linear") = nb::steal(PyCFunction_New(&kCallLinear, nullptr));
 }
 

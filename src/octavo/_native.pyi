@@ -216,6 +216,7 @@ def use_torch(
     functorch_level: Any,
     is_grad_enabled: Any,
     is_profiling: Any,
+    is_autocasting: Any,
     num_threads: Any,
     state: dict[str, Any],
     forward_ad: dict[str, Any],

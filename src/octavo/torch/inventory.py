@@ -148,7 +148,8 @@ def held_weights(module: nn.Module) -> dict[str, Tensor]:
         made_of = [
             f"{name}{suffix}" for suffix in ("_g", "_v", "_orig") if f"{name}{suffix}" in found
         ]
-        if made_of or name == "weight":
+        recurrent = isinstance(module, (nn.RNNBase, nn.RNNCellBase)) and name.startswith("weight_")
+        if made_of or name == "weight" or recurrent:
             found = {k: p for k, p in found.items() if k not in made_of}
             found[name] = value
     return found

@@ -38,11 +38,28 @@ class QuantizedModule(nn.Module):
     """Names of the buffers, which come first: a user's own may follow."""
     _bound: Mapping[Any, Any] = MappingProxyType({})
     _computed: ClassVar[frozenset[str]] = frozenset()  # names of properties
+    __jit_ignored_attributes__: ClassVar[list[str]] = []
+    __jit_unused_properties__: ClassVar[list[str]] = []
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         known = {name: value for c in reversed(cls.__mro__) for name, value in vars(c).items()}
         cls._computed = frozenset(n for n, value in known.items() if isinstance(value, property))
+        # What torch.jit.script would look into, beside what a forward uses.
+        cls.__jit_unused_properties__ = list(cls._computed)
+        cls.__jit_ignored_attributes__ = ["_bound"]
+
+    SCRIPTED: ClassVar[bool] = False
+    """Whether torch.jit.script can compile forward."""
+
+    def __prepare_scriptable__(self) -> QuantizedModule:
+        """Asked by torch.jit.script. Raises ModelError where forward cannot be compiled."""
+        if not self.SCRIPTED:
+            raise ModelError(
+                f"torch.jit.script cannot compile a {type(self).__name__}; record the model with "
+                "torch.jit.trace(model, example_inputs), which keeps the quantized layers"
+            )
+        return self
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,7 @@ from octavo.core.recurrent import Recurrent
 from octavo.core.recurrent_layout import Kind
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, Choice
+from octavo.torch.modules._autocast import autocasted_step, is_autocasting
 from octavo.torch.modules._recurrent_ops import (
     STATES,
     arguments,
@@ -34,6 +35,9 @@ class QuantizedCell(HoldsWays):
     `bias_ih` and `bias_hh` float32 [gates * hidden_size]; gates in PyTorch's order. What is not
     int8 is `blocks_ih` and `blocks_hh`.
     """
+
+    AUTOCAST: ClassVar[bool] = False
+    """Whether torch.autocast casts what the float cell gets: it does for RNN's alone."""
 
     def _set_up(
         self, kind: Kind, input_size: int, hidden_size: int, bias: bool, storage: str
@@ -72,6 +76,8 @@ class QuantizedCell(HoldsWays):
 
     def _run(self, x: Tensor, h: Tensor | None, c: Tensor | None) -> tuple[Tensor, Any]:
         """(h', c'); c' is None but for an LSTM."""
+        if is_autocasting():
+            x, h, c = autocasted_step(x, h, c, self.AUTOCAST)
         if ops.direct(x) and (h is None or plain(h)) and (c is None or plain(c)):
             return self._ready()(x, h, c)  # type: ignore[no-any-return]
         lstm = self._stack.kind is Kind.LSTM

@@ -7,7 +7,7 @@ item's results do not depend on what else is in the batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 from octavo.core.recurrent_layout import Kind
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, Choice
+from octavo.torch.modules._autocast import autocasted_step, is_autocasting
 from octavo.torch.modules._recurrent_ops import (
     STATES,
     Call,
@@ -37,6 +38,9 @@ class QuantizedRecurrent(HoldsWays):
     Weights of 16 bits are rounded to them, and widened to float32 when the layer is first called.
     In train() mode `dropout` acts between the layers, as in PyTorch.
     """
+
+    AUTOCAST: ClassVar[bool] = False
+    """Whether torch.autocast casts what the float layer gets; GRU's own operations it does not."""
 
     proj_size = 0
 
@@ -100,8 +104,11 @@ class QuantizedRecurrent(HoldsWays):
 
     def _run(self, x: Any, h0: Tensor | None, c0: Tensor | None) -> tuple[Any, Tensor, Any]:
         """Any form of input that PyTorch takes."""
+        if is_autocasting():
+            x, h0, c0 = autocasted_step(x, h0, c0, self.AUTOCAST)
         if isinstance(x, PackedSequence):
-            return self._packed(x, h0, c0)
+            packed = _uncompiled if ops.is_dynamo_compiling() else QuantizedRecurrent._packed
+            return packed(self, x, h0, c0)
         if x.dim() == 3:
             return self._call(x, h0, c0, None, self.batch_first)
         if x.dim() != 2:
@@ -207,3 +214,11 @@ class QuantizedRecurrent(HoldsWays):
             if name in usual and getattr(self, name) != usual[name]
         ]
         return ", ".join([*said, " + ".join(dict.fromkeys(self.storage))])
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _uncompiled(
+    layer: QuantizedRecurrent, packed: PackedSequence, h0: Tensor | None, c0: Tensor | None
+) -> tuple[PackedSequence, Tensor, Any]:
+    """How sequences are packed is in numbers, which torch.compile has not: it goes on behind."""
+    return layer._packed(packed, h0, c0)

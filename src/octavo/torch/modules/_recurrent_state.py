@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from octavo.core.recurrent_layout import Kind
@@ -15,13 +16,14 @@ from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.modules._recurrent_weights import Way, storage_of
 from octavo.torch.modules.dequantized import Dequantized
 
+_PARAMETER = re.compile(r"((?:weight|bias)_(?:ih|hh|hr))((?:_l\d+)?(?:_reverse)?)")
 _WEIGHT = re.compile(r"weight_(ih|hh|hr)((?:_l\d+)?(?:_reverse)?)")
 
 
 class HoldsWays(QuantizedModule):
     """Weights of recurrent layers in buffers, under PyTorch's names from outside."""
 
-    _ways: tuple[Way, ...]
+    _ways: tuple[Way, ...] = ()
     _names: tuple[str, ...]
     """Of the buffers, in the order in which the operator takes them."""
 
@@ -69,6 +71,31 @@ class HoldsWays(QuantizedModule):
                     return self._float_weight(way, part)
         return super().__getattr__(name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        found = _PARAMETER.fullmatch(name) if isinstance(value, Tensor) else None
+        for way in self._ways if found else ():
+            if found is not None and way.suffix == found[2]:
+                self._assign(way, found[1], value)
+                return
+        super().__setattr__(name, value)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _assign(self, way: Way, part: str, value: Tensor) -> None:
+        """Holds a float weight or bias that is assigned, as by a parent that drops some of it in
+        each call: int8 with a scale for each output channel, or in the way's own float type."""
+        name = part + way.suffix
+        kind, _, matrix = part.partition("_")
+        if matrix not in way.shapes or (kind == "bias" and not way.bias):
+            raise AttributeError(f"{type(self).__name__} has no {name}: it was made without one")
+        shape = way.shapes[matrix] if kind == "weight" else way.shapes[matrix][:1]
+        if tuple(value.shape) != shape:
+            raise ValueError(f"{name}: needs shape {list(shape)}, not {list(value.shape)}")
+        if kind == "bias":
+            made = {part: value.detach().to("cpu", torch.float32)}
+        else:
+            made = way.assigned(matrix, value, name)
+        self._fill(**{key + way.suffix: tensor for key, tensor in made.items()})
+
     def _float_weight(self, way: Way, part: str) -> Tensor:
         return Dequantized.of(way.shapes[part], lambda: way.weight(self._held(way), part))
 
@@ -96,6 +123,12 @@ def plain_kind(nonlinearity: str) -> Kind:
 
 def refusal(module: nn.Module, choice: Choice) -> str:
     """Why recurrent weights cannot be held as `choice` says; "" where they can."""
+    own = _own_parameters(module)
+    if own:
+        return (
+            f"it holds {', '.join(own)}, of which its weights may be made in each call: take that "
+            "off, or keep it in a module around this one, which assigns the weights"
+        )
     weights = [w for w in module.parameters() if w.dim() == 2]
     if any(not w.numel() for w in weights):
         return "it has no inputs or no hidden units"
@@ -105,3 +138,13 @@ def refusal(module: nn.Module, choice: Choice) -> str:
     if storage_of(choice) == "float16" and any(w.detach().abs().max() > 65504 for w in weights):
         return "it holds weights beyond 65504, the largest of float16"
     return ""
+
+
+def _own_parameters(module: nn.Module) -> list[str]:
+    """Names of parameters that torch's layer has not; those of weight_norm and its like it has."""
+    norms = ("_g", "_v", "_orig")
+    return [
+        name
+        for name, value in module._parameters.items()
+        if value is not None and not _PARAMETER.fullmatch(name) and not name.endswith(norms)
+    ]

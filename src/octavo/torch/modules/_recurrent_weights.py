@@ -28,7 +28,7 @@ from octavo.core.recurrent_weights import (
     interleave,
     separate,
 )
-from octavo.torch.choice import Choice
+from octavo.torch.choice import DEFAULT, Choice
 from octavo.torch.modules._base import array, tensor_of
 from octavo.torch.quantizer import Quantizer, float32
 
@@ -142,6 +142,12 @@ class Way:
             return blocks()
         make = partial(integers, choice) if self.storage == "int8" else blocks
         return quantizer.once(choice, w, name, f"gates: {gates}", make)
+
+    def assigned(self, part: str, weight: Tensor, name: str) -> dict[str, Tensor]:
+        """The buffers of a matrix that takes the place of the one of `part`."""
+        choice = DEFAULT if self.storage == "int8" else None
+        made = self._quantized(part, weight, choice, Quantizer(), name)
+        return {f"{what}_{part}": tensor for what, tensor in made.items() if tensor is not None}
 
     def direction(self, held: Buffers) -> Direction:
         """What the kernels run; it refers to the memory of int8 and float32 weights."""

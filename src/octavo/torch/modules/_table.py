@@ -44,6 +44,7 @@ class QuantizedTable(QuantizedModule):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
         self.storage, self.zero_points, self.dtype = storage, zero_points, dtype
+        self._output_dtype = _dtype(dtype)
         zero = torch.zeros(num_embeddings, dtype=_dtype(zero_points)) if zero_points else None
         self._hold(
             table=torch.zeros(num_embeddings, embedding_dim, dtype=_dtype(storage)),

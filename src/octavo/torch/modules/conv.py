@@ -20,7 +20,9 @@ from octavo.core.convolution import (
 )
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, HALVES, Choice
+from octavo.torch.modules._autocast import autocasted
 from octavo.torch.modules._base import QuantizedModule, array, optional, tensor_of
+from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.quantizer import Buffers, Quantizer
 
@@ -35,6 +37,7 @@ class _QuantizedConv(QuantizedModule):
     [out_channels]. Attributes are those of torch's layer.
     """
 
+    SCRIPTED = True
     CONFIG = (
         *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"),
         *("has_bias", "padding_mode"),
@@ -59,7 +62,11 @@ class _QuantizedConv(QuantizedModule):
         self.padding = padding if isinstance(padding, str) else tuple(padding)
         self.dilation, self.has_bias = tuple(dilation), has_bias
         self.padding_mode = padding_mode
-        self._before, self._after = _pads(self.padding, self.kernel_size, self.dilation)
+        before, after = _pads(self.padding, self.kernel_size, self.dilation)
+        ends = zip(reversed(before), reversed(after), strict=True)
+        self._around = [n for pair in ends for n in pair]  # as functional.pad has it
+        self._pads = (*before, *after) if padding_mode == "zeros" else (0,) * 2 * len(before)
+        self._shape = (out_channels, in_channels // groups, *self.kernel_size)
         self._hold(
             packed=torch.zeros(filter_bytes(self._shape, groups), dtype=torch.uint8),
             scale=torch.ones(out_channels),
@@ -108,27 +115,39 @@ class _QuantizedConv(QuantizedModule):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
         """The outputs [batch, out_channels, ...] of [batch, in_channels, ...], or without batch."""
-        x, before, after = input, self._before, self._after
+        if not torch.jit.is_scripting():
+            return self._run(input)
+        x = input
         if self.padding_mode != "zeros":
-            ends = zip(reversed(before), reversed(after), strict=True)
-            x = functional.pad(x, [n for pair in ends for n in pair], mode=self.padding_mode)
+            x = functional.pad(x, self._around, mode=self.padding_mode)
+        return torch.ops.octavo.conv(
+            x,
+            self.packed,
+            self.scale,
+            self.bias,
+            self._shape,
+            self.stride,
+            self._pads,
+            self.dilation,
+            self.groups,
+        )
+
+    def _run(self, x: Tensor) -> Tensor:
+        if is_proxy(x):
+            return as_leaf(self, x)
+        if self.padding_mode != "zeros":
+            x = functional.pad(x, self._around, mode=self.padding_mode)
+        x = autocasted(x)
         if ops.direct(x):
             return self._ready()(x)
         return conv(x, self.packed, self.scale, self.bias, *self._how())
 
     def _how(self) -> tuple[Any, ...]:
         """What the operator needs to know besides tensors."""
-        pads = (*self._before, *self._after)
-        if self.padding_mode != "zeros":
-            pads = (0,) * len(pads)
-        return self._shape, self.stride, pads, self.dilation, self.groups
+        return self._shape, self.stride, self._pads, self.dilation, self.groups
 
     def _kernel(self) -> Call:
         return kernel(self.packed, self.scale, self.bias, *self._how())
-
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
     def integers(self) -> Tensor:
         """The filters' integers, int8 [out_channels, in_channels / groups, *kernel_size]."""
@@ -209,12 +228,20 @@ def caller(layer: Any, axes: int) -> Call:
         if x.dim() != axes + 2 or x.shape[1] != channels:
             raise ValueError(_needs(x, channels, axes))
         out = torch.empty(layer.output_shape(tuple(x.shape)), dtype=torch.float32)
-        x = x.contiguous()
+        images = x.contiguous()
         h, w = (1, x.shape[2]) if axes == 1 else x.shape[2:]
-        run(x.data_ptr(), x.shape[0], h, w, out.data_ptr(), threads())
-        return out
+        run(images.data_ptr(), x.shape[0], h, w, out.data_ptr(), threads())
+        return out if images is x else _in_format_of(x, out)
 
     return call
+
+
+def _in_format_of(x: Tensor, out: Tensor) -> Tensor:
+    """`out` in memory format channels_last where x is, as torch's convolutions keep it."""
+    last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    if not last or x.is_contiguous():
+        return out
+    return out.contiguous(memory_format=torch.channels_last)
 
 
 def _needs(x: Tensor, channels: int, axes: int) -> str:
@@ -250,7 +277,7 @@ def _fake(
         + 1
         for i in range(axes)
     ]
-    return x.new_empty((*x.shape[:lead], shape[0], *sizes))
+    return _in_format_of(x, x.new_empty((*x.shape[:lead], shape[0], *sizes)))
 
 
 conv = ops.define(

@@ -11,6 +11,8 @@ from torch import Tensor
 from octavo.core.embedding import Embedding as Kernel
 from octavo.core.sources import Read
 from octavo.torch import ops
+from octavo.torch.modules._fx import as_leaf, is_proxy
+from octavo.torch.modules._nested import of_each
 from octavo.torch.modules._table import QuantizedTable, checked, core, in_kernel, rows_of
 
 Call = Callable[[Tensor], Tensor]
@@ -22,15 +24,24 @@ class QuantizedEmbedding(QuantizedTable):
     Raises IndexError, which names position and index, for an index that the table does not have.
     """
 
+    SCRIPTED = True
     CONFIG = ("num_embeddings", "embedding_dim", "padding_idx", "storage", "zero_points", "dtype")
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
         """The rows of `input`."""
-        if ops.direct(input):
-            rows = self._ready()(input)
-        else:
-            rows = embedding(input, self.table, self.scale, self.zero_point)
-        return self._in_kind(rows)
+        if not torch.jit.is_scripting():
+            return self._run(input)
+        rows = torch.ops.octavo.embedding(input, self.table, self.scale, self.zero_point)
+        return rows.to(self._output_dtype)
+
+    def _run(self, indices: Tensor) -> Tensor:
+        if ops.direct(indices):
+            return self._in_kind(self._ready()(indices))
+        if is_proxy(indices):
+            return as_leaf(self, indices)
+        if indices.is_nested:
+            return of_each(self._run, indices)
+        return self._in_kind(embedding(indices, self.table, self.scale, self.zero_point))
 
     def _kernel(self) -> Call:
         return kernel(self.table, self.scale, self.zero_point)

@@ -14,6 +14,7 @@ from octavo.core.embedding import Embedding as Kernel
 from octavo.core.sources import Read
 from octavo.errors import OptionError, did_you_mean
 from octavo.torch import ops
+from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules._table import QuantizedTable, checked, core, in_kernel, rows_of
 
 Call = Callable[..., Tensor]
@@ -60,6 +61,9 @@ class QuantizedEmbeddingBag(QuantizedTable):
         of `input` and of any float dtype, weigh the rows of a sum. Raises ValueError, TypeError
         and IndexError, which name the argument.
         """
+        given = (input, offsets, per_sample_weights)
+        if any(map(is_proxy, given)):
+            return as_leaf(self, *given)
         last = self.include_last_offset and input.dim() == 1
         if input.is_nested:
             offsets, last = input.offsets(), True

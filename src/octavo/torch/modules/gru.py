@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from octavo.core.recurrent_layout import Kind
+from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules._recurrent import QuantizedRecurrent
 
 
@@ -58,4 +59,6 @@ class QuantizedGRU(QuantizedRecurrent):
         `hx` is the initial state, in the input's dtype. Raises TypeError or ValueError, which name
         the argument.
         """
+        if is_proxy(input):
+            return as_leaf(self, input, hx)  # type: ignore[no-any-return]
         return self._run(input, hx, None)[:2]

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from octavo.core.recurrent_layout import Kind
 from octavo.torch.modules._cell import QuantizedCell
+from octavo.torch.modules._fx import as_leaf, is_proxy
 
 
 class QuantizedGRUCell(QuantizedCell):
@@ -25,4 +26,6 @@ class QuantizedGRUCell(QuantizedCell):
         `hx` is h, zeros where None, in the input's dtype. Raises TypeError or ValueError, which
         name the argument.
         """
+        if is_proxy(input):
+            return as_leaf(self, input, hx)
         return self._run(input, hx, None)[0]

@@ -11,7 +11,10 @@ from octavo.core.half_linear import HalfLinear as Kernel
 from octavo.core.half_linear import half_packed_size
 from octavo.torch import ops
 from octavo.torch.choice import Choice
+from octavo.torch.modules._autocast import autocasted
 from octavo.torch.modules._base import QuantizedModule, array, optional, tensor_of
+from octavo.torch.modules._fx import as_leaf, is_proxy
+from octavo.torch.modules._nested import of_each
 from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.modules.linear import Call, caller
 from octavo.torch.quantizer import Quantizer, float32
@@ -24,6 +27,7 @@ class QuantizedHalfLinear(QuantizedModule):
     [out_features]. Inputs stay as they are.
     """
 
+    SCRIPTED = True
     CONFIG = ("in_features", "out_features", "has_bias", "dtype")
 
     def __init__(
@@ -72,10 +76,22 @@ class QuantizedHalfLinear(QuantizedModule):
         return made
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
-        """The outputs [..., out_features]."""
-        if not ops.direct(input):
-            return half_linear(input, self.packed, self.bias, self.out_features, self.in_features)
-        return self._ready()(input)
+        """The outputs [..., out_features]; nested for a nested tensor."""
+        if not torch.jit.is_scripting():
+            return self._run(input)
+        return torch.ops.octavo.half_linear(
+            input, self.packed, self.bias, self.out_features, self.in_features
+        )
+
+    def _run(self, x: Tensor) -> Tensor:
+        x = autocasted(x)
+        if ops.direct(x):
+            return self._ready()(x)
+        if is_proxy(x):
+            return as_leaf(self, x)
+        if x.is_nested:
+            return of_each(self._run, x)
+        return half_linear(x, self.packed, self.bias, self.out_features, self.in_features)
 
     def _kernel(self) -> Call:
         return kernel(self.packed, self.bias, self.out_features, self.in_features)

@@ -17,7 +17,10 @@ from octavo.core.sources import Read
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, HALVES, Choice
 from octavo.torch.memory import LARGE, in_large_pages
+from octavo.torch.modules._autocast import autocasted, is_autocasting
 from octavo.torch.modules._base import QuantizedModule, array, optional
+from octavo.torch.modules._fx import as_leaf, is_proxy
+from octavo.torch.modules._nested import of_each
 from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.quantizer import Quantizer
 
@@ -32,6 +35,7 @@ class QuantizedLinear(QuantizedModule):
     inputs with one scale for each 128 of a row, 0 with one a row.
     """
 
+    SCRIPTED = True
     CONFIG = ("in_features", "out_features", "has_bias", "affine", "group")
 
     def __init__(
@@ -111,19 +115,29 @@ class QuantizedLinear(QuantizedModule):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
         """The outputs [..., out_features]; nested for a nested tensor."""
-        if not ops.direct(input):
-            if input.is_nested:
-                return _of_each(self, input)
-            return self._operator(input, "none")
-        return self._ready("none")(input)
+        if not torch.jit.is_scripting():
+            return self.activated(input, "none")
+        return torch.ops.octavo.linear(
+            input,
+            self.packed,
+            self.scale,
+            self.zero_point,
+            self.bias,
+            self.out_features,
+            self.in_features,
+            self.group,
+            "none",
+        )
 
     def activated(self, x: Tensor, activation: str) -> Tensor:
         """`activation(self(x))` in one pass; a name of `octavo.core.kernels.Activation`."""
-        if not ops.direct(x):
-            return self._operator(x, activation)
-        return self._ready(activation)(x)
-
-    def _operator(self, x: Tensor, activation: str) -> Tensor:
+        x = autocasted(x)
+        if ops.direct(x):
+            return self._ready(activation)(x)
+        if is_proxy(x) and activation == "none":
+            return as_leaf(self, x)
+        if x.is_nested:
+            return of_each(lambda part: self.activated(part, activation), x)
         return linear(x, *self._arguments(), activation)
 
     def _keep(self, bound: dict[Any, Any], how: tuple[Any, ...]) -> None:
@@ -290,6 +304,7 @@ use_torch(
     functorch_level=ops.functorch_level,
     is_grad_enabled=torch.is_grad_enabled,
     is_profiling=torch._C._autograd._profiler_enabled,
+    is_autocasting=is_autocasting,
     num_threads=torch.get_num_threads,
     state=vars(ops),
     forward_ad=vars(forward_ad),
@@ -300,12 +315,3 @@ use_torch(
     large=LARGE // 4,
     exchange=getattr(Tensor, "__dlpack_c_exchange_api__", None),  # since PyTorch 2.10
 )
-
-
-def _of_each(layer: Call, nested: Tensor) -> Tensor:
-    """A nested tensor of what `layer` makes of the tensors in `nested`, in its layout."""
-    if nested.layout is torch.jagged and nested.lengths() is None:
-        made = layer(nested.values())
-        return torch.nested.nested_tensor_from_jagged(made, nested.offsets())
-    parts = [layer(part) for part in nested.unbind()]
-    return torch.nested.as_nested_tensor(parts, layout=nested.layout)

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from octavo.core.recurrent_layout import Kind
+from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules._recurrent import QuantizedRecurrent
 from octavo.torch.modules._recurrent_state import pair
 
@@ -21,6 +22,7 @@ class QuantizedLSTM(QuantizedRecurrent):
     o. A layer that is not int8 has `blocks_ih_l{k}` in place of the first two.
     """
 
+    AUTOCAST = True
     CONFIG = (
         "input_size",
         "hidden_size",
@@ -65,6 +67,8 @@ class QuantizedLSTM(QuantizedRecurrent):
         `hx` is (h0, c0), in the input's dtype. Raises TypeError or ValueError, which name the
         argument.
         """
+        if is_proxy(input):
+            return as_leaf(self, input, hx)  # type: ignore[no-any-return]
         h0, c0 = (None, None) if hx is None else pair(hx)
         y, h, c = self._run(input, h0, c0)
         return y, (h, c)

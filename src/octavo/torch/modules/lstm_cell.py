@@ -8,6 +8,7 @@ from torch import Tensor
 
 from octavo.core.recurrent_layout import Kind
 from octavo.torch.modules._cell import QuantizedCell
+from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules._recurrent_state import pair
 
 
@@ -28,5 +29,7 @@ class QuantizedLSTMCell(QuantizedCell):
         `hx` is (h, c), zeros where None, in the input's dtype. Raises TypeError or ValueError,
         which name the argument.
         """
+        if is_proxy(input):
+            return as_leaf(self, input, hx)  # type: ignore[no-any-return]
         h, c = (None, None) if hx is None else pair(hx)
         return self._run(input, h, c)

@@ -15,6 +15,7 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from octavo.torch.choice import DEFAULT, Choice
 from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules.attention_mask import merged_mask
 from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.modules.half_linear import QuantizedHalfLinear
@@ -130,6 +131,9 @@ class QuantizedMultiheadAttention(QuantizedModule):
         Arguments and their shapes are nn.MultiheadAttention's. Raises ValueError or TypeError,
         which names the argument, where those do not fit.
         """
+        if is_proxy(query):
+            others = (key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+            return as_leaf(self, query, key, value, *others)  # type: ignore[no-any-return]
         batched = self._batched(query, key, value)
         if is_causal and attn_mask is None:
             raise ValueError("attn_mask: is_causal only says of a mask that it is causal; give it")

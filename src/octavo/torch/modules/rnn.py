@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules._recurrent import QuantizedRecurrent
 from octavo.torch.modules._recurrent_state import plain_kind
 
@@ -17,6 +18,7 @@ class QuantizedRNN(QuantizedRecurrent):
     Buffers as those of `QuantizedLSTM`, with a single gate.
     """
 
+    AUTOCAST = True
     CONFIG = (
         "input_size",
         "hidden_size",
@@ -61,4 +63,6 @@ class QuantizedRNN(QuantizedRecurrent):
         `hx` is the initial state, in the input's dtype. Raises TypeError or ValueError, which name
         the argument.
         """
+        if is_proxy(input):
+            return as_leaf(self, input, hx)  # type: ignore[no-any-return]
         return self._run(input, hx, None)[:2]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from octavo.torch.modules._cell import QuantizedCell
+from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules._recurrent_state import plain_kind
 
 
 class QuantizedRNNCell(QuantizedCell):
     """nn.RNNCell's function, options and shapes, for inputs of any float dtype."""
 
+    AUTOCAST = True
     CONFIG = ("input_size", "hidden_size", "bias", "nonlinearity", "storage")
 
     def __init__(
@@ -31,4 +33,6 @@ class QuantizedRNNCell(QuantizedCell):
         `hx` is h, zeros where None, in the input's dtype. Raises TypeError or ValueError, which
         name the argument.
         """
+        if is_proxy(input):
+            return as_leaf(self, input, hx)
         return self._run(input, hx, None)[0]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from octavo.core.linear import run_together
 from octavo.torch import ops
+from octavo.torch.modules._autocast import autocasted
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.modules.linear import QuantizedLinear
 
@@ -26,8 +27,9 @@ def together(layers: Sequence[QuantizedModule], x: Tensor) -> list[Tensor]:
         and not (layer._forward_hooks or layer._forward_pre_hooks)
         for layer in layers
     )
+    x = autocasted(x)
     code = ops.CODES.get(x.dtype)
-    if not alike or code is None or x.shape[-1] != first.in_features or not ops.direct(x):
+    if not alike or code is None or not ops.direct(x) or x.shape[-1] != first.in_features:
         return [layer(x) for layer in layers]
     x = x.contiguous()
     outs = [x.new_empty((*x.shape[:-1], layer.out_features)) for layer in layers]

@@ -1,0 +1,89 @@
+"""Nested tensors, jagged and strided, through single layers and parents that fuse activations."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from octavo.torch import quantize_dynamic
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype:UserWarning")
+
+K = 32
+PARTS = [torch.randn(n, K, generator=torch.Generator().manual_seed(n)) for n in (2, 5, 1)]
+LAYOUTS = pytest.mark.parametrize("layout", [torch.jagged, torch.strided], ids=str)
+
+
+class Block(nn.Module):  # type: ignore[misc]
+    def __init__(self, act: nn.Module) -> None:
+        super().__init__()
+        self.dense, self.act = nn.Linear(K, 16), act
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.dense(x))  # type: ignore[no-any-return]
+
+
+def nested(layout: torch.layout) -> Tensor:
+    return torch.nested.nested_tensor(PARTS, layout=layout)
+
+
+@LAYOUTS
+@pytest.mark.parametrize("act", [nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid])
+@pytest.mark.parametrize("parent", [lambda a: nn.Sequential(nn.Linear(K, 16), a), Block])
+def test_a_fused_parent_gives_what_it_gives_of_each_part(
+    layout: torch.layout, act: Callable[[], nn.Module], parent: Callable[[nn.Module], nn.Module]
+) -> None:
+    model = quantize_dynamic(parent(act()).eval())
+    with torch.no_grad():
+        found, compiled = model(nested(layout)), torch.compile(model, backend="aot_eager")
+        assert found.layout is layout
+        for part, y, again in zip(
+            PARTS, found.unbind(), compiled(nested(layout)).unbind(), strict=True
+        ):
+            assert torch.equal(y, model(part))
+            assert torch.equal(y, again)
+
+
+@LAYOUTS
+@pytest.mark.parametrize("dtype", ["int8", "float16"])
+def test_a_linear_layer_keeps_the_structure(layout: torch.layout, dtype: str) -> None:
+    layer = quantize_dynamic(nn.Sequential(nn.Linear(K, K)), dtype=dtype)
+    x = nested(layout)
+    with torch.no_grad():
+        parts = (x + layer(x)).unbind()  # of one structure, else they cannot be added
+        assert all(torch.equal(y, p + layer(p)) for p, y in zip(PARTS, parts, strict=True))
+
+
+def test_jagged_axes_behind_the_first_and_holes() -> None:
+    layer = quantize_dynamic(nn.Sequential(nn.Linear(K, 16), nn.ReLU()))
+    offsets, values = torch.tensor([0, 3, 7]), torch.randn(7, K)
+    x = torch.nested.nested_tensor_from_jagged(values, offsets, torch.tensor([2, 3]))
+    with torch.no_grad():
+        for y, part in zip(layer(x).unbind(), (values[:2], values[3:6]), strict=True):
+            assert torch.equal(y, layer(part))
+        heads = torch.randn(2, 7, K)
+        x = torch.nested.nested_tensor_from_jagged(heads, offsets, jagged_dim=2)
+        for y, part in zip(layer(x).unbind(), (heads[:, :3], heads[:, 3:]), strict=True):
+            assert torch.equal(y, layer(part))
+
+
+@LAYOUTS
+@pytest.mark.parametrize("dtype", ["quint8", "float16"])
+def test_embeddings_look_each_part_up(layout: torch.layout, dtype: str) -> None:
+    model = quantize_dynamic(nn.Sequential(nn.Embedding(5000, 8)), {nn.Embedding}, dtype=dtype)
+    parts = [torch.tensor([3, 4999]), torch.tensor([0, 1, 2])]
+    found = model(torch.nested.nested_tensor(parts, layout=layout))
+    assert found.layout is layout
+    assert all(torch.equal(y, model(p)) for p, y in zip(parts, found.unbind(), strict=True))
+
+
+@LAYOUTS
+def test_layers_over_one_nested_input(layout: torch.layout) -> None:
+    from octavo.torch.modules.together import together
+
+    model = quantize_dynamic(nn.Sequential(nn.Linear(K, 8), nn.Linear(K, 8)))
+    x = nested(layout)
+    for layer, found in zip(model, together(list(model), x), strict=True):
+        for y, part in zip(found.unbind(), PARTS, strict=True):
+            assert torch.equal(y, layer(part))
