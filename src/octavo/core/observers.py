@@ -158,6 +158,22 @@ class HistogramObserver(Observer):
         self.bins = bins
         self.reset()
 
+    @classmethod
+    def of(cls, lo: float, hi: float, counts: Float64) -> HistogramObserver:
+        """One that has counted values between `lo` and `hi`: `counts` [bins], over equal widths.
+
+        Where `lo` is above `hi` it has seen nothing.
+        """
+        made = cls(len(counts))
+        made._lo, made._hi = np.float32(lo), np.float32(hi)
+        made._counts = np.array(counts, np.float64)
+        return made
+
+    @property
+    def counts(self) -> Float64:
+        """How many values lie in each bin, [bins]; shares, since wider bins were filled."""
+        return self._counts
+
     def reset(self) -> None:
         """Empties the histogram."""
         self._lo, self._hi = np.float32(np.inf), np.float32(-np.inf)

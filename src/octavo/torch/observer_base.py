@@ -65,6 +65,7 @@ class UniformObserver(ObserverBase):
     `reduce_range` halves either. Raises OptionError for what is unknown or contradictory.
     """
 
+    _version = 3  # of state_dict, as torch.ao's that have the same names in it
     _schemes: tuple[str, ...] = PER_TENSOR
 
     def __init__(
@@ -109,6 +110,15 @@ class UniformObserver(ObserverBase):
         for name, value in (("min_val", math.inf), ("max_val", -math.inf)):
             empty = torch.full(shape, value, dtype=torch.float32, device=self._device)
             self.register_buffer(name, empty)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:
+        """Takes a range of any number of channels: how many there are shows in what is observed."""
+        for name in ("min_val", "max_val"):
+            value = state_dict.get(f"{prefix}{name}")
+            if isinstance(value, torch.Tensor) and value.dim() == int(self._schemes is PER_CHANNEL):
+                own = getattr(self, name)
+                setattr(self, name, own.new_empty(value.shape))
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def extra_repr(self) -> str:
         """The range, for repr()."""

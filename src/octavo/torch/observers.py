@@ -193,9 +193,11 @@ class MovingAveragePerChannelMinMaxObserver(PerChannelMinMaxObserver):
 class HistogramObserver(UniformObserver):
     """The range with the least squared error, searched in a histogram of all that was seen.
 
-    `min_val` and `max_val` are the ends of the data, not of that range. `state_dict()` does not
-    hold the histogram; pickles and copies do.
+    `min_val` and `max_val` are the ends of the data, not of that range. `histogram` float64 [bins]
+    counts the values between them.
     """
+
+    histogram: torch.Tensor
 
     def __init__(
         self,
@@ -220,8 +222,9 @@ class HistogramObserver(UniformObserver):
         """Counts the values of `x`, and gives it back. Raises ValueError on NaN or infinity."""
         if x.numel() == 0:
             return x
-        data = as_float32(x)
-        self._histogram.observe(data)
+        data, observer = as_float32(x), self._observer()
+        observer.observe(data)
+        self.histogram = torch.from_numpy(observer.counts).to(self.histogram.device)
         self.min_val = torch.clamp(self.min_val, max=float(data.min()))
         self.max_val = torch.clamp(self.max_val, min=float(data.max()))
         return x
@@ -229,11 +232,17 @@ class HistogramObserver(UniformObserver):
     def reset_min_max_vals(self) -> None:
         """Forgets all that was observed."""
         super().reset_min_max_vals()
-        self._histogram = core.HistogramObserver(self.bins)
+        counts = torch.from_numpy(core.HistogramObserver(self.bins).counts)
+        self.register_buffer("histogram", counts.to(self._device))
+
+    def _observer(self) -> core.HistogramObserver:
+        """What has seen the same data."""
+        counts = self.histogram.to("cpu", torch.float64).numpy()
+        return core.HistogramObserver.of(float(self.min_val), float(self.max_val), counts)
 
     def _range(self) -> tuple[Float32, Float32]:
         super()._range()
-        return self._histogram.range()
+        return self._observer().range()
 
 
 class PlaceholderObserver(ObserverBase):
