@@ -38,9 +38,11 @@ def load(
 
     `model_factory()` makes a float model of the same structure, as `lambda: BertModel(config)`. It
     runs under `torch.device("meta")`, so that no float weight takes time or memory; with
-    `skeleton="cpu"` it makes a real one, where it cannot do without. Its layers are then replaced
-    by the saved ones and all tensors refer to the file, which is mapped: processes on one host
-    share the memory. Replace the file as `save` does, by another; never write into it.
+    `skeleton="cpu"` it makes a real one, where it cannot do without. One that calls
+    `from_pretrained` makes a real one too, whose float weights are read and let go again:
+    `AutoModel.from_config(config)` spares that. Its layers are then replaced by the saved ones and
+    all tensors refer to the file, which is mapped: processes on one host share the memory. Replace
+    the file as `save` does, by another; never write into it.
 
     "The same bits" are those of parameters, buffers, and tensors that are attributes of modules or
     lie in lists, tuples and dicts that are. All else is as the factory makes it: numbers, other

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,14 @@ _FILLS = frozenset(
     if hasattr(Tensor, name)
 )
 
+_NOT_COPIED = r".*copying from a non-meta parameter in the checkpoint to a meta"
+"""What load_state_dict says of each parameter."""
+
 
 def skeleton(model_factory: Callable[[], nn.Module], device: str) -> nn.Module:
     """What `model_factory()` makes, on "meta" or, where it needs values to work with, on "cpu".
+
+    Where it fails on "meta" because it calls a `from_pretrained`, it is called again on "cpu".
 
     Raises ModelError where it fails, makes something else, or returns a model that was there
     before (which only "meta" shows); OptionError for another device.
@@ -38,9 +44,11 @@ def skeleton(model_factory: Callable[[], nn.Module], device: str) -> nn.Module:
             f"{type(model_factory).__name__}"
         )
     try:
-        with _Skeleton() if device == "meta" else contextlib.nullcontext():
+        with _without_values() if device == "meta" else contextlib.nullcontext():
             model = model_factory()
     except Exception as error:
+        if device == "meta" and _loads_weights(error):
+            return skeleton(model_factory, "cpu")
         raise ModelError(_failure(error, device)) from error
     if not isinstance(model, nn.Module):
         raise ModelError(
@@ -54,6 +62,20 @@ def skeleton(model_factory: Callable[[], nn.Module], device: str) -> nn.Module:
             "cannot without values, pass skeleton='cpu'"
         )
     return model
+
+
+@contextlib.contextmanager
+def _without_values() -> Iterator[None]:
+    """On device meta. Weights that a factory loads are left out without a word for each of them."""
+    with warnings.catch_warnings(), _Skeleton():
+        warnings.filterwarnings("ignore", _NOT_COPIED, UserWarning)
+        yield
+
+
+def _loads_weights(error: BaseException) -> bool:
+    """Whether it comes from a `from_pretrained`, which refuses to read weights onto device meta."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.name == "from_pretrained" for frame in frames)
 
 
 def _has_values(model: nn.Module) -> bool:
