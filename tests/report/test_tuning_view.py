@@ -78,8 +78,8 @@ trial 1: int8, all 12 layers: accuracy 0.8312, loss 9.16%, 4.05 ms, 2.00x as fas
         """nearest so far
 trial 2: int8, 1 of 12 layers float: fc3: accuracy 0.912, loss 0.328%, 4.21 ms, 1.92x as fast, """
         """23.1 MB, best so far
-trial 3: int8, 2 of 12 layers float: fc3, fc1: accuracy 0.9131, loss 0.208%, 5.10 ms, 1.59x as fast, """
-        """25.1 MB, met
+trial 3: int8, 2 of 12 layers float: fc3, fc1: accuracy 0.9131, loss 0.208%, 5.10 ms, """
+        """1.59x as fast, 25.1 MB, met
 trial 4: int8, fc3 in blocks of 32: failed: ValueError: no labels
 trial 4 failed:
   Traceback (most recent call last):
