@@ -47,7 +47,7 @@ class QuantizedModule(nn.Module):
         cls._computed = frozenset(n for n, value in known.items() if isinstance(value, property))
         # What torch.jit.script would look into, beside what a forward uses.
         cls.__jit_unused_properties__ = list(cls._computed)
-        cls.__jit_ignored_attributes__ = ["_bound"]
+        cls.__jit_ignored_attributes__ = ["_bound", "_own"]
 
     SCRIPTED: ClassVar[bool] = False
     """Whether torch.jit.script can compile forward."""
