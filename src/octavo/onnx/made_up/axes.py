@@ -100,7 +100,7 @@ def _form(value: ir.Value, kind: InputKind, wish: Wish, past: int | None) -> For
         d if isinstance(d, int) and d >= 0 else w for d, w in zip(dims, wished, strict=True)
     )
     axes = _axes(kind, sizes, [w is not None for w in wished], wish, past)
-    axes = [_named(axis, symbol) for axis, symbol in zip(axes, symbols, strict=True)]
+    axes = [_named(axis, symbols[i], is_first=i == 0) for i, axis in enumerate(axes)]
     return Form(value, kind, tuple(axes), symbols, sizes)
 
 
@@ -150,12 +150,12 @@ def _of_picture(rank: int, channels_last: bool) -> list[Axis]:
     return [Axis.BATCH, Axis.OTHER, *spatial[3 - n :]][:rank] if n else [Axis.OTHER] * rank
 
 
-def _named(axis: Axis, symbol: str) -> Axis:
+def _named(axis: Axis, symbol: str, *, is_first: bool) -> Axis:
     """What the name of an axis says, where that is plain."""
     words = parts(symbol)
     if not words or any(c in symbol for c in "+-*/"):
         return axis
-    if "batch" in symbol.lower() or words <= set(_BATCH_WORDS):
+    if "batch" in symbol.lower() or (is_first and words <= set(_BATCH_WORDS)):
         return Axis.BATCH
     if "past" in words:
         return Axis.PAST

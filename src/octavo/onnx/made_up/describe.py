@@ -26,12 +26,17 @@ def describe(feeds: Sequence[Mapping[str, npt.NDArray[Any]]], model: ir.Model) -
     kinds = kinds_of(model, Constants(opset_of(model)))
     groups: dict[str, list[str]] = {}
     for name, kind in kinds.items():
-        arrays = [feed[name] for feed in feeds if isinstance(feed.get(name), np.ndarray)]
+        arrays = [a for feed in feeds if name in feed for a in _arrays(feed[name])]
         if arrays:
             groups.setdefault(_what(kind, arrays), []).append(name)
     entries = [f"{_names(names)} {what}" for what, names in groups.items()]
     more = len(entries) - _MOST_INPUTS
     return "; ".join(entries[:_MOST_INPUTS]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _arrays(fed: Any) -> Sequence[npt.NDArray[Any]]:
+    """Those of a sequence, or the only one."""
+    return fed if isinstance(fed, list) else [fed]
 
 
 def _names(names: Sequence[str]) -> str:

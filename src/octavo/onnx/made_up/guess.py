@@ -26,6 +26,7 @@ Feed = dict[str, npt.NDArray[Any]]
 
 _TIMES = frozenset([Axis.LENGTH, Axis.FRAMES])
 MOST_ELEMENTS = 2**22  # of all inputs of a guess with open dimensions
+_OF_A_SEQUENCE = 2  # tensors
 _MOST_OF_A_SHAPE = 2  # guesses of equal shapes: the second one's rows are short
 
 
@@ -65,8 +66,18 @@ def made_up(
         seeds = [seed] if isinstance(seed, int) else list(seed)
         rng = np.random.default_rng([*seeds, times] if times else seed)
         setting = _setting(forms, shapes, number, times, way)
-        made: Feed = {f.name: values(f, shapes[f.name], setting, rng) for f in forms}
+        made: Feed = {f.name: _fed(f, shapes[f.name], setting, rng) for f in forms}
         yield made | {v.name or "": maps.made_up(v, rng) for v in of_maps}
+
+
+def _fed(
+    form: Form, shape: tuple[int, ...], setting: Setting, rng: np.random.Generator
+) -> npt.NDArray[Any]:
+    """An array, or a list of them where the input is a sequence."""
+    if isinstance(form.value.type, ir.SequenceType):
+        several: Any = [values(form, shape, setting, rng) for _ in range(_OF_A_SEQUENCE)]
+        return several  # type: ignore[no-any-return]
+    return values(form, shape, setting, rng)
 
 
 def ways(model: ir.Model, constants: Constants) -> int:
