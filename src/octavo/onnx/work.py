@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
@@ -19,6 +20,7 @@ from octavo.core.feeds import shape_text
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed, fed, made_up
 from octavo.onnx.inventory import Site
+from octavo.onnx.maps import remembered
 from octavo.onnx.rule import attribute_int, op_name
 from octavo.recipe import Kind
 
@@ -36,8 +38,9 @@ def count_work(
     """
     feed = next(made_up(model, constants), {})
     is_open = _fix(model, feed)
-    with _silent("onnx_ir.passes.common.shape_inference"):
-        ShapeInferencePass(check_type=False, strict_mode=False)(model)
+    if not remembered(model):  # ONNX's inference knows nothing of maps, and may die of them
+        with _silent("onnx_ir.passes.common.shape_inference"):
+            ShapeInferencePass(check_type=False, strict_mode=False)(model)
     return tuple(_count(site, constants) for site in sites), shape_text(feed) if is_open else ""
 
 
@@ -48,8 +51,8 @@ def _fix(model: ir.Model, feed: Feed) -> bool:
         sizes = None if value.shape is None else value.shape.dims
         if sizes is None or not all(isinstance(size, int) for size in sizes):
             is_open = True
-            if value.name in feed:
-                value.shape = ir.Shape(feed[value.name].shape)
+            if isinstance(feed.get(value.name or ""), np.ndarray):
+                value.shape = ir.Shape(feed[value.name or ""].shape)
     return is_open
 
 

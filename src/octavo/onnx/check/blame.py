@@ -26,6 +26,7 @@ from octavo.onnx.check.reach import layers_run
 from octavo.onnx.comparing.opening import Cut, Shown, Values, input_like
 from octavo.onnx.inputs import Feed
 from octavo.onnx.load import Source
+from octavo.onnx.maps import as_array
 from octavo.recipe import LayerOutcome
 
 SECONDS = 20.0
@@ -125,7 +126,8 @@ class _Perturbed:
         assert self._runner is not None
         changes = {self._inputs[name]: array for name, array in added.items()}
         found = self._runner.run({**feed, **self._given, **self._zeros, **changes})
-        return found[self._shown]
+        shown = as_array(found[self._shown])
+        return shown if isinstance(shown, np.ndarray) else np.zeros(0)
 
     def _open(self, feed: Feed) -> None:
         seen = [*self._at, *self._forced]

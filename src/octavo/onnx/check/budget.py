@@ -15,6 +15,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 from octavo.onnx.load import Source, load
+from octavo.onnx.serialized import to_proto
 
 MOST_BYTES = 10**9
 """Above the two models."""
@@ -120,6 +121,8 @@ class Memory:
 
     def _inferred(self, feed: Mapping[str, npt.NDArray[Any]]) -> dict[str, int]:
         """Bytes by name of a value, where shape inference tells them."""
+        if any(value.type.WhichOneof("value") is None for value in self._proto.graph.input):
+            return {}  # ONNX's inference may die of a type that is not stated
         proto = onnx.ModelProto()
         proto.CopyFrom(self._proto)
         for value in proto.graph.input:
@@ -151,7 +154,7 @@ def _without_weights(model: ir.Model) -> onnx.ModelProto:
             del graph.initializers[name]
             if value not in graph.inputs:
                 graph.inputs.append(value)
-    proto = ir.serde.serialize_model(model)
+    proto = to_proto(model)
     del proto.graph.value_info[:]
     for output in proto.graph.output:
         if output.type.HasField("tensor_type"):

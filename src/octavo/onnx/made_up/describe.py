@@ -35,8 +35,8 @@ def describe(feeds: Sequence[Mapping[str, npt.NDArray[Any]]], model: ir.Model) -
 
 
 def _arrays(fed: Any) -> Sequence[npt.NDArray[Any]]:
-    """Those of a sequence, or the only one."""
-    return fed if isinstance(fed, list) else [fed]
+    """Those of a sequence, or the only one; none of maps."""
+    return [a for a in (fed if isinstance(fed, list) else [fed]) if isinstance(a, np.ndarray)]
 
 
 def _names(names: Sequence[str]) -> str:
