@@ -69,32 +69,36 @@ def _form(arrays: Sequence[npt.NDArray[Any]]) -> str:
     return " ".join(filter(None, [dtype, shape]))
 
 
+_SAID = {
+    Role.TYPES: "first and second segment",
+    Role.POSITIONS: "in their order",
+    Role.INDEX: "indices in range",
+    Role.CATEGORY: "of each category",
+    Role.PAST: "past, normal",
+    Role.STATE: "state, normal",
+    Role.AUDIO: "sound",
+    Role.FEATURES: "normal",
+    Role.SCALE: "about 1",
+}
+
+
 def _values(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
     role = kind.role
+    if role in _SAID:
+        return _SAID[role]
+    if role is Role.IDS:
+        return f"spread over {kind.rows} rows"
     if role in (Role.MASK, Role.ADDED_MASK):
         return _mask(kind, arrays)
-    if role in (Role.MODE, Role.RATE, Role.COUNT, Role.THRESHOLD, Role.PICTURE_SIZE, Role.STEP):
-        return _numbers(arrays)
-    if role is Role.INTEGERS and all(np.all(a == 1) for a in arrays):
-        return "ones"
     if role is Role.LENGTHS:
-        return f"lengths to {max((int(a.max()) for a in arrays if a.size), default=0)}"
-    said = {
-        Role.IDS: f"spread over {kind.rows} rows",
-        Role.TYPES: "first and second segment",
-        Role.POSITIONS: "in their order",
-        Role.INDEX: "indices in range",
-        Role.CATEGORY: "of each category",
-        Role.PAST: "past, normal",
-        Role.STATE: "state, normal",
-        Role.IMAGE: f"image, smooth, 0 to {255 if kind.to_255 else 1}",
-        Role.AUDIO: "sound",
-        Role.FEATURES: "normal",
-        Role.SCALE: "about 1",
-        Role.INTEGERS: "random",
-        Role.TEXT: "known to the model" if kind.words else "text",
-    }
-    return said[role]
+        return f"lengths to {max(int(a.max()) for a in arrays)}"
+    if role is Role.IMAGE:
+        return f"image, smooth, 0 to {255 if kind.to_255 else 1}"
+    if role is Role.INTEGERS:
+        return "ones" if all(np.all(a == 1) for a in arrays) else "random"
+    if role is Role.TEXT:
+        return "known to the model" if kind.words else ""
+    return _numbers(arrays)
 
 
 def _mask(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:

@@ -9,7 +9,7 @@ from octavo.onnx.made_up.flow import MOVES, Flow, moves_or_picks
 from octavo.onnx.made_up.kinds import InputKind, Role
 from octavo.onnx.made_up.names import says
 from octavo.onnx.made_up.paths import Reading, readings
-from octavo.onnx.made_up.stored import numbers, sizes
+from octavo.onnx.made_up.stored import attribute_int, numbers, read_by, sizes
 
 _ELEMENTWISE = frozenset(
     "Cast Identity Add Sub Mul Div Clip Neg Abs Pow Sqrt Relu LeakyRelu Sigmoid Tanh Pad Slice "
@@ -35,7 +35,7 @@ def first_layer(value: ir.Value, flow: Flow, constants: Constants) -> Reading | 
 
     def steps(node: ir.Node, index: int) -> bool:
         if node.op_type == "Gather":  # that swaps channels
-            return index == 0 and constants.is_constant(node.inputs[1])
+            return index == 0 and constants.is_constant(read_by(node, 1))
         return node.op_type in _ELEMENTWISE
 
     for reading in readings(value, flow, constants, steps):
@@ -56,7 +56,7 @@ def scene(value: ir.Value, flow: Flow, constants: Constants) -> InputKind | None
     op = reading.node.op_type
     if op in _SPECTRA:
         return InputKind(Role.AUDIO, op)
-    weight = sizes(reading.node.inputs[1], constants)
+    weight = sizes(read_by(reading.node, 1), constants)
     if weight is None or len(weight) < 3:
         return None
     if rank is not None and rank <= 2:  # cut into frames, or with its one channel put in
@@ -140,10 +140,9 @@ def is_past(value: ir.Value, flow: Flow) -> int | None:
             return rank - 2
         if node.op_type == "Concat" and index == 0 and len(node.inputs) == 2:
             other = node.inputs[1]
-            axis = node.attributes.get("axis")
-            if other is None or axis is None or other.is_graph_input() or other.is_initializer():
+            if other is None or other.is_graph_input() or other.is_initializer():
                 continue
-            along = axis.as_int() % rank
+            along = attribute_int(node, "axis", 0) % rank
             size = value.shape[along]
             if along and (not isinstance(size, int) or size < 0):
                 return along

@@ -25,7 +25,7 @@ from octavo.onnx.made_up.values import Setting, choices, values
 Feed = dict[str, npt.NDArray[Any]]
 
 _TIMES = frozenset([Axis.LENGTH, Axis.FRAMES])
-MOST_ELEMENTS = 2**22  # of all inputs of a guess with open dimensions
+MOST_ELEMENTS = 2**21  # of all inputs of a guess with open dimensions
 _OF_A_SEQUENCE = 2  # tensors
 _MOST_OF_A_SHAPE = 2  # guesses of equal shapes: the second one's rows are short
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from octavo.onnx.constants import Constants
 from octavo.onnx.made_up.flow import MOVES, Flow, moves_or_picks
-from octavo.onnx.made_up.stored import attribute_int, number, numbers, sizes
+from octavo.onnx.made_up.stored import attribute_int, number, numbers, read_by, sizes, whole
 
 _SHIFTS = frozenset(["Add", "Sub"])
 _BOUNDS = frozenset(["Clip", "Max", "Min", "Mod", "Abs", "Relu"])
@@ -59,10 +59,10 @@ def facts(value: ir.Value, flow: Flow, constants: Constants) -> Facts:
         source = node.inputs[index]
         shift = shifts.get(source, 0) if source is not None else 0
         if node.op_type in _SHIFTS and len(node.inputs) == 2:
-            other = number(node.inputs[1 - index], constants)
+            other = whole(node.inputs[1 - index], constants)
             if other is None or (node.op_type == "Sub" and index == 1):
                 return False
-            shift += int(other) if node.op_type == "Add" else -int(other)
+            shift += other if node.op_type == "Add" else -other
         elif not moves_or_picks(node, index) and not (node.op_type in _BOUNDS and index == 0):
             return False
         for out in node.outputs:
@@ -102,7 +102,7 @@ def _look(found: Facts, node: ir.Node, index: int, constants: Constants, shift: 
 
 
 def _compared(found: Facts, node: ir.Node, index: int, constants: Constants, shift: int) -> None:
-    other = node.inputs[1 - index]
+    other = read_by(node, 1 - index)
     alone = number(other, constants)
     if alone is not None and math.isfinite(alone):
         kept = found.equal_to if node.op_type == "Equal" else found.ordered_with
@@ -121,7 +121,7 @@ def _range(value: ir.Value | None, constants: Constants) -> int | None:
         node = None if value is None else value.producer()
         if value is None or constants.is_constant(value) or node is None:
             break
-        value = node.inputs[0] if node.op_type in MOVES and node.inputs else None
+        value = read_by(node, 0) if node.op_type in MOVES else None
     shape = sizes(value, constants) if constants.is_constant(value) else None
     return max(shape) if shape and max(shape) > 1 and max(shape) == math.prod(shape) else None
 
@@ -148,12 +148,12 @@ def _rows(node: ir.Node, index: int, constants: Constants) -> int | None:
     """The length of the axis of a stored table that input `index` of `node` looks up."""
     op, table, axis = node.op_type, None, attribute_int(node, "axis", 0)
     if op in ("Gather", "GatherBlockQuantized") and index == 1:
-        table = node.inputs[0]
+        table = read_by(node, 0)
     elif op == "EmbedLayerNormalization" and index in (0, 1, 8):
-        table, axis = node.inputs[{0: 2, 1: 4, 8: 3}[index]], 0
+        table, axis = read_by(node, {0: 2, 1: 4, 8: 3}[index]), 0
     elif op == "OneHot" and index == 0:
-        depth = number(node.inputs[1], constants)
-        return None if depth is None else max(1, int(depth))
+        depth = whole(read_by(node, 1), constants)
+        return None if depth is None else max(1, depth)
     if table is None or not constants.is_constant(table):
         shape = sizes(table, constants) if table is not None and _is_stored(table) else None
     else:

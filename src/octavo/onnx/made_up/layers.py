@@ -10,7 +10,7 @@ import onnx_ir as ir
 from octavo.onnx.constants import Constants
 from octavo.onnx.made_up.flow import Flow
 from octavo.onnx.made_up.paths import Reading, readings
-from octavo.onnx.made_up.stored import attribute_int, sizes
+from octavo.onnx.made_up.stored import attribute_int, read_by, sizes
 
 _SAME_SHAPE_STEPS = frozenset(
     "Cast Identity Relu Tanh Sigmoid Dropout Clip Neg Abs LayerNormalization BatchNormalization "
@@ -68,7 +68,7 @@ def _wish(reading: Reading, constants: Constants) -> Wish | None:
 
 
 def _stored_sizes(node: ir.Node, index: int, constants: Constants) -> tuple[int, ...] | None:
-    value = node.inputs[index] if len(node.inputs) > index else None
+    value = read_by(node, index)
     return sizes(value, constants) if constants.is_constant(value) else None
 
 

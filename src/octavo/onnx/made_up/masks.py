@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from octavo.onnx.constants import Constants
 from octavo.onnx.made_up.flow import Flow, moves_or_picks
-from octavo.onnx.made_up.stored import attribute_int, number
+from octavo.onnx.made_up.stored import attribute_int, number, read_by
 
 Pair = tuple[float, float]
 
@@ -120,7 +120,7 @@ class _Probe:
         self.uses.append(MaskUse(hidden, is_sure, is_added, why))
 
     def _look_at_choice(self, node: ir.Node, pair: Pair) -> None:
-        yes, no = (number(v, self._constants) for v in node.inputs[1:3])
+        yes, no = (number(read_by(node, i), self._constants) for i in (1, 2))
         if (yes is None) == (no is None):
             if yes is None:  # one of two activations: nothing tells which of them is hidden
                 self._use(int(not pair[1]), False, "Where")
@@ -165,7 +165,7 @@ class _Probe:
     def _chosen(self, node: ir.Node, index: int, pair: Pair) -> Pair:
         if index:
             return pair
-        yes, no = (number(v, self._constants) for v in node.inputs[1:3])
+        yes, no = (number(read_by(node, i), self._constants) for i in (1, 2))
         of = [(yes if n else no) for n in pair]
         return (0.0 if of[0] is None else of[0], 0.0 if of[1] is None else of[1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import onnx_ir as ir
 
 from octavo.onnx.constants import Constants
 from octavo.onnx.made_up.flow import Flow
-from octavo.onnx.made_up.stored import attribute_ints, numbers
+from octavo.onnx.made_up.stored import attribute_ints, numbers, read_by
 
 Axes = tuple[int | None, ...] | None
 """By axis of a value, that of the input; None for one that was put in. None: as the input's."""
@@ -96,8 +97,8 @@ def _axes_of(node: ir.Node, constants: Constants) -> list[int] | None:
     given = attribute_ints(node, "axes")
     if given is not None:
         return list(given)
-    found = numbers(node.inputs[1], constants) if len(node.inputs) > 1 else None
-    return None if found is None else [int(n) for n in found]
+    found = numbers(read_by(node, 1), constants)
+    return None if found is None else [int(n) for n in found if math.isfinite(n)]
 
 
 _TURNS: dict[str, Callable[[ir.Node, Axes, Constants], Axes]] = {

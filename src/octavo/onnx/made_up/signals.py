@@ -18,6 +18,7 @@ _GRIDS = ((3, 1.0), (7, 0.6), (19, 0.35), (53, 0.2))  # cells a side, and how mu
 _NOISE = 0.05
 _VOICE = (110.0, 220.0)  # hertz
 _HARMONICS = 12
+_MOST_HUMS = 4  # that differ; more rows repeat them, under noise of their own
 
 
 def picture(shape: tuple[int, ...], channels_last: bool, rng: np.random.Generator) -> Array:
@@ -52,9 +53,11 @@ def _between(size: int, knots: int) -> npt.NDArray[np.float32]:
 def sound(shape: tuple[int, ...], rate: int, rng: np.random.Generator) -> Array:
     """A hummed melody with pauses over a little noise, within -1 and 1; the last axis is time."""
     samples, count = shape[-1] if shape else 1, math.prod(shape[:-1])
-    hums = [_hum(samples, rate, rng) for _ in range(count)]
-    noise = 0.03 * rng.standard_normal((count, samples))
-    return np.clip(np.reshape(hums, (count, samples)) + noise, -1, 1).reshape(shape)
+    hums = [_hum(samples, rate, rng) for _ in range(min(count, _MOST_HUMS))]
+    found = 0.03 * rng.standard_normal((count, samples), np.float32)
+    for i, hum in enumerate(hums):
+        found[i :: len(hums)] += hum
+    return np.clip(found, -1, 1).reshape(shape)
 
 
 def _hum(samples: int, rate: int, rng: np.random.Generator) -> Array:
@@ -63,4 +66,4 @@ def _hum(samples: int, rate: int, rng: np.random.Generator) -> Array:
     phase = 2 * np.pi * np.cumsum(pitch) / rate
     loud = 0.5 + 0.5 * np.sin(2 * np.pi * rng.uniform(2, 5) * time + rng.uniform(0, 6))
     tones = [rng.uniform(0.3, 1) * np.sin(n * phase) / n for n in range(1, _HARMONICS + 1)]
-    return np.asarray(0.15 * loud * np.sum(tones, axis=0))
+    return np.asarray(0.15 * loud * np.sum(tones, axis=0), np.float32)

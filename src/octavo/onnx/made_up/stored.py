@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import onnx_ir as ir
 
 from octavo.errors import OctavoError
@@ -10,10 +12,21 @@ from octavo.onnx.constants import Constants
 _FEW = 64
 
 
+def read_by(node: ir.Node, index: int) -> ir.Value | None:
+    """What `node` reads as its input number `index`; None where it has none."""
+    return node.inputs[index] if 0 <= index < len(node.inputs) else None
+
+
 def number(value: ir.Value | None, constants: Constants) -> float | None:
     """A stored number, where all elements are that number."""
     found = numbers(value, constants)
     return found[0] if found and len(set(found)) == 1 else None
+
+
+def whole(value: ir.Value | None, constants: Constants) -> int | None:
+    """A stored number that is finite, without what is behind the point."""
+    found = number(value, constants)
+    return None if found is None or not math.isfinite(found) else int(found)
 
 
 def numbers(value: ir.Value | None, constants: Constants) -> list[float] | None:
@@ -31,7 +44,7 @@ def numbers(value: ir.Value | None, constants: Constants) -> list[float] | None:
         if producer is None or not constants.is_constant(value):
             return None
         if producer.op_type in ("Expand", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Cast"):
-            return numbers(producer.inputs[0], constants)
+            return numbers(read_by(producer, 0), constants)
     except (OctavoError, ValueError, TypeError, AttributeError):
         return None  # of a type that has no numbers, as text
     return None
