@@ -92,13 +92,14 @@ def test_ids_masks_and_types_by_their_names() -> None:
     feeds = target.made_up(dict.fromkeys(names, (2, 60)), 0)
     assert values(feeds, "input_ids").max() == 299
     assert set(values(feeds, "token_type_ids")) == {0, 1}
-    assert set(values(feeds, "attention_mask")) == {1}
+    for feed in feeds:
+        assert feed["attention_mask"].tolist() == [[1] * 60, [1] * 45 + [0] * 15]
     feeds = target.made_up({}, 0)
     assert [sorted(feed) for feed in feeds] == [["input_ids"]] * 4
     assert values(feeds, "input_ids").max() == 299
 
 
-def test_a_mask_of_torchs_own_layers_hides_nothing() -> None:
+def test_a_mask_of_torchs_own_layers_hides_the_end_of_one_row() -> None:
     class Padded(Attends):
         def forward(self, x: Any, src_key_padding_mask: Any) -> Any:
             return super().forward(x, src_key_padding_mask)["found"]
@@ -107,7 +108,8 @@ def test_a_mask_of_torchs_own_layers_hides_nothing() -> None:
         {"x": (2, 5, 16), "src_key_padding_mask": (2, 5)}, 0
     )
     assert {feed["src_key_padding_mask"].dtype for feed in feeds} == {np.dtype(bool)}
-    assert not values(feeds, "src_key_padding_mask").any()
+    for feed in feeds:
+        assert feed["src_key_padding_mask"].tolist() == [[False] * 5, [False] * 3 + [True] * 2]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +134,63 @@ def test_guessed_from_the_first_layers(make: Any, shape: tuple[int, ...]) -> Non
     feeds = target.made_up({}, 0)
     assert {value.shape for feed in feeds for value in feed.values()} == {shape}
     assert all(np.isfinite(target.float_model().run(feed)[0]).all() for feed in feeds)
+
+
+class Padded(nn.Module):
+    """Nothing comes of padding, wherever it stands."""
+
+    def __init__(self, padding: int) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(40, 8, padding), nn.Embedding(12, 8)
+
+    def forward(self, ids: Any, lengths: Any, position_ids: Any) -> Any:
+        assert lengths.max() == ids.shape[1] and lengths.min() >= 1
+        return self.words(ids) + self.places(position_ids)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 39])
+def test_padding_ends_one_row_and_lengths_and_positions_fit(padding: int) -> None:
+    shapes = {"ids": (3, 12), "lengths": (3,), "position_ids": (3, 12)}
+    for feed in TorchTarget(Padded(padding)).made_up(shapes, 0):
+        is_padding = feed["ids"] == padding
+        assert is_padding[-1].tolist() == [False] * 9 + [True] * 3 and not is_padding[:-1].any()
+        assert len(np.unique(feed["ids"])) > 15 and feed["ids"].max() >= 38
+        assert feed["lengths"].tolist() == [12, 12, 9]
+        assert feed["position_ids"].tolist() == [list(range(12))] * 3
+
+
+def deep() -> nn.Module:
+    steps = [nn.Conv2d(3 if i == 0 else 4, 4, 3, 2, 1) for i in range(5)]
+    return nn.Sequential(*steps, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+class Raw(nn.Module):
+    """Reads samples [batch, length] through a convolution of one channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv1d(1, 4, 10, 5), nn.Conv1d(4, 4, 8, 4)
+
+    def forward(self, samples: Any) -> Any:
+        if samples.ndim != 2:
+            raise ValueError("samples are [batch, length]")
+        return self.second(self.first(samples[:, None]))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "least"), [(deep, (2, 3, 224, 224), 0.0), (Raw, (2, 16000), -1.0)]
+)
+def test_pictures_and_sounds_as_deep_models_see_them(
+    make: Any, shape: tuple[int, ...], least: float
+) -> None:
+    feeds = TorchTarget(make()).made_up({}, 0)
+    assert len(feeds) == 4
+    for feed in feeds:
+        (array,) = feed.values()
+        assert array.shape == shape and array.dtype == np.float32
+        assert least <= array.min() and array.max() <= 1 and array.std() > 0.02
+        steps = np.abs(np.diff(array, axis=-1)).mean()
+        assert steps < array.std()  # noise has more
 
 
 def test_what_cannot_be_made_up() -> None:

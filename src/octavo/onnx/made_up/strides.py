@@ -77,8 +77,7 @@ def _with_positions(
         return found
     shape = shapes[0]
     if len(shape) == 4 and shape[0] == 1 and shape[2] >= _FEWEST_ROWS:
-        picture = round(shape[2] * cell[0]), round(shape[3] * cell[1])
-        return replace(found, picture=picture)
+        return replace(found, picture=(round(shape[2] * cell[0]), round(shape[3] * cell[1])))
     rows = shape[-2]
     if rows < _FEWEST_ROWS or math.prod(shape[:-2]) != 1:
         return found

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.signals import picture, sound
+from octavo.core.spread import end_last_row, hidden_of, spread
 from octavo.onnx.made_up.axes import Axis, Form
 from octavo.onnx.made_up.kinds import InputKind, Role
-from octavo.onnx.made_up.signals import picture, sound
 
 Array = npt.NDArray[Any]
 
@@ -51,28 +52,15 @@ def values(form: Form, shape: Sequence[int], setting: Setting, rng: np.random.Ge
     return np.asarray(drawn).astype(dtype)
 
 
-def hidden_of(length: int) -> int:
-    """How many elements of the short row are hidden: a quarter."""
-    return math.ceil(length / 4) if length > 1 else 0
-
-
 # Indices -----------------------------------------------------------------------------------------
 
 
 def _ids(form: Form, shape: tuple[int, ...], setting: Setting, rng: np.random.Generator) -> Array:
     """Spread over the table. What the model compares them with, as padding, ends the short row."""
-    kind, rows = form.kind, form.kind.rows or 2
-    allowed = np.setdiff1d(np.arange(min(rows, 2**22)), np.array(kind.avoided, np.int64))
-    if not allowed.size:
-        allowed = np.arange(rows)
-    count = math.prod(shape)
-    places = (np.arange(count) + rng.random(count)) * (allowed.size / max(1, count))
-    ids: Array = allowed[rng.permutation(places.astype(np.int64).clip(0, allowed.size - 1))]
-    ids = ids.reshape(shape)
-    if kind.avoided and len(shape) == 2 and shape[0] > 1 and setting.is_short:
-        hidden = hidden_of(shape[1])
-        if hidden:
-            ids[-1, -hidden:] = kind.avoided[0]
+    kind = form.kind
+    ids = spread(shape, kind.rows or 2, kind.avoided, rng)
+    if kind.avoided and len(shape) == 2 and setting.is_short:
+        end_last_row(ids, kind.avoided[0])
     return ids
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from octavo.core.signals import picture, sound
+from octavo.core.spread import end_last_row, hidden_of, spread
+
 Draw = Callable[[np.random.Generator], npt.NDArray[Any]]
 
+_RATE = 16000
+_OF_ROWS = 2  # axes of what has a row for each item of a batch
+_LENGTH_WORDS = frozenset(["length", "lengths", "len", "lens"])
+_POSITION_WORDS = frozenset(["position", "positions", "pos"])
 _INDEX_WORDS = ("id", "ids", "idx", "index", "indices", "token", "tokens", "tok", "toks")
 
 
@@ -49,18 +57,36 @@ def _moments(values: npt.NDArray[Any]) -> tuple[float, float]:
     return (float(finite.mean()), deviation) if deviation > 0 else (0.0, 1.0)
 
 
-def guesses(name: str, shape: Sequence[int], rows: Sequence[int]) -> Iterator[Draw]:
+@dataclass(frozen=True)
+class Table:
+    """An embedding: how many rows it has, and which of them is padding."""
+
+    rows: int
+    padding: int | None = None
+
+
+def guesses(
+    name: str, shape: Sequence[int], tables: Sequence[Table], longest: int = 1
+) -> Iterator[Draw]:
     """Ways to draw an input of which the name and the shape are known, the likeliest first.
 
-    `rows` are those of the model's embeddings: integers index one of them.
+    `tables` are the model's embeddings: integers index one of them. `longest` is the longest axis
+    of the inputs, which lengths are at most.
     """
     size = tuple(shape)
     words = name.lower().split("_")
     if "mask" in words:
         yield from _masks(words, size)
         return
+    if len(size) <= 1 and not _LENGTH_WORDS.isdisjoint(words):
+        yield from _lengths(size, longest)
+    if not _POSITION_WORDS.isdisjoint(words):
+        yield lambda rng: np.broadcast_to(np.arange(size[-1] if size else 1), size).copy()
     numbers = [_normal(size)]
-    integers = [_below(size, most) for most in sorted(set(rows), reverse=True)]
+    largest_first = sorted(set(tables), key=lambda table: table.rows, reverse=True)
+    integers = [_indices(size, table) for table in largest_first]
+    if "type" in words:
+        integers.reverse()
     if any(word in _INDEX_WORDS for word in words):
         numbers, integers = integers, numbers
     yield from numbers
@@ -68,26 +94,63 @@ def guesses(name: str, shape: Sequence[int], rows: Sequence[int]) -> Iterator[Dr
 
 
 def _masks(words: Sequence[str], size: tuple[int, ...]) -> Iterator[Draw]:
-    """Masks that hide nothing: "attention_mask" has ones, torch.nn's masks zeros or False."""
-    ones: list[Draw] = [lambda rng: np.ones(size, np.int64), lambda rng: np.ones(size, np.float32)]
-    zeros: list[Draw] = [
-        lambda rng: np.zeros(size, np.bool_),
-        lambda rng: np.zeros(size, np.float32),
-    ]
+    """Masks that hide the end of one row: "attention_mask" has ones elsewhere, a padding mask of
+    torch.nn's layers False. Their other masks, of queries and keys, hide nothing.
+    """
+    ones = [_ending(size, 1, 0, np.int64), _ending(size, 1, 0, np.float32)]
+    of_padding = "padding" in words and len(size) == _OF_ROWS
+    zeros = [_ending(size, 0, int(of_padding), np.bool_), _ending(size, 0, 0, np.float32)]
     theirs = not {"src", "tgt", "memory", "key", "attn", "padding"}.isdisjoint(words)
     yield from (*zeros, *ones) if theirs else (*ones, *zeros)
+
+
+def _ending(size: tuple[int, ...], number: int, end: int, dtype: Any) -> Draw:
+    """`number` everywhere but at the end of the last of several rows."""
+
+    def draw(rng: np.random.Generator) -> npt.NDArray[Any]:
+        found = np.full(size, number, dtype)
+        end_last_row(found, end)
+        return found
+
+    return draw
+
+
+def _lengths(size: tuple[int, ...], longest: int) -> Iterator[Draw]:
+    """All of them whole but the last of several."""
+
+    def draw(rng: np.random.Generator) -> npt.NDArray[Any]:
+        found = np.full(size, longest)
+        if found.size > 1:
+            found[-1] -= hidden_of(longest)
+        return found
+
+    yield draw
 
 
 def _normal(size: tuple[int, ...]) -> Draw:
     return lambda rng: rng.standard_normal(size, np.float32)
 
 
-def _below(size: tuple[int, ...], most: int) -> Draw:
-    """Indices of a table of `most` rows, the last one among them."""
+def image(size: Sequence[int]) -> Draw:
+    """Pictures, with channels before height and width."""
+    return lambda rng: picture(tuple(size), False, rng).astype(np.float32)
+
+
+def audio(size: Sequence[int]) -> Draw:
+    """Samples of a sound along the last axis."""
+    return lambda rng: sound(tuple(size), _RATE, rng).astype(np.float32)
+
+
+def _indices(size: tuple[int, ...], table: Table) -> Draw:
+    """Indices spread over the rows, the last one among them; padding ends one row."""
+    avoided = () if table.padding is None else (table.padding,)
 
     def draw(rng: np.random.Generator) -> npt.NDArray[Any]:
-        found = np.asarray(rng.integers(0, most, size))
-        found.reshape(-1)[:1] = most - 1
+        found = spread(size, table.rows, avoided, rng)
+        if table.padding != table.rows - 1:
+            found.reshape(-1)[:1] = table.rows - 1
+        if table.padding is not None and len(size) == _OF_ROWS:
+            end_last_row(found, table.padding)
         return found
 
     return draw

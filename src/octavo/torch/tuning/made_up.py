@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,14 +15,17 @@ from torch.utils._pytree import tree_map
 from octavo.errors import InputDataError, brief, listed
 from octavo.recipe.target import Feed
 from octavo.torch.tuning.calls import Caller
-from octavo.torch.tuning.drawing import guesses, like
+from octavo.torch.tuning.drawing import Draw, Table, audio, guesses, image, like
 
 RUNS = 4
 """Inputs that are made, each with values of its own."""
 
 _TRIES = 200  # of what inputs might be; those that do not fit fail early
 _PIXELS = (32, 28, 64, 96, 128, 224, 256)
+_PIXELS_OF_DEEP = (224, 256, 64, 32, 128, 96, 28)
+_DEEP = 16  # the product of strides: of fewer pixels nothing would be left to look at
 _LENGTHS = (16, 64, 256, 1024, 16000)
+_LENGTHS_OF_SOUND = (16000, 1024, 48000, 256, 64)
 
 GIVE = "example_inputs, the shape of each input (--shape name=1x128), or data (--data FILE)"
 """What a search is given in place of what is made up."""
@@ -70,24 +74,28 @@ def _plans(
     shapes: Mapping[str, Sequence[int]],
 ) -> Iterator[Plan]:
     shapes = {caller.name(name): shape for name, shape in shapes.items()}
-    rows = _rows(model) or [2]
+    tables = _tables(model) or [Table(2)]
     if example:
         given = {caller.name(name): value for name, value in example.items()}
         known = {name: _each_like(value, shapes.get(name)) for name, value in given.items()}
         shapes = {name: shape for name, shape in shapes.items() if name not in known}
-        yield from _of_shapes(shapes, rows, known)
+        yield from _of_shapes(shapes, tables, known)
     elif shapes:
-        yield from _of_shapes(shapes, rows, {})
+        yield from _of_shapes(shapes, tables, {})
     elif len(caller.required) <= 1 and caller.names:
         name = (*caller.required, *caller.names)[0]
         for shape in _shapes(model):
-            yield from _of_shapes({name: shape}, rows, {})
+            signal = _signal(model, shape)
+            if signal is not None:
+                yield {name: signal}
+            yield from _of_shapes({name: shape}, tables, {})
 
 
 def _of_shapes(
-    shapes: Mapping[str, Sequence[int]], rows: Sequence[int], known: Plan
+    shapes: Mapping[str, Sequence[int]], tables: Sequence[Table], known: Plan
 ) -> Iterator[Plan]:
-    ways = [list(guesses(name, shape, rows)) for name, shape in shapes.items()]
+    longest = max((shape[1] for shape in shapes.values() if len(shape) > 1), default=1)
+    ways = [list(guesses(name, shape, tables, longest)) for name, shape in shapes.items()]
     for some in itertools.product(*ways):
         yield {**known, **dict(zip(shapes, some, strict=True))}
 
@@ -109,22 +117,42 @@ def _shows(outputs: Sequence[npt.NDArray[Any]]) -> bool:
     return not floating or any(np.isfinite(out).any() for out in floating)
 
 
-def _rows(model: nn.Module) -> list[int]:
-    tables = [m for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
-    return [table.num_embeddings for table in tables]
+def _tables(model: nn.Module) -> list[Table]:
+    found = [m for m in model.modules() if isinstance(m, (nn.Embedding, nn.EmbeddingBag))]
+    return [Table(table.num_embeddings, table.padding_idx) for table in found]
+
+
+def _stride(model: nn.Module) -> int:
+    """The product of all strides, or somewhat more: branches beside each other count both."""
+    of = (nn.Conv1d, nn.Conv2d, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d)
+    steps = [m.stride for m in model.modules() if isinstance(m, of)]
+    first = [step[0] if isinstance(step, tuple) else step for step in steps]
+    return math.prod(step for step in first if isinstance(step, int) and step > 0)
+
+
+def _signal(model: nn.Module, shape: Sequence[int]) -> Draw | None:
+    """A picture or a sound, where the model's first convolution reads one."""
+    first = next((m for m in model.modules() if isinstance(m, (nn.Conv1d, nn.Conv2d))), None)
+    if isinstance(first, nn.Conv2d) and first.in_channels in (1, 3) and len(shape) == 4:
+        return image(shape)
+    if isinstance(first, nn.Conv1d) and first.in_channels == 1 and shape[-1] >= _LENGTHS[-1]:
+        return audio(shape)
+    return None
 
 
 def _shapes(model: nn.Module) -> Iterator[tuple[int, ...]]:
     """Shapes that the first layers of the model would take."""
     seen: set[tuple[int, ...]] = set()
-    for module in itertools.islice(filter(_shapes_for, model.modules()), 8):
-        for shape in _shapes_for(module):
+    is_deep = _stride(model) >= _DEEP
+    modules = (m for m in model.modules() if _shapes_for(m, is_deep))
+    for module in itertools.islice(modules, 8):
+        for shape in _shapes_for(module, is_deep):
             if shape not in seen:
                 seen.add(shape)
                 yield shape
 
 
-def _shapes_for(module: nn.Module) -> list[tuple[int, ...]]:
+def _shapes_for(module: nn.Module, is_deep: bool) -> list[tuple[int, ...]]:
     if isinstance(module, nn.Linear):
         return [(4, module.in_features), (4, 16, module.in_features)]
     if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
@@ -135,8 +163,12 @@ def _shapes_for(module: nn.Module) -> list[tuple[int, ...]]:
         return [(4, module.input_size)]
     if isinstance(module, nn.MultiheadAttention):
         return [(4, 16, module.embed_dim)]
+    if isinstance(module, nn.Conv1d) and is_deep and module.in_channels == 1:
+        of = [[(2, 1, length), (2, length)] for length in _LENGTHS_OF_SOUND]
+        return list(itertools.chain.from_iterable(of))
     if isinstance(module, nn.Conv1d):
         return [(4, module.in_channels, length) for length in _LENGTHS]
     if isinstance(module, nn.Conv2d):
-        return [(4, module.in_channels, size, size) for size in _PIXELS]
+        items, pixels = (2, _PIXELS_OF_DEEP) if is_deep else (4, _PIXELS)
+        return [(items, module.in_channels, size, size) for size in pixels]
     return []

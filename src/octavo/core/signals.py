@@ -57,7 +57,7 @@ def sound(shape: tuple[int, ...], rate: int, rng: np.random.Generator) -> Array:
     found = 0.03 * rng.standard_normal((count, samples), np.float32)
     for i, hum in enumerate(hums):
         found[i :: len(hums)] += hum
-    return np.clip(found, -1, 1).reshape(shape)
+    return np.asarray(np.clip(found, -1, 1)).reshape(shape)
 
 
 def _hum(samples: int, rate: int, rng: np.random.Generator) -> Array:
