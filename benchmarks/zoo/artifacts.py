@@ -107,6 +107,13 @@ _ALL: tuple[Artifact, ...] = (
         filename="silero_vad-6.2.3-py3-none-any.whl",
         sha256="7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8",
     ),
+    Wheel(
+        name="speechmos",
+        version="0.0.1.1",
+        filename="speechmos-0.0.1.1-py3-none-any.whl",
+        sha256="31c4c9d3234f6ee10102edff74333014c50006a3f389daf7ecacae34e68ebbf7",
+        members=("speechmos/dnsmos_models/",),
+    ),
     Deb(
         package="asterisk-core-sounds-en-wav",
         version="1.6.1-1",

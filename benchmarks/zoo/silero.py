@@ -28,6 +28,7 @@ __all__ = [
     "frame_auc",
     "frame_probabilities",
     "more_forms",
+    "read_sound",
     "recording",
     "scores",
 ]
@@ -114,7 +115,7 @@ def _prompts_with_pauses(random: np.random.RandomState) -> NDArray[np.float64]:
     parts: list[NDArray[np.float64]] = []
     total = 0
     for index in random.permutation(len(paths)):
-        prompt = _read(paths[index])
+        prompt = read_sound(paths[index])
         if len(prompt) < _SHORTEST * RATE:
             continue
         pause = np.zeros(int(random.uniform(*_PAUSE) * RATE))
@@ -126,7 +127,7 @@ def _prompts_with_pauses(random: np.random.RandomState) -> NDArray[np.float64]:
     return clean[: len(clean) // FRAME * FRAME]
 
 
-def _read(path: Path) -> NDArray[np.float64]:
+def read_sound(path: Path) -> NDArray[np.float64]:
     """Samples of a mono 16-bit file in -1..1 at 16 kHz."""
     from scipy.signal import resample_poly
 

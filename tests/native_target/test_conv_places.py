@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 
 from octavo.onnx import inspect
-from octavo.onnx.native.conv_places import FIRST, GATE, LAST, SEPARABLE
+from octavo.onnx.native.conv_places import FIRST, GATE, LAST, SEPARABLE, SIGNAL
 from octavo.recipe import Decision, Kind, Recipe, Rule, Scheme, preset
 from tests.native_target.forms import convert, ours, run
 from tests.onnx.rules.support import FLOAT, INT8, build, error, node, values, weight
@@ -20,6 +20,9 @@ from tests.onnx.rules.support import run as run_float
 
 C = 64
 IMAGE = (FLOAT, [1, C, 12, 12])
+
+
+REASONS = (FIRST, GATE, LAST, SEPARABLE, SIGNAL)
 
 
 def conv(name: str, x: str, y: str, w: str = "w", **options: Any) -> onnx.NodeProto:
@@ -140,6 +143,26 @@ def test_what_stays_float_anyway_does_not_make_another_last() -> None:
     assert "b" not in found
 
 
+def vocoder(axes: int) -> onnx.ModelProto:
+    """Conv a, b, c -> ConvTranspose -> d, e, over `axes` axes."""
+    size = [3] * axes
+    nodes = []
+    for i, name in enumerate(["a", "b", "c", "up", "d", "e"]):
+        op, pads = ("ConvTranspose", 0) if name == "up" else ("Conv", 1)
+        y = "y" if name == "e" else str(i + 1)
+        x = "x" if i == 0 else str(i)
+        nodes.append(node(op, [x, "w"], [y], name=name, pads=[pads] * (2 * axes)))
+    return build(nodes, {"x": (FLOAT, [1, C, *[12] * axes])}, ["y"], {"w": weight(C, C, *size)})
+
+
+def test_what_makes_a_raw_signal() -> None:
+    found = left_float(vocoder(1))
+    assert found.pop("up")  # there is no rule for it
+    assert found == {"a": FIRST, "c": SIGNAL, "d": SIGNAL, "e": SIGNAL}
+    pictures = left_float(vocoder(2))
+    assert pictures.pop("up") and pictures == {"a": FIRST, "e": LAST}
+
+
 def in_a_branch() -> onnx.ModelProto:
     """If(flag) { Conv a, Conv b } behind nothing and before Conv c, Conv d."""
     then = helper.make_graph(
@@ -188,4 +211,10 @@ def test_a_rule_for_one_is_followed_and_the_others_stay() -> None:
 
 def test_portable_files_have_another_reason() -> None:
     for decision in inspect(model(CHAIN)).decisions:
-        assert decision.scheme.is_float and decision.reason not in (FIRST, GATE, LAST, SEPARABLE)
+        assert decision.scheme.is_float and decision.reason not in (
+            FIRST,
+            GATE,
+            LAST,
+            SEPARABLE,
+            SIGNAL,
+        )

@@ -4,6 +4,7 @@
     ... -> Conv -> output               the last: no convolution that would be int8 comes after it
     depthwise Conv -> ... -> 1x1 Conv   the second half of a depthwise-separable convolution
     mean of an image -> 1x1 Conv        the gate of a squeeze-and-excitation block
+    ConvTranspose -> Conv -> signal     what makes a raw signal, as a vocoder does; before, too
 
 Quantization as it is practised leaves the first and the last convolution float: what the first gets
 wrong is in everything after it, and nothing evens out what the last gets wrong. An image has one
@@ -36,6 +37,10 @@ GATE = (
     "a convolution over the mean of an image, as in squeeze-and-excitation: one product an image, "
     f"whose error scales whole channels, so that {_ASK}"
 )
+SIGNAL = (
+    "a convolution that makes a raw signal, with one transposed over time beside it: its error is "
+    f"heard as noise, so that {_ASK}"
+)
 POOLS = frozenset(("GlobalAveragePool", "GlobalMaxPool", "ReduceMean"))
 WEIGHTED = frozenset(Kind) - {Kind.ACTIVATION_MATMUL, Kind.OTHER}
 CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
@@ -45,34 +50,43 @@ CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
 class _Before:
     """What lies before a value: a layer with weights, a convolution, a depthwise one next to it.
 
-    `pooled`: it follows from means of images alone.
+    `pooled`: it follows from means of images alone; `signal`: a convolution transposed over time
+    lies before it.
     """
 
     weights: bool = False
     conv: bool = False
     depthwise: bool = False
     pooled: bool = False
+    signal: bool = False
 
 
 def float_places(
-    graph: ir.Graph, sites: Sequence[Site], wanted: Iterable[ir.Node]
+    graph: ir.Graph, sites: Sequence[Site], wanted: Sequence[ir.Node]
 ) -> dict[ir.Node, str]:
-    """Those of the convolutions `wanted` that should stay float, each with the reason."""
+    """Those of the convolutions `wanted` that should stay float, each with the reason.
+
+    `wanted` are those in which integers win; only among them is there a last one.
+    """
     before = _Upstream(sites).of(graph)
+    layers = {s.node for s in sites if s.layer.kind in WEIGHTED}
+    signals = [node for node in before if _is_transposed_over_time(node)]
+    into_signal = _Downstream(signals, layers).of(graph) if signals else set()
     reasons: dict[ir.Node, str] = {}
     for node in wanted:
         found = before.get(node, _Before(weights=True))
         if not found.weights:
             reasons[node] = FIRST
+        elif found.signal or node in into_signal:
+            reasons[node] = SIGNAL
         elif found.pooled:
             reasons[node] = GATE
         elif found.depthwise and _is_pointwise(node, sites):
             reasons[node] = SEPARABLE
-    left = [node for node in wanted if node not in reasons]
-    after = _Downstream(left).of(graph)
-    for node in left:
+    after = _Downstream(wanted).of(graph)
+    for node in wanted:
         # A network of one convolution between linear layers has no last one to protect.
-        if node not in after and before.get(node, _Before()).conv:
+        if node not in reasons and node not in after and before.get(node, _Before()).conv:
             reasons[node] = LAST
     return reasons
 
@@ -80,6 +94,11 @@ def float_places(
 def _is_pointwise(node: ir.Node, sites: Sequence[Site]) -> bool:
     shape = next(s.layer.weights[0][1] for s in sites if s.node is node)
     return all(d == 1 for d in shape[2:]) and attribute_int(node, "group", 1) == 1
+
+
+def _is_transposed_over_time(node: ir.Node) -> bool:
+    w = node.inputs[1] if node.op_type == "ConvTranspose" else None
+    return w is not None and w.shape is not None and len(w.shape) == 3
 
 
 class _Upstream:
@@ -119,7 +138,8 @@ class _Upstream:
         conv = node.op_type in CONVOLUTIONS
         group = attribute_int(node, "group", 1)
         thin = conv and site is not None and site.layer.weights[0][1][1] == 1 and group > 1
-        return _Before(True, before.conv or conv, thin, before.pooled and conv)
+        signal = before.signal or _is_transposed_over_time(node)
+        return _Before(True, before.conv or conv, thin, before.pooled and conv, signal)
 
 
 def _join(found: Sequence[_Before]) -> _Before:
@@ -128,14 +148,18 @@ def _join(found: Sequence[_Before]) -> _Before:
         any(b.conv for b in found),
         any(b.depthwise for b in found),
         bool(found) and all(b.pooled for b in found),
+        any(b.signal for b in found),
     )
 
 
 class _Downstream:
-    """One walk against the graph: which nodes have one of `targets` after them."""
+    """One walk against the graph: which nodes have one of `targets` after them.
 
-    def __init__(self, targets: Iterable[ir.Node]) -> None:
-        self._targets = frozenset(targets)
+    Of what comes after one of `ends` nothing is seen before it.
+    """
+
+    def __init__(self, targets: Iterable[ir.Node], ends: Iterable[ir.Node] = ()) -> None:
+        self._targets, self._ends = frozenset(targets), frozenset(ends)
         self._found: set[ir.Node] = set()
 
     def of(self, graph: ir.Graph) -> set[ir.Node]:
@@ -154,4 +178,6 @@ class _Downstream:
                 self._walk(body, followed=node in self._found)
 
     def _leads_on(self, reader: ir.Node) -> bool:
-        return reader in self._targets or reader in self._found
+        if reader in self._targets:
+            return True
+        return reader in self._found and reader not in self._ends
