@@ -13,6 +13,7 @@ from onnx import helper
 
 from octavo.onnx import inspect
 from octavo.onnx.native.conv_places import FIRST, GATE, LAST, SEPARABLE, SIGNAL
+from octavo.recipe import FLOAT as FLOAT_SCHEME
 from octavo.recipe import Decision, Kind, Recipe, Rule, Scheme, preset
 from tests.native_target.forms import convert, ours, run
 from tests.onnx.rules.support import FLOAT, INT8, build, error, node, values, weight
@@ -218,3 +219,10 @@ def test_portable_files_have_another_reason() -> None:
             SEPARABLE,
             SIGNAL,
         )
+
+
+def test_that_one_is_float_makes_no_other_the_last() -> None:
+    """A search that takes layers away one by one must not change others."""
+    without = preset("int8").with_rules_first(Rule(FLOAT_SCHEME, name="c", reason="mine"))
+    found = decisions(model(CHAIN), recipe=without)
+    assert found["c"].reason == "mine" and not found["b"].scheme.is_float

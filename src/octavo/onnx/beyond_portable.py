@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from octavo.onnx.convert import make_context
 from octavo.onnx.options import Request
-from octavo.onnx.prepare import Prepared, decisions_of
+from octavo.onnx.prepare import Prepared, decisions_on
 from octavo.onnx.resolve import resolve
 from octavo.onnx.store import TensorStore
 from octavo.recipe import Kind, Layer
@@ -45,7 +45,7 @@ def _held(model: ir.Model, prepared: Prepared, request: Request, target: str) ->
         cpu=request.cpu,
         quant_format=request.quant_format,
     )
-    decisions = decisions_of(model.graph, prepared, replace(request, target=target))
+    decisions = decisions_on(prepared.survey, replace(request, target=target))
     return [
         site.layer.kind in CANDIDATES
         and not resolve(site, decision, context).decision.scheme.is_float

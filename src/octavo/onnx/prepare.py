@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import onnx_ir as ir
 
@@ -12,7 +13,7 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.few_outputs import without_few_outputs
 from octavo.onnx.inventory import Site, inventory
 from octavo.onnx.load import Source
-from octavo.onnx.native.defaults import native_defaults
+from octavo.onnx.native.defaults import conv_reasons, native_defaults
 from octavo.onnx.options import Request, has_tensor_activations
 from octavo.onnx.select import decide
 from octavo.recipe import Decision
@@ -29,26 +30,47 @@ class Survey:
     node_names: list[str]
     notes: list[str]
 
+    @cached_property
+    def conv_reasons(self) -> dict[ir.Node, str | None]:
+        """Why target native leaves each convolution float by default, None where it does not.
+
+        Of the graph as it was when first asked for: tuning asks for hundreds of recipes.
+        """
+        return conv_reasons(self.graph, self.sites)
+
 
 @dataclass(frozen=True)
 class Prepared:
     """A surveyed model with the decisions about its layers."""
 
-    opset: int
-    constants: Constants
-    sites: list[Site]
-    node_names: list[str]
+    survey: Survey
     decisions: list[Decision]
-    notes: list[str]
+
+    @property
+    def opset(self) -> int:
+        """The version of the standard operators."""
+        return self.survey.opset
+
+    @property
+    def constants(self) -> Constants:
+        """Which values are constant."""
+        return self.survey.constants
+
+    @property
+    def sites(self) -> list[Site]:
+        """The layers."""
+        return self.survey.sites
+
+    @property
+    def notes(self) -> list[str]:
+        """What was changed beside the layers."""
+        return self.survey.notes
 
 
 def prepare(source: Source, request: Request, *, allow_quantized: bool) -> Prepared:
     """Normalizes the model of `source` in place and decides about its layers."""
     found = survey(source, needed_opset(request), allow_quantized=allow_quantized)
-    decisions = decisions_on(found, request)
-    return Prepared(
-        found.opset, found.constants, found.sites, found.node_names, decisions, found.notes
-    )
+    return Prepared(found, decisions_on(found, request))
 
 
 def needed_opset(request: Request) -> int:
@@ -71,13 +93,8 @@ def survey(source: Source, needed: int, *, allow_quantized: bool) -> Survey:
 
 def decisions_on(found: Survey, request: Request) -> list[Decision]:
     """One decision a layer, before it is asked what the target can hold (`resolve`)."""
-    return decisions_of(found.graph, found, request)
-
-
-def decisions_of(graph: ir.Graph, found: Survey | Prepared, request: Request) -> list[Decision]:
-    """As `decisions_on`; `graph` is the model's, not converted yet."""
     decisions = decide([s.layer for s in found.sites], found.node_names, request)
     decisions = without_few_outputs(found.sites, decisions, request)
     if request.target != "native":
         return decisions
-    return native_defaults(graph, found.sites, decisions, request.recipe)
+    return native_defaults(found.sites, decisions, request.recipe, found)

@@ -6,8 +6,9 @@ which the native target does not use.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import onnx_ir as ir
 
@@ -15,24 +16,40 @@ from octavo.onnx.inventory import Site
 from octavo.onnx.native.conv import ConvForm, worth
 from octavo.onnx.native.conv_places import float_places
 from octavo.onnx.rule import attribute_int
-from octavo.recipe import Decision, Recipe
+from octavo.recipe import Decision, Kind, Recipe
 from octavo.recipe.presets import CONV_REASON
 
 
-def native_defaults(
-    graph: ir.Graph, sites: Sequence[Site], decisions: Sequence[Decision], recipe: Recipe
-) -> list[Decision]:
-    """`decisions`, with others where nobody but a preset has spoken of a convolution."""
-    reasons = {
-        site.node: _unfit(site)
-        for site, decision in zip(sites, decisions, strict=True)
-        if decision.reason == CONV_REASON and ConvForm().holds(recipe.default)
-    }
+class Places(Protocol):
+    """What is known of where convolutions stand."""
+
+    @property
+    def conv_reasons(self) -> Mapping[ir.Node, str | None]:
+        """As `conv_reasons` gives them."""
+
+
+def conv_reasons(graph: ir.Graph, sites: Sequence[Site]) -> dict[ir.Node, str | None]:
+    """Why each convolution should stay float, None where it should not.
+
+    Whatever a recipe says of others: that one is float must not make another the last.
+    """
+    reasons = {s.node: _unfit(s) for s in sites if s.layer.kind is Kind.CONV and s.rule}
     fit = [node for node, reason in reasons.items() if reason is None]
     if fit:
         reasons |= float_places(graph, sites, fit)
+    return reasons
+
+
+def native_defaults(
+    sites: Sequence[Site], decisions: Sequence[Decision], recipe: Recipe, places: Places
+) -> list[Decision]:
+    """`decisions`, with others where nobody but a preset has spoken of a convolution."""
+    if not ConvForm().holds(recipe.default):
+        return list(decisions)
     return [
-        decision if site.node not in reasons else _decision(decision, reasons[site.node], recipe)
+        _decision(decision, places.conv_reasons.get(site.node), recipe)
+        if decision.reason == CONV_REASON
+        else decision
         for site, decision in zip(sites, decisions, strict=True)
     ]
 
