@@ -108,6 +108,17 @@ def test_the_only_convolution_between_linear_layers_is_neither() -> None:
     assert left_float(made) == {}
 
 
+def test_the_only_one_worth_it_behind_a_small_one() -> None:
+    """A classifier of two convolutions: there is nothing else to gain from."""
+    nodes = [
+        depthwise("small", "x", "1"),
+        conv("b", "1", "2"),
+        node("ReduceMean", ["2"], ["3"], axes=[2, 3], keepdims=0),
+        node("MatMul", ["3", "m"], ["y"], name="dense"),
+    ]
+    assert set(left_float(model(nodes))) == {"small"}
+
+
 def test_separable_ones_and_gates() -> None:
     """Through activations, and through the product with a gate."""
     nodes = [

@@ -48,8 +48,9 @@ CONVOLUTIONS = frozenset(("Conv", "ConvTranspose"))
 
 @dataclass(frozen=True)
 class _Before:
-    """What lies before a value: a layer with weights, a convolution, a depthwise one next to it.
+    """What lies before a value: a layer with weights, a convolution that would be int8.
 
+    `depthwise`: a depthwise one lies before it, and no other layer between;
     `pooled`: it follows from means of images alone; `signal`: a convolution transposed over time
     lies before it.
     """
@@ -68,7 +69,7 @@ def float_places(
 
     `wanted` are those in which integers win; only among them is there a last one.
     """
-    before = _Upstream(sites).of(graph)
+    before = _Upstream(sites, wanted).of(graph)
     layers = {s.node for s in sites if s.layer.kind in WEIGHTED}
     signals = [node for node in before if _is_transposed_over_time(node)]
     into_signal = _Downstream(signals, layers).of(graph) if signals else set()
@@ -85,7 +86,8 @@ def float_places(
             reasons[node] = SEPARABLE
     after = _Downstream(wanted).of(graph)
     for node in wanted:
-        # A network of one convolution between linear layers has no last one to protect.
+        # Where there is only one, it is what integers are for: in a network of two convolutions
+        # and linear layers, whose first is too small, nothing else would gain.
         if node not in reasons and node not in after and before.get(node, _Before()).conv:
             reasons[node] = LAST
     return reasons
@@ -104,7 +106,8 @@ def _is_transposed_over_time(node: ir.Node) -> bool:
 class _Upstream:
     """One walk along the graph, subgraphs included."""
 
-    def __init__(self, sites: Sequence[Site]) -> None:
+    def __init__(self, sites: Sequence[Site], wanted: Iterable[ir.Node]) -> None:
+        self._wanted = frozenset(wanted)
         self._sites = {s.node: s for s in sites if s.layer.kind in WEIGHTED}
         self._of_value: dict[ir.Value, _Before] = {}
         self._of_node: dict[ir.Node, _Before] = {}
@@ -139,7 +142,8 @@ class _Upstream:
         group = attribute_int(node, "group", 1)
         thin = conv and site is not None and site.layer.weights[0][1][1] == 1 and group > 1
         signal = before.signal or _is_transposed_over_time(node)
-        return _Before(True, before.conv or conv, thin, before.pooled and conv, signal)
+        follows = before.conv or node in self._wanted
+        return _Before(True, follows, thin, before.pooled and conv, signal)
 
 
 def _join(found: Sequence[_Before]) -> _Before:
