@@ -71,13 +71,11 @@ def test_projections_of_attention_are_seen() -> None:
         assert (quantized(x, x, x)[0] - before).abs().max() > 1
 
 
-def test_the_weight_can_be_read_and_not_written() -> None:
+def test_the_weight_can_be_read_and_not_replaced() -> None:
     layer, _, _ = layers()
     weight = layer.weight
     assert weight.numpy().shape == (8, 16) and len(weight.tolist()) == 8
     assert torch.equal(copy.deepcopy(weight), weight())
-    with pytest.raises(NotTrainableError, match="cannot be written"):
-        weight.zero_()
     with pytest.raises(AttributeError, match="cannot be set; change the float model"):
         layer.weight = nn.Parameter(torch.zeros(8, 16))
 

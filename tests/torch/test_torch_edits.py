@@ -236,57 +236,151 @@ def test_averaged_models_follow() -> None:
         assert torch.equal(averaged.module[0](x), second[0](x))
 
 
-# --- the weight, which is computed ---
+# --- the weight, which is computed, and quantized again where it is written ---
+
+
+def _by_data(w: Any) -> None:
+    w.data += 1
+
 
 WRITES: dict[str, Callable[[Any], Any]] = {
-    "data +=": lambda w: setattr(w, "data", w.data + 1),
+    "data +=": _by_data,
+    "data =": lambda w: setattr(w, "data", -2 * w.detach().clone()),
     "data.add_": lambda w: w.data.add_(1),
-    "copy_": lambda w: w.copy_(torch.zeros_like(w)),
+    "copy_": lambda w: w.copy_(-w.detach().clone()),
     "[...]": lambda w: w.__setitem__(..., 5.0),
     "[0]": lambda w: w.__setitem__(0, 5.0),
     "mask": lambda w: w.__setitem__(w > 0, 5.0),
-    "+=": lambda w: w.__iadd__(1),
-    "out": lambda w: torch.zeros(w.shape, out=w),
+    "*=": lambda w: w.__imul__(3),
+    "out": lambda w: torch.ones(w.shape, out=w),
     "foreach": lambda w: torch._foreach_mul_([w], 2.0),
-    "uniform_": nn.init.uniform_,
-    "normal_": nn.init.normal_,
-    "view": lambda w: w.view(-1)[3:].zero_(),
+    "constant_": lambda w: nn.init.constant_(w, 0.25),
+    "view": lambda w: w.view(-1)[30:].fill_(1.0),
     "t": lambda w: w.transpose(0, 1).mul_(2),
-    "chunk": lambda w: w.detach().chunk(2)[1].zero_(),
-    "unbind": lambda w: w.unbind(0)[0].zero_(),
-    "to": lambda w: w.to(torch.float32).contiguous().zero_(),
-    "numpy": lambda w: w.detach().cpu().numpy().__setitem__(0, 1.0),
-    "dlpack": lambda w: torch.from_dlpack(w.detach()).zero_(),
-    "requires_grad": lambda w: w.requires_grad_(),
+    "chunk": lambda w: w.detach().chunk(2)[1].fill_(1.0),
+    "unbind": lambda w: [row.mul_(2) for row in w.unbind(0)],
+    "to": lambda w: w.to(torch.float32).contiguous().fill_(1.0),
+    "set_": lambda w: w.set_(torch.ones(w.shape)),
 }
+
+
+def weight_name(kind: str) -> str:
+    if kind == "attention":
+        return "in_proj_weight"
+    if kind.endswith("cell"):
+        return "weight_ih"
+    return "weight_hh_l0" if kind.split(",", maxsplit=1)[0] in ("lstm", "gru", "rnn") else "weight"
 
 
 @every_kind
 @pytest.mark.parametrize("write", WRITES)
-def test_a_written_weight_raises(kind: str, write: str) -> None:
-    layer = KINDS[kind].layer(0)
-    name = {"lstm": "weight_hh_l0", "gru": "weight_hh_l0", "rnn": "weight_hh_l0"}.get(
-        kind.partition(",")[0], "weight"
-    )
-    name = "weight_ih" if kind.endswith("cell") else name
-    name = "in_proj_weight" if kind == "attention" else name
-    before = getattr(layer, name)().clone()
-    with pytest.raises(
-        (NotTrainableError, ValueError, BufferError), match=r"written|read-only|train"
-    ):
-        WRITES[write](getattr(layer, name))
-    assert torch.equal(getattr(layer, name)(), before)
+@torch.no_grad()
+def test_a_weight_that_is_written_is_held(kind: str, write: str) -> None:
+    of, name = KINDS[kind], weight_name(kind)
+    layer, x = of.layer(0), of.inputs()
+    before = outputs(layer, x)
+    wanted = getattr(layer, name)().clone()
+    others = {n: b.clone() for n, b in layer.named_buffers() if "bias" in n}
+    WRITES[write](wanted)
+    WRITES[write](getattr(layer, name))
+    found = getattr(layer, name)()
+    rows = wanted.flatten(1)
+    # A step of the row's integers, or of 16-bit floats.
+    step = torch.maximum(rows.amax(1) - rows.amin(1).clamp(max=0), rows.abs().amax(1)) / 127
+    assert ((found - wanted).flatten(1).abs() <= step[:, None]).all()
+    assert differ(before, outputs(layer, x))
+    assert_bits(outputs(layer, x), outputs(copy.deepcopy(layer), x))
+    for key, value in others.items():
+        assert torch.equal(layer.get_buffer(key), value)
 
 
-def test_what_adapters_do_to_merge_is_refused_by_name() -> None:
+REFUSED: dict[str, Callable[[Any], Any]] = {
+    "numpy": lambda w: w.detach().cpu().numpy().__setitem__(0, 1.0),
+    "dlpack": lambda w: torch.from_dlpack(w.detach()).zero_(),
+    "requires_grad": lambda w: w.requires_grad_(),
+    "requires_grad =": lambda w: setattr(w, "requires_grad", True),
+    "resize_": lambda w: w.resize_(3),
+    "shape": lambda w: setattr(w, "data", torch.zeros(3)),
+    "nan": lambda w: w.__setitem__(0, float("nan")),
+    "too little": lambda w: w.add_(1e-9),
+    "too little, of a view": lambda w: w.view(-1)[5:].add_(1e-9),
+}
+
+
+@every_kind
+@pytest.mark.parametrize("write", REFUSED)
+@torch.no_grad()
+def test_what_a_weight_cannot_hold_raises(kind: str, write: str) -> None:
+    of, name = KINDS[kind], weight_name(kind)
+    layer, x = of.layer(0), of.inputs()
+    before, held = outputs(layer, x), getattr(layer, name)().clone()
+    weight = getattr(layer, name)
+    said = r"written|read-only|train|shape|NaN|lost"
+    with pytest.raises((NotTrainableError, ValueError, BufferError), match=said):
+        REFUSED[write](weight)
+    assert torch.equal(getattr(layer, name)(), held)
+    assert_bits(outputs(layer, x), before)
+
+
+@torch.no_grad()
+def test_adapters_can_be_merged_and_taken_out_again() -> None:
     model = quantize_dynamic(nn.Sequential(nn.Linear(64, 32)))
-    base, delta = model[0], torch.ones(32, 64)
+    base, x = model[0], torch.randn(5, 64)
+    before, exact = base(x), base.weight().clone()
+    delta = torch.randn(32, 4) @ torch.randn(4, 64) * 0.05
+    base.weight.data += delta
+    near = (exact + delta).abs().amax(1) / 127
+    assert ((base.weight() - exact - delta).abs() <= near[:, None]).all()
+    assert (base(x) - before - x @ delta.t()).norm() < 0.02 * (x @ delta.t()).norm()
+    base.weight.data = base.weight.data.clone() - delta
+    assert (base(x) - before).norm() < 0.03 * before.norm()
     with pytest.raises(NotTrainableError, match="merge adapters"):
-        base.weight.data += delta  # merge_adapter
-    with pytest.raises(NotTrainableError, match="merge adapters"):
-        base.weight.data = base.weight.data.clone() + delta  # merge with safe_merge=True
-    with pytest.raises(NotTrainableError, match="merge adapters"):
-        base.weight.data -= delta  # unmerge
+        base.weight.data += 1e-5 * delta
+
+
+@torch.no_grad()
+def test_peft_merges_into_a_quantized_base() -> None:
+    peft = pytest.importorskip("peft")
+    given = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8))
+    adapted = peft.get_peft_model(given, peft.LoraConfig(target_modules=["0", "2"], r=4))
+    for name, parameter in adapted.named_parameters():
+        if "lora_B" in name:
+            nn.init.normal_(parameter, std=0.3)
+    x, apart = (
+        torch.randn(5, 64),
+        quantize_dynamic(adapted.eval(), {"base_model.model.0.base_layer"}),
+    )
+    exact = apart(x)
+    apart.merge_adapter()
+    assert (apart(x) - exact).norm() < 0.03 * exact.norm()
+    apart.unmerge_adapter()
+    assert (apart(x) - exact).norm() < 0.03 * exact.norm()
+    merged = apart.merge_and_unload()
+    assert isinstance(merged[0], QuantizedModule)
+    assert (merged(x) - exact).norm() < 0.03 * exact.norm()
+
+
+@torch.no_grad()
+def test_parts_of_one_weight_that_are_written_in_turn_all_count() -> None:
+    layer = KINDS["linear"].layer(0)
+    weight = layer.weight
+    first, second = weight[:16], weight[16:]  # both read before one is written
+    first.fill_(1.0)
+    second.fill_(2.0)
+    layer.weight[0] = 3.0
+    assert [round(v, 2) for v in layer.weight()[:, 0].tolist()] == [3.0, *[1.0] * 15, *[2.0] * 16]
+
+
+@torch.no_grad()
+def test_layers_that_share_a_weight_share_what_is_written() -> None:
+    tied = nn.ModuleList([nn.Linear(16, 16), nn.Linear(16, 16)])
+    tied[1].weight = tied[0].weight
+    first, second = quantize_dynamic(tied)
+    x = torch.randn(3, 16)
+    second(x)
+    first.weight.data += 1
+    assert torch.equal(first.weight(), second.weight())
+    assert_bits(second(x), copy.deepcopy(second)(x))
 
 
 def test_reading_a_weight_in_any_way_gives_its_values() -> None:

@@ -15,7 +15,9 @@ from octavo.core.kernels.packing import ALIGNMENT
 from octavo.core.sources import Read
 from octavo.errors import ModelError
 from octavo.torch import ops
+from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.other_savers import check_savers
+from octavo.torch.requantize import prepare
 from octavo.torch.state import PLAIN
 
 
@@ -139,6 +141,24 @@ class QuantizedModule(nn.Module):
         bound[how] = (*held, made)
         self._keep(bound, how)
         return made
+
+    def _computed_weight(
+        self,
+        shape: tuple[int, ...],
+        make: Callable[[], Tensor],
+        name: str = "weight",
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
+        """The float weight `name`, which `make` returns."""
+        return Dequantized.of(shape, make, lambda values: self._write_weight(name, values), dtype)
+
+    def _write_weight(self, name: str, values: Tensor) -> None:
+        """Holds float `values` as its weight `name`."""
+        prepare(self, name, values)()
+
+    def _parts(self, name: str) -> list[str]:
+        """Names of the buffers that hold the weight `name`."""
+        return [key for key in self._own if key != "bias"]
 
     def _check_vector(self, name: str, tensor: Tensor) -> None:
         if tensor.dtype is not torch.float32:

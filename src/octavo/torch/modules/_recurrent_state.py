@@ -14,9 +14,9 @@ from octavo.core.recurrent_weights import MOST_INPUTS
 from octavo.torch.choice import Choice
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.modules._recurrent_weights import Way, storage_of
-from octavo.torch.modules.dequantized import Dequantized
 
 _PARAMETER = re.compile(r"((?:weight|bias)_(?:ih|hh|hr))((?:_l\d+)?(?:_reverse)?)")
+_HOLDING = ("packed", "scale", "blocks")
 _WEIGHT = re.compile(r"weight_(ih|hh|hr)((?:_l\d+)?(?:_reverse)?)")
 
 
@@ -97,7 +97,15 @@ class HoldsWays(QuantizedModule):
         self._fill(**{key + way.suffix: tensor for key, tensor in made.items()})
 
     def _float_weight(self, way: Way, part: str) -> Tensor:
-        return Dequantized.of(way.shapes[part], lambda: way.weight(self._held(way), part))
+        return self._computed_weight(
+            way.shapes[part],
+            lambda: way.weight(self._held(way), part),
+            f"weight_{part}{way.suffix}",
+        )
+
+    def _parts(self, name: str) -> list[str]:
+        ending = name.removeprefix("weight")
+        return [key for key in self._own if key in (f"{w}{ending}" for w in _HOLDING)]
 
 
 def float_names(way: Way) -> list[str]:

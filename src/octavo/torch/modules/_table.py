@@ -13,7 +13,6 @@ from octavo.core.kernels.packing import ALIGNMENT
 from octavo.core.sources import Read
 from octavo.torch.choice import DEFAULT, HALVES, Choice
 from octavo.torch.modules._base import QuantizedModule, array, optional, tensor_of
-from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.quantizer import Buffers, Quantizer, float32
 
 INDICES = (torch.int32, torch.int64)
@@ -114,7 +113,7 @@ class QuantizedTable(QuantizedModule):
     def weight(self) -> Tensor:
         """The table [num_embeddings, embedding_dim] in `dtype`, computed when it is used."""
         shape = (self.num_embeddings, self.embedding_dim)
-        return Dequantized.of(shape, self._dequantize, _dtype(self.dtype))
+        return self._computed_weight(shape, self._dequantize, dtype=_dtype(self.dtype))
 
     def _dequantize(self) -> Tensor:
         every = torch.arange(self.num_embeddings)

@@ -23,7 +23,6 @@ from octavo.torch.choice import DEFAULT, HALVES, Choice
 from octavo.torch.modules._autocast import autocasted
 from octavo.torch.modules._base import QuantizedModule, array, optional, tensor_of
 from octavo.torch.modules._fx import as_leaf, is_proxy
-from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.quantizer import Buffers, Quantizer
 
 Call = Callable[[Tensor], Tensor]
@@ -156,7 +155,7 @@ class _QuantizedConv(QuantizedModule):
     @property
     def weight(self) -> Tensor:
         """The filters as float32, computed when they are used."""
-        return Dequantized.of(self._shape, self._dequantize)
+        return self._computed_weight(self._shape, self._dequantize)
 
     def _dequantize(self) -> Tensor:
         q = self.integers().to(torch.float32)

@@ -1,4 +1,4 @@
-"""The float weight of a quantized layer: it can be read, and says so where it would be written."""
+"""The float weight of a quantized layer: computed when it is read, quantized when written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from torch import Tensor
 
 from octavo.errors import NotTrainableError
 
-_WRITTEN = (
-    "the weight of a quantized layer is computed from its integers and cannot be written; change "
-    "the float model (merge adapters into that one) and quantize it again"
+Write = Callable[[Tensor], None]
+
+_ELSEWHERE = (
+    "the weight of a quantized layer is computed from its integers, so that nothing can be written "
+    "there; write layer.weight.data, or change the float model and quantize it again"
 )
 
 
@@ -22,30 +24,39 @@ class Dequantized(Tensor):
 
     Code around a layer may look at its weight's dtype, shape or device in each call; only what
     takes part in a computation is worth the memory. Calling it gives the values too, as
-    `layer.weight()` of torch.ao's layers. What would share memory with a float layer's weight
-    (`data`, `detach()`, views) refuses to be written too: nothing would come of it.
+    `layer.weight()` of torch.ao's layers.
+
+    What is written in place, here or into what shares memory with a float layer's weight (`data`,
+    `detach()`, views), the layer holds from there on, or it raises (`octavo.torch.requantize`).
     """
 
     _make: Callable[[], Tensor]
+    _whole: Dequantized | None = None
+    """The weight of which this is a view; None where it is none."""
+    _read: Tensor | None = None
+    """Of a view: the whole weight's values, as they were read, of whose memory it is a part."""
+    _write: Write
 
     @staticmethod
     def of(
-        shape: tuple[int, ...], make: Callable[[], Tensor], dtype: torch.dtype = torch.float32
+        shape: tuple[int, ...],
+        make: Callable[[], Tensor],
+        write: Write,
+        dtype: torch.dtype = torch.float32,
     ) -> Dequantized:
-        """The weight of `shape` and `dtype` that `make` returns."""
+        """The weight of `shape` and `dtype` that `make` returns, and `write` has a layer hold."""
         made: Dequantized = Tensor._make_wrapper_subclass(Dequantized, shape, dtype=dtype)
-        made._make = make
+        made._make, made._write = make, write
         return made
 
-    @staticmethod
-    def _view(values: Any) -> Any:
-        """`values`, which share the memory of some weight: with memory, but not to be written."""
+    def _view(self, values: Any, read: Tensor) -> Any:
+        """`values`, which share the memory of `read`: written, they change this weight."""
         if isinstance(values, (list, tuple)):
-            return type(values)(Dequantized._view(v) for v in values)
+            return type(values)(self._view(v, read) for v in values)
         if not isinstance(values, Tensor):
             return values
         made = Tensor._make_subclass(Dequantized, values)
-        made._make = lambda: values
+        made._make, made._whole, made._read = lambda: values, self, read
         return made
 
     def __call__(self) -> Tensor:
@@ -57,8 +68,11 @@ class Dequantized(Tensor):
     def __deepcopy__(self, memo: Any) -> Tensor:
         return self._make().clone()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._make().clone().__reduce_ex__(protocol)
+
     def numpy(self, *, force: bool = False) -> npt.NDArray[Any]:
-        """The values as an array, not to be written."""
+        """The values as an array, which cannot be written."""
         found: npt.NDArray[Any] = self._make().numpy(force=force)
         found.flags.writeable = False
         return found
@@ -70,7 +84,7 @@ class Dequantized(Tensor):
 
     def __dlpack__(self, **how: Any) -> Any:
         """Raises BufferError: other libraries could write there."""
-        raise BufferError(f"{_WRITTEN}. Its values are layer.weight()")
+        raise BufferError(f"{_ELSEWHERE}. Its values are layer.weight()")
 
     @property
     def data(self) -> Tensor:
@@ -79,7 +93,7 @@ class Dequantized(Tensor):
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        raise NotTrainableError(f"weight.data: {_WRITTEN}")
+        _root(self)._write(value)
 
     @property
     def requires_grad(self) -> bool:
@@ -103,23 +117,66 @@ class Dequantized(Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         schema = func._schema
-        if schema.is_mutable:
-            _refuse_written(func, args, kwargs)
-        args, kwargs = torch.utils._pytree.tree_map(_values, (args, kwargs))
-        made = func(*args, **kwargs)
-        shares = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
-        return Dequantized._view(made) if shares else made
+        written = _written(schema, args, kwargs) if schema.is_mutable else []
+        # A view's values are the same each time, those of a whole weight are read now.
+        plain = {id(w): w._make() for w in written}
+        before = [(w, *_memory(w, plain)) for w in written]
+
+        def values(x: Any) -> Any:
+            if not isinstance(x, Dequantized):
+                return x
+            return plain[id(x)] if id(x) in plain else plain.setdefault(id(x), x._make())
+
+        made = func(
+            *torch.utils._pytree.tree_map(values, args),
+            **{key: torch.utils._pytree.tree_map(values, value) for key, value in kwargs.items()},
+        )
+        for weight, memory, old in before:
+            _flush(func, weight, memory, old)
+        if written:
+            return written[0] if schema.returns else made
+        source = next((a for a in args if isinstance(a, Dequantized)), None)
+        shares = any(r.alias_info is not None for r in schema.returns)
+        if source is None or not shares:
+            return made
+        read = plain[id(source)] if source._read is None else source._read
+        return _root(source)._view(made, read)
 
 
-def _values(x: Any) -> Any:
-    return x._make() if isinstance(x, Dequantized) else x
-
-
-def _refuse_written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    for i, argument in enumerate(func._schema.arguments):
+def _written(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Dequantized]:
+    found = []
+    for i, argument in enumerate(schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
         given = kwargs.get(argument.name) if i >= len(args) else args[i]
-        for tensor in given if isinstance(given, (list, tuple)) else (given,):
-            if isinstance(tensor, Dequantized):
-                raise NotTrainableError(f"{func.name()}: {_WRITTEN}")
+        some = given if isinstance(given, (list, tuple)) else (given,)
+        found += [tensor for tensor in some if isinstance(tensor, Dequantized)]
+    return found
+
+
+def _root(weight: Dequantized) -> Dequantized:
+    return weight if weight._whole is None else weight._whole
+
+
+def _memory(weight: Dequantized, plain: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
+    """The values of the whole weight in whose memory `weight` is about to be written; a copy."""
+    memory = plain[id(weight)] if weight._read is None else weight._read
+    return memory, memory.clone()
+
+
+def _flush(func: Any, weight: Dequantized, memory: Tensor, old: Tensor) -> None:
+    """Has the layer hold what was written; where it cannot, nothing was."""
+    whole = _root(weight)
+    try:
+        if memory.shape != whole.shape:
+            raise NotTrainableError(f"{func.name()}: a quantized layer's weight keeps its shape")
+        # Others may have written since these were read: only what differs is new.
+        whole._write(torch.where(_same(memory, old), whole._make(), memory))
+    except Exception:
+        if memory.shape == old.shape:
+            memory.copy_(old)
+        raise
+
+
+def _same(a: Tensor, b: Tensor) -> Tensor:
+    return (a == b) | (a.isnan() & b.isnan())

@@ -15,7 +15,6 @@ from octavo.torch.modules._autocast import autocasted
 from octavo.torch.modules._base import QuantizedModule, array, optional, tensor_of
 from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules._nested import of_each
-from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.modules.linear import Call, caller
 from octavo.torch.quantizer import Quantizer, float32
 
@@ -99,7 +98,7 @@ class QuantizedHalfLinear(QuantizedModule):
     @property
     def weight(self) -> Tensor:
         """The weight as float32 [out_features, in_features], computed when it is used."""
-        return Dequantized.of((self.out_features, self.in_features), self._widen)
+        return self._computed_weight((self.out_features, self.in_features), self._widen)
 
     def _widen(self) -> Tensor:
         made = _core(self.packed, None, self.out_features, self.in_features)

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from octavo.torch.choice import DEFAULT, Choice
 from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.modules.half_linear import QuantizedHalfLinear
 from octavo.torch.modules.linear import QuantizedLinear
 from octavo.torch.quantizer import Quantizer
@@ -34,7 +33,9 @@ class _Transposed:
     def weight(self) -> Tensor:
         """The weight as float32 [in_features, out_features], computed when it is used."""
         across: Any = super().weight  # type: ignore[misc]
-        return Dequantized.of((self.in_features, self.out_features), lambda: across().t())
+        shape = (self.in_features, self.out_features)
+        made: Tensor = self._computed_weight(shape, lambda: across().t())  # type: ignore[attr-defined]
+        return made
 
 
 class QuantizedTransformersConv1D(_Transposed, QuantizedLinear):

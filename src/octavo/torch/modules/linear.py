@@ -21,7 +21,6 @@ from octavo.torch.modules._autocast import autocasted, is_autocasting
 from octavo.torch.modules._base import QuantizedModule, array, optional
 from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules._nested import of_each
-from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.quantizer import Quantizer
 
 Call = Callable[[Tensor], Tensor]
@@ -165,7 +164,7 @@ class QuantizedLinear(QuantizedModule):
     @property
     def weight(self) -> Tensor:
         """The weight as float32 [out_features, in_features], computed when it is used."""
-        return Dequantized.of((self.out_features, self.in_features), self._dequantize)
+        return self._computed_weight((self.out_features, self.in_features), self._dequantize)
 
     def _dequantize(self) -> Tensor:
         q = self.integers().to(torch.int32)

@@ -17,11 +17,11 @@ from octavo.torch.choice import DEFAULT, Choice
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules.attention_mask import merged_mask
-from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.modules.half_linear import QuantizedHalfLinear
 from octavo.torch.modules.linear import QuantizedLinear
 from octavo.torch.modules.together import together
 from octavo.torch.quantizer import Quantizer
+from octavo.torch.requantize import prepare
 
 
 class QuantizedMultiheadAttention(QuantizedModule):
@@ -230,9 +230,16 @@ class QuantizedMultiheadAttention(QuantizedModule):
         if not self._qkv_same_embed_dim:
             return None
         shape = (3 * self.embed_dim, self.embed_dim)
-        return Dequantized.of(
-            shape, lambda: torch.cat([getattr(self, n).weight() for n in self.INNER])
+        return self._computed_weight(
+            shape,
+            lambda: torch.cat([getattr(self, n).weight() for n in self.INNER]),
+            "in_proj_weight",
         )
+
+    def _write_weight(self, name: str, values: Tensor) -> None:
+        parts = zip(self.INNER, values.chunk(3), strict=True)
+        for write in [prepare(getattr(self, n), "weight", part) for n, part in parts]:
+            write()
 
     def extra_repr(self) -> str:
         """What `print(model)` shows of the layer."""
