@@ -13,6 +13,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from octavo.recipe import Kind, Layer
 from octavo.torch.mapping import own_type
+from octavo.torch.modules._fused_experts import is_fused_experts
 
 ROOT = "(model)"
 """What the model itself is called where it is a layer."""
@@ -121,7 +122,7 @@ def _part(
         own_type(module).__name__,
         shapes,
         sum(w.numel() * w.element_size() for w in weights.values()),
-        sum(prod(shape) for _, shape in shapes) if multiplied else None,
+        sum(prod(shape[-2:]) for _, shape in shapes) if multiplied else None,
         str(next(iter(weights.values())).dtype).removeprefix("torch."),
     )
     held = tuple((id(w), w.nbytes) for w in weights.values())
@@ -138,6 +139,8 @@ def held_weights(module: nn.Module) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {
         name: p for name, p in module._parameters.items() if p is not None and p.dim() > 1
     }
+    if is_fused_experts(module):
+        return {name: p for name, p in found.items() if not name.endswith("_bias")}
     for name in parametrized(module):
         value = _computed(module, name)
         if value.dim() > 1:
@@ -179,7 +182,8 @@ def kind_of(module: nn.Module) -> Kind:
     for known, kind in _KINDS:
         if isinstance(module, known):
             return kind
-    return Kind.LINEAR if is_transformers_conv1d(module) else Kind.OTHER
+    linear = is_transformers_conv1d(module) or is_fused_experts(module)
+    return Kind.LINEAR if linear else Kind.OTHER
 
 
 def is_transformers_conv1d(module: nn.Module) -> bool:

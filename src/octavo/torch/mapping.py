@@ -13,9 +13,11 @@ from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from octavo.errors import OptionError
+from octavo.torch.modules._fused_experts import FusedExperts, is_fused_experts
 from octavo.torch.modules.conv import QuantizedConv1d, QuantizedConv2d
 from octavo.torch.modules.embedding import QuantizedEmbedding
 from octavo.torch.modules.embedding_bag import QuantizedEmbeddingBag
+from octavo.torch.modules.experts import QuantizedExperts
 from octavo.torch.modules.gru import QuantizedGRU
 from octavo.torch.modules.gru_cell import QuantizedGRUCell
 from octavo.torch.modules.hf_conv1d import QuantizedTransformersConv1D
@@ -47,6 +49,7 @@ def default_mapping() -> dict[type, type]:
         nn.EmbeddingBag: QuantizedEmbeddingBag,
         nn.Conv1d: QuantizedConv1d,
         nn.Conv2d: QuantizedConv2d,
+        FusedExperts: QuantizedExperts,
     }
     transformers = sys.modules.get("transformers.pytorch_utils")
     if transformers is not None:  # where it is not loaded, no model has its layers
@@ -88,8 +91,14 @@ def mapped_type(module: nn.Module, mapping: Mapping[type, type]) -> type | None:
 
 
 def inherited(module: nn.Module, types: Collection[Any]) -> type | None:
-    """The module's type if it is among `types`, else the nearest that it inherits from."""
-    return next((t for t in own_type(module).__mro__ if t in types), None)
+    """The module's type if it is among `types`, else the nearest that it inherits from.
+
+    FusedExperts, where it is among them, is what every module of such experts inherits from.
+    """
+    found = next((t for t in own_type(module).__mro__ if t in types), None)
+    if found is None and FusedExperts in types and is_fused_experts(module):
+        return FusedExperts
+    return found
 
 
 def overrides(kind: type, base: type, own: Collection[str] = ()) -> tuple[str, ...]:
@@ -98,6 +107,8 @@ def overrides(kind: type, base: type, own: Collection[str] = ()) -> tuple[str, .
     They are those that a call of `base` runs, as far as its code names them: overridden by a
     subclass, or replaced on a module itself, which has the attributes `own`.
     """
+    if base is FusedExperts:  # what such a module computes is tried
+        return ("forward",) if "forward" in own else ()
     return tuple(
         name
         for name in _runs(base)

@@ -18,7 +18,8 @@ from octavo.errors import OptionError, did_you_mean
 from octavo.recipe import PRESETS, Granularity, Kind, Scheme, WeightScheme
 from octavo.torch.choice import Choice, QConfigChoice, SchemeChoice
 from octavo.torch.inventory import Part, is_transformers_conv1d
-from octavo.torch.mapping import inherited, not_alike, overrides, own_type
+from octavo.torch.mapping import default_mapping, inherited, not_alike, overrides, own_type
+from octavo.torch.modules._fused_experts import is_fused_experts
 
 _MULTIPLY = (nn.Linear, nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 _LOOK_UP = (nn.Embedding, nn.EmbeddingBag)
@@ -115,7 +116,8 @@ class Spec:
         for name, choice, how in self._by_module(model).values():
             if choice is not None and how in ("type", "name"):
                 module = modules[name]
-                if _holds_weights_alone(module) and inherited(module, mapping) is None:
+                known = inherited(module, {*mapping, *default_mapping()})
+                if _holds_weights_alone(module) and known is None:
                     names.setdefault(own_type(module).__name__, []).append(name or "the model")
         if not names:
             return
@@ -123,10 +125,10 @@ class Spec:
             f"{kind} ({', '.join(some[:3])}{f' and {len(some) - 3} more' if len(some) > 3 else ''})"
             for kind, some in names.items()
         ]
-        known = ", ".join(sorted(kind.__name__ for kind in mapping))
+        all_known = ", ".join(sorted(kind.__name__ for kind in mapping))
         raise OptionError(
             f"qconfig_spec asks for {' and '.join(said)}, of which there is no quantized form; "
-            f"leave that out, or give it a type of your own in `mapping`, which has {known}"
+            f"leave that out, or give it a type of your own in `mapping`, which has {all_known}"
         )
 
     def _by_module(self, model: nn.Module) -> dict[int, tuple[str, Choice | None, str]]:
@@ -201,7 +203,8 @@ class Spec:
         base = inherited(module, self._types)
         if base is not None and not overrides(kind, base):
             return base
-        if self.default and nn.Linear in self._entries and is_transformers_conv1d(module):
+        multiplies = is_transformers_conv1d(module) or is_fused_experts(module)
+        if self.default and nn.Linear in self._entries and multiplies:
             linear: type = nn.Linear
             return linear
         return None

@@ -1,0 +1,225 @@
+"""Experts whose weights have three axes, as transformers fuses them, with int8 weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from octavo.core.kernels import packed_bytes, unpack
+from octavo.torch import ops
+from octavo.torch.choice import DEFAULT, HALVES, Choice
+from octavo.torch.modules._base import Dequantized, QuantizedModule, array
+from octavo.torch.modules._experts_ops import Call, experts, kernel
+from octavo.torch.modules._fused_experts import PARTS, differs, matrix, vector, weight_name
+from octavo.torch.modules._fx import as_leaf, is_proxy
+from octavo.torch.modules._gates import Gate, gate_of
+from octavo.torch.quantizer import Buffers, Quantizer
+
+
+class QuantizedExperts(QuantizedModule):
+    """For each row its experts' outputs, added up by the router's weights.
+
+    An expert is two linear layers with a gate between them. Buffers: `up_packed` uint8 [experts,
+    bytes] (the kernels' layout), `up_scale` and `up_bias` float32 [experts, outputs], the same with
+    `down`. Outputs of `up` that are gates come first, also where the float weight interleaves them.
+    Rows are quantized for each product, as for a linear layer.
+    """
+
+    CONFIG = (
+        *("num_experts", "in_features", "inner_features", "out_features", "has_gate", "has_bias"),
+        *("form", "activation", "limit", "alpha"),
+    )
+
+    def __init__(
+        self,
+        num_experts: int,
+        in_features: int,
+        inner_features: int,
+        out_features: int,
+        has_gate: bool = True,
+        has_bias: bool = False,
+        form: str = "product",
+        activation: str = "silu",
+        limit: float = 0.0,
+        alpha: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.num_experts, self.has_gate, self.has_bias = num_experts, has_gate, has_bias
+        self.in_features, self.inner_features = in_features, inner_features
+        self.out_features = out_features
+        self.form, self.activation, self.limit, self.alpha = form, activation, limit, alpha
+        for part, (n, k) in self._sizes().items():
+            bias = torch.zeros(num_experts, n) if has_bias else None
+            size = num_experts, packed_bytes(n, k)
+            self._hold(
+                **{
+                    f"{part}_packed": torch.zeros(size, dtype=torch.uint8),
+                    f"{part}_scale": torch.ones(num_experts, n),
+                    f"{part}_bias": bias,
+                }
+            )
+
+    def _sizes(self) -> dict[str, tuple[int, int]]:
+        """(outputs, inputs) of an expert's two layers."""
+        first = self.inner_features * (2 if self.has_gate else 1)
+        return {
+            "up": (first, self.in_features),
+            "down": (self.out_features, self.inner_features),
+        }
+
+    @classmethod
+    def adapt(cls, choice: Any, *, symmetric: bool = False) -> tuple[Any, str]:
+        return choice.adapted(symmetric=True)  # type: ignore[no-any-return]
+
+    @classmethod
+    def refuses(cls, module: nn.Module, choice: Any) -> str:
+        if choice.storage in HALVES:
+            return f"Octavo has no experts of {choice.storage}; theirs are int8"
+        if choice.affine:
+            return (
+                "the qconfig asks for affine weights, and experts have no zero points: use qscheme "
+                "per_tensor_symmetric or per_channel_symmetric"
+            )
+        if getattr(module, "_is_expert_parallel", False):
+            return "its experts are spread over processes"
+        if getattr(module, "has_post_expert_norm", False):
+            return "its experts have a norm behind them"
+        gate = gate_of(module)
+        if gate is None:
+            return "its gate is none of those that Octavo has for experts"
+        return differs(module, gate)
+
+    @classmethod
+    def from_float(
+        cls,
+        module: nn.Module,
+        choice: Choice = DEFAULT,
+        quantizer: Quantizer | None = None,
+        name: str = "",
+    ) -> QuantizedExperts:
+        """From a module as `FusedExperts` describes, of which `refuses` says nothing."""
+        quantizer, gate = quantizer or Quantizer(), gate_of(module)
+        assert gate is not None
+        first, second = (matrix(module, part, 0) for part in PARTS)
+        with torch.device("meta"):
+            made = cls(
+                len(module.down_proj),
+                first.shape[1],
+                second.shape[1],
+                second.shape[0],
+                module.has_gate,
+                module.has_bias,
+                gate.form,
+                gate.activation,
+                gate.limit,
+                gate.alpha,
+            )
+        for part in PARTS:
+            held = _quantized(module, part, choice, quantizer, name)
+            bias = [vector(module, part, i) for i in range(made.num_experts)]
+            made._fill(
+                **{f"{part}_packed": held["packed"], f"{part}_scale": held["scale"]},
+                **{f"{part}_bias": torch.stack(bias) if made.has_bias else None},
+            )
+        return made
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        top_k_index: Tensor | None = None,
+        top_k_weights: Tensor | None = None,
+        *,
+        router_indices: Tensor | None = None,
+        routing_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Outputs [tokens, out_features] of `hidden_states` [tokens, in_features], in its dtype.
+
+        `top_k_index` and `top_k_weights` [tokens, k] are each token's experts and their weights;
+        the index `num_experts` stands for none. The other names are those of some models.
+        """
+        index = router_indices if top_k_index is None else top_k_index
+        weights = routing_weights if top_k_weights is None else top_k_weights
+        if is_proxy(hidden_states):
+            return as_leaf(self, hidden_states, index, weights)
+        if index is None or weights is None:
+            raise ValueError("top_k_index and top_k_weights: both are needed")
+        if ops.direct(hidden_states) and ops.direct(index) and ops.direct(weights):
+            self._check(hidden_states, index, weights)
+            return self._ready()(hidden_states, index, weights)
+        return experts(hidden_states, index, weights, *self._arguments())
+
+    def _check(self, x: Tensor, index: Tensor, weights: Tensor) -> None:
+        if x.dim() != 2 or x.shape[1] != self.in_features:
+            raise ValueError(
+                f"hidden_states: needs shape [tokens, {self.in_features}], not {tuple(x.shape)}"
+            )
+        if index.dim() != 2 or len(index) != len(x):
+            raise ValueError(f"top_k_index: needs shape [{len(x)}, k], not {tuple(index.shape)}")
+        if weights.shape != index.shape:
+            raise ValueError(
+                f"top_k_weights: needs shape {tuple(index.shape)}, as top_k_index, not "
+                f"{tuple(weights.shape)}"
+            )
+        if x.dtype not in ops.CODES and x.dtype is not torch.float64:
+            raise ops.allowed(x)
+
+    def _arguments(self) -> tuple[Any, ...]:
+        """What the operator takes behind tokens, experts and weights."""
+        tensors = self._buffers.values()
+        sizes = self.in_features, self.inner_features
+        return (*tensors, *sizes, self.form, self.activation, self.limit, self.alpha)
+
+    def _kernel(self) -> Call:
+        *held, form, activation, limit, alpha = self._arguments()
+        return kernel(Gate(form, activation, limit, alpha), *held)
+
+    @property
+    def _first(self) -> str:
+        return "gate_up_proj" if self.has_gate else "up_proj"
+
+    def integers(self) -> dict[str, Tensor]:
+        """The integers int8 [experts, outputs, inputs] of "up" and "down"."""
+        found = {}
+        for part, (n, k) in self._sizes().items():
+            rows = [
+                torch.from_numpy(unpack(array(p), n, k)) for p in self._buffers[f"{part}_packed"]
+            ]
+            found[part] = torch.stack(rows)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("down_proj", "gate_up_proj", "up_proj") and name in ("down_proj", self._first):
+            part = "down" if name == "down_proj" else "up"
+            shape = (self.num_experts, *self._sizes()[part])
+            return Dequantized.of(shape, lambda: self._dequantize(part))
+        return super().__getattr__(name)
+
+    def _dequantize(self, part: str) -> Tensor:
+        scale: Any = self._buffers[f"{part}_scale"]
+        return self.integers()[part].to(torch.float32) * scale[..., None]
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows of the layer."""
+        sizes = f"{self.in_features}, {self.inner_features}, {self.out_features}"
+        return f"{self.num_experts} experts of {sizes}, {self.form} {self.activation}, int8"
+
+
+def _quantized(module: Any, part: str, choice: Choice, quantizer: Quantizer, name: str) -> Buffers:
+    """`packed` and `scale` of all experts, made one after the other."""
+    weight = getattr(module, weight_name(module, part))
+
+    def make() -> Buffers:
+        n, k = matrix(module, part, 0).shape
+        packed = torch.empty((len(weight), packed_bytes(n, k)), dtype=torch.uint8)
+        scale = torch.empty((len(weight), n))
+        for i in range(len(weight)):
+            rows = matrix(module, part, i)
+            found = quantizer.integers(choice, rows, name, symmetric=True, packed=True)
+            packed[i] = torch.from_numpy(found.q).reshape(-1)
+            scale[i] = torch.from_numpy(found.scale)
+        return {"packed": packed, "scale": scale}
+
+    form = f"experts, {part}, transposed: {module.is_transposed}, {module.is_concatenated}"
+    return quantizer.once(choice, weight, name, form, make)
