@@ -143,7 +143,7 @@ def test_each_experts_matrix_has_its_own_channels(form: str) -> None:
         weight = weight.transpose(1, 2) if module.is_transposed else weight
         if name == "gate_up_proj" and not module.is_concatenated:
             weight = torch.cat([weight[:, ::2], weight[:, 1::2]], 1)
-        scale = quantized.down_scale if name == "down_proj" else quantized.up_scale
+        scale = quantized.scale_down if name == "down_proj" else quantized.scale_up
         assert torch.allclose(scale, weight.abs().amax(-1) / 127)
         assert (getattr(quantized, name)() - weight).abs().max() <= scale.max() / 2 * 1.001
 
@@ -254,7 +254,7 @@ def test_experts_can_be_asked_for_by_their_type() -> None:
     model = nn.ModuleList([module, nn.Linear(4, 4)])
     found = quantize_dynamic(model, {type(module): default_dynamic_qconfig})
     assert type(found[0]) is QuantizedExperts
-    assert len(set(found[0].up_scale[0].tolist())) == 1, "one scale for an expert's matrix"
+    assert len(set(found[0].scale_up[0].tolist())) == 1, "one scale for an expert's matrix"
     assert type(quantize_dynamic(model, {"0": Scheme()})[0]) is QuantizedExperts
     assert type(quantize_dynamic(model, {nn.Linear})[0]) is type(module)
 

@@ -17,50 +17,38 @@ from octavo.torch.modules._gates import Gate
 Call = Callable[[Tensor, Tensor, Tensor], Tensor]
 """`call(x, index, weights)`: rows [S, inputs], and for each row its k experts and their weights."""
 
+Layers = tuple[Sequence[Kernel], int]
+"""A linear layer for each expert, and how many outputs it has."""
+
 _FLOAT32 = 0  # of `ops.CODES`
 
 
-def kernel(
-    gate: Gate,
-    up: Tensor,
-    up_scale: Tensor,
-    up_bias: Tensor | None,
-    down: Tensor,
-    down_scale: Tensor,
-    down_bias: Tensor | None,
-    inputs: int,
-    inner: int,
-) -> Call:
-    """The experts over these tensors, which it keeps alive."""
-    first = _layers(up, up_scale, up_bias, inputs)
-    second = _layers(down, down_scale, down_bias, inner)
-    widths = up_scale.shape[1], inner, down_scale.shape[1]
+def kernel(gate: Gate, first: Layers, second: Layers) -> Call:
+    """Experts of two linear layers each, with a gate between them."""
 
     def call(x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
         tokens, choices = index.shape
         chosen = index.reshape(-1)
         order = torch.argsort(chosen, stable=True)
-        counts = _counts(chosen, len(first))
+        counts = _counts(chosen, len(first[0]))
         rows = x.float()[torch.div(order, choices, rounding_mode="floor")]
-        hidden = gate(_each(first, counts, rows, widths[0]))
-        made = _each(second, counts, hidden, widths[2])
+        hidden = gate(_each(first, counts, rows))
+        made = _each(second, counts, hidden)
         made *= weights.reshape(-1)[order].float()[:, None]
         back = torch.empty_like(made)
         back[order] = made
-        return back.reshape(tokens, choices, widths[2]).sum(1).to(x.dtype)
+        return back.reshape(tokens, choices, second[1]).sum(1).to(x.dtype)
 
     return call
 
 
-def _layers(
-    packed: Tensor, scale: Tensor, bias: Tensor | None, inputs: int
-) -> list[tuple[Kernel, Any]]:
-    """The linear layer of each expert, and what it refers to."""
+def layers(packed: Tensor, scale: Tensor, bias: Tensor | None, inputs: int) -> Layers:
+    """The linear layers of all experts over these tensors, which they keep alive."""
     made = []
     for i in range(len(packed)):
         held = PackedWeight(array(packed[i]), scale.shape[1], inputs, array(scale[i]), None, 0)
         made.append(Kernel(held, optional(None if bias is None else bias[i]), "none"))
-    return made  # type: ignore[return-value]
+    return made, scale.shape[1]
 
 
 def _counts(chosen: Tensor, experts: int) -> list[int]:
@@ -73,12 +61,13 @@ def _counts(chosen: Tensor, experts: int) -> list[int]:
     return torch.bincount(chosen, minlength=experts)[:experts].tolist()  # type: ignore[no-any-return]
 
 
-def _each(layers: Sequence[Any], counts: Sequence[int], rows: Tensor, width: int) -> Tensor:
+def _each(of_experts: Layers, counts: Sequence[int], rows: Tensor) -> Tensor:
     """What each expert makes of its rows, which lie one behind the other; 0 of those behind."""
+    each, width = of_experts
     rows, threads = rows.contiguous(), torch.get_num_threads()
     out = rows.new_empty(len(rows), width)
     k, start = rows.shape[1], 0
-    for layer, count in zip(layers, counts, strict=True):
+    for layer, count in zip(each, counts, strict=True):
         if count:
             x, y = rows[start:], out[start:]
             layer.run(x.data_ptr(), count, k, y.data_ptr(), width, _FLOAT32, 0, 0, threads)
@@ -87,15 +76,16 @@ def _each(layers: Sequence[Any], counts: Sequence[int], rows: Tensor, width: int
     return out
 
 
-_bound = ops.Bound()
+_first, _second = ops.Bound(), ops.Bound()
 
 
 def _run(x: Tensor, index: Tensor, weights: Tensor, *held: Any) -> Tensor:
-    up, *others = held
-    *tensors, form, activation, limit, alpha = others
-    gate = Gate(form, activation, limit, alpha)
-    made = _bound.get(up, tuple(others), lambda: kernel(gate, up, *tensors))
-    return made(x, index, weights)
+    up, down, (k, inner), gate = held[:3], held[3:6], held[6:8], Gate(*held[8:])
+    first = _first.get(up[0], (*up[1:], k), lambda: layers(up[0], up[1], up[2], k))
+    second = _second.get(
+        down[0], (*down[1:], inner), lambda: layers(down[0], down[1], down[2], inner)
+    )
+    return kernel(gate, first, second)(x, index, weights)
 
 
 def _fake(x: Tensor, index: Tensor, weights: Tensor, *held: Any) -> Tensor:

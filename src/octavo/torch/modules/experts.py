@@ -11,7 +11,7 @@ from octavo.core.kernels import packed_bytes, unpack
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, HALVES, Choice
 from octavo.torch.modules._base import Dequantized, QuantizedModule, array
-from octavo.torch.modules._experts_ops import Call, experts, kernel
+from octavo.torch.modules._experts_ops import Call, experts, kernel, layers
 from octavo.torch.modules._fused_experts import PARTS, differs, matrix, vector, weight_name
 from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules._gates import Gate, gate_of
@@ -21,8 +21,8 @@ from octavo.torch.quantizer import Buffers, Quantizer
 class QuantizedExperts(QuantizedModule):
     """For each row its experts' outputs, added up by the router's weights.
 
-    An expert is two linear layers with a gate between them. Buffers: `up_packed` uint8 [experts,
-    bytes] (the kernels' layout), `up_scale` and `up_bias` float32 [experts, outputs], the same with
+    An expert is two linear layers with a gate between them. Buffers: `packed_up` uint8 [experts,
+    bytes] (the kernels' layout), `scale_up` and `bias_up` float32 [experts, outputs], the same with
     `down`. Outputs of `up` that are gates come first, also where the float weight interleaves them.
     Rows are quantized for each product, as for a linear layer.
     """
@@ -55,9 +55,9 @@ class QuantizedExperts(QuantizedModule):
             size = num_experts, packed_bytes(n, k)
             self._hold(
                 **{
-                    f"{part}_packed": torch.zeros(size, dtype=torch.uint8),
-                    f"{part}_scale": torch.ones(num_experts, n),
-                    f"{part}_bias": bias,
+                    f"packed_{part}": torch.zeros(size, dtype=torch.uint8),
+                    f"scale_{part}": torch.ones(num_experts, n),
+                    f"bias_{part}": bias,
                 }
             )
 
@@ -120,8 +120,8 @@ class QuantizedExperts(QuantizedModule):
             held = _quantized(module, part, choice, quantizer, name)
             bias = [vector(module, part, i) for i in range(made.num_experts)]
             made._fill(
-                **{f"{part}_packed": held["packed"], f"{part}_scale": held["scale"]},
-                **{f"{part}_bias": torch.stack(bias) if made.has_bias else None},
+                **{f"packed_{part}": held["packed"], f"scale_{part}": held["scale"]},
+                **{f"bias_{part}": torch.stack(bias) if made.has_bias else None},
             )
         return made
 
@@ -172,8 +172,9 @@ class QuantizedExperts(QuantizedModule):
         return (*tensors, *sizes, self.form, self.activation, self.limit, self.alpha)
 
     def _kernel(self) -> Call:
-        *held, form, activation, limit, alpha = self._arguments()
-        return kernel(Gate(form, activation, limit, alpha), *held)
+        first = layers(self.packed_up, self.scale_up, self.bias_up, self.in_features)
+        second = layers(self.packed_down, self.scale_down, self.bias_down, self.inner_features)
+        return kernel(Gate(self.form, self.activation, self.limit, self.alpha), first, second)
 
     @property
     def _first(self) -> str:
@@ -184,7 +185,7 @@ class QuantizedExperts(QuantizedModule):
         found = {}
         for part, (n, k) in self._sizes().items():
             rows = [
-                torch.from_numpy(unpack(array(p), n, k)) for p in self._buffers[f"{part}_packed"]
+                torch.from_numpy(unpack(array(p), n, k)) for p in self._buffers[f"packed_{part}"]
             ]
             found[part] = torch.stack(rows)
         return found
@@ -197,7 +198,7 @@ class QuantizedExperts(QuantizedModule):
         return super().__getattr__(name)
 
     def _dequantize(self, part: str) -> Tensor:
-        scale: Any = self._buffers[f"{part}_scale"]
+        scale: Any = self._buffers[f"scale_{part}"]
         return self.integers()[part].to(torch.float32) * scale[..., None]
 
     def extra_repr(self) -> str:
