@@ -47,9 +47,10 @@ class QuantizedModule(nn.Module):
         super().__init_subclass__(**kwargs)
         known = {name: value for c in reversed(cls.__mro__) for name, value in vars(c).items()}
         cls._computed = frozenset(n for n, value in known.items() if isinstance(value, property))
-        # What torch.jit.script would look into, beside what a forward uses.
+        # What torch.jit.script would look into though no forward uses it.
         cls.__jit_unused_properties__ = list(cls._computed)
-        cls.__jit_ignored_attributes__ = ["_bound", "_own"]
+        told = [name for c in cls.__mro__ for name in vars(c).get("__annotations__", ())]
+        cls.__jit_ignored_attributes__ = [name for name in told if name.startswith("_")]
 
     SCRIPTED: ClassVar[bool] = False
     """Whether torch.jit.script can compile forward."""

@@ -167,9 +167,10 @@ class QuantizedExperts(QuantizedModule):
 
     def _arguments(self) -> tuple[Any, ...]:
         """What the operator takes behind tokens, experts and weights."""
-        tensors = self._buffers.values()
+        first = self.packed_up, self.scale_up, self.bias_up
+        second = self.packed_down, self.scale_down, self.bias_down
         sizes = self.in_features, self.inner_features
-        return (*tensors, *sizes, self.form, self.activation, self.limit, self.alpha)
+        return (*first, *second, *sizes, self.form, self.activation, self.limit, self.alpha)
 
     def _kernel(self) -> Call:
         first = layers(self.packed_up, self.scale_up, self.bias_up, self.in_features)
