@@ -7,6 +7,7 @@ import onnx_ir as ir
 from octavo.graph.bounds import ValueBounds
 from octavo.graph.by_sizes import BySizes
 from octavo.graph.constants import Constants, Fixed
+from octavo.graph.conv import quantize_images
 from octavo.graph.dims import Dims
 from octavo.graph.emitter import Emitter
 from octavo.graph.one_sided import zero_point_for
@@ -73,4 +74,11 @@ class Activations:
         key = (id(x), id(node.graph), "tensor")
         if key not in self._drawn:
             self._drawn[key] = (x, quantize_tensor(self._emitter, x))
+        return self._drawn[key][1]
+
+    def per_image(self, x: ir.Value, rank: int, node: ir.Node) -> QuantizedRows:
+        """Float32 `x` [B, C, ...] of `rank`, with a scale for each image."""
+        key = (id(x), id(node.graph), "image")
+        if key not in self._drawn:
+            self._drawn[key] = (x, quantize_images(self._emitter, x, rank, self.zero_point(x)))
         return self._drawn[key][1]

@@ -119,11 +119,8 @@ def dequantize(
     return e.op("DequantizeLinear", inputs, out=out, axis=axis)
 
 
-def qdq_activation(e: Emitter, x: ir.Value) -> ir.Value:
-    """x through a DynamicQuantizeLinear/DequantizeLinear pair."""
-    from octavo.graph.rows import quantize_tensor
-
-    t = quantize_tensor(e, x)
+def qdq_activation(e: Emitter, x: ir.Value, t: QuantizedRows) -> ir.Value:
+    """`x` through the DynamicQuantizeLinear that gives `t`, and a DequantizeLinear of its own."""
     return e.op("DequantizeLinear", [t.q, t.scale, t.zero_point], out=f"{x.name}_dequantized")
 
 

@@ -31,7 +31,7 @@ from octavo.onnx.rule import Context, Drawn
 from octavo.onnx.rules._draft import per_row
 from octavo.onnx.store import TensorStore
 from octavo.onnx.weights import Stats, WeightStore
-from octavo.recipe import Decision, LayerOutcome, Scheme
+from octavo.recipe import Decision, Granularity, LayerOutcome, Scheme
 
 Progress = Callable[[str, int, int], None]
 
@@ -62,6 +62,8 @@ def convert(
         model, tensors, constants, opset=opset, target=target, cpu=cpu, quant_format=quant_format
     )
     planned = resolve_all(sites, decisions, context)
+    # A scale for a whole activation is what ONNX Runtime's quantize_dynamic has: then all of it.
+    context.weights.as_onnxruntime = any(_for_tensors(layer.decision.scheme) for layer in planned)
     for layer in planned:
         if layer.drawer is not None and _integer(layer.decision.scheme):
             layer.drawer.announce(layer.site.node, layer.decision.scheme, context)
@@ -144,6 +146,11 @@ def _attentions(model: ir.Model, constants: Constants, opset: int) -> list[Atten
 def _may_be_wide(site: Site) -> bool:
     """Whether the layer may read rows for which sizes matter."""
     return any(max(shape, default=0) >= WIDE_FROM for _, shape in site.layer.weights)
+
+
+def _for_tensors(scheme: Scheme) -> bool:
+    a = scheme.activation
+    return a is not None and a.granularity is Granularity.TENSOR
 
 
 def _integer(scheme: Scheme) -> bool:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight, quantize_weight
+from octavo.core.kernels.weight import quantize_affine_as_onnxruntime
 from octavo.core.observers import HistogramObserver
 from octavo.core.qtype import Grid, QType
 from octavo.errors import ModelError
@@ -63,6 +64,8 @@ class WeightStore:
         self._uses: dict[Any, MatrixUses] = {}
         self._in_blocks: dict[tuple[Any, int], int] = {}
         self._held: dict[Any, Any] = {}
+        self.as_onnxruntime = False
+        """Whether affine weights get the scales and integers of its quantize_dynamic."""
 
     def announce(
         self,
@@ -282,6 +285,11 @@ class WeightStore:
                 observer = HistogramObserver()
                 observer.observe(array)
                 ranges = observer.range()
+            if self.as_onnxruntime and not scheme.symmetric:
+                reduced = scheme.reduce_range
+                return quantize_affine_as_onnxruntime(
+                    array, scheme.qtype, axis, reduce_range=reduced, ranges=ranges
+                )
             return quantize_weight(array, grid, axis, ranges)
         except ValueError as error:
             raise _unfit(name, array.shape, error) from error

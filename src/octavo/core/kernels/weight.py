@@ -12,7 +12,7 @@ from octavo import _native
 from octavo.core.kernels.buffers import array_of, array_or_tensor
 from octavo.core.kernels.packing import aligned, packed_bytes
 from octavo.core.qparams import Float32, QParams
-from octavo.core.qtype import Grid
+from octavo.core.qtype import Grid, QType
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,35 @@ def quantize_weight(
     q = np.empty(cube.shape, grid.dtype)
     scale, zero = qparams.scale, qparams.zero_point
     signal, noise = _native.quantize_channels(cube, grid.qmin, grid.qmax, scale, zero, q)
+    return QuantizedWeight(q.reshape(values.shape), qparams, signal, noise)
+
+
+def quantize_affine_as_onnxruntime(
+    w: Any,
+    qtype: QType,
+    axis: int | None,
+    *,
+    reduce_range: bool = False,
+    ranges: tuple[Float32, Float32] | None = None,
+) -> QuantizedWeight:
+    """As `quantize_weight` on an affine grid, with the numbers of ONNX Runtime's quantize_dynamic.
+
+    Scale and zero point are taken in float64. In 7 bits (`reduce_range`) a range has 127 steps for
+    uint8 and 128 for int8, and an integer that rounding puts behind their end stays there.
+    """
+    values, cube = _checked(w, axis, "quantize_affine_as_onnxruntime")
+    least, most = (0, 255) if qtype is QType.UINT8 else (-128, 127)
+    qmin, qmax = least, most
+    if reduce_range:
+        qmin, qmax = (0, 127) if qtype is QType.UINT8 else (-64, 64)
+    lo, hi = (bound.astype(np.float64) for bound in _ranges(cube, axis, ranges))
+    exact = (hi - lo) / (qmax - qmin)
+    held = exact >= np.finfo(np.float32).tiny
+    exact = np.where(held, exact, 1.0)
+    zero = np.where(held, np.round(qmin - lo / exact), 0).astype(np.int32)
+    qparams = QParams(exact.astype(np.float32), zero, axis)
+    q = np.empty(cube.shape, qtype.dtype)
+    signal, noise = _native.quantize_channels(cube, least, most, qparams.scale, zero, q)
     return QuantizedWeight(q.reshape(values.shape), qparams, signal, noise)
 
 
@@ -87,18 +116,24 @@ def _qparams(
     cube: Float32, grid: Grid, axis: int | None, ranges: tuple[Float32, Float32] | None
 ) -> QParams:
     channels = cube.shape[1]
-    lo, hi = np.empty(channels, np.float32), np.empty(channels, np.float32)
-    bad = _native.channel_ranges(cube, lo, hi)
-    if bad >= 0:
-        where = "it" if axis is None else f"channel {bad} along axis {axis}"
-        raise ValueError(f"{where} holds NaN or infinity")
-    if ranges is not None:
-        lo, hi = _checked_ranges(ranges, channels)
+    lo, hi = _ranges(cube, axis, ranges)
     scale, zero = np.empty(channels, np.float32), np.empty(channels, np.int32)
     _native.channel_qparams(
         lo, hi, grid.qmin, grid.qmax, grid.symmetric, grid.zero_point, scale, zero
     )
     return QParams(scale, zero, axis)
+
+
+def _ranges(
+    cube: Float32, axis: int | None, ranges: tuple[Float32, Float32] | None
+) -> tuple[Float32, Float32]:
+    channels = cube.shape[1]
+    lo, hi = np.empty(channels, np.float32), np.empty(channels, np.float32)
+    bad = _native.channel_ranges(cube, lo, hi)
+    if bad >= 0:
+        where = "it" if axis is None else f"channel {bad} along axis {axis}"
+        raise ValueError(f"{where} holds NaN or infinity")
+    return (lo, hi) if ranges is None else _checked_ranges(ranges, channels)
 
 
 def _checked_ranges(ranges: tuple[Float32, Float32], channels: int) -> tuple[Float32, Float32]:

@@ -155,7 +155,7 @@ class Draft:
         width = shape[-1] if shape is not None and isinstance(shape[-1], int) else 0
         tensor = replace(self.scheme, activation=_per_tensor(self.scheme))
         if self.context.qdq:
-            a, b = qdq_activation(self.e, x), qdq_activation(self.e, self.form.w)
+            a, b = self._through_integers(x), self._through_integers(self.form.w)
             return self.e.op("MatMul", [a, b], out=out, name=self.name)
         a_rows = self.context.activation(x, width, self.node, self.scheme)
         b_rows = self.context.activation(self.form.w, 0, self.node, tensor)
@@ -171,8 +171,11 @@ class Draft:
         per_channel = w.scale.shape is not None and len(w.scale.shape) > 0
         matrix = dequantize(self.e, w, out=f"{out}_weight", axis=1 if per_channel else None)
         if self.scheme.activation is not None:
-            x = qdq_activation(self.e, x)
+            x = self._through_integers(x)
         return self.e.op("MatMul", [x, matrix], out=out, name=self.name)
+
+    def _through_integers(self, x: ir.Value) -> ir.Value:
+        return qdq_activation(self.e, x, self.context.activations.per_tensor(x, self.node))
 
     def _blocks(self, x: ir.Value, out: str) -> ir.Value:
         assert self.weight.block is not None

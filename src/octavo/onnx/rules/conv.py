@@ -18,9 +18,8 @@ import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
 from octavo.core.qtype import QType
-from octavo.graph.conv import conv_integer, quantize_images
+from octavo.graph.conv import conv_integer
 from octavo.graph.linear import QuantizedWeightValues
-from octavo.graph.rows import quantize_tensor
 from octavo.onnx.constants import Constants
 from octavo.onnx.rule import (
     Context,
@@ -82,10 +81,12 @@ class ConvRule(Rule):
         per_image = scheme.activation.granularity is not Granularity.TENSOR
         w, stats, notes = _weight(w_value, scheme, context)
         x32 = context.as_float32(x, node, dtype)
-        if per_image:
-            image = quantize_images(e, x32, rank, context.activations.zero_point(x32))
-        else:
-            image = quantize_tensor(e, x32)
+        activations = context.activations
+        image = (
+            activations.per_image(x32, rank, node)
+            if per_image
+            else activations.per_tensor(x32, node)
+        )
         bias, out = input_at(node, 2), node.outputs[0].name or name
         if bias is not None:
             bias = context.as_float32(bias, node, dtype)
