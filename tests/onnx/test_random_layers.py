@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 
-from octavo.onnx import session
+from octavo.onnx import convert_target, session
 from tests.onnx.random_layers import Layers, Step, feeds, layers, model, outputs_of
 from tests.onnx.rules.support import convert, run
 
@@ -52,11 +52,9 @@ GROUPS_OF_GROUPS = Layers(
 @settings(max_examples=25, deadline=None)
 def test_random_layers(way: str, graph: Layers) -> None:
     proto = model(graph)
-    if not any(n.op_type == "MatMul" for n in proto.graph.node):
-        return  # nothing to quantize, or in branches alone
     rounded = model(graph, "row" if way.startswith(("native", "portable")) else "tensor")
     with tempfile.TemporaryDirectory() as folder:
-        done = convert(proto, Path(folder), **WAYS[way])
+        done = convert(proto, Path(folder), allow_nothing=True, **WAYS[way])
         runner = session(done.path)
         assert [o.name for o in runner.get_outputs()] == outputs_of(graph)
         for choice, rows in ((True, 3), (False, 5)):
@@ -66,3 +64,25 @@ def test_random_layers(way: str, graph: Layers) -> None:
                 assert y.shape == exact.shape
                 bound = TIMES * np.linalg.norm(near - exact) + AND * np.linalg.norm(exact)
                 assert np.linalg.norm(y - exact) <= bound
+
+
+@pytest.mark.parametrize("first,then", [("native", "portable"), ("portable", "native")])
+@given(graph=layers())
+@example(graph=GROUPS_OF_GROUPS)
+@settings(max_examples=20, deadline=None)
+def test_random_layers_for_the_other_target(first: str, then: str, graph: Layers) -> None:
+    """The same integers, in another form: the outputs are those of the first file, nearly."""
+    proto, rounded = model(graph), model(graph, "row")
+    if not any(n.op_type == "MatMul" for n in proto.graph.node):
+        return  # nothing to turn, or in branches alone
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        done = convert(proto, folder, target=first)
+        convert_target(done.path, folder / "other.onnx", to=then, verify=False)
+        runner = session(folder / "other.onnx")
+        assert [o.name for o in runner.get_outputs()] == outputs_of(graph)
+        given_ = feeds(graph, True, 4)
+        found = runner.run(None, given_)
+    for y, exact, near in zip(found, run(proto, given_), run(rounded, given_), strict=True):
+        bound = TIMES * np.linalg.norm(near - exact) + AND * np.linalg.norm(exact)
+        assert np.linalg.norm(y - exact) <= bound
