@@ -297,6 +297,24 @@ def test_a_pytorch_model_by_its_factory(folder: Path, capsys: pytest.CaptureFixt
     assert (folder / "build.tuned.safetensors").is_file()
 
 
+def test_a_static_file_of_pytorch_runs_with_the_option_that_its_error_names(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "made.py").write_text(
+        "import torch\ndef build():\n    return torch.nn.Sequential(torch.nn.Linear(32, 64))\n"
+    )
+    static = SMALL.replace("onnxrt_integerops", "pytorch").replace("dynamic", "static")
+    (folder / "conf.yaml").write_text(static)
+    arguments = ("tune", "conf.yaml", "--model", "made:build")
+    assert exits(*arguments) == 2
+    assert "Run the file as dynamic: --approach dynamic" in capsys.readouterr().err
+    assert exits(*arguments, "--approach", "dynamic") == 0
+    assert "post_training_static_quant is done as post_training_dynamic_quant" in (
+        capsys.readouterr().err
+    )
+    assert (folder / "build.tuned.safetensors").is_file()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

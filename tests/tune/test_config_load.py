@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, OptionError
 from octavo.tune import load_config
 from octavo.tune.config.result import Config, Inert, MetricSpec, MultiMetrics
 from octavo.tune.criterion import Criterion
 
 BERT = Path(__file__).with_name("bert_dynamic.yaml")
+HEAD = "model: {name: m, framework: %s}\n"
 DYNAMIC = "quantization: {approach: post_training_dynamic_quant}\n"
 
 
@@ -196,7 +197,73 @@ def test_static_quantization_of_pytorch_is_refused(tmp_path: Path, text: str, st
         (message,) = error_of(tmp_path, text, framework)
         assert message.startswith(start)
         assert "no static int8 layers" in message
-        assert "allowed: post_training_dynamic_quant, post_training_auto_quant" in message
+        assert "Run the file as dynamic: --approach dynamic" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("", []),
+        ("quantization:\n", []),
+        (
+            "quantization: {approach: post_training_static_quant, calibration: {sampling_size: 3}}",
+            ["line 2: quantization.approach: post_training_static_quant is done as post_train"],
+        ),
+        (
+            "quantization: {approach: quant_aware_training}",
+            ["line 2: quantization.approach: quant_aware_training is done as post_training_dyn"],
+        ),
+        ("quantization: {approach: nonsense}", ["line 2: quantization.approach: nonsense is done"]),
+        ("quantization: {approach: post_training_dynamic_quant}", []),
+    ],
+)
+@pytest.mark.parametrize("framework", ["pytorch", "onnxrt_integerops", "tensorflow"])
+def test_any_file_runs_as_dynamic_where_that_is_asked(
+    tmp_path: Path, text: str, notes: list[str], framework: str
+) -> None:
+    path = tmp_path / "conf.yaml"
+    path.write_text(HEAD % framework + text)
+    before = path.read_text()
+    config = load_config(path, approach="dynamic")
+    assert config.approach == "dynamic"
+    assert len(config.notes) == len(notes)
+    assert all(a.startswith(b) for a, b in zip(config.notes, notes, strict=True))
+    if "calibration" in text:
+        assert [i.path for i in config.inert] == ["quantization.calibration.sampling_size"]
+    assert path.read_text() == before
+
+
+def test_an_approach_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "conf.yaml").write_text(HEAD % "pytorch")
+    with pytest.raises(OptionError, match=r"--approach.*Did you mean 'dynamic'"):
+        load_config(tmp_path / "conf.yaml", approach="dynamics")
+    (tmp_path / "conf.yaml").write_text((HEAD % "pytorch") + "quantization: 3\n")
+    with pytest.raises(ConfigError, match="quantization: value 3 is not a section"):
+        load_config(tmp_path / "conf.yaml", approach="dynamic")
+
+
+def test_names_of_older_releases(tmp_path: Path) -> None:
+    dynamic = "quantization: {approach: post_training_dynamic_quant}\n"
+    config = load(tmp_path, dynamic, "onnxrt_qdqops")
+    assert (config.framework, config.quant_format) == ("onnxrt_qdq", "qdq")
+    old = tuning(tmp_path, "multi_objective: {objective: [modelsize, footprint], weight: 0.7 0.3}")
+    new = tuning(tmp_path, "multi_objectives: {objective: [modelsize, footprint], weight: 0.7 0.3}")
+    assert old.objectives == new.objectives
+    assert [one.weight for one in old.objectives] == [0.7, 0.3]
+    text = "tuning:\n  multi_objective: {objective: modelsize, weight: 0}\n"
+    (message,) = error_of(tmp_path, text)
+    assert "tuning.multi_objective.weight: has to be 0 or more" in message
+    text = (
+        "tuning: {multi_objective: {objective: modelsize}, multi_objectives: {objective: accuracy}}"
+    )
+    (message,) = error_of(tmp_path, text)
+    assert "tuning.multi_objective: is there beside multi_objectives" in message
+
+
+def test_a_negative_bound_asks_for_a_gain(tmp_path: Path) -> None:
+    config = tuning(tmp_path, "accuracy_criterion: {relative: -0.01}")
+    assert config.criterion.relative == -0.01
+    assert any("-0.01 asks for more accuracy than the float model's" in n for n in config.notes)
 
 
 def test_auto_is_dynamic_for_pytorch(tmp_path: Path) -> None:

@@ -32,9 +32,14 @@ TOGETHER: dict[Place, list[dict[str, Any]]] = {
         *({key: value} for key in ("relative", "absolute") for value in case(("", key))[0]),
         *({"relative": 0, "higher_is_better": value} for value in (True, False, "no")),
     ],
-    ("tuning", "multi_objectives"): [
-        {"objective": "performance, modelsize", key: value} for key in PAIR for value in PAIR[key]
-    ],
+    **{
+        ("tuning", key): [
+            {"objective": "performance, modelsize", key: value}
+            for key in PAIR
+            for value in PAIR[key]
+        ]
+        for key in ("multi_objectives", "multi_objective")
+    },
     ("evaluation", "accuracy", "multi_metrics"): [
         {"topk": 5, "F1": {}, key: value} for key in PAIR for value in PAIR[key]
     ],

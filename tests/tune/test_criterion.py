@@ -40,6 +40,11 @@ def test_the_unmodified_model_always_meets_its_own_criterion(
         (Criterion(absolute=0.02), 0.5, 0.475, 0.025, False),
         (Criterion(absolute=0.0), 0.5, 0.5, 0.0, True),
         (Criterion(absolute=1.0, higher_is_better=False), -5.0, -4.5, 0.5, True),
+        (Criterion(relative=-0.1), 0.5, 0.5, 0.0, False),  # asks for a gain
+        (Criterion(relative=-0.1), 0.5, 0.54, -0.08, False),
+        (Criterion(relative=-0.1), 0.5, 0.55, -0.1, True),
+        (Criterion(absolute=-0.1, higher_is_better=False), 2.0, 1.95, -0.05, False),
+        (Criterion(absolute=-0.1, higher_is_better=False), 2.0, 1.8, -0.2, True),
     ],
 )
 def test_losses_count_in_the_direction_of_the_metric(
@@ -67,7 +72,6 @@ def test_nan_meets_nothing(baseline: float, accuracy: float) -> None:
     [
         ({}, "neither"),
         ({"relative": 0.1, "absolute": 0.1}, "both"),
-        ({"relative": -0.1}, "0 or more"),
         ({"relative": math.inf}, "finite"),
         ({"absolute": math.nan}, "finite"),
         ({"absolute": "1%"}, "is a number, not '1%'"),
@@ -84,3 +88,19 @@ def test_it_says_what_it_asks() -> None:
     assert str(Criterion(absolute=0.5, higher_is_better=False)) == (
         "at most 0.5 lost, lower is better"
     )
+
+
+@pytest.mark.parametrize(
+    ("criterion", "words"),
+    [
+        (Criterion(relative=0.01), "at most 1% of the float model's accuracy lost"),
+        (Criterion(relative=-0.01), "at least 1% of the float model's accuracy gained"),
+        (Criterion(absolute=0.5), "at most 0.5 lost"),
+        (
+            Criterion(absolute=-0.5, higher_is_better=False),
+            "at least 0.5 gained, lower is better",
+        ),
+    ],
+)
+def test_in_words(criterion: Criterion, words: str) -> None:
+    assert str(criterion) == words

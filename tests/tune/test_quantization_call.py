@@ -140,3 +140,92 @@ def test_a_wrong_attribute_is_an_error(tmp_path: Path) -> None:
         quantizer.eval_fun = print
     with pytest.raises(OptionError, match="names model 'small', not its file"):
         quantizer.fit()
+
+
+class Hits:
+    """A metric as Neural Compressor asks for; the outputs of an ONNX model are a list."""
+
+    def __init__(self) -> None:
+        self.batches: list[float] = []
+
+    def reset(self) -> None:
+        self.batches = []
+
+    def update(self, predictions: Any, labels: Any, sample_weight: Any = None) -> None:
+        self.batches.append(float((predictions[0].argmax(axis=1) == labels).mean()))
+
+    def result(self) -> float:
+        return sum(self.batches) / len(self.batches)
+
+
+class Wrong(Hits):
+    """Lower is better, as the object says."""
+
+    higher_is_better = False
+
+    def result(self) -> float:
+        return 1 - super().result()
+
+
+class TensorHits(Hits):
+    """As for PyTorch: predictions and labels are tensors."""
+
+    def update(self, predictions: Any, labels: Any, sample_weight: Any = None) -> None:
+        self.batches.append(float((predictions.argmax(dim=1) == labels).float().mean()))
+
+
+def test_a_metric_object_measures(tmp_path: Path) -> None:
+    path = save(model(), tmp_path / "model.onnx")
+    found = {}
+    for metric in ("topk", Hits(), Wrong()):
+        quantizer = Quantization(str(conf(tmp_path)))
+        quantizer.model, quantizer.eval_dataloader = str(path), Loader(path)
+        quantizer.metric = metric
+        found[type(metric)] = quantizer.fit().result
+    assert {result.status for result in found.values()} == {Status.MET}
+    assert found[Hits].baseline.accuracy == pytest.approx(1.0)
+    assert found[Hits].best.accuracy == pytest.approx(found[str].best.accuracy)
+    assert found[Wrong].best.accuracy == pytest.approx(1 - found[str].best.accuracy)
+    assert not found[Wrong].higher_is_better
+
+
+def test_a_metric_object_measures_a_module(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Linear(WIDTH, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4)
+    )
+    x = torch.randn(100, WIDTH)
+    labels = module(x).argmax(1)
+    quantizer = Quantization(str(conf(tmp_path, "pytorch", "static")), approach="dynamic")
+    quantizer.model, quantizer.metric = module, TensorHits()
+    quantizer.eval_dataloader = [(x[:50], labels[:50]), (x[50:], labels[50:])]
+    result = quantizer.fit().result
+    assert result.status is Status.MET
+    assert result.baseline.accuracy == 1.0
+
+
+def test_a_metric_needs_data_and_stands_alone(tmp_path: Path) -> None:
+    quantizer = Quantization(str(conf(tmp_path)))
+    quantizer.model, quantizer.metric = str(save(model(), tmp_path / "model.onnx")), Hits()
+    with pytest.raises(OptionError, match="metric needs eval_dataloader"):
+        quantizer.fit()
+    quantizer.eval_func = lambda m: 1.0
+    with pytest.raises(OptionError, match="metric stands beside eval_func"):
+        quantizer.fit()
+    quantizer.eval_func, quantizer.eval_dataloader, quantizer.metric = None, [(1, 1)], Hits
+    with pytest.raises(OptionError, match="Hits is a class"):
+        quantizer.fit()
+
+
+def test_a_gain_that_is_asked_for_is_not_met_by_the_float_model(tmp_path: Path) -> None:
+    path = conf(tmp_path)
+    path.write_text(path.read_text().replace("absolute: 0.02", "relative: -0.01"))
+    quantizer = Quantization(str(path))
+    quantizer.model = str(save(model(), tmp_path / "model.onnx"))
+    quantizer.eval_func = lambda m: 0.5
+    found = quantizer.fit().result
+    assert not found.status.met
+    assert found.criterion == "at least 1% of the float model's accuracy gained"
+    seen: list[Any] = []
+    quantizer.eval_func = lambda m: 0.5 if not seen.append(m) and len(seen) == 1 else 0.51  # type: ignore[func-returns-value]
+    assert quantizer.fit().result.status.met

@@ -39,6 +39,14 @@ class Target(str, Enum):
     NATIVE = "native"
 
 
+class Approach(str, Enum):
+    """Values of --approach."""
+
+    DYNAMIC = "dynamic"
+    STATIC = "static"
+    AUTO = "auto"
+
+
 class Against(str, Enum):
     """Values of --against."""
 

@@ -10,6 +10,7 @@ import typer
 from octavo.cli import INTERRUPTED, tuning
 from octavo.cli.options import (
     NOT_MET,
+    Approach,
     Cpu,
     CustomOpsOption,
     ForceOption,
@@ -111,6 +112,14 @@ def tune(
             "timed. Default: guessed from MODEL.",
         ),
     ] = [],  # noqa: B006
+    approach: Annotated[
+        Approach | None,
+        typer.Option(
+            "--approach",
+            help="In place of the file's quantization.approach: a file for static quantization or "
+            "for training runs as dynamic. Default: the file's.",
+        ),
+    ] = None,
     target: Annotated[
         Target | None,
         typer.Option("--target", help="Of ONNX models, as for quantize. Default: portable."),
@@ -194,6 +203,7 @@ def tune(
             workspace=workspace,
             shapes=shape,
             report=report,
+            approach=None if approach is None else approach.value,
             target=None if target is None else target.value,
             cpu=None if cpu is None else cpu.value,
             threads=threads,

@@ -39,6 +39,7 @@ def run(
     workspace: Path | None,
     shapes: Sequence[str],
     report: Path | None,
+    approach: str | None,
     target: str | None,
     cpu: str | None,
     threads: int | None,
@@ -50,7 +51,7 @@ def run(
     from octavo.tune import load_config, tune
     from octavo.tune.from_config import arguments, model_of
 
-    config = load_config(conf)
+    config = load_config(conf, approach=approach)
     model = str(model_of(config, model))
     if dask is not None and workers is not None:
         raise OptionError("--workers and --dask: give one of them; both say where trials run")

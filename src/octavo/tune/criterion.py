@@ -17,7 +17,8 @@ class Criterion:
 
     `relative` is a share of the float model's accuracy (0.01: one hundredth of it), `absolute` is
     in the accuracy's own unit; one of the two is given. `higher_is_better` is False for errors and
-    losses. The float model itself always meets it, whatever the sign of its accuracy.
+    losses. The float model itself always meets it, whatever the sign of its accuracy; unless the
+    bound is negative, which asks for a gain.
     """
 
     relative: float | None = None
@@ -34,8 +35,8 @@ class Criterion:
         (bound,) = given
         if isinstance(bound, bool) or not isinstance(bound, (int, float)):
             raise OptionError(f"a criterion's bound is a number, not {bound!r}")
-        if not 0 <= bound < math.inf:
-            raise OptionError(f"a criterion's bound is 0 or more and finite, not {bound}")
+        if not math.isfinite(bound):
+            raise OptionError(f"a criterion's bound is a finite number, not {bound}")
 
     def loss(self, baseline: float, accuracy: float) -> float:
         """How much worse `accuracy` is than `baseline`; negative where it is better.
@@ -54,7 +55,7 @@ class Criterion:
         if math.isnan(accuracy) or math.isnan(baseline):
             return False
         if accuracy == baseline:
-            return True
+            return self.bound >= 0
         # 1.0 to 0.99 is a hundredth, though the doubles nearest to them are a little more apart.
         slack = _ULPS * max(abs(baseline), abs(accuracy))
         if self.relative is not None:
@@ -70,6 +71,8 @@ class Criterion:
 
     def __str__(self) -> str:
         direction = "" if self.higher_is_better else ", lower is better"
+        words = ("at most", "lost") if self.bound >= 0 else ("at least", "gained")
+        amount = f"{abs(self.bound):g}"
         if self.relative is not None:
-            return f"at most {self.relative * 100:g}% of the float model's accuracy lost{direction}"
-        return f"at most {self.absolute:g} lost{direction}"
+            amount = f"{abs(self.relative) * 100:g}% of the float model's accuracy"
+        return f"{words[0]} {amount} {words[1]}{direction}"

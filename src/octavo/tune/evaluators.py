@@ -18,7 +18,7 @@ from octavo.files.named import named
 from octavo.files.nearby import near_module
 from octavo.measure.accuracy import accuracy, outputs
 from octavo.measure.data import BATCH_SIZE, Dataset, read_data
-from octavo.measure.metrics import Metric
+from octavo.measure.metrics import Metric, of_object
 from octavo.measure.metrics import metric as metric_named
 from octavo.recipe.target import Built, Feed, Target
 from octavo.tune.criterion import Criterion
@@ -341,19 +341,27 @@ def evaluator(
     source = (
         read_data(os.fspath(data)) if isinstance(data, (str, os.PathLike)) else Dataset.of(data)
     )
-    return OnData(weighted("closeness" if metric is None else metric), source, limit, relative)
+    metrics = weighted("closeness" if metric is None else metric, tensors=is_torch(target))
+    return OnData(metrics, source, limit, relative)
 
 
-def weighted(given: Any) -> tuple[Weighted, ...]:
-    """Metrics from a name, (name, options), or a list of (name or (name, options), weight)."""
-    if isinstance(given, (str, Metric)):
-        return (Weighted(_metric(given)),)
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
-        return (Weighted(_metric(given)),)
+def is_torch(target: Target) -> bool:
+    """Whether it is a PyTorch model."""
+    return target.output_suffix == ".safetensors"
+
+
+def weighted(given: Any, *, tensors: bool = False) -> tuple[Weighted, ...]:
+    """Metrics from a name, (name, options), an object, or a list of (one of these, weight).
+
+    Objects have reset, update and result; `tensors` says what they get (`of_object`).
+    """
     if isinstance(given, Weighted):
         return (given,)
+    named = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+    if named or not isinstance(given, (list, tuple)):
+        return (Weighted(_metric(given, tensors)),)
     found = tuple(
-        each if isinstance(each, Weighted) else Weighted(_metric(each[0]), each[1])
+        each if isinstance(each, Weighted) else Weighted(_metric(each[0], tensors), each[1])
         for each in given
     )
     if not found or len({each.weight is None for each in found}) > 1:
@@ -367,8 +375,12 @@ def weighted(given: Any) -> tuple[Weighted, ...]:
     return found
 
 
-def _metric(given: Any) -> Metric:
+def _metric(given: Any, tensors: bool) -> Metric:
     if isinstance(given, Metric):
         return given
-    name, options = (given, None) if isinstance(given, str) else given
-    return metric_named(name, options)
+    if isinstance(given, str):
+        return metric_named(given)
+    if isinstance(given, tuple):
+        name, options = given
+        return metric_named(name, options)
+    return of_object(given, tensors=tensors)

@@ -12,6 +12,7 @@ from octavo.errors import OptionError
 from octavo.measure.metrics import metric
 from octavo.recipe import Layer, Recipe, Rule
 from octavo.tune.config.result import Config, MultiMetrics
+from octavo.tune.criterion import Criterion
 from octavo.tune.evaluators import Weighted
 
 
@@ -22,13 +23,9 @@ def arguments(config: Config, base: Recipe, layers: Sequence[Layer]) -> dict[str
     others is left out (`Config.unmatched`).
     """
     metrics = metrics_of(config)
-    criterion = config.criterion
-    if metrics and not config.direction_said:
-        several = len(metrics) > 1 and metrics[0].weight is None
-        criterion = replace(criterion, higher_is_better=several or metrics[0].upwards)
     found: dict[str, Any] = {
         "metric": metrics or None,
-        "criterion": criterion,
+        "criterion": criterion_for(config, metrics),
         "objective": tuple((part.name, part.weight) for part in config.objectives),
         "strategy": config.strategy,
         "recipe": config.recipe(base, layers),
@@ -47,6 +44,14 @@ def arguments(config: Config, base: Recipe, layers: Sequence[Layer]) -> dict[str
     if config.performance_iteration > 1:
         found["rounds"] = config.performance_iteration
     return {key: value for key, value in found.items() if value is not None}
+
+
+def criterion_for(config: Config, metrics: Sequence[Weighted]) -> Criterion:
+    """The file's criterion; which accuracy is better the metrics say, where the file does not."""
+    if not metrics or config.direction_said:
+        return config.criterion
+    several = len(metrics) > 1 and metrics[0].weight is None
+    return replace(config.criterion, higher_is_better=several or metrics[0].upwards)
 
 
 def _alternatives(config: Config, base: Recipe, layers: Sequence[Layer]) -> list[Rule]:

@@ -16,7 +16,8 @@ from octavo.recipe.tuning import Approach, TuneResult
 from octavo.tune.api import tune
 from octavo.tune.config.load import load_config
 from octavo.tune.config.result import Config
-from octavo.tune.from_config import arguments, model_of
+from octavo.tune.evaluators import is_torch, weighted
+from octavo.tune.from_config import arguments, criterion_for, model_of
 
 _ATTRIBUTES = ("model", "eval_func", "calib_dataloader", "eval_dataloader", "metric")
 
@@ -25,13 +26,16 @@ class Quantization:
     """A search that a Neural Compressor 1.x file configures.
 
     Set `model` (an ONNX file or ModelProto, or a torch.nn.Module), and `eval_func` (takes the model
-    and returns its accuracy) or `eval_dataloader` with the file's metric; `calib_dataloader` for
-    static quantization. Then `fit()`. Without eval_func and eval_dataloader outputs are compared
+    and returns its accuracy) or `eval_dataloader` with the file's metric, or with `metric` (a name,
+    or an object with reset, update and result); `calib_dataloader` for static quantization. Then
+    `fit()`. Without eval_func and eval_dataloader outputs are compared
     with the float model's.
     """
 
-    def __init__(self, conf: str | Path | Config) -> None:
-        self.config = conf if isinstance(conf, Config) else load_config(conf)
+    def __init__(self, conf: str | Path | Config, *, approach: str | None = None) -> None:
+        if isinstance(conf, Config) and approach is not None:
+            raise OptionError("approach: conf is loaded already; give it to load_config")
+        self.config = conf if isinstance(conf, Config) else load_config(conf, approach=approach)
         self.model: Any = None
         self.eval_func: Callable[[Any], Any] | None = None
         self.calib_dataloader: Any = None
@@ -51,12 +55,18 @@ class Quantization:
 
     def fit(self) -> QuantizedModel:
         """Searches; never returns None. Raises what `octavo.tune.tune` raises."""
+        if self.metric is not None and (self.eval_func or self.eval_dataloader is None):
+            what = "needs eval_dataloader" if not self.eval_func else "stands beside eval_func"
+            raise OptionError(
+                f"Quantization.metric {what}: set eval_dataloader with it, or eval_func alone"
+            )
         base = preset("int8")
         target = target_of(model_of(self.config, self.model), quant_format=self.config.quant_format)
         layers = [decision.layer for decision in target.decisions(base)]
         given = arguments(self.config, base, layers)
         if self.metric is not None:
-            given["metric"] = self.metric
+            given["metric"] = metrics = weighted(self.metric, tensors=is_torch(target))
+            given["criterion"] = criterion_for(self.config, metrics)
         if self.eval_func is not None or self.eval_dataloader is None:
             given.pop("metric", None)
         result = tune(

@@ -19,8 +19,9 @@ from octavo.measure.metrics import (
     texts,
 )
 from octavo.measure.metrics.definition import Against, Entry, Metric, Outputs
+from octavo.measure.metrics.objects import of_object
 
-__all__ = ["Against", "Metric", "Outputs", "metric", "metric_names"]
+__all__ = ["Against", "Metric", "Outputs", "metric", "metric_names", "of_object"]
 
 _ENTRIES: dict[str, Entry] = {
     **agreement.METRICS,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from octavo.recipe.document import Document
+from octavo.tune.config.checks import MULTI_OBJECTIVES
 from octavo.tune.config.entries import read_entries
 from octavo.tune.config.problems import Place, dotted
 from octavo.tune.config.result import (
@@ -29,8 +30,11 @@ _QLINEAR = (
 )
 
 
-def build(root: Section, document: Document, path: Path) -> Config:
-    """The configuration that `root`, read from `path`, asks for; `checks` found nothing wrong."""
+def build(root: Section, document: Document, path: Path, notes: Sequence[str] = ()) -> Config:
+    """The configuration that `root`, read from `path`, asks for; `checks` found nothing wrong.
+
+    `notes` come before those that are made here.
+    """
     framework = root.get("model", "framework")
     front_end = FRONT_ENDS[framework.split("_")[0]]
     said = root.get("quantization", "approach", default="static")
@@ -65,7 +69,7 @@ def build(root: Section, document: Document, path: Path) -> Config:
         dataset=_dataset(root),
         batch_size=root.get(*_ACCURACY, "dataloader", "batch_size"),
         inert=tuple(inert),
-        notes=(*_notes(root, document, framework, said), *entries.notes),
+        notes=(*notes, *_notes(root, document, framework, said), *entries.notes),
         model_wise=entries.model_wise,
         entries=entries.others,
     )
@@ -93,6 +97,14 @@ def _notes(root: Section, document: Document, framework: str, approach: str) -> 
             f"line {line}: quantization.approach: Octavo has no static int8 layers for PyTorch, so "
             "that auto is dynamic alone"
         )
+    for key in ("relative", "absolute"):
+        place = ("tuning", "accuracy_criterion", key)
+        bound = root.get(*place)
+        if bound is not None and bound < 0:
+            yield (
+                f"line {document.line(place)}: {dotted(place)}: {bound:g} asks for more accuracy "
+                "than the float model's, as in Neural Compressor; quantization rarely gives it"
+            )
     if framework == "onnxrt_qlinearops" and approach != "static":
         yield f"line {document.line(('model', 'framework'))}: model.framework: {_QLINEAR}"
     place = ("tuning", "strategy", "name")
@@ -106,7 +118,7 @@ def _notes(root: Section, document: Document, framework: str, approach: str) -> 
             f"line {line}: tuning.exit_policy.performance_only: accuracy is not asked for; "
             "closeness to the float model is shown, and whatever it is, it is accepted"
         )
-    if root.get("tuning", "multi_objectives") and root.get("tuning", "objective"):
+    if _multi(root.get("tuning")) and root.get("tuning", "objective"):
         line = document.line(("tuning", "objective"))
         yield f"line {line}: tuning.objective: multi_objectives decide, as in Neural Compressor"
 
@@ -124,7 +136,7 @@ def _direction_said(said: Section | None) -> bool:
 
 
 def _objectives(tuning: Section | None) -> tuple[Objective, ...]:
-    multi = None if tuning is None else tuning.get("multi_objectives")
+    multi = _multi(tuning)
     if tuning is None or multi is None:
         name = "performance" if tuning is None else tuning.get("objective", default="performance")
         return (Objective(name),)
@@ -133,6 +145,11 @@ def _objectives(tuning: Section | None) -> tuple[Objective, ...]:
     better = multi.get("higher_is_better", default=(None,))
     better = better * len(names) if len(better) == 1 else better
     return tuple(map(Objective, names, weights, better))
+
+
+def _multi(tuning: Section | None) -> Section | None:
+    found = (None if tuning is None else tuning.get(key) for key in MULTI_OBJECTIVES)
+    return next((section for section in found if section is not None), None)
 
 
 def _metrics(section: Section | None) -> list[MetricSpec]:

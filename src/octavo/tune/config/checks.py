@@ -9,13 +9,20 @@ from octavo.tune.config.section import Section
 
 _ACCURACY = ("evaluation", "accuracy")
 _PERFORMANCE = ("evaluation", "performance")
+MULTI_OBJECTIVES = ("multi_objectives", "multi_objective")
+"""One key under its two names."""
 
 
 def checks(root: Section) -> Iterator[Problem]:
     """What does not fit together."""
     yield from _check_approach(root)
     yield from _check_criterion(root.get("tuning", "accuracy_criterion"))
-    yield from _check_objectives(root.get("tuning", "multi_objectives"))
+    for key in MULTI_OBJECTIVES:
+        yield from _check_objectives(root.get("tuning", key), ("tuning", key))
+    if all(root.get("tuning", key) for key in MULTI_OBJECTIVES):
+        yield Problem(
+            ("tuning", "multi_objective"), "is there beside multi_objectives; give one of the two"
+        )
     yield from _check_metrics(root)
     for place in (("quantization", "calibration"), _ACCURACY, _PERFORMANCE):
         sets = root.get(*place, "dataloader", "dataset")
@@ -33,8 +40,8 @@ def _check_approach(root: Section) -> Iterator[Problem]:
     yield Problem(
         ("quantization", "approach"),
         f"{missing}post_training_static_quant, which PyTorch models cannot have here: Octavo has "
-        "no static int8 layers for PyTorch; allowed: post_training_dynamic_quant, "
-        "post_training_auto_quant (or export the model to ONNX)",
+        "no static int8 layers for PyTorch. Run the file as dynamic: --approach dynamic "
+        "(load_config(path, approach='dynamic') in Python), or say post_training_dynamic_quant",
     )
 
 
@@ -49,10 +56,10 @@ def _check_criterion(criterion: Section | None) -> Iterator[Problem]:
         )
 
 
-def _check_objectives(multi: Section | None) -> Iterator[Problem]:
+def _check_objectives(multi: Section | None, place: Place) -> Iterator[Problem]:
     if multi is None:
         return
-    place, count = ("tuning", "multi_objectives"), len(multi.get("objective"))
+    count = len(multi.get("objective"))
     if len(set(multi.get("objective"))) != count:
         yield Problem((*place, "objective"), "names an objective twice; name each once")
     yield from _check_weights(multi.get("weight"), count, "objective", place)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, OptionError, did_you_mean
 from octavo.recipe.document import Document, FileKind, read_text
 
 if TYPE_CHECKING:
@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 CONFIG = FileKind("configuration", "start with `model:`", ConfigError)
 
 
-def load_config(path: str | Path) -> Config:
+def load_config(path: str | Path, *, approach: str | None = None) -> Config:
     """The configuration in the YAML file `path`, of Neural Compressor 1.x.
 
-    The file is read and never written. Raises ConfigError: one line for each mistake, with file,
-    line, key, value and what is allowed.
+    `approach` (`dynamic`, `static` or `auto`) takes the place of the file's quantization.approach,
+    so that a file for static quantization or for training runs as dynamic. The file is read and
+    never written. Raises ConfigError: one line for each mistake, with file, line, key, value and
+    what is allowed; and OptionError for another approach.
     """
     from pydantic import ValidationError
 
@@ -29,6 +31,7 @@ def load_config(path: str | Path) -> Config:
 
     path = Path(path)
     document = Document(read_text(path, CONFIG), str(path), CONFIG)
+    notes = [] if approach is None else _override(document, approach)
     try:
         root = Root.model_validate(document.data)
     except ValidationError as error:
@@ -36,4 +39,23 @@ def load_config(path: str | Path) -> Config:
     problems = list(checks(root))
     if problems:
         raise error_of(problems, document)
-    return build(root, document, path)
+    return build(root, document, path, notes)
+
+
+def _override(document: Document, approach: str) -> list[str]:
+    """Writes `approach` over the document's; says so where that changes something."""
+    from octavo.tune.config.schema_quantization import APPROACHES
+
+    names = {short: name for name, short in APPROACHES.items()}
+    if approach not in names:
+        raise OptionError(f"approach={approach!r} (--approach).{did_you_mean(approach, names)}")
+    data = document.data
+    section = data.get("quantization") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(section, dict | None):
+        return []  # the schema says what is wrong with it
+    said = (section or {}).get("approach")
+    data["quantization"] = {**(section or {}), "approach": names[approach]}
+    if said is None or said == names[approach]:
+        return []
+    line = document.line(("quantization", "approach"))
+    return [f"line {line}: quantization.approach: {said} is done as {names[approach]}, as asked"]

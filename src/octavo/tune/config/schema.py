@@ -29,7 +29,7 @@ FRAMEWORKS = {
         "onnxrt_integerops onnxrt_qoperator onnxrt_qlinearops onnxrt_qdq "
         "pytorch pytorch_fx pytorch_ipex tensorflow tensorflow_itex"
     ).split()
-}
+} | {"onnxrt_qdqops": "onnxrt_qdq"}  # its name up to 1.10
 _NO_FRAMEWORK = {
     "mxnet": "MXNet is archived and Octavo does not read its models; export the model to ONNX "
     "(mx2onnx, or the Gluon model zoo's ONNX files) and say onnxrt_integerops",
@@ -124,6 +124,7 @@ Tuning = section(
         "accuracy_criterion": AccuracyCriterion,
         "objective": checked(_OBJECTIVE),
         "multi_objectives": MultiObjectives,
+        "multi_objective": MultiObjectives,  # its name in 1.9 and 1.10
         "exit_policy": ExitPolicy,
         "random_seed": checked(values.whole(0, 2**32 - 1)),
         "tensorboard": idle(FLAG, "Octavo writes no TensorBoard logs; --report draws the search"),

@@ -42,7 +42,7 @@ _CROP_IMAGENET = {
     "scale": NUMBER,
 }
 _BARE = """ToNDArray RandomHorizontalFlip RandomVerticalFlip ToTensor ToPILImage Rescale ToArray
-ParseDecodeImagenet ParseDecodeCoco ParseDecodeVoc""".split()
+ParseDecodeImagenet ParseDecodeCoco ParseDecodeVoc ImageTypeParse""".split()
 
 TRANSFORMS = {
     "ResizeWithRatio": section(

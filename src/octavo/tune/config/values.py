@@ -86,9 +86,9 @@ def number(
 
 
 def share(below: float = math.inf) -> Callable[[Any], float]:
-    """Numbers from 0 on, `1%` for 0.01; less than `below` where that is given."""
-    words = 'a number such as 0.01, or "1%"; 0 or more' + (
-        f", below {below:g}" if below < math.inf else ""
+    """Finite numbers, `1%` for 0.01; less than `below` where that is given."""
+    words = 'a finite number such as 0.01, or "1%"' + (
+        f"; below {below:g}" if below < math.inf else ""
     )
 
     def check(value: Any) -> float:
@@ -96,7 +96,7 @@ def share(below: float = math.inf) -> Callable[[Any], float]:
         found = float(percent[1]) / 100 if percent else _float(value)
         if found is None:
             raise wrong(value, "a number", words)
-        if not 0 <= found < min(below, math.inf):
+        if not -math.inf < found < below:
             raise wrong(value, "in range", words)
         return found
 

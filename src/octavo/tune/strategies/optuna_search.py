@@ -203,8 +203,8 @@ def _worths(trials: Sequence[Trial], ground: Ground) -> list[float | None]:
 
 
 def _share(excess: float, bound: float) -> float:
-    """From 0 to 1, growing with `excess`, half where it is the bound itself."""
-    unit = bound or 1.0
+    """From 0 to 1, growing with `excess`, half where it is as large as the bound itself."""
+    unit = abs(bound) or 1.0
     if math.isnan(excess) or excess == math.inf:
         return 1.0
     return max(excess, 0.0) / (unit + max(excess, 0.0))
