@@ -14,10 +14,10 @@ import pytest
 from onnx import TensorProto, helper
 from onnxruntime_extensions import get_library_path
 
-from octavo.errors import OptionError, VerificationError
+from octavo.errors import ModelError, OptionError, VerificationError
 from octavo.front_ends import target_of
 from octavo.measure.data import Dataset
-from octavo.onnx import OnnxTarget, compare, convert_target, quantize_dynamic
+from octavo.onnx import OnnxTarget, compare, convert_target, quantize_dynamic, session
 from octavo.onnx.custom_ops import CustomOps, open_session, session_options
 from octavo.recipe import preset
 from octavo.tune import tune
@@ -88,6 +88,15 @@ def test_without_it_the_message_names_the_option(model: Path, tmp_path: Path) ->
     with pytest.raises(VerificationError, match=r"StringLength.*--custom-ops FILE.*sess_options"):
         quantize_dynamic(model, tmp_path / "out.onnx")
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_other_commands_name_it_too(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    quantize_dynamic(model, out, custom_ops=[LIBRARY])
+    for opens in (lambda: session(out), lambda: compare(model, out)):
+        with pytest.raises(ModelError, match=r"StringLength.*another library.*--custom-ops FILE"):
+            opens()
+    assert len(session(out, sess_options=with_library()).get_outputs()) == 1
 
 
 def test_blame_and_reach_open_sessions_with_it_too(tmp_path: Path) -> None:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 _PRECISION = "session.x64quantprecision"
 LIBRARY = "liboctavo_ort.so"
+UNKNOWN_OPERATOR = (
+    "If the operator is of another library, name it: sess_options with which it is registered, or "
+    "its path (custom_ops, --custom-ops FILE)"
+)
+_DATA_FILE = "If its weights are in a file of their own, that file belongs in the same folder"
 
 
 def session(
@@ -55,9 +60,14 @@ def session(
         )
     except refusals as error:
         raise ModelError(
-            f"{os.fspath(path)}: ONNX Runtime {ort.__version__} cannot open it: {error}. If its "
-            "weights are in a file of their own, that file belongs in the same folder"
+            f"{os.fspath(path)}: ONNX Runtime {ort.__version__} cannot open it: {error}. "
+            f"{UNKNOWN_OPERATOR if _is_unknown_operator(error) else _DATA_FILE}"
         ) from error
+
+
+def _is_unknown_operator(error: BaseException) -> bool:
+    """ONNX Runtime has no class of its own for it."""
+    return "is not a registered function/op" in str(error)
 
 
 def custom_ops_library() -> str:
