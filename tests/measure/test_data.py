@@ -155,6 +155,46 @@ def test_csv_has_a_row_a_sample(tmp_path: Path) -> None:
         read_data(text(tmp_path, "a,b\n1,2,3\n"))
 
 
+def test_a_cell_of_a_csv_may_be_a_list(tmp_path: Path) -> None:
+    rows = "".join(f'"[{i}, 0.5, 1]","[x]",{i}\n' for i in range(5))
+    (first, one), (second, _) = read_data(text(tmp_path, f"x,name,label\n{rows}"), batch_size=3)
+    assert first["x"].tolist() == [[0, 0.5, 1], [1, 0.5, 1], [2, 0.5, 1]]
+    assert second["x"].shape == (2, 3)
+    assert one.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["[1 2 3]"], "column 'x': '[1 2 3]' looks like a list and is none: write it as JSON"),
+        (["[1, 2]", "[1]"], "column 'x': lists have 1 to 2 items, and a batch needs one length"),
+    ],
+)
+def test_what_looks_like_a_list_and_is_none_is_said(
+    tmp_path: Path, cells: list[str], words: str
+) -> None:
+    rows = "".join(f'"{cell}"\n' for cell in cells)
+    with pytest.raises(InputDataError) as caught:
+        read_data(text(tmp_path, f"x\n{rows}"))
+    assert words in str(caught.value)
+
+
+def test_jsonl_may_have_a_sample_a_line(tmp_path: Path) -> None:
+    samples = [{"x": [float(i), 0.5], "n": i, "label": i % 2} for i in range(5)]
+    (first, one), (second, two) = read_data(lines(tmp_path, *samples), batch_size=3)
+    assert first["x"].tolist() == [[0, 0.5], [1, 0.5], [2, 0.5]]
+    assert first["n"].tolist() == [0, 1, 2]
+    assert one.tolist() == [0, 1, 0] and two.tolist() == [1, 0]
+    assert second["x"].shape == (2, 2)
+
+
+def test_samples_of_other_lengths_begin_a_batch_and_texts_may_be_labels(tmp_path: Path) -> None:
+    samples = [{"ids": [1] * n, "label": f"t{n}"} for n in (3, 3, 2, 4, 4, 4)]
+    found = list(read_data(lines(tmp_path, *samples), batch_size=2))
+    assert [feed["ids"].shape for feed, _ in found] == [(2, 3), (1, 2), (2, 4), (1, 4)]
+    assert [label for _, label in found] == [["t3", "t3"], ["t2"], ["t4", "t4"], ["t4"]]
+
+
 def test_parquet_has_lists(tmp_path: Path) -> None:
     image = [[[i, i + 1], [0, 1]] for i in range(10)]
     path = table(tmp_path, x=X.tolist(), image=image, n=range(10), label=Y)

@@ -63,7 +63,7 @@ BAD: list[tuple[Any, list[str]]] = [
     ({}, ["'x' is missing", "takes x"]),
     ([], ["holds no runs", ".npz or .jsonl"]),
     ([{"x": [[0.0] * 32]}, {}], ["run 1", "'x' is missing"]),
-    ({"x": [0.0] * 32}, ["'x' has the shape [32]", "takes [m,32]"]),
+    ({"x": 0.0}, ["'x' has the shape []", "takes [m,32]"]),
     ({"x": [[0.0] * 31]}, ["'x' has the shape [1, 31]", "32]"]),
     ({"x": [[[0.0] * 32]]}, ["'x' has the shape [1, 1, 32]"]),
     ({"x": [["a"] * 32]}, ["input 'x'", "could not convert"]),

@@ -362,6 +362,9 @@ def accuracy(tmp_path: Path, text: str) -> Config:
         ("metric: {topk: 1}", MetricSpec("topk", {"k": 1})),
         ("metric: {GLUE: {task: mrpc}}", MetricSpec("GLUE", {"task": "mrpc"})),
         ("metric: {SquadF1: }", MetricSpec("SquadF1")),
+        ("metric: {F1: }", MetricSpec("F1")),
+        ("metric: {F1: {average: macro}}", MetricSpec("F1", {"average": "macro"})),
+        ("metric: {Accuracy: {threshold: 0}}", MetricSpec("Accuracy", {"threshold": 0})),
         (
             "metric: {COCOmAPv2: {output_index_mapping: {boxes: 0, scores: 2, classes: 1}}}",
             MetricSpec(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from octavo.errors import ConfigError, OctavoError
+from octavo.errors import ConfigError, OctavoError, listed
 from octavo.tune import Config, load_config
 from octavo.tune.config.problems import dotted
 from octavo.tune.config.section import Section
@@ -109,7 +109,7 @@ def test_an_unknown_key_is_refused_at_every_level(
     for key, message in zip(unknown, messages, strict=True):
         here = (*place, key)
         start = f"conf.yaml:{lines[here]}: {dotted(here)}: unknown key {key!r}; allowed: "
-        assert message.startswith(start + (", ".join(known) or "none"))
+        assert message.startswith(start + (listed(known) or "none"))
         assert ("Did you mean" in message) == (key != "qqqq")
         assert key == "qqqq" or repr(known[0]) in message.partition("Did you mean")[2]
 
@@ -124,7 +124,7 @@ def test_a_section_is_a_mapping_or_empty(tmp_path: Path, place: Place, kind: typ
         message = error_of(tmp_path, text)
         assert message.startswith(f"conf.yaml:{lines[place]}: {dotted(place)}: value ")
         assert "is not a section; allowed: a mapping with " in message
-        assert all(key in message for key in kind.model_fields)
+        assert listed(kind.model_fields) in message
     needed = [key for key, field in kind.model_fields.items() if field.is_required()]
     text, lines = yaml_of(document(tuple(outer), {last: None}))
     if needed:

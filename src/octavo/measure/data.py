@@ -92,15 +92,17 @@ def read_data(
     """The data in a file, read anew in each pass.
 
     - `.npz`: each array has stacked samples along its first axis, as many in all of them.
-    - `.csv`: a line of names, then one row a sample: numbers or texts, which give inputs [batch].
+    - `.csv`: a line of names, then one row a sample: numbers or texts, which give inputs [batch],
+      or JSON lists of numbers in quotes, which give [batch, ...].
     - `.parquet`: one row a sample: numbers, texts or (nested) lists, which give inputs
       [batch, ...]; lists in one batch have one length.
     - `.jsonl`: one run of the model a line, as in the inputs of a check: an object of names to
-      values with their batch axis, and a label for each sample.
+      values with their batch axis, and a label for each sample; or one sample a line, without the
+      batch axis, whose label is one value.
 
-    All but `.jsonl` are cut into batches of `batch_size` samples, the last one may be smaller;
-    models with a fixed batch axis need that size, mostly 1. The column or array `label` is the
-    label, by default the one called `label` or `labels`; all others are inputs. Without one the
+    All but runs in a `.jsonl` are cut into batches of `batch_size` samples, the last one may be
+    smaller; models with a fixed batch axis need that size, mostly 1. The column or array `label` is
+    the label, by default the one called `label` or `labels`; all others are inputs. Without one the
     data has no labels. NaN is a value as any other.
 
     Raises InputDataError for a missing file, an unknown suffix or a label that does not exist, and

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import InputDataError, OptionError, brief, pip_install
-from octavo.measure.items import Batch, array, label_name, split
+from octavo.measure.items import Batch, Feed, array, label_name, split
 
 
 def read_npz(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
@@ -45,8 +46,43 @@ def read_npz(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
 
 
 def read_jsonl(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
-    """One run a line, a JSON object of names to values, with the batch axis; `batch_size` is not
-    looked at."""
+    """One run a line, a JSON object of names to values, with the batch axis; or one sample a line,
+    without it, whose label is one value: those are put together to batches."""
+    waiting: list[Batch] = []
+    for inputs, found in _lines(path, label):
+        if not _is_sample(inputs, found):
+            yield from _stacked(waiting)
+            waiting = []
+            yield inputs, found
+            continue
+        if waiting and (len(waiting) == batch_size or _shapes(waiting[0]) != _shapes((inputs, 0))):
+            yield from _stacked(waiting)
+            waiting = []
+        waiting.append((inputs, found))
+    yield from _stacked(waiting)
+
+
+def _is_sample(inputs: Feed, label: Any) -> bool:
+    """Whether a line is a sample: one label, and inputs that are no batch of one."""
+    if label is None or isinstance(label, (list, dict)) or np.ndim(label):
+        return False
+    return all(a.ndim == 0 or a.shape[0] != 1 or a.ndim == 1 for a in inputs.values())
+
+
+def _shapes(batch: Batch) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in batch[0].items()}
+
+
+def _stacked(samples: Sequence[Batch]) -> Iterator[Batch]:
+    """Samples of equal shapes as one batch."""
+    if samples:
+        names = samples[0][0]
+        inputs = {name: np.stack([feed[name] for feed, _ in samples]) for name in names}
+        yield inputs, _regular([label for _, label in samples])
+
+
+def _lines(path: Path, label: str | None) -> Iterator[Batch]:
+    """Each line as it stands."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             where = f"data {path}, line {number}"
@@ -78,7 +114,7 @@ def _regular(value: Any) -> Any:
 
 
 def read_csv(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
-    """One row a sample, below a line of names."""
+    """One row a sample, below a line of names; a cell may be a JSON list of numbers."""
     from pyarrow import csv
 
     options = csv.ConvertOptions(null_values=["", "NA", "N/A", "NULL", "null"])  # NaN is a number
@@ -153,13 +189,39 @@ def _column(column: Any, nulls: bool = False) -> npt.NDArray[Any]:
         inner = _column(column.flatten())
         return inner.reshape(len(column), lengths[0] if lengths else 0, *inner.shape[1:])
     if types.is_string(column.type) or types.is_large_string(column.type):
-        return np.array(column.to_pylist(), dtype=object)
+        return _texts(column.to_pylist())
     if types.is_nested(column.type):
         raise TypeError(f"values of type {column.type} are no numbers, texts or lists of them")
     found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     if found.dtype.kind not in "fiub":
         raise TypeError(f"values of type {column.type} are no numbers, texts or lists of them")
     return found
+
+
+def _texts(cells: Sequence[str | None]) -> npt.NDArray[Any]:
+    """Texts as they are; lists that are written as texts, as a .csv must, as [rows, ...]."""
+    if not all(cell is not None and _NUMBERS.fullmatch(cell) for cell in cells):
+        return np.array(cells, dtype=object)
+    rows = []
+    for cell in cells:
+        try:
+            rows.append(np.asarray(json.loads(str(cell))))
+        except ValueError as error:
+            raise ValueError(
+                f"{str(cell)[:40]!r} looks like a list and is none: write it as JSON, in quotes: "
+                '"[0.5, 1.0]"'
+            ) from error
+    if len({row.shape for row in rows}) > 1:
+        lengths = sorted({len(row) for row in rows})
+        raise ValueError(
+            f"lists have {lengths[0]} to {lengths[-1]} items, and a batch needs one length; pad "
+            "them, or take a batch size of 1"
+        )
+    return np.stack(rows) if rows[0].dtype.kind in "fiub" else np.array(cells, dtype=object)
+
+
+_NUMBERS = re.compile(r"\s*\[[-+.,\deE\s\[\]]*\d[-+.,\deE\s\[\]]*\]\s*")
+"""A list of numbers, well written or not."""
 
 
 def _is_list(kind: Any) -> bool:

@@ -75,7 +75,21 @@ def _fitted(run: Any, graph: ir.Graph, where: str) -> Feed:
             f"inputs {where}: {missing[0]!r} is missing; the model takes {listed(inputs)}"
         )
     known = {**defaults, **inputs}
+    if all(_lacks_batch(inputs[name], run[name]) for name in inputs):
+        run = {name: [value] if name in inputs else value for name, value in run.items()}
     return {name: _array(known[name], value, where) for name, value in run.items()}
+
+
+def _lacks_batch(value: ir.Value, given: Any) -> bool:
+    """Whether `given` is one sample of an input whose first axis may be 1."""
+    if value.shape is None or not len(value.shape):
+        return False
+    try:
+        axes = np.ndim(given)
+    except ValueError:  # lists of several lengths: `_array` says so
+        return False
+    first = value.shape[0]
+    return axes == len(value.shape) - 1 and (first == 1 or not isinstance(first, int))
 
 
 def _array(value: ir.Value, given: Any, where: str) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
 from octavo.errors import InputDataError, did_you_mean, listed
@@ -49,7 +51,13 @@ def built(runner: ort.InferenceSession, size: int, report: Report | None = None)
 
     def run(feed: Feed) -> list[Any]:
         fed = {name: _as(types.get(name), value) for name, value in named(feed, types).items()}
-        return [as_array(output) for output in runner.run(None, fed)]
+        try:
+            return [as_array(output) for output in runner.run(None, fed)]
+        except Exception as error:
+            for given in runner.get_inputs():
+                if problem := _misfit(given, fed.get(given.name)):
+                    raise InputDataError(problem) from error
+            raise
 
     return Built(runner, run, size, report)
 
@@ -63,7 +71,8 @@ def named(feed: Feed, inputs: Iterable[str]) -> dict[str, Any]:
     if not feed or any(not key.isdigit() or key in names for key in feed):
         for key in feed:
             if key not in names:
-                raise InputDataError(f"the model has no input {key!r}.{did_you_mean(key, names)}")
+                hint = did_you_mean(key, names) + _vector(key, names)
+                raise InputDataError(f"the model has no input {key!r}.{hint}")
         return dict(feed)
     if len(feed) > len(names):
         raise InputDataError(
@@ -71,6 +80,28 @@ def named(feed: Feed, inputs: Iterable[str]) -> dict[str, Any]:
             f"{listed(names)}"
         )
     return {names[int(key)]: value for key, value in feed.items()}
+
+
+def _vector(key: str, names: Sequence[str]) -> str:
+    """Of `x_0`, where there is an input `x`."""
+    name = re.sub(r"[_.]?\[?\d+\]?$", "", key)
+    if name == key or name not in names:
+        return ""
+    return f" A vector is one value, such as a column {name} of lists: [0.5, 1.0]"
+
+
+def _misfit(given: Any, value: Any) -> str:
+    """What of a value that the model refused is not as the input is."""
+    array = np.asarray(value)
+    if value is not None and array.ndim != len(given.shape):
+        return (
+            f"input {given.name!r} has the shape {list(array.shape)}, and the model takes "
+            f"{given.shape}: a run has all axes, the batch first; a sample a line of a .jsonl has "
+            "one label"
+        )
+    if array.dtype.kind in "OUS" and given.type in _DTYPES:
+        return f"input {given.name!r} holds texts, and the model takes {given.type}: give numbers"
+    return ""
 
 
 def _as(dtype: str | None, value: Any) -> Any:

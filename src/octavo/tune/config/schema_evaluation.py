@@ -6,6 +6,7 @@ from octavo.tune.config import values
 from octavo.tune.config.schema_data import Dataloader, Postprocess
 from octavo.tune.config.section import (
     FLAG,
+    NUMBER,
     NUMBERS,
     POSITIVE,
     TEXT,
@@ -35,7 +36,9 @@ _ORDER = section(
     {"num_detections": WHOLE},
 )
 # Neural Compressor's, and ours.
-_BARE = "SquadF1 Accuracy Loss BLEU F1 Pearson Spearman WER CER agreement closeness".split()
+_BARE = "Loss Pearson Spearman WER CER closeness".split()
+_THRESHOLD = {"threshold": NUMBER}
+_AVERAGE = {"average": word("an average", "binary", "micro", "macro", "weighted")}
 
 METRICS = {
     "topk": word("a k that Neural Compressor has", 1, 5),
@@ -54,6 +57,10 @@ METRICS = {
     "mIOU": section("mIOU", optional={"num_classes": POSITIVE}),
     "GLUE": section("GLUE", optional=_TASK),
     "ROC": section("ROC", optional=_TASK),
+    "F1": section("F1", optional={**_AVERAGE, **_THRESHOLD}),
+    "SquadF1": section("SquadF1", optional={"exact": FLAG}),
+    "BLEU": section("BLEU", optional={"tokenize": TEXT, "lowercase": FLAG}),
+    **{name: section(name, optional=_THRESHOLD) for name in ("Accuracy", "agreement")},
     **{name: section(name) for name in _BARE},
 }
 Metric = section("Metric", optional=METRICS)
