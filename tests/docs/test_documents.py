@@ -8,16 +8,20 @@ import pytest
 from sybil import Document
 
 from tests.docs.blocks import parser
+from tests.docs.commands import quick
 from tests.docs.evaluators import EVALUATORS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 
 
+FIRST = ROOT / "docs" / "index.md"
+"""What a reader types first, in an empty folder."""
+
 # What they do README.md, tuning.md and tests/tune do too, with smaller models.
 AGAIN = [
     ROOT / "docs" / f"{name}.md"
-    for name in ("dynamic_or_static", "from_neural_compressor", "index", "reading_a_report")
+    for name in ("dynamic_or_static", "from_neural_compressor", "reading_a_report")
 ]
 
 
@@ -26,9 +30,35 @@ AGAIN = [
     [
         pytest.param(p, id=str(p.relative_to(ROOT)), marks=[pytest.mark.slow] * (p in AGAIN))
         for p in DOCUMENTS
+        if p != FIRST
     ],
 )
 def test_every_block_of_a_document_runs(path: Path, folder: Path) -> None:
     # One test a document: its blocks go on where the ones before them ended.
     for example in Document.parse(str(path), parser(EVALUATORS)):
         example.evaluate()
+
+
+@pytest.mark.slow  # they fetch all-MiniLM-L6
+@pytest.mark.parametrize(
+    ("path", "blocks", "made"),
+    [
+        pytest.param(FIRST, None, "data.npz model.int8.onnx page.html", id="index"),
+        pytest.param(ROOT / "README.md", 1, "report.html model.native.onnx", id="README"),
+    ],
+)
+def test_the_first_ten_minutes_run_as_written_from_an_empty_folder(
+    path: Path,
+    blocks: int | None,
+    made: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with quick():
+        for example in list(Document.parse(str(path), parser(EVALUATORS)))[:blocks]:
+            example.evaluate()
+    for name in ("model.onnx", *made.split()):
+        assert (folder / name).is_file(), name
