@@ -322,7 +322,18 @@ def test_a_slower_model_is_called_so_as_a_benchmark_does() -> None:
         (0.0200001, "2.00001%"),
         (0.01, "1%"),
         (0.30000000000000004, "30%"),
+        (0.0, "0%"),
+        (1.79e-6, "<0.001%"),
+        (-1.79e-6, "-0.000179%"),
     ],
 )
 def test_losses_are_numbers_that_people_write(loss: float, shown: str) -> None:
     assert Bound(0.02, relative=True).loss(loss) == shown
+
+
+def test_long_names_of_layers_in_a_recipe_are_short() -> None:
+    long = "jax2tf_get_logits_/pjit_get_logits_/MagikaV2/Dense_1/einsum/MatMul"
+    shown = replace(BEST, words=f"int8, 2 of 9 layers float: {long}, fc1")
+    assert recipe(shown) == (
+        "int8, 2 of 9 layers float: */pjit_get_logits_/MagikaV2/Dense_1/einsum/MatMul, fc1"
+    )

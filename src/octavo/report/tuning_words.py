@@ -6,6 +6,7 @@ The text page, the live table and the HTML page share them, so that a number rea
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -13,8 +14,11 @@ from statistics import median
 from octavo.recipe.benchmark import SMALLEST
 from octavo.recipe.tuning import Approach, Trial
 from octavo.report.groups import grouped
+from octavo.report.names import WIDTH, shortened
 from octavo.report.text import clean, size
 
+_LEAST = 0.001  # of losses, in percent or not: less is nothing that an evaluation could tell
+_LONG = re.compile(rf"[^\s,;]{{{WIDTH + 1},}}")
 RATIO = "time"
 """The column of times over the float model's."""
 
@@ -43,6 +47,8 @@ class Bound:
         if not math.isfinite(x):
             return f"{x:g}"
         scaled = _number(x * self._scale) + 0.0  # no minus before 0
+        if 0 < scaled < _LEAST and (self.value is None or self.value * self._scale > _LEAST):
+            return f"<{_LEAST:g}{self._unit}"
         shown = _figures(scaled, 3)
         for digits in (5, 8, 12):
             limit = None if self.value is None else _number(self.value * self._scale)
@@ -119,7 +125,7 @@ def recipe(trial: Trial) -> str:
     """The trial's recipe in words."""
     if trial.recipe is None and trial.index == 0:
         return "the float model"
-    words = clean(trial.words) or "(no words)"
+    words = _LONG.sub(lambda m: shortened([m[0]])[0], clean(trial.words)) or "(no words)"
     static = trial.approach is Approach.STATIC and "static" not in words
     return f"static: {words}" if static else words
 

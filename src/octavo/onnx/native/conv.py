@@ -71,7 +71,7 @@ def worth(shape: Sequence[int], group: int) -> str | None:
     over one channel 0.4 to 1.6 times.
     """
     outputs, channels, taps = shape[0] // group, shape[1], prod(shape[2:])
-    ask = "is float by default: it gains nothing from integers; ask for it with --ops Conv"
+    ask = "is float by default, as integers gain it nothing; ask for it with --ops Conv"
     if len(shape) - 2 not in AXES:
         return f"a convolution over {len(shape) - 2} axes {ask}"
     if channels == 1 and group == 1 and taps >= SIGNAL_TAPS:
@@ -80,7 +80,7 @@ def worth(shape: Sequence[int], group: int) -> str | None:
         return f"a convolution whose filters see one channel each {ask}"
     inputs = channels * taps
     if inputs < LEAST_INPUTS or outputs < (LEAST_POINTWISE if taps == 1 else LEAST_OUTPUTS):
-        return f"a convolution of {inputs} inputs a sum and {outputs} outputs a group {ask}"
+        return f"a convolution of {outputs} outputs, each a sum of {inputs} products, {ask}"
     return None
 
 

@@ -86,7 +86,9 @@ class LinearRule(Rule):
         assert form is not None and scheme.weight is not None
         if not context.constants.is_constant(form.w):
             if context.constants.is_constant(form.x):
-                return "its weight is the left operand: activations would be the columns"
+                return (
+                    "its weight is the left operand of the product; only a right one is quantized"
+                )
             return self._check_activations(form, scheme, context)
         shape = context.constants.shape(form.w)
         if 0 in shape:

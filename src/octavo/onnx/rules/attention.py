@@ -48,7 +48,7 @@ class AttentionRule(Rule):
         w, x = node.inputs[1], node.inputs[0]
         assert w is not None and x is not None
         if context.qdq or scheme.activation is None:
-            return "only the integer forms of the fused Attention are written"
+            return "a fused Attention is held with int8 activations or not at all"
         if context.constants.dtype(w) is not ir.DataType.FLOAT:
             return "the fused Attention in 16 bits has no CPU form to compare with"
         shape = context.constants.shape(w)

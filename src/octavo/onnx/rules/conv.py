@@ -62,13 +62,13 @@ class ConvRule(Rule):
         w = node.inputs[1]
         assert w is not None
         if context.qdq or scheme.activation is None:
-            return "only the integer form of a convolution is written"
+            return "a convolution is held with int8 activations or not at all"
         shape = context.constants.shape(w)
         if 0 in shape:
             return f"its weight has no elements: shape {list(shape)}"
         inputs, most = int(np.prod(shape[1:])), exact_inputs(scheme)
         if inputs > most:
-            return f"{inputs} inputs a sum: int32 would overflow above {most}"
+            return f"each output is a sum of {inputs} products: int32 would overflow above {most}"
         return None
 
     def rewrite(self, node: ir.Node, scheme: Scheme, context: Context, name: str) -> Drawn:

@@ -66,9 +66,9 @@ class EmbedLayerNormalizationRule(Rule):
         if context.constants.dtype(word) is not ir.DataType.FLOAT:
             return "the fused operator in 16 bits has no CPU form to compare with"
         if attribute_int(node, "mask_index_type", 1) == 0:
-            return "mask_index_type 0"
+            return "it has mask_index_type 0, which the integer form has not"
         if input_at(node, 8) is not None:
-            return "position_ids of its own"
+            return "it takes position_ids, which the integer form does not"
         if like_quantize_dynamic(scheme, context):
             return self._check_fused(node, context)
         if context.opset < FIRST_WITH_RANGE:

@@ -34,5 +34,5 @@ class FusedMatMulRule(LinearRule):
             if attribute_int(node, name, 0):
                 return f"{name} moves the batch axis, for which there is no integer operator"
         if form.transpose_x and form.x.shape is None:
-            return "transA, and the model does not state the input's rank"
+            return "it transposes its input (transA), whose rank the model does not state"
         return None
