@@ -75,7 +75,7 @@ def test_reasons_that_differ_in_numbers_are_one() -> None:
 @pytest.mark.parametrize("count", [1, 30])
 def test_reasons_of_many_layers_are_a_line(count: int) -> None:
     said = counted_reasons(["Conv"] * count + ["Gemm"], ["slow"] * count + ["slow"])
-    assert said == f"{count} Conv, 1 Gemm: slow"
+    assert said == f"\n  {count} Conv, 1 Gemm: slow"
 
 
 def test_the_width_is_one_that_fits_a_terminal_beside_figures() -> None:

@@ -120,9 +120,9 @@ def _metadata(request: Request, model: ir.Model, converted: Converted) -> dict[s
 def _nothing(source: Source, converted: Converted, advice: str) -> str:
     left = converted.outcomes
     reasons = counted_reasons([o.layer.op for o in left], [o.reason for o in left])
-    found = reasons or "it has no layer that holds weights"
-    instead = f"Either {advice}. Or change" if advice else "Change"
+    found = "no layer would be quantized" if left else "it has no layer that holds weights"
+    change = f"either {advice}, or change" if advice else "change"
     return (
-        f"{source.label}: no layer would be quantized ({found}). {instead} the recipe or the "
-        "selection, or pass allow_nothing=True (--allow-nothing) to write the model all the same"
+        f"{source.label}: {found}; {change} the recipe or the selection, or pass "
+        f"allow_nothing=True (--allow-nothing) to write the model all the same{reasons}"
     )

@@ -31,10 +31,10 @@ def _merged(alike: Sequence[str]) -> str:
 
 
 def counted_reasons(ops: Sequence[str], reasons: Sequence[str]) -> str:
-    """`30 Conv: float by default; 2 Gemm, 1 MatMul: excluded`: why layers stay float, in a line."""
+    """Why layers stay float, for a message: a line for each reason, such as `  30 Conv: ...`."""
     said = []
     for reason, places in by_reason(reasons):
         names = [ops[i] for i in places]
         counts = ", ".join(f"{names.count(op):,} {op}" for op in dict.fromkeys(names))
-        said.append(f"{counts}: {reason or 'no reason given'}")
-    return "; ".join(said)
+        said.append(f"\n  {counts}: {reason or 'no reason given'}")
+    return "".join(said)

@@ -240,4 +240,4 @@ def _nothing(model: nn.Module, parts: Collection[Part], converter: Converter) ->
     if not parts:
         return f"{type(model).__name__} holds no weights, so there is nothing to quantize{allow}"
     reasons = counted_reasons([p.layer.op for p in parts], [converter.reason(p) for p in parts])
-    return f"no layer of {type(model).__name__} would be quantized ({reasons}){allow}"
+    return f"no layer of {type(model).__name__} would be quantized{allow}{reasons}"

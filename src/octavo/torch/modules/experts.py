@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from octavo.core.kernels import packed_bytes, unpack
+from octavo.errors import NotTrainableError
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, HALVES, Choice
-from octavo.torch.modules._base import Dequantized, QuantizedModule, array
+from octavo.torch.modules._base import QuantizedModule, array
 from octavo.torch.modules._experts_ops import Call, experts, kernel, layers
 from octavo.torch.modules._fused_experts import PARTS, differs, matrix, vector, weight_name
 from octavo.torch.modules._fx import as_leaf, is_proxy
@@ -195,8 +196,14 @@ class QuantizedExperts(QuantizedModule):
         if name in ("down_proj", "gate_up_proj", "up_proj") and name in ("down_proj", self._first):
             part = "down" if name == "down_proj" else "up"
             shape = (self.num_experts, *self._sizes()[part])
-            return Dequantized.of(shape, lambda: self._dequantize(part))
+            return self._computed_weight(shape, lambda: self._dequantize(part), name)
         return super().__getattr__(name)
+
+    def _write_weight(self, name: str, values: Tensor) -> None:
+        raise NotTrainableError(
+            f"{name}: the weights of fused experts are integers and cannot be written; change the "
+            "float model and quantize it again"
+        )
 
     def _dequantize(self, part: str) -> Tensor:
         scale: Any = self._buffers[f"scale_{part}"]
