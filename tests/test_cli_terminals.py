@@ -16,6 +16,7 @@ import pytest
 from octavo.cli import main
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.bench import BenchFile
+from octavo.report.names import shortened
 from tests.onnx.helpers import mlp, save
 
 NAMES = [
@@ -31,7 +32,7 @@ COMMANDS = {
     "compare": (f"compare m.onnx {INT8} --verbose", ("cosine", "max error", "accumulated")),
     "convert-target": (f"convert-target {INT8} --to portable --force", ("Converted", "Check")),
     "bench": (f"bench m.onnx {INT8} --seconds 0.1", ("latency", "spread", "memory", "size")),
-    "doctor": (f"doctor {INT8}", ("onnxruntime", "octavo.target")),
+    "doctor": (f"doctor {INT8}", ("recipe int8", "nothing is missing")),
 }
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 ANY_CODE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b")
@@ -106,6 +107,13 @@ def texts_of(lines: list[str]) -> tuple[str, str]:
     return "".join(row[0] for row in cells), "".join(row[-1] for row in cells)
 
 
+def name_in(command: str) -> str:
+    """What each command shows: a file, or a layer, whose long name is a glob unless --verbose."""
+    if command in ("bench", "convert-target", "doctor"):
+        return INT8
+    return shortened(NAMES)[0] if command in ("quantize", "inspect") else NAMES[0]
+
+
 def assert_whole(command: str, screen: str) -> None:
     """Headings are there, and the names, however they fold; nothing is shortened by dots."""
     lines = lines_of(screen.rpartition("\x1b[2K")[2])  # the bar is gone: it may shorten its text
@@ -113,7 +121,7 @@ def assert_whole(command: str, screen: str) -> None:
     for words in COMMANDS[command][1]:
         assert words in re.sub(r"\s+", " ", text), text
     assert "…" not in text
-    name = {"bench": INT8, "convert-target": INT8, "doctor": INT8}.get(command, NAMES[0])
+    name = name_in(command)
     folded = texts_of(lines)
     assert any(name in each for each in (text, *folded)), text
 
@@ -131,7 +139,8 @@ def test_a_pipe_gets_plain_lines(
     assert err == ""
     assert not ANY_CODE.search(out) and "\r" not in out
     assert all(line == line.rstrip() for line in out.splitlines())
-    for name in NAMES if command in ("quantize -v", "inspect", "compare") else []:
+    shown = {"quantize -v": NAMES, "inspect": shortened(NAMES), "compare": NAMES}
+    for name in shown.get(command, []):
         assert re.search(rf"{re.escape(name)} .*\d", out)  # with its figures, for grep
 
 

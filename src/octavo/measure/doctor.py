@@ -15,6 +15,7 @@ from octavo.core.cpu import VNNI, release, saturates
 from octavo.errors import pip_install
 
 VERSION = 1
+_TOLD = ("recipe", "target")
 LONGEST = 200  # characters of an entry of a file's metadata; longer ones are for programs
 _FIRST = ("numpy", "onnx", "onnx-ir", "onnxruntime")
 _OPTIONAL = ("torch",)
@@ -121,14 +122,15 @@ def about_file(
     metadata: Mapping[str, str], features: Sequence[str], onnxruntime: str | None
 ) -> list[str]:
     """What a file is and how it runs on a processor with `features`, a sentence each."""
-    if "octavo.target" not in metadata:
+    if not any(key.startswith("octavo.") for key in metadata):
         return [
             "Octavo did not make this file, so nothing is known of how it runs here; octavo "
             "inspect shows what is in it"
         ]
-    told = {key: metadata.get(f"octavo.{key}", "") for key in ("version", "recipe", "target")}
-    said = [f"made by Octavo {told['version']}: recipe {told['recipe']}, target {told['target']}"]
-    if told["target"] == "native":
+    told = [f"{key} {metadata[f'octavo.{key}']}" for key in _TOLD if f"octavo.{key}" in metadata]
+    by = f"made by Octavo {metadata.get('octavo.version', '')}".rstrip()
+    said = [": ".join(filter(None, (by, ", ".join(told))))]
+    if metadata.get("octavo.target") == "native":
         said.append(
             "runs on Octavo's own operators, which octavo.onnx.session registers: the same result "
             "on every processor"
