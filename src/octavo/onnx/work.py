@@ -51,8 +51,9 @@ def _fix(model: ir.Model, feed: Feed) -> bool:
         sizes = None if value.shape is None else value.shape.dims
         if sizes is None or not all(isinstance(size, int) for size in sizes):
             is_open = True
-            if isinstance(feed.get(value.name or ""), np.ndarray):
-                value.shape = ir.Shape(feed[value.name or ""].shape)
+            array = feed.get(value.name or "")
+            if isinstance(array, np.ndarray):
+                value.shape = ir.Shape(array.shape)
     return is_open
 
 
