@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -369,6 +370,16 @@ def test_parts_of_one_weight_that_are_written_in_turn_all_count() -> None:
     second.fill_(2.0)
     layer.weight[0] = 3.0
     assert [round(v, 2) for v in layer.weight()[:, 0].tolist()] == [3.0, *[1.0] * 15, *[2.0] * 16]
+
+
+@torch.no_grad()
+def test_a_layer_from_an_older_pickle_can_be_written() -> None:
+    layer, x = KINDS["linear"].layer(0), KINDS["linear"].inputs()
+    del layer.__dict__["_own"]
+    again = pickle.loads(pickle.dumps(layer))
+    assert_bits(outputs(again, x), outputs(KINDS["linear"].layer(0), x))
+    again.weight.data.fill_(1.0)
+    torch.testing.assert_close(again.weight(), torch.ones(32, 64))
 
 
 @torch.no_grad()

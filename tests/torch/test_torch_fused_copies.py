@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import load, quantize_dynamic, save
+from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.stand_ins import stands_in, type_behind
 
 
@@ -152,6 +153,26 @@ def test_forwards_have_names_and_signatures(name: str) -> None:
             quantized(*wrong)
 
 
+class Leaves(torch.fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, qualified_name: str) -> bool:
+        return isinstance(m, QuantizedModule) or super().is_leaf_module(m, qualified_name)
+
+
+@pytest.mark.parametrize("name", ["a forward", "nn.Sequential"])
+def test_torch_fx_sees_the_own_forward(name: str) -> None:
+    quantized, x = made(name)
+    for module, of in (
+        (quantized, ""),
+        (nn.Sequential(nn.Identity(), quantized), "1."),  # itself, and as a part
+    ):
+        graph = Leaves().trace(module)
+        called = [node.target for node in graph.nodes if node.op == "call_module"]
+        assert called[-2:] == [f"{of}{child}" for child in PARENTS[name][1:]]
+        assert torch.equal(torch.fx.GraphModule(module, graph)(x), own(quantized, x))
+    argument = next(iter(inspect.signature(quantized.forward).parameters))
+    assert next(iter(Leaves().trace(quantized).nodes)).target in (argument, f"{argument}_1")
+
+
 @every_parent
 def test_a_file_is_fused_again(name: str, tmp_path: Any) -> None:
     quantized, x = made(name)
@@ -188,6 +209,18 @@ def test_classes_with_ways_of_their_own() -> None:
         assert torch.equal(quantized(x), quantized.act(quantized.dense(x))) or stands_in(quantized)
     assert Registered.known == []
     assert type(pickle.loads(pickle.dumps(quantize_dynamic(Reduced())))) is Reduced
+
+
+class Optional(Block):
+    def forward(self, hidden: Any = None) -> Any:
+        return self.act(self.dense(hidden))
+
+
+def test_an_input_that_may_be_left_out() -> None:
+    quantized = quantize_dynamic(Optional())
+    assert stands_in(quantized)
+    with pytest.raises((AttributeError, TypeError), match="NoneType"):  # as Optional's own
+        quantized()
 
 
 def test_one_type_stands_for_one() -> None:

@@ -95,8 +95,9 @@ def chain_type(kind: Any, chain: tuple[str, ...] | None, words: tuple[str, ...])
             return kind.forward(self, x)
         return run_chain(self, chain, words, x)
 
-    # Callers may give the input by its name.
+    # Callers may give the input by its name, or leave it out.
     forward.__code__ = forward.__code__.replace(co_varnames=own.__code__.co_varnames[:2])
+    forward.__defaults__ = own.__defaults__
     return stand_in(kind, {"forward": forward}, chain_type, (kind, chain, words))
 
 

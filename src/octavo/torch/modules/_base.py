@@ -189,6 +189,8 @@ class QuantizedModule(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         nn.Module.__setstate__(self, state)
+        if not self._own:  # pickled by an Octavo that had no others
+            self._own = tuple(self._buffers)
 
     def _kernel(self, *how: Any) -> Any:
         """The callable over the buffers."""
