@@ -157,10 +157,14 @@ def test_pictures_of_any_shape_lie_between_0_and_1(
     assert np.array_equal(found, again)
 
 
-def test_pictures_are_smoother_than_noise_and_no_plain_colour() -> None:
-    found = picture((1, 3, 64, 64), False, np.random.default_rng(0))
-    steps = np.abs(np.diff(found, axis=-1)).mean()
-    assert found.std() > 0.1 and steps < found.std() / 2
+def test_pictures_are_smooth_shapes_over_lines_of_print() -> None:
+    found = picture((1, 3, 128, 128), False, np.random.default_rng(0))
+    top, page = found[:, :, :64], found[:, :, 64:]
+    assert top.std() > 0.1 and np.abs(np.diff(top, axis=-1)).mean() < top.std() / 2
+    is_dark = page < 0.3
+    assert 0.1 < is_dark.mean() < 0.5
+    lines = is_dark.any(axis=(0, 1, 3)).astype(int)  # by pixel from top to bottom
+    assert (np.diff(lines) == 1).sum() >= 5
 
 
 # Sounds ------------------------------------------------------------------------------------------

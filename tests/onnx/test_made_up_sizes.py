@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from octavo.onnx.inputs import describe
+from octavo.onnx.inputs import FixedShapes, describe
 from octavo.onnx.made_up.kinds import Role
 from octavo.onnx.made_up.sizes import evaluate
 from tests.onnx.helpers import F32, build, normal
@@ -269,5 +269,15 @@ def test_feeds_of_describe_run(tmp_path: Any) -> None:
     feeds = guesses(model)[:2]
     assert [session.run(None, feed)[0].shape[0] for feed in feeds] == [1, 2]
     assert describe(feeds, ir.from_proto(model)) == (
-        "x float32 [1, 3, 224, 224] and [2, 3, 224, 256] image, smooth, 0 to 1"
+        "x float32 [1, 3, 224, 224] and [2, 3, 224, 256] image of shapes and print, 0 to 1"
     )
+
+
+def test_question_marks_are_no_name() -> None:
+    """As Paddle's exporter calls every open axis: they are not all one size."""
+    nodes = [node("Conv", "x k", "h", strides=[8, 8]), node("GlobalAveragePool", "h", "y")]
+    model = build(nodes, [("x", F32, ["?", 3, "?", "?"])], [("y", F32, None)],
+                  {"k": normal(4, 3, 8, 8)})  # fmt: skip
+    assert [feed["x"].shape for feed in guesses(model)][:2] == [(1, 3, 224, 224), (2, 3, 224, 256)]
+    fixed = FixedShapes.of({"x": (1, 3, 48, 192)}, ir.from_proto(model).graph)
+    assert guesses(model, fixed=fixed)[0]["x"].shape == (1, 3, 48, 192)

@@ -16,16 +16,19 @@ Array = npt.NDArray[Any]
 
 _GRIDS = ((3, 1.0), (7, 0.6), (19, 0.35), (53, 0.2))  # cells a side, and how much they count
 _NOISE = 0.05
+_FEWEST_LINES = 32  # of pixels, for print to be on a picture
+_CELLS = 80  # of print on half a picture, from top to bottom
 _VOICE = (110.0, 220.0)  # hertz
 _HARMONICS = 12
 _MOST_HUMS = 4  # that differ; more rows repeat them, under noise of their own
 
 
 def picture(shape: tuple[int, ...], channels_last: bool, rng: np.random.Generator) -> Array:
-    """Smooth shapes of several sizes under a little noise, from 0 to 1.
+    """Smooth shapes of several sizes under a little noise, over lines of print, from 0 to 1.
 
     All that is fed with pictures can take these numbers: those that want them whitened see a
-    bright one, and none sees a negative one that wanted 0 to 1.
+    bright one, and none sees a negative one that wanted 0 to 1. Without print a detector of text
+    gives exactly 0 everywhere.
     """
     if len(shape) < 2:
         return np.asarray(rng.random(shape))
@@ -38,8 +41,27 @@ def picture(shape: tuple[int, ...], channels_last: bool, rng: np.random.Generato
         found += weight * (_between(h, grid.shape[1]) @ grid @ _between(w, grid.shape[2]).T)
     low = found.min(axis=(1, 2), keepdims=True, initial=0)
     high = found.max(axis=(1, 2), keepdims=True, initial=0)
-    found = ((found - low) / np.maximum(high - low, 1e-6)).reshape(*others, h, w)
+    found = (found - low) / np.maximum(high - low, 1e-6)
+    if h >= _FEWEST_LINES:
+        top = h // 2
+        found[:, top:] = _page(h - top, w, rng) * (0.8 + 0.2 * found[:, top:])
+    found = found.reshape(*others, h, w)
     return np.moveaxis(found, -3, -1) if channels_last and len(shape) > 2 else found
+
+
+def _page(height: int, width: int, rng: np.random.Generator) -> Array:
+    """Lines of dark signs, 5 cells high and 3 wide, on white."""
+    cell = max(1, round(height / _CELLS) if height > _CELLS // 2 else height // 9)
+    rows, columns = -(-height // cell), -(-width // cell)
+    page = np.ones((rows, columns), np.float32)
+    signs = np.arange(columns) % 4
+    for top in range(1, rows - 5, 9):
+        is_word = np.repeat(rng.random(columns // 4 + 1) < 0.85, 4)[:columns]
+        inked = (rng.random((5, columns)) < 0.6) & (signs < 3) & is_word
+        inked[:, int(columns * rng.uniform(0.6, 1)) :] = False
+        page[top : top + 5] -= 0.9 * inked
+    large: Array = np.kron(page, np.ones((cell, cell), np.float32))[:height, :width]
+    return large
 
 
 def _between(size: int, knots: int) -> npt.NDArray[np.float32]:

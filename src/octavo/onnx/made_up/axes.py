@@ -13,7 +13,7 @@ from octavo.onnx.made_up.floats import is_past
 from octavo.onnx.made_up.flow import Flow
 from octavo.onnx.made_up.kinds import InputKind, Role
 from octavo.onnx.made_up.layers import Wish, wanted_shape
-from octavo.onnx.made_up.names import parts, says
+from octavo.onnx.made_up.names import is_name, parts, says
 
 
 class Axis(Enum):
@@ -94,7 +94,7 @@ def _form(value: ir.Value, kind: InputKind, wish: Wish, past: int | None) -> For
     else:
         dims = [d if isinstance(d, int) else d.value for d in value.shape]
     rank = len(dims)
-    symbols = tuple(d if isinstance(d, str) else "" for d in dims)
+    symbols = tuple(d if isinstance(d, str) and is_name(d) else "" for d in dims)
     wished = [wish.dims.get(i, wish.dims.get(i - rank)) for i in range(rank)]
     sizes = tuple(
         d if isinstance(d, int) and d >= 0 else w for d, w in zip(dims, wished, strict=True)

@@ -93,7 +93,7 @@ def _values(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
     if role is Role.LENGTHS:
         return f"lengths to {max(int(a.max()) for a in arrays)}"
     if role is Role.IMAGE:
-        return f"image, smooth, 0 to {255 if kind.to_255 else 1}"
+        return f"image of shapes and print, 0 to {255 if kind.to_255 else 1}"
     if role is Role.INTEGERS:
         return "ones" if all(np.all(a == 1) for a in arrays) else "random"
     if role is Role.TEXT:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from octavo.errors import InputDataError, did_you_mean
+from octavo.onnx.made_up.names import is_name
 
 
 def fed(graph: ir.Graph) -> list[ir.Value]:
@@ -51,7 +52,7 @@ def _fix(value: ir.Value, shape: tuple[int, ...], symbols: dict[str, tuple[int, 
     if misfit:
         raise InputDataError(f"{given} does not fit the model's, {value.shape}; give sizes that do")
     for symbol, size in zip(dims, shape, strict=True):
-        if not isinstance(symbol, str) or not symbol:
+        if not isinstance(symbol, str) or not is_name(symbol):
             continue
         known, said_by = symbols.setdefault(symbol, (size, value.name or ""))
         if known != size:

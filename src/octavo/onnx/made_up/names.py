@@ -8,6 +8,11 @@ _PARTS = re.compile(r"[^a-z0-9]+|(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=[a-z])")
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
+def is_name(symbol: object) -> bool:
+    """Whether a size has a name that stands for one size; `?` and `-1` do not."""
+    return isinstance(symbol, str) and any(c.isalpha() for c in symbol)
+
+
 def parts(name: str | None) -> frozenset[str]:
     """The words in `attention_mask`, `inputLengths`, `past_key_values.0.key`."""
     text = _HUMPS.sub("_", name or "").lower()
