@@ -87,3 +87,14 @@ def test_layers_over_one_nested_input(layout: torch.layout) -> None:
     for layer, found in zip(model, together(list(model), x), strict=True):
         for y, part in zip(found.unbind(), PARTS, strict=True):
             assert torch.equal(y, layer(part))
+
+
+@LAYOUTS
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.Conv1d])
+def test_what_torch_does_not_take_either_is_refused_in_words(
+    kind: Callable[..., nn.Module], layout: torch.layout
+) -> None:
+    layer = kind(K, 8, 1) if kind is nn.Conv1d else kind(K, 8)
+    quantized = quantize_dynamic(nn.ModuleList([layer]), {kind})[0]
+    with pytest.raises(TypeError, match="input: is a nested tensor; give"):
+        quantized(nested(layout))

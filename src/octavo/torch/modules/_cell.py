@@ -13,6 +13,7 @@ from octavo.core.recurrent_layout import Kind
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, Choice
 from octavo.torch.modules._autocast import autocasted_step, is_autocasting
+from octavo.torch.modules._nested import refuse_nested
 from octavo.torch.modules._recurrent_ops import (
     STATES,
     arguments,
@@ -80,6 +81,7 @@ class QuantizedCell(HoldsWays):
             x, h, c = autocasted_step(x, h, c, self.AUTOCAST)
         if ops.direct(x) and (h is None or plain(h)) and (c is None or plain(c)):
             return self._ready()(x, h, c)  # type: ignore[no-any-return]
+        refuse_nested(x, "a batch of items")
         lstm = self._stack.kind is Kind.LSTM
         check_step(x, h, c, STATES[lstm])
         lead = (None,) * (3 - x.dim())  # a sequence of one step

@@ -9,6 +9,12 @@ import torch
 from torch import Tensor
 
 
+def refuse_nested(x: Tensor, instead: str) -> None:
+    """Raises TypeError for a nested tensor, which torch's layer does not take either."""
+    if x.is_nested:
+        raise TypeError(f"input: is a nested tensor; give {instead}")
+
+
 def of_each(layer: Callable[[Tensor], Tensor], nested: Any) -> Tensor:
     """A nested tensor of what `layer` makes of the tensors in `nested`, in its layout.
 

@@ -18,6 +18,7 @@ from octavo.core.recurrent_layout import Kind
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, Choice
 from octavo.torch.modules._autocast import autocasted_step, is_autocasting
+from octavo.torch.modules._nested import refuse_nested
 from octavo.torch.modules._recurrent_ops import (
     STATES,
     Call,
@@ -162,6 +163,7 @@ class QuantizedRecurrent(HoldsWays):
             return self._with_dropout(x, h0, c0, lengths, batch_first)
         if ops.direct(x) and plain(h0) and plain(c0):
             return self._ready()(x, h0, c0, lengths, batch_first)  # type: ignore[no-any-return]
+        refuse_nested(x, "a PackedSequence, as torch.nn.utils.rnn.pack_sequence makes")
         y, h, c = recurrent(x, h0, c0, lengths, self._tensors(), *self._arguments, batch_first)
         return y, h, c if self._stack.kind is Kind.LSTM else None
 

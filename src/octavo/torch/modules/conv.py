@@ -23,6 +23,7 @@ from octavo.torch.choice import DEFAULT, HALVES, Choice
 from octavo.torch.modules._autocast import autocasted
 from octavo.torch.modules._base import QuantizedModule, array, optional, tensor_of
 from octavo.torch.modules._fx import as_leaf, is_proxy
+from octavo.torch.modules._nested import refuse_nested
 from octavo.torch.quantizer import Buffers, Quantizer
 
 Call = Callable[[Tensor], Tensor]
@@ -139,6 +140,7 @@ class _QuantizedConv(QuantizedModule):
         x = autocasted(x)
         if ops.direct(x):
             return self._ready()(x)
+        refuse_nested(x, "images of one size, or one after the other")
         return conv(x, self.packed, self.scale, self.bias, *self._how())
 
     def _how(self) -> tuple[Any, ...]:
