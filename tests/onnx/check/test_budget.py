@@ -58,7 +58,7 @@ def test_the_estimate_is_that_of_the_scores(
 ) -> None:
     scores = 4 * batch * HEADS * tokens * tokens
     rows = 4 * batch * tokens * WIDE
-    found = Memory(load(attention(symbols))).of_run(feed(batch, tokens))
+    found = Memory(load(attention(symbols)).model).of_run(feed(batch, tokens))
     assert 2 * scores <= found <= 2 * scores + 6 * rows  # scores and their softmax
 
 
@@ -67,13 +67,13 @@ def test_sizes_that_inference_does_not_tell_are_those_that_the_model_states() ->
     model = attention(("n", "t"))
     model.graph.node[0].domain = "own"
     model.opset_import.append(helper.make_opsetid("own", 1))
-    known = Memory(load(model)).of_run(feed(2, 128))
+    known = Memory(load(model).model).of_run(feed(2, 128))
     assert known >= 4 * 2 * HEADS * 128 * 128
 
 
 def test_large_weights_are_not_activations() -> None:
     model = mlp(2, 512)
-    found = Memory(load(model)).of_run({"x": np.zeros((1, 512), np.float32)})
+    found = Memory(load(model).model).of_run({"x": np.zeros((1, 512), np.float32)})
     assert found <= 4 * 512 * 4
 
 

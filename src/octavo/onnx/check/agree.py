@@ -52,7 +52,7 @@ def agree(source: Path, converted: Path, feeds: list[Feed] | None) -> Verificati
     found = Judge(runs.names, Lens(read, converted, None)).judge(ran, MAX_ERROR)
     _refuse(found, kind)
     used = [run.feed for run in ran]
-    described = describe(used, load(source).model) if feeds is None else shapes_of(used)
+    described = describe(used, runs.model) if feeds is None else shapes_of(used)
     worst = found.worst
     if worst is None:
         detail = "; ".join(dict.fromkeys((*found.unresolved, *found.notes)))

@@ -14,7 +14,6 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 
-from octavo.onnx.load import Source, load
 from octavo.onnx.serialized import to_proto
 
 MOST_BYTES = 10**9
@@ -72,8 +71,7 @@ def run_within(model: Any, names: list[str] | None, feed: Mapping[str, Any], sec
 class Memory:
     """Tells what a run of a model needs from the shapes of its inputs."""
 
-    def __init__(self, source: Source) -> None:
-        model = load(source.origin).model
+    def __init__(self, model: ir.Model) -> None:
         self._named = {v.name: v for node in model.graph for v in node.outputs if v.name}
         self._proto = _without_weights(model)
 
@@ -147,19 +145,32 @@ class Memory:
 def _without_weights(model: ir.Model) -> onnx.ModelProto:
     """The main graph with large constants as inputs, and without what it says of activations."""
     graph = model.graph
-    for name, value in list(graph.initializers.items()):
-        tensor = value.const_value
-        if tensor is not None and math.prod(tensor.shape.numpy()) >= _LARGE:
-            value.shape, value.type = ir.Shape(tensor.shape.numpy()), ir.TensorType(tensor.dtype)
-            del graph.initializers[name]
-            if value not in graph.inputs:
-                graph.inputs.append(value)
-    proto = to_proto(model)
+    large = [v for v in graph.initializers.values() if _is_large(v.const_value)]
+    for value in large:
+        del graph.initializers[value.name or ""]
+    try:
+        proto = to_proto(model)
+    finally:
+        for value in large:
+            graph.register_initializer(value)
+    known = {value.name for value in proto.graph.input}
+    for value in large:
+        if value.name not in known and value.const_value is not None:
+            tensor = value.const_value
+            proto.graph.input.append(
+                onnx.helper.make_tensor_value_info(
+                    value.name or "", int(tensor.dtype), list(tensor.shape.numpy())
+                )
+            )
     del proto.graph.value_info[:]
     for output in proto.graph.output:
         if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
     return proto
+
+
+def _is_large(tensor: ir.TensorProtocol | None) -> bool:
+    return tensor is not None and math.prod(tensor.shape.numpy()) >= _LARGE
 
 
 def _reads(node: onnx.NodeProto) -> list[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from octavo.errors import InputDataError, VerificationError, brief
 from octavo.graph.walk import opset_of
@@ -42,6 +44,11 @@ class Runs:
         self._source = source
         self._memory: Memory | None = None
 
+    @cached_property
+    def model(self) -> ir.Model:
+        """The float model, to read of; that of the source is another by now: it was converted."""
+        return load(self._source.origin).model
+
     def given(self, feeds: Sequence[Feed]) -> list[Run]:
         """Runs on all of `feeds`. Raises InputDataError where the float model rejects one."""
         done = []
@@ -58,8 +65,8 @@ class Runs:
 
     def accepted(self, way: int = 0) -> Iterator[Accepted]:
         """Inputs that are made up, fit into the budget, and that the float model takes."""
-        model, tried = load(self._source.origin).model, list[Feed]()
-        for feed in made_up(model, Constants(opset_of(model)), way=way):
+        tried = list[Feed]()
+        for feed in made_up(self.model, Constants(opset_of(self.model)), way=way):
             if self.clock.left <= 0:
                 self.refused = "the time for it was over"
                 return
@@ -85,7 +92,7 @@ class Runs:
 
     def _needed(self, feed: Feed) -> float:
         if self._memory is None:
-            self._memory = Memory(self._source)
+            self._memory = Memory(self.model)
         return self._memory.most(feed)
 
     def _got(self, feed: Feed, seconds: float | None) -> Sequence[Any]:

@@ -20,7 +20,7 @@ from octavo.onnx.check.runs import NOT_MADE_UP, Runs, open_float
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import HINT, session_options
 from octavo.onnx.inputs import Feed, describe, shapes_of, ways
-from octavo.onnx.load import Source, load
+from octavo.onnx.load import Source
 from octavo.onnx.session import session
 from octavo.recipe import LayerOutcome, Verification
 
@@ -69,7 +69,7 @@ class _Check:
         max_error: float | None,
         outcomes: Sequence[LayerOutcome],
     ) -> None:
-        self._source, self._runs, self._max_error = source, runs, max_error
+        self._runs, self._max_error = runs, max_error
         layers = [o.layer.name for o in outcomes if o.quantized]
         self._lens = Lens(source, quantized, layers)
         self._judge = Judge(runs.names, self._lens)
@@ -122,7 +122,7 @@ class _Check:
         """Runs that come to layers which no others came to, while there are such layers."""
         if not self._reach.missing:
             return
-        model = load(self._source.origin).model
+        model = self._runs.model
         for way in range(ways(model, Constants(opset_of(model)))):
             for taken in islice(self._runs.accepted(way), SIZES_A_WAY):
                 missing = len(self._reach.missing)
@@ -177,8 +177,8 @@ class _Check:
         )
 
     def _described(self, feeds: Sequence[Feed]) -> str:
-        """The inputs in words. The model of the source is another by now: it was converted."""
-        return describe(feeds, load(self._source.origin).model)
+        """The inputs in words."""
+        return describe(feeds, self._runs.model)
 
     def _silence(self, found: Judgement, misses: bool) -> Judgement:
         """What equal outputs mean: that the layers are lossless, or that they were not reached."""
