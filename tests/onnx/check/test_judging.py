@@ -11,7 +11,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from octavo.errors import VerificationError
-from octavo.onnx import quantize_dynamic
+from octavo.onnx import quantize_dynamic, session
+from octavo.onnx.check.judge import Judge
+from octavo.onnx.check.lens import Lens
+from octavo.onnx.check.runs import Runs, open_float
+from octavo.onnx.load import load
 from tests.onnx.helpers import F32, build, normal, refused
 
 I64 = TensorProto.INT64
@@ -174,6 +178,27 @@ def test_noise_is_the_same_for_both(tmp_path: Path) -> None:
     assert "with the float model's noise in both" in v.detail
     with refused(tmp_path, VerificationError, "too far", "Look at layer 'after'"):
         quantize_dynamic(tail(nodes, ("y", F32, ["m", 16]), {"w2": BAD}), out)
+
+
+def test_noise_that_nothing_can_be_given_for(tmp_path: Path) -> None:
+    """In a branch: no two runs of the float model agree, so nothing is said of the other."""
+    out = [helper.make_tensor_value_info("o", F32, None)]
+    drawn = helper.make_graph([node("RandomNormalLike", ["h"], ["o"], dtype=F32)], "then", [], out)
+    still = helper.make_graph([node("Identity", ["h"], ["o"])], "else", [], out)
+    nodes = [
+        node("ReduceMax", ["x"], ["most"], keepdims=0),
+        node("Greater", ["most", "low"], ["c"]),
+        node("If", ["c"], ["y"], then_branch=drawn, else_branch=still),
+    ]
+    source = load(tail(nodes, ("y", F32, None), {"low": np.float32(-1e9)}))
+    report = quantize_dynamic(source.origin, tmp_path / "out.onnx", verify=False)
+    runs = Runs(open_float(source), session(tmp_path / "out.onnx"), source)
+    feed = {"x": normal(3, 64)}
+    runs.again(feed)  # sessions draw the same numbers, each its own: now they are a run apart
+    lens = Lens(source, tmp_path / "out.onnx", [o.layer.name for o in report.quantized])
+    found = Judge(runs.names, lens, runs.again).judge(runs.given([feed]), 0.1)
+    assert not found.measured
+    assert found.said == "output 'y' is drawn by chance: the float model differs from itself"
 
 
 def test_guards_decide_nothing_that_matters(tmp_path: Path) -> None:

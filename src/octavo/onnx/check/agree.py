@@ -49,7 +49,7 @@ def agree(source: Path, converted: Path, feeds: list[Feed] | None) -> Verificati
     if not ran:
         detail = f"{NOT_MADE_UP} ({runs.refused})"
         return Verification("unchecked", kind, detail=detail)
-    found = Judge(runs.names, Lens(read, converted, None)).judge(ran, MAX_ERROR)
+    found = Judge(runs.names, Lens(read, converted, None), runs.again).judge(ran, MAX_ERROR)
     _refuse(found, kind)
     used = [run.feed for run in ran]
     described = describe(used, runs.model) if feeds is None else shapes_of(used)

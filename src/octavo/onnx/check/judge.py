@@ -6,7 +6,7 @@ shape in each model, or that decisions and noise drive apart is compared where i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,8 +124,11 @@ class _Trouble:
 class Judge:
     """Compares the outputs with these `names`; looks into the models through `lens`."""
 
-    def __init__(self, names: Sequence[str], lens: Lens) -> None:
-        self._names, self._lens = list(names), lens
+    def __init__(
+        self, names: Sequence[str], lens: Lens, again: Callable[[Feed], Sequence[Any]]
+    ) -> None:
+        """`again` runs the float model once more."""
+        self._names, self._lens, self._again = list(names), lens, again
 
     def judge(self, runs: Sequence[Run], max_error: float | None) -> Judgement:
         """With `max_error=None` nothing but the outputs is looked at, and those whose shapes differ
@@ -142,9 +145,33 @@ class Judge:
             return Judgement(tuple(measured), unresolved=tuple(map(_sentence, troubles)))
         if measured:  # labels beside probabilities say nothing more
             troubles = [t for t in troubles if t.lack is not Lack.NOT_FLOAT]
+        by_chance = [t for t in troubles if self._is_drawn(t, runs, max_error)]
+        troubles = [t for t in troubles if t not in by_chance]
         if not troubles:
-            return Judgement(tuple(measured))
-        return self._look(runs, measured, troubles, max_error)
+            return Judgement(tuple(measured), unresolved=tuple(map(_by_chance, by_chance)))
+        judged = self._look(runs, measured, troubles, max_error)
+        more = tuple(map(_by_chance, by_chance))
+        return replace(judged, unresolved=(*judged.unresolved, *more))
+
+    def _is_drawn(self, trouble: _Trouble, runs: Sequence[Run], max_error: float) -> bool:
+        """Whether the float model does not agree with itself, and nobody can see why: it draws by
+        chance where nothing can be given to it, in a branch, a loop or an operator of its own."""
+        if trouble.lack is not None:
+            return False
+        try:
+            if self._lens.points.draws:
+                return False  # these can be given
+        except OctavoError:  # the model cannot be looked into
+            pass
+        i = self._names.index(trouble.output)
+        for run in runs:
+            once, again = tensors(run.expected[i]), tensors(self._again(run.feed)[i])
+            if [a.shape for a in once] != [a.shape for a in again]:
+                return True
+            found = _measured(trouble.output, trouble.output, [(run.feed, once, again)])
+            if found.error > max_error:
+                return True
+        return False
 
     def silent(self, runs: Sequence[Run]) -> Measured | None:
         """Where the outputs are equal: the last layer whose own values differ; where none does, the
@@ -401,6 +428,10 @@ def _looks_squashed(pairs: Sequence[tuple[Feed, Arrays, Arrays]]) -> bool:
         small = np.abs(values)
         return bool(((small > LITTLE) & (small < HIGH)).mean() < 2 * ENOUGH)
     return bool(((values > low) & (values < high)).mean() < ENOUGH)
+
+
+def _by_chance(trouble: _Trouble) -> str:
+    return f"output {trouble.output!r} is drawn by chance: the float model differs from itself"
 
 
 def _sentence(trouble: _Trouble) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from octavo.onnx.check.information import Bounds, Squash
-from octavo.onnx.comparing.values import bodies, nodes_in, reads
+from octavo.onnx.comparing.values import reads
 from octavo.onnx.constants import RANDOM_OPS, Constants
 
 MOST = 24
@@ -81,23 +81,11 @@ class Points:
             if v.name in self._shared
         )
         """Values that are drawn by chance."""
-        self.hidden_draws = any(
-            inner.op_type in RANDOM_OPS
-            for node in model.graph
-            for body in bodies(node)
-            for top in body
-            for inner in nodes_in(top)
-        )
-        """Whether subgraphs draw by chance, where nothing can be given to them."""
         self.decisions = tuple(self._decisions(model))
 
     def is_computed(self, name: str) -> bool:
         """Whether it comes of a quantized layer."""
         return name in self._computed
-
-    def is_drawn(self, name: str) -> bool:
-        """Whether it comes of a draw."""
-        return bool(self.draws) and any(v in self.draws for v in self._upstream(name))
 
     def decided_before(self, name: str) -> tuple[Decision, ...]:
         """The decisions that `name` comes of."""

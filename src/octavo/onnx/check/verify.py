@@ -72,7 +72,7 @@ class _Check:
         self._runs, self._max_error = runs, max_error
         layers = [o.layer.name for o in outcomes if o.quantized]
         self._lens = Lens(source, quantized, layers)
-        self._judge = Judge(runs.names, self._lens)
+        self._judge = Judge(runs.names, self._lens, runs.again)
         self._blame = Blame(self._lens, source, outcomes)
         self._reach = Reach(source, outcomes)
         self._suspects = len(layers)
