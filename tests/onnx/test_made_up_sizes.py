@@ -281,3 +281,45 @@ def test_question_marks_are_no_name() -> None:
     assert [feed["x"].shape for feed in guesses(model)][:2] == [(1, 3, 224, 224), (2, 3, 224, 256)]
     fixed = FixedShapes.of({"x": (1, 3, 48, 192)}, ir.from_proto(model).graph)
     assert guesses(model, fixed=fixed)[0]["x"].shape == (1, 3, 48, 192)
+
+
+def test_masks_of_pixels_are_as_large_as_the_picture() -> None:
+    """As DETR takes them, with axes that its exporter calls by other names."""
+    nodes = [
+        node("Cast", "mask", "m", to=F32),
+        node("Unsqueeze", "m one", "m4"),
+        node("Mul", "x m4", "seen"),
+        node("Conv", "seen k", "y", strides=[16, 16]),
+    ]
+    inputs: list[Any] = [("x", F32, ["s0", 3, "s1", "s2"]), ("mask", I64, ["s0", "s3", "s4"])]
+    weights = {"one": np.array([1]), "k": normal(4, 3, 16, 16)}
+    model = build(nodes, inputs, [("y", F32, None)], weights)
+    found = accepted(model)
+    assert [number for number, _, _ in found] == [0, 1, 2]
+    for _, feed, _ in found:
+        assert feed["mask"].shape == (len(feed["x"]), *feed["x"].shape[2:])
+    assert not found[1][1]["mask"][1].all() and found[1][1]["mask"][0].all()
+
+
+def test_a_cache_of_grouped_queries() -> None:
+    """GroupQueryAttention wants the place of each row's last token, and how long all is."""
+    nodes = [
+        node("MatMul", "e wq", "q"),
+        node("MatMul", "e wk", "k"),
+        node("MatMul", "e wv", "v"),
+        helper.make_node(
+            "GroupQueryAttention", ["q", "k", "v", "past_k", "past_v", "last", "total"],
+            ["y", "pk", "pv"], domain="com.microsoft", num_heads=2, kv_num_heads=1,
+        ),
+    ]  # fmt: skip
+    past = ["batch", 1, "past_len", 8]
+    inputs: list[Any] = [
+        ("past_k", F32, past), ("past_v", F32, past), ("last", I32, ["batch"]), ("total", I32, [])
+    ]  # fmt: skip
+    weights = {"wq": normal(WIDE, 16), "wk": normal(WIDE, 8), "wv": normal(WIDE, 8)}
+    model = embedded(nodes, inputs, weights)
+    roles = {name: kind.role for name, kind in kinds(model).items()}
+    assert roles["past_k"] is Role.PAST and roles["last"] is roles["total"] is Role.LENGTHS
+    feed = guesses(model)[1]
+    total = feed["past_k"].shape[2] + feed["ids"].shape[1]
+    assert feed["total"] == total and feed["last"].tolist() == [total - 1] * 2

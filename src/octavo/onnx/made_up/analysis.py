@@ -152,7 +152,8 @@ def _counted(value: ir.Value, told: Facts) -> InputKind | None:
         if others:
             return None
     if told.is_length:
-        return InputKind(Role.LENGTHS, "compared with a range")
+        less = int(told.is_last)  # the place of the last token, which is one less
+        return InputKind(Role.LENGTHS, "compared with a range", less=less)
     if rank_of(value) == 1 and says(value.name, "length", "lengths", "len", "lens"):
         return InputKind(Role.LENGTHS, "its name")
     return InputKind(Role.STEP, "Sin and Cos") if told.waves else None

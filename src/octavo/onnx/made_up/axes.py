@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import onnx_ir as ir
@@ -84,7 +84,7 @@ def forms_of(
         kind = kinds[value.name or ""]
         wish = wanted_shape(value, flow, constants)
         found.append(_form(value, kind, wish, is_past(value, flow)))
-    return _with_totals(found)
+    return _with_totals(_over_pictures(found))
 
 
 def _form(value: ir.Value, kind: InputKind, wish: Wish, past: int | None) -> Form:
@@ -170,6 +170,20 @@ def _named(axis: Axis, symbol: str, *, is_first: bool) -> Axis:
     return axis
 
 
+def _over_pictures(forms: list[Form]) -> list[Form]:
+    """Masks of pixels are as high and wide as the pictures beside them."""
+    pictures = [form for form in forms if form.kind.role is Role.IMAGE]
+    if not pictures:
+        return forms
+    spatial = tuple(a for a in pictures[0].axes if a not in (Axis.BATCH, Axis.OTHER))
+    return [
+        replace(form, axes=(*form.axes[: len(form.axes) - len(spatial)], *spatial))
+        if form.kind.role in _MASKS and len(form.axes) > len(spatial) > 1
+        else form
+        for form in forms
+    ]
+
+
 def _with_totals(forms: list[Form]) -> list[Form]:
     """Masks over a past and the tokens behind it have an axis for both."""
     if not any(form.kind.role is Role.PAST for form in forms):
@@ -183,5 +197,5 @@ def _with_totals(forms: list[Form]) -> list[Form]:
         is_mask = form.kind.role in _MASKS and bool(axes) and axes[last] is Axis.LENGTH
         if is_mask and not (named and form.key(last) in of_tokens):
             axes[last] = Axis.TOTAL
-        found.append(Form(form.value, form.kind, tuple(axes), form.symbols, form.sizes))
+        found.append(replace(form, axes=tuple(axes)))
     return found

@@ -29,6 +29,7 @@ _LENGTHS = frozenset(
 _COUNTS = frozenset([("TopK", 1), ("NonMaxSuppression", 2)])
 _TYPES = frozenset([("EmbedLayerNormalization", 1)])
 _POSITIONS = frozenset([("EmbedLayerNormalization", 8), ("RotaryEmbedding", 1)])
+_LAST = frozenset([("GroupQueryAttention", 5)])
 _TOTALS = frozenset([("GroupQueryAttention", 6)])
 
 
@@ -41,6 +42,7 @@ class Facts:
     ordered_with: list[int] = field(default_factory=list)
     indexes_data: bool = False
     is_length: bool = False
+    is_last: bool = False
     is_count: bool = False
     is_type: bool = False
     is_position: bool = False
@@ -94,6 +96,7 @@ def _look(found: Facts, node: ir.Node, index: int, constants: Constants, shift: 
     if node.op_type == "Equal" or node.op_type in _ORDERS:
         _compared(found, node, index, constants, shift)
     found.is_length = found.is_length or slot in _LENGTHS or _counts_down(node, index)
+    found.is_last = found.is_last or slot in _LAST
     found.is_count = found.is_count or slot in _COUNTS
     found.is_type = found.is_type or slot in _TYPES
     found.is_position = found.is_position or slot in _POSITIONS

@@ -149,8 +149,9 @@ def _lengths(
     """The length of the axis, in the last of several rows less."""
     order = (Axis.LENGTH, Axis.FRAMES, Axis.SAMPLES, Axis.OTHER)
     most = next((setting.lengths[a] for a in order if a in setting.lengths), 1)
+    most -= form.kind.less
     if setting.has_past:
-        most += setting.lengths.get(Axis.PAST, 0) - form.kind.less
+        most += setting.lengths.get(Axis.PAST, 0)
     found = np.full(shape, most)
     if found.ndim and found.shape[0] > 1 and setting.is_short and not setting.has_past:
         found[-1] = max(1, most - hidden_of(most))
