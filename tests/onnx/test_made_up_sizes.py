@@ -323,3 +323,18 @@ def test_a_cache_of_grouped_queries() -> None:
     feed = guesses(model)[1]
     total = feed["past_k"].shape[2] + feed["ids"].shape[1]
     assert feed["total"] == total and feed["last"].tolist() == [total - 1] * 2
+
+
+@pytest.mark.parametrize("axis", [None, "frames", "s9"])
+def test_masks_are_as_long_as_the_features_beside_them(axis: Any) -> None:
+    nodes = [
+        node("MatMul", "x w", "h"),
+        node("Cast", "mask", "m", to=F32),
+        node("Unsqueeze", "m two", "m3"),
+        node("Mul", "h m3", "y"),
+    ]
+    last = "frames" if axis == "frames" else "s3" if axis else None
+    inputs: list[Any] = [("x", F32, ["n", last, 20]), ("mask", I64, ["n", axis])]
+    model = build(nodes, inputs, [("y", F32, None)], {"w": normal(20, 8), "two": np.array([2])})
+    number, feed, _ = accepted(model, 1)[0]
+    assert number == 0 and feed["mask"].shape == feed["x"].shape[:2] == (1, 96)

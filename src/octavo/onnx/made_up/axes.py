@@ -84,7 +84,7 @@ def forms_of(
         kind = kinds[value.name or ""]
         wish = wanted_shape(value, flow, constants)
         found.append(_form(value, kind, wish, is_past(value, flow)))
-    return _with_totals(_over_pictures(found))
+    return _with_totals(_over_time(_over_pictures(found)))
 
 
 def _form(value: ir.Value, kind: InputKind, wish: Wish, past: int | None) -> Form:
@@ -179,6 +179,22 @@ def _over_pictures(forms: list[Form]) -> list[Form]:
     return [
         replace(form, axes=(*form.axes[: len(form.axes) - len(spatial)], *spatial))
         if form.kind.role in _MASKS and len(form.axes) > len(spatial) > 1
+        else form
+        for form in forms
+    ]
+
+
+def _over_time(forms: list[Form]) -> list[Form]:
+    """Where there are no ids, masks are as long as the frames or samples beside them."""
+    if any(form.kind.role is Role.IDS for form in forms):
+        return forms
+    of_data = [a for form in forms if form.kind.role not in _MASKS for a in form.axes]
+    time = next((a for a in of_data if a in (Axis.FRAMES, Axis.SAMPLES)), None)
+    if time is None:
+        return forms
+    return [
+        replace(form, axes=tuple(time if a is Axis.LENGTH else a for a in form.axes))
+        if form.kind.role in _MASKS
         else form
         for form in forms
     ]
