@@ -154,7 +154,7 @@ def test_the_error_names_the_target_that_would(tmp_path: Path, case: str) -> Non
     with pytest.raises(NothingQuantizedError) as caught:
         convert(make(), tmp_path)
     said = str(caught.value)
-    assert f"Either target native (--target native, target='native') holds {listed} in int8" in said
+    assert f"Target native (--target native, target='native') holds {listed} in int8" in said
     assert convert(make(), tmp_path, target="native").report.quantized
 
 
@@ -164,7 +164,7 @@ def test_the_error_names_no_target_that_would_not(tmp_path: Path) -> None:
     for target in ("portable", "native"):
         with pytest.raises(NothingQuantizedError) as caught:
             convert(one, tmp_path, target=target)
-        assert "target native (" not in str(caught.value)
+        assert "Target native (" not in str(caught.value)
         assert "--ops Conv" in str(caught.value)
 
 

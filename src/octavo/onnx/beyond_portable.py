@@ -63,12 +63,12 @@ def note_of(layers: Sequence[Layer], request: Request) -> str:
 
 
 def advice_of(layers: Sequence[Layer], request: Request) -> str:
-    """What to do where nothing was quantized; "" where the other target would not help."""
+    """A sentence for where nothing was quantized; "" where the other target would not help."""
     if not layers or request.target == "native":
         return ""
     return (
-        f"target native (--target native, target='native') holds {_listed(layers)} in int8: "
-        "octavo.onnx.session opens such files"
+        f"Target native (--target native, target='native') holds {_listed(layers)} in int8; "
+        "octavo.onnx.session opens its files. "
     )
 
 

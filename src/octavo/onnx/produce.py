@@ -121,8 +121,8 @@ def _nothing(source: Source, converted: Converted, advice: str) -> str:
     left = converted.outcomes
     reasons = counted_reasons([o.layer.op for o in left], [o.reason for o in left])
     found = "no layer would be quantized" if left else "it has no layer that holds weights"
-    change = f"either {advice}, or change" if advice else "change"
+    change = "Or change" if advice else "Change"
     return (
-        f"{source.label}: {found}; {change} the recipe or the selection, or pass "
+        f"{source.label}: {found}. {advice}{change} the recipe or the selection, or pass "
         f"allow_nothing=True (--allow-nothing) to write the model all the same{reasons}"
     )
