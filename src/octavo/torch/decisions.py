@@ -41,12 +41,14 @@ class Layers:
         """
         found: list[Decision] = []
         quantized: set[str] = set()
+        names = named_in(recipe)
         for part, decision in zip(self.parts, planned(self.parts, recipe), strict=True):
             name = part.layer.name
             if decision.scheme.is_float:
                 found.append(decision)
                 continue
-            fit = self.fit(part, decision.scheme, named=named(recipe, part))
+            named = name in names or part.module in names
+            fit = self.fit(part, decision.scheme, named=named)
             reason, owner = fit.reason, self.read_by[name]
             if not reason and owner is not None and owner not in quantized:
                 reason = READ_BY_FLOAT
@@ -69,10 +71,9 @@ class Layers:
         return fit
 
 
-def named(recipe: Recipe, part: Part) -> bool:
-    """Whether a rule of `recipe` has the layer's own name, or the name of its stack."""
-    rule = recipe.rule_for(part.layer)
-    return rule is not None and rule.name in (part.layer.name, part.module)
+def named_in(recipe: Recipe) -> frozenset[str | None]:
+    """Names of single layers, stacks and modules, and globs, that rules of `recipe` have."""
+    return frozenset(rule.name for rule in recipe.rules)
 
 
 def planned(parts: Sequence[Part], recipe: Recipe) -> list[Decision]:

@@ -22,7 +22,7 @@ from octavo.recipe import Inspection, Recipe, Report, load_recipe, preset
 from octavo.recipe.reasons import counted_reasons
 from octavo.torch.choice import SchemeChoice
 from octavo.torch.convert import Converter, Progress, copied, quiet
-from octavo.torch.decisions import Layers, named, planned
+from octavo.torch.decisions import Layers, named_in, planned
 from octavo.torch.encoder_layer import fuse_encoder_layers
 from octavo.torch.fusion import fuse_activations
 from octavo.torch.inventory import Part, inventory, own_bytes, vectors
@@ -170,10 +170,14 @@ def _recipe(given: str | Path | Recipe) -> Recipe:
 
 
 def _answers(parts: Sequence[Part], recipe: Recipe) -> dict[str, Answer]:
+    names = named_in(recipe)
     return {
         decision.layer.name: Answer(None, decision.reason)
         if decision.scheme.is_float
-        else Answer(SchemeChoice(decision.scheme), named=named(recipe, part))
+        else Answer(
+            SchemeChoice(decision.scheme),
+            named=decision.layer.name in names or part.module in names,
+        )
         for part, decision in zip(parts, planned(parts, recipe), strict=True)
     }
 
