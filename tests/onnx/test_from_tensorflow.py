@@ -119,6 +119,11 @@ def test_what_tf2onnx_has_no_form_of_is_named(
     assert not (tmp_path / "saved.onnx").exists()
 
 
+def test_one_that_is_given_as_onnx_says_how_to_convert_it(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"saved is a TensorFlow SavedModel; .*from_tensorflow\("):
+        quantize_dynamic(saved, tmp_path / "out.onnx")
+
+
 def test_without_tf2onnx_it_says_how_to_get_it(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

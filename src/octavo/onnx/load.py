@@ -66,6 +66,11 @@ def load(model_input: str | Path | onnx.ModelProto) -> Source:
         )
     path = Path(model_input)
     try:
+        if (path / "saved_model.pb").is_file():
+            raise ModelError(
+                f"{path} is a TensorFlow SavedModel; make an .onnx file of it: "
+                f"octavo.onnx.from_tensorflow({str(path)!r}, '.') in Python"
+            )
         if path.is_dir():
             raise ModelError(misread(path, ""))
         if not path.exists():
