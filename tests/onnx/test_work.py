@@ -160,3 +160,15 @@ def test_nothing_quantized_says_each_reason_once(tmp_path: Path) -> None:
     said = str(caught.value)
     assert "no layer would be quantized; " in said and "\n  31 Conv: float by default" in said
     assert said.count("float by default") == 1 and len(said) < 400
+
+
+def test_what_multiplies_and_is_no_layer_leaves_no_share_to_be_said() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], "/layer"),
+        helper.make_node("Einsum", ["h", "h"], ["y"], "/einsum", equation="ij,kj->ik"),
+    ]
+    found = inspect(model(nodes, {"x": [4, 64]}, {"w": (64, 64)}))
+    assert (found.uncounted, counted(found)) == (1, {"/layer": 4 * 64 * 64})
+    assert "%" not in str(found)
+    assert str(found).endswith("not counted: 1 node without weights")
+    assert inspect(model(nodes[:1], {"x": [4, 64]}, {"w": (64, 64)})).uncounted == 0

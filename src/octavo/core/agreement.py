@@ -35,3 +35,15 @@ class Agreement:
     def _count(self, same: npt.NDArray[np.bool_]) -> None:
         self.rows += same.size
         self.same += int(same.sum())
+
+
+_NEAR_1 = 1e-3  # float16 has 11 bits
+
+
+def is_unit(array: Any) -> bool:
+    """Whether rows are vectors of length 1, and no probabilities."""
+    if array.ndim < 2 or array.dtype.kind != "f" or not array.size or array.min() >= 0:
+        return False
+    with np.errstate(all="ignore"):  # what is not finite has no length 1
+        lengths = np.linalg.norm(array.astype(np.float64), axis=-1)
+    return bool(np.allclose(lengths, 1.0, atol=_NEAR_1))

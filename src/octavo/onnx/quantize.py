@@ -27,7 +27,7 @@ from octavo.onnx.produce import files_size, produce, report_of
 from octavo.onnx.resolve import resolve_all
 from octavo.onnx.save import misfortune
 from octavo.onnx.store import TensorStore
-from octavo.onnx.work import count_work
+from octavo.onnx.work import count_work, others_that_multiply
 from octavo.recipe import Inspection, Recipe, Report, Verification
 
 
@@ -199,5 +199,6 @@ def inspect(
         weight_bytes=own_bytes(prepared.sites, prepared.constants),
         macs=macs,
         sizes=sizes,
+        uncounted=others_that_multiply(source.model, prepared.sites, prepared.constants),
         quantized=already,
     )

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
 from octavo.core.feeds import shape_text
+from octavo.graph.walk import graphs_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed, fed, made_up
 from octavo.onnx.inventory import Site
@@ -42,6 +43,22 @@ def count_work(
         with _silent("onnx_ir.passes.common.shape_inference"):
             ShapeInferencePass(check_type=False, strict_mode=False)(model)
     return tuple(_count(site, constants) for site in sites), shape_text(feed) if is_open else ""
+
+
+def others_that_multiply(model: ir.Model, sites: Sequence[Site], constants: Constants) -> int:
+    """How many nodes sum up products and are no layers: their work is in no layer's."""
+    layers = {site.node for site in sites}
+    return sum(
+        _multiplies(node) and node not in layers and not constants.is_constant(node.outputs[0])
+        for graph in graphs_of(model)
+        for node in graph
+    )
+
+
+def _multiplies(node: ir.Node) -> bool:
+    if node.domain in ("", "ai.onnx"):
+        return node.op_type in _UNKNOWN or op_name(node) in _COUNTS
+    return any(part in node.op_type for part in ("MatMul", "Conv", "Gemm", "Attention", "LSTM"))
 
 
 def _fix(model: ir.Model, feed: Feed) -> bool:

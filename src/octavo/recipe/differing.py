@@ -6,16 +6,13 @@ import re
 from collections import defaultdict
 from typing import Any
 
-import numpy as np
-
-from octavo.core.agreement import Agreement
+from octavo.core.agreement import Agreement, is_unit
 from octavo.core.extent import Extent
 from octavo.core.tally import Tally, holds_numbers
 from octavo.recipe.comparison import Difference, LayerDifference, OutputDifference
 from octavo.recipe.ranges import OUTLIERS, Range
 
 _VECTORS = re.compile("hidden|embed|pooled|pooler|feature|latent|encod", re.IGNORECASE)
-_NEAR_1 = 1e-3  # float16 has 11 bits
 
 
 class Output:
@@ -36,7 +33,7 @@ class Output:
         else:
             self._tally.add(reference, other)
             self._same.add(reference, other)
-            self._unit = self._unit and _is_unit(reference)
+            self._unit = self._unit and is_unit(reference)
 
     def found(self) -> OutputDifference:
         """What was counted."""
@@ -44,14 +41,6 @@ class Output:
         note = self._note or ("" if difference else "it is empty")
         scores = self._scores and not (self._unit and difference is not None)
         return OutputDifference(self._name, difference, self._same.share, note, scores)
-
-
-def _is_unit(array: Any) -> bool:
-    """Whether rows are vectors of length 1, and no probabilities."""
-    if array.ndim < 2 or array.dtype.kind != "f" or not array.size or array.min() >= 0:
-        return False
-    lengths = np.linalg.norm(array.astype(np.float32), axis=-1)
-    return bool(np.allclose(lengths, 1.0, atol=_NEAR_1))
 
 
 class LayerErrors:

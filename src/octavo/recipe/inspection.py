@@ -18,7 +18,8 @@ class Inspection:
 
     `weight_bytes` has for each layer the bytes of its weights that no layer before it holds, and
     `macs` its multiply-accumulates in one run (None: not known), for inputs of `sizes` where the
-    model leaves sizes open. `quantized` says what is quantized already, "" in a float model.
+    model leaves sizes open. `uncounted` nodes multiply as well and are no layers. `quantized` says
+    what is quantized already, "" in a float model.
     """
 
     model: str
@@ -30,6 +31,7 @@ class Inspection:
     weight_bytes: tuple[int, ...] = ()
     macs: tuple[int | None, ...] = ()
     sizes: str = ""
+    uncounted: int = 0
     quantized: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -49,6 +51,7 @@ class Inspection:
             "quantized": self.quantized,
             "recipe": self.recipe_name,
             "sizes": self.sizes,
+            "uncounted": self.uncounted,
             "layers": [
                 {
                     **d.layer.to_dict(),

@@ -80,7 +80,8 @@ class _Work:
 def _page(found: Inspection, verbose: bool) -> Iterator[RenderableType]:
     rows = _rows(found)
     known = [row.macs for row in rows if row.macs is not None]
-    work = _Work(sum(known), found.macs != () and len(known) == len(rows), any(known))
+    all_known = found.macs != () and len(known) == len(rows) and not found.uncounted
+    work = _Work(sum(known), all_known, any(known))
     yield Text(clean(found.model), style="bold")
     onnx = f"opset {found.opset}, IR version {found.ir_version}, "
     layers = count(len(rows), "float layer" if found.quantized else "layer")
@@ -207,3 +208,5 @@ def _footnotes(found: Inspection, rows: Sequence[_Row], work: _Work) -> Iterator
     yield Text(said + sizes, style="dim")
     if unknown:
         yield Text(f"?: not known ({count(unknown, 'layer')})", style="dim")
+    if found.uncounted:
+        yield Text(f"not counted: {count(found.uncounted, 'node')} without weights", style="dim")
