@@ -25,7 +25,7 @@ from torch.nn import functional
 from torch.nn.modules import module as torch_module
 
 from octavo.torch.modules.linear import QuantizedLinear
-from octavo.torch.stand_ins import put, stand_in, stands_in
+from octavo.torch.stand_ins import put, stand_in, stands_in, type_behind
 
 _BY_TYPE = {
     nn.ReLU: "relu",
@@ -61,6 +61,8 @@ def fuse(parent: nn.Module) -> list[str]:
 
     What changes is the parent's type (`stand_ins`).
     """
+    if stands_in(parent) and type(parent)._made_by[0] in (chain_type, block_type):
+        put(parent, type_behind(type(parent)))  # other layers in it may be quantized since
     kind = type(parent)
     if stands_in(parent) or "forward" in parent.__dict__:
         return []
@@ -98,6 +100,7 @@ def chain_type(kind: Any, chain: tuple[str, ...] | None, words: tuple[str, ...])
     # Callers may give the input by its name, or leave it out.
     forward.__code__ = forward.__code__.replace(co_varnames=own.__code__.co_varnames[:2])
     forward.__defaults__ = own.__defaults__
+    forward.__wrapped__ = own  # type: ignore[attr-defined]  # what torch.jit.script compiles
     return stand_in(kind, {"forward": forward}, chain_type, (kind, chain, words))
 
 

@@ -199,15 +199,15 @@ class QuantizedExperts(QuantizedModule):
             return self._computed_weight(shape, lambda: self._dequantize(part), name)
         return super().__getattr__(name)
 
-    def _write_weight(self, name: str, values: Tensor) -> None:
-        raise NotTrainableError(
-            f"{name}: the weights of fused experts are integers and cannot be written; change the "
-            "float model and quantize it again"
-        )
-
     def _dequantize(self, part: str) -> Tensor:
         scale: Any = self._buffers[f"scale_{part}"]
         return self.integers()[part].to(torch.float32) * scale[..., None]
+
+    def _write_weight(self, name: str, values: Tensor) -> None:
+        raise NotTrainableError(
+            f"{type(self).__name__}.{name}: the weights of quantized experts cannot be written; "
+            "change the float model and quantize it again"
+        )
 
     def extra_repr(self) -> str:
         """What `print(model)` shows of the layer."""
