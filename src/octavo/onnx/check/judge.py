@@ -201,6 +201,8 @@ class Judge:
         for _, a, b in pairs:
             shapes = [x.shape for x in a], [x.shape for x in b]
             if all(map(is_float, a)) and shapes[0] != shapes[1]:
+                if _is_finite(a) and not _is_finite(b):
+                    return Measured(name, name, float("inf"), 1.0, pairs[0][0], non_finite=1)
                 if max_error is None:
                     return None
                 one, other = (x[0] if x else () for x in shapes)
@@ -209,6 +211,8 @@ class Judge:
         if why is not None:
             return _Trouble(name, why)
         found = _measured(name, name, pairs)
+        if found.non_finite:
+            return found
         if max_error is not None and found.error > max_error:
             return _Trouble(name, measured=found)
         if max_error is not None and _looks_squashed(pairs):
@@ -347,7 +351,10 @@ class _Values:
         why = lack([a[0] for _, a, _ in pairs], bounds)
         if why is Lack.SATURATED and bounds is not None:
             return _invert(pairs, bounds, output, name, where, self._forced)
-        return _measured(output, name, pairs, where, self._forced) if why is None else None
+        found = None if why is not None else _measured(output, name, pairs, where, self._forced)
+        if found is not None and found.non_finite and self._forced:
+            return None  # other decisions than its own may lead a model outside what it computes
+        return found
 
     def misfit(self, name: str) -> Misfit | None:
         """The shapes of a value where they differ."""
@@ -412,6 +419,10 @@ def _measured(
         return Measured(output, value, float("inf"), 1.0, feed, where, forced, bad)
     error, cosine = relative_error(reference, mine), cosine_error(reference, mine)
     return Measured(output, value, error, cosine, feed, where, forced)
+
+
+def _is_finite(arrays: Arrays) -> bool:
+    return all(bool(np.isfinite(array).all()) for array in arrays)
 
 
 def _flat(arrays: Arrays, where: Arrays) -> Array:

@@ -195,15 +195,17 @@ class _Check:
 
     def _not_finite(self, worst: Measured) -> VerificationError:
         layer = self._blame.layer(worst.feed, worst.value, worst.forced)
+        what = "output" if worst.output in self._runs.names else "value"
         return VerificationError(
-            f"output {worst.output!r} of the quantized model holds {worst.non_finite} non-finite "
+            f"{what} {worst.output!r} of the quantized model holds {worst.non_finite} non-finite "
             f"numbers where the float model's are finite.{_advice(layer)}",
             layer,
         )
 
     def _too_far(self, worst: Measured, kind: str) -> VerificationError:
         layer = self._blame.layer(worst.feed, worst.value, worst.forced)
-        what = f"output {worst.output!r}" + (f", {worst.where}" if worst.where else "")
+        what = "output" if worst.output in self._runs.names else "value"
+        what = f"{what} {worst.output!r}" + (f", {worst.where}" if worst.where else "")
         first = ""
         if kind == "made up":
             shapes = self._described([worst.feed])
