@@ -169,7 +169,7 @@ def test_the_error_names_no_target_that_would_not(tmp_path: Path) -> None:
 
 
 def test_equal_reasons_are_counted_not_repeated(tmp_path: Path) -> None:
-    with pytest.raises(NothingQuantizedError, match=r"\(3 Conv: float by default"):
+    with pytest.raises(NothingQuantizedError, match=r"\n  3 Conv: float by default"):
         convert(convolutions(CHAIN), tmp_path)
 
 

@@ -67,7 +67,7 @@ def test_it_is_written_with_erf(form: str, target: str, tmp_path: Path) -> None:
     path = save(model(keras_gelu(form) if gelu else plain), tmp_path / "m.onnx")
     report = quantize_dynamic(path, tmp_path / "out.onnx", target=target)
     assert any("node Erfc was written as 1 - Erf" in note for note in report.notes)
-    assert report.verification.status == "loaded"  # nothing can run the float model
+    assert report.verification.status == "unchecked"  # nothing can run the float model
     x = normal(9, WIDTH, seed=2)
     (y,) = session(tmp_path / "out.onnx").run(None, {"x": x})
     wanted = expected(x, gelu=gelu)
