@@ -88,9 +88,8 @@ def test_arguments_that_messages_name_exist() -> None:
             if not isinstance(node, ast.Raise):
                 continue
             for text in (c.value for c in ast.walk(node) if isinstance(c, ast.Constant)):
-                own = re.sub(
-                    r"\bonnx\.[\w.]+\([^)]*\)", "", str(text)
-                )  # a call of another library's
+                # Calls of other libraries' functions have arguments of their own.
+                own = re.sub(r"\bonnx\.[\w.]+\([^)]*\)", "", str(text))
                 named = re.findall(r"`([a-z]\w*)`|\b([a-z]\w+)=(?:True|False|\[|')", own)
                 for name in filter(None, (part for pair in named for part in pair)):
                     found += 1

@@ -80,7 +80,8 @@ def worth(shape: Sequence[int], group: int) -> str | None:
         return f"a convolution whose filters see one channel each {ask}"
     inputs = channels * taps
     if inputs < LEAST_INPUTS or outputs < (LEAST_POINTWISE if taps == 1 else LEAST_OUTPUTS):
-        return f"a convolution of {outputs} outputs, each a sum of {inputs} products, {ask}"
+        plural = "" if outputs == 1 else "s"
+        return f"a convolution of {outputs} output{plural}, each a sum of {inputs} products, {ask}"
     return None
 
 
