@@ -59,6 +59,7 @@ CONSTANTS: dict[str, Any] = {
     "parts": np.array([2, 2]),
     "like": np.array([1, 1, 4, K]),
     "pick": np.array([1, 0]),
+    "huge": np.float32(1e5),
 }
 RELU = [node("Relu", ["x"], ["r"])]
 LEAKY = [node("LeakyRelu", ["x"], ["r"], alpha=0.1)]
@@ -71,6 +72,40 @@ def then(*nodes: onnx.NodeProto, first: Sequence[onnx.NodeProto] = RELU) -> list
 
 # The nodes from x [1, C, 4, K] to y, and the zero point of y's rows.
 CASES: dict[str, tuple[list[onnx.NodeProto], int]] = {
+    "ends that cross": (then(node("Clip", ["r", "three", "one"], ["y"])), 0),
+    "ends that cross below zero": (
+        then(
+            node("Clip", ["r", "zero", "minus"], ["c"]), node("Concat", ["r", "c"], ["y"], axis=1)
+        ),
+        128,
+    ),
+    "a quotient of nothing positive": (
+        then(
+            node("Neg", ["r"], ["m"]),
+            node("Clip", ["m", "one"], ["c"]),
+            node("Div", ["x", "c"], ["y"]),
+        ),
+        128,
+    ),
+    "an integer that is too large": (
+        then(
+            node("Exp", ["x"], ["e"]),
+            node("Mul", ["e", "huge"], ["h"]),
+            node("Cast", ["h"], ["i"], to=6),
+            node("Cast", ["i"], ["y"], to=1),
+        ),
+        128,
+    ),
+    "an integer that begins again": (
+        then(
+            node("Mul", ["x", "huge"], ["h"]),
+            node("Cast", ["h"], ["i"], to=6),
+            node("Mul", ["i", "i"], ["j"]),
+            node("Cast", ["j"], ["y"], to=1),
+        ),
+        128,
+    ),
+    "a Selu that turns signs": (then(node("Selu", ["r"], ["y"], alpha=1.0, gamma=-1.0)), 128),
     "input": ([node("Identity", ["x"], ["y"])], 128),
     "relu": ([node("Relu", ["x"], ["y"])], 0),
     "relu6": ([node("Clip", ["x", "zero", "six"], ["y"])], 0),

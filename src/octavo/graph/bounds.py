@@ -55,13 +55,18 @@ FIXED: dict[str, Bounds] = {
     **dict.fromkeys("QuickGelu Swish".split(), GATED),
 }
 SAME = frozenset(
-    "Identity Dropout MaxPool GlobalMaxPool GlobalAveragePool Reshape Transpose "
+    "Identity MaxPool GlobalMaxPool GlobalAveragePool Reshape Transpose "
     "Squeeze Unsqueeze Flatten Slice Split Gather GatherElements GatherND Tile Expand DepthToSpace "
     "SpaceToDepth ReverseSequence Compress TopK ReduceMax ReduceMin ReduceMean".split()
 )
 """Operators that give numbers of their first input, or means of them."""
 
+INDICES = frozenset("Shape Size ArgMax ArgMin NonZero Range".split())
 SUMS = frozenset(("ReduceSum", "CumSum"))
+OVERFLOWING = SUMS | set(
+    "Add Sum Sub Mul Div Neg Pow Abs ReduceL1 ReduceL2 ReduceSumSquare ReduceMean".split()
+)
+"""Of integers these go beyond the ends of their type, and begin again at the other one."""
 
 
 class ValueBounds:
@@ -99,8 +104,26 @@ class ValueBounds:
             return ANY
         return Bounds(float(array.min()), float(array.max()))
 
+    def _holds_integers(self, value: ir.Value | None, depth: int) -> bool:
+        """Whether integers are computed there, where the graph states no type by what they are
+        computed from."""
+        if value is None or depth == 0:
+            return False
+        if value.dtype is not None:
+            return value.dtype.is_integer()
+        node = value.producer()
+        if node is None:
+            return False
+        if node.op_type == "Cast":
+            return ir.DataType(node.attributes["to"].as_int()).is_integer()
+        return node.op_type in INDICES or self._holds_integers(
+            next((v for v in node.inputs if v is not None), None), depth - 1
+        )
+
     def _of_node(self, node: ir.Node, value: ir.Value, depth: int) -> Bounds:
         op, rule = node.op_type, RULES.get(node.op_type)
+        if op in OVERFLOWING and self._holds_integers(value, depth):
+            return ANY
         if op in FIXED:
             return FIXED[op]
         if op in ("Mul", "Div") and is_gated(node, self._constants):
@@ -148,7 +171,7 @@ def _mul(node: ir.Node, x: list[Bounds]) -> Bounds:
 
 def _div(node: ir.Node, x: list[Bounds]) -> Bounds:
     a, b = x
-    if b.low < 0.0:
+    if b.low < 0.0 or b.high <= 0.0:
         return ANY
     if b.low == 0.0:  # of what is not negative, whatever it is divided by
         return POSITIVE if a.low >= 0.0 else Bounds(share=a.share)
@@ -172,10 +195,17 @@ def _relu(node: ir.Node, x: list[Bounds]) -> Bounds:
 
 
 def _clip(node: ir.Node, x: list[Bounds]) -> Bounds:
-    """The ends are inputs since opset 11, attributes before."""
-    low = x[1].low if len(x) > 1 else _attribute(node, "min", -math.inf)
-    high = x[2].high if len(x) > 2 else _attribute(node, "max", math.inf)
-    return replace(x[0], low=max(x[0].low, low), high=min(x[0].high, high))
+    """The ends are inputs since opset 11, attributes before. Crossed, the upper one counts."""
+    least, most = _attribute(node, "min", -math.inf), _attribute(node, "max", math.inf)
+    ends = Bounds(least, least), Bounds(most, most)
+    given = [v is not None for v in node.inputs]
+    low = x[1] if len(x) > 1 and given[1] else ends[0]
+    high = x[2] if len(x) > 2 and given[2] else ends[1]
+    return replace(
+        x[0],
+        low=min(max(x[0].low, low.low), high.low),
+        high=min(max(x[0].high, low.high), high.high),
+    )
 
 
 def _leaky(node: ir.Node, x: list[Bounds]) -> Bounds:
@@ -203,6 +233,8 @@ def _elu(node: ir.Node, x: list[Bounds]) -> Bounds:
 
 def _selu(node: ir.Node, x: list[Bounds]) -> Bounds:
     alpha, gamma = _attribute(node, "alpha", 1.67326), _attribute(node, "gamma", 1.0507)
+    if alpha < 0.0 or gamma < 0.0:
+        return ANY
     return _ending(x[0], alpha * gamma)
 
 
@@ -255,11 +287,27 @@ def _resize(node: ir.Node, x: list[Bounds]) -> Bounds:
 
 
 def _cast(node: ir.Node, x: list[Bounds]) -> Bounds:
-    """Integers take what is behind the point off, and truth is 1."""
-    if ir.DataType(node.attributes["to"].as_int()) in UNSIGNED:
+    """Integers take what is behind the point off, and truth is 1. What an integer type does not
+    hold comes out as any of its numbers."""
+    to = ir.DataType(node.attributes["to"].as_int())
+    if to in UNSIGNED:
         return POSITIVE
     low = math.floor(x[0].low) if x[0].low > -math.inf else x[0].low
-    return Bounds(low, max(1.0, x[0].high), x[0].share)
+    found = Bounds(low, max(1.0, x[0].high), x[0].share)
+    if not to.is_integer():
+        return found
+    least, most = float(to.min), float(to.max)
+    return found if least <= found.low and found.high <= most else Bounds(least, most)
+
+
+def _dropout(node: ir.Node, x: list[Bounds]) -> Bounds:
+    """In training some become zero and the others larger."""
+    if len(node.inputs) < 3 or node.inputs[2] is None:
+        return x[0]
+    low, high = (
+        0.0 if end == 0.0 else math.copysign(math.inf, end) for end in (x[0].low, x[0].high)
+    )
+    return Bounds(min(0.0, low), max(0.0, high), x[0].share)
 
 
 def _with_zero(node: ir.Node, x: list[Bounds]) -> Bounds:
@@ -291,5 +339,6 @@ RULES: dict[str, Callable[[ir.Node, list[Bounds]], Bounds]] = {
     "Resize": _resize,
     "Upsample": _resize,
     "Cast": _cast,
+    "Dropout": _dropout,
     "AveragePool": _with_zero,
 }
