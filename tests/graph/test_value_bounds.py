@@ -77,7 +77,7 @@ CASES: dict[str, tuple[list[onnx.NodeProto], int]] = {
         then(
             node("Clip", ["r", "zero", "minus"], ["c"]), node("Concat", ["r", "c"], ["y"], axis=1)
         ),
-        128,
+        80,
     ),
     "a quotient of nothing positive": (
         then(
@@ -284,7 +284,8 @@ def test_the_zero_point_of_rows(case: str) -> None:
 def test_every_value_lies_within_its_bounds(case: str) -> None:
     """Of all nodes, over inputs of several sizes."""
     nodes, _ = CASES[case]
-    names = [name for n in nodes if n.op_type != "Greater" for name in n.output]
+    floats = [n for n in nodes if n.op_type != "Greater" and not set(n.output) & {"i", "j"}]
+    names = [name for n in floats for name in n.output]
     made = model(nodes, names)
     for scale in (0.01, 1.0, 30.0):
         x = scale * values(1, C, 4, K)

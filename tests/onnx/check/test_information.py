@@ -33,7 +33,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
         (np.zeros((1, 1), np.float32), None, Lack.CONSTANT),
         (np.float32([[0.3]]), None, None),  # one number is not the same everywhere
         (np.full((2, 2), np.nan, np.float32), None, Lack.NOT_FINITE),
-        (np.zeros((0, 4), np.float32), None, Lack.NOT_FINITE),
+        (np.zeros((0, 4), np.float32), None, Lack.EMPTY),
         (np.arange(6), None, Lack.NOT_FLOAT),
         (np.array([True, False]), None, Lack.NOT_FLOAT),
         (sigmoid(normal(50, 4)), SIGMOID, None),

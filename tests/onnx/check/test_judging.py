@@ -198,7 +198,7 @@ def test_noise_that_nothing_can_be_given_for(tmp_path: Path) -> None:
     lens = Lens(source, tmp_path / "out.onnx", [o.layer.name for o in report.quantized])
     found = Judge(runs.names, lens, runs.again).judge(runs.given([feed]), 0.1)
     assert not found.measured
-    assert found.said == "output 'y' is drawn by chance: the float model differs from itself"
+    assert found.said == "output 'y' differs between two runs of the float model itself"
 
 
 def test_guards_decide_nothing_that_matters(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from octavo.errors import ModelError, VerificationError, brief
 from octavo.onnx.check.judge import Judge, Judgement, Measured, Run
 from octavo.onnx.check.lens import Lens
-from octavo.onnx.check.runs import NOT_MADE_UP, Runs
+from octavo.onnx.check.runs import NOT_MADE_UP, NOTHING_ELSE, Runs
 from octavo.onnx.custom_ops import session_options
 from octavo.onnx.inputs import Feed, describe, shapes_of
 from octavo.onnx.load import load
@@ -47,7 +47,7 @@ def agree(source: Path, converted: Path, feeds: list[Feed] | None) -> Verificati
             "both run"
         ) from error
     if not ran:
-        detail = f"{NOT_MADE_UP} ({runs.refused})"
+        detail = f"{NOT_MADE_UP} ({runs.refused or NOTHING_ELSE})"
         return Verification("unchecked", kind, detail=detail)
     found = Judge(runs.names, Lens(read, converted, None), runs.again).judge(ran, MAX_ERROR)
     _refuse(found, kind)

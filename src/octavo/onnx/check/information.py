@@ -36,6 +36,8 @@ LEAST = 1e-37
 class Lack(Enum):
     """Why a value shows nothing."""
 
+    NO_NUMBERS = "holds no tensor of numbers"
+    EMPTY = "is empty"
     NOT_FLOAT = "holds no floating-point numbers"
     NOT_FINITE = "holds no finite numbers"
     CONSTANT = "holds one and the same number everywhere"
@@ -62,8 +64,12 @@ class Bounds:
 
 def lack(arrays: Sequence[Array], bounds: Bounds | None = None) -> Lack | None:
     """Why `arrays`, one value in several runs, show nothing; None where they do."""
+    if not arrays:
+        return Lack.NO_NUMBERS
     if not all(is_float(a) for a in arrays):
         return Lack.NOT_FLOAT
+    if not any(a.size for a in arrays):
+        return Lack.EMPTY
     known = [a[np.isfinite(a)].astype(np.float64) for a in arrays]
     values = np.concatenate(known) if known else np.zeros(0)
     if not values.size:

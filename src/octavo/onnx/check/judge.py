@@ -32,6 +32,8 @@ from octavo.onnx.inputs import Feed
 
 Arrays = list[Array]
 MOST_NAMED = 2  # decisions in a sentence
+MASKING = 100.0
+"""How many times all others a number is that a mask puts in the place of hidden ones."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,7 @@ class Judge:
                 troubles.append(found)
         if max_error is None:
             return Judgement(tuple(measured), unresolved=tuple(map(_sentence, troubles)))
-        if measured:  # labels beside probabilities say nothing more
-            troubles = [t for t in troubles if t.lack is not Lack.NOT_FLOAT]
+        troubles = [t for t in troubles if not self._says_nothing_more(t, measured)]
         by_chance = [t for t in troubles if self._is_drawn(t, runs, max_error)]
         troubles = [t for t in troubles if t not in by_chance]
         if not troubles:
@@ -152,6 +153,18 @@ class Judge:
         judged = self._look(runs, measured, troubles, max_error)
         more = tuple(map(_by_chance, by_chance))
         return replace(judged, unresolved=(*judged.unresolved, *more))
+
+    def _says_nothing_more(self, trouble: _Trouble, measured: Sequence[Measured]) -> bool:
+        """Whether an output without floating-point numbers, such as labels beside probabilities,
+        comes of no layer that the measured outputs do not come of."""
+        if trouble.lack is not Lack.NOT_FLOAT or not measured:
+            return False
+        try:
+            behind = self._lens.points.layers_behind
+            known = frozenset().union(*(behind(m.output) for m in measured))
+            return behind(trouble.output) <= known
+        except OctavoError:  # the models cannot be looked into
+            return True
 
     def _is_drawn(self, trouble: _Trouble, runs: Sequence[Run], max_error: float) -> bool:
         """Whether the float model does not agree with itself, and nobody can see why: it draws by
@@ -292,13 +305,14 @@ class _Resolution:
         for decision in decisions:
             for name in decision.inputs:
                 where = f"before {decision.said}, which decides what follows"
-                found = values.first([name, *points.behind(name)], name, where)
+                found = values.worst(name, name, where)
                 if found is not None:
                     done.append(replace(found, decides=True))
+                else:
+                    unresolved.append(f"what {decision.said} reads could not be compared")
         for trouble in troubles:
             where = self._where(trouble, decisions)
-            chain = [trouble.output, *points.behind(trouble.output)]
-            found = values.first(chain, trouble.output, where)
+            found = values.worst(trouble.output, trouble.output, where)
             if found is not None:
                 may_show = trouble.lack in (Lack.CONSTANT, Lack.SATURATED, Lack.NOT_FINITE)
                 done.append(replace(found, may_show=may_show))
@@ -328,16 +342,23 @@ class _Values:
         self, lens: Lens, shown: Sequence[str], forced: Sequence[str], runs: Sequence[Run]
     ) -> None:
         self._lens, self._forced = lens, tuple(forced)
+        self._shown = frozenset(shown)
         look = lens.look(shown, forced)
         self._found = [(run.feed, *look.run(run.feed)) for run in runs]
 
-    def first(self, names: Sequence[str], output: str, where: str) -> Measured | None:
-        """The first of the values that shows something."""
-        for name in names:
-            found = self.measure(name, output, where, self._lens.points.bounds(name))
-            if found is not None:
-                return found
-        return None
+    def worst(self, start: str, output: str, where: str) -> Measured | None:
+        """The largest distance at `start`, or where that shows nothing at the nearest values behind
+        it that do, on each way there."""
+        points, found, seen, waiting = self._lens.points, list[Measured](), {start}, [start]
+        for name in waiting:  # grows while it is walked
+            measured = self.measure(name, output, where, points.bounds(name))
+            if measured is not None:
+                found.append(measured)
+                continue
+            new = [n for n in points.next_behind(name) if n not in seen and n in self._shown]
+            seen.update(new)
+            waiting += new
+        return max(found, key=lambda m: m.error, default=None)
 
     def measure(self, name: str, output: str, where: str, bounds: Bounds | None) -> Measured | None:
         """The distance at one value, or None where it shows nothing."""
@@ -408,6 +429,8 @@ def _measured(
     expected, got, apart, bad = [], [], [], 0
     for _, a, b in pairs:
         one, other = _flat(a, a), _flat(b, a)
+        told = ~_masked(one, other)
+        one, other = one[told], other[told]
         expected.append(one)
         got.append(other)
         bad += int((~np.isfinite(other)).sum())
@@ -419,6 +442,18 @@ def _measured(
         return Measured(output, value, float("inf"), 1.0, feed, where, forced, bad)
     error, cosine = relative_error(reference, mine), cosine_error(reference, mine)
     return Measured(output, value, error, cosine, feed, where, forced)
+
+
+def _masked(one: Array, other: Array) -> Array:
+    """Elements that a mask set to a number far beyond all others, in both models: they would be
+    all that an error is relative to."""
+    masked = np.zeros(one.shape, bool)
+    for extreme in {float(one.min()), float(one.max())} if one.size else ():
+        there = one == extreme
+        rest = one[~there]
+        if there.sum() > 1 and rest.size and abs(extreme) > MASKING * float(np.abs(rest).max()):
+            masked |= there & (other == extreme)
+    return masked
 
 
 def _is_finite(arrays: Arrays) -> bool:
@@ -442,7 +477,7 @@ def _looks_squashed(pairs: Sequence[tuple[Feed, Arrays, Arrays]]) -> bool:
 
 
 def _by_chance(trouble: _Trouble) -> str:
-    return f"output {trouble.output!r} is drawn by chance: the float model differs from itself"
+    return f"output {trouble.output!r} differs between two runs of the float model itself"
 
 
 def _sentence(trouble: _Trouble) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from octavo.graph.walk import opset_of
 from octavo.onnx.check.information import Bounds, Squash
 from octavo.onnx.comparing.values import reads
 from octavo.onnx.constants import RANDOM_OPS, Constants
@@ -24,6 +25,7 @@ MOST = 24
 """Values that are looked at behind one output."""
 
 _STANDARD = ("", "ai.onnx")
+_SOFTMAX_OF_ONE_AXIS = 13  # the opset from which its axis is one; before, all from there on are
 _SAME_NUMBERS = frozenset(
     "Identity Cast Reshape Transpose Squeeze Unsqueeze Flatten Slice Split Gather Expand "
     "Dropout".split()
@@ -69,6 +71,7 @@ class Points:
     def __init__(
         self, model: ir.Model, layers: Collection[str] | None, shared: Collection[str]
     ) -> None:
+        self._opset = opset_of(model)
         self._made = {v.name: v for node in model.graph for v in node.outputs if v.name}
         self._shared = frozenset(shared)
         self._layers = frozenset(layers or ())
@@ -101,6 +104,8 @@ class Points:
             if node.op_type in _SQUASHES:
                 if node.op_type == "Softmax" and value.name != name:
                     return None  # nobody knows where its axis went
+                if node.op_type == "Softmax" and self._opset < _SOFTMAX_OF_ONE_AXIS:
+                    return None
                 axis = node.attributes.get("axis")
                 said = f"{node.op_type} {(node.name or value.name)!r}"
                 return Bounds(_SQUASHES[node.op_type], -1 if axis is None else axis.as_int(), said)
@@ -112,6 +117,29 @@ class Points:
         value = self._made.get(name)
         node = None if value is None else value.producer()
         return "" if node is None else f"{node.op_type} {(node.name or name)!r}"
+
+    def layers_behind(self, name: str) -> frozenset[str]:
+        """The values of layers that `name` comes of."""
+        return self._upstream(name) & self._layers
+
+    def next_behind(self, name: str) -> list[str]:
+        """Shared values that `name` is computed of, with no other between; none behind a layer."""
+        if name in self._layers and name in self._shared:
+            return []
+        found: dict[str, None] = {}
+        waiting, seen = [name], {name}
+        for current in waiting:  # grows while it is walked
+            value = self._made.get(current)
+            node = None if value is None else value.producer()
+            for read in [] if node is None else reads(node):
+                if not read.name or read.name in seen or read.name not in self._computed:
+                    continue
+                seen.add(read.name)
+                if read.name in self._shared:
+                    found[read.name] = None
+                elif current not in self._layers:
+                    waiting.append(read.name)
+        return list(found)
 
     def behind(self, name: str) -> list[str]:
         """Shared values that `name` is computed of, the nearest first, none behind a layer."""

@@ -21,6 +21,7 @@ from octavo.onnx.custom_ops import open_session
 from octavo.onnx.inputs import Feed, made_up
 from octavo.onnx.load import Source, load
 
+NOTHING_ELSE = "all that came to mind are empty or too large"
 NOT_MADE_UP = "no inputs could be made up that the float model accepts"
 
 
@@ -39,8 +40,8 @@ class Runs:
         self.theirs, self.ours = theirs, ours
         self.names = [o.name for o in theirs.get_outputs()]
         self.clock = Clock()
-        self.refused = "all that came to mind are empty or too large"
-        """Why the last inputs that were made up were not taken."""
+        self.refused = ""
+        """Why inputs that were made up were not taken: their memory, or what the last one met."""
         self._source = source
         self._memory: Memory | None = None
 
@@ -65,10 +66,10 @@ class Runs:
 
     def accepted(self, way: int = 0) -> Iterator[Accepted]:
         """Inputs that are made up, fit into the budget, and that the float model takes."""
-        tried = list[Feed]()
+        tried, large = list[Feed](), False
         for feed in made_up(self.model, Constants(opset_of(self.model)), way=way):
             if self.clock.left <= 0:
-                self.refused = "the time for it was over"
+                self.refused = self.refused or "the time for it was over"
                 return
             if any(_same(feed, other) for other in tried):
                 continue  # nothing was left to guess
@@ -76,12 +77,13 @@ class Runs:
             needed = self._needed(feed)
             if needed > MOST_BYTES:
                 self.refused = f"a run needs about {needed / 1e9:.1f} GB"
+                large = True
                 continue
             started = perf_counter()
             try:
                 expected = run_within(self.theirs, self.names, feed, LONGEST_RUN)
             except Exception as error:  # noqa: BLE001 - a wrong guess fails in many ways
-                self.refused = brief(error)
+                self.refused = self.refused if large else brief(error)
                 continue
             self.clock.ran(perf_counter() - started)
             yield Accepted(feed, expected)

@@ -16,7 +16,7 @@ from octavo.onnx.check.blame import Blame
 from octavo.onnx.check.judge import Judge, Judgement, Measured, Run
 from octavo.onnx.check.lens import Lens
 from octavo.onnx.check.reach import Reach
-from octavo.onnx.check.runs import NOT_MADE_UP, Runs, open_float
+from octavo.onnx.check.runs import NOT_MADE_UP, NOTHING_ELSE, Runs, open_float
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import HINT, session_options
 from octavo.onnx.inputs import Feed, describe, shapes_of, ways
@@ -88,15 +88,19 @@ class _Check:
 
     def made_up(self) -> Verification:
         """On inputs that the graph suggests."""
-        candidates = self._runs.accepted()
+        candidates, first, none_taken = self._runs.accepted(), list[Run](), True
         with suppress(TimeoutError):
-            first = [self._runs.both(taken) for taken in islice(candidates, SIZES)]
-            if not first:
-                detail = f"{NOT_MADE_UP} ({self._runs.refused})"
-                return Verification("unchecked", "made up", detail=detail)
-            self._take(first, "made up")
-            self._reach.ran([run.feed for run in first])
-            if not self._is_done:
+            for taken in islice(candidates, SIZES):
+                none_taken = False
+                first.append(self._runs.both(taken))
+        if none_taken:
+            detail = f"{NOT_MADE_UP} ({self._runs.refused or NOTHING_ELSE})"
+            return Verification("unchecked", "made up", detail=detail)
+        with suppress(TimeoutError):
+            if first:
+                self._take(first, "made up")
+                self._reach.ran([run.feed for run in first])
+            if first and not self._is_done:
                 self._try_others(islice(candidates, MORE))
             for run in self._other_ways():
                 self._take([run], "made up")
@@ -190,7 +194,8 @@ class _Check:
         if not at.error:
             return found  # lossless
         if self._max_error is not None and at.error > self._max_error:
-            return Judgement(unresolved=(EQUAL,))
+            far = f"no output shows it, but {at.where.removeprefix('at ')} is {at.error:.4g} away"
+            return Judgement(unresolved=(far,))
         return Judgement((at,))
 
     def _not_finite(self, worst: Measured) -> VerificationError:
