@@ -59,13 +59,13 @@ def inline_functions(model: ir.Model, label: str, newest: int, raise_opset: Rais
             "without local functions, or inline them with "
             "onnx.inliner.inline_local_functions(model, convert_version=True)"
         ) from error
-    notes.append(f"{count} local functions were inlined")
+    notes.append(f"{_counted(count, 'local function')} inlined")
     if others:
         converted = _convert_marked(model, label)
         written = ", ".join(map(str, sorted(others)))
         notes.append(
             f"local functions were written in opset {written}: "
-            f"{converted} nodes of them were converted to {opset_of(model)}"
+            f"{_counted(converted, 'node')} converted to {opset_of(model)}"
         )
     return notes
 
@@ -210,3 +210,7 @@ def _put_in_place(old: ir.Node, converted: ir.Graph, names: Names) -> None:
             )
             value.replace_all_uses_with(replacement, replace_graph_outputs=True)
     graph.remove(old, safe=True)
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun} was" if n == 1 else f"{n} {noun}s were"

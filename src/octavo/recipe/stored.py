@@ -49,8 +49,14 @@ def outcomes_from_json(text: str) -> tuple[LayerOutcome, ...]:
         whole = json.loads(_inflated(base64.b85decode(data["deflate"])))
         texts = [str(item) for item in whole["texts"]]
         return tuple(_outcome(row, texts) for row in whole["layers"])
-    except (KeyError, IndexError, TypeError, AttributeError, RecursionError, zlib.error) as error:
+    except _BROKEN as error:
         raise ValueError(f"no outcomes of layers: {error}") from error
+
+
+_BROKEN = (
+    *(KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError),
+    zlib.error,
+)
 
 
 def _row(o: LayerOutcome, known: Callable[[str], int]) -> list[Any]:

@@ -139,3 +139,37 @@ def test_a_slow_model_lengthens_the_time(monkeypatch: Any) -> None:
     clock.ran(2.0)
     now[0] = 15.0
     assert clock.left == 2.0 * budget.FLOAT_RUNS - 15
+
+
+def test_what_bodies_hold_counts() -> None:
+    """In a branch: scores that are summed before they leave it."""
+    inner = [
+        helper.make_node("Transpose", ["x"], ["k"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "k"], ["scores"], name="scores"),
+        helper.make_node("ReduceSum", ["scores", "last"], ["o"], keepdims=1),
+    ]
+    out = [helper.make_tensor_value_info("o", F32, None)]
+    then = helper.make_graph(inner, "then", [], out)
+    other = [helper.make_node("Identity", ["x"], ["o"])]
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+        helper.make_node("Greater", ["most", "zero"], ["c"]),
+        helper.make_node(
+            "If", ["c"], ["y"], then_branch=then,
+            else_branch=helper.make_graph(other, "else", [], out),
+        ),
+    ]  # fmt: skip
+    weights = {"last": np.array([2]), "zero": np.float32(0)}
+    model = build(nodes, [("x", F32, ["n", "t", WIDE])], [("y", F32, None)], weights)
+    assert Memory(load(model).model).of_run(feed(1, 2048)) >= 4 * 2048 * 2048
+
+
+def test_looking_is_bounded_too(tmp_path: Path, monkeypatch: Any) -> None:
+    from octavo.onnx.check import lens
+
+    monkeypatch.setattr(lens, "MOST_BYTES", 10)
+    model = attention(("n", "t"))
+    model.graph.node.append(helper.make_node("ArgMax", ["y"], ["label"], axis=2))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("label", I64, None))
+    v = quantize_dynamic(model, tmp_path / "out.onnx", ["MatMul"]).verification
+    assert v.status == "unchecked" and "looking into both models needs about" in v.detail

@@ -113,6 +113,64 @@ def test_small_outputs_that_nothing_bounds_are_compared_themselves(tmp_path: Pat
     assert (v.status, v.detail) == ("passed", "") and v.error and v.error < 0.01
 
 
+def two_heads(nodes: list[onnx.NodeProto], output: tuple[Any, ...]) -> onnx.ModelProto:
+    """x -> good -> g and x -> ruined -> r, which share nothing, then `nodes`."""
+    stored = {
+        "keep": np.where(np.arange(64) == 0, np.float32(0), np.float32(1)),
+        "good": normal(64, 16) / np.float32(8), "ruined": BAD, "zero": np.float32(0),
+    }  # fmt: skip
+    start = [
+        node("Mul", ["x", "keep"], ["x0"]),
+        helper.make_node("MatMul", ["x0", "good"], ["g"], name="good_layer"),
+        helper.make_node("MatMul", ["x0", "ruined"], ["r"], name="ruined_layer"),
+    ]
+    return build([*start, *nodes], [("x", F32, ["m", 64])], [output], stored)
+
+
+def test_labels_of_layers_that_no_other_output_shows(tmp_path: Path) -> None:
+    model = two_heads([node("ArgMax", ["r"], ["y"], axis=1)], ("y", I64, ["m", 1]))
+    model.graph.output.append(helper.make_tensor_value_info("g", F32, ["m", 16]))
+    with refused(tmp_path, VerificationError, "too far", "Look at layer 'ruined_layer'"):
+        quantize_dynamic(model, tmp_path / "out.onnx")
+
+
+def test_all_ways_behind_an_output_are_looked_at(tmp_path: Path) -> None:
+    nodes = [node("Greater", ["g", "r"], ["y"])]
+    model = two_heads(nodes, ("y", TensorProto.BOOL, ["m", 16]))
+    with refused(tmp_path, VerificationError, "too far", "Look at layer 'ruined_layer'"):
+        quantize_dynamic(model, tmp_path / "out.onnx")
+
+
+@pytest.mark.parametrize("hidden", [-1e4, -1e9, -3.4e38, -np.inf])
+def test_a_mask_is_not_what_errors_are_relative_to(hidden: float, tmp_path: Path) -> None:
+    mask = np.zeros((1, 16), np.float32)
+    mask[:, 8:] = hidden
+    nodes = [node("Less", ["mask", "zero"], ["m"]), node("Where", ["m", "mask", "h"], ["y"])]
+    weights = {"mask": mask, "zero": np.float32(0)}
+    out = tmp_path / "out.onnx"
+    v = quantize_dynamic(tail(nodes, ("y", F32, ["m", 16]), weights), out).verification
+    assert v.status == "passed" and v.error is not None and 1e-6 < v.error < 0.01
+    with refused(tmp_path, VerificationError, "too far", "Look at layer 'mm'"):
+        quantize_dynamic(tail(nodes, ("y", F32, ["m", 16]), weights, bad=True), out)
+
+
+def test_a_layer_that_is_far_off_where_no_output_shows_it(tmp_path: Path) -> None:
+    """The largest of its numbers is always the same one."""
+    nodes = [
+        node("Add", ["h", "first"], ["s"]),
+        node("ArgMax", ["s"], ["which"], axis=1, keepdims=0),
+        node("Gather", ["table", "which"], ["y"]),
+    ]
+    first = np.zeros(16, np.float32)
+    first[3] = 1e4
+    weights = {"first": first, "table": normal(16, 16)}
+    v = quantize_dynamic(
+        tail(nodes, ("y", F32, ["m", 16]), weights, bad=True), tmp_path / "out.onnx"
+    ).verification
+    assert (v.status, v.error) == ("unchecked", None)
+    assert "no output shows it, but layer 'mm' is 0." in v.detail
+
+
 # Decisions ---------------------------------------------------------------------------------------
 
 

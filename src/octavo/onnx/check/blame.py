@@ -81,6 +81,7 @@ class Blame:
     def _changes(self, feed: Feed, at: Sequence[str]) -> dict[str, tuple[npt.NDArray[Any], float]]:
         """What quantizing a layer adds to its value where it is fed the float model's, and the
         error that this is."""
+        self._lens.refuse_large(at, feed)
         cut = Cut(self._lens.quantized(), at, self._lens.shared, "the quantized model, cut,")
         theirs = Shown(self._lens.floating(), [*at, *cut.needs], "the float model, looked into,")
         expected = theirs.run(feed)

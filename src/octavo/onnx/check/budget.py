@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from threading import Timer
 from time import perf_counter
 from typing import Any
@@ -79,6 +79,12 @@ class Memory:
         """The bytes that comparing two models on `feed` takes above the models."""
         return COPIES * self.of_run(feed)
 
+    def of_values(self, names: Iterable[str], feed: Mapping[str, npt.NDArray[Any]]) -> float:
+        """The bytes of these values of both models, as far as their sizes are known."""
+        symbols, inferred = self._symbols(feed), self._inferred(feed)
+        sizes = (inferred.get(n, _bytes(self._named.get(n), symbols)) for n in names)
+        return 2 * sum(size or 0 for size in sizes)
+
     def of_run(self, feed: Mapping[str, npt.NDArray[Any]]) -> int:
         """The bytes of one run: the most that inputs, activations and outputs take at a time.
 
@@ -101,7 +107,7 @@ class Memory:
                     size = _bytes(self._named.get(name), symbols)
                 sizes[name] = largest if size is None else size
                 alive += sizes[name]
-            most = max(most, alive)
+            most = max(most, alive + sum(inferred.get(name, 0) for name in _made_inside(node)))
             for name in {*_reads(node), *node.output}:
                 if last.get(name, i) == i and name in sizes and name not in given:
                     alive -= sizes.pop(name)
@@ -133,7 +139,7 @@ class Memory:
         except Exception:  # noqa: BLE001 - operators of others, and models that state wrong shapes
             return {}
         found = {}
-        for value in (*proto.graph.value_info, *proto.graph.output):
+        for value in _stated(proto.graph):
             tensor = value.type.tensor_type
             dims = tensor.shape.dim
             if tensor.HasField("shape") and all(d.HasField("dim_value") for d in dims):
@@ -167,6 +173,25 @@ def _without_weights(model: ir.Model) -> onnx.ModelProto:
         if output.type.HasField("tensor_type"):
             output.type.tensor_type.ClearField("shape")
     return proto
+
+
+def _stated(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """What a graph and its bodies say of their values."""
+    yield from graph.value_info
+    yield from graph.output
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from _stated(body)
+
+
+def _made_inside(node: onnx.NodeProto) -> Iterator[str]:
+    """Names of the values that the bodies of a node make."""
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            for inner in body.node:
+                yield from filter(None, inner.output)
+                yield from _made_inside(inner)
 
 
 def _is_large(tensor: ir.TensorProtocol | None) -> bool:

@@ -157,7 +157,7 @@ class Judge:
     def _says_nothing_more(self, trouble: _Trouble, measured: Sequence[Measured]) -> bool:
         """Whether an output without floating-point numbers, such as labels beside probabilities,
         comes of no layer that the measured outputs do not come of."""
-        if trouble.lack is not Lack.NOT_FLOAT or not measured:
+        if trouble.lack not in (Lack.NOT_FLOAT, Lack.NO_NUMBERS) or not measured:
             return False
         try:
             behind = self._lens.points.layers_behind

@@ -15,9 +15,11 @@ from typing import Any
 
 import onnx_ir as ir
 
+from octavo.errors import ModelError
 from octavo.graph.emitter import Names
 from octavo.graph.walk import opset_of
 from octavo.onnx import normalize
+from octavo.onnx.check.budget import Memory
 from octavo.onnx.check.points import Points
 from octavo.onnx.comparing.opening import Shown, Values, input_like
 from octavo.onnx.comparing.values import holders, next_shared, shared_values
@@ -89,9 +91,20 @@ class Lens:
         """Whether both models may be opened once more."""
         return self._source.bytes + self._quantized.stat().st_size <= MOST_BYTES
 
+    @cached_property
+    def memory(self) -> Memory:
+        """What values of the float model need."""
+        return Memory(self.floating())
+
     def look(self, shown: Sequence[str], forced: Sequence[str] = ()) -> Look:
         """Both models with the values `shown` in view and the values `forced` given to one."""
         return Look(self, shown, forced)
+
+    def refuse_large(self, shown: Iterable[str], feed: Mapping[str, Any]) -> None:
+        """Raises ModelError where the values would need more memory than a check may take."""
+        needed = self.memory.of_values(shown, feed)
+        if needed > MOST_BYTES:
+            raise ModelError(f"looking into both models needs about {needed / 1e9:.1f} GB")
 
 
 class Look:
@@ -108,6 +121,7 @@ class Look:
 
     def run(self, feed: Mapping[str, Any]) -> tuple[Values, Values]:
         """The values of the float model, and of the quantized one. Raises ModelError."""
+        self._lens.refuse_large([*self._shown, *self._forced], feed)
         theirs = self._theirs.run(feed)
         if self._ours is None:
             self._ours = self._open(theirs)

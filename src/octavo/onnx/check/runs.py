@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from octavo.errors import InputDataError, VerificationError, brief
 from octavo.graph.walk import opset_of
+from octavo.onnx import normalize
 from octavo.onnx.check.budget import LONGEST_RUN, MOST_BYTES, Clock, Memory, run_within
 from octavo.onnx.check.judge import Run
 from octavo.onnx.constants import Constants
@@ -98,7 +99,7 @@ class Runs:
 
     def _needed(self, feed: Feed) -> float:
         if self._memory is None:
-            self._memory = Memory(self.model)
+            self._memory = Memory(_inlined(self.model, self._source))
         return self._memory.most(feed)
 
     def _got(self, feed: Feed, seconds: float | None) -> Sequence[Any]:
@@ -117,6 +118,15 @@ class Runs:
 
 def _same(feed: Feed, other: Feed) -> bool:
     return all(np.array_equal(feed[name], other[name]) for name in feed)
+
+
+def _inlined(model: ir.Model, source: Source) -> ir.Model:
+    """The model, or one whose local functions are written out: sizes inside them count too."""
+    if not model.functions:
+        return model
+    other = load(source.origin).model
+    normalize.normalize(other, source.label, normalize.OLDEST)
+    return other
 
 
 def open_float(source: Source) -> Any:

@@ -47,8 +47,8 @@ def values(form: Form, shape: Sequence[int], setting: Setting, rng: np.random.Ge
     dtype = (form.value.dtype or ir.DataType.FLOAT).numpy()
     drawn = _DRAWS[form.kind.role](form, tuple(shape), setting, rng)
     if dtype.kind in "iu" and drawn.dtype.kind == "i":
-        limits = np.iinfo(dtype)
-        drawn = np.clip(drawn, limits.min, limits.max)
+        limits, held = np.iinfo(dtype), np.iinfo(drawn.dtype)
+        drawn = np.clip(drawn, max(limits.min, held.min), min(limits.max, held.max))
     return np.asarray(drawn).astype(dtype)
 
 
