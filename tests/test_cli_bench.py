@@ -265,7 +265,7 @@ def test_two_inputs_of_one_shape(folder: Path, capsys: pytest.CaptureFixture[str
     inputs = [("a", F32, ["n", 8]), ("b", F32, ["n", 8])]
     model = build(node, inputs, [("y", F32, ["n", 8])], {"w": normal(8, 8)})
     save(model, folder / "two.onnx")
-    assert data(capsys, "two.onnx", "two.onnx")["rows"][0]["shape"] == "a=2x8,b=2x8"
+    assert data(capsys, "two.onnx", "two.onnx")["rows"][0]["shape"] == "a=8x8,b=8x8"
     asked = data(capsys, "two.onnx", "two.onnx", "--shape", "a=5x8,b=5x8")
     assert asked["rows"][0]["shape"] == "a=5x8,b=5x8"
 

@@ -100,7 +100,7 @@ CASES = (
     ),
     Case(
         *("octavo quantize lfs.onnx", 3),
-        *("lfs.onnx", "bytes)", _NO_MODEL, "get the file again"),
+        *("lfs.onnx", "bytes)", "a pointer of Git LFS", "fetch the file with git lfs pull"),
         files={"lfs.onnx": _LFS},
     ),
     Case(
@@ -186,7 +186,7 @@ CASES = (
     Case("octavo doctor .", 3, ".", "is a directory", ".onnx file", "give the .onnx file in it"),
     Case(
         *("octavo doctor text.onnx --json", 3),
-        *("text.onnx", "is not an ONNX model", "cut short or of another format"),
+        *("text.onnx", "is not an ONNX model", "or it is truncated"),
         "get the file again",
     ),
     Case("octavo bench m.onnx gone.onnx", 3, "gone.onnx", "does not exist", ".onnx", _AN_ONNX_FILE),

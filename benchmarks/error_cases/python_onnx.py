@@ -90,7 +90,7 @@ CASES = (
         *(
             "text.onnx",
             "is not an ONNX model",
-            "cut short or of another format",
+            "or it is truncated",
             "get the file again",
         ),
     ),

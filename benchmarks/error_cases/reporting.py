@@ -31,7 +31,7 @@ CASES = (
     ),
     Case(
         *(f"{_PAIR} page.html --threads 0", 2),
-        *("--threads", "0", "a number above 0", "give"),
+        *("--threads", "0", "a whole number above 0", "give"),
     ),
     Case(
         *(f"{_PAIR} page.html --seconds 0", 2),

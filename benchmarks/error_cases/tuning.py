@@ -216,8 +216,8 @@ CASES = (
         *("objective", "'speed'", "Known: accuracy, ", AS_ALLOWED),
     ),
     Case(
-        *('octavo.tune.tune("m.onnx", criterion=-1)', "OptionError"),
-        *("criterion", "-1", "0 or more and finite", AS_ALLOWED),
+        *('octavo.tune.tune("m.onnx", criterion=float("nan"))', "OptionError"),
+        *("criterion", "nan", "a finite number", AS_ALLOWED),
     ),
     Case(
         *('octavo.tune.tune("m.onnx", metric="topk")', "OptionError"),

@@ -124,7 +124,7 @@ CASES = (
         "accuracy_criterion: {relative: a lot}",
         "tuning.accuracy_criterion.relative",
         "'a lot'",
-        'a number such as 0.01, or "1%"',
+        'a finite number such as 0.01, or "1%"',
         AS_ALLOWED,
     ),
     _tuning(
@@ -215,6 +215,6 @@ CASES = (
         "quantization.approach",
         "post_training_static_quant",
         "post_training_dynamic_quant",
-        "export the model to ONNX",
+        "--approach dynamic",
     ),
 )

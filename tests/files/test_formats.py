@@ -156,7 +156,7 @@ def _hub_with_models(path: Path) -> None:
     ("fill", "words"),
     [
         (lambda path: None, "is a directory without an .onnx file; give the path of one"),
-        (_saved_model, "a TensorFlow SavedModel, and not an ONNX model: octavo.onnx.from_tensor"),
+        (_saved_model, "a TensorFlow SavedModel"),
         (_hub, "of PyTorch weights, and not an ONNX model: name a function"),
         (_hub_with_models, "give the .onnx file in it: "),
     ],
@@ -167,7 +167,7 @@ def test_a_directory_is_called_what_it_is(
 ) -> None:
     fill(tmp_path)
     for read in (load, metadata):
-        with pytest.raises(ModelError, match="is a directory") as caught:
+        with pytest.raises(ModelError, match=r"is a (directory|TensorFlow SavedModel)") as caught:
             read(tmp_path)
         assert words in str(caught.value)
     if fill is _hub_with_models:

@@ -158,7 +158,7 @@ def test_nothing_quantized_says_each_reason_once(tmp_path: Path) -> None:
     with pytest.raises(NothingQuantizedError) as caught:
         quantize_dynamic(made, tmp_path / "out.onnx")
     said = str(caught.value)
-    assert "no layer would be quantized; " in said and "\n  31 Conv: float by default" in said
+    assert "no layer would be quantized. " in said and "\n  31 Conv: float by default" in said
     assert said.count("float by default") == 1 and len(said) < 400
 
 

@@ -32,6 +32,7 @@ from octavo.onnx.inputs import Feed
 
 Arrays = list[Array]
 MOST_NAMED = 2  # decisions in a sentence
+_NO_FLOATS = (Lack.NO_NUMBERS, Lack.EMPTY, Lack.NOT_FLOAT, Lack.NOT_FINITE)
 MASKING = 100.0
 """How many times all others a number is that a mask puts in the place of hidden ones."""
 
@@ -221,11 +222,11 @@ class Judge:
                 one, other = (x[0] if x else () for x in shapes)
                 return _Trouble(name, misfit=Misfit(name, one, other))
         why = lack([x for _, a, _ in pairs for x in a])
-        if why is not None:
-            return _Trouble(name, why)
-        found = _measured(name, name, pairs)
-        if found.non_finite:
+        found = None if why in _NO_FLOATS else _measured(name, name, pairs)
+        if found is not None and found.non_finite:
             return found
+        if why is not None or found is None:
+            return _Trouble(name, why)
         if max_error is not None and found.error > max_error:
             return _Trouble(name, measured=found)
         if max_error is not None and _looks_squashed(pairs):
