@@ -144,14 +144,15 @@ _DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "tensorflow": "tensorflow-cpu",
     "distributed": "'dask[distributed]'",
-    "torch": f"'torch=={TORCH}+cpu' --extra-index-url https://download.pytorch.org/whl/cpu",
+    "torch": f"torch=={TORCH}",
 }
 
 
 def pip_install(*modules: str) -> str:
     """The command that installs `modules`, wherever Octavo itself came from.
 
-    Of PyTorch the build for CPUs: PyPI's has libraries for GPUs of some gigabytes.
+    It says of PyTorch that the build for CPUs is enough: others have libraries of some gigabytes.
     """
     ordered = sorted(modules, key=lambda module: module == "torch")
-    return "pip install " + " ".join(_DISTRIBUTIONS.get(name, name) for name in ordered)
+    command = "pip install " + " ".join(_DISTRIBUTIONS.get(name, name) for name in ordered)
+    return command + (" (of PyTorch the build for CPUs is enough)" if "torch" in modules else "")

@@ -60,7 +60,7 @@ def test_missing_and_old_packages_come_with_the_command() -> None:
         Finding(
             "warning",
             "torch 2.3.1 is older than 2.4, the least that works",
-            pip + "'torch==2.13.0+cpu' --extra-index-url https://download.pytorch.org/whl/cpu",
+            pip + "torch==2.13.0 (of PyTorch the build for CPUs is enough)",
         ),
     ]
 
