@@ -210,7 +210,7 @@ def test_an_optional_package_that_is_missing_says_how_to_get_it(
     )
     found = doctor.diagnose()
     assert found.ok
-    line = "not installed (needs >=2.4), optional: pip install 'torch==2.13.0+cpu' --extra-index"
+    line = "not installed (needs >=2.4), optional: pip install torch==2.13.0 (of PyTorch"
     assert line in diagnosis_text(found)
 
 
