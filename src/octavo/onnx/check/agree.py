@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import ModelError, VerificationError, brief
-from octavo.onnx.check.judge import Judge, Judgement, Measured, Run
+from octavo.onnx.check.judge import Judge
 from octavo.onnx.check.lens import Lens
+from octavo.onnx.check.measuring import Judgement, Measured, Run
 from octavo.onnx.check.runs import NOT_MADE_UP, NOTHING_ELSE, Runs
 from octavo.onnx.custom_ops import session_options
 from octavo.onnx.inputs import Feed, describe, shapes_of

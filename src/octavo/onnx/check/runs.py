@@ -16,7 +16,7 @@ from octavo.errors import InputDataError, VerificationError, brief
 from octavo.graph.walk import opset_of
 from octavo.onnx import normalize
 from octavo.onnx.check.budget import LONGEST_RUN, MOST_BYTES, Clock, Memory, run_within
-from octavo.onnx.check.judge import Run
+from octavo.onnx.check.measuring import Run
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import open_session
 from octavo.onnx.inputs import Feed, made_up

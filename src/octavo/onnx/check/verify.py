@@ -13,8 +13,9 @@ import onnxruntime as ort
 from octavo.errors import VerificationError, brief
 from octavo.graph.walk import opset_of
 from octavo.onnx.check.blame import Blame
-from octavo.onnx.check.judge import Judge, Judgement, Measured, Run
+from octavo.onnx.check.judge import Judge
 from octavo.onnx.check.lens import Lens
+from octavo.onnx.check.measuring import Judgement, Measured, Run
 from octavo.onnx.check.reach import Reach
 from octavo.onnx.check.runs import NOT_MADE_UP, NOTHING_ELSE, Runs, open_float
 from octavo.onnx.constants import Constants
