@@ -4,7 +4,7 @@
     ... -> Conv -> output               the last: no convolution that would be int8 comes after it
     depthwise Conv -> ... -> 1x1 Conv   the second half of a depthwise-separable convolution
     mean of an image -> 1x1 Conv        the gate of a squeeze-and-excitation block
-    ConvTranspose -> Conv -> signal     what makes a raw signal, as a vocoder does; before, too
+    Conv -> ConvTranspose -> signal     what makes a raw signal, as speech synthesis does
 
 Quantization as it is practised leaves the first and the last convolution float: what the first gets
 wrong is in everything after it, and nothing evens out what the last gets wrong. An image has one
@@ -38,8 +38,8 @@ GATE = (
     f"whose error scales whole channels, so that {_ASK}"
 )
 SIGNAL = (
-    "a convolution that makes a raw signal, with one transposed over time beside it: its error is "
-    f"heard as noise, so that {_ASK}"
+    "a convolution of a network that makes a raw signal, with one transposed over time: its error "
+    f"is heard as noise, so that {_ASK}"
 )
 POOLS = frozenset(("GlobalAveragePool", "GlobalMaxPool", "ReduceMean"))
 WEIGHTED = frozenset(Kind) - {Kind.ACTIVATION_MATMUL, Kind.OTHER}
@@ -70,9 +70,8 @@ def float_places(
     `wanted` are those in which integers win; only among them is there a last one.
     """
     before = _Upstream(sites, wanted).of(graph)
-    layers = {s.node for s in sites if s.layer.kind in WEIGHTED}
     signals = [node for node in before if _is_transposed_over_time(node)]
-    into_signal = _Downstream(signals, layers).of(graph) if signals else set()
+    into_signal = _Downstream(signals).of(graph) if signals else set()
     reasons: dict[ir.Node, str] = {}
     for node in wanted:
         found = before.get(node, _Before(weights=True))
@@ -157,13 +156,10 @@ def _join(found: Sequence[_Before]) -> _Before:
 
 
 class _Downstream:
-    """One walk against the graph: which nodes have one of `targets` after them.
+    """One walk against the graph: which nodes have one of `targets` after them."""
 
-    Of what comes after one of `ends` nothing is seen before it.
-    """
-
-    def __init__(self, targets: Iterable[ir.Node], ends: Iterable[ir.Node] = ()) -> None:
-        self._targets, self._ends = frozenset(targets), frozenset(ends)
+    def __init__(self, targets: Iterable[ir.Node]) -> None:
+        self._targets = frozenset(targets)
         self._found: set[ir.Node] = set()
 
     def of(self, graph: ir.Graph) -> set[ir.Node]:
@@ -182,6 +178,4 @@ class _Downstream:
                 self._walk(body, followed=node in self._found)
 
     def _leads_on(self, reader: ir.Node) -> bool:
-        if reader in self._targets:
-            return True
-        return reader in self._found and reader not in self._ends
+        return reader in self._targets or reader in self._found
