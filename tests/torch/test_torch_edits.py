@@ -295,6 +295,92 @@ def test_a_weight_that_is_written_is_held(kind: str, write: str) -> None:
         assert torch.equal(layer.get_buffer(key), value)
 
 
+def large(kind: str) -> Kind:
+    """Of a kind, a layer whose weights are longer than what is compared of them in each call."""
+    return LARGE.get(kind, KINDS[kind])
+
+
+LARGE = {
+    "linear": Kind(lambda: nn.Linear(512, 512), noise(3, 512)),
+    "linear, odd": Kind(lambda: nn.Linear(509, 507), noise(3, 509)),
+    "linear, affine": Kind(lambda: nn.Linear(512, 512), noise(3, 512), spec={nn.Linear: AFFINE}),
+    "linear, half": Kind(lambda: nn.Linear(512, 512), noise(3, 512), torch.float16),
+    "lstm": Kind(lambda: nn.LSTM(256, 256), noise(3, 2, 256)),
+    "gru": Kind(lambda: nn.GRU(256, 256), noise(3, 2, 256)),
+    "embedding": Kind(lambda: nn.Embedding(512, 64), lambda: torch.arange(512), torch.quint8),
+    "conv2d": Kind(lambda: nn.Conv2d(64, 256, 3), noise(1, 64, 5, 5)),
+    "attention": Kind(lambda: nn.MultiheadAttention(256, 4), lambda: (torch.randn(5, 2, 256),) * 3),
+}
+
+ROWS: dict[str, Callable[[Any, int], Any]] = {
+    "add_": lambda w, i: w.data[i].add_(0.5),
+    "mul_": lambda w, i: w.data[i].mul_(-1),
+    "=": lambda w, i: w.__setitem__(i, w()[i] + 0.5),
+    "+=": lambda w, i: w.__setitem__(i, w[i].__iadd__(0.5)),
+    "data +=": lambda w, i: w.data.__setitem__(i, w.data[i].__iadd__(0.5)),
+}
+
+
+@every_kind
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("inference", [False, True])
+def test_one_row_of_a_weight_counts(kind: str, row: str, inference: bool) -> None:
+    of, name = large(kind), weight_name(kind)
+    with torch.inference_mode(inference), torch.no_grad():
+        layer, x = of.layer(0), of.inputs()
+        torch._dynamo.reset()
+        compiled = torch.compile(layer, backend="eager")
+        before = outputs(layer, x)
+        assert_bits(outputs(compiled, x), before)
+        wanted = getattr(layer, name)().clone()
+        at = len(wanted) // 5
+        ROWS[row](getattr(layer, name), at)
+        wanted[at] = -wanted[at] if row == "mul_" else wanted[at] + 0.5
+        step = wanted[at].abs().max() / 127
+        assert (getattr(layer, name)()[at] - wanted[at]).abs().max() <= 2 * step
+        others = torch.arange(len(wanted)) != at
+        # Affine scales are computed from ranges again, in float32.
+        torch.testing.assert_close(
+            getattr(layer, name)()[others], wanted[others], rtol=1e-5, atol=1e-6
+        )
+        assert_bits(outputs(layer, x), outputs(copy.deepcopy(layer), x))
+        assert_bits(outputs(compiled, x), outputs(layer, x))
+        assert differ(before, outputs(layer, x))
+
+
+@torch.no_grad()
+def test_views_of_one_weight_see_what_each_other_write() -> None:
+    layer = KINDS["linear"].layer(0)
+    before = layer.weight().clone()
+    first, second, row = layer.weight.detach(), layer.weight.detach(), layer.weight[5]
+    first.add_(1.0)
+    second.add_(2.0)
+    first.mul_(2.0)
+    wanted = 2 * (before + 3)
+    near = 2 * wanted.abs().amax(1, keepdim=True) / 127
+    for found, expected in ((layer.weight(), wanted), (row * 1, wanted[5]), (row(), wanted[5])):
+        assert ((found - expected).abs() <= near[5 if expected.dim() == 1 else ...]).all()
+    assert torch.equal(row.clone(), layer.weight()[5])
+    layer.load_state_dict(KINDS["linear"].layer(1).state_dict())
+    assert torch.equal(second.clone(), layer.weight())
+
+
+def test_a_change_is_judged_for_each_channel() -> None:
+    layer = KINDS["linear"].layer(0)
+    before = layer.weight().clone()
+    much, little = torch.zeros(32, 64), torch.full((32, 64), 1e-5)
+    much[0] = little[0] = 1.0
+    with pytest.raises(NotTrainableError, match=r"[\d]+% of what was written into channel [1-9]"):
+        layer.weight.data += little
+    assert torch.equal(layer.weight(), before)
+    layer.weight.data += much
+    assert torch.equal(layer.weight()[1:], before[1:])
+    noise = before * (1 + 1e-7)  # as arithmetic in float32 leaves it
+    noise[3] = 2.0
+    layer.weight.data = noise
+    assert torch.allclose(layer.weight()[3], torch.tensor(2.0))
+
+
 REFUSED: dict[str, Callable[[Any], Any]] = {
     "numpy": lambda w: w.detach().cpu().numpy().__setitem__(0, 1.0),
     "dlpack": lambda w: torch.from_dlpack(w.detach()).zero_(),

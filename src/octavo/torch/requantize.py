@@ -16,11 +16,15 @@ from octavo.core.kernels.packing import GROUP
 from octavo.core.qtype import QType
 from octavo.errors import NotTrainableError
 from octavo.recipe import ActivationScheme, Granularity, Scheme, WeightScheme
+from octavo.torch import ops
 from octavo.torch.choice import HALVES, SchemeChoice
 from octavo.torch.modules.dequantized import Dequantized
 from octavo.torch.stand_ins import type_behind
 
-_LOST = 0.5  # of a change's norm that may be lost to rounding: what is left of it is worth having
+_LOST = (
+    0.5  # of a channel's change, in norm, that may be lost to rounding: the rest is worth having
+)
+_NOISE = 1e-6  # of a channel's norm: what arithmetic in float32 changes by itself
 
 
 def prepare(layer: Any, name: str, values: Tensor) -> Callable[[], None]:
@@ -38,17 +42,11 @@ def prepare(layer: Any, name: str, values: Tensor) -> Callable[[], None]:
         )
     if not values.isfinite().all():
         raise ValueError(f"{type(layer).__name__}.{name}: what was written holds NaN or infinity")
-    change = _norm(values, before)
-    if change == 0:
+    if bool((values == before).all()):
         return lambda: None
     made: Any = type_behind(type(layer))
     made = made.from_float(_Edited(layer, name, values), _choices(layer), None, name)
-    if _norm(getattr(made, name)(), values) > _LOST * change:
-        raise NotTrainableError(
-            f"{type(layer).__name__}.{name}: most of what was written would be lost, as it is less "
-            "than the steps of the layer's integers; change the float model (merge adapters into "
-            "that one) and quantize it again"
-        )
+    _check_kept(layer, name, before, values, getattr(made, name)())
     pairs = [(layer._buffers[key], made._buffers[key]) for key in layer._parts(name)]
     if any(held is None and new is not None for held, new in pairs):
         raise NotTrainableError(
@@ -61,6 +59,8 @@ def prepare(layer: Any, name: str, values: Tensor) -> Callable[[], None]:
             for held, new in pairs:
                 if held is not None:
                     held.zero_() if new is None else held.copy_(new)
+        # Where this runs below autograd, as in a write to `layer.weight`, no version counts it.
+        ops.count_load()
 
     return write
 
@@ -77,8 +77,29 @@ class _Edited:
         return found() if isinstance(found, Dequantized) else found
 
 
-def _norm(a: Tensor, b: Tensor) -> float:
-    return float(torch.linalg.vector_norm(a.detach().double() - b.detach().double()))
+def _check_kept(layer: Any, name: str, before: Tensor, wanted: Tensor, held: Tensor) -> None:
+    """Raises NotTrainableError where too much of what a channel changes by would be lost."""
+    before, wanted, held = (
+        t.detach().double().movedim(layer._CHANNELS, 0).flatten(1) for t in (before, wanted, held)
+    )
+    change, lost = _norms(wanted - before), _norms(held - wanted)
+    counts = change > _NOISE * _norms(wanted)
+    if not counts.any():  # all that was written is as little as noise
+        counts = change > 0
+    part = torch.where(counts, lost / change, 0.0)
+    worst = int(part.argmax())
+    if part[worst] <= _LOST:
+        return
+    raise NotTrainableError(
+        f"{type(layer).__name__}.{name}: {min(float(part[worst]), 1.0):.0%} of what was written "
+        f"into channel {worst} would be lost, as it is less than the steps of the layer's "
+        "integers; change the float model (for example, merge adapters into that one) and quantize "
+        "it again"
+    )
+
+
+def _norms(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows, dim=1)
 
 
 def _choices(layer: Any) -> Any:

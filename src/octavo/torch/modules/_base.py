@@ -52,6 +52,9 @@ class QuantizedModule(nn.Module):
         told = [name for c in cls.__mro__ for name in vars(c).get("__annotations__", ())]
         cls.__jit_ignored_attributes__ = [name for name in told if name.startswith("_")]
 
+    _CHANNELS: ClassVar[int] = 0
+    """The axis of `weight` along which its scales lie."""
+
     SCRIPTED: ClassVar[bool] = False
     """Whether torch.jit.script can compile forward."""
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from octavo.errors import NotTrainableError
+from octavo.torch import ops
 
 Write = Callable[[Tensor], None]
 
@@ -33,8 +34,8 @@ class Dequantized(Tensor):
     _make: Callable[[], Tensor]
     _whole: Dequantized | None = None
     """The weight of which this is a view; None where it is none."""
-    _read: Tensor | None = None
-    """Of a view: the whole weight's values, as they were read, of whose memory it is a part."""
+    _read: _Values | None = None
+    """Of a view: the whole weight's values, of whose memory it is a part."""
     _write: Write
 
     @staticmethod
@@ -49,15 +50,22 @@ class Dequantized(Tensor):
         made._make, made._write = make, write
         return made
 
-    def _view(self, values: Any, read: Tensor) -> Any:
+    def _view(self, values: Any, read: _Values) -> Any:
         """`values`, which share the memory of `read`: written, they change this weight."""
         if isinstance(values, (list, tuple)):
             return type(values)(self._view(v, read) for v in values)
         if not isinstance(values, Tensor):
             return values
         made = Tensor._make_subclass(Dequantized, values)
-        made._make, made._whole, made._read = lambda: values, self, read
+        made._make, made._whole, made._read = lambda: read.now(values), self, read
         return made
+
+    def _memory(self) -> _Values:
+        """The values of the whole weight as they are now, of whose memory this is a part."""
+        if self._read is None:
+            return _Values(self)
+        self._read.refresh()  # other views, or the layer's buffers, may have been written since
+        return self._read
 
     def __call__(self) -> Tensor:
         return self._make()
@@ -118,9 +126,9 @@ class Dequantized(Tensor):
         kwargs = kwargs or {}
         schema = func._schema
         written = _written(schema, args, kwargs) if schema.is_mutable else []
-        # A view's values are the same each time, those of a whole weight are read now.
-        plain = {id(w): w._make() for w in written}
-        before = [(w, *_memory(w, plain)) for w in written]
+        memories = {id(w): w._memory() for w in written}
+        plain = {id(w): memories[id(w)].values if w._read is None else w._make() for w in written}
+        before = [(w, memories[id(w)], memories[id(w)].values.clone()) for w in written]
 
         def values(x: Any) -> Any:
             if not isinstance(x, Dequantized):
@@ -139,8 +147,30 @@ class Dequantized(Tensor):
         shares = any(r.alias_info is not None for r in schema.returns)
         if source is None or not shares:
             return made
-        read = plain[id(source)] if source._read is None else source._read
+        read = source._read or _Values(source, plain[id(source)])
         return _root(source)._view(made, read)
+
+
+class _Values:
+    """The values of a whole weight in memory, which views of it share."""
+
+    def __init__(self, whole: Dequantized, values: Tensor | None = None) -> None:
+        self._whole = whole
+        self.values = whole._make() if values is None else values
+        self._loads = ops.loads()
+
+    def refresh(self) -> None:
+        """Makes them those that the layer holds now."""
+        self._loads = ops.loads()
+        if self.values.shape == self._whole.shape:
+            with torch.inference_mode(self.values.is_inference()):
+                self.values.copy_(self._whole._make())
+
+    def now(self, part: Tensor) -> Tensor:
+        """`part` of the values, as they are after the last write to a weight."""
+        if self._loads != ops.loads():
+            self.refresh()
+        return part
 
 
 def _written(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Dequantized]:
@@ -158,24 +188,21 @@ def _root(weight: Dequantized) -> Dequantized:
     return weight if weight._whole is None else weight._whole
 
 
-def _memory(weight: Dequantized, plain: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
-    """The values of the whole weight in whose memory `weight` is about to be written; a copy."""
-    memory = plain[id(weight)] if weight._read is None else weight._read
-    return memory, memory.clone()
-
-
-def _flush(func: Any, weight: Dequantized, memory: Tensor, old: Tensor) -> None:
+def _flush(func: Any, weight: Dequantized, memory: _Values, old: Tensor) -> None:
     """Has the layer hold what was written; where it cannot, nothing was."""
-    whole = _root(weight)
+    whole, values = _root(weight), memory.values
     try:
-        if memory.shape != whole.shape:
+        if values.shape != whole.shape:
             raise NotTrainableError(f"{func.name()}: a quantized layer's weight keeps its shape")
-        # Others may have written since these were read: only what differs is new.
-        whole._write(torch.where(_same(memory, old), whole._make(), memory))
+        # Another of the views that `func` wrote may be held by now: only what differs is new.
+        whole._write(torch.where(_same(values, old), whole._make(), values))
     except Exception:
-        if memory.shape == old.shape:
-            memory.copy_(old)
+        if values.shape == old.shape:
+            values.copy_(old)
         raise
+    if weight is not whole:
+        # Python writes `weight[0] += 1` twice: into the view, and then the view where it is.
+        memory.refresh()
 
 
 def _same(a: Tensor, b: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ class _Transposed:
 
     in_features: int
     out_features: int
+    _CHANNELS = 1
 
     @property
     def nx(self) -> int:
