@@ -6,6 +6,7 @@
 // through DLPack's C exchange, which PyTorch has had since 2.10 and which tells all of a tensor's memory at
 // once: nothing of PyTorch is compiled in or linked. Where an answer is not the plain one, the call returns
 // None, and Python goes the long way.
+#include <array>
 #include <exception>
 #include <initializer_list>
 #include <new>

@@ -348,6 +348,41 @@ def test_one_row_of_a_weight_counts(kind: str, row: str, inference: bool) -> Non
         assert differ(before, outputs(layer, x))
 
 
+@pytest.mark.parametrize("kind", [k for k in LARGE if k not in ("attention", "embedding")])
+@pytest.mark.parametrize("where", ["inference", "shared", "version", "page"])
+def test_some_integers_that_are_written_count(kind: str, where: str) -> None:
+    with torch.inference_mode(where == "inference"):
+        layer, x = copy.deepcopy(large(kind).layer(0)), large(kind).inputs()
+        if where == "shared":
+            layer.share_memory()
+        before = outputs(layer, x)
+        name = next(n for n in layer._own if n.startswith("packed"))
+        flat = getattr(layer, name).view(-1)
+        flat = flat.view(torch.int16 if flat.dtype is torch.float16 else torch.uint8)
+        size = len(flat)
+        if where == "shared":
+            flat.numpy()[size // 5 : size // 5 + 40] = 7  # one process stands for another
+        elif where == "page":
+            flat.data[size // 5 : size // 5 + 2 * max(size // 64, 4096)] = 7
+        else:
+            flat[size // 5 : size // 5 + 40] = 7
+        assert_bits(outputs(layer, x), outputs(copy.deepcopy(layer), x))
+        assert differ(before, outputs(layer, x))
+
+
+@every_kind
+def test_a_dtype_that_changes_where_it_lies_counts(kind: str) -> None:
+    of = KINDS[kind]
+    for key in own_buffers(of.layer(0)):
+        layer, x = of.layer(0), of.inputs()
+        outputs(layer, x)
+        module, name = own_buffers(layer)[key]
+        if getattr(module, name).dtype is torch.float32:
+            getattr(module, name).data = getattr(module, name).data.view(torch.int32)
+            with pytest.raises((ModelError, TypeError, ValueError)):
+                outputs(layer, x)
+
+
 @torch.no_grad()
 def test_views_of_one_weight_see_what_each_other_write() -> None:
     layer = KINDS["linear"].layer(0)

@@ -13,7 +13,8 @@ from octavo import _native
 Sources = _native.Sources
 """`Sources(tensors, addresses, sizes, reads)`: PyTorch tensors or None, where each begins, its
 bytes (-1 where they have gaps) and its `Read`. `current(buffers)` tells whether the first values of
-a dict are these tensors as they were, `current_of(tensors)` the same of a tuple."""
+a dict are these tensors as they were, of the same dtypes, `current_of(tensors)` the same of a
+tuple."""
 
 
 class Read(IntEnum):
@@ -25,3 +26,5 @@ class Read(IntEnum):
     """A copy of it, as long as all its bytes are the same."""
     SUMMED = 2
     """With sums over it, as long as its version and some words all over it are the same."""
+    HASHED = 3
+    """With sums over it, as long as a hash of all its bytes is the same."""

@@ -138,7 +138,15 @@ def count_load() -> None:
 def sources(tensors: Sequence[Tensor | None], reads: Sequence[Read]) -> Sources:
     """What a kernel is about to be made from: CPU tensors, and how it uses each."""
     at = [0 if t is None else t.data_ptr() for t in tensors]
-    return Sources(tuple(tensors), at, [_size(t) for t in tensors], [int(r) for r in reads])
+    how = [int(_read(t, read)) for t, read in zip(tensors, reads, strict=True)]
+    return Sources(tuple(tensors), at, [_size(t) for t in tensors], how)
+
+
+def _read(tensor: Tensor | None, read: Read) -> Read:
+    """`read`, but all bytes are looked at where no version counts what is written."""
+    if tensor is None or read is not Read.SUMMED:
+        return read
+    return Read.HASHED if tensor.is_inference() or tensor.is_shared() else read
 
 
 def _size(tensor: Tensor | None) -> int:
