@@ -383,6 +383,39 @@ def test_a_dtype_that_changes_where_it_lies_counts(kind: str) -> None:
                 outputs(layer, x)
 
 
+@every_kind
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_float_state_raises_whether_strict_or_not(kind: str, assign: bool) -> None:
+    of = KINDS[kind]
+    model, x = nn.Sequential(of.layer(0)), of.inputs()
+    before = outputs(model[0], x)
+    state = nn.Sequential(of.make()).state_dict()
+    for strict in (True, False):
+        with pytest.raises(RuntimeError, match=rf"0\.{weight_name(kind)}.* quantize that"):
+            model.load_state_dict(state, strict=strict, assign=assign)
+        assert_bits(outputs(model[0], x), before)
+    model.load_state_dict({"0.other": torch.zeros(1)}, strict=False)
+    assert_bits(outputs(model[0], x), before)
+
+
+def test_a_bias_that_is_gone_is_named() -> None:
+    class Twice(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * x
+
+    for take in (
+        lambda layer: delattr(layer, "bias"),
+        lambda layer: nn.utils.parametrize.register_parametrization(layer, "bias", Twice()),
+    ):
+        layer, x = KINDS["linear"].layer(0), KINDS["linear"].inputs()
+        outputs(layer, x)
+        take(layer)
+        with pytest.raises(ModelError, match=r"Linear\.bias is no buffer of the layer any more"):
+            outputs(layer, x)
+        with pytest.raises(ModelError, match=r"Linear\.bias is no buffer of the layer any more"):
+            layer.half()
+
+
 @torch.no_grad()
 def test_views_of_one_weight_see_what_each_other_write() -> None:
     layer = KINDS["linear"].layer(0)

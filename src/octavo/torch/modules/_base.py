@@ -120,13 +120,24 @@ class QuantizedModule(nn.Module):
             return found[2]
         return self._bind(*how)
 
+    def _own_buffers(self) -> dict[str, Tensor | None]:
+        """What it holds. Raises ModelError where one was deleted, or is computed by others now."""
+        try:
+            return {name: self._buffers[name] for name in self._own or self._buffers}
+        except KeyError as gone:
+            raise ModelError(
+                f"{type(self).__name__}.{gone.args[0]} is no buffer of the layer any more (deleted, "
+                "or replaced by a parametrization); to take a bias away, write "
+                "layer.bias.zero_(), or change the float model and quantize it again"
+            ) from None
+
     def _reads(self, name: str) -> Read:
         """How kernels use the buffer."""
         return Read.SUMMED if name.startswith(("packed", "blocks")) else Read.COPIED
 
     def _bind(self, *how: Any) -> Any:
         """Makes what `_ready` returns."""
-        own = {name: self._buffers[name] for name in self._own or self._buffers}
+        own = self._own_buffers()
         for name, tensor in own.items():
             if tensor is not None and not tensor.is_cpu:
                 empty = "holds no weights yet (device meta): load them first"
@@ -205,7 +216,7 @@ class QuantizedModule(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         """Moves buffers as `fn` says, but keeps their dtypes: half() is about the inputs."""
         self._release()
-        own = {name: self._buffers[name] for name in self._own or self._buffers}
+        own = self._own_buffers()
         try:
             self._buffers.update(dict.fromkeys(own))
             nn.Module._apply(self, fn, recurse)  # what a user's subclass has besides
@@ -221,9 +232,33 @@ class QuantizedModule(nn.Module):
         check_savers()
         super()._save_to_state_dict(*args, **kwargs)
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        given = self._float_weights(state_dict, prefix)
+        if given:
+            args[-1].append(  # error_msgs, which raise with strict=False too
+                f"{', '.join(prefix + name for name in given)}: the state is that of a float "
+                f"{type(self).__name__.removeprefix('Quantized')}, and the layer is quantized; load "
+                "it into the float model and quantize that"
+            )
+            return
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         ops.count_load()  # other layers may share the tensors that were written
+
+    def _float_weights(self, state: Mapping[str, Any], prefix: str) -> list[str]:
+        """Names of its weights that the state has as floats, and not as the layer holds them."""
+        held = {name for name, _ in self.named_buffers() if "bias" not in name}
+        if all(prefix + name in state for name in held):
+            return []
+        tails = [key[len(prefix) :] for key in state if key.startswith(prefix)]
+        return [
+            name
+            for name in tails
+            if name not in held
+            and "." not in name
+            and isinstance(getattr(self, name, None), Dequantized)
+        ]
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
