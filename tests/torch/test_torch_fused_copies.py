@@ -127,6 +127,31 @@ def test_a_class_that_is_patched_later_is_called(monkeypatch: pytest.MonkeyPatch
     assert torch.equal(quantized(x), x + 1)
 
 
+@every_parent
+@pytest.mark.parametrize("patched", ["activation", "layer", "nn.Module"])
+def test_a_child_whose_class_is_patched_later_is_called(
+    name: str, patched: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quantized, x = made(name)
+    before, seen = quantized(x), []
+    _, linear, activation = PARENTS[name]
+    child = getattr(quantized, linear if patched == "layer" else activation)
+    kind: Any = nn.Module if patched == "nn.Module" else type(child)
+    method = "__call__" if patched == "nn.Module" else "forward"
+    does = getattr(kind, method)
+
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(self)
+        return does(self, *args, **kwargs)
+
+    monkeypatch.setattr(kind, method, wrapper)
+    assert torch.equal(quantized(x), own(quantized, x))
+    assert any(one is child for one in seen)
+    monkeypatch.undo()
+    seen.clear()
+    assert torch.equal(quantized(x), before) and not seen
+
+
 def test_a_block_that_is_patched_later_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     quantized, x = made("a block")
     monkeypatch.setattr(nn.TransformerEncoderLayer, "_ff_block", lambda self, x: 0 * x)

@@ -43,6 +43,11 @@ _TRANSFORMERS = {
 _FUNCTIONS = {functional.relu: "relu", functional.gelu: "gelu"}
 _BLOCKS = {nn.TransformerEncoderLayer: "dropout2", nn.TransformerDecoderLayer: "dropout3"}
 
+# Classes may be patched later: what they do from there on is not what is computed in the pass.
+_CALL = nn.Module.__call__
+_LAYER_CALL, _LAYER_FORWARD = QuantizedLinear.__call__, QuantizedLinear.forward
+_FORWARDS: dict[Any, Any] = {kind: kind.forward for kind in (*_BY_TYPE, nn.GELU)}
+
 # By a class's forward and the names of the children: many layers of a model are of one class.
 _CHAINS: WeakKeyDictionary[Any, dict[tuple[str, ...], tuple[str, ...]]] = WeakKeyDictionary()
 
@@ -151,7 +156,23 @@ def fusable(linear: Any, activation: Any) -> str:
     if not isinstance(linear, QuantizedLinear):
         return ""
     word = activation_word(activation)
-    return word if word and not (_watched(linear) or _watched(activation)) else ""
+    if not word or _patched(linear, activation):
+        return ""
+    return "" if _watched(linear) or _watched(activation) else word
+
+
+def _patched(linear: Any, activation: Any) -> bool:
+    """Whether a class of the two, or nn.Module, does something else than when it was first seen."""
+    layer, kind = type(linear), type(activation)
+    if nn.Module.__call__ is not _CALL or layer.__call__ is not _LAYER_CALL:
+        return True
+    if layer.forward is not _LAYER_FORWARD:
+        return True
+    if not isinstance(activation, nn.Module):
+        return False
+    if kind not in _FORWARDS:
+        _FORWARDS[kind] = kind.forward
+    return kind.forward is not _FORWARDS[kind]
 
 
 def activation_word(activation: Any) -> str:

@@ -126,8 +126,8 @@ class QuantizedModule(nn.Module):
             return {name: self._buffers[name] for name in self._own or self._buffers}
         except KeyError as gone:
             raise ModelError(
-                f"{type(self).__name__}.{gone.args[0]} is no buffer of the layer any more (deleted, "
-                "or replaced by a parametrization); to take a bias away, write "
+                f"{type(self).__name__}.{gone.args[0]} is no buffer of the layer any more "
+                "(deleted, or replaced by a parametrization); to take a bias away, write "
                 "layer.bias.zero_(), or change the float model and quantize it again"
             ) from None
 
@@ -239,8 +239,8 @@ class QuantizedModule(nn.Module):
         if given:
             args[-1].append(  # error_msgs, which raise with strict=False too
                 f"{', '.join(prefix + name for name in given)}: the state is that of a float "
-                f"{type(self).__name__.removeprefix('Quantized')}, and the layer is quantized; load "
-                "it into the float model and quantize that"
+                f"{type(self).__name__.removeprefix('Quantized')}, and the layer is quantized; "
+                "load it into the float model and quantize that"
             )
             return
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
