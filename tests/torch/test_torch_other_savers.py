@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from octavo.errors import ModelError
-from octavo.torch import load, quantize_dynamic, save
+from octavo.torch import load, other_savers, quantize_dynamic, save
 
 transformers = pytest.importorskip("transformers")
 
@@ -68,6 +68,30 @@ def test_the_trainer_raises(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelError, match=NAMES_IT):
         trainer.save_model(str(tmp_path / "b"))
+
+
+def test_the_trainer_of_a_plain_module_raises(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    trainer = transformers.Trainer(
+        quantize_dynamic(nn.Sequential(nn.Linear(8, 8))),
+        transformers.TrainingArguments(str(tmp_path / "a")),
+    )
+    with pytest.raises(ModelError, match=NAMES_IT):
+        trainer.save_model(str(tmp_path / "b"))
+
+
+def test_the_stack_is_looked_at_once_for_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    real = other_savers._library
+    monkeypatch.setattr(other_savers, "_library", lambda m: looked.append(m) or real(m))
+    counts = []
+    for layers in (1, 20):
+        model = quantize_dynamic(nn.Sequential(*[nn.Linear(4, 4) for _ in range(layers)]))
+        for _ in range(2):
+            looked.clear()
+            model.state_dict()
+            counts.append(len(looked))
+    assert counts[0] > 0 and len(set(counts)) == 1
 
 
 def test_sentence_transformers_raise(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ its weights in the folder and makes random ones.
 from __future__ import annotations
 
 import sys
+import weakref
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +26,10 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
 """By library. Libraries that save adapters alone (peft) are not among them."""
 
 _WITHIN = ("_save_pretrained", "save_torch_weights")  # what those call
+_TRAINER = ("save_model", "_save")  # of transformers.trainer: a plain module's own state
+
+_ADAPTERS = "peft"
+"""Saves adapters alone, within the trainer's methods too."""
 
 
 @dataclass(frozen=True)
@@ -58,18 +64,32 @@ def _methods_of(kind: type) -> list[str]:
     return found
 
 
-def check_savers() -> None:
+_checked: Any = None
+"""Refers to the last state that was asked for without one of those methods."""
+
+
+def check_savers(state: Any) -> None:
     """Raises ModelError where one of those methods asks for the state of a quantized layer.
 
-    Such a method may be that of a module around the quantized model.
+    Such a method may be that of a module around the quantized model. `state` is the dictionary that
+    is being filled: all layers of one model fill the same, of which the first looks.
     """
+    global _checked  # noqa: PLW0603
+    if _checked is not None and _checked() is state:
+        return
     frame = sys._getframe(1)
     while frame is not None:
-        name = frame.f_code.co_name
-        methods = _METHODS.get(_library(frame.f_globals.get("__name__", "")), ())
+        name, module = frame.f_code.co_name, frame.f_globals.get("__name__", "")
+        if _library(module) == _ADAPTERS:
+            break
+        methods = _METHODS.get(_library(module), ())
         if name in methods or (methods and name in _WITHIN):
             raise _lost(name)
+        if module == "transformers.trainer" and name in _TRAINER:
+            raise _lost(f"Trainer.{name}")
         frame = frame.f_back  # type: ignore[assignment]
+    # A plain dict cannot be referred to without keeping it alive.
+    _checked = weakref.ref(state) if isinstance(state, OrderedDict) else None
 
 
 def _library(module: str) -> str:

@@ -228,9 +228,9 @@ class QuantizedModule(nn.Module):
             self._buffers.update(own)
         return self
 
-    def _save_to_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        check_savers()
-        super()._save_to_state_dict(*args, **kwargs)
+    def _save_to_state_dict(self, destination: Any, *args: Any, **kwargs: Any) -> None:
+        check_savers(destination)
+        super()._save_to_state_dict(destination, *args, **kwargs)
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
