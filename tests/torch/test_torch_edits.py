@@ -6,6 +6,7 @@ import copy
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from octavo import Scheme
 from octavo.errors import ModelError, NotTrainableError
 from octavo.recipe import WeightScheme
-from octavo.torch import quantize_dynamic
+from octavo.torch import load, quantize_dynamic, save
 from octavo.torch.modules._base import QuantizedModule
 from tests.torch.behaviour import assert_bits
 
@@ -561,3 +562,13 @@ def test_reading_a_weight_in_any_way_gives_its_values() -> None:
     made += 1
     assert torch.equal(made, values + 1)
     assert torch.equal(copy.deepcopy(weight), values)
+
+
+def test_what_is_made_in_inference_mode_is_as_fast_as_ever(tmp_path: Path) -> None:
+    """Its buffers are no inference tensors, all of whose bytes each call would look at."""
+    with torch.inference_mode():
+        model = quantize_dynamic(nn.Sequential(nn.Linear(64, 64)))
+        save(model, tmp_path / "q.safetensors")
+        loaded = load(tmp_path / "q.safetensors", lambda: nn.Sequential(nn.Linear(64, 64)))
+    for made in (model, loaded):
+        assert not any(buffer.is_inference() for buffer in made.buffers())

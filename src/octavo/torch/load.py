@@ -56,7 +56,9 @@ def load(
     factory that returns a model which was there before.
     """
     path = Path(path)
-    with _no_collection() if skeleton == "meta" else nullcontext():
+    # Of tensors made in inference mode nobody can tell cheaply whether they were written to.
+    quiet = _no_collection() if skeleton == "meta" else nullcontext()
+    with torch.inference_mode(False), quiet:
         metadata, stored = read(path)
         manifest = parse(path, metadata)
         check_tensors(path, manifest, stored)

@@ -101,12 +101,14 @@ def quantize_dynamic(
     _refuse_again(model, parts, converter, qconfig_spec)
     if must and not allow_nothing and not converter.planned:
         raise NothingQuantizedError(_nothing(model, parts, converter))
-    if inplace:
-        converter.check(model)
-    else:
-        model = copied(model, converter)
-    before, earlier = model_bytes(model), earlier_reports(model)
-    model = converter.convert(model, progress)
+    # Of tensors made in inference mode nobody can tell cheaply whether they were written to.
+    with torch.inference_mode(False):
+        if inplace:
+            converter.check(model)
+        else:
+            model = copied(model, converter)
+        before, earlier = model_bytes(model), earlier_reports(model)
+        model = converter.convert(model, progress)
     model.eval()
     notes = [*notes, *converter.notes, *_fused(model), *_vectors(model)]
     refuse_other_savers(model, QuantizedModule)
