@@ -66,9 +66,8 @@ class Judge:
         if trouble.lack not in (Lack.NOT_FLOAT, Lack.NO_NUMBERS) or not measured:
             return False
         try:
-            behind = self._lens.points.layers_behind
-            known = frozenset().union(*(behind(m.output) for m in measured))
-            return behind(trouble.output) <= known
+            known = [self._lens.layers_behind(m.output) for m in measured]
+            return self._lens.layers_behind(trouble.output) <= frozenset().union(*known)
         except OctavoError:  # the models cannot be looked into
             return True
 

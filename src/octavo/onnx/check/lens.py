@@ -86,6 +86,11 @@ class Lens:
             at = {name for names in self.layers.values() for name in names}
         return Points(self.floating(), at, self.shared)
 
+    def layers_behind(self, value: str) -> frozenset[str]:
+        """The quantized layers that a value comes of."""
+        shown = self.points.layers_behind(value)
+        return frozenset(n for n, values in self.layers.items() if shown.intersection(values))
+
     @property
     def is_affordable(self) -> bool:
         """Whether both models may be opened once more."""
