@@ -85,7 +85,7 @@ def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
         if maps.remembered(model):
             _raise_with_maps(model, needed)
         else:
-            with _silent(version_converter.__name__):
+            with silent(version_converter.__name__):
                 version_converter.convert_version(model, target_version=needed, fallback=True)
     except Exception as error:  # the converter raises whatever its C++ side throws
         raise ModelError(
@@ -111,11 +111,12 @@ def _raise_with_maps(model: ir.Model, needed: int) -> None:
 
 
 @contextmanager
-def _silent(name: str) -> Iterator[None]:
-    """Keeps a logger's warnings (of which of two converters it uses) from whoever called us."""
+def silent(name: str, level: int = logging.ERROR) -> Iterator[None]:
+    """Keeps what a logger says below `level` (such as which of two converters it uses) from
+    whoever called us."""
     logger = logging.getLogger(name)
     before = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(level)
     try:
         yield
     finally:

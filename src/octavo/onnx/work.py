@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -22,6 +21,7 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed, fed, made_up
 from octavo.onnx.inventory import Site
 from octavo.onnx.maps import remembered
+from octavo.onnx.normalize import silent
 from octavo.onnx.rule import attribute_int, op_name
 from octavo.recipe import Kind
 
@@ -40,7 +40,7 @@ def count_work(
     feed = next(made_up(model, constants), {})
     is_open = _fix(model, feed)
     if not remembered(model):  # ONNX's inference knows nothing of maps, and may die of them
-        with _silent("onnx_ir.passes.common.shape_inference"):
+        with silent("onnx_ir.passes.common.shape_inference", logging.CRITICAL):
             ShapeInferencePass(check_type=False, strict_mode=False)(model)
     return tuple(_count(site, constants) for site in sites), shape_text(feed) if is_open else ""
 
@@ -72,17 +72,6 @@ def _fix(model: ir.Model, feed: Feed) -> bool:
             if isinstance(array, np.ndarray):
                 value.shape = ir.Shape(array.shape)
     return is_open
-
-
-@contextmanager
-def _silent(name: str) -> Iterator[None]:
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _count(site: Site, constants: Constants) -> int | None:

@@ -41,11 +41,6 @@ class Lens:
         self._source, self._quantized = source, quantized
         self._names = None if layers is None else frozenset(layers)
 
-    @property
-    def origin(self) -> Origin:
-        """What the float model is read from."""
-        return self._source.origin
-
     def floating(self) -> ir.Model:
         """The float model, read afresh: whoever opens it changes it."""
         return _read(self._source.origin, self._source.label)
