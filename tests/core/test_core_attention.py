@@ -10,7 +10,7 @@ import pytest
 
 from octavo.core import kernels
 from octavo.core.attention import attention
-from octavo.graph.native.fusions.attention import reference
+from octavo.graph.rewrite.attention import reference
 from tests.core.attention_cases import CASES, Case, operands
 from tests.core.statement import assert_same_bits
 

@@ -11,9 +11,9 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from octavo.graph.analysis.computed_shapes import sizes
 from octavo.graph.constants import Stored
 from octavo.graph.dims import AtMost, Dim, Dims, Known, OneOf
-from octavo.graph.native.fusions._sizes import sizes
 
 FLOAT, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 LIMIT = 6  # rows of the table

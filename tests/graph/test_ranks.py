@@ -9,7 +9,6 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-import octavo.graph.native.fusions  # noqa: F401 - ranks are told by what it holds
 from octavo.graph.constants import Stored
 from octavo.graph.ranks import Ranks
 from tests.onnx.rules.support import FLOAT, build, node, run

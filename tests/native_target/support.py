@@ -12,7 +12,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from octavo.core.kernels import checksum, pack
-from octavo.graph.native import DOMAIN, VERSION
+from octavo.ir import DOMAIN, VERSION
 from octavo.onnx import custom_ops_library
 from tests.core.statement import Layer
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.graph.native.fusions.attention import reference
+from octavo.graph.rewrite.attention import reference
 from tests.core.attention_cases import CASES, Case, operands
 from tests.core.statement import assert_same_bits
 from tests.native_target.nodes import (

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from octavo.graph.native.fusions import ACTIVATIONS
+from octavo.graph.rewrite.activation import ACTIVATIONS
 from tests.native_target.forms import attributes, ours, run
 from tests.native_target.forms import convert_convolutions as convert
 from tests.onnx.rules.support import (
@@ -28,7 +28,7 @@ from tests.onnx.rules.support import (
 from tests.onnx.rules.support import run as run_float
 
 SHAPE = (24, 16, 3, 3)
-REFERENCES = {rule.NAME: rule.reference for rule in ACTIVATIONS}
+REFERENCES = {rule.name: rule.reference for rule in ACTIVATIONS}
 
 Tail = Callable[[str], Sequence[onnx.NodeProto]]
 """Nodes from a convolution's output to "y"."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from octavo.core.kernels import unpack
-from octavo.onnx.native.embedding import reference
+from octavo.onnx.operators.gather import reference_native as reference
 from tests.native_target.forms import attributes, constant, convert, ours, run
 from tests.onnx.rules.support import (
     FLOAT,

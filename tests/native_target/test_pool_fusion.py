@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from octavo.graph.native.fusions.max_pool import reference
+from octavo.graph.rewrite.pool import reference
 from tests.native_target.forms import attributes, ours, run
 from tests.native_target.forms import convert_convolutions as convert
 from tests.native_target.test_conv_fusions import Tail, image, model, one

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.onnx.rules.lstm import PER_STEP_NOTE
+from octavo.graph.lower.recurrent import PER_STEP_NOTE
 from octavo.recipe.ranges import Range
 from octavo.report.html import report_html
 from octavo.report.html.ranges import ranges_table

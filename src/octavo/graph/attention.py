@@ -8,8 +8,9 @@ from typing import Any
 import onnx_ir as ir
 
 from octavo.graph.emitter import MS, Emitter
-from octavo.graph.linear import QuantizedWeightValues, linear_rows
+from octavo.graph.linear import linear_rows
 from octavo.graph.rows import QuantizedRows
+from octavo.ir.weight import QuantizedWeightValues
 
 
 def attention_rows(

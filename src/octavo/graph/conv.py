@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.emitter import Emitter
-from octavo.graph.linear import QuantizedWeightValues
 from octavo.graph.rows import SYMMETRIC, QuantizedRows, range_of
+from octavo.ir.weight import QuantizedWeightValues
 
 
 def quantize_images(

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from octavo.graph.analysis.computed_shapes import STANDARD, SizeOf, sizes
+from octavo.graph.analysis.kept_axes import known_size
 from octavo.graph.constants import Constants
 from octavo.graph.emitter import MS
-from octavo.graph.native.fusions._rows import known_size
-from octavo.graph.native.fusions._sizes import STANDARD, SizeOf, sizes
 from octavo.graph.ranks import BROADCASTING
 from octavo.graph.walk import graphs_of
 

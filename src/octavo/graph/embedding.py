@@ -6,7 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.emitter import Emitter
-from octavo.graph.linear import BlockWeightValues, QuantizedWeightValues
+from octavo.graph.linear import BlockWeightValues
+from octavo.ir.weight import QuantizedWeightValues
 
 
 def lookup_rows(

@@ -18,17 +18,17 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from octavo.graph.analysis.attentions import FoundAttention
+from octavo.graph.analysis.computed_shapes import sizes
+from octavo.graph.analysis.kept_axes import float_layer
 from octavo.graph.constants import Constants
 from octavo.graph.emitter import Emitter
-from octavo.graph.native.fusions._rows import float_layer
-from octavo.graph.native.fusions._sizes import sizes
-from octavo.graph.native.fusions.attended import Attention
 from octavo.graph.sweeper import Sweeper
 
 Shapes = dict[ir.Node, tuple[int, ...]]
 
 
-def head_shapes(attentions: Sequence[Attention], constants: Constants) -> Shapes:
+def head_shapes(attentions: Sequence[FoundAttention], constants: Constants) -> Shapes:
     """The Reshapes of `attentions` whose shapes are computed, with what they may be."""
     found: Shapes = {}
     for attention in attentions:

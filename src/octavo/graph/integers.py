@@ -33,3 +33,13 @@ def stored(
     if unsigned:
         return moved_up(q), (np.asarray(zero_point, np.int32) + 128).astype(np.uint8)
     return q, np.asarray(zero_point).astype(np.int8)
+
+
+def as_int8(
+    q: npt.NDArray[Any], zero_point: npt.NDArray[Any]
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]:
+    """Integers and zero points as int8: uint8 ones lie 128 higher."""
+    if q.dtype == np.uint8:
+        moved = np.ascontiguousarray(q).view(np.uint8) ^ np.uint8(128)
+        return moved.view(np.int8), (np.asarray(zero_point, np.int32) - 128).astype(np.int8)
+    return np.asarray(q, np.int8), np.asarray(zero_point).astype(np.int8)

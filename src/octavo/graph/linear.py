@@ -9,19 +9,7 @@ import onnx_ir as ir
 
 from octavo.graph.emitter import MS, Emitter
 from octavo.graph.rows import QuantizedRows
-
-
-@dataclass(frozen=True)
-class QuantizedWeightValues:
-    """A quantized weight in the graph: integers, scale and zero point.
-
-    For a matrix [K, N], `scale` is float32 [N] (or [] for one scale) and `zero_point` the like in
-    the integers' type; for a batched one they are [..., 1, N].
-    """
-
-    q: ir.Value
-    scale: ir.Value
-    zero_point: ir.Value
+from octavo.ir.weight import QuantizedWeightValues
 
 
 def linear_rows(

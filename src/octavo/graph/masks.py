@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from octavo.graph.analysis.computed_shapes import STANDARD
 from octavo.graph.constants import Constants
 from octavo.graph.dims import Dim, Dims, broadcast, filled_with
 from octavo.graph.emitter import Emitter
 from octavo.graph.indices import in_order, indices
-from octavo.graph.native.fusions._sizes import STANDARD
 from octavo.graph.sweeper import Sweeper
 from octavo.graph.walk import graphs_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from octavo.graph.analysis.computed_shapes import sizes
 from octavo.graph.constants import Constants
-from octavo.graph.native.fusions._sizes import sizes
 from octavo.graph.walk import graphs_of
 
 SAME = frozenset(

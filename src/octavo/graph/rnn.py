@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from octavo.graph.emitter import MS, Emitter
-from octavo.graph.linear import QuantizedWeightValues
+from octavo.ir.weight import QuantizedWeightValues
 
 
 def dynamic_quantize_lstm(

@@ -12,16 +12,16 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from octavo.graph.analysis.attentions import FoundAttention
+from octavo.graph.analysis.kept_axes import float_layer
 from octavo.graph.constants import Constants
 from octavo.graph.dims import Dims
-from octavo.graph.native.fusions._rows import float_layer
-from octavo.graph.native.fusions.attended import Attention
 
 HEADS = -3
 """Their axis in the scores [batch, heads, queries, keys]."""
 
 
-def rows_stay_whole(attention: Attention, constants: Constants, dims: Dims) -> bool:
+def rows_stay_whole(attention: FoundAttention, constants: Constants, dims: Dims) -> bool:
     """Whether the rows of `attention` are so if those of its Q, K and V are."""
     parts = attention.q, attention.k, attention.v
     sources = {_multiplied(heads.source, constants) for heads in parts}

@@ -21,12 +21,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.graph.analysis.attentions import FoundAttention, Heads
 from octavo.graph.constants import Constants
 from octavo.graph.emitter import MS, Emitter
 from octavo.graph.integers import one_if_equal
-from octavo.graph.native.fusions._replace import only_reader
-from octavo.graph.native.fusions.attended import HEADS_FIRST, LAST_SWAPPED, Attention, Heads
+from octavo.graph.nodes import only_reader
 from octavo.graph.sweeper import Sweeper
+from octavo.ir.attention import HEADS_FIRST, LAST_SWAPPED
 
 JOINT = "+"
 """Between the names of nodes that became one."""
@@ -55,7 +56,7 @@ class Part:
 
 
 def put_together(
-    attentions: Sequence[Attention], e: Emitter, constants: Constants, sweeper: Sweeper
+    attentions: Sequence[FoundAttention], e: Emitter, constants: Constants, sweeper: Sweeper
 ) -> list[str]:
     """Makes one product of those of each attention that read the same rows; returns a note."""
     count = 0

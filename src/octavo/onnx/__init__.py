@@ -11,10 +11,10 @@ from octavo.onnx.session import custom_ops_library, session
 
 if TYPE_CHECKING:
     from octavo.onnx.comparing.compare import compare as compare
+    from octavo.onnx.operators import supported_ops as supported_ops
     from octavo.onnx.options import QuantType as QuantType
     from octavo.onnx.quantize import inspect as inspect
     from octavo.onnx.quantize import quantize_dynamic as quantize_dynamic
-    from octavo.onnx.rules import supported_ops as supported_ops
     from octavo.onnx.targets.convert import convert_target as convert_target
     from octavo.onnx.tensorflow import from_tensorflow as from_tensorflow
     from octavo.onnx.tuning.target import OnnxTarget as OnnxTarget
@@ -29,7 +29,7 @@ _HOME = {
     "from_tensorflow": "octavo.onnx.tensorflow",
     "inspect": "octavo.onnx.quantize",
     "quantize_dynamic": "octavo.onnx.quantize",
-    "supported_ops": "octavo.onnx.rules",
+    "supported_ops": "octavo.onnx.operators",
 }
 
 __all__ = [

@@ -7,8 +7,8 @@ from collections import Counter
 import onnx_ir as ir
 
 from octavo.errors import listed
-from octavo.graph.native import DOMAIN
 from octavo.graph.walk import graphs_of
+from octavo.ir import DOMAIN
 from octavo.onnx.normalize import QUANTIZED_OPS
 from octavo.onnx.produce import LAYERS
 from octavo.recipe.stored import outcomes_from_json

@@ -8,29 +8,26 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from octavo.core.metrics import sqnr_db
-from octavo.errors import ModelError
+from octavo.graph.analysis.attentions import FoundAttention, attentions_of
 from octavo.graph.constants import Fixed
 from octavo.graph.dims import Dims
-from octavo.graph.emitter import MS, Emitter, Names
-from octavo.graph.head_shapes import head_shapes, make_constant
+from octavo.graph.emit.packed import pack_operators
+from octavo.graph.head_shapes import Shapes, head_shapes, make_constant
+from octavo.graph.lower.lowering import held_by_stock, lower_operators
 from octavo.graph.masks import Mask, masks_of, read_plainly
-from octavo.graph.native import DOMAIN, VERSION
-from octavo.graph.native.fusions import fuse
-from octavo.graph.native.fusions.attended import Attention
-from octavo.graph.native.fusions.attention import attentions_of
 from octavo.graph.ranks import Ranks
+from octavo.graph.rewrite.passes import rewrite
 from octavo.graph.rows import WIDE_FROM
 from octavo.graph.self_attention import rows_stay_whole
-from octavo.graph.sweeper import Sweeper
 from octavo.graph.together import put_together
 from octavo.graph.walk import graphs_of
+from octavo.ir.weight import Account
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
+from octavo.onnx.operators.reader import Drawn, Reading
+from octavo.onnx.operators.stock_linear import per_row
 from octavo.onnx.resolve import Resolved, resolve_all
-from octavo.onnx.rule import Context, Drawn
-from octavo.onnx.rules._draft import per_row
 from octavo.onnx.store import TensorStore
-from octavo.onnx.weights import Stats, WeightStore
 from octavo.recipe import Decision, Granularity, LayerOutcome, Scheme
 
 Progress = Callable[[str, int, int], None]
@@ -58,58 +55,73 @@ def convert(
     progress: Progress,
 ) -> Converted:
     """Rewrites `model` in place; every site gets an outcome."""
-    context = make_context(
+    c = make_context(
         model, tensors, constants, opset=opset, target=target, cpu=cpu, quant_format=quant_format
     )
-    planned = resolve_all(sites, decisions, context)
+    planned = resolve_all(sites, decisions, c)
     # A scale for a whole activation is what ONNX Runtime's quantize_dynamic has: then all of it.
-    context.weights.as_onnxruntime = any(_for_tensors(layer.decision.scheme) for layer in planned)
+    c.weights.as_onnxruntime = any(_for_tensors(layer.decision.scheme) for layer in planned)
     for layer in planned:
-        if layer.drawer is not None and _integer(layer.decision.scheme):
-            layer.drawer.announce(layer.site.node, layer.decision.scheme, context)
-    # The rules take apart what attentions and masks are recognized by.
-    attentions, masks = _recognized(model, planned, context)
+        if layer.reader is not None and _integer(layer.decision.scheme):
+            scheme = layer.decision.scheme
+            layer.reader.announce(layer.site.node, scheme, c, native=layer.native)
+    # What attentions and masks are recognized by goes when layers are read.
+    attentions, masks = _recognized(model, planned, c)
     shapes = head_shapes(attentions, constants)
-    outcomes = []
     counted: set[object] = set()
-    sweeper = Sweeper(model)
+    before = [_bytes_before(layer, constants, counted) for layer in planned]
+    drawn = []
     for i, layer in enumerate(planned):
         progress("quantizing", i, len(planned))
-        outcomes.append(_apply(layer, context, sweeper, counted))
+        drawn.append(_read(layer, c))
+    changed = _finish(c, tensors, attentions, masks, shapes)
     progress("quantizing", len(planned), len(planned))
+    outcomes = [_outcome(*each, counted) for each in zip(planned, drawn, before, strict=True)]
+    return Converted(tuple(outcomes), (*c.sweeper.notes(), *changed))
+
+
+def _finish(
+    c: Reading,
+    tensors: TensorStore,
+    attentions: Sequence[FoundAttention],
+    masks: Sequence[Mask],
+    shapes: Shapes,
+) -> list[str]:
+    """Rewrites what was read, and packs or lowers it; notes on what became of the model."""
     changed: list[str] = []
-    if DOMAIN in context.emitter.domains or context.activations.have_rows:
-        changed = read_plainly(masks, context.emitter, sweeper)
-    if DOMAIN in context.emitter.domains:
-        changed += fuse(model, context.emitter, constants, sweeper)
-    elif context.activations.have_rows:
+    lower_operators(c, held_by_stock)  # the rest is there for target native alone
+    operators = c.has_operators()
+    if operators or c.activations.have_rows:
+        changed = read_plainly(masks, c.emitter, c.sweeper)
+    if operators:
+        changed += rewrite(c)
+        pack_operators(c)
+    elif c.activations.have_rows:
         if tensors.path is None:  # in a data file the products' weights are written already
-            changed += put_together(attentions, context.emitter, constants, sweeper)
-        changed += make_constant(shapes, context.emitter, sweeper)
-    for domain, version in ((MS, 1), (DOMAIN, VERSION)):
-        if domain in context.emitter.domains:
-            model.opset_imports.setdefault(domain, version)
-    return Converted(tuple(outcomes), (*sweeper.notes(), *changed))
+            changed += put_together(attentions, c.emitter, c.constants, c.sweeper)
+        changed += make_constant(shapes, c.emitter, c.sweeper)
+    c.finish()
+    return changed
 
 
 def _recognized(
-    model: ir.Model, planned: Sequence[Resolved], context: Context
-) -> tuple[list[Attention], list[Mask]]:
-    """The attentions and masks of `model`; tells `context` what is known of its activations."""
-    if not any(layer.drawer and per_row(layer.decision.scheme, context) for layer in planned):
+    model: ir.Model, planned: Sequence[Resolved], c: Reading
+) -> tuple[list[FoundAttention], list[Mask]]:
+    """The attentions and masks of `model`; tells `c` what is known of its activations."""
+    if not any(layer.reader and per_row(layer.decision.scheme, c) for layer in planned):
         return [], []
-    fixed = Fixed(context.constants)
+    fixed = Fixed(c.constants)
     if any(_may_be_wide(layer.site) for layer in planned):
-        context.activations.dims = Dims(model, fixed, strictly=True)
+        c.activations.dims = Dims(model, fixed, strictly=True)
     dims = Dims(model, fixed)
     masks = masks_of(model, fixed, dims)
-    if context.native:
+    if c.native:
         return [], masks
-    attentions = _attentions(model, context.constants, context.opset)
+    attentions = _attentions(model, c.constants, c.opset)
     for attention in attentions:
-        if rows_stay_whole(attention, context.constants, dims):
+        if rows_stay_whole(attention, c.constants, dims):
             parts = attention.q, attention.k, attention.v
-            context.uniform.attends(attention.last, [heads.reshape for heads in parts])
+            c.uniform.attends(attention.last, [heads.reshape for heads in parts])
     return attentions, masks
 
 
@@ -122,23 +134,20 @@ def make_context(
     target: str,
     cpu: str,
     quant_format: str,
-) -> Context:
+) -> Reading:
     """What the rules work with in one conversion."""
-    names = Names(model)
-    weights = WeightStore(constants, Emitter(model, names, opset), tensors)
-    return Context(
+    return Reading(
         model,
-        names,
         constants,
-        weights,
         opset=opset,
         target=target,
         cpu=cpu,
         quant_format=quant_format,
+        store=tensors.put,
     )
 
 
-def _attentions(model: ir.Model, constants: Constants, opset: int) -> list[Attention]:
+def _attentions(model: ir.Model, constants: Constants, opset: int) -> list[FoundAttention]:
     ranks = Ranks(model, constants)
     return [a for graph in graphs_of(model) for a in attentions_of(graph, constants, opset, ranks)]
 
@@ -157,33 +166,38 @@ def _integer(scheme: Scheme) -> bool:
     return scheme.weight is not None and scheme.weight.qtype.is_integer
 
 
-def _apply(
-    layer: Resolved, context: Context, sweeper: Sweeper, counted: set[object]
+def _read(layer: Resolved, c: Reading) -> Drawn | None:
+    """Puts the quantized layer in its node's place; None where it stays float."""
+    site, scheme = layer.site, layer.decision.scheme
+    if scheme.is_float:
+        return None
+    c.layer = f"{site.layer.name!r} ({site.layer.op})"
+    return c.blaming(lambda: _drawn(layer, c) if _integer(scheme) else _store_float16(site, c))()
+
+
+def _outcome(
+    layer: Resolved, drawn: Drawn | None, before: int, counted: set[object]
 ) -> LayerOutcome:
-    site, decision, notes = layer.site, layer.decision, layer.notes
-    before = _bytes_before(layer, context.constants, counted)
-    if decision.scheme.is_float:
-        return LayerOutcome(
-            site.layer, False, "float", decision.reason, before, before, None, tuple(notes)
-        )
-    try:
-        if _integer(decision.scheme):
-            drawn = _rewrite(layer, context, sweeper)
-        else:
-            drawn = _store_float16(site, context, sweeper)
-    except ModelError as error:
-        raise ModelError(f"layer {site.layer.name!r} ({site.layer.op}): {error}") from error
-    stats = [s for s in drawn.stats if s is not None]
-    signal, noise = sum(s.signal for s in stats), sum(s.noise for s in stats)
+    site, decision = layer.site, layer.decision
+    if drawn is None:
+        notes = tuple(layer.notes)
+        reason = decision.reason
+        return LayerOutcome(site.layer, False, "float", reason, before, before, None, notes)
+    accounts = []
+    for account in drawn.accounts:
+        if account is not None and account.bytes and id(account) not in counted:
+            counted.add(id(account))
+            accounts.append(account)
+    signal, noise = sum(a.signal for a in accounts), sum(a.noise for a in accounts)
     return LayerOutcome(
         site.layer,
         True,
         decision.scheme.describe(),
         "",
         before,
-        sum(s.bytes for s in stats),
-        sqnr_db(signal, noise) if stats else None,
-        (*notes, *drawn.notes),
+        sum(a.bytes for a in accounts),
+        sqnr_db(signal, noise) if accounts else None,
+        (*layer.notes, *drawn.notes),
     )
 
 
@@ -203,27 +217,25 @@ def _bytes_before(layer: Resolved, constants: Constants, counted: set[object]) -
     return total
 
 
-def _rewrite(layer: Resolved, context: Context, sweeper: Sweeper) -> Drawn:
+def _drawn(layer: Resolved, c: Reading) -> Drawn:
     node = layer.site.node
-    assert layer.drawer is not None
-    names = context.names
-    name = node.name or names.nodes.new(f"{node.op_type}_{node.outputs[0].name}")
-    names.nodes.free(name)
+    assert layer.reader is not None
+    name = node.name or c.names.nodes.new(f"{node.op_type}_{node.outputs[0].name}")
+    c.names.nodes.free(name)
     # The outputs' names stay taken, so that no constant gets one; `replace` hands them over.
-    drawn = layer.drawer.rewrite(node, layer.decision.scheme, context, name)
-    context.emitter.flush_before(node)
-    sweeper.replace(node, drawn.outputs)
+    drawn = layer.reader.read(node, layer.decision.scheme, c, name, native=layer.native)
+    c.replace(node, drawn.outputs)
     return drawn
 
 
-def _store_float16(site: Site, context: Context, sweeper: Sweeper) -> Drawn:
+def _store_float16(site: Site, c: Reading) -> Drawn:
     """Each float32 weight in float16 behind a Cast, which ONNX Runtime folds at load."""
-    stats: list[Stats | None] = []
+    accounts: list[Account | None] = []
     inputs = list(site.node.inputs)
     for i, value in enumerate(inputs):
         if value is not None and any(value is w for w in site.weights):
-            new, s = context.weights.float16(value)
-            stats.append(s)
+            new, account = c.weights.float16(value)
+            accounts.append(account)
             site.node.replace_input_with(i, new)
-            sweeper.unused(value)
-    return Drawn([], stats)
+            c.sweeper.unused(value)
+    return Drawn([], accounts)

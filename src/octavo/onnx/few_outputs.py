@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from octavo.onnx.inventory import Site
+from octavo.onnx.operators.linear import LinearReader
 from octavo.onnx.options import Request
-from octavo.onnx.rules._linear import LinearRule
 from octavo.onnx.select import is_asked_for
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Scheme
 
@@ -51,7 +51,7 @@ def _reason(site: Site, scheme: Scheme, request: Request) -> str:
 
 def _outputs(site: Site) -> int | None:
     """Of a matrix [K, N] or vector [K]; None for others."""
-    form = site.rule.form(site.node) if isinstance(site.rule, LinearRule) else None
+    form = site.reader.operands(site.node) if isinstance(site.reader, LinearReader) else None
     (_, shape), *_ = site.layer.weights
     if form is None or site.weights[0] is not form.w or len(shape) > 2:
         return None

@@ -12,8 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.onnx.constants import Constants
-from octavo.onnx.rule import Rule, is_float_type, op_name
-from octavo.onnx.rules import RULES
+from octavo.onnx.operators import READERS
+from octavo.onnx.operators.reader import Reader, is_float_type, op_name
 from octavo.recipe import Kind, Layer
 
 OTHER_FROM = 1024  # elements; below, a constant of an operator without a rule is no layer
@@ -25,12 +25,12 @@ _DTYPES = {ir.DataType.FLOAT: "float32", ir.DataType.DOUBLE: "float64"}
 class Site:
     """A layer where it stands in the graph.
 
-    `rule` is None where there is none, and `reason` says why; "" where that is the operator.
+    `reader` is None where there is none, and `reason` says why; "" where that is the operator.
     """
 
     layer: Layer
     node: ir.Node
-    rule: Rule | None
+    reader: Reader | None
     weights: tuple[ir.Value, ...]
     reason: str = ""
 
@@ -78,20 +78,20 @@ def _walk(graph: ir.Graph, scope: str) -> Iterator[tuple[ir.Node, str]]:
 
 
 def _site(node: ir.Node, scope: str, constants: Constants) -> Site | None:
-    rule, weights, reason = RULES.get(op_name(node)), None, ""
-    if rule is not None:
-        weights = rule.match(node, constants)
+    reader, weights, reason = READERS.get(op_name(node)), None, ""
+    if reader is not None:
+        weights = reader.match(node, constants)
     if not weights:
-        unfit, reason = (_loose(node, constants), "") if rule is None else _unfit(node, constants)
+        unfit, reason = (_loose(node, constants), "") if reader is None else _unfit(node, constants)
         if (unfit or weights is not None) and _makes_constant(node, constants):
             return None
         if unfit:
             layer = _layer(node, Kind.OTHER, unfit, scope, constants)
             return Site(layer, node, None, unfit, reason)
-    if rule is None or weights is None:
+    if reader is None or weights is None:
         return None
-    layer = _layer(node, rule.kind_of(node, weights), weights, scope, constants, rule)
-    return Site(layer, node, rule, weights)
+    layer = _layer(node, reader.kind_of(node, weights), weights, scope, constants, reader)
+    return Site(layer, node, reader, weights)
 
 
 def _layer(
@@ -100,7 +100,7 @@ def _layer(
     weights: tuple[ir.Value, ...],
     scope: str,
     constants: Constants,
-    rule: Rule | None = None,
+    reader: Reader | None = None,
 ) -> Layer:
     shapes = tuple(constants.shape(w) for w in weights)
     dtype = (constants.dtype(weights[0]) if weights else None) or ir.DataType.FLOAT
@@ -110,7 +110,7 @@ def _layer(
         op=op_name(node),
         weights=tuple((w.name or "", s) for w, s in zip(weights, shapes, strict=True)),
         bytes=_bytes(weights, constants),
-        macs_per_row=rule.macs_per_row(shapes) if rule is not None else None,
+        macs_per_row=reader.macs_per_row(shapes) if reader is not None else None,
         dtype=_DTYPES.get(dtype, dtype.name.lower()),
         scope=scope.rstrip("/"),
     )
@@ -172,8 +172,8 @@ def _makes_constant(node: ir.Node, constants: Constants) -> bool:
             if reader.outputs and constants.computed(reader.outputs[0]) is not None:
                 stack.extend(reader.outputs)
                 continue
-            rule = RULES.get(op_name(reader))
-            if rule is None or not rule.match(reader, constants):
+            known = READERS.get(op_name(reader))
+            if known is None or not known.match(reader, constants):
                 return True  # it is said there what it reads
     return False
 

@@ -11,8 +11,8 @@ import onnx_ir as ir
 from onnxscript import version_converter
 
 from octavo.errors import AlreadyQuantizedError, ModelError, brief, listed
-from octavo.graph.native import DOMAIN
 from octavo.graph.walk import graphs_of, opset_of, runs_in_order
+from octavo.ir import DOMAIN
 from octavo.onnx import maps
 from octavo.onnx.erfc import write_out_erfc
 from octavo.onnx.functions import inline_functions

@@ -15,7 +15,7 @@ from typing import Any
 
 from octavo.core.qtype import QType
 from octavo.errors import OptionError, RecipeError, did_you_mean
-from octavo.onnx.rules import RULES, find_op, supported_ops
+from octavo.onnx.operators import READERS, find_op, supported_ops
 from octavo.recipe import (
     Granularity,
     Recipe,
@@ -212,7 +212,7 @@ def _ops(op_types: Sequence[str] | None) -> frozenset[str] | None:
         if full is None and name not in WEIGHTLESS_OPS:
             raise RecipeError(f"unknown op type {name!r}.{did_you_mean(name, supported_ops())}")
         if full is not None:
-            ops.update(op for op in RULES if op.rpartition(".")[2] == full.rpartition(".")[2])
+            ops.update(op for op in READERS if op.rpartition(".")[2] == full.rpartition(".")[2])
     if "MatMul" in ops:
         ops.add("Gemm")  # quantize_dynamic makes a MatMul of it before it selects
     return frozenset(ops)

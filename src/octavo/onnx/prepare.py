@@ -10,10 +10,10 @@ import onnx_ir as ir
 from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
+from octavo.onnx.conv_defaults import conv_reasons, native_defaults
 from octavo.onnx.few_outputs import without_few_outputs
 from octavo.onnx.inventory import Site, inventory
 from octavo.onnx.load import Source
-from octavo.onnx.native.defaults import conv_reasons, native_defaults
 from octavo.onnx.options import Request, has_tensor_activations
 from octavo.onnx.select import decide
 from octavo.recipe import Decision

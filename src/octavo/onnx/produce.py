@@ -8,9 +8,9 @@ import onnx_ir as ir
 
 import octavo
 from octavo.errors import NothingQuantizedError
-from octavo.graph.native import DOMAIN, OPERATORS
 from octavo.graph.requirements import least_onnxruntime
 from octavo.graph.walk import opset_of
+from octavo.ir import DOMAIN, OPERATORS
 from octavo.onnx.beyond_portable import advice_of, beyond_portable, note_of
 from octavo.onnx.convert import Converted, Progress, convert
 from octavo.onnx.load import Source

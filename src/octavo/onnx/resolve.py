@@ -10,9 +10,7 @@ import onnx_ir as ir
 
 from octavo.core.qtype import QType
 from octavo.onnx.inventory import Site
-from octavo.onnx.native import FORMS
-from octavo.onnx.native.form import NativeForm
-from octavo.onnx.rule import Context, Rule
+from octavo.onnx.operators.reader import Reader, Reading
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Scheme
 
 FLOAT16_MAX = 65504.0
@@ -23,36 +21,35 @@ FLOAT16_FROM = 4096  # bytes; a smaller weight saves nothing worth a Cast
 class Resolved:
     """One layer with its decision as it will be held, and notes on what is different.
 
-    `drawer` draws it: the operator's rule, or its form for the native target; None where the layer
-    stays float or only its weight is stored in fewer bits.
+    `reader` reads it, `native` as Octavo's kernels hold it; None where the layer stays float or only
+    its weight is stored in fewer bits.
     """
 
     site: Site
     decision: Decision
     notes: list[str]
-    drawer: Rule | NativeForm | None = None
+    reader: Reader | None = None
+    native: bool = False
 
 
-def resolve_all(
-    sites: Sequence[Site], decisions: Sequence[Decision], context: Context
-) -> list[Resolved]:
+def resolve_all(sites: Sequence[Site], decisions: Sequence[Decision], c: Reading) -> list[Resolved]:
     """Each layer's; a table that another layer holds in integers is so for its lookups too."""
-    found = [resolve(s, d, context) for s, d in zip(sites, decisions, strict=True)]
-    context.held_anyway.update(
-        context.constants.root(weight).key
+    found = [resolve(s, d, c) for s, d in zip(sites, decisions, strict=True)]
+    c.held_anyway.update(
+        c.constants.root(weight).key
         for layer in found
-        if layer.drawer is not None and layer.site.layer.kind is not Kind.EMBEDDING
+        if layer.reader is not None and layer.site.layer.kind is not Kind.EMBEDDING
         for weight in layer.site.weights
     )
     return [
-        resolve(layer.site, decision, context)
-        if layer.site.layer.kind is Kind.EMBEDDING and layer.drawer is None
+        resolve(layer.site, decision, c)
+        if layer.site.layer.kind is Kind.EMBEDDING and layer.reader is None
         else layer
         for layer, decision in zip(found, decisions, strict=True)
     ]
 
 
-def resolve(site: Site, decision: Decision, context: Context) -> Resolved:
+def resolve(site: Site, decision: Decision, c: Reading) -> Resolved:
     """FLOAT with a reason, or the scheme as it will be held."""
     scheme = decision.scheme
     if scheme.is_float:
@@ -60,24 +57,20 @@ def resolve(site: Site, decision: Decision, context: Context) -> Resolved:
     if site.reason:
         return Resolved(site, _left_float(decision, site.reason), [])
     halved = scheme.weight is not None and scheme.weight.qtype is QType.FLOAT16
-    refused = (_float16_refused(site, context) if halved else None) or _larger(site, context)
+    refused = (_float16_refused(site, c) if halved else None) or _larger(site, c)
     if refused:
         return Resolved(site, _left_float(decision, refused), [])
     if halved:
         return Resolved(site, decision, [])
-    if site.rule is None:
+    reader = site.reader
+    if reader is None:
         return Resolved(site, _left_float(decision, f"no rule for {site.layer.op}"), [])
-    drawer: Rule | NativeForm = site.rule
-    form = FORMS.get(site.layer.op) if context.native else None
-    if form is not None and form.takes(site.node, scheme, context):
-        drawer = form
-        scheme, notes = form.held(scheme)
-    else:
-        scheme, notes = _held(site, scheme)
-    reason = drawer.check(site.node, scheme, context)
+    native = c.native and reader.takes_native(site.node, scheme, c)
+    scheme, notes = reader.held_native(scheme) if native else _held(site, scheme)
+    reason = reader.check(site.node, scheme, c, native=native)
     if reason:
         return Resolved(site, _left_float(decision, reason), [])
-    return Resolved(site, replace(decision, scheme=scheme), notes, drawer)
+    return Resolved(site, replace(decision, scheme=scheme), notes, reader, native)
 
 
 def _held(site: Site, scheme: Scheme) -> tuple[Scheme, list[str]]:
@@ -107,30 +100,30 @@ def _left_float(decision: Decision, reason: str) -> Decision:
     return Decision(decision.layer, FLOAT, reason)
 
 
-def _larger(site: Site, context: Context) -> str | None:
+def _larger(site: Site, c: Reading) -> str | None:
     """Why a weight that is computed from less than its integers would be is not quantized."""
     for weight, (_, shape) in zip(site.weights, site.layer.weights, strict=True):
-        size, stored = math.prod(shape), context.constants.bytes_stored(weight)
+        size, stored = math.prod(shape), c.constants.bytes_stored(weight)
         if size > stored:
             return f"its weight is computed from {stored} bytes, and would take {size} or more"
     return None
 
 
-def _float16_refused(site: Site, context: Context) -> str | None:
+def _float16_refused(site: Site, c: Reading) -> str | None:
     if not site.weights:
         return "a product of two activations holds no weight"
     if site.layer.dtype != "float32":
         return f"its weights are {site.layer.dtype} already"
-    stored = {context.constants.stored_as(weight) for weight in site.weights}
+    stored = {c.constants.stored_as(weight) for weight in site.weights}
     if stored != {ir.DataType.FLOAT}:
         names = ", ".join(sorted(t.name.lower() for t in stored if t is not None))
         return f"its weights are stored as {names} already"
     if site.layer.bytes < FLOAT16_FROM:
         return f"its weights have {site.layer.bytes} bytes: below {FLOAT16_FROM} nothing to win"
     for weight in site.weights:
-        array = context.constants.array(weight)
+        array = c.constants.array(weight)
         largest = max(float(array.max(initial=0)), -float(array.min(initial=0)))
-        context.constants.release(weight)
+        c.constants.release(weight)
         if FLOAT16_MAX < largest < math.inf:
             return f"its weights go up to {largest:g}: float16 ends at {FLOAT16_MAX:g}"
     return None

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from octavo.errors import RecipeError, did_you_mean
+from octavo.onnx.operators import supported_ops
 from octavo.onnx.options import Request
-from octavo.onnx.rules import supported_ops
 from octavo.recipe import FLOAT, PRESETS, Decision, Kind, Layer, Recipe, plan
 
 _PRESET_RULES = frozenset(rule for recipe in PRESETS.values() for rule in recipe.rules)

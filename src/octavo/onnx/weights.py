@@ -21,22 +21,14 @@ from octavo.core.kernels.weight import quantize_affine_as_onnxruntime
 from octavo.core.observers import HistogramObserver
 from octavo.core.qtype import Grid, QType
 from octavo.errors import ModelError
+from octavo.graph.context import Store
 from octavo.graph.emitter import Emitter
 from octavo.graph.integers import one_if_equal
-from octavo.graph.linear import BlockWeightValues, QuantizedWeightValues
+from octavo.graph.linear import BlockWeightValues
+from octavo.ir.weight import Account, QuantizedWeightValues
 from octavo.onnx.constants import Constants, Root
 from octavo.onnx.sharing import MatrixUses
-from octavo.onnx.store import TensorStore
 from octavo.recipe import Granularity, WeightScheme
-
-
-@dataclass(frozen=True)
-class Stats:
-    """Of one quantized weight: bytes in the file, and the sums behind its SQNR."""
-
-    bytes: int
-    signal: float
-    noise: float
 
 
 @dataclass
@@ -45,7 +37,7 @@ class _Held:
     scale: ir.Value
     zero_point: ir.Value | None
     transposed: bool
-    stats: Stats
+    account: Account
     views: dict[str, ir.Value] = field(default_factory=dict)
 
     def values(self, q: ir.Value | None = None) -> QuantizedWeightValues:
@@ -57,10 +49,10 @@ class _Held:
 class WeightStore:
     """The quantized weights of one conversion."""
 
-    def __init__(self, constants: Constants, prelude: Emitter, tensors: TensorStore) -> None:
+    def __init__(self, constants: Constants, prelude: Emitter, store: Store) -> None:
         self.constants = constants
         self._prelude = prelude
-        self._tensors = tensors
+        self._store = store
         self._uses: dict[Any, MatrixUses] = {}
         self._in_blocks: dict[tuple[Any, int], int] = {}
         self._held: dict[Any, Any] = {}
@@ -103,7 +95,7 @@ class WeightStore:
 
     def matrix(
         self, root: Root, axis: int, *, transposed: bool
-    ) -> tuple[QuantizedWeightValues, Stats | None]:
+    ) -> tuple[QuantizedWeightValues, Account | None]:
         """Integers of the stored matrix under `scheme(root)`, with channels along its `axis`.
 
         The statistics are given to the first layer that asks and are None for the others.
@@ -113,7 +105,7 @@ class WeightStore:
 
     def table(
         self, root: Root, axis: int, rank: int, *, transposed: bool
-    ) -> tuple[ir.Value, ir.Value, Stats | None]:
+    ) -> tuple[ir.Value, ir.Value, Account | None]:
         """As `matrix`, for lookups: the integers [V, ...] and their scales [V, 1, ...]."""
         held, q, stats = self._matrix(root, axis, transposed=transposed)
         scale = held.scale
@@ -124,7 +116,7 @@ class WeightStore:
 
     def _matrix(
         self, root: Root, axis: int, *, transposed: bool
-    ) -> tuple[_Held, ir.Value, Stats | None]:
+    ) -> tuple[_Held, ir.Value, Account | None]:
         key = ("matrix", root.key)
         first = key not in self._held
         if first:
@@ -135,7 +127,7 @@ class WeightStore:
         q = held.q
         if held.transposed != transposed:
             q = self._view(held, "transposed", lambda: self._transpose(held))
-        return held, q, held.stats if first else None
+        return held, q, held.account if first else None
 
     def custom(
         self,
@@ -145,7 +137,7 @@ class WeightStore:
         finish: Callable[[QuantizedWeight], tuple[npt.NDArray[Any], ...]],
         scheme: WeightScheme,
         graph: ir.Graph | None = None,
-    ) -> tuple[QuantizedWeightValues, Stats | None]:
+    ) -> tuple[QuantizedWeightValues, Account | None]:
         """A weight in a layout of its own: `make` gives float32 numbers and the channel axis.
 
         `finish` turns the result into the arrays to store: integers, scale, zero point. They are
@@ -153,19 +145,6 @@ class WeightStore:
         """
         held, stats = self._custom(key, name, make, finish, scheme, graph)
         return held.values(), stats
-
-    def symmetric(
-        self,
-        key: Any,
-        name: str,
-        make: Callable[[], tuple[npt.NDArray[np.float32], int | None]],
-        finish: Callable[[QuantizedWeight], tuple[npt.NDArray[Any], npt.NDArray[np.float32]]],
-        scheme: WeightScheme,
-        graph: ir.Graph | None = None,
-    ) -> tuple[ir.Value, ir.Value, Stats | None]:
-        """As `custom`, of integers and scale alone."""
-        held, stats = self._custom(key, name, make, finish, scheme, graph)
-        return held.q, held.scale, stats
 
     def _custom(
         self,
@@ -175,42 +154,15 @@ class WeightStore:
         finish: Callable[[QuantizedWeight], tuple[npt.NDArray[Any], ...]],
         scheme: WeightScheme,
         graph: ir.Graph | None,
-    ) -> tuple[_Held, Stats | None]:
+    ) -> tuple[_Held, Account | None]:
         full = ("custom", key, scheme)
         first = full not in self._held
         if first:
             array, axis = make()
-            quantized = self._quantize(array, axis, scheme, name)
+            quantized = self.quantize(array, axis, scheme, name)
             self._held[full] = self._register(name, finish(quantized), quantized, graph)
         held: _Held = self._held[full]
-        return held, held.stats if first else None
-
-    def packed(
-        self,
-        key: Any,
-        name: str,
-        make: Callable[[], npt.NDArray[np.float32]],
-        finish: Callable[[QuantizedWeight], tuple[npt.NDArray[Any], npt.NDArray[Any]]],
-        scheme: WeightScheme,
-        graph: ir.Graph | None,
-    ) -> tuple[ir.Value, ir.Value, Stats | None]:
-        """As `custom`, for symmetric weights with a scale for each row of what `make` gives.
-
-        `finish` gives the integers and scales to store; there is no zero point.
-        """
-        full = ("symmetric", key, scheme)
-        first = full not in self._held
-        if first:
-            quantized = self._quantize(make(), 0, scheme, name)
-            q, scale = finish(quantized)
-            stats = Stats(q.nbytes + scale.nbytes, quantized.signal, quantized.noise)
-            stored = [
-                self._constant(array, f"{name}{suffix}", graph)
-                for array, suffix in ((q, "_quantized"), (scale, "_scale"))
-            ]
-            self._held[full] = (*stored, stats)
-        q_value, scale_value, stats = self._held[full]
-        return q_value, scale_value, stats if first else None
+        return held, held.account if first else None
 
     def blocks(self, root: Root, *, transposed: bool, block: int) -> tuple[BlockWeightValues, Any]:
         """A matrix [K, N] (after `transposed`) in blocks along K for MatMulNBits."""
@@ -236,7 +188,7 @@ class WeightStore:
         view: ir.Value = self._held[key][0]
         return view
 
-    def float16(self, value: ir.Value) -> tuple[ir.Value, Stats | None]:
+    def float16(self, value: ir.Value) -> tuple[ir.Value, Account | None]:
         """`value` stored in float16 behind a Cast to its own type, and a Transpose where asked."""
         root = self.constants.root(value)
         key, view = ("float16", root.key), ("float16 transposed", root.key)
@@ -256,7 +208,7 @@ class WeightStore:
 
     def _hold(self, leaf: ir.Value, axis: int | None, uses: MatrixUses) -> _Held:
         name = leaf.name or "weight"
-        quantized = self._quantize(self.float32(leaf), axis, uses.scheme(), name)
+        quantized = self.quantize(self.float32(leaf), axis, uses.scheme(), name)
         self.constants.release(leaf)
         flip = uses.transposed == {True}
         q = quantized.q
@@ -267,7 +219,7 @@ class WeightStore:
         arrays: tuple[npt.NDArray[Any], ...]
         if axis is None:
             arrays = (q, scale.reshape(()), zero.reshape(()))
-        elif uses.lookups_only:  # whose rows have no zero points: `octavo.onnx.rules._lookup`
+        elif uses.lookups_only:  # whose rows have no zero points: `octavo.onnx.operators.tables`
             arrays = (q, scale.reshape([-1] + [1] * (q.ndim - 1)))
         else:
             arrays = (q, scale, one_if_equal(zero) if uses.rows_only else zero)
@@ -275,9 +227,10 @@ class WeightStore:
         held.transposed = flip
         return held
 
-    def _quantize(
+    def quantize(
         self, array: npt.NDArray[np.float32], axis: int | None, scheme: WeightScheme, name: str
     ) -> QuantizedWeight:
+        """`array` under `scheme`, with channels along `axis`. `name` is for errors."""
         grid = Grid.of(scheme.qtype, symmetric=scheme.symmetric, reduce_range=scheme.reduce_range)
         ranges = None
         try:
@@ -308,7 +261,7 @@ class WeightStore:
             for array, suffix in zip(arrays, suffixes, strict=False)
         ]
         size = sum(array.nbytes for array in arrays)
-        stats = Stats(size, quantized.signal, quantized.noise)
+        stats = Account(size, quantized.signal, quantized.noise)
         zero_point = values[2] if len(values) > 2 else None
         return _Held(values[0], values[1], zero_point, False, stats)
 
@@ -316,7 +269,7 @@ class WeightStore:
         self, array: npt.NDArray[Any], wish: str, graph: ir.Graph | None = None
     ) -> ir.Value:
         name = self._prelude.names.values.new(wish)
-        return self._prelude.initializer(self._tensors.put(array, name), name, graph)
+        return self._prelude.initializer(self._store(array, name), name, graph)
 
     def _hold_blocks(
         self,
@@ -324,7 +277,7 @@ class WeightStore:
         block: int,
         name: str,
         shape: tuple[int, ...],
-    ) -> tuple[BlockWeightValues, Stats]:
+    ) -> tuple[BlockWeightValues, Account]:
         outputs, inputs = matrix.shape
         count = -(-inputs // block)
         odd = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
@@ -333,20 +286,20 @@ class WeightStore:
         padded = np.zeros((outputs, count * block), np.float32)
         padded[:, :inputs] = matrix
         scheme = WeightScheme(qtype=QType.UINT8)
-        quantized = self._quantize(padded.reshape(outputs * count, block), 0, scheme, name)
+        quantized = self.quantize(padded.reshape(outputs * count, block), 0, scheme, name)
         q = quantized.q.reshape(outputs, count, block)
         scale = quantized.qparams.scale
-        stats = Stats(q.nbytes + scale.nbytes, quantized.signal, quantized.noise)
+        stats = Account(q.nbytes + scale.nbytes, quantized.signal, quantized.noise)
         q_value = self._constant(q, f"{name}_quantized")
         scale_value = self._constant(scale, f"{name}_scale")
         return BlockWeightValues(q_value, scale_value, inputs, outputs, block), stats
 
-    def _hold_float16(self, value: ir.Value) -> tuple[ir.Value, Stats]:
+    def _hold_float16(self, value: ir.Value) -> tuple[ir.Value, Account]:
         array = self.float32(value)
         half = array.astype(np.float16)
         error = array.astype(np.float64) - half.astype(np.float64)
         signal = float(np.square(array, dtype=np.float64).sum())
-        stats = Stats(half.nbytes, signal, float(np.square(error).sum()))
+        stats = Account(half.nbytes, signal, float(np.square(error).sum()))
         name = value.name or "weight"
         dtype = self.constants.dtype(value) or ir.DataType.FLOAT
         self.constants.release(value)

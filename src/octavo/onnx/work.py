@@ -22,7 +22,7 @@ from octavo.onnx.inputs import Feed, fed, made_up
 from octavo.onnx.inventory import Site
 from octavo.onnx.maps import remembered
 from octavo.onnx.normalize import silent
-from octavo.onnx.rule import attribute_int, op_name
+from octavo.onnx.operators.reader import attribute_int, op_name
 from octavo.recipe import Kind
 
 Shape = tuple[int, ...]

@@ -186,9 +186,9 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 def _label(model: ir.Model, qmodel: nn.Module, target: str, cpu: str) -> None:
     """What the file says of itself, in the words of the ONNX front end."""
-    from octavo.graph.native import DOMAIN, OPERATORS
     from octavo.graph.requirements import least_onnxruntime
     from octavo.graph.walk import opset_of
+    from octavo.ir import DOMAIN, OPERATORS
 
     if opset_of(model) < FIRST_WITH_NEW_FORMAT:
         model.ir_version = PLAIN_FORMAT

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from octavo.errors import NothingQuantizedError
-from octavo.onnx.rules.embed_layer_normalization import reference
+from octavo.onnx.operators.gather import reference
 from tests.onnx.rules.support import (
     EXACT,
     FLOAT,

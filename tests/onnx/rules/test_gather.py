@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from octavo.errors import NothingQuantizedError
 from octavo.onnx import inspect, session
-from octavo.onnx.rules.gather import reference
+from octavo.onnx.operators.gather import reference
 from octavo.recipe.layer import SMALL_TABLE
 from tests.onnx.rules.support import (
     EXACT,

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from octavo.errors import NothingQuantizedError
-from octavo.onnx.rules.lstm import reference
+from octavo.onnx.operators.stock_lstm import reference
 from tests.onnx.rules.support import (
     EXACT,
     FLOAT,

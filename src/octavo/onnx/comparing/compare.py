@@ -16,8 +16,8 @@ from pathlib import Path
 import onnxruntime as ort
 
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
-from octavo.graph.native import DOMAIN
 from octavo.graph.walk import opset_of
+from octavo.ir import DOMAIN
 from octavo.onnx import normalize
 from octavo.onnx.comparing import operands
 from octavo.onnx.comparing.opening import Cut, Shown

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from octavo.errors import ModelError
-from octavo.graph.native import DOMAIN
 from octavo.graph.walk import graphs_of, opset_of
+from octavo.ir import DOMAIN
 from octavo.onnx.comparing.values import (
     holders,
     next_shared,

@@ -20,11 +20,14 @@ from octavo.errors import (
     did_you_mean,
 )
 from octavo.files.staging import Staging
-from octavo.graph.native import DOMAIN, OPERATORS
+from octavo.graph.context import Context
+from octavo.graph.lower.lowering import lower_operators
 from octavo.graph.requirements import least_onnxruntime
 from octavo.graph.walk import graphs_of, opset_of
+from octavo.ir import DOMAIN, OPERATORS
 from octavo.onnx import normalize
 from octavo.onnx.check.agree import agree
+from octavo.onnx.constants import Constants
 from octavo.onnx.convert import Progress
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
@@ -32,8 +35,8 @@ from octavo.onnx.load import Source, load
 from octavo.onnx.produce import LAYERS
 from octavo.onnx.save import misfortune, save
 from octavo.onnx.store import TensorStore
-from octavo.onnx.targets import to_native, to_portable
-from octavo.onnx.targets.turning import Turning
+from octavo.onnx.targets import to_native
+from octavo.onnx.targets.to_native.recognition import Recognition
 from octavo.recipe import Verification
 from octavo.recipe.conversion import Conversion
 
@@ -87,7 +90,7 @@ def convert_target(
     staging = Staging(model_output, source.files)
     with staging:
         try:
-            turning, notes = _turn(source, staging, to, cpu, report_progress)
+            turned, notes = _turn(source, staging, to, cpu, report_progress)
         except OutputError:
             raise
         except OSError as error:
@@ -104,14 +107,14 @@ def convert_target(
         output=str(staging.out),
         target=to,
         cpu=cpu,
-        layers=dict(turning.layers),
+        layers=dict(turned.layers),
         model_bytes_before=source.bytes,
         model_bytes_after=size,
         opset=opset_of(source.model),
         min_onnxruntime=least_onnxruntime(source.model),
         verification=verification,
         seconds=time.perf_counter() - started,
-        notes=(*notes, *turning.notes()),
+        notes=(*notes, *turned.notes()),
     )
 
 
@@ -158,23 +161,29 @@ def _refuse(source: Source, said: Mapping[str, str], to: str) -> None:
 
 def _turn(
     source: Source, staging: Staging, to: str, cpu: str, progress: Progress
-) -> tuple[Turning, list[str]]:
+) -> tuple[Context, list[str]]:
     """Converts and writes into `staging`; nothing is in place yet."""
     model = source.model
     notes = normalize.normalize(model, source.label, normalize.FIRST_WITH_QUANTIZE)
     tensors = TensorStore(staging.data if source.data_files else None)
     try:
-        turning = Turning(model, tensors, cpu=cpu)
         progress("converting", 0, 1)
-        (to_native if to == "native" else to_portable).turn(turning)
-        if to == "native" and not turning.layers:
-            raise NothingQuantizedError(_nothing(source, turning))
-        turning.finish()
+        constants = Constants(opset_of(model))
+        turned: Context
+        if to == "native":
+            turned = Recognition(model, constants, cpu=cpu, store=tensors.put)
+            to_native.turn(turned)
+            if not turned.layers:
+                raise NothingQuantizedError(_nothing(source, turned))
+        else:
+            turned = Context(model, constants, cpu=cpu, store=tensors.put)
+            lower_operators(turned)
+        turned.finish()
         progress("writing", 0, 1)
         save(model, staging, tensors, _metadata(model, to, cpu))
     finally:
         tensors.close()
-    return turning, notes
+    return turned, notes
 
 
 def _metadata(model: ir.Model, to: str, cpu: str) -> dict[str, str]:
@@ -191,8 +200,8 @@ def _metadata(model: ir.Model, to: str, cpu: str) -> dict[str, str]:
     }
 
 
-def _nothing(source: Source, turning: Turning) -> str:
-    found = "; ".join(turning.notes())
+def _nothing(source: Source, turned: Context) -> str:
+    found = "; ".join(turned.notes())
     return (
         f"{source.label}: no layer is of a form that target native has an operator for ({found}). "
         "Quantize the float model with --target native"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from octavo.onnx.convert import make_context
 from octavo.onnx.load import Origin, load
+from octavo.onnx.operators.reader import Reading
 from octavo.onnx.options import Request, plain_request
 from octavo.onnx.prepare import Survey, decisions_on, needed_opset, survey
 from octavo.onnx.resolve import resolve
-from octavo.onnx.rule import Context
 from octavo.onnx.store import TensorStore
 from octavo.recipe import Decision, Recipe, Scheme
 
@@ -18,7 +18,7 @@ class Layers:
     def __init__(self, origin: Origin, *, target: str, cpu: str, quant_format: str) -> None:
         self._origin = origin
         self._options = {"target": target, "cpu": cpu, "quant_format": quant_format}
-        self._surveys: dict[int, tuple[Survey, Context]] = {}
+        self._surveys: dict[int, tuple[Survey, Reading]] = {}
         self._resolved: dict[tuple[int, int, Scheme], Decision] = {}
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
@@ -31,7 +31,7 @@ class Layers:
             for i, decision in enumerate(decisions_on(found, request))
         ]
 
-    def _held(self, opset: int, index: int, decision: Decision, context: Context) -> Decision:
+    def _held(self, opset: int, index: int, decision: Decision, context: Reading) -> Decision:
         key = (opset, index, decision.scheme)
         known = self._resolved.get(key)
         if known is None:
@@ -39,7 +39,7 @@ class Layers:
             known = self._resolved[key] = resolve(site, decision, context).decision
         return known
 
-    def _survey(self, opset: int, request: Request) -> tuple[Survey, Context]:
+    def _survey(self, opset: int, request: Request) -> tuple[Survey, Reading]:
         """By the opset that is needed: raising it may change nodes."""
         if opset not in self._surveys:
             source = load(self._origin)

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
-from octavo.graph.native import DOMAIN
-from octavo.graph.native.fusions import fuse
+from octavo.graph.emit.packed import pack_operators
+from octavo.graph.rewrite.passes import rewrite
 from octavo.graph.walk import graphs_of
+from octavo.ir import DOMAIN
 from octavo.onnx.normalize import QUANTIZED_OPS
 from octavo.onnx.targets.to_native import apart, conv, embedding, linear, recurrent
-from octavo.onnx.targets.turning import Turning
+from octavo.onnx.targets.to_native.recognition import Recognition
 
-RECOGNIZERS: Mapping[str, Callable[[ir.Node, Turning], bool]] = {
+RECOGNIZERS: Mapping[str, Callable[[ir.Node, Recognition], bool]] = {
     "MatMulIntegerToFloat": linear.turn,
     "MatMulInteger": linear.turn,
     "Gather": embedding.turn,
@@ -28,7 +29,7 @@ RECOGNIZERS: Mapping[str, Callable[[ir.Node, Turning], bool]] = {
 LEFT = "as it was: target native has no operator for it in this form"
 
 
-def turn(t: Turning) -> None:
+def turn(t: Recognition) -> None:
     """Draws every layer of a known form anew, and takes in what stands around linear ones."""
     for graph in graphs_of(t.model):
         apart.take_apart(graph, t)
@@ -36,8 +37,8 @@ def turn(t: Turning) -> None:
         for node in sorted(nodes, key=lambda n: n.op_type == "Gather"):
             if node.graph is not None:
                 RECOGNIZERS[node.op_type](node, t)
-    if DOMAIN in t.emitter.domains:
-        fuse(t.model, t.emitter, t.constants, t.sweeper)
+    rewrite(t)
+    pack_operators(t)
     for graph in graphs_of(t.model):
         for node in graph:
             if node.op_type in QUANTIZED_OPS and node.domain != DOMAIN:

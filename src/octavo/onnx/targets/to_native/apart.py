@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.graph.analysis.computed_shapes import sizes
 from octavo.graph.emitter import MS
-from octavo.graph.native.fusions._sizes import sizes
-from octavo.graph.native.fusions.attended import HEADS_FIRST
 from octavo.graph.together import JOINT
+from octavo.ir.attention import HEADS_FIRST
+from octavo.onnx.targets.to_native.recognition import Recognition
 from octavo.onnx.targets.to_native.rows import other, read_by
-from octavo.onnx.targets.turning import Turning
 
 
-def take_apart(graph: ir.Graph, t: Turning) -> None:
+def take_apart(graph: ir.Graph, t: Recognition) -> None:
     """Draws the parts of every such product of `graph`."""
     for node in list(graph):
         if node.op_type == "MatMulIntegerToFloat" and node.domain == MS and len(node.inputs) == 6:
@@ -51,7 +51,7 @@ class _Joint:
     heads: tuple[int, ...]
     depth: int
 
-    def draw(self, i: int, t: Turning) -> ir.Value:
+    def draw(self, i: int, t: Recognition) -> ir.Value:
         """The heads of part `i`."""
         e = t.emitter
         q, w, step, scale, zero, w_zero = self.product.inputs
@@ -75,12 +75,14 @@ class _Joint:
         names = (node.name or node.op_type).split(JOINT)
         return names[i] if len(names) == len(self.heads) else f"{node.name}_{i}"
 
-    def _columns(self, value: ir.Value | None, i: int, wish: str, t: Turning) -> ir.Value | None:
+    def _columns(
+        self, value: ir.Value | None, i: int, wish: str, t: Recognition
+    ) -> ir.Value | None:
         """Those of part `i` of a constant, along its last axis; one number is that of all."""
         if value is None or t.constants.shape(value) == ():
             return value
         start = sum(self.heads[:i]) * self.depth
-        array: npt.NDArray[Any] = t.array(value)
+        array: npt.NDArray[Any] = t.numbers(value)
         if array.shape[-1] != sum(self.heads) * self.depth:
             return value
         return t.emitter.constant(
@@ -88,7 +90,7 @@ class _Joint:
         )
 
 
-def _joint(product: ir.Node, t: Turning) -> _Joint | None:
+def _joint(product: ir.Node, t: Recognition) -> _Joint | None:
     """What `product` is part of, if it is one of several."""
     scaled = read_by(product.outputs[0], "Mul")
     add = None if scaled is None else read_by(scaled.outputs[0], "Add")
@@ -110,7 +112,7 @@ def _joint(product: ir.Node, t: Turning) -> _Joint | None:
     return _Joint(product, scaled, add, reshape, turned, split, tuple(heads), depth)
 
 
-def _adds_constant(add: ir.Node, scaled: ir.Node, t: Turning) -> bool:
+def _adds_constant(add: ir.Node, scaled: ir.Node, t: Recognition) -> bool:
     return t.constants.tensor(other(add, scaled.outputs[0])) is not None
 
 
@@ -121,7 +123,7 @@ def _takes_heads(turned: ir.Node, split: ir.Node) -> bool:
     return tuple(perm.as_ints()) == HEADS_FIRST and axis.as_int() == 1
 
 
-def _heads(split: ir.Node, t: Turning) -> Sequence[int]:
+def _heads(split: ir.Node, t: Recognition) -> Sequence[int]:
     """The number of heads of each part; none where they are not constant."""
     given = split.attributes.get("split")
     if given is not None:

@@ -11,18 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.native.conv import WINDOW, FilterValues, conv, filters_tensor
-from octavo.onnx.native.conv import AXES
-from octavo.onnx.native.packed import as_int8
-from octavo.onnx.rule import attribute_int
+from octavo.graph.integers import as_int8
+from octavo.ir.conv import WINDOW, Conv
+from octavo.ir.weight import Integers, Weight
+from octavo.onnx.operators.conv import AXES
+from octavo.onnx.operators.reader import attribute_int
 from octavo.onnx.targets.to_native.product import scaled_integers
+from octavo.onnx.targets.to_native.recognition import Recognition
 from octavo.onnx.targets.to_native.rows import other, read_by
-from octavo.onnx.targets.turning import Turning
 
 PER_IMAGE = "activations per image: target native has no scale for a whole tensor"
 
 
-def turn(node: ir.Node, t: Turning) -> bool:
+def turn(node: ir.Node, t: Recognition) -> bool:
     """Whether `node` was the ConvInteger of such a layer; it is drawn anew then."""
     found, w = scaled_integers(node, t), node.inputs[1]
     if found is None or w is None or not t.constants.is_constant(w):
@@ -40,49 +41,49 @@ def turn(node: ir.Node, t: Turning) -> bool:
         return False
     name = (node.name or "conv").removesuffix("_quant")
     bias, last = _bias(last, filters.shape, t)
-    held = t.emitter.constant(bias, f"{name}_bias", node.graph)
+    held = None if bias is None else t.emitter.constant(bias, f"{name}_bias", node.graph)
     t.names.nodes.free(node.name)
     out = last.outputs[0].name or "images"
-    y = conv(t.emitter, rows.x, filters, held, _window(node), name=name, out=out)
+    layer = Conv(rows.x, filters, attribute_int(node, "group", 1), _window(node), held)
     if rows.row is None:
         t.note(name, PER_IMAGE)
-    t.replace(last, [y], "Conv")
+    t.replace(last, t.put(layer, name=name, outs=[out]), "Conv")
     return True
 
 
-def _filters(node: ir.Node, w: ir.Value, scale: ir.Value, t: Turning) -> FilterValues | None:
-    """The filters packed; None where they have a zero point."""
+def _filters(node: ir.Node, w: ir.Value, scale: ir.Value, t: Recognition) -> Weight | None:
+    """The filters; None where they have a zero point."""
     stated = node.inputs[3] if len(node.inputs) > 3 else None
-    group, shape = attribute_int(node, "group", 1), t.constants.shape(w)
-    stored = t.array(w)
-    zero = np.zeros(1, stored.dtype) if stated is None else t.array(stated).reshape(-1)
-    q, zeros = as_int8(stored, zero)
-    if np.any(zeros):
+    shape = t.constants.shape(w)
+    stored = t.numbers(w)
+    zero = np.zeros(1, stored.dtype) if stated is None else t.numbers(stated).reshape(-1)
+    if np.any(as_int8(np.zeros(0, stored.dtype), zero)[1]):
         return None
 
-    def make() -> FilterValues:
-        packed, digest = filters_tensor(q, group)
-        scales = np.broadcast_to(t.array(scale).reshape(-1), shape[0]).astype(np.float32)
-        held = [t.hold(a, v.name, node.graph) for a, v in ((packed, w), (scales, scale))]
-        return FilterValues(held[0], held[1], shape, group, digest)
+    scales = np.broadcast_to(t.numbers(scale).reshape(-1), shape[0]).astype(np.float32)
 
-    filters = t.once(("filters", w, scale, group, node.graph), make)
+    def make() -> Integers:
+        q = np.array(as_int8(t.numbers(w), zero)[0])
+        t.constants.release(w)
+        return Integers(q, scales)
+
     t.constants.release(w)
-    return filters
+    name = (w.name or "weight").removesuffix("_quantized")
+    return t.once(("filters", w, scale), lambda: Weight((w, scale), name, shape, make, source=w))
 
 
 def _bias(
-    last: ir.Node, shape: tuple[int, ...], t: Turning
-) -> tuple[npt.NDArray[np.float32], ir.Node]:
-    """The bias [M] behind `last`, and the node that adds it; zeros and `last` without one."""
+    last: ir.Node, shape: tuple[int, ...], t: Recognition
+) -> tuple[npt.NDArray[np.float32] | None, ir.Node]:
+    """The bias [M] behind `last`, and the node that adds it; None and `last` without one."""
     outputs, rank = shape[0], len(shape)
     add = read_by(last.outputs[0], "Add")
     value = None if add is None else other(add, last.outputs[0])
     if add is not None and value is not None and t.constants.is_constant(value):
         stated = t.constants.shape(value)
         if stated[-(rank - 1) :] == (outputs, *[1] * (rank - 2)) and np.prod(stated) == outputs:
-            return np.array(t.array(value), np.float32).reshape(-1), add
-    return np.zeros(outputs, np.float32), last
+            return np.array(t.numbers(value), np.float32).reshape(-1), add
+    return None, last
 
 
 def _window(node: ir.Node) -> dict[str, Any]:

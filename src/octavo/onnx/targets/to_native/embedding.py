@@ -14,17 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.kernels import checksum
-from octavo.graph.native.embedding import embedding
-from octavo.graph.native.linear import PackedValues
-from octavo.onnx.native.packed import as_int8
+from octavo.graph.integers import as_int8
+from octavo.ir.embedding import Embedding
+from octavo.ir.weight import Integers, Weight
+from octavo.onnx.targets.to_native.recognition import Recognition
 from octavo.onnx.targets.to_native.rows import made_by, number, other, read_by
-from octavo.onnx.targets.turning import Turning
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 
 
-def turn(node: ir.Node, t: Turning) -> bool:
+def turn(node: ir.Node, t: Recognition) -> bool:
     """Whether `node` was the Gather of such a lookup; it is drawn anew then."""
     table, indices = node.inputs[0], node.inputs[1]
     if table is None or indices is None or not _on_rows(node):
@@ -45,8 +44,8 @@ def turn(node: ir.Node, t: Turning) -> bool:
     w, packed = _table(node, table, scales.reshape(-1), zeros, t)
     name, out = node.name or "lookup", last.outputs[0].name or "rows"
     t.names.nodes.free(node.name)
-    y = embedding(t.emitter, indices, w, shape[1:], packed=packed, name=name, out=out)
-    t.replace(last, [y], "Embedding")
+    layer = Embedding(indices, w, tuple(shape[1:]), packed)
+    t.replace(last, t.put(layer, name=name, outs=[out]), "Embedding")
     return True
 
 
@@ -56,7 +55,7 @@ def _on_rows(node: ir.Node) -> bool:
 
 
 def _centred(
-    node: ir.Node, indices: ir.Value, t: Turning
+    node: ir.Node, indices: ir.Value, t: Recognition
 ) -> tuple[npt.NDArray[Any], ir.Value] | None:
     """The zero points, one or one a row, and the steps from them as float32."""
     cast = read_by(node.outputs[0], "Cast")
@@ -75,21 +74,15 @@ def _centred(
     return None if zeros is None else (zeros.reshape(-1), sub.outputs[0])
 
 
-def _looked_up(value: ir.Value | None, indices: ir.Value, t: Turning) -> npt.NDArray[Any] | None:
+def _looked_up(
+    value: ir.Value | None, indices: ir.Value, t: Recognition
+) -> npt.NDArray[Any] | None:
     """The constant whose entries for `indices` are `value`."""
     gather = made_by(value, "Gather")
     if gather is None or not _on_rows(gather) or gather.inputs[1] is not indices:
         return None
     stored = gather.inputs[0]
-    return t.array(stored) if stored is not None and t.constants.is_constant(stored) else None
-
-
-def _holds(
-    weight: PackedValues, scales: npt.NDArray[Any], zeros: npt.NDArray[Any], t: Turning
-) -> bool:
-    """Whether a packed weight has these scales and these zero points, those of int8."""
-    same = bool((t.array(weight.zero_point).astype(np.int32) == zeros).all())
-    return same and np.array_equal(t.array(weight.scale), scales)
+    return t.numbers(stored) if stored is not None and t.constants.is_constant(stored) else None
 
 
 def _table(
@@ -97,35 +90,27 @@ def _table(
     table: ir.Value,
     scales: npt.NDArray[Any],
     zeros: npt.NDArray[Any],
-    t: Turning,
-) -> tuple[PackedValues, bool]:
-    """The table [V, D], and whether it is packed."""
+    t: Recognition,
+) -> tuple[Weight, bool]:
+    """The table [V, D], and whether a linear layer of the same graph has it packed."""
     n, *row = t.constants.shape(table)
     k = prod(row)
     root = t.constants.root(table)
-    shared = t.packed.get((root.leaf, root.transposed, node.graph))
+    shared = t.matrices.get((root.leaf, root.transposed, node.graph))
     unsigned = t.constants.dtype(root.leaf) is ir.DataType.UINT8
-    moved = zeros.astype(np.int32) - 128 if unsigned else zeros
-    if shared is not None and len(row) == 1 and _holds(shared, scales, moved, t):
-        return shared, True
+    moved = zeros.astype(np.int32) - (128 if unsigned else 0)
+    if shared is not None and len(row) == 1 and shared.holds(scales, moved):
+        return shared.weight, True
 
-    def make() -> PackedValues:
-        stored = t.array(root.leaf)
+    def make() -> Integers:
+        stored = t.numbers(root.leaf)
         rows = stored.T if root.transposed else stored
-        unsigned = stored.dtype == np.uint8
-        every = np.broadcast_to(zeros, n).astype(np.uint8 if unsigned else np.int8)
+        every = np.broadcast_to(zeros, n).astype(stored.dtype)
         q, zero = as_int8(np.ascontiguousarray(rows).reshape(n, k), every)
-        digest = checksum(q.view(np.uint8))
-        arrays: tuple[npt.NDArray[Any], ...] = (
-            np.array(q),
-            scales.astype(np.float32),
-            np.array(zero),
-        )
+        q, zero = np.array(q), np.array(zero)
         t.constants.release(root.leaf)
-        name = (root.leaf.name or "table").removesuffix("_quantized")
-        wishes = [f"{name}_{what}" for what in ("quantized", "scale", "zero_point")]
-        parts = [t.hold(a, w, node.graph) for a, w in zip(arrays, wishes, strict=True)]
-        return PackedValues(parts[0], parts[1], parts[2], n, k, digest)
+        return Integers(q, scales.astype(np.float32), zero)
 
-    key = ("rows", root.leaf, root.transposed, node.graph, scales.tobytes(), zeros.tobytes())
-    return t.once(key, make), False
+    key = ("rows", root.leaf, root.transposed, scales.tobytes(), zeros.tobytes())
+    name = (root.leaf.name or "table").removesuffix("_quantized")
+    return t.once(key, lambda: Weight(key, name, (n, k), make, source=table)), False

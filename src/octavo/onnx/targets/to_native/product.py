@@ -13,8 +13,8 @@ import onnx_ir as ir
 
 from octavo.graph.dims import filled_with
 from octavo.graph.emitter import MS
+from octavo.onnx.targets.to_native.recognition import Recognition
 from octavo.onnx.targets.to_native.rows import Rows, made_by, number, other, read_by, rows_of
-from octavo.onnx.targets.turning import Turning
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Product:
     per_row: bool
 
 
-def product_of(node: ir.Node, t: Turning) -> Product | None:
+def product_of(node: ir.Node, t: Recognition) -> Product | None:
     """The product that `node` multiplies the integers of; None for another form."""
     if node.op_type == "MatMulIntegerToFloat" and node.domain == MS and len(node.inputs) == 6:
         return _scaled(node, t)
@@ -39,7 +39,7 @@ def product_of(node: ir.Node, t: Turning) -> Product | None:
     return None
 
 
-def _scaled(node: ir.Node, t: Turning) -> Product | None:
+def _scaled(node: ir.Node, t: Recognition) -> Product | None:
     q, w, step, scale, zero, w_zero = node.inputs
     rows = rows_of(q, t)
     if rows is None or w is None or scale is None or not _same(zero, q, t):
@@ -67,7 +67,7 @@ def _alpha(factor: np.float32, step: np.float32) -> np.float32:
     return min(exact, key=lambda value: len(str(value)), default=near)
 
 
-def _same(given: ir.Value | None, q: ir.Value | None, t: Turning) -> bool:
+def _same(given: ir.Value | None, q: ir.Value | None, t: Recognition) -> bool:
     """Whether the product's zero point is that which `q` was quantized with."""
     node = None if q is None else q.producer()
     while node is not None and node.op_type == "Reshape":
@@ -80,7 +80,7 @@ def _same(given: ir.Value | None, q: ir.Value | None, t: Turning) -> bool:
     return product_takes is not None and product_takes == stated
 
 
-def _unscaled(node: ir.Node, t: Turning) -> Product | None:
+def _unscaled(node: ir.Node, t: Recognition) -> Product | None:
     found = scaled_integers(node, t)
     if found is None:
         return None
@@ -91,7 +91,7 @@ def _unscaled(node: ir.Node, t: Turning) -> Product | None:
     return Product(rows.x, w, scale, zero, np.float32(1), last, False)
 
 
-def scaled_integers(node: ir.Node, t: Turning) -> tuple[Rows, ir.Value, ir.Node] | None:
+def scaled_integers(node: ir.Node, t: Recognition) -> tuple[Rows, ir.Value, ir.Node] | None:
     """Of MatMulInteger or ConvInteger: the activation, the weight's scale, and the Mul behind it.
 
     The scales stand in one Mul: that of the activation, a constant step if it is per image, and

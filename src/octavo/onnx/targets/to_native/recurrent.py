@@ -12,23 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.recurrent_layout import product_biases
 from octavo.core.recurrent_weights import MOST_INPUTS, permute_gates
 from octavo.graph.emitter import MS
-from octavo.graph.native.recurrent import (
-    GIVEN,
-    PackedRows,
-    RecurrentLayer,
-    packed_rows,
-    recurrent,
-    stacked,
-    stacked_biases,
-)
-from octavo.onnx.native._recurrent import GATES, activations_of, direction_of, kind_of, ways_of
-from octavo.onnx.native.packed import as_int8
-from octavo.onnx.rule import attribute_float, attribute_int, input_at
+from octavo.graph.integers import as_int8
+from octavo.graph.lower.recurrent import GATES
+from octavo.ir.recurrent import OPTIONAL, Cell, Recurrent
+from octavo.ir.weight import Integers, Weight
+from octavo.onnx.operators.reader import attribute_float, attribute_int, input_at
+from octavo.onnx.operators.recurrent_nodes import activations_of, direction_of, kind_of, ways_of
+from octavo.onnx.targets.to_native.recognition import Recognition
 from octavo.onnx.targets.to_native.rows import made_by
-from octavo.onnx.targets.turning import Turning
 
 PER_ROW = "activations per row: the operator had one scale a step for the whole batch, or none"
 
@@ -42,7 +35,7 @@ class _Weight:
     value: ir.Value
 
 
-def turn(node: ir.Node, t: Turning) -> bool:
+def turn(node: ir.Node, t: Recognition) -> bool:
     """Whether `node` was such a layer; it is drawn anew then."""
     op = node.op_type.removeprefix("DynamicQuantize")
     dynamic = op != node.op_type
@@ -56,7 +49,7 @@ def turn(node: ir.Node, t: Turning) -> bool:
     if attribute_int(node, "input_forget", 0) or (bias and not t.constants.is_constant(bias)):
         return False
     if peepholes is not None and (
-        not t.constants.is_constant(peepholes) or np.any(t.array(peepholes))
+        not t.constants.is_constant(peepholes) or np.any(t.numbers(peepholes))
     ):
         return False
     if max(w.q.shape[2], r.q.shape[2]) > MOST_INPUTS:
@@ -65,9 +58,9 @@ def turn(node: ir.Node, t: Turning) -> bool:
     return True
 
 
-def _draw(node: ir.Node, op: str, w: _Weight, r: _Weight, t: Turning) -> None:
+def _draw(node: ir.Node, op: str, w: _Weight, r: _Weight, t: Recognition) -> None:
     clip = attribute_float(node, "clip", 0.0)
-    layer = RecurrentLayer(
+    cell = Cell(
         kind_of(node, op),
         inputs=w.q.shape[2],
         hidden=r.q.shape[2],
@@ -77,53 +70,42 @@ def _draw(node: ir.Node, op: str, w: _Weight, r: _Weight, t: Turning) -> None:
     )
     name = (node.name or op).removesuffix("_quant")
     t.names.nodes.free(node.name)
-    given = {n: v for i, n in enumerate(GIVEN) if (v := input_at(node, 4 + i)) is not None}
+    given = [input_at(node, 4 + i) for i in range(len(OPTIONAL))]
     outs = [(o.name or "") if o.uses() or o.is_graph_output() else "" for o in node.outputs]
     while len(outs) > 1 and not outs[-1]:
         outs.pop()
     x = node.inputs[0]
     assert x is not None
-    results = recurrent(
-        t.emitter,
-        layer,
+    layer = Recurrent(
+        cell,
         x,
-        _hold(node, op, layer, w, t, of_state=False),
-        _hold(node, op, layer, r, t, of_state=True),
-        t.emitter.constant(_biases(node, op, layer, t), f"{name}_bias", node.graph),
-        given=given,
-        name=name,
-        outs=outs,
+        _weight(op, cell, w, t),
+        _weight(op, cell, r, t),
+        _biases(node, op, cell, t),
+        sequence_lens=given[0],
+        initial_h=given[1],
+        initial_c=given[2],
+        count=len(outs),
     )
+    results = t.put(layer, name=name, outs=outs)
     t.note(name, PER_ROW)
-    ends = [y if out else None for y, out in zip(results, outs, strict=True)]
-    t.replace(node, ends, op)
+    t.replace(node, [y if out else None for y, out in zip(results, outs, strict=True)], op)
 
 
-def _hold(
-    node: ir.Node, op: str, layer: RecurrentLayer, w: _Weight, t: Turning, *, of_state: bool
-) -> PackedRows:
-    def make() -> PackedRows:
-        parts = [
-            packed_rows(
-                layer.kind,
-                permute_gates(q, GATES[op]),
-                permute_gates(scale, GATES[op]),
-                of_state=of_state,
-            )
-            for q, scale in zip(w.q, w.scale, strict=True)
-        ]
-        packed, scales, digest = stacked(parts)
-        name = (w.value.name or "weight").removesuffix("_quantized")
-        held = t.hold(packed, f"{name}_quantized", node.graph)
-        return PackedRows(held, t.hold(scales, f"{name}_scale", node.graph), digest)
+def _weight(op: str, cell: Cell, found: _Weight, t: Recognition) -> Weight:
+    def make() -> Integers:
+        q, scale = (
+            np.stack([permute_gates(way, GATES[op]) for way in rows])
+            for rows in (found.q, found.scale)
+        )
+        return Integers(q, scale)
 
-    key = ("gates", w.value, layer.kind, of_state, w.scale.tobytes(), node.graph)
-    found = t.once(key, make)
-    t.constants.release(w.value)
-    return found
+    key = ("gates", found.value, cell.kind, found.scale.tobytes())
+    name = (found.value.name or "weight").removesuffix("_quantized")
+    return t.once(key, lambda: Weight(key, name, found.q.shape, make))
 
 
-def _dynamic(node: ir.Node, t: Turning) -> list[_Weight | None]:
+def _dynamic(node: ir.Node, t: Recognition) -> list[_Weight | None]:
     """W [D, I, 4H] and R of a DynamicQuantizeLSTM."""
     found: list[_Weight | None] = []
     for index, first in ((1, 8), (2, 10)):
@@ -132,7 +114,7 @@ def _dynamic(node: ir.Node, t: Turning) -> list[_Weight | None]:
     return found
 
 
-def _dequantized(node: ir.Node, index: int, t: Turning) -> _Weight | None:
+def _dequantized(node: ir.Node, index: int, t: Recognition) -> _Weight | None:
     """W or R behind Reshape and DequantizeLinear."""
     shaped = made_by(input_at(node, index), "Reshape")
     rows = None if shaped is None else made_by(shaped.inputs[0], "DequantizeLinear")
@@ -149,7 +131,7 @@ def _rows(
     value: ir.Value | None,
     scale: ir.Value | None,
     zero: ir.Value | None,
-    t: Turning,
+    t: Recognition,
     *,
     turned: bool,
 ) -> _Weight | None:
@@ -158,22 +140,23 @@ def _rows(
         return None
     if not all(v is None or t.constants.is_constant(v) for v in (value, scale, zero)):
         return None
-    stored = t.array(value)
-    zeros = np.zeros(1, stored.dtype) if zero is None else t.array(zero)
+    stored = t.numbers(value)
+    zeros = np.zeros(1, stored.dtype) if zero is None else t.numbers(zero)
     q, moved = as_int8(stored, zeros)
     if stored.dtype not in (np.int8, np.uint8) or np.any(moved):
         return None
     q = np.ascontiguousarray(q.swapaxes(-1, -2)) if turned else q
-    scales = t.array(scale)
+    scales = t.numbers(scale)
     if scales.ndim == q.ndim - 2:  # one for each direction
         scales = scales[..., None]
     return _Weight(q, np.broadcast_to(scales, q.shape[:-1]).astype(np.float32), value)
 
 
-def _biases(node: ir.Node, op: str, layer: RecurrentLayer, t: Turning) -> npt.NDArray[np.float32]:
-    """B [D, 2 * gates * H] of the node as that of the operator."""
+def _biases(node: ir.Node, op: str, cell: Cell, t: Recognition) -> npt.NDArray[np.float32]:
+    """B [D, 2 * gates * H] of the node, with gates in PyTorch's order."""
     value = input_at(node, 3)
-    rows = layer.kind.gates * layer.hidden
-    held = np.zeros((ways_of(node), 2 * rows), np.float32) if value is None else t.array(value)
-    turned = [[permute_gates(b, GATES[op]) for b in np.split(way, 2)] for way in held]
-    return stacked_biases(layer.kind, [product_biases(layer.kind, *pair) for pair in turned])
+    rows = cell.kind.gates * cell.hidden
+    held = np.zeros((ways_of(node), 2 * rows), np.float32) if value is None else t.numbers(value)
+    return np.stack(
+        [np.stack([permute_gates(b, GATES[op]) for b in np.split(way, 2)]) for way in held]
+    )

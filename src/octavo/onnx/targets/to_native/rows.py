@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.native.fusions._replace import only_reader
-from octavo.onnx.targets.turning import Turning
+from octavo.graph.nodes import only_reader
+from octavo.onnx.targets.to_native.recognition import Recognition
 
 RANGE_OPS = frozenset(
     "Abs Add Flatten Max Mul Neg ReduceMax ReduceMin ReduceSum Reshape Slice".split()
@@ -37,7 +37,7 @@ class Rows:
     zero_point: ir.Value | None = None
 
 
-def rows_of(q: ir.Value | None, t: Turning) -> Rows | None:
+def rows_of(q: ir.Value | None, t: Recognition) -> Rows | None:
     """The activation behind `q`, if it is quantized in one of these forms."""
     node = None if q is None else q.producer()
     if node is None:
@@ -49,7 +49,7 @@ def rows_of(q: ir.Value | None, t: Turning) -> Rows | None:
     return found if found is not None and _is_range(found.row, found.x, t) else None
 
 
-def _narrow(node: ir.Node, t: Turning) -> Rows | None:
+def _narrow(node: ir.Node, t: Recognition) -> Rows | None:
     if node.op_type != "QuantizeLinear" or len(node.inputs) != 3:
         return None
     ratio, step = made_by(node.inputs[0], "Mul"), number(node.inputs[1], t)
@@ -60,7 +60,7 @@ def _narrow(node: ir.Node, t: Turning) -> Rows | None:
     return None if x is None or row is None else Rows(x, row, step)
 
 
-def _wide(node: ir.Node, t: Turning) -> Rows | None:
+def _wide(node: ir.Node, t: Recognition) -> Rows | None:
     quantized, shape = made_by(node.inputs[0], "QuantizeLinear"), made_by(node.inputs[1], "Shape")
     if quantized is None or shape is None or len(quantized.inputs) != 3:
         return None
@@ -75,13 +75,13 @@ def _wide(node: ir.Node, t: Turning) -> Rows | None:
     return None if x is None or row is None or step is None else Rows(x, row, step)
 
 
-def _same_shape(x: ir.Value | None, of: ir.Value | None, t: Turning) -> bool:
+def _same_shape(x: ir.Value | None, of: ir.Value | None, t: Recognition) -> bool:
     """Activations of the same sizes share one Shape: `octavo.graph.by_sizes`."""
     sizes = t.dims(x)
     return x is of or (sizes is not None and None not in sizes and sizes == t.dims(of))
 
 
-def _is_range(row: ir.Value | None, x: ir.Value, t: Turning) -> bool:
+def _is_range(row: ir.Value | None, x: ir.Value, t: Recognition) -> bool:
     """Whether `row` is computed from the extremes of `x`, and from nothing else."""
     stack, seen, reduced = [row], 0, False
     while stack:
@@ -105,7 +105,7 @@ def made_by(value: ir.Value | None, op_type: str) -> ir.Node | None:
     return node
 
 
-def number(value: ir.Value | None, t: Turning) -> np.float32 | None:
+def number(value: ir.Value | None, t: Recognition) -> np.float32 | None:
     """A constant of one element."""
     tensor = t.constants.tensor(value)
     if tensor is None or tensor.size != 1:

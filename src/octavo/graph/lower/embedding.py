@@ -1,0 +1,50 @@
+"""Embedding with stock operators.
+
+Embedding(i, W)  ->  Mul(Sub(Cast(Gather(table, i)), zero), Gather(row scales, i))
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from octavo.graph.context import Context
+from octavo.graph.embedding import lookup_rows
+from octavo.graph.lower.linear import table
+from octavo.ir.embedding import Embedding
+
+
+def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
+    """The rows, float32 [..., *row]."""
+    w = layer.weight
+    column = (w.n, *[1] * len(layer.row))
+    above = 0
+    if w.key in c.tables:  # an output layer reads it too, and holds it as it needs
+        values, above = table(w, c).q, 128 if c.cpu == "any" else 0
+    else:
+
+        def rows() -> ir.Value:
+            q = w.make().q.reshape(w.n, *layer.row)
+            return c.hold(q, f"{w.name}_quantized")
+
+        values = c.once(("rows", w.key, layer.row), rows)
+    found = c.once(("row numbers", w.key), lambda: (lambda i: (i.scale, i.zeros))(w.make()))
+    scales, zeros = found
+    columns = c.once(
+        ("column", w.key, column),
+        lambda: c.hold(np.array(scales.reshape(column)), f"{w.name}_scale"),
+    )
+    zero: int | ir.Value = above
+    if np.any(zeros):
+        moved = zeros.astype(np.int32).reshape(column) + above
+        zero = c.once(("zeros", w.key, above), lambda: c.hold(moved, f"{w.name}_zero_point"))
+    y = lookup_rows(
+        c.emitter,
+        values,
+        columns,
+        layer.indices,
+        name=node.name or "lookup",
+        out=f"{node.outputs[0].name}_rows",
+        zero_point=zero,
+    )
+    return [y]

@@ -1,0 +1,139 @@
+"""Linear and GroupedLinear with stock operators.
+
+    Linear(x, W, B, [residual])  ->  quantize_rows(x) ─ MatMulIntegerToFloat ─ Mul(row scale)
+                                     ─ Add(B) ─ activation ─ Add(residual)
+
+The parts of a GroupedLinear share the quantized rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from octavo.graph.activate import GELUS, activate
+from octavo.graph.bias_gelu import feeds_gelu
+from octavo.graph.context import Context
+from octavo.graph.integers import one_if_equal
+from octavo.graph.linear import dequantize, linear_rows
+from octavo.ir.embedding import Embedding
+from octavo.ir.linear import GroupedLinear, Linear
+from octavo.ir.operator import Operator
+from octavo.ir.weight import Integers, QuantizedWeightValues, Weight
+
+# Of products that ONNX Runtime adds in int32 without overflow; halved for weights with zero points.
+INT32_INPUTS = 65_536
+FIRST_WITH_AXIS = 13  # opset of DequantizeLinear with one scale a channel
+
+
+def lower(layer: Linear, node: ir.Node, c: Context) -> list[ir.Value]:
+    """The output of a Linear node."""
+    return [_layer(layer, node, c, node.name or "linear", node.outputs[0])]
+
+
+def lower_grouped(group: GroupedLinear, node: ir.Node, c: Context) -> list[ir.Value]:
+    """The outputs of a GroupedLinear node."""
+    name = node.name or "linear"
+    names = name.split("+")
+    if len(names) != len(group.parts):
+        names = [f"{name}_{i}" for i in range(len(group.parts))]
+    return [
+        _layer(part, node, c, each, out)
+        for part, each, out in zip(group.parts, names, node.outputs, strict=True)
+    ]
+
+
+def share_tables(operators: Sequence[Operator], c: Context) -> None:
+    """Tells `c` which weights lookups read too."""
+    c.tables |= {o.weight.key for o in operators if isinstance(o, Embedding) and o.packed}
+
+
+def _layer(part: Linear, node: ir.Node, c: Context, name: str, output: ir.Value) -> ir.Value:
+    e, out = c.emitter, output.name or name
+    y = _product(part, node, c, name, f"{out}_product")
+    bias = c.array(part.bias)
+    if part.bias is not None and (bias is None or np.any(bias)):
+        # As a Sum, ONNX Runtime leaves it apart from a GELU; see `octavo.graph.bias_gelu`.
+        apart = part.activation in GELUS or feeds_gelu(output)
+        y = e.op(
+            "Sum" if apart else "Add", [y, part.bias], out=f"{out}_biased", name=f"{name}_bias"
+        )
+    y = activate(e, y, part.activation, out=f"{out}_{part.activation}")
+    if part.residual is not None:
+        y = e.op("Add", [y, part.residual], out=f"{out}_sum", name=f"{name}_residual")
+    return y
+
+
+def _product(part: Linear, node: ir.Node, c: Context, name: str, out: str) -> ir.Value:
+    e, w, k = c.emitter, part.weight, part.weight.k
+    if part.group_size:
+        c.note(name, f"activations per row: target portable has no groups of {part.group_size}")
+    if _overflows(w):
+        c.note(name, f"computed in float: the sums of {k} inputs would overflow int32")
+        return e.op("MatMul", [part.x, _in_float(w, c, out)], out=out, name=name)
+    rows = c.activations.per_row(part.x, k, node)
+    if part.alpha != 1.0:
+        rows = replace(rows, scale=_times(rows.scale, part.alpha, c))
+    y = linear_rows(e, rows, matrix(w, c), name=name, out=out)
+    c.uniform.mark(y)
+    return y
+
+
+def _overflows(w: Weight) -> bool:
+    """Whether int32 sums of its products may; of weights that are shared the plan has seen to it."""
+    if w.matrix is not None or w.k <= INT32_INPUTS // 2:
+        return False
+    return w.k > INT32_INPUTS or w.make().zero_point is not None
+
+
+def _times(step: ir.Value, alpha: float, c: Context) -> ir.Value:
+    """The constant `step` times `alpha`."""
+    tensor = step.const_value
+    assert tensor is not None
+    return c.emitter.scalar(np.float32(tensor.numpy()) * np.float32(alpha), np.float32)
+
+
+def matrix(w: Weight, c: Context) -> QuantizedWeightValues:
+    """W as [K, N]; one that lookups read too lies as a table, [N, K], behind a Transpose."""
+    if w.matrix is not None:
+        return w.matrix()
+
+    def make() -> QuantizedWeightValues:
+        if w.key not in c.tables:
+            return _hold(w, c, transposed=True)
+        held = table(w, c)
+        turned = c.prelude.transpose(held.q, [1, 0], f"{held.q.name}_transposed")
+        c.prelude.flush_first()
+        return QuantizedWeightValues(turned, held.scale, held.zero_point)
+
+    return c.once(("matrix", w.key), make)
+
+
+def table(w: Weight, c: Context) -> QuantizedWeightValues:
+    """W as [N, K], for lookups that share it with a linear layer."""
+    return c.once(("table", w.key), lambda: _hold(w, c, transposed=False))
+
+
+def _hold(w: Weight, c: Context, *, transposed: bool) -> QuantizedWeightValues:
+    found = w.make()
+    zero = found.zeros
+    if w.k <= INT32_INPUTS:  # else it is dequantized
+        zero = one_if_equal(zero)
+    q = np.ascontiguousarray(found.q.T if transposed else found.q)
+    return c.hold_integers(w, Integers(q, found.scale, zero))
+
+
+def _in_float(w: Weight, c: Context, out: str) -> ir.Value:
+    """The float32 matrix [K, N]."""
+    if c.opset >= FIRST_WITH_AXIS:
+        return dequantize(c.emitter, matrix(w, c), out=f"{out}_weight", axis=1)
+
+    def make() -> ir.Value:
+        found = w.make()
+        wide = (found.q.astype(np.float32).T - found.zeros) * found.scale
+        return c.hold(np.ascontiguousarray(wide), f"{w.name}_float")
+
+    return c.once(("float", w.key), make)

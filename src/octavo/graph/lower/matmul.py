@@ -1,0 +1,45 @@
+"""MatMul, the product of two activations, with stock operators.
+
+    MatMul(a, b)  ->  MatMul(a, b) in float, or FusedMatMul where it transposes b
+    MatMul(a, b)  ->  quantize_rows(a), quantize_tensor(b) ─ MatMulIntegerToFloat ─ Mul(row scale)
+
+The second form is for layers that a recipe quantizes; a layer that a native file holds has a scale
+for each column of b, which has no form in integers.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from octavo.graph.context import Context
+from octavo.graph.emitter import MS
+from octavo.graph.linear import linear_rows
+from octavo.graph.rows import spread_nan
+from octavo.ir.matmul import MatMul
+from octavo.ir.weight import QuantizedWeightValues
+
+NOTE = "a product of two activations, computed in float: target portable has one scale for columns"
+
+
+def lower(product: MatMul, node: ir.Node, c: Context) -> list[ir.Value]:
+    """The product, float32."""
+    e, out = c.emitter, f"{node.outputs[0].name}_product"
+    if product.per_tensor_b:
+        return [_quantized(product, node, c, out)]
+    c.note(node.name, NOTE)
+    inputs = [product.a, product.b]
+    if product.transpose_b:
+        return [e.op("FusedMatMul", inputs, out=out, name=node.name, domain=MS, transB=1)]
+    return [e.op("MatMul", inputs, out=out, name=node.name)]
+
+
+def _quantized(product: MatMul, node: ir.Node, c: Context, out: str) -> ir.Value:
+    e, a, b = c.emitter, product.a, product.b
+    shape = a.shape
+    width = shape[-1] if shape is not None and isinstance(shape[-1], int) else 0
+    rows, columns = c.activations.per_row(a, width, node), c.activations.per_tensor(b, node)
+    scale = spread_nan(e, b, columns.scale)
+    w = QuantizedWeightValues(columns.q, scale, columns.zero_point)
+    y = linear_rows(e, rows, w, name=node.name or "product", out=out)
+    c.uniform.mark(y)
+    return y

@@ -1,0 +1,60 @@
+"""Linear ─ Add(constant of one row)  ->  Linear with that bias."""
+
+from __future__ import annotations
+
+from dataclasses import replace as changed
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from octavo.graph.constants import Constants
+from octavo.graph.context import Context
+from octavo.graph.nodes import only_reader
+from octavo.graph.rewrite.replace import replace
+from octavo.ir.linear import Linear
+
+
+def reference(y: npt.NDArray[Any], constant: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """What is taken over, in float64: y [..., N], constant [N]."""
+    summed: npt.NDArray[np.float64] = np.asarray(y, np.float64) + np.asarray(constant, np.float64)
+    return summed
+
+
+def fold(node: ir.Node, c: Context) -> ir.Node | None:
+    """The new node where the rule fits `node`."""
+    linear = Linear.of(node)
+    assert linear is not None
+    reader = only_reader(node.outputs[0])
+    if reader is None or linear.activation != "none" or linear.residual is not None:
+        return None
+    add, index = reader
+    if add.op_type not in ("Add", "Sum") or add.domain not in ("", "ai.onnx"):
+        return None
+    if len(add.inputs) != 2:
+        return None
+    rank = 1 if linear.x.shape is None else len(linear.x.shape)
+    row = one_row(add.inputs[1 - index], linear.weight.n, rank, c.constants)
+    before = np.zeros(linear.weight.n) if linear.bias is None else c.array(linear.bias)
+    if row is None or before is None:
+        return None
+    total = (before.astype(np.float64) + row).astype(np.float32)
+    value = c.emitter.constant(total, f"{node.name}_bias", node.graph)
+    return replace(node, add, changed(linear, bias=value), c)
+
+
+def one_row(
+    value: ir.Value | None, n: int, rank: int, constants: Constants
+) -> npt.NDArray[Any] | None:
+    """A stored float constant that is the same for all rows of a `rank`-dimensional [..., n].
+
+    As float64 [n]; None for another value.
+    """
+    tensor = constants.tensor(value)
+    if tensor is None or tensor.dtype is not ir.DataType.FLOAT:
+        return None
+    shape = tensor.shape.numpy()
+    if len(shape) > rank or any(d != 1 for d in shape[:-1]) or shape[-1:] not in ((), (1,), (n,)):
+        return None
+    return np.broadcast_to(np.array(tensor.numpy(), np.float64).reshape(-1), (n,))

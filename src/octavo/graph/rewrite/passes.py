@@ -1,0 +1,61 @@
+"""What is done with operators before they are lowered or packed, in order.
+
+A pass looks at operators and at what stands around them, and puts operators that take in more in
+their places. Passes change no numbers but by the rounding of float32: each states in float64 what
+it takes over. `PASSES` are those of files that hold operators as they are; a portable file keeps
+what stands around its layers as it was, and has passes of its own over stock operators
+(`octavo.graph.rewrite.merge_qkv`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from octavo.graph.context import Context
+from octavo.graph.rewrite import bias, group, pool, residual
+from octavo.graph.rewrite.activation import ACTIVATIONS, BEHIND_POOLS, fold_activation
+from octavo.graph.rewrite.attention import fuse_attention
+from octavo.graph.walk import graphs_of
+from octavo.ir import DOMAIN
+from octavo.ir.conv import Conv
+from octavo.ir.linear import Linear
+
+Fold = Callable[[ir.Node, Context], "ir.Node | None"]
+"""Puts a node that takes in more in the place of one; None where the rule does not fit."""
+
+
+def _activation(node: ir.Node, c: Context) -> ir.Node | None:
+    conv = Conv.of(node)
+    rules = BEHIND_POOLS if conv is not None and conv.pool else ACTIVATIONS
+    return fold_activation(node, rules, c)
+
+
+FOLDS: dict[type[Linear] | type[Conv], tuple[Fold, ...]] = {
+    Linear: (bias.fold, _activation, residual.fold),
+    Conv: (_activation, pool.fold),
+}
+"""What a node of each operator takes in, as often as one fits."""
+
+
+def _absorb(graph: ir.Graph, c: Context) -> int:
+    for node in [n for n in graph if n.domain == DOMAIN]:
+        for kind, folds in FOLDS.items():
+            found: ir.Node | None = node
+            while found is not None and kind.of(found) is not None:
+                found = next((new for fold in folds if (new := fold(found, c))), None)
+    return 0
+
+
+PASSES: tuple[Callable[[ir.Graph, Context], int], ...] = (_absorb, group.group_all, fuse_attention)
+"""In order; each returns how many nodes it made that the report speaks of."""
+
+
+def rewrite(c: Context) -> list[str]:
+    """Runs every pass over every graph of the model.
+
+    Returns notes on what became of parts of the model that hold no weights.
+    """
+    attentions = sum(run(graph, c) for graph in graphs_of(c.model) for run in PASSES)
+    return [f"{attentions} attentions became one node each, in float32"] if attentions else []

@@ -1,0 +1,162 @@
+"""A linear layer as one node, or several over one input as one.
+
+    Linear(X, W, W_scale, W_zero_point, B, [residual])  ->  activation(X W^T + B) + residual
+    GroupedLinear(X, W, W_scale, W_zero_point, B, W, ...)  ->  one output for each four
+
+W is int8 [ceil(N/16), ceil(K/4), 16, 4], packed; the vectors have N elements. X is quantized row by
+row, or by groups of 128 inputs of a row (`group_size`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from octavo.core.kernels import checksum, pack, unpack
+from octavo.ir.operator import Operator, Packer, Written, attribute, stored_array
+from octavo.ir.weight import Integers, Weight
+
+
+def pack_matrix(
+    integers: Integers,
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], npt.NDArray[np.int8]]:
+    """int8 [N, K] as W is stored, and its scales and zero points."""
+    n, k = integers.q.shape
+    packed = pack(np.ascontiguousarray(integers.q))
+    return packed_view(packed, n, k), integers.scale, integers.zeros
+
+
+def packed_view(packed: npt.NDArray[Any], n: int, k: int) -> npt.NDArray[np.int8]:
+    """The bytes of a packed matrix in the shape of W."""
+    return packed.view(np.int8).reshape(-(-n // 16), -(-k // 4), 16, 4)
+
+
+def unpack_matrix(w: npt.NDArray[np.int8], n: int, k: int) -> npt.NDArray[np.int8]:
+    """int8 [N, K] of what `pack_matrix` makes."""
+    return unpack(np.ascontiguousarray(w).reshape(-1).view(np.uint8), n, k)
+
+
+def stored_matrix(
+    values: Sequence[ir.Value], n: int, k: int, *, packed: bool = True, name: str | None = None
+) -> Weight:
+    """A weight [n, k] of a native file: `values` are w, scale and zero point."""
+    w, scale, zero = values
+
+    def make() -> Integers:
+        stored = stored_array(w)
+        q = unpack_matrix(stored, n, k) if packed else np.array(stored).reshape(n, k)
+        zeros = stored_array(zero)
+        return Integers(q, stored_array(scale), np.array(zeros) if np.any(zeros) else None)
+
+    stem = (name or w.name or "weight").removesuffix("_quantized")
+    return Weight((w, scale, zero), stem, (n, k), make)
+
+
+@dataclass(frozen=True)
+class Linear(Operator):
+    """One layer; `bias` float32 [N] is a constant. `residual` broadcasts with the outputs."""
+
+    OPS: ClassVar[tuple[str, ...]] = ("Linear",)
+
+    x: ir.Value
+    weight: Weight
+    bias: ir.Value | None = None
+    residual: ir.Value | None = None
+    group_size: int = 0
+    activation: str = "none"
+    alpha: float = 1.0
+    """A factor of the product that is lowered; packed weights have it in their scales."""
+
+    @property
+    def takes_activation(self) -> bool:
+        """Whether the node can apply an activation to its outputs, and applies none yet."""
+        return self.activation == "none" and self.residual is None
+
+    def constants(self, p: Packer) -> list[ir.Value]:
+        """The four of a node: w, scale, zero point and bias."""
+        w = p.packed(self.weight, pack_matrix, layout="matrix")
+        assert w.zero_point is not None
+        return [w.w, w.scale, w.zero_point, p.bias(self.bias, self.weight.n)]
+
+    def write(self, p: Packer) -> Written:
+        weight, residual = self.weight, [] if self.residual is None else [self.residual]
+        digest = p.packed(weight, pack_matrix, layout="matrix").checksum
+        attributes = {
+            "N": weight.n,
+            "K": weight.k,
+            "group_size": self.group_size,
+            "activation": self.activation,
+            "checksum": digest,
+        }
+        return Written([self.x, *self.constants(p), *residual], attributes)
+
+    @classmethod
+    def _read(cls, node: ir.Node, inputs: Sequence[ir.Value]) -> Linear:
+        weight = stored_matrix(inputs[1:4], attribute(node, "N"), attribute(node, "K"))
+        residual = inputs[5] if len(inputs) > 5 else None
+        size, activation = attribute(node, "group_size"), attribute(node, "activation")
+        return cls(inputs[0], weight, inputs[4], residual, size, activation)
+
+
+@dataclass(frozen=True)
+class GroupedLinear(Operator):
+    """Layers over one input, with equal K and group_size and without residuals."""
+
+    OPS: ClassVar[tuple[str, ...]] = ("GroupedLinear",)
+
+    parts: tuple[Linear, ...]
+
+    def inputs(self) -> list[ir.Value]:
+        biases = [part.bias for part in self.parts if part.bias is not None]
+        sources = [w.source for w in self.weights() if w.source is not None]
+        return [self.parts[0].x, *biases, *sources]
+
+    def weights(self) -> list[Weight]:
+        return [part.weight for part in self.parts]
+
+    def with_inputs(self, values: Sequence[ir.Value | None]) -> GroupedLinear:
+        x, *biases = values
+        assert x is not None
+        rest = iter(biases)
+        return GroupedLinear(
+            tuple(
+                replace(part, x=x, bias=None if part.bias is None else next(rest))
+                for part in self.parts
+            )
+        )
+
+    def write(self, p: Packer) -> Written:
+        inputs: list[ir.Value] = [self.parts[0].x]
+        for part in self.parts:
+            inputs += part.constants(p)
+        held = [p.packed(part.weight, pack_matrix, layout="matrix") for part in self.parts]
+        attributes = {
+            "N": [part.weight.n for part in self.parts],
+            "K": self.parts[0].weight.k,
+            "group_size": self.parts[0].group_size,
+            "activation": " ".join(part.activation for part in self.parts),
+            "checksum": [w.checksum for w in held],
+        }
+        return Written(inputs, attributes)
+
+    @classmethod
+    def _read(cls, node: ir.Node, inputs: Sequence[ir.Value]) -> GroupedLinear:
+        k, size = attribute(node, "K"), attribute(node, "group_size")
+        activations = attribute(node, "activation").split(" ")
+        parts = []
+        for i, (n, activation) in enumerate(zip(attribute(node, "N"), activations, strict=True)):
+            *stored, bias = inputs[1 + 4 * i : 5 + 4 * i]
+            parts.append(
+                Linear(inputs[0], stored_matrix(stored, n, k), bias, None, size, activation)
+            )
+        return cls(tuple(parts))
+
+
+def matrix_checksum(w: npt.NDArray[np.int8]) -> int:
+    """What a session compares with the bytes of `w` when it opens."""
+    return checksum(np.ascontiguousarray(w).reshape(-1).view(np.uint8))

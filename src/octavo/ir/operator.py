@@ -1,0 +1,116 @@
+"""What all operators have in common, and how a node of the graph stands for one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from octavo.ir import DOMAIN
+from octavo.ir.weight import Integers, PackedValues, Weight
+
+KEY = "octavo.operator"
+"""Of a node's metadata: the operator that it stands for, until it is lowered or packed."""
+
+_T = TypeVar("_T", bound="Operator")
+
+Pack = Callable[[Integers], tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], Any]]
+"""From integers to w, scale and zero point (or None) as kernels read them."""
+
+
+class Packer(Protocol):
+    """Puts the constants of a native node into its graph."""
+
+    def packed(self, weight: Weight, pack: Pack, *, layout: str) -> PackedValues:
+        """`weight`, packed once for all nodes that read it in this `layout`."""
+
+    def bias(self, bias: ir.Value | None, count: int) -> ir.Value:
+        """`bias`, or as many zeros."""
+
+    def constant(self, array: npt.NDArray[Any], what: str) -> ir.Value:
+        """`array`, called after the node and `what` it is."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """Inputs and attributes of a native node."""
+
+    inputs: Sequence[ir.Value | None]
+    attributes: Mapping[str, Any]
+
+
+class Operator(ABC):
+    """A layer. Its fields that hold values of the graph are the inputs of its node, in order."""
+
+    OPS: ClassVar[tuple[str, ...]]
+    """The names of its nodes."""
+
+    @classmethod
+    def of(cls: type[_T], node: ir.Node) -> _T | None:
+        """What `node` stands for; None for another operator."""
+        if node.domain != DOMAIN or node.op_type not in cls.OPS:
+            return None
+        held = node.meta.get(KEY)
+        if held is None:
+            return cls._read(node, [v for v in node.inputs if v is not None])
+        found: _T = held.with_inputs(node.inputs)
+        return found
+
+    @classmethod
+    @abstractmethod
+    def _read(cls: type[_T], node: ir.Node, inputs: Sequence[ir.Value]) -> _T:
+        """What a node of a native file stands for: the inverse of `write`."""
+
+    @abstractmethod
+    def write(self, p: Packer) -> Written:
+        """The node that a native file holds."""
+
+    @property
+    def op(self) -> str:
+        """The name of its node."""
+        return self.OPS[0]
+
+    def inputs(self) -> list[ir.Value]:
+        """The values that it reads, and what its weights will be made of.
+
+        As long as a node reads that, nothing takes it out of the graph.
+        """
+        sources = [w.source for w in self.weights() if w.source is not None]
+        return [*(value for _, value in self._values()), *sources]
+
+    def weights(self) -> list[Weight]:
+        """Those that it has."""
+        named = (getattr(self, f.name) for f in fields(self))  # type: ignore[arg-type]
+        return [value for value in named if isinstance(value, Weight)]
+
+    def with_inputs(self: _T, values: Sequence[ir.Value | None]) -> _T:
+        """The operator with others in the places of `inputs()`, but for the sources of weights."""
+        names = [name for name, _ in self._values()]
+        return replace(self, **dict(zip(names, values, strict=False)))  # type: ignore[type-var]
+
+    def _values(self) -> list[tuple[str, ir.Value]]:
+        named = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]
+        return [(name, value) for name, value in named if isinstance(value, ir.Value)]
+
+
+def attribute(node: ir.Node, name: str) -> Any:
+    """The value of an attribute that operators of ours always have."""
+    return node.attributes[name].value
+
+
+def stored_array(value: ir.Value) -> npt.NDArray[Any]:
+    """The numbers of an initializer of a native file."""
+    from octavo.errors import ModelError
+
+    tensor = None if value.is_graph_input() else value.const_value
+    if tensor is None:
+        raise ModelError(
+            f"{value.name!r}, a part of a quantized layer, is computed while the model runs; "
+            "Octavo writes it as a constant: convert the float model again"
+        )
+    return np.asarray(tensor.numpy())

@@ -1,0 +1,203 @@
+"""What a reader of one ONNX operator is, and what it works with.
+
+`match` says whether a node is a layer of its kind and which inputs are weights; `check` refuses
+with a reason; `announce` tells the weight store what it will ask for; `read` puts operators of
+ai.octavo in the node's place, which are rewritten, and lowered or packed, afterwards. Schemes that
+these operators do not know (one scale for a whole activation, QDQ, blocks) are drawn with stock
+operators at once: ONNX Runtime's own forms, node for node.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+import onnx_ir as ir
+
+from octavo.core.kernels.packing import GROUP
+from octavo.core.qtype import QType
+from octavo.errors import ModelError
+from octavo.graph.context import Context, Store
+from octavo.graph.rows import QuantizedRows
+from octavo.ir.weight import Account
+from octavo.onnx.constants import FLOATS, Constants
+from octavo.onnx.weights import WeightStore
+from octavo.recipe import ActivationScheme, Granularity, Kind, Scheme
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class Drawn:
+    """What `read` gives back: the values that take the outputs' places, and what to report."""
+
+    outputs: Sequence[ir.Value | None]
+    accounts: Sequence[Account | None]
+    """Of the weights; filled in when they are lowered or packed."""
+    notes: list[str] = field(default_factory=list)
+
+
+class Reading(Context):
+    """A model while its layers are read: the store of its float weights, and what is asked for."""
+
+    constants: Constants
+
+    def __init__(
+        self,
+        model: ir.Model,
+        constants: Constants,
+        *,
+        opset: int,
+        target: str,
+        cpu: str,
+        quant_format: str,
+        store: Store,
+    ) -> None:
+        super().__init__(model, constants, cpu=cpu, opset=opset, store=store)
+        self.native = target == "native"
+        self.qdq = quant_format == "qdq"
+        self.weights = WeightStore(constants, self.prelude, store)
+        self.held_anyway: set[Any] = set()
+        """Keys of weights that a layer which is no lookup holds in integers."""
+        self.packed: set[Any] = set()
+        """Keys of what linear layers of the native target will hold packed."""
+        self.layer = ""
+        """What errors call the layer that is being read."""
+
+    def blaming(self, make: Callable[[], _T]) -> Callable[[], _T]:
+        """`make`, whose errors name the layer that is being read now."""
+        layer = self.layer
+
+        def called() -> _T:
+            try:
+                return make()
+            except ModelError as error:
+                raise ModelError(f"layer {layer}: {error}") from error
+
+        return called
+
+    def weight_scheme_for_cpu(self, scheme: Scheme) -> Scheme:
+        """int8 weights as uint8 around 128 where the file is for any CPU: exact everywhere."""
+        w = scheme.weight
+        if self.cpu != "any" or w is None or w.qtype is not QType.INT8 or scheme.activation is None:
+            return scheme
+        return replace(scheme, weight=replace(w, qtype=QType.UINT8))
+
+    def per_tensor(self, x: ir.Value, node: ir.Node) -> QuantizedRows:
+        """Float32 `x` with one scale for all of it, once for all layers that read it."""
+        return self.activations.per_tensor(x, node)
+
+
+class Reader(ABC):
+    """One operator's. `op` is `Type` for a standard operator, `domain.Type` for another.
+
+    Methods that are given `native` speak of layers held as Octavo's kernels hold them; whether one
+    is so, `takes_native` says. All others are held as ONNX Runtime's operators hold them.
+    """
+
+    op: ClassVar[str]
+    kind: ClassVar[Kind]
+    declared: ClassVar[list[type[Reader]]] = []
+
+    def __init_subclass__(cls) -> None:
+        if "op" in cls.__dict__:
+            Reader.declared.append(cls)
+
+    @abstractmethod
+    def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
+        """The weights of `node` if it is a layer of this kind (perhaps none), else None."""
+
+    def takes_native(self, node: ir.Node, scheme: Scheme, c: Reading) -> bool:
+        """Whether target native holds the layer in an operator of its own, as `scheme` says."""
+        return False
+
+    def held_native(self, scheme: Scheme) -> tuple[Scheme, list[str]]:
+        """The scheme as the kernels hold it, and notes on what is different."""
+        return by_rows(scheme)
+
+    @abstractmethod
+    def check(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> str | None:
+        """Why `node` cannot be held as `scheme` says, or None."""
+
+    def announce(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> None:  # noqa: B027
+        """Tells `c` which stored weights the layer will ask for."""
+
+    @abstractmethod
+    def read(self, node: ir.Node, scheme: Scheme, c: Reading, name: str, *, native: bool) -> Drawn:
+        """Puts the quantized layer in `c`."""
+
+    def kind_of(self, node: ir.Node, weights: tuple[ir.Value, ...]) -> Kind:
+        """The layer's kind; by default the reader's."""
+        return self.kind
+
+    def macs_per_row(self, weights: Sequence[tuple[int, ...]]) -> int | None:
+        """Multiply-accumulates for one row of input, from the weights' shapes."""
+        total = 0
+        for shape in weights:
+            size = 1
+            for d in shape:
+                size *= d
+            total += size
+        return total or None
+
+
+def by_rows(scheme: Scheme) -> tuple[Scheme, list[str]]:
+    """Activations per row, or by groups of 128: what the kernels have."""
+    a, notes = scheme.activation, []
+    assert a is not None
+    if a.granularity is Granularity.TENSOR:
+        notes.append("activations per row: target native has no scale for a whole tensor")
+        a = replace(a, granularity=Granularity.ROW)
+    if a.granularity is Granularity.GROUP and a.group != GROUP:
+        notes.append(f"activations per group of {GROUP}: target native has no groups of {a.group}")
+        a = replace(a, group=GROUP)
+    return replace(scheme, activation=a), notes
+
+
+def without_blocks(scheme: Scheme, layers: str) -> tuple[Scheme, list[str]]:
+    """For `layers` whose kernels have no blocks: per channel, with integer activations by rows."""
+    w, notes = scheme.weight, []
+    assert w is not None
+    if w.granularity is Granularity.BLOCK:
+        notes.append(f"int8 per channel and row: {layers} of target native have no blocks")
+        w = replace(w, granularity=Granularity.CHANNEL, block=None)
+    return Scheme(w, scheme.activation or ActivationScheme()), notes
+
+
+def exact_inputs(scheme: Scheme) -> int:
+    """How many products an int32 sum holds exactly: 127 x 255 each, or 255 x 255 where affine."""
+    return 65_536 if scheme.weight is None or scheme.weight.symmetric else 32_768
+
+
+def op_name(node: ir.Node) -> str:
+    """`MatMul`, or `com.microsoft.Attention` for an operator of another domain."""
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
+
+
+def is_float_type(dtype: ir.DataType | None) -> bool:
+    """Whether layers of this element type can be quantized."""
+    return dtype in FLOATS
+
+
+def attribute_int(node: ir.Node, name: str, default: int) -> int:
+    """An integer attribute, or its default."""
+    attribute = node.attributes.get(name)
+    return default if attribute is None else int(attribute.as_int())
+
+
+def attribute_float(node: ir.Node, name: str, default: float) -> float:
+    """A float attribute, or its default."""
+    attribute = node.attributes.get(name)
+    return default if attribute is None else float(attribute.as_float())
+
+
+def attributes_of(node: ir.Node, *, without: Sequence[str] = ()) -> dict[str, object]:
+    """All attributes of a node but some, ready for a new node."""
+    return {k: a for k, a in node.attributes.items() if k not in without}
+
+
+def input_at(node: ir.Node, index: int) -> ir.Value | None:
+    """The input at `index`, None where it is left out."""
+    return node.inputs[index] if index < len(node.inputs) else None

@@ -1,0 +1,123 @@
+"""What Gather and EmbedLayerNormalization have in common: rows picked from a quantized table.
+
+table[i]  ->  Embedding(i, table) of ai.octavo, for target native
+table[i]  ->  Mul(Cast(Gather(int8 table, i)), Gather(row scales, i))    one scale a row
+              DequantizeLinear(Gather(int8 table, i))                    one scale for all
+              the same over blocks, where a linear layer holds the table in blocks
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+
+from octavo.core.qtype import Grid, QType
+from octavo.graph.embedding import lookup_blocks, lookup_per_tensor, lookup_rows
+from octavo.ir.embedding import Embedding
+from octavo.ir.weight import Account
+from octavo.onnx.operators.reader import Reading
+from octavo.onnx.operators.stored_weight import matrix_key, native_matrix
+from octavo.recipe import Granularity, Scheme, WeightScheme
+
+AS_QUANTIZE_DYNAMIC = "affine uint8, as in ONNX Runtime's quantize_dynamic"
+
+
+def announce(table: ir.Value, scheme: WeightScheme, c: Reading) -> None:
+    """Tells the store that rows of `table` will be picked."""
+    if scheme.qtype.is_integer:
+        root = c.constants.root(table)
+        axis = 1 if root.transposed else 0
+        c.weights.announce(root, axis, scheme, transposed=root.transposed, lookup=True)
+
+
+Rows = tuple[ir.Value, "Account | None", list[str]]
+"""The rows in float32, the account of the table where it is new, and notes for the report."""
+
+
+def look_up(
+    node: ir.Node,
+    table: ir.Value,
+    indices: ir.Value,
+    wished: WeightScheme,
+    c: Reading,
+    *,
+    name: str,
+    out: str,
+    native: bool,
+) -> Rows:
+    """`table[indices]`, for the layer `node`."""
+    if native:
+        return _native(node, table, indices, wished, c, name=name, out=out)
+    e, store = c.emitter, c.weights
+    root = c.constants.root(table)
+    axis = 1 if root.transposed else 0
+    shape = c.constants.shape(table)
+    block = store.block_along(root, axis)
+    if block is not None:
+        w, stats = store.blocks(root, transposed=axis == 0, block=block)
+        scales = store.block_scales(w)
+        y = lookup_blocks(e, w, scales, indices, name=name, out=out)
+        return y, stats, [f"in blocks of {block}: a linear layer that shares the table has them"]
+    held = store.scheme(root)
+    notes = store.compromise(root, wished)
+    if held.granularity is Granularity.TENSOR:
+        values, stats = store.matrix(root, axis, transposed=root.transposed)
+        return lookup_per_tensor(e, values, indices, name=name, out=out), stats, notes
+    assert held.symmetric, "rows of a lookup have no zero points: the plan sees to it"
+    zero = Grid.of(held.qtype, symmetric=True, reduce_range=held.reduce_range).zero_point
+    q, scales, stats = store.table(root, axis, len(shape), transposed=root.transposed)
+    y = lookup_rows(e, q, scales, indices, name=name, out=out, zero_point=zero)
+    return y, stats, notes
+
+
+def _native(
+    node: ir.Node,
+    table: ir.Value,
+    indices: ir.Value,
+    wished: WeightScheme,
+    c: Reading,
+    *,
+    name: str,
+    out: str,
+) -> Rows:
+    """A table that a linear layer of the same graph holds packed is read from there."""
+    rows, *row = c.constants.shape(table)
+    root, shape = c.constants.root(table), (rows, prod(row))
+    by_outputs = not root.transposed
+    key = matrix_key(root, node.graph, wished, by_outputs=by_outputs)
+    packed = len(row) == 1 and key in c.packed
+    weight = native_matrix(c, table, root, shape, node.graph, wished, by_outputs=by_outputs)
+    (y,) = c.put(Embedding(indices, weight, tuple(row), packed), name=name, outs=[out])
+    notes = ["the table is an output layer's weight, stored once"] if packed else []
+    return y, weight.account, notes
+
+
+def takes_native(scheme: Scheme) -> bool:
+    """Tables with one scale a row. Those per tensor or in blocks keep their stock form."""
+    w = scheme.weight
+    assert w is not None
+    return w.qtype.is_integer and w.granularity is Granularity.CHANNEL
+
+
+def table_bytes(shape: tuple[int, ...]) -> int:
+    """The size of a table in float32."""
+    return int(np.prod(shape, dtype=np.int64)) * 4
+
+
+def like_quantize_dynamic(scheme: Scheme, c: Reading) -> bool:
+    """Whether the table has one scale, and is held as ONNX Runtime's quantize_dynamic holds it."""
+    w = scheme.weight
+    return w is not None and w.granularity is Granularity.TENSOR and not c.qdq
+
+
+def held_table(scheme: Scheme, c: Reading) -> WeightScheme:
+    """The table's scheme. quantize_dynamic takes a table for an activation: affine uint8."""
+    w = scheme.weight
+    assert w is not None
+    if not like_quantize_dynamic(scheme, c):
+        return w
+    symmetric = w.symmetric and w.qtype is QType.UINT8
+    return replace(w, qtype=QType.UINT8, symmetric=symmetric, reduce_range=False)
