@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import load, quantize_dynamic, save
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.modules.base import QuantizedModule
 from octavo.torch.stand_ins import stands_in, type_behind
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from octavo.recipe import Rule, Scheme, preset
 from octavo.torch import default_mapping, inspect, load, quantize_dynamic, report, save
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.modules.base import QuantizedModule
 from octavo.torch.modules.linear import QuantizedLinear
 
 

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from octavo.recipe import Kind
+from octavo.torch.arrays import float32
 from octavo.torch.choice import HALVES, REPAIR, Choice
 from octavo.torch.fastpath import leave_fast_paths
-from octavo.torch.fit import READ_BY_FLOAT, RECURRENT, fitted, read_by
+from octavo.torch.fit import READ_BY_FLOAT, fitted, read_by
 from octavo.torch.hooks import carry_hooks, made_by_hooks, settle_weight
-from octavo.torch.inventory import Part, held_weights, is_transformers_conv1d
-from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.quantizer import Quantizer, float32, shared_weights
+from octavo.torch.inventory import Part, held_weights, is_transposed
+from octavo.torch.modules.base import QuantizedModule
+from octavo.torch.quantizer import Quantizer, shared_weights
 from octavo.torch.spec import Answer
 from octavo.torch.subclasses import keep
 from octavo.torch.users_own import idle, is_users_own, made_by, targets
@@ -113,7 +113,7 @@ class Converter:
             storages = {self.planned[part.layer.name].storage for part in planned}
             module = model.get_submodule(name)
             weights = {**held_weights(module), **made_by_hooks(module)}
-            turned = is_transformers_conv1d(module)
+            turned = is_transposed(module)
             ends_of = _ends if storages <= set(HALVES) else _row_ends
             ends = {
                 key: ends_of((weight.t() if turned else weight).detach())
@@ -133,15 +133,10 @@ class Converter:
 
         It is `ends`, the least and the greatest value of each row: it gets the scales of the whole.
         """
-        name, kind = part.layer.name, part.layer.kind
+        name, target = part.layer.name, self._classes[part.module]
         choice = self.planned[name]
-        if choice.storage in HALVES:
-            return
-        small = float32(ends)
-        if kind is Kind.EMBEDDING:
-            choice.rows(small, name)
-        else:
-            choice.integers(small, name, symmetric=kind is Kind.CONV or kind in RECURRENT)
+        if choice.storage not in HALVES and issubclass(target, QuantizedModule):
+            target.try_choice(choice, float32(ends), name)
 
     def convert(self, model: nn.Module, progress: Progress = quiet) -> nn.Module:
         """`model` with its planned layers replaced; another object where it is a layer itself.

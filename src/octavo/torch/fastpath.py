@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from torch import nn
 
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.modules.base import QuantizedModule
 
 ENCODERS = (nn.TransformerEncoderLayer, nn.TransformerEncoder)
 

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from octavo.recipe import Kind, Layer
+from octavo.recipe import Layer
 from octavo.torch.choice import Choice
 from octavo.torch.inventory import ROOT, Part
 from octavo.torch.mapping import default_mapping, inherited, mapped_type, not_alike
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.modules.base import QuantizedModule
 from octavo.torch.subclasses import refusal
 from octavo.torch.users_own import check_target
-
-RECURRENT = (Kind.LSTM, Kind.GRU, Kind.RNN)
 
 READ_BY_FLOAT = "its MultiheadAttention stays float, and reads this weight itself"
 
@@ -54,7 +52,7 @@ def fitted(
         return Fit(reason=f"its weights are {layer.dtype}; needs one of {', '.join(_DTYPES)}")
     target = mapping[key]
     if issubclass(target, QuantizedModule):
-        choice, note = target.adapt(choice, symmetric=layer.kind in RECURRENT)
+        choice, note = target.adapt(choice)
         reason = target.refuses(module, choice) or refusal(module, key, target, named=named)
         return Fit(reason=reason) if reason else Fit(target, choice, note)
     check_target(target, layer.name)

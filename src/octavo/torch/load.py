@@ -18,8 +18,9 @@ from octavo.torch.encoder_layer import fuse_encoder_layers
 from octavo.torch.fastpath import leave_fast_paths
 from octavo.torch.fusion import fuse_activations
 from octavo.torch.hooks import carry_hooks, settle_weight
-from octavo.torch.manifest import Manifest, check_tensors, classes, make_layer, parse, report_of
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.manifest import Manifest, check_tensors, make_layer, parse, report_of
+from octavo.torch.modules.base import QuantizedModule
+from octavo.torch.modules.registry import layer_classes
 from octavo.torch.other_savers import refuse_other_savers
 from octavo.torch.outcome import REPORT
 from octavo.torch.skeleton import skeleton as make_skeleton
@@ -93,7 +94,7 @@ def _with_layers(path: Path, model: nn.Module, manifest: Manifest) -> tuple[nn.M
 
     And its modules by name.
     """
-    known = classes()
+    known = layer_classes()
     lacking = []
     with torch.device("meta"):
         made = {n: make_layer(path, n, entry, known) for n, entry in manifest.layers.items()}

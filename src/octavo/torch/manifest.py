@@ -14,7 +14,7 @@ from torch import Tensor
 import octavo
 from octavo.errors import ModelError, did_you_mean, listed
 from octavo.recipe import Report
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.modules.base import QuantizedModule
 from octavo.torch.state import is_dense
 
 KEY = "octavo"
@@ -22,8 +22,6 @@ KEY = "octavo"
 
 FORMAT = 1
 """Raised where an older Octavo would misread the file."""
-
-_PACKAGE = "octavo.torch.modules."
 
 
 @dataclass(frozen=True)
@@ -106,22 +104,6 @@ def _damaged(path: Path, what: str) -> ModelError:
         f"{path} is damaged: the metadata {KEY!r} does not fit its format ({what}); "
         "copy it again, or save the model anew"
     )
-
-
-def classes() -> dict[str, type[QuantizedModule]]:
-    """Octavo's own layers by name: what a file may name.
-
-    Nothing is imported for a file: `import octavo.torch` has defined them all.
-    """
-    found: dict[str, type[QuantizedModule]] = {}
-    waiting = list(QuantizedModule.__subclasses__())
-    while waiting:
-        kind = waiting.pop()
-        waiting += kind.__subclasses__()
-        own = kind.__module__.removeprefix(_PACKAGE)
-        if own != kind.__module__ and not own.startswith("_") and not kind.__name__.startswith("_"):
-            found[kind.__name__] = kind
-    return found
 
 
 def make_layer(

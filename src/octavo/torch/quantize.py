@@ -27,7 +27,7 @@ from octavo.torch.encoder_layer import fuse_encoder_layers
 from octavo.torch.fusion import fuse_activations
 from octavo.torch.inventory import Part, inventory, own_bytes, vectors
 from octavo.torch.mapping import checked_mapping
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.modules.base import QuantizedModule
 from octavo.torch.other_savers import refuse_other_savers
 from octavo.torch.outcome import REPORT, continued, earlier_reports, make_report, model_bytes
 from octavo.torch.spec import Answer, Spec, storage_of

@@ -15,8 +15,9 @@ from octavo.files.staging import Staging, output_error
 from octavo.recipe import Report
 from octavo.torch.container import can_hold, write
 from octavo.torch.inventory import ROOT
-from octavo.torch.manifest import KEY, Manifest, classes, report_data
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.manifest import KEY, Manifest, report_data
+from octavo.torch.modules.base import QuantizedModule
+from octavo.torch.modules.registry import layer_classes
 from octavo.torch.outcome import REPORT
 from octavo.torch.stand_ins import type_behind
 from octavo.torch.state import Held, Places, held, is_dense, is_plain, places
@@ -77,7 +78,7 @@ def save(
 
 
 def _layers(model: nn.Module, found: Places, report: Report | None) -> dict[str, dict[str, Any]]:
-    known = classes()
+    known = layer_classes()
     layers = {}
     for name, module in found.modules.items():
         if not isinstance(module, QuantizedModule):

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 from octavo.errors import ModelError, OptionError
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.modules.base import QuantizedModule
 
 _TORCH = str(Path(torch.__file__).parent)
 _FILLS = frozenset(

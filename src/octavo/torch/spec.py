@@ -16,20 +16,17 @@ from torch import nn
 from octavo.core.qtype import QType
 from octavo.errors import OptionError, did_you_mean
 from octavo.recipe import PRESETS, Granularity, Kind, Scheme, WeightScheme
-from octavo.torch.choice import Choice, QConfigChoice, SchemeChoice
-from octavo.torch.inventory import Part, is_transformers_conv1d
-from octavo.torch.mapping import default_mapping, inherited, not_alike, overrides, own_type
-from octavo.torch.modules._fused_experts import is_fused_experts
+from octavo.torch.choice import Choice, SchemeChoice
+from octavo.torch.inventory import Part
+from octavo.torch.mapping import default_mapping, inherited, not_alike, overrides
+from octavo.torch.modules.registry import covering, declarations
+from octavo.torch.qconfig_choice import QConfigChoice
+from octavo.torch.stand_ins import own_type
 
-_MULTIPLY = (nn.Linear, nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
-_LOOK_UP = (nn.Embedding, nn.EmbeddingBag)
-_BY_DTYPE: dict[str, tuple[tuple[type, ...], Scheme]] = {
-    "int8": ((*_MULTIPLY, nn.MultiheadAttention), Scheme()),
-    "float16": (_MULTIPLY, PRESETS["float16"].default),
-    "uint8": (
-        _LOOK_UP,
-        Scheme(WeightScheme(QType.UINT8, Granularity.CHANNEL, symmetric=False), None),
-    ),
+_BY_DTYPE: dict[str, Scheme] = {
+    "int8": Scheme(),
+    "float16": PRESETS["float16"].default,
+    "uint8": Scheme(WeightScheme(QType.UINT8, Granularity.CHANNEL, symmetric=False), None),
 }
 _ALIASES = {"qint8": "int8", "quint8": "uint8", "half": "float16"}
 _DTYPES = [f"torch.{name}" for name in ("qint8", "float16", "quint8")] + [*_BY_DTYPE, *_ALIASES]
@@ -62,17 +59,24 @@ def storage_of(dtype: Any) -> str:
     raise OptionError(f"dtype: {dtype!r} is not supported.{did_you_mean(str(dtype), _DTYPES)}")
 
 
+def default_types(storage: str) -> list[type]:
+    """Types of the float layers that are quantized to `storage` where nothing is said of them."""
+    return [d.types()[0] for d in declarations() if storage in d.dtypes]
+
+
 class Spec:
     """A checked `qconfig_spec`; `answers` tells what it says of each layer of a model."""
 
     def __init__(self, model: nn.Module, parts: Collection[Part], given: Any, dtype: Any) -> None:
         storage = storage_of(dtype)
-        types, scheme = _BY_DTYPE[storage]
+        scheme = _BY_DTYPE[storage]
         self.default = given is None
         self.dtype = storage
         self.notes: list[str] = []
         if given is None:
-            self._entries: dict[Any, Choice | None] = dict.fromkeys(types, SchemeChoice(scheme))
+            self._entries: dict[Any, Choice | None] = dict.fromkeys(
+                default_types(storage), SchemeChoice(scheme)
+            )
         elif isinstance(given, Mapping):
             self._entries = {key: _value(key, value) for key, value in given.items()}
         elif isinstance(given, (set, frozenset, list, tuple)):
@@ -203,11 +207,9 @@ class Spec:
         base = inherited(module, self._types)
         if base is not None and not overrides(kind, base):
             return base
-        multiplies = is_transformers_conv1d(module) or is_fused_experts(module)
-        if self.default and nn.Linear in self._entries and multiplies:
-            linear: type = nn.Linear
-            return linear
-        return None
+        declared = covering(module) if self.default else None
+        with_others = None if declared is None else declared.chosen_with
+        return with_others if with_others in self._entries else None
 
     def _check(self, model: nn.Module, parts: Collection[Part]) -> None:
         names = {name for name, _ in model.named_modules(remove_duplicate=False)}

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from torch import nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 Maker = Callable[..., type]
 """Makes the stand-in, or gives the user's type back where that has changed; found by its name."""
@@ -44,6 +45,11 @@ def type_behind(kind: type) -> type:
     """The user's type that `kind` stands for; `kind` itself where it is no stand-in."""
     behind: type = vars(kind).get("_behind", kind)
     return behind
+
+
+def own_type(module: nn.Module) -> type:
+    """The module's type, before torch.nn.utils.parametrize or Octavo gave it another."""
+    return type_behind(type_before_parametrizations(module))
 
 
 def stands_in(module: nn.Module) -> bool:

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from octavo.torch.mapping import default_mapping, inherited, own_type
-from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.modules._fused_experts import FusedExperts
-from octavo.torch.stand_ins import put, stand_in
+from octavo.torch.mapping import default_mapping, inherited, is_recognized
+from octavo.torch.modules.base import QuantizedModule
+from octavo.torch.stand_ins import own_type, put, stand_in
 
 # Of a class, what it has for itself or what only prints, makes or fills it.
 _PLAIN = frozenset(
@@ -54,7 +53,7 @@ def refusal(module: nn.Module, key: type, target: Any, *, named: bool) -> str:
 
     `named`: it was asked for by its own name or type.
     """
-    if key is FusedExperts:  # what such a class does is tried, and it has nothing to keep
+    if is_recognized(key):  # such a module has nothing to keep
         return ""
     kind, base = own_type(module), _base(module)
     own = [] if named or kind is key else additions(module, key)
@@ -87,7 +86,7 @@ def keep(old: nn.Module, new: nn.Module) -> None:
     if isinstance(old, QuantizedModule):  # empty, of a parent that was made before
         return
     base = _base(old)
-    if base is FusedExperts:
+    if is_recognized(base):
         return
     for name in _attributes(old, base):
         new.__dict__[name] = old.__dict__[name]

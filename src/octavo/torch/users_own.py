@@ -10,9 +10,9 @@ from torch import nn
 
 from octavo.errors import OptionError
 from octavo.recipe import Granularity
-from octavo.torch.choice import HALVES, Choice, QConfigChoice, SchemeChoice
-from octavo.torch.mapping import mapped_type, own_type
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.choice import HALVES, Choice, SchemeChoice
+from octavo.torch.mapping import mapped_type
+from octavo.torch.modules.base import QuantizedModule
 from octavo.torch.qconfig import (
     HistogramObserver,
     MinMaxObserver,
@@ -21,6 +21,8 @@ from octavo.torch.qconfig import (
     QConfig,
     default_dynamic_qconfig,
 )
+from octavo.torch.qconfig_choice import QConfigChoice
+from octavo.torch.stand_ins import own_type
 
 QUANTIZED = {name: getattr(torch, f"q{name}", name) for name in ("int8", "uint8")}
 """The dtypes that torch.ao's observers have, while torch has them."""

@@ -13,11 +13,11 @@ from octavo.recipe import Layer
 from octavo.torch.comparing.values import Array, floats
 from octavo.torch.comparing.watched import Attention, Plain, Stack, Watched
 from octavo.torch.inventory import Part, held_weights, inventory
-from octavo.torch.mapping import own_type
-from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.modules._recurrent import QuantizedRecurrent
-from octavo.torch.modules.multihead_attention import QuantizedMultiheadAttention
+from octavo.torch.modules.attention import QuantizedMultiheadAttention
+from octavo.torch.modules.base import QuantizedModule
+from octavo.torch.modules.recurrent import QuantizedRecurrent
 from octavo.torch.quantize import check_float
+from octavo.torch.stand_ins import own_type
 
 
 @dataclass(frozen=True)

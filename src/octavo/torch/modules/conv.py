@@ -18,12 +18,12 @@ from octavo.core.convolution import (
     pack_filters,
     unpack_filters,
 )
+from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.choice import DEFAULT, HALVES, Choice
-from octavo.torch.modules._autocast import autocasted
-from octavo.torch.modules._base import QuantizedModule, array, optional, tensor_of
-from octavo.torch.modules._fx import as_leaf, is_proxy
-from octavo.torch.modules._nested import refuse_nested
+from octavo.torch.arrays import array, float32_copy, optional, tensor_of
+from octavo.torch.modules.base import QuantizedModule
+from octavo.torch.modules.inputs import as_leaf, autocasted, is_proxy, refuse_nested
+from octavo.torch.modules.registry import Shapes, quantized
 from octavo.torch.quantizer import Buffers, Quantizer
 
 Call = Callable[[Tensor], Tensor]
@@ -38,6 +38,7 @@ class _QuantizedConv(QuantizedModule):
     """
 
     SCRIPTED = True
+    SYMMETRIC = True
     CONFIG = (
         *("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"),
         *("has_bias", "padding_mode"),
@@ -74,30 +75,12 @@ class _QuantizedConv(QuantizedModule):
         )
 
     @classmethod
-    def adapt(cls, choice: Any, *, symmetric: bool = False) -> tuple[Any, str]:
-        return choice.adapted(symmetric=True)  # type: ignore[no-any-return]
-
-    @classmethod
     def refuses(cls, module: nn.Module, choice: Any) -> str:
-        if choice.storage in HALVES:
-            return f"Octavo has no {choice.storage} convolution; its filters are int8"
-        if choice.affine:
-            return (
-                "the qconfig asks for affine weights, and filters have no zero points: use qscheme "
-                "per_tensor_symmetric or per_channel_symmetric"
-            )
-        return ""
+        return cls._refuses_but_int8(choice, "{} convolution; its filters are", "filters")
 
     @classmethod
-    def from_float(
-        cls,
-        module: nn.Module,
-        choice: Choice = DEFAULT,
-        quantizer: Quantizer | None = None,
-        name: str = "",
-    ) -> _QuantizedConv:
-        """From torch's layer of the same name, with `weight` [out, in / groups, *kernel]."""
-        quantizer, weight = quantizer or Quantizer(), module.weight
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        weight = module.weight
 
         def make() -> Buffers:
             found = quantizer.integers(choice, weight, name, symmetric=True)
@@ -105,12 +88,10 @@ class _QuantizedConv(QuantizedModule):
             return {"packed": tensor_of(packed), "scale": tensor_of(found.scale)}
 
         held = quantizer.once(choice, weight, name, f"filters of {module.groups} groups", make)
-        bias = module.bias
         own = {key: getattr(module, key) for key in cls.CONFIG if key != "has_bias"}
         with torch.device("meta"):
-            made = cls(**own, has_bias=bias is not None)
-        bias = None if bias is None else bias.detach().to("cpu", torch.float32, copy=True)
-        made._fill(**held, bias=bias)
+            made = cls(**own, has_bias=module.bias is not None)
+        made._fill(**held, bias=float32_copy(module.bias))
         return made
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
@@ -173,12 +154,31 @@ class _QuantizedConv(QuantizedModule):
         return ", ".join((*said, "int8"))
 
 
+_PIXELS = (32, 28, 64, 96, 128, 224, 256)
+_PIXELS_OF_DEEP = (224, 256, 64, 32, 128, 96, 28)
+_LENGTHS = (16, 64, 256, 1024, 16000)
+_LENGTHS_OF_SOUND = (16000, 1024, 48000, 256, 64)
+
+
+def _sequences(module: Any, is_deep: bool) -> Shapes:
+    if is_deep and module.in_channels == 1:  # some models of sound add the channel themselves
+        return [shape for n in _LENGTHS_OF_SOUND for shape in ((2, 1, n), (2, n))]
+    return [(4, module.in_channels, length) for length in _LENGTHS]
+
+
+def _images(module: Any, is_deep: bool) -> Shapes:
+    items, pixels = (2, _PIXELS_OF_DEEP) if is_deep else (4, _PIXELS)
+    return [(items, module.in_channels, size, size) for size in pixels]
+
+
+@quantized(replaces=nn.Conv1d, kind=Kind.CONV, inputs=_sequences, onnx=("conv",))
 class QuantizedConv1d(_QuantizedConv):
     """nn.Conv1d: [N, C, L] or [C, L] of any float dtype in, the same dtype out."""
 
     AXES = 1
 
 
+@quantized(replaces=nn.Conv2d, kind=Kind.CONV, inputs=_images, onnx=("conv",))
 class QuantizedConv2d(_QuantizedConv):
     """nn.Conv2d: [N, C, H, W] or [C, H, W] of any float dtype in, the same dtype out."""
 

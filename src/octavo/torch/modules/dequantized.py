@@ -28,7 +28,7 @@ class Dequantized(Tensor):
     `layer.weight()` of torch.ao's layers.
 
     What is written in place, here or into what shares memory with a float layer's weight (`data`,
-    `detach()`, views), the layer holds from there on, or it raises (`octavo.torch.requantize`).
+    `detach()`, views), the layer holds from there on, or it raises (`requantize`).
     """
 
     _make: Callable[[], Tensor]

@@ -6,18 +6,26 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from octavo.core.embedding import Embedding as Kernel
 from octavo.core.sources import Read
+from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.modules._fx import as_leaf, is_proxy
-from octavo.torch.modules._nested import of_each
-from octavo.torch.modules._table import QuantizedTable, checked, core, in_kernel, rows_of
+from octavo.torch.modules.inputs import as_leaf, is_proxy, of_each
+from octavo.torch.modules.registry import quantized
+from octavo.torch.modules.table import QuantizedTable, checked, core, in_kernel, rows_of
 
 Call = Callable[[Tensor], Tensor]
 
 
+@quantized(
+    replaces=nn.Embedding,
+    kind=Kind.EMBEDDING,
+    dtypes=("uint8",),
+    inputs=lambda module, is_deep: [(4, 16), (16,)],
+    onnx=("embedding",),
+)
 class QuantizedEmbedding(QuantizedTable):
     """The rows [..., embedding_dim] of indices [...] int32 or int64, in the float table's dtype.
 
@@ -25,7 +33,6 @@ class QuantizedEmbedding(QuantizedTable):
     """
 
     SCRIPTED = True
-    CONFIG = ("num_embeddings", "embedding_dim", "padding_idx", "storage", "zero_points", "dtype")
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
         """The rows of `input`."""

@@ -6,44 +6,47 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from octavo.core.embedding import MODES
 from octavo.core.embedding import Embedding as Kernel
 from octavo.core.sources import Read
 from octavo.errors import OptionError, did_you_mean
+from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.modules._fx import as_leaf, is_proxy
-from octavo.torch.modules._table import QuantizedTable, checked, core, in_kernel, rows_of
+from octavo.torch.modules.inputs import as_leaf, is_proxy
+from octavo.torch.modules.registry import quantized
+from octavo.torch.modules.table import QuantizedTable, checked, core, in_kernel, rows_of
 
 Call = Callable[..., Tensor]
 
 
+@quantized(
+    replaces=nn.EmbeddingBag,
+    kind=Kind.EMBEDDING,
+    dtypes=("uint8",),
+    inputs=lambda module, is_deep: [(4, 16), (16,)],
+    onnx=("embedding_bag",),
+)
 class QuantizedEmbeddingBag(QuantizedTable):
     """Sums, means or maxima [bags, embedding_dim] of rows, in the float table's dtype.
 
     Rows are added in float32. `mode` is "sum", "mean" or "max".
     """
 
-    CONFIG = (
-        *("num_embeddings", "embedding_dim", "padding_idx", "storage", "zero_points", "dtype"),
-        *("mode", "include_last_offset"),
-    )
     OWN = ("mode", "include_last_offset")
+    CONFIG = (*QuantizedTable.CONFIG, *OWN)
 
     def __init__(
         self,
-        num_embeddings: int,
-        embedding_dim: int,
-        padding_idx: int | None = None,
-        storage: str = "int8",
-        zero_points: str = "",
-        dtype: str = "float32",
+        *table: Any,
         mode: str = "mean",
         include_last_offset: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(num_embeddings, embedding_dim, padding_idx, storage, zero_points, dtype)
+        """`table` and `options` are those of every QuantizedTable."""
+        super().__init__(*table, **options)
         if mode not in MODES:
             raise OptionError(f"mode: unknown {mode!r}.{did_you_mean(mode, MODES)}")
         self.mode, self.include_last_offset = mode, include_last_offset

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from octavo.core.kernels import packed_bytes, unpack
+from octavo.core.kernels import PackedWeight, packed_bytes, unpack
+from octavo.core.linear import Linear as Kernel
 from octavo.errors import NotTrainableError
+from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.choice import DEFAULT, HALVES, Choice
-from octavo.torch.modules._base import QuantizedModule, array
-from octavo.torch.modules._experts_ops import Call, experts, kernel, layers
-from octavo.torch.modules._fused_experts import PARTS, differs, matrix, vector, weight_name
-from octavo.torch.modules._fx import as_leaf, is_proxy
-from octavo.torch.modules._gates import Gate, gate_of
+from octavo.torch.arrays import array, optional
+from octavo.torch.choice import Choice
+from octavo.torch.modules.base import QuantizedModule
+from octavo.torch.modules.fused_experts import (
+    PARTS,
+    FusedExperts,
+    Gate,
+    differs,
+    gate_of,
+    is_fused_experts,
+    matrix,
+    vector,
+    weight_name,
+)
+from octavo.torch.modules.inputs import as_leaf, is_proxy
+from octavo.torch.modules.registry import quantized
 from octavo.torch.quantizer import Buffers, Quantizer
 
+Call = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""`call(x, index, weights)`: rows [S, inputs], and for each row its k experts and their weights."""
 
+Layers = tuple[Sequence[Kernel], int]
+"""A linear layer for each expert, and how many outputs it has."""
+
+_FLOAT32 = 0  # of `ops.CODES`
+
+
+@quantized(
+    replaces=FusedExperts,
+    recognizes=is_fused_experts,
+    kind=Kind.LINEAR,
+    chosen_with=nn.Linear,
+    plural="experts",
+)
 class QuantizedExperts(QuantizedModule):
     """For each row its experts' outputs, added up by the router's weights.
 
@@ -28,6 +56,7 @@ class QuantizedExperts(QuantizedModule):
     Rows are quantized for each product, as for a linear layer.
     """
 
+    SYMMETRIC = True
     CONFIG = (
         *("num_experts", "in_features", "inner_features", "out_features", "has_gate", "has_bias"),
         *("form", "activation", "limit", "alpha"),
@@ -71,18 +100,10 @@ class QuantizedExperts(QuantizedModule):
         }
 
     @classmethod
-    def adapt(cls, choice: Any, *, symmetric: bool = False) -> tuple[Any, str]:
-        return choice.adapted(symmetric=True)  # type: ignore[no-any-return]
-
-    @classmethod
     def refuses(cls, module: nn.Module, choice: Any) -> str:
-        if choice.storage in HALVES:
-            return f"Octavo has no experts of {choice.storage}; theirs are int8"
-        if choice.affine:
-            return (
-                "the qconfig asks for affine weights, and experts have no zero points: use qscheme "
-                "per_tensor_symmetric or per_channel_symmetric"
-            )
+        reason = cls._refuses_but_int8(choice, "experts of {}; theirs are", "experts")
+        if reason:
+            return reason
         if getattr(module, "_is_expert_parallel", False):
             return "its experts are spread over processes"
         if getattr(module, "has_post_expert_norm", False):
@@ -93,15 +114,8 @@ class QuantizedExperts(QuantizedModule):
         return differs(module, gate)
 
     @classmethod
-    def from_float(
-        cls,
-        module: nn.Module,
-        choice: Choice = DEFAULT,
-        quantizer: Quantizer | None = None,
-        name: str = "",
-    ) -> QuantizedExperts:
-        """From a module as `FusedExperts` describes, of which `refuses` says nothing."""
-        quantizer, gate = quantizer or Quantizer(), gate_of(module)
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        gate = gate_of(module)
         assert gate is not None
         first, second = (matrix(module, part, 0) for part in PARTS)
         with torch.device("meta"):
@@ -118,7 +132,7 @@ class QuantizedExperts(QuantizedModule):
                 gate.alpha,
             )
         for part in PARTS:
-            held = _quantized(module, part, choice, quantizer, name)
+            held = _packed(module, part, choice, quantizer, name)
             bias = [vector(module, part, i) for i in range(made.num_experts)]
             made._fill(
                 **{f"packed_{part}": held["packed"], f"scale_{part}": held["scale"]},
@@ -215,7 +229,7 @@ class QuantizedExperts(QuantizedModule):
         return f"{self.num_experts} experts of {sizes}, {self.form} {self.activation}, int8"
 
 
-def _quantized(module: Any, part: str, choice: Choice, quantizer: Quantizer, name: str) -> Buffers:
+def _packed(module: Any, part: str, choice: Choice, quantizer: Quantizer, name: str) -> Buffers:
     """`packed` and `scale` of all experts, made one after the other."""
     weight = getattr(module, weight_name(module, part))
 
@@ -232,3 +246,82 @@ def _quantized(module: Any, part: str, choice: Choice, quantizer: Quantizer, nam
 
     form = f"experts, {part}, transposed: {module.is_transposed}, {module.is_concatenated}"
     return quantizer.once(choice, weight, name, form, make)
+
+
+def kernel(gate: Gate, first: Layers, second: Layers) -> Call:
+    """Experts of two linear layers each, with a gate between them."""
+
+    def call(x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+        tokens, choices = index.shape
+        chosen = index.reshape(-1)
+        order = torch.argsort(chosen, stable=True)
+        counts = _counts(chosen, len(first[0]))
+        rows = x.float()[torch.div(order, choices, rounding_mode="floor")]
+        hidden = gate(_each(first, counts, rows))
+        made = _each(second, counts, hidden)
+        made *= weights.reshape(-1)[order].float()[:, None]
+        back = torch.empty_like(made)
+        back[order] = made
+        return back.reshape(tokens, choices, second[1]).sum(1).to(x.dtype)
+
+    return call
+
+
+def layers(packed: Tensor, scale: Tensor, bias: Tensor | None, inputs: int) -> Layers:
+    """The linear layers of all experts over these tensors, which they keep alive."""
+    made = []
+    for i in range(len(packed)):
+        held = PackedWeight(array(packed[i]), scale.shape[1], inputs, array(scale[i]), None, 0)
+        made.append(Kernel(held, optional(None if bias is None else bias[i]), "none"))
+    return made, scale.shape[1]
+
+
+def _counts(chosen: Tensor, experts: int) -> list[int]:
+    """How many rows each expert gets. The number behind the last one stands for none."""
+    low, high = (int(n) for n in chosen.aminmax()) if chosen.numel() else (0, 0)
+    if low < 0 or high > experts:
+        raise IndexError(
+            f"top_k_index: {low if low < 0 else high} is not in 0..{experts - 1}, the experts"
+        )
+    return torch.bincount(chosen, minlength=experts)[:experts].tolist()  # type: ignore[no-any-return]
+
+
+def _each(of_experts: Layers, counts: Sequence[int], rows: Tensor) -> Tensor:
+    """What each expert makes of its rows, which lie one behind the other; 0 of those behind."""
+    each, width = of_experts
+    rows, threads = rows.contiguous(), torch.get_num_threads()
+    out = rows.new_empty(len(rows), width)
+    k, start = rows.shape[1], 0
+    for layer, count in zip(each, counts, strict=True):
+        if count:
+            x, y = rows[start:], out[start:]
+            layer.run(x.data_ptr(), count, k, y.data_ptr(), width, _FLOAT32, 0, 0, threads)
+            start += count
+    out[start:] = 0
+    return out
+
+
+_first, _second = ops.Bound(), ops.Bound()
+
+
+def _run(x: Tensor, index: Tensor, weights: Tensor, *held: Any) -> Tensor:
+    up, down, (k, inner), gate = held[:3], held[3:6], held[6:8], Gate(*held[8:])
+    first = _first.get(up[0], (*up[1:], k), lambda: layers(up[0], up[1], up[2], k))
+    second = _second.get(
+        down[0], (*down[1:], inner), lambda: layers(down[0], down[1], down[2], inner)
+    )
+    return kernel(gate, first, second)(x, index, weights)
+
+
+def _fake(x: Tensor, index: Tensor, weights: Tensor, *held: Any) -> Tensor:
+    return x.new_empty((x.shape[0], held[4].shape[1]))
+
+
+experts = ops.define(
+    "experts",
+    "(Tensor x, Tensor index, Tensor weights, Tensor up, Tensor up_scale, Tensor? up_bias, "
+    "Tensor down, Tensor down_scale, Tensor? down_bias, int inputs, int inner, str form, "
+    "str activation, float limit, float alpha) -> Tensor",
+    _run,
+    _fake,
+)

@@ -5,20 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from octavo.core.half_linear import HalfLinear as Kernel
 from octavo.core.half_linear import half_packed_size
+from octavo.recipe import Kind
 from octavo.torch import ops
+from octavo.torch.arrays import array, float32, float32_copy, optional, tensor_of
 from octavo.torch.choice import Choice
-from octavo.torch.modules._autocast import autocasted
-from octavo.torch.modules._base import QuantizedModule, array, optional, tensor_of
-from octavo.torch.modules._fx import as_leaf, is_proxy
-from octavo.torch.modules._nested import of_each
+from octavo.torch.modules.base import QuantizedModule
+from octavo.torch.modules.inputs import as_leaf, autocasted, is_proxy, of_each
 from octavo.torch.modules.linear import Call, caller
-from octavo.torch.quantizer import Quantizer, float32
+from octavo.torch.modules.registry import quantized
+from octavo.torch.quantizer import Quantizer
 
 
+@quantized(kind=Kind.LINEAR, onnx=("half_linear",))
 class QuantizedHalfLinear(QuantizedModule):
     """`y = x w^T + bias` for x [..., in_features] of any float dtype, y in the same dtype.
 
@@ -42,11 +44,8 @@ class QuantizedHalfLinear(QuantizedModule):
         )
 
     @classmethod
-    def from_float(
-        cls, module: nn.Module, choice: Choice, quantizer: Quantizer | None = None, name: str = ""
-    ) -> QuantizedHalfLinear:
-        """From nn.Linear, or what has its `weight` [out, in] and `bias`."""
-        return cls.of(module.weight, module.bias, choice, quantizer or Quantizer(), name)
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        return cls.of(module.weight, module.bias, choice, quantizer, name)
 
     @classmethod
     def of(
@@ -70,8 +69,7 @@ class QuantizedHalfLinear(QuantizedModule):
         in_features, out_features = weight.shape if transposed else weight.shape[::-1]
         with torch.device("meta"):
             made = cls(in_features, out_features, bias is not None, choice.storage)
-        bias = None if bias is None else bias.detach().to("cpu", torch.float32, copy=True)
-        made._fill(**held, bias=bias)
+        made._fill(**held, bias=float32_copy(bias))
         return made
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it

@@ -9,23 +9,42 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from octavo.core.kernels import PackedWeight, packed_bytes, unpack
 from octavo.core.linear import Linear as Kernel
 from octavo.core.linear import call_linear, use_torch
 from octavo.core.sources import Read
+from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.choice import DEFAULT, HALVES, Choice
+from octavo.torch.arrays import array, float32_copy, optional
+from octavo.torch.choice import HALVES, Choice
 from octavo.torch.memory import LARGE, in_large_pages
-from octavo.torch.modules._autocast import autocasted, is_autocasting
-from octavo.torch.modules._base import QuantizedModule, array, optional
-from octavo.torch.modules._fx import as_leaf, is_proxy
-from octavo.torch.modules._nested import of_each
+from octavo.torch.modules.base import QuantizedModule
+from octavo.torch.modules.inputs import (
+    as_leaf,
+    autocasted,
+    is_autocasting,
+    is_proxy,
+    of_each,
+)
+from octavo.torch.modules.registry import Shapes, quantized
 from octavo.torch.quantizer import Quantizer
 
 Call = Callable[[Tensor], Tensor]
 
 
+def _rows(module: Any, is_deep: bool) -> Shapes:
+    return [(4, module.in_features), (4, 16, module.in_features)]
+
+
+@quantized(
+    replaces=(nn.Linear, NonDynamicallyQuantizableLinear),
+    kind=Kind.LINEAR,
+    dtypes=("int8", "float16"),
+    inputs=_rows,
+    onnx=("linear",),
+)
 class QuantizedLinear(QuantizedModule):
     """`y = x w^T + bias` for x [..., in_features] of any float dtype, y in the same dtype.
 
@@ -57,15 +76,8 @@ class QuantizedLinear(QuantizedModule):
         )
 
     @classmethod
-    def from_float(
-        cls,
-        module: nn.Module,
-        choice: Choice = DEFAULT,
-        quantizer: Quantizer | None = None,
-        name: str = "",
-    ) -> QuantizedModule:
-        """From nn.Linear, or what has its `weight` [out, in] and `bias`."""
-        return cls.of(module.weight, module.bias, choice, quantizer or Quantizer(), name)
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        return cls.of(module.weight, module.bias, choice, quantizer, name)
 
     @classmethod
     def of(
@@ -93,8 +105,7 @@ class QuantizedLinear(QuantizedModule):
                 held["zero_point"] is not None,
                 choice.group,
             )
-        bias = None if bias is None else bias.detach().to("cpu", torch.float32, copy=True)
-        made._fill(**held, bias=bias)
+        made._fill(**held, bias=float32_copy(bias))
         return made
 
     @classmethod

@@ -11,7 +11,7 @@ from torch import Tensor
 from octavo.core.recurrent import Recurrent
 from octavo.core.recurrent_layout import Kind
 from octavo.torch import ops
-from octavo.torch.modules._recurrent_weights import Stack
+from octavo.torch.modules.recurrent_weights import RecurrentStack
 
 Results = tuple[Tensor, Tensor, Any]
 """y, h and c; c is None but for an LSTM."""
@@ -140,7 +140,7 @@ def _name(dtype: Any) -> str:
 Arguments = tuple[int, int, int, int, bool, bool, str]
 
 
-def arguments(stack: Stack) -> Arguments:
+def arguments(stack: RecurrentStack) -> Arguments:
     """What tells the operator of the layers, behind their tensors."""
     return (
         int(stack.kind),
@@ -174,9 +174,9 @@ def _run(
 
 def _stack(
     kind: int, inputs: int, hidden: int, output: int, bidirectional: bool, bias: bool, storage: str
-) -> Stack:
+) -> RecurrentStack:
     held = tuple(storage.split(","))
-    return Stack(Kind(kind), inputs, hidden, output, bidirectional, bias, held)
+    return RecurrentStack(Kind(kind), inputs, hidden, output, bidirectional, bias, held)
 
 
 def _fake(

@@ -28,9 +28,9 @@ from octavo.core.recurrent_weights import (
     interleave,
     separate,
 )
+from octavo.torch.arrays import array, float32, tensor_of
 from octavo.torch.choice import DEFAULT, Choice
-from octavo.torch.modules._base import array, tensor_of
-from octavo.torch.quantizer import Quantizer, float32
+from octavo.torch.quantizer import Quantizer
 
 Buffers = Mapping[str, Tensor]
 
@@ -50,7 +50,7 @@ def storage_of(choice: Choice | None) -> str:
 
 
 @dataclass(frozen=True)
-class Way:
+class DirectionForm:
     """One direction of one layer; buffers are passed by names without a suffix.
 
     `suffix` is what PyTorch's names have: "", "_l0", "_l1_reverse". `output` is the projection's
@@ -201,7 +201,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Stack:
+class RecurrentStack:
     """Layers of one kind, each with one direction or two. `storage` is that of each layer."""
 
     kind: Kind
@@ -212,13 +212,13 @@ class Stack:
     bias: bool
     storage: tuple[str, ...]
 
-    def ways(self) -> Iterator[Way]:
+    def directions(self) -> Iterator[DirectionForm]:
         """The directions, layer by layer."""
         for i, storage in enumerate(self.storage):
             endings = ("", "_reverse") if self.bidirectional else ("",)
             inputs = len(endings) * self.output if i else self.inputs
             for ending in endings:
-                yield Way(
+                yield DirectionForm(
                     self.kind,
                     inputs,
                     self.hidden,
@@ -231,7 +231,9 @@ class Stack:
     def network(self, tensors: Sequence[Tensor]) -> Recurrent:
         """The kernels over the buffers of all directions, one after another."""
         rest = iter(tensors)
-        made = [way.direction({name: next(rest) for name in way.names()}) for way in self.ways()]
+        made = [
+            one.direction({name: next(rest) for name in one.names()}) for one in self.directions()
+        ]
         count = 2 if self.bidirectional else 1
         layers = [made[i : i + count] for i in range(0, len(made), count)]
         return Recurrent(self.kind, layers, self.hidden, self.output)

@@ -11,9 +11,10 @@ from octavo.core.embedding import Embedding as Kernel
 from octavo.core.kernels import aligned
 from octavo.core.kernels.packing import ALIGNMENT
 from octavo.core.sources import Read
-from octavo.torch.choice import DEFAULT, HALVES, Choice
-from octavo.torch.modules._base import QuantizedModule, array, optional, tensor_of
-from octavo.torch.quantizer import Buffers, Quantizer, float32
+from octavo.torch.arrays import array, float32, optional, tensor_of
+from octavo.torch.choice import HALVES, Choice
+from octavo.torch.modules.base import QuantizedModule
+from octavo.torch.quantizer import Buffers, Quantizer
 
 INDICES = (torch.int32, torch.int64)
 
@@ -27,6 +28,9 @@ class QuantizedTable(QuantizedModule):
     row is `(table - zero_point) * scale` in float32.
     """
 
+    CONFIG: ClassVar[tuple[str, ...]] = (
+        *("num_embeddings", "embedding_dim", "padding_idx", "storage", "zero_points", "dtype"),
+    )
     OWN: ClassVar[tuple[str, ...]] = ()
     """What a subclass takes over from the float module besides."""
 
@@ -52,8 +56,12 @@ class QuantizedTable(QuantizedModule):
         )
 
     @classmethod
-    def adapt(cls, choice: Any, *, symmetric: bool = False) -> tuple[Any, str]:
+    def adapt(cls, choice: Any) -> tuple[Any, str]:
         return choice.for_tables()  # type: ignore[no-any-return]
+
+    @classmethod
+    def try_choice(cls, choice: Any, weight: Any, name: str) -> None:
+        choice.rows(weight, name)
 
     @classmethod
     def refuses(cls, module: nn.Module, choice: Any) -> str:
@@ -65,23 +73,13 @@ class QuantizedTable(QuantizedModule):
         return ""
 
     @classmethod
-    def from_float(
-        cls,
-        module: nn.Module,
-        choice: Choice = DEFAULT,
-        quantizer: Quantizer | None = None,
-        name: str = "",
-    ) -> QuantizedTable:
-        """From the float module, which has `weight` [num_embeddings, embedding_dim].
-
-        Raises ValueError for NaN, infinity and values beyond a 16-bit `storage`.
-        """
-        quantizer, weight = quantizer or Quantizer(), module.weight
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        weight = module.weight
 
         def make() -> Buffers:
             if choice.storage in HALVES:
                 return _rounded(choice, weight, quantizer, name)
-            return _quantized(choice, weight, quantizer, name)
+            return _integers(choice, weight, quantizer, name)
 
         held = quantizer.once(choice, weight, name, "table", make)
         zero = held["zero_point"]
@@ -171,7 +169,7 @@ def checked(indices: Tensor, name: str = "input") -> Tensor:
     return indices.contiguous()
 
 
-def _quantized(choice: Choice, weight: Tensor, quantizer: Quantizer, name: str) -> Buffers:
+def _integers(choice: Choice, weight: Tensor, quantizer: Quantizer, name: str) -> Buffers:
     found = choice.rows(float32(weight), name)
     quantizer.count(name, found.signal, found.noise)
     # A row that begins with a cache line has one line less to fetch.

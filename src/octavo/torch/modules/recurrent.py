@@ -1,4 +1,4 @@
-"""What nn.LSTM, nn.GRU and nn.RNN share with int8 weights, and the operator behind them.
+"""nn.LSTM, nn.GRU and nn.RNN with int8 weights.
 
 Rows of x and h are quantized apart, each batch item at each step with its own scale, so that an
 item's results do not depend on what else is in the batch.
@@ -15,11 +15,21 @@ from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
 from octavo.core.recurrent_layout import Kind
+from octavo.recipe import Kind as LayerKind
 from octavo.torch import ops
-from octavo.torch.choice import DEFAULT, Choice
-from octavo.torch.modules._autocast import autocasted_step, is_autocasting
-from octavo.torch.modules._nested import refuse_nested
-from octavo.torch.modules._recurrent_ops import (
+from octavo.torch.modules.inputs import (
+    as_leaf,
+    autocasted_step,
+    is_autocasting,
+    is_proxy,
+    refuse_nested,
+)
+from octavo.torch.modules.recurrent_buffers import (
+    RecurrentBuffers,
+    float_names,
+    pair,
+)
+from octavo.torch.modules.recurrent_ops import (
     STATES,
     Call,
     Results,
@@ -28,12 +38,17 @@ from octavo.torch.modules._recurrent_ops import (
     plain,
     recurrent,
 )
-from octavo.torch.modules._recurrent_state import HoldsWays, float_names, refusal
-from octavo.torch.modules._recurrent_weights import Stack, storage_of
+from octavo.torch.modules.recurrent_weights import RecurrentStack, storage_of
+from octavo.torch.modules.registry import Shapes, quantized
 from octavo.torch.quantizer import Quantizer
 
+_CONFIG = (
+    *("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout"),
+    *("bidirectional", "storage"),
+)
 
-class QuantizedRecurrent(HoldsWays):
+
+class QuantizedRecurrent(RecurrentBuffers):
     """Layers of one kind. `storage` says of each "int8", "float32", "float16" or "bfloat16".
 
     Weights of 16 bits are rounded to them, and widened to float32 when the layer is first called.
@@ -43,62 +58,62 @@ class QuantizedRecurrent(HoldsWays):
     AUTOCAST: ClassVar[bool] = False
     """Whether torch.autocast casts what the float layer gets; GRU's own operations it does not."""
 
+    CONFIG: ClassVar[tuple[str, ...]] = _CONFIG
+    _KIND: ClassVar[Kind]
+
     proj_size = 0
 
-    def _set_up(self, kind: Kind, storage: Sequence[str] | None, **options: Any) -> None:
-        """What constructors do with their arguments."""
-        for name, value in options.items():
-            setattr(self, name, value)
-        self.storage = list(storage or ["int8"] * self.num_layers)
-        if len(self.storage) != self.num_layers:
-            raise ValueError(
-                f"storage: has {len(self.storage)} entries, num_layers={self.num_layers}"
-            )
-        self._stack = stack = Stack(
-            kind,
-            self.input_size,
-            self.hidden_size,
-            self.proj_size or self.hidden_size,
-            self.bidirectional,
-            self.bias,
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        storage: Sequence[str] | None = None,
+        **options: Any,
+    ) -> None:
+        """`options` are those that only one of the layers has."""
+        super().__init__()
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, dropout
+        self.bidirectional = bidirectional
+        self._set_options(options)
+        self.storage = list(storage or ["int8"] * num_layers)
+        if len(self.storage) != num_layers:
+            raise ValueError(f"storage: has {len(self.storage)} entries, num_layers={num_layers}")
+        self._stack = stack = RecurrentStack(
+            self._kind(),
+            input_size,
+            hidden_size,
+            self.proj_size or hidden_size,
+            bidirectional,
+            bias,
             tuple(self.storage),
         )
-        self._state_names = STATES[kind is Kind.LSTM]
-        self._hold_ways(stack.ways())
+        self._state_names = STATES[stack.kind is Kind.LSTM]
+        self._hold_directions(stack.directions())
         self._arguments = arguments(stack)
 
     @classmethod
-    def refuses(cls, module: nn.Module, choice: Any) -> str:
-        return refusal(module, choice)
-
-    @classmethod
-    def from_float(
-        cls,
-        module: nn.Module,
-        choice: Choice | Sequence[Choice | None] = DEFAULT,
-        quantizer: Quantizer | None = None,
-        name: str = "",
-    ) -> QuantizedRecurrent:
-        """From nn.LSTM, nn.GRU or nn.RNN, with one choice for all layers or one for each.
-
-        Layers whose choice is None are kept as float32.
-        """
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        """Layers whose choice is None are kept as float32."""
         layers = module.num_layers
         choices = list(choice) if isinstance(choice, Sequence) else [choice] * layers
         options = {key: getattr(module, key) for key in cls.CONFIG if key != "storage"}
-        make: Any = cls
         with torch.device("meta"):
-            made = make(**options, storage=[storage_of(c) for c in choices])
-        quantizer = quantizer or Quantizer()
+            made = cls(**options, storage=[storage_of(c) for c in choices])
         found: dict[str, Tensor] = {}
-        for i, way in enumerate(made._ways):
-            layer = i * layers // len(made._ways)
+        for i, one in enumerate(made._directions):
+            layer = i * layers // len(made._directions)
             called = f"{name}.l{layer}".removeprefix(".") if layers > 1 else name
-            weights = {part: getattr(module, part + way.suffix) for part in float_names(way)}
-            held = way.quantized(weights, choices[layer], quantizer, called)
-            found |= {key + way.suffix: tensor for key, tensor in held.items()}
+            weights = {part: getattr(module, part + one.suffix) for part in float_names(one)}
+            held = one.quantized(weights, choices[layer], quantizer, called)
+            found |= {key + one.suffix: tensor for key, tensor in held.items()}
         made._fill(**found)
-        return made  # type: ignore[no-any-return]
+        return made
 
     def _kernel(self) -> Call:
         return caller(self._stack.network(self._tensors()))
@@ -171,23 +186,23 @@ class QuantizedRecurrent(HoldsWays):
         self, x: Tensor, h0: Any, c0: Any, lengths: Tensor | None, batch_first: bool
     ) -> Results:
         """Layer by layer."""
-        count = len(self._ways) // self.num_layers
+        count = len(self._directions) // self.num_layers
         for name, state in zip(self._state_names, (h0, c0), strict=True):
-            if state is not None and len(state) != len(self._ways):
-                raise ValueError(f"{name}: needs {len(self._ways)} states, not {len(state)}")
+            if state is not None and len(state) != len(self._directions):
+                raise ValueError(f"{name}: needs {len(self._directions)} states, not {len(state)}")
         ends = []
         for layer in range(self.num_layers):
             part = slice(layer * count, (layer + 1) * count)
-            ways = self._ways[part]
-            tensors = [t for way in ways for t in self._held(way).values()]
-            stack = Stack(
+            directions = self._directions[part]
+            tensors = [t for one in directions for t in self._held(one).values()]
+            stack = RecurrentStack(
                 self._stack.kind,
-                ways[0].inputs,
+                directions[0].inputs,
                 self.hidden_size,
                 self._stack.output,
                 self.bidirectional,
                 self.bias,
-                (ways[0].storage,),
+                (directions[0].storage,),
             )
             before = (None if state is None else state[part] for state in (h0, c0))
             x, *end = recurrent(x, *before, lengths, tensors, *arguments(stack), batch_first)
@@ -203,7 +218,7 @@ class QuantizedRecurrent(HoldsWays):
     @property
     def all_weights(self) -> list[list[Tensor]]:
         """For each direction of each layer its weights and biases, as nn.LSTM has them."""
-        return [[getattr(self, n + way.suffix) for n in float_names(way)] for way in self._ways]
+        return [[getattr(self, n + d.suffix) for n in float_names(d)] for d in self._directions]
 
     def extra_repr(self) -> str:
         """What `print(model)` shows of the layer."""
@@ -224,3 +239,89 @@ def _uncompiled(
 ) -> tuple[PackedSequence, Tensor, Any]:
     """How sequences are packed is in numbers, which torch.compile has not: it goes on behind."""
     return layer._packed(packed, h0, c0)
+
+
+def _sequences(module: Any, is_deep: bool) -> Shapes:
+    shape = (4, 16) if module.batch_first else (16, 4)
+    return [(*shape, module.input_size)]
+
+
+@quantized(
+    replaces=nn.LSTM,
+    kind=LayerKind.LSTM,
+    dtypes=("int8", "float16"),
+    inputs=_sequences,
+    onnx=("recurrent",),
+)
+class QuantizedLSTM(QuantizedRecurrent):
+    """nn.LSTM's function, options and shapes, for inputs of any float dtype.
+
+    Buffers of layer k, and with `_reverse` of its other direction: `packed_ih_l{k}` uint8 and
+    `scale_ih_l{k}` float32 [4 * hidden_size], the same with `hh` and (with `proj_size`) `hr`,
+    `bias_ih_l{k}` and `bias_hh_l{k}` float32 [4 * hidden_size]; gates in PyTorch's order, i, f, g,
+    o. A layer that is not int8 has `blocks_ih_l{k}` in place of the first two.
+    """
+
+    AUTOCAST = True
+    CONFIG = (*_CONFIG[:-1], "proj_size", "storage")
+    _KIND = Kind.LSTM
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, tuple[Tensor, Tensor]]:  # noqa: A002
+        """(output, (h, c)) of `input` [T, B, input_size], or whatever else nn.LSTM takes.
+
+        `hx` is (h0, c0), in the input's dtype. Raises TypeError or ValueError, which name the
+        argument.
+        """
+        if is_proxy(input):
+            return as_leaf(self, input, hx)  # type: ignore[no-any-return]
+        h0, c0 = (None, None) if hx is None else pair(hx)
+        y, h, c = self._run(input, h0, c0)
+        return y, (h, c)
+
+
+class _WithoutCells(QuantizedRecurrent):
+    """Layers whose state is h alone."""
+
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:  # noqa: A002
+        """(output, h) of `input` [T, B, input_size], or whatever else torch's layer takes.
+
+        `hx` is the initial state, in the input's dtype. Raises TypeError or ValueError, which name
+        the argument.
+        """
+        if is_proxy(input):
+            return as_leaf(self, input, hx)  # type: ignore[no-any-return]
+        return self._run(input, hx, None)[:2]
+
+
+@quantized(
+    replaces=nn.GRU,
+    kind=LayerKind.GRU,
+    dtypes=("int8", "float16"),
+    inputs=_sequences,
+    onnx=("recurrent",),
+)
+class QuantizedGRU(_WithoutCells):
+    """nn.GRU's function, options and shapes, for inputs of any float dtype.
+
+    Buffers as those of `QuantizedLSTM`, with three gates: r, z, n.
+    """
+
+    _KIND = Kind.GRU
+
+
+@quantized(
+    replaces=nn.RNN,
+    kind=LayerKind.RNN,
+    dtypes=("int8", "float16"),
+    inputs=_sequences,
+    onnx=("recurrent",),
+)
+class QuantizedRNN(_WithoutCells):
+    """nn.RNN's function, options and shapes, for inputs of any float dtype.
+
+    Buffers as those of `QuantizedLSTM`, with a single gate.
+    """
+
+    AUTOCAST = True
+    CONFIG = (*_CONFIG[:3], "nonlinearity", *_CONFIG[3:])
+    nonlinearity = "tanh"

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from octavo.torch.choice import DEFAULT, Choice
-from octavo.torch.modules._base import QuantizedModule
+from octavo.recipe import Kind
 from octavo.torch.modules.half_linear import QuantizedHalfLinear
 from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.modules.registry import quantized
 from octavo.torch.quantizer import Quantizer
 
 
@@ -38,34 +38,26 @@ class _Transposed:
         made: Tensor = self._computed_weight(shape, lambda: across().t())  # type: ignore[attr-defined]
         return made
 
+    @classmethod
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        of: Any = cls.of  # type: ignore[attr-defined]
+        return of(module.weight, module.bias, choice, quantizer, name, transposed=True)
 
+
+@quantized(
+    replaces="transformers.pytorch_utils.Conv1D",
+    kind=Kind.LINEAR,
+    chosen_with=nn.Linear,
+    onnx=("linear",),
+)
 class QuantizedTransformersConv1D(_Transposed, QuantizedLinear):
     """`transformers.pytorch_utils.Conv1D` as a QuantizedLinear, whose buffers it has."""
-
-    @classmethod
-    def from_float(
-        cls,
-        module: nn.Module,
-        choice: Choice = DEFAULT,
-        quantizer: Quantizer | None = None,
-        name: str = "",
-    ) -> QuantizedModule:
-        """From Conv1D, with `weight` [in, out] and `bias` [out]."""
-        quantizer = quantizer or Quantizer()
-        return cls.of(module.weight, module.bias, choice, quantizer, name, transposed=True)
 
     @classmethod
     def _half_type(cls) -> Any:
         return QuantizedHalfTransformersConv1D
 
 
+@quantized(kind=Kind.LINEAR, onnx=("half_linear",))
 class QuantizedHalfTransformersConv1D(_Transposed, QuantizedHalfLinear):
     """`transformers.pytorch_utils.Conv1D` with weights of 16 bits."""
-
-    @classmethod
-    def from_float(
-        cls, module: nn.Module, choice: Choice, quantizer: Quantizer | None = None, name: str = ""
-    ) -> QuantizedHalfLinear:
-        """From Conv1D, with `weight` [in, out] and `bias` [out]."""
-        quantizer = quantizer or Quantizer()
-        return cls.of(module.weight, module.bias, choice, quantizer, name, transposed=True)

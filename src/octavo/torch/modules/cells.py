@@ -1,4 +1,4 @@
-"""What nn.LSTMCell, nn.GRUCell and nn.RNNCell share with int8 weights."""
+"""nn.LSTMCell, nn.GRUCell and nn.RNNCell with int8 weights."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from torch import Tensor, nn
 
 from octavo.core.recurrent import Recurrent
 from octavo.core.recurrent_layout import Kind
+from octavo.recipe import Kind as LayerKind
 from octavo.torch import ops
-from octavo.torch.choice import DEFAULT, Choice
-from octavo.torch.modules._autocast import autocasted_step, is_autocasting
-from octavo.torch.modules._nested import refuse_nested
-from octavo.torch.modules._recurrent_ops import (
+from octavo.torch.modules.inputs import (
+    as_leaf,
+    autocasted_step,
+    is_autocasting,
+    is_proxy,
+    refuse_nested,
+)
+from octavo.torch.modules.recurrent_buffers import RecurrentBuffers, float_names, pair
+from octavo.torch.modules.recurrent_ops import (
     STATES,
     arguments,
     checked_state,
@@ -22,14 +28,15 @@ from octavo.torch.modules._recurrent_ops import (
     recurrent,
     widened,
 )
-from octavo.torch.modules._recurrent_state import HoldsWays, float_names, refusal
-from octavo.torch.modules._recurrent_weights import Stack, Way, storage_of
+from octavo.torch.modules.recurrent_weights import DirectionForm, RecurrentStack, storage_of
+from octavo.torch.modules.registry import Shapes, quantized
 from octavo.torch.quantizer import Quantizer
 
+_CONFIG = ("input_size", "hidden_size", "bias", "storage")
 Call = Callable[[Tensor, Any, Any], tuple[Tensor, Any]]
 
 
-class QuantizedCell(HoldsWays):
+class QuantizedCell(RecurrentBuffers):
     """One step of one layer. `storage` is "int8", "float32", "float16" or "bfloat16".
 
     Buffers: `packed_ih` uint8 and `scale_ih` float32 [gates * hidden_size], the same with `hh`,
@@ -40,37 +47,37 @@ class QuantizedCell(HoldsWays):
     AUTOCAST: ClassVar[bool] = False
     """Whether torch.autocast casts what the float cell gets: it does for RNN's alone."""
 
-    def _set_up(
-        self, kind: Kind, input_size: int, hidden_size: int, bias: bool, storage: str
+    CONFIG: ClassVar[tuple[str, ...]] = _CONFIG
+    _KIND: ClassVar[Kind]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        storage: str = "int8",
+        **options: Any,
     ) -> None:
-        """What constructors do with their arguments."""
+        """`options` are those that only one of the cells has."""
+        super().__init__()
         self.input_size, self.hidden_size = input_size, hidden_size
         self.bias, self.storage = bias, storage
-        self._stack = Stack(kind, input_size, hidden_size, hidden_size, False, bias, (storage,))
+        self._set_options(options)
+        kind = self._kind()
+        sizes = input_size, hidden_size, hidden_size
+        self._stack = RecurrentStack(kind, *sizes, False, bias, (storage,))
         self._arguments = arguments(self._stack)
-        self._hold_ways([Way(kind, input_size, hidden_size, hidden_size, bias, storage)])
+        self._hold_directions([DirectionForm(kind, *sizes, bias, storage)])
 
     @classmethod
-    def refuses(cls, module: nn.Module, choice: Any) -> str:
-        return refusal(module, choice)
-
-    @classmethod
-    def from_float(
-        cls,
-        module: nn.Module,
-        choice: Choice = DEFAULT,
-        quantizer: Quantizer | None = None,
-        name: str = "",
-    ) -> QuantizedCell:
-        """From nn.LSTMCell, nn.GRUCell or nn.RNNCell."""
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
         options = {key: getattr(module, key) for key in cls.CONFIG if key != "storage"}
-        make: Any = cls
         with torch.device("meta"):
-            made = make(**options, storage=storage_of(choice))
-        (way,) = made._ways
-        weights = {part: getattr(module, part) for part in float_names(way)}
-        made._fill(**way.quantized(weights, choice, quantizer or Quantizer(), name))
-        return made  # type: ignore[no-any-return]
+            made = cls(**options, storage=storage_of(choice))
+        (one,) = made._directions
+        weights = {part: getattr(module, part) for part in float_names(one)}
+        made._fill(**one.quantized(weights, choice, quantizer, name))
+        return made
 
     def _kernel(self) -> Call:
         return caller(self._stack.network(self._tensors()))
@@ -160,3 +167,73 @@ def caller(net: Recurrent) -> Call:
         return h[0], None if c is None else c[0]
 
     return call
+
+
+def _steps(module: Any, is_deep: bool) -> Shapes:
+    return [(4, module.input_size)]
+
+
+@quantized(
+    replaces=nn.LSTMCell,
+    kind=LayerKind.LSTM,
+    dtypes=("int8", "float16"),
+    inputs=_steps,
+    onnx=("recurrent",),
+)
+class QuantizedLSTMCell(QuantizedCell):
+    """nn.LSTMCell's function, options and shapes, for inputs of any float dtype."""
+
+    _KIND = Kind.LSTM
+
+    def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Tensor]:  # noqa: A002
+        """(h', c') after `input` [B, input_size], or [input_size].
+
+        `hx` is (h, c), zeros where None, in the input's dtype. Raises TypeError or ValueError,
+        which name the argument.
+        """
+        if is_proxy(input):
+            return as_leaf(self, input, hx)  # type: ignore[no-any-return]
+        h, c = (None, None) if hx is None else pair(hx)
+        return self._run(input, h, c)
+
+
+class _WithoutMemory(QuantizedCell):
+    """Cells whose state is h alone."""
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:  # noqa: A002
+        """h' after `input` [B, input_size], or [input_size].
+
+        `hx` is h, zeros where None, in the input's dtype. Raises TypeError or ValueError, which
+        name the argument.
+        """
+        if is_proxy(input):
+            return as_leaf(self, input, hx)
+        return self._run(input, hx, None)[0]
+
+
+@quantized(
+    replaces=nn.GRUCell,
+    kind=LayerKind.GRU,
+    dtypes=("int8", "float16"),
+    inputs=_steps,
+    onnx=("recurrent",),
+)
+class QuantizedGRUCell(_WithoutMemory):
+    """nn.GRUCell's function, options and shapes, for inputs of any float dtype."""
+
+    _KIND = Kind.GRU
+
+
+@quantized(
+    replaces=nn.RNNCell,
+    kind=LayerKind.RNN,
+    dtypes=("int8", "float16"),
+    inputs=_steps,
+    onnx=("recurrent",),
+)
+class QuantizedRNNCell(_WithoutMemory):
+    """nn.RNNCell's function, options and shapes, for inputs of any float dtype."""
+
+    AUTOCAST = True
+    CONFIG = (*_CONFIG[:-1], "nonlinearity", "storage")
+    nonlinearity = "tanh"

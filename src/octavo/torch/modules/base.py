@@ -6,18 +6,17 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from octavo.core.kernels.packing import ALIGNMENT
 from octavo.core.sources import Read
 from octavo.errors import ModelError
 from octavo.torch import ops
+from octavo.torch.choice import DEFAULT, HALVES
 from octavo.torch.modules.dequantized import Dequantized
+from octavo.torch.modules.requantize import prepare
 from octavo.torch.other_savers import check_savers
-from octavo.torch.requantize import prepare
+from octavo.torch.quantizer import Quantizer
 from octavo.torch.state import PLAIN
 
 
@@ -35,6 +34,9 @@ class QuantizedModule(nn.Module):
 
     INNER: ClassVar[tuple[str, ...]] = ()
     """Names of children that hold weights of this layer, and are no layers of their own."""
+
+    SYMMETRIC: ClassVar[bool] = False
+    """Whether its weights have no zero points."""
 
     _own: tuple[str, ...] = ()
     """Names of the buffers, which come first: a user's own may follow."""
@@ -73,23 +75,49 @@ class QuantizedModule(nn.Module):
 
     @classmethod
     def from_float(
-        cls, module: nn.Module, choice: Any, quantizer: Any, name: str
-    ) -> QuantizedModule:
-        """The quantized layer of the float `module` (a stack of RNN layers has a list of choices,
-        None for each layer that stays float). `name` is what messages call it."""
+        cls,
+        module: Any,
+        choice: Any = DEFAULT,
+        quantizer: Quantizer | None = None,
+        name: str = "",
+    ) -> Any:
+        """The quantized layer of the float `module` (a stack of RNN layers may have a list of
+        choices, None for each layer that stays float). `name` is what messages call it.
+
+        Raises ValueError for NaN, infinity and values beyond a 16-bit type.
+        """
+        return cls._quantized(module, choice, quantizer or Quantizer(), name)
+
+    @classmethod
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        """What `from_float` returns."""
         raise NotImplementedError
 
     @classmethod
-    def adapt(cls, choice: Any, *, symmetric: bool = False) -> tuple[Any, str]:
-        """The nearest choice that these layers can hold, and what differs in words ("": nothing).
+    def adapt(cls, choice: Any) -> tuple[Any, str]:
+        """The nearest choice that these layers can hold, and what differs, "" if nothing does."""
+        return choice.adapted(symmetric=cls.SYMMETRIC)  # type: ignore[no-any-return]
 
-        `symmetric`: their weights have no zero points.
-        """
-        return choice.adapted(symmetric=symmetric)  # type: ignore[no-any-return]
+    @classmethod
+    def try_choice(cls, choice: Any, weight: Any, name: str) -> None:
+        """Quantizes a float32 weight as the layer would; raises where that cannot be."""
+        choice.integers(weight, name, symmetric=cls.SYMMETRIC)
 
     @classmethod
     def refuses(cls, module: nn.Module, choice: Any) -> str:
         """Why `module` cannot be held as `choice` says and stays float; "" where it can."""
+        return ""
+
+    @staticmethod
+    def _refuses_but_int8(choice: Any, halves: str, weights: str) -> str:
+        """Why a layer of symmetric int8 weights alone cannot be held so; "" where it can."""
+        if choice.storage in HALVES:
+            return f"Octavo has no {halves.format(choice.storage)} int8"
+        if choice.affine:
+            return (
+                f"the qconfig asks for affine weights, and {weights} have no zero points: use "
+                "qscheme per_tensor_symmetric or per_channel_symmetric"
+            )
         return ""
 
     def config(self) -> dict[str, Any]:
@@ -264,24 +292,3 @@ class QuantizedModule(nn.Module):
         state = self.__dict__.copy()
         state.pop("_bound", None)
         return state
-
-
-def array(tensor: Tensor) -> npt.NDArray[Any]:
-    """The tensor's memory as an array, aligned for the kernels; a copy only where it is not."""
-    if tensor.dtype in (torch.float16, torch.bfloat16):
-        tensor = tensor.view(torch.uint16)
-    tensor = tensor.detach().contiguous()
-    if tensor.data_ptr() % ALIGNMENT and tensor.dtype in (torch.uint8, torch.uint16):
-        tensor = tensor.clone(memory_format=torch.contiguous_format)
-    found: npt.NDArray[Any] = tensor.numpy()
-    return found
-
-
-def optional(tensor: Tensor | None) -> npt.NDArray[Any] | None:
-    """`array`, None for None."""
-    return None if tensor is None else array(tensor)
-
-
-def tensor_of(values: npt.NDArray[Any] | None) -> Tensor | None:
-    """A tensor over the array's memory; None for None."""
-    return None if values is None else torch.from_numpy(np.require(values, requirements=["C", "W"]))

@@ -6,6 +6,7 @@ query, key, value -> q_proj, k_proj, v_proj (int8) -> scaled dot product -> out_
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,17 +14,27 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from octavo.torch.choice import DEFAULT, Choice
-from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.modules._fx import as_leaf, is_proxy
+from octavo.core.linear import run_together
+from octavo.recipe import Kind
+from octavo.torch import ops
+from octavo.torch.arrays import float32_copy
 from octavo.torch.modules.attention_mask import merged_mask
+from octavo.torch.modules.base import QuantizedModule
 from octavo.torch.modules.half_linear import QuantizedHalfLinear
+from octavo.torch.modules.inputs import as_leaf, autocasted, is_proxy
 from octavo.torch.modules.linear import QuantizedLinear
-from octavo.torch.modules.together import together
+from octavo.torch.modules.registry import quantized
+from octavo.torch.modules.requantize import prepare
 from octavo.torch.quantizer import Quantizer
-from octavo.torch.requantize import prepare
 
 
+@quantized(
+    replaces=nn.MultiheadAttention,
+    kind=Kind.ATTENTION,
+    dtypes=("int8",),
+    inputs=lambda module, is_deep: [(4, 16, module.embed_dim)],
+    onnx=("linear", "half_linear"),
+)
 class QuantizedMultiheadAttention(QuantizedModule):
     """Attention over query, key and value as nn.MultiheadAttention computes it.
 
@@ -85,14 +96,8 @@ class QuantizedMultiheadAttention(QuantizedModule):
         return [_described(getattr(self, name)) for name in self.INNER]
 
     @classmethod
-    def from_float(
-        cls,
-        module: nn.Module,
-        choice: Choice = DEFAULT,
-        quantizer: Quantizer | None = None,
-        name: str = "",
-    ) -> QuantizedMultiheadAttention:
-        """From nn.MultiheadAttention, whose `out_proj` it takes over as it is."""
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        """`out_proj` is taken over as it is."""
         with torch.device("meta"):
             made = cls(
                 module.embed_dim,
@@ -105,14 +110,11 @@ class QuantizedMultiheadAttention(QuantizedModule):
                 module.vdim,
                 module.batch_first,
             )
-        quantizer = quantizer or Quantizer()
         for key, weight, bias in zip(cls.INNER, *_in_projections(module), strict=True):
             setattr(made, key, QuantizedLinear.of(weight, bias, choice, quantizer, name))
         made.out_proj = module.out_proj
         for key in ("bias_k", "bias_v"):
-            extra = getattr(module, key)
-            if extra is not None:
-                made._fill(**{key: extra.detach().to("cpu", torch.float32, copy=True)})
+            made._fill(**{key: float32_copy(getattr(module, key))})
         return made
 
     def forward(
@@ -198,9 +200,9 @@ class QuantizedMultiheadAttention(QuantizedModule):
         """q, k and v; what they have in common is quantized once."""
         layers = [self.q_proj, self.k_proj, self.v_proj]
         if query is key and key is value:
-            return together(layers, query)
+            return run_with_one_input(layers, query)
         if key is value:
-            return [layers[0](query), *together(layers[1:], key)]
+            return [layers[0](query), *run_with_one_input(layers[1:], key)]
         return [layer(x) for layer, x in zip(layers, (query, key, value), strict=True)]
 
     def _heads(self, x: Tensor, batched: bool) -> Tensor:
@@ -275,3 +277,35 @@ def _projection(k: int, n: int, has_bias: bool, **given: Any) -> QuantizedModule
 def _described(layer: QuantizedModule) -> dict[str, Any]:
     sizes = ("in_features", "out_features", "has_bias")
     return {key: value for key, value in layer.config().items() if key not in sizes}
+
+
+def run_with_one_input(layers: Sequence[QuantizedModule], x: Tensor) -> list[Tensor]:
+    """`[layer(x) for layer in layers]`, the same bits, for x [..., in_features].
+
+    `layers` take inputs of one size and one `group`. Layers that are not int8 ones, and an `x` that
+    kernels may not read directly, get one call each.
+    """
+    first = layers[0]
+    alike = all(
+        type(layer) is QuantizedLinear
+        and (layer.in_features, layer.group) == (first.in_features, first.group)
+        and not (layer._forward_hooks or layer._forward_pre_hooks)
+        for layer in layers
+    )
+    x = autocasted(x)
+    code = ops.CODES.get(x.dtype)
+    if not alike or code is None or not ops.direct(x) or x.shape[-1] != first.in_features:
+        return [layer(x) for layer in layers]
+    x = x.contiguous()
+    outs = [x.new_empty((*x.shape[:-1], layer.out_features)) for layer in layers]
+    run_together(
+        [layer._ready("none").core for layer in layers],
+        x.data_ptr(),
+        x.shape[:-1].numel(),
+        first.in_features,
+        [out.data_ptr() for out in outs],
+        [layer.out_features for layer in layers],
+        code,
+        torch.get_num_threads(),
+    )
+    return outs
