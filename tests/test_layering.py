@@ -80,7 +80,7 @@ EXCEPTIONS = {
 }
 
 ENTRY_POINTS = {"octavo", "octavo.cli", "octavo.onnx", "octavo.torch", "octavo.__main__"}
-DISCOVERED = {"octavo.torch.modules.registry": "octavo.torch.modules."}
+DISCOVERED = {"octavo.torch.layers.registry": "octavo.torch.layers."}
 """Modules that import all that lie beside them: a file there is a caller's already."""
 
 

@@ -16,8 +16,8 @@ from octavo.errors import NotTrainableError, OptionError
 from octavo.recipe import ActivationScheme, Granularity, Kind, Scheme, WeightScheme
 from octavo.torch import export_onnx, load, quantize_dynamic, report, save
 from octavo.torch.choice import DEFAULT, Choice, SchemeChoice
-from octavo.torch.modules.bilinear import QuantizedBilinear
-from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.layers.bilinear import QuantizedBilinear
+from octavo.torch.layers.linear import QuantizedLinear
 from tests.core import statement
 from tests.torch.behaviour import (
     assert_bits,
@@ -134,7 +134,7 @@ def test_rows_do_not_touch_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     x1, x2 = given(layer, 12)
     y = layer(x1, x2)
     assert_bits(layer(x1[3:4], x2[3:4]), y[3:4])
-    monkeypatch.setattr("octavo.torch.modules.bilinear._AT_ONCE", 5000)
+    monkeypatch.setattr("octavo.torch.layers.bilinear._AT_ONCE", 5000)
     assert_bits(layer(x1, x2), y)
     x1[1] *= 100
     x1[2, 5] = torch.nan

@@ -80,7 +80,7 @@ def test_embeddings_look_each_part_up(layout: torch.layout, dtype: str) -> None:
 
 @LAYOUTS
 def test_layers_over_one_nested_input(layout: torch.layout) -> None:
-    from octavo.torch.modules.attention import run_with_one_input
+    from octavo.torch.layers.attention import run_with_one_input
 
     model = quantize_dynamic(nn.Sequential(nn.Linear(K, 8), nn.Linear(K, 8)))
     x = nested(layout)

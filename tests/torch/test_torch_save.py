@@ -26,11 +26,11 @@ import octavo.torch
 from octavo.errors import ModelError, OutputError
 from octavo.recipe import Recipe, Rule, Scheme
 from octavo.torch import load, quantize_dynamic, report, save
-from octavo.torch.container import read
-from octavo.torch.modules.base import QuantizedModule
-from octavo.torch.modules.linear import QuantizedLinear
-from octavo.torch.modules.registry import layer_classes
-from octavo.torch.state import held, places
+from octavo.torch.files.safetensors import read
+from octavo.torch.files.tensors import held, places
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.linear import QuantizedLinear
+from octavo.torch.layers.registry import layer_classes
 from tests.torch.behaviour import assert_bits
 from tests.torch.saving import CASES, Case, Stateful, Tied, Twice, mlp
 

@@ -21,9 +21,8 @@ from octavo.errors import (
     listed,
 )
 from octavo.files.staging import DATA_FILE, Staging, output_error
-from octavo.torch.modules.base import QuantizedModule
-from octavo.torch.modules.registry import declarations
-from octavo.torch.outcome import REPORT
+from octavo.torch.layers.base import REPORT, QuantizedModule
+from octavo.torch.layers.registry import declarations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from octavo.recipe import Kind, Layer
-from octavo.torch.modules.fused_experts import is_fused_experts
-from octavo.torch.modules.registry import covering
-from octavo.torch.stand_ins import own_type
+from octavo.torch.blocks.stand_in import own_type
+from octavo.torch.layers.fused_experts import is_fused_experts
+from octavo.torch.layers.registry import covering
 
 ROOT = "(model)"
 """What the model itself is called where it is a layer."""

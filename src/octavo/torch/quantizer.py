@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from octavo.core.metrics import sqnr_db
-from octavo.torch.arrays import float32, tensor_of
 from octavo.torch.choice import Choice, Integers
+from octavo.torch.memory import float32, tensor_of
 
 Buffers = dict[str, Tensor | None]
 

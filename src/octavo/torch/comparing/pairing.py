@@ -10,14 +10,14 @@ from torch import nn
 
 from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
 from octavo.recipe import Layer
+from octavo.torch.blocks.stand_in import own_type
 from octavo.torch.comparing.values import Array, floats
 from octavo.torch.comparing.watched import Attention, Plain, Stack, Watched
 from octavo.torch.inventory import Part, held_weights, inventory
-from octavo.torch.modules.attention import QuantizedMultiheadAttention
-from octavo.torch.modules.base import QuantizedModule
-from octavo.torch.modules.recurrent import QuantizedRecurrent
+from octavo.torch.layers.attention import QuantizedMultiheadAttention
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.recurrent import QuantizedRecurrent
 from octavo.torch.quantize import check_float
-from octavo.torch.stand_ins import own_type
 
 
 @dataclass(frozen=True)

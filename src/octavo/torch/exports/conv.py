@@ -17,10 +17,10 @@ from octavo.core.convolution import unpack_filters
 from octavo.graph.conv import conv_integer, quantize_images
 from octavo.graph.integers import moved_up
 from octavo.graph.linear import QuantizedWeightValues
-from octavo.torch.arrays import array
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.linear import MOST_INPUTS
 from octavo.torch.exports.program import call_of
+from octavo.torch.memory import array
 
 
 def draw(node: ir.Node, d: Drawing) -> Outputs:

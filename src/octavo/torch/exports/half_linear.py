@@ -13,10 +13,10 @@ import onnx_ir as ir
 import torch
 
 from octavo.core.half_linear import HalfLinear
-from octavo.torch.arrays import array
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.linear import finished
 from octavo.torch.exports.program import call_of
+from octavo.torch.memory import array
 
 
 def draw(node: ir.Node, d: Drawing) -> Outputs:

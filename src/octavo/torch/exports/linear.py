@@ -15,9 +15,9 @@ from octavo.core.kernels import unpack
 from octavo.graph.activate import GELUS, activate
 from octavo.graph.bias_gelu import feeds_gelu
 from octavo.graph.linear import QuantizedWeightValues, linear_rows
-from octavo.torch.arrays import array, optional
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.program import call_of
+from octavo.torch.memory import array, optional
 
 # Of products that ONNX Runtime adds in int32 without overflow; halved for weights with zero points.
 MOST_INPUTS = 65_536

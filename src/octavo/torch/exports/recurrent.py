@@ -23,7 +23,7 @@ from octavo.graph.rnn import dynamic_quantize_lstm
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.program import call_of
 from octavo.torch.exports.recurrent_weights import Layer
-from octavo.torch.modules.recurrent_weights import RecurrentStack
+from octavo.torch.layers.recurrent_weights import RecurrentStack
 
 PER_STEP = (
     "activations have one scale a step for the whole batch: ONNX Runtime's DynamicQuantizeLSTM "

@@ -20,7 +20,7 @@ from octavo.core.recurrent_layout import Kind
 from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, permute_gates
 from octavo.graph.linear import QuantizedWeightValues
 from octavo.torch.exports.drawing import Drawing
-from octavo.torch.modules.recurrent_weights import STORAGE, DirectionForm
+from octavo.torch.layers.recurrent_weights import STORAGE, DirectionForm
 
 # In which order of PyTorch's gates ONNX has its own; the constants are the way back.
 _ORDERS = {

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from octavo.errors import InputDataError, brief, listed
 from octavo.recipe.target import Feed
-from octavo.torch.modules.registry import covering
+from octavo.torch.layers.registry import covering
 from octavo.torch.tuning.calls import Caller
 from octavo.torch.tuning.drawing import Draw, Table, audio, guesses, image, like
 

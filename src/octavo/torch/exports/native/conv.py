@@ -10,11 +10,11 @@ import torch
 
 from octavo.core.kernels import checksum
 from octavo.graph.native.conv import FilterValues, conv
-from octavo.torch.arrays import array
 from octavo.torch.exports.conv import rank_of
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.native.constants import bias_of
 from octavo.torch.exports.program import call_of
+from octavo.torch.memory import array
 
 
 def draw(node: ir.Node, d: Drawing) -> Outputs:

@@ -13,12 +13,12 @@ import torch
 from octavo.core.kernels import checksum
 from octavo.graph.native.embedding import embedding
 from octavo.graph.native.linear import PackedValues
-from octavo.torch.arrays import array
 from octavo.torch.exports import embedding as portable
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.native.constants import AS_PORTABLE, held
 from octavo.torch.exports.program import call_of
-from octavo.torch.modules.table import in_kernel
+from octavo.torch.layers.table import in_kernel
+from octavo.torch.memory import array
 
 
 def draw(node: ir.Node, d: Drawing) -> Outputs:
