@@ -80,6 +80,8 @@ EXCEPTIONS = {
 }
 
 ENTRY_POINTS = {"octavo", "octavo.cli", "octavo.onnx", "octavo.torch", "octavo.__main__"}
+DISCOVERED = {"octavo.torch.layers.registry": "octavo.torch.layers."}
+"""Modules that import all that lie beside them: a file there is a caller's already."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,9 @@ def test_a_module_imports_what_its_layer_may(path: Path) -> None:
 
 
 def test_every_module_has_a_caller() -> None:
-    assert unreachable(SOURCES, ENTRY_POINTS) == set()
+    found = {name for name in SOURCES if name.startswith(tuple(DISCOVERED.values()))}
+    assert set(DISCOVERED) <= set(SOURCES)
+    assert unreachable(SOURCES, ENTRY_POINTS | found) == set()
 
 
 @pytest.mark.parametrize(("importer", "imported"), EXCEPTIONS)

@@ -12,14 +12,11 @@ from torch import Tensor, nn
 
 from octavo.core.qtype import QType
 from octavo.recipe import ActivationScheme, Granularity, Scheme, WeightScheme
-from octavo.torch.choice import Choice, QConfigChoice, SchemeChoice
-from octavo.torch.modules.gru import QuantizedGRU
-from octavo.torch.modules.gru_cell import QuantizedGRUCell
-from octavo.torch.modules.lstm import QuantizedLSTM
-from octavo.torch.modules.lstm_cell import QuantizedLSTMCell
-from octavo.torch.modules.rnn import QuantizedRNN
-from octavo.torch.modules.rnn_cell import QuantizedRNNCell
+from octavo.torch.choice import Choice, SchemeChoice
+from octavo.torch.layers.cells import QuantizedGRUCell, QuantizedLSTMCell, QuantizedRNNCell
+from octavo.torch.layers.recurrent import QuantizedGRU, QuantizedLSTM, QuantizedRNN
 from octavo.torch.qconfig import default_dynamic_qconfig
+from octavo.torch.qconfig.choice import QConfigChoice
 from tests.core import statement
 from tests.core.recurrent_statement import Direction
 

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from octavo.core.qtype import QType
 from octavo.recipe import PRESETS, Granularity, Scheme, WeightScheme
-from octavo.torch.choice import Choice, QConfigChoice, SchemeChoice
-from octavo.torch.observers import PlaceholderObserver
+from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.qconfig import (
     QConfig,
     default_dynamic_qconfig,
     float_qparams_weight_only_qconfig,
 )
+from octavo.torch.qconfig.choice import QConfigChoice
+from octavo.torch.qconfig.observers import PlaceholderObserver
 
 
 def _scheme(qtype: QType, *, symmetric: bool, **kwargs: Any) -> Choice:

@@ -17,7 +17,15 @@ import torch
 from octavo.core.kernels import quantize_weight
 from octavo.core.qtype import Grid, QType
 from octavo.errors import OptionError
-from octavo.torch.observed import (
+from octavo.torch.qconfig import (
+    QConfig,
+    QConfigDynamic,
+    default_dynamic_qconfig,
+    float16_dynamic_qconfig,
+    float_qparams_weight_only_qconfig,
+    per_channel_dynamic_qconfig,
+)
+from octavo.torch.qconfig.observed import (
     Activation,
     ActivationKind,
     activation_of,
@@ -26,20 +34,12 @@ from octavo.torch.observed import (
     observe_weight,
     words,
 )
-from octavo.torch.observers import (
+from octavo.torch.qconfig.observers import (
     HistogramObserver,
     MinMaxObserver,
     MovingAverageMinMaxObserver,
     PerChannelMinMaxObserver,
     PlaceholderObserver,
-)
-from octavo.torch.qconfig import (
-    QConfig,
-    QConfigDynamic,
-    default_dynamic_qconfig,
-    float16_dynamic_qconfig,
-    float_qparams_weight_only_qconfig,
-    per_channel_dynamic_qconfig,
 )
 
 DYNAMIC, FLOAT16, WEIGHTS_ONLY = ActivationKind
@@ -349,7 +349,9 @@ import types, octavo
 package = types.ModuleType("octavo.torch")  # these modules alone
 package.__path__ = [octavo.__file__.replace("__init__.py", "torch")]
 sys.modules["octavo.torch"] = package
-from octavo.torch import observed, observers, qconfig
+from octavo.torch.qconfig import observers
+from octavo.torch.qconfig import observed
+from octavo.torch import qconfig
 for q in (qconfig.default_dynamic_qconfig, qconfig.float_qparams_weight_only_qconfig):
     observed.observe_weight(q, torch.randn(3, 4), "w"), observed.words(q)
     observed.activation_of(q)

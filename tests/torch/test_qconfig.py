@@ -11,11 +11,6 @@ import pytest
 import torch
 
 from octavo.errors import OptionError
-from octavo.torch.observers import (
-    MinMaxObserver,
-    PerChannelMinMaxObserver,
-    PlaceholderObserver,
-)
 from octavo.torch.qconfig import (
     QConfig,
     QConfigDynamic,
@@ -23,6 +18,11 @@ from octavo.torch.qconfig import (
     float16_dynamic_qconfig,
     float_qparams_weight_only_qconfig,
     per_channel_dynamic_qconfig,
+)
+from octavo.torch.qconfig.observers import (
+    MinMaxObserver,
+    PerChannelMinMaxObserver,
+    PlaceholderObserver,
 )
 
 PRESETS = {

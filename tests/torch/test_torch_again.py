@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from octavo.errors import AlreadyQuantizedError, ModelError
 from octavo.torch import load, quantize_dynamic, report, save
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.qconfig import float_qparams_weight_only_qconfig, per_channel_dynamic_qconfig
 
 

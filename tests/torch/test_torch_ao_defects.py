@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 
 from octavo.errors import OptionError
 from octavo.torch import quantize_dynamic
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.layers.base import QuantizedModule
 
 
 class Scaled(nn.Module):

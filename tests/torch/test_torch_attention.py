@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from octavo import Scheme
 from octavo.errors import NotTrainableError
 from octavo.torch import quantize_dynamic, report
-from octavo.torch.modules.linear import QuantizedLinear
-from octavo.torch.modules.multihead_attention import QuantizedMultiheadAttention
+from octavo.torch.layers.attention import QuantizedMultiheadAttention
+from octavo.torch.layers.linear import QuantizedLinear
 
 E, HEADS, L, S, N = 48, 4, 7, 5, 3
 

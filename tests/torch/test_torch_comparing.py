@@ -15,8 +15,8 @@ import octavo.torch
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError
 from octavo.recipe.comparison import Comparison, LayerDifference
 from octavo.torch import compare, quantize_dynamic
-from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.stand_ins import stands_in
+from octavo.torch.blocks.stand_in import stands_in
+from octavo.torch.layers.base import QuantizedModule
 
 SOUND = 38.0  # dB: rounding to 8 bits leaves 42 and more
 BROKEN = 15.0

@@ -14,13 +14,13 @@ from transformers.pytorch_utils import Conv1D
 import octavo.torch
 from octavo.recipe import PRESETS, Scheme, WeightScheme
 from octavo.torch.choice import Choice, SchemeChoice
-from octavo.torch.mapping import default_mapping
-from octavo.torch.modules.half_linear import QuantizedHalfLinear
-from octavo.torch.modules.hf_conv1d import (
+from octavo.torch.layers.half_linear import QuantizedHalfLinear
+from octavo.torch.layers.linear import QuantizedLinear
+from octavo.torch.layers.transformers_conv1d import (
     QuantizedHalfTransformersConv1D,
     QuantizedTransformersConv1D,
 )
-from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.mapping import default_mapping
 from octavo.torch.quantizer import Quantizer
 from tests.torch.behaviour import (
     assert_bits,

@@ -17,7 +17,7 @@ from octavo import Scheme
 from octavo.errors import ModelError, NotTrainableError
 from octavo.recipe import WeightScheme
 from octavo.torch import load, quantize_dynamic, save
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.layers.base import QuantizedModule
 from tests.torch.behaviour import assert_bits
 
 AFFINE = Scheme(WeightScheme(symmetric=False))

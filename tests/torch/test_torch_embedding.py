@@ -15,9 +15,9 @@ from octavo.errors import ModelError
 from octavo.recipe import Scheme
 from octavo.recipe.layer import SMALL_TABLE
 from octavo.torch.choice import Choice, SchemeChoice
-from octavo.torch.modules.embedding import QuantizedEmbedding
-from octavo.torch.observed import observe_weight
+from octavo.torch.layers.embedding import QuantizedEmbedding
 from octavo.torch.qconfig import float_qparams_weight_only_qconfig
+from octavo.torch.qconfig.observed import observe_weight
 from tests.torch.behaviour import (
     FLOATS,
     assert_bits,

@@ -13,7 +13,7 @@ import octavo.torch
 from octavo.errors import NotTrainableError, OptionError
 from octavo.recipe import Scheme
 from octavo.torch.choice import Choice
-from octavo.torch.modules.embedding_bag import QuantizedEmbeddingBag
+from octavo.torch.layers.embedding_bag import QuantizedEmbeddingBag
 from tests.torch.behaviour import (
     FLOATS,
     assert_bits,

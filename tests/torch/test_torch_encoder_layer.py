@@ -16,16 +16,16 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from octavo.errors import NotTrainableError
-from octavo.torch import encoder_layer as under_test
 from octavo.torch import load, quantize_dynamic, report, save
-from octavo.torch.encoder_families import BERT
-from octavo.torch.encoder_plan import Plan, plan_of
-from octavo.torch.stand_ins import put, stands_in, type_behind
+from octavo.torch.blocks import encoder as under_test
+from octavo.torch.blocks.families import BERT_LIKE
+from octavo.torch.blocks.plan import ChainPlan, plan_of
+from octavo.torch.blocks.stand_in import put, stands_in, type_behind
 
 transformers = pytest.importorskip("transformers")
 
 WIDTH, HEADS, VOCABULARY = 48, 4, 97
-MODELS = {name: f"{name}Model" for name in [*sorted(BERT), "DistilBert"]} | {
+MODELS = {name: f"{name}Model" for name in [*sorted(BERT_LIKE), "DistilBert"]} | {
     "BertGeneration": "BertGenerationEncoder"
 }
 SIZES = {
@@ -72,13 +72,13 @@ def _seeded() -> Iterator[None]:
 def chains(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """A plan for each layer that ran as a chain."""
     ran: list[Any] = []
-    run = Plan.run
+    run = ChainPlan.run
 
     def counted(plan: Any, x: Tensor, mask: Tensor | None) -> Tensor:
         ran.append(plan)
         return run(plan, x, mask)
 
-    monkeypatch.setattr(Plan, "run", counted)
+    monkeypatch.setattr(ChainPlan, "run", counted)
     monkeypatch.setattr(under_test, "_agrees", lambda layer, plan: True)  # which runs it too
     return ran
 

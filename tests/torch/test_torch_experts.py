@@ -22,7 +22,7 @@ from transformers.integrations.moe import use_experts_implementation
 from octavo.errors import ModelError
 from octavo.recipe import Scheme
 from octavo.torch import compare, inspect, load, quantize_dynamic, report, save
-from octavo.torch.modules.experts import QuantizedExperts
+from octavo.torch.layers.experts import QuantizedExperts
 from octavo.torch.qconfig import default_dynamic_qconfig
 
 E, H, I, K = 5, 64, 48, 2  # noqa: E741

@@ -19,9 +19,9 @@ import octavo.torch
 from octavo import errors
 from octavo.files.metadata import metadata
 from octavo.torch import export_onnx, quantize_dynamic
+from octavo.torch.blocks.stand_in import stands_in
 from octavo.torch.export import Exported
 from octavo.torch.exports import draw
-from octavo.torch.stand_ins import stands_in
 from tests.torch.exporting import (
     constants,
     filled,

@@ -14,7 +14,7 @@ from benchmarks.zoo import minilm
 from octavo.onnx import session
 from octavo.torch import export_onnx, quantize_dynamic
 from octavo.torch.export import Exported
-from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.layers.linear import QuantizedLinear
 from tests.torch.exporting import constants, operators
 
 # One worker makes the models once.

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import load, quantize_dynamic, save
-from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.stand_ins import stands_in, type_behind
+from octavo.torch.blocks.stand_in import stands_in, type_behind
+from octavo.torch.layers.base import QuantizedModule
 
 
 class Block(nn.Module):

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import load, quantize_dynamic, report, save
-from octavo.torch.fusion import activation_word
+from octavo.torch.blocks.activations import activation_word
+from octavo.torch.blocks.stand_in import stands_in
+from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.memory import LARGE, in_large_pages
-from octavo.torch.modules.linear import QuantizedLinear
-from octavo.torch.stand_ins import stands_in
 
 ACTIVATIONS = [
     (nn.GELU(), "gelu"),

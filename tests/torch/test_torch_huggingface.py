@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from octavo import Scheme
 from octavo.recipe import FLOAT, Kind, Recipe, Rule
 from octavo.torch import quantize_dynamic, report
-from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.layers.linear import QuantizedLinear
 
 transformers = pytest.importorskip("transformers")
 

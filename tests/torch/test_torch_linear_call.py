@@ -21,8 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from octavo.errors import NotTrainableError
 from octavo.torch import quantize_dynamic
+from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.memory import LARGE
-from octavo.torch.modules.linear import QuantizedLinear
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from torch import nn
 
 from octavo.errors import ModelError, OptionError
 from octavo.torch import load, quantize_dynamic, save
-from octavo.torch.container import read
-from octavo.torch.manifest import parse
+from octavo.torch.files.manifest import parse
+from octavo.torch.files.safetensors import read
 from tests.torch.behaviour import assert_bits
 from tests.torch.saving import CASES, mlp
 
@@ -103,7 +103,10 @@ def test_a_file_that_is_cut_short(kept: int, path: Path) -> None:
         (b"PK\x03\x04 this is a zip file, as torch.save writes", "is no safetensors file; octavo"),
         (b"\x08\x00\x00\x00\x00\x00\x00\x00{nojson}", "or damaged: its header is no JSON"),
         (b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ", "its metadata has no 'octavo' (it has none)"),
-        (b"\xff\xff\xff\xff\xff\xff\xff\x7f{}", "is no safetensors file; octavo.torch.load reads"),
+        (
+            b"\xff\xff\xff\xff\xff\xff\xff\x7f{}",
+            "is no safetensors file; octavo.torch.load reads",
+        ),
     ],
 )
 def test_a_file_that_is_something_else(content: bytes, message: str, tmp_path: Path) -> None:

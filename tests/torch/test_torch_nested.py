@@ -80,11 +80,11 @@ def test_embeddings_look_each_part_up(layout: torch.layout, dtype: str) -> None:
 
 @LAYOUTS
 def test_layers_over_one_nested_input(layout: torch.layout) -> None:
-    from octavo.torch.modules.together import together
+    from octavo.torch.layers.attention import run_with_one_input
 
     model = quantize_dynamic(nn.Sequential(nn.Linear(K, 8), nn.Linear(K, 8)))
     x = nested(layout)
-    for layer, found in zip(model, together(list(model), x), strict=True):
+    for layer, found in zip(model, run_with_one_input(list(model), x), strict=True):
         for y, part in zip(found.unbind(), PARTS, strict=True):
             assert torch.equal(y, layer(part))
 

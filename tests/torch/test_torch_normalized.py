@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
 from octavo.torch import quantize_dynamic, report
-from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.layers.linear import QuantizedLinear
 
 IN, OUT = 24, 16
 

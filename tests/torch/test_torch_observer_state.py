@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from octavo.torch.observers import (
+from octavo.torch.qconfig.observers import (
     HistogramObserver,
     MinMaxObserver,
     MovingAverageMinMaxObserver,

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from octavo.errors import OptionError
-from octavo.torch import observers
-from octavo.torch.observed import observe_weight
-from octavo.torch.observers import (
+from octavo.torch.qconfig import QConfig, observers
+from octavo.torch.qconfig.observed import observe_weight
+from octavo.torch.qconfig.observers import (
     HistogramObserver,
     MinMaxObserver,
     MovingAverageMinMaxObserver,
@@ -25,7 +25,6 @@ from octavo.torch.observers import (
     PerChannelMinMaxObserver,
     PlaceholderObserver,
 )
-from octavo.torch.qconfig import QConfig
 
 GOLDEN = Path(__file__).parent / "golden" / "observers.npz"
 RANGED = [

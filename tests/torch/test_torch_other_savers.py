@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from octavo.errors import ModelError
-from octavo.torch import load, other_savers, quantize_dynamic, save
+from octavo.torch import load, quantize_dynamic, save
+from octavo.torch.files import other_savers
 
 transformers = pytest.importorskip("transformers")
 

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import (
     pad_packed_sequence,
 )
 
-from octavo.torch.modules._recurrent_ops import caller
+from octavo.torch.layers.recurrent_ops import caller
 from tests.core import statement
 from tests.torch.behaviour import (
     assert_bits,

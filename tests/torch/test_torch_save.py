@@ -26,11 +26,11 @@ import octavo.torch
 from octavo.errors import ModelError, OutputError
 from octavo.recipe import Recipe, Rule, Scheme
 from octavo.torch import load, quantize_dynamic, report, save
-from octavo.torch.container import read
-from octavo.torch.manifest import classes
-from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.modules.linear import QuantizedLinear
-from octavo.torch.state import held, places
+from octavo.torch.files.safetensors import read
+from octavo.torch.files.tensors import held, places
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.linear import QuantizedLinear
+from octavo.torch.layers.registry import layer_classes
 from tests.torch.behaviour import assert_bits
 from tests.torch.saving import CASES, Case, Stateful, Tied, Twice, mlp
 
@@ -114,9 +114,9 @@ def test_packed_weights_begin_at_multiples_of_64(case: Case, tmp_path: Path) -> 
             assert item.tensor.data_ptr() % 64 == 0
 
 
-@pytest.mark.parametrize("name", sorted(classes()))
+@pytest.mark.parametrize("name", sorted(layer_classes()))
 def test_every_layer_is_made_from_its_config_as_json(name: str) -> None:
-    kind = classes()[name]
+    kind = layer_classes()[name]
     found = [m for c in CASES.values() for m in c.quantized().modules() if type(m) is kind]
     for module in found:
         with torch.device("meta"):
@@ -587,7 +587,7 @@ def test_an_existing_file_is_replaced_as_one(tmp_path: Path) -> None:
 
 
 def test_quantized_modules_are_a_closed_set() -> None:
-    found = classes()
+    found = layer_classes()
     assert {"QuantizedLinear", "QuantizedLSTM", "QuantizedEmbedding"} <= set(found)
     assert all(issubclass(kind, QuantizedModule) for kind in found.values())
     assert OwnQuantized not in found.values()

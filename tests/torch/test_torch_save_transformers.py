@@ -12,7 +12,7 @@ import transformers
 
 from octavo.recipe import Scheme
 from octavo.torch import load, quantize_dynamic, save
-from octavo.torch.state import held, places
+from octavo.torch.files.tensors import held, places
 from tests.torch.behaviour import assert_bits
 
 IDS = torch.tensor([[5, 9, 2, 40, 7], [1, 3, 3, 8, 0]])

@@ -17,8 +17,8 @@ from octavo import Scheme
 from octavo.errors import NothingQuantizedError, OptionError
 from octavo.torch import default_mapping, quantize_dynamic, report
 from octavo.torch import qconfig as qc
-from octavo.torch.choice import QConfigChoice
-from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.layers.linear import QuantizedLinear
+from octavo.torch.qconfig.choice import QConfigChoice
 from tests.torch.golden.record_selection import PATH
 from tests.torch.golden.selection_cases import CASES, Model
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from octavo.recipe import Rule, Scheme, preset
 from octavo.torch import default_mapping, inspect, load, quantize_dynamic, report, save
-from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.modules.linear import QuantizedLinear
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.linear import QuantizedLinear
 
 
 class WithProperty(nn.Linear):

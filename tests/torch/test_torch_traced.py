@@ -10,7 +10,7 @@ from torch.fx import GraphModule, Tracer
 
 from octavo.errors import ModelError
 from octavo.torch import quantize_dynamic
-from octavo.torch.modules._base import QuantizedModule
+from octavo.torch.layers.base import QuantizedModule
 
 EVERY = {nn.Linear, nn.LSTM, nn.GRU, nn.RNN, nn.LSTMCell, nn.GRUCell, nn.RNNCell, nn.Conv1d}
 EVERY |= {nn.Conv2d, nn.Embedding, nn.EmbeddingBag, nn.MultiheadAttention}

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from octavo import Scheme
 from octavo.torch import quantize_dynamic, report
-from octavo.torch.modules.linear import QuantizedLinear
-from octavo.torch.modules.multihead_attention import QuantizedMultiheadAttention
+from octavo.torch.layers.attention import QuantizedMultiheadAttention
+from octavo.torch.layers.linear import QuantizedLinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 

@@ -18,9 +18,9 @@ from octavo import Scheme
 from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
 from octavo.torch import default_mapping, quantize_dynamic, report
 from octavo.torch import qconfig as qc
-from octavo.torch.modules.linear import QuantizedLinear
-from octavo.torch.observers import PerChannelMinMaxObserver
+from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.qconfig import QConfig, default_dynamic_qconfig
+from octavo.torch.qconfig.observers import PerChannelMinMaxObserver
 
 IN, OUT = 24, 16
 

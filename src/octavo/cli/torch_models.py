@@ -55,8 +55,8 @@ def quantize(
     from octavo.files.staging import Staging
     from octavo.report.progress import progress_bar
     from octavo.torch import quantize_dynamic, report, save
+    from octavo.torch.plan import selected
     from octavo.torch.quantize import check_float
-    from octavo.torch.select import selected
 
     Staging(out)  # refuses a place that cannot be written, before the model is made
     with progress_bar() as bar:
@@ -89,7 +89,7 @@ def inspect(model: str, recipe: Recipe) -> Inspection:
 
 
 def _made_by(model: str) -> Any:
-    from octavo.torch.locate import made_by
+    from octavo.torch.files.factories import make_model
 
     with contextlib.redirect_stdout(sys.stderr):  # stdout is for the report
-        return made_by(model)
+        return make_model(model)

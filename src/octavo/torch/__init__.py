@@ -1,9 +1,13 @@
 """The PyTorch front end: `octavo.torch.quantize_dynamic` and what goes with it.
 
 Importing it registers the operators (`torch.ops.octavo`) that compiled and exported programs call.
+Serving takes no more than `load` and the layers: all else is imported where it is first used.
 """
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
 
 try:
     import torch as _torch
@@ -14,16 +18,34 @@ except ImportError as error:
         f"octavo.torch needs PyTorch: {pip_install('torch', 'safetensors')}"
     ) from error
 
-from octavo.torch import qconfig
-from octavo.torch.comparing.compare import compare
-from octavo.torch.export import export_onnx
-from octavo.torch.load import load
-from octavo.torch.mapping import default_mapping
-from octavo.torch.quantize import inspect, quantize_dynamic, report
-from octavo.torch.save import save
-from octavo.torch.tuning.target import TorchTarget
+from octavo.torch.layers.registry import declarations as _declarations
 
-del _torch
+if TYPE_CHECKING:
+    from octavo.torch import qconfig as qconfig
+    from octavo.torch.comparing.compare import compare as compare
+    from octavo.torch.export import export_onnx as export_onnx
+    from octavo.torch.files.load import load as load
+    from octavo.torch.files.save import save as save
+    from octavo.torch.mapping import default_mapping as default_mapping
+    from octavo.torch.quantize import inspect as inspect
+    from octavo.torch.quantize import quantize_dynamic as quantize_dynamic
+    from octavo.torch.quantize import report as report
+    from octavo.torch.tuning.target import TorchTarget as TorchTarget
+
+_declarations()
+del _torch, _declarations
+
+_HOME = {
+    "TorchTarget": "octavo.torch.tuning.target",
+    "compare": "octavo.torch.comparing.compare",
+    "default_mapping": "octavo.torch.mapping",
+    "export_onnx": "octavo.torch.export",
+    "inspect": "octavo.torch.quantize",
+    "load": "octavo.torch.files.load",
+    "quantize_dynamic": "octavo.torch.quantize",
+    "report": "octavo.torch.quantize",
+    "save": "octavo.torch.files.save",
+}
 
 __all__ = [
     "TorchTarget",
@@ -37,3 +59,15 @@ __all__ = [
     "report",
     "save",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name == "qconfig":
+        return importlib.import_module("octavo.torch.qconfig")
+    if name not in _HOME:
+        raise AttributeError(f"module 'octavo.torch' has no attribute {name!r}; it has {__all__}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -11,17 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from octavo.recipe import Kind
+from octavo.torch.blocks.fast_path import leave_fast_paths
+from octavo.torch.carry_over import carry_hooks, keep_own, made_by_hooks, settle_weight
 from octavo.torch.choice import HALVES, REPAIR, Choice
-from octavo.torch.fastpath import leave_fast_paths
-from octavo.torch.fit import READ_BY_FLOAT, RECURRENT, fitted, read_by
-from octavo.torch.hooks import carry_hooks, made_by_hooks, settle_weight
-from octavo.torch.inventory import Part, held_weights, is_transformers_conv1d
-from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.quantizer import Quantizer, float32, shared_weights
-from octavo.torch.spec import Answer
-from octavo.torch.subclasses import keep
-from octavo.torch.users_own import idle, is_users_own, made_by, targets
+from octavo.torch.custom_layers import idle, is_users_own, make_custom, targets
+from octavo.torch.inventory import Part, held_weights, is_transposed
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.memory import float32
+from octavo.torch.plan import READ_BY_FLOAT, read_by, replacement
+from octavo.torch.qconfig.spec import Answer
+from octavo.torch.quantizer import Quantizer, shared_weights
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage, how much of it is done, and how much there is."""
@@ -82,16 +81,16 @@ class Converter:
         if answer.choice is None:
             return answer.reason
         module = modules[part.module]
-        fit = fitted(module, part.layer, answer.choice, mapping, named=answer.named)
-        if fit.reason:
-            return fit.reason
-        assert fit.target is not None and fit.choice is not None
+        becomes = replacement(module, part.layer, answer.choice, mapping, named=answer.named)
+        if becomes.reason:
+            return becomes.reason
+        assert becomes.target is not None and becomes.choice is not None
         owner = read_by(modules, part)
         if owner is not None and owner not in self.planned:
             return READ_BY_FLOAT
-        self.quantizer.note(part.layer.name, fit.note)
-        self.planned[part.layer.name] = fit.choice
-        self._classes[part.module] = fit.target
+        self.quantizer.note(part.layer.name, becomes.note)
+        self.planned[part.layer.name] = becomes.choice
+        self._classes[part.module] = becomes.target
         return ""
 
     def reason(self, part: Part) -> str:
@@ -113,7 +112,7 @@ class Converter:
             storages = {self.planned[part.layer.name].storage for part in planned}
             module = model.get_submodule(name)
             weights = {**held_weights(module), **made_by_hooks(module)}
-            turned = is_transformers_conv1d(module)
+            turned = is_transposed(module)
             ends_of = _ends if storages <= set(HALVES) else _row_ends
             ends = {
                 key: ends_of((weight.t() if turned else weight).detach())
@@ -133,15 +132,10 @@ class Converter:
 
         It is `ends`, the least and the greatest value of each row: it gets the scales of the whole.
         """
-        name, kind = part.layer.name, part.layer.kind
+        name, target = part.layer.name, self._classes[part.module]
         choice = self.planned[name]
-        if choice.storage in HALVES:
-            return
-        small = float32(ends)
-        if kind is Kind.EMBEDDING:
-            choice.rows(small, name)
-        else:
-            choice.integers(small, name, symmetric=kind is Kind.CONV or kind in RECURRENT)
+        if choice.storage not in HALVES and issubclass(target, QuantizedModule):
+            target.try_choice(choice, float32(ends), name)
 
     def convert(self, model: nn.Module, progress: Progress = quiet) -> nn.Module:
         """`model` with its planned layers replaced; another object where it is a layer itself.
@@ -174,7 +168,7 @@ class Converter:
                 model = new
         for name in reversed([name for name in modules if name in self._users_own]):
             old = modules.pop(name)
-            new = made_by(self._users_own[name], old, self._chosen[name])
+            new = make_custom(self._users_own[name], old, self._chosen[name])
             carry_hooks(old, new)
             new.train(old.training)
             self.made[name] = new
@@ -213,13 +207,13 @@ def in_place_of(
     first = parts[0]
     if not issubclass(target, QuantizedModule):
         assert choices[0] is not None
-        new = made_by(target, old, choices[0])
+        new = make_custom(target, old, choices[0])
     elif first.index is not None:
         new = target.from_float(old, list(choices), quantizer, first.module)
     else:
         new = target.from_float(old, choices[0], quantizer, first.layer.name)
     if isinstance(new, QuantizedModule):
-        keep(old, new)
+        keep_own(old, new)
     carry_hooks(old, new)
     new.train(old.training)
     return new

@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 import octavo
-from octavo.errors import ModelError, NothingQuantizedError, OptionError, brief, did_you_mean
+from octavo.errors import (
+    ModelError,
+    NothingQuantizedError,
+    OptionError,
+    brief,
+    did_you_mean,
+    listed,
+)
 from octavo.files.staging import DATA_FILE, Staging, output_error
-from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.modules.experts import QuantizedExperts
-from octavo.torch.outcome import REPORT
+from octavo.torch.layers.base import REPORT, QuantizedModule
+from octavo.torch.layers.registry import declarations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,13 +152,13 @@ def _quantized_layers(qmodel: nn.Module) -> int:
             f"{type(qmodel).__name__} has no quantized layer: export what "
             "octavo.torch.quantize_dynamic returns, or a float model with torch.onnx.export"
         )
-    experts = [n or "it" for n, m in qmodel.named_modules() if isinstance(m, QuantizedExperts)]
-    if experts:
-        more = f" and {len(experts) - 3} more" if len(experts) > 3 else ""
-        raise ModelError(
-            f"{type(qmodel).__name__} holds quantized experts ({', '.join(experts[:3])}{more}), "
-            "which have no ONNX form yet; leave them float, as qconfig_spec={nn.Linear} does"
-        )
+    for declared in declarations():
+        names = [n or "it" for n, m in qmodel.named_modules() if isinstance(m, declared.layer)]
+        if names and not declared.onnx:
+            raise ModelError(
+                f"{type(qmodel).__name__} holds quantized {declared.plural} ({listed(names, 3)}), "
+                "which have no ONNX form yet; leave them float, as qconfig_spec={nn.Linear} does"
+            )
     return found
 
 

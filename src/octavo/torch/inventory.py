@@ -12,26 +12,12 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from octavo.recipe import Kind, Layer
-from octavo.torch.mapping import own_type
-from octavo.torch.modules._fused_experts import is_fused_experts
+from octavo.torch.blocks.stand_in import own_type
+from octavo.torch.layers.fused_experts import is_fused_experts
+from octavo.torch.layers.registry import covering
 
 ROOT = "(model)"
 """What the model itself is called where it is a layer."""
-
-_KINDS: tuple[tuple[type, Kind], ...] = (
-    (nn.LSTM, Kind.LSTM),
-    (nn.LSTMCell, Kind.LSTM),
-    (nn.GRU, Kind.GRU),
-    (nn.GRUCell, Kind.GRU),
-    (nn.RNN, Kind.RNN),
-    (nn.RNNCell, Kind.RNN),
-    (nn.MultiheadAttention, Kind.ATTENTION),
-    (nn.Linear, Kind.LINEAR),
-    (nn.Embedding, Kind.EMBEDDING),
-    (nn.EmbeddingBag, Kind.EMBEDDING),
-    (nn.Conv1d, Kind.CONV),
-    (nn.Conv2d, Kind.CONV),
-)
 
 
 @dataclass(frozen=True)
@@ -115,14 +101,16 @@ def _part(
     shapes = tuple(
         (f"{module_name}.{k}".removeprefix("."), tuple(w.shape)) for k, w in weights.items()
     )
-    multiplied = kind not in (Kind.EMBEDDING, Kind.CONV, Kind.OTHER)
+    declared = covering(module)
+    multiplied = declared is not None and kind not in (Kind.EMBEDDING, Kind.CONV)
+    axes = 0 if declared is None else declared.macs_axes
     layer = Layer(
         name,
         kind,
         own_type(module).__name__,
         shapes,
         sum(w.numel() * w.element_size() for w in weights.values()),
-        sum(prod(shape[-2:]) for _, shape in shapes) if multiplied else None,
+        sum(prod(shape[-axes:]) for _, shape in shapes) if multiplied else None,
         str(next(iter(weights.values())).dtype).removeprefix("torch."),
     )
     held = tuple((id(w), w.nbytes) for w in weights.values())
@@ -179,14 +167,11 @@ def _computed(module: nn.Module, name: str) -> Tensor:
 
 def kind_of(module: nn.Module) -> Kind:
     """What the module does; OTHER for what Octavo knows no more of than that it holds weights."""
-    for known, kind in _KINDS:
-        if isinstance(module, known):
-            return kind
-    linear = is_transformers_conv1d(module) or is_fused_experts(module)
-    return Kind.LINEAR if linear else Kind.OTHER
+    declared = covering(module)
+    return Kind.OTHER if declared is None else declared.kind
 
 
-def is_transformers_conv1d(module: nn.Module) -> bool:
+def is_transposed(module: nn.Module) -> bool:
     """Whether it is Hugging Face's Conv1D: a linear layer whose weight is [in, out]."""
     kind = own_type(module)
     return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping
 from functools import cache
 from inspect import getattr_static
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
-from torch.nn.utils.parametrize import type_before_parametrizations
 
 from octavo.errors import OptionError
-from octavo.torch.modules._fused_experts import FusedExperts, is_fused_experts
-from octavo.torch.modules.conv import QuantizedConv1d, QuantizedConv2d
-from octavo.torch.modules.embedding import QuantizedEmbedding
-from octavo.torch.modules.embedding_bag import QuantizedEmbeddingBag
-from octavo.torch.modules.experts import QuantizedExperts
-from octavo.torch.modules.gru import QuantizedGRU
-from octavo.torch.modules.gru_cell import QuantizedGRUCell
-from octavo.torch.modules.hf_conv1d import QuantizedTransformersConv1D
-from octavo.torch.modules.linear import QuantizedLinear
-from octavo.torch.modules.lstm import QuantizedLSTM
-from octavo.torch.modules.lstm_cell import QuantizedLSTMCell
-from octavo.torch.modules.multihead_attention import QuantizedMultiheadAttention
-from octavo.torch.modules.rnn import QuantizedRNN
-from octavo.torch.modules.rnn_cell import QuantizedRNNCell
-from octavo.torch.stand_ins import type_behind
+from octavo.torch.blocks.stand_in import own_type
+from octavo.torch.layers.registry import declarations, recognized
 
 _CALL = ("__call__", "_wrapped_call_impl", "_call_impl", "_slow_forward", "forward")
 """What calling any module runs, in this order."""
@@ -35,26 +19,7 @@ _CALL = ("__call__", "_wrapped_call_impl", "_call_impl", "_slow_forward", "forwa
 
 def default_mapping() -> dict[type, type]:
     """Float layer types and what they become; a new dict, to extend and to pass as `mapping`."""
-    found: dict[type, type] = {
-        nn.Linear: QuantizedLinear,
-        NonDynamicallyQuantizableLinear: QuantizedLinear,
-        nn.LSTM: QuantizedLSTM,
-        nn.GRU: QuantizedGRU,
-        nn.RNN: QuantizedRNN,
-        nn.LSTMCell: QuantizedLSTMCell,
-        nn.GRUCell: QuantizedGRUCell,
-        nn.RNNCell: QuantizedRNNCell,
-        nn.MultiheadAttention: QuantizedMultiheadAttention,
-        nn.Embedding: QuantizedEmbedding,
-        nn.EmbeddingBag: QuantizedEmbeddingBag,
-        nn.Conv1d: QuantizedConv1d,
-        nn.Conv2d: QuantizedConv2d,
-        FusedExperts: QuantizedExperts,
-    }
-    transformers = sys.modules.get("transformers.pytorch_utils")
-    if transformers is not None:  # where it is not loaded, no model has its layers
-        found[transformers.Conv1D] = QuantizedTransformersConv1D
-    return found
+    return {kind: declared.layer for declared in declarations() for kind in declared.types()}
 
 
 def checked_mapping(given: Any) -> dict[type, type]:
@@ -75,11 +40,6 @@ def checked_mapping(given: Any) -> dict[type, type]:
     return dict(given)
 
 
-def own_type(module: nn.Module) -> type:
-    """The module's type, before torch.nn.utils.parametrize or Octavo gave it another."""
-    return type_behind(type_before_parametrizations(module))
-
-
 def mapped_type(module: nn.Module, mapping: Mapping[type, type]) -> type | None:
     """The key of `mapping` that `module` falls under: its type, or the nearest one it inherits.
 
@@ -93,11 +53,11 @@ def mapped_type(module: nn.Module, mapping: Mapping[type, type]) -> type | None:
 def inherited(module: nn.Module, types: Collection[Any]) -> type | None:
     """The module's type if it is among `types`, else the nearest that it inherits from.
 
-    FusedExperts, where it is among them, is what every module of such experts inherits from.
+    A type that stands for modules of no common type is what each of them inherits from.
     """
     found = next((t for t in own_type(module).__mro__ if t in types), None)
-    if found is None and FusedExperts in types and is_fused_experts(module):
-        return FusedExperts
+    if found is None:
+        found = next((t for t, tells in recognized() if t in types and tells(module)), None)
     return found
 
 
@@ -107,7 +67,7 @@ def overrides(kind: type, base: type, own: Collection[str] = ()) -> tuple[str, .
     They are those that a call of `base` runs, as far as its code names them: overridden by a
     subclass, or replaced on a module itself, which has the attributes `own`.
     """
-    if base is FusedExperts:  # what such a module computes is tried
+    if is_recognized(base):
         return ("forward",) if "forward" in own else ()
     return tuple(
         name
@@ -147,3 +107,8 @@ def _runs(base: type) -> tuple[str, ...]:
             if ours and used not in names:
                 names.append(used)
     return tuple(names)
+
+
+def is_recognized(base: type) -> bool:
+    """Whether `base` stands for modules of no common type, of which it is tried what they do."""
+    return any(base is kind for kind, _ in recognized())

@@ -183,10 +183,13 @@ class Bound:
         return found[3]  # type: ignore[no-any-return]
 
 
-def allowed(x: Tensor) -> TypeError:
-    """The error about the dtype or device of `x`."""
+def allowed(x: Tensor, name: str = "x") -> TypeError:
+    """The error about the dtype or device of the argument `name`."""
     if not x.is_cpu:
-        return TypeError(f"x: is on {x.device}; quantized layers run on the CPU: call x.cpu()")
+        return TypeError(
+            f"{name}: is on {x.device}; quantized layers run on the CPU: call {name}.cpu()"
+        )
     return TypeError(
-        f"x: needs float32, float16, bfloat16 or float64, not {str(x.dtype).removeprefix('torch.')}"
+        f"{name}: needs float32, float16, bfloat16 or float64, not "
+        f"{str(x.dtype).removeprefix('torch.')}"
     )

@@ -20,17 +20,17 @@ from octavo.errors import (
 )
 from octavo.recipe import Inspection, Recipe, Report, load_recipe, preset
 from octavo.recipe.reasons import counted_reasons
+from octavo.torch.blocks.activations import fuse_activations
+from octavo.torch.blocks.encoder import fuse_encoder_layers
 from octavo.torch.choice import SchemeChoice
 from octavo.torch.convert import Converter, Progress, copied, quiet
-from octavo.torch.decisions import Layers, named_in, planned
-from octavo.torch.encoder_layer import fuse_encoder_layers
-from octavo.torch.fusion import fuse_activations
+from octavo.torch.files.other_savers import refuse_other_savers
 from octavo.torch.inventory import Part, inventory, own_bytes, vectors
+from octavo.torch.layers.base import REPORT, QuantizedModule
 from octavo.torch.mapping import checked_mapping
-from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.other_savers import refuse_other_savers
-from octavo.torch.outcome import REPORT, continued, earlier_reports, make_report, model_bytes
-from octavo.torch.spec import Answer, Spec, storage_of
+from octavo.torch.plan import Layers, named_in, planned
+from octavo.torch.qconfig.spec import Answer, Spec, storage_of
+from octavo.torch.reports import continued, earlier_reports, make_report, model_bytes
 
 QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from octavo.core.metrics import sqnr_db
 from octavo.torch.choice import Choice, Integers
-from octavo.torch.modules._base import tensor_of
+from octavo.torch.memory import float32, tensor_of
 
 Buffers = dict[str, Tensor | None]
 
@@ -107,11 +106,6 @@ class Quantizer:
     def sqnr_db(self, name: str) -> float | None:
         """Of the weights quantized for the layer `name`; None where there were none."""
         return sqnr_db(*self._power[name]) if name in self._power else None
-
-
-def float32(weight: Tensor) -> Any:
-    """The weight as a contiguous float32 array; not copied where it is one already."""
-    return np.ascontiguousarray(weight.detach().to("cpu", torch.float32).numpy())
 
 
 def _sum_of_squares(x: Tensor) -> float:

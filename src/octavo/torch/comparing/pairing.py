@@ -10,13 +10,13 @@ from torch import nn
 
 from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
 from octavo.recipe import Layer
+from octavo.torch.blocks.stand_in import own_type
 from octavo.torch.comparing.values import Array, floats
 from octavo.torch.comparing.watched import Attention, Plain, Stack, Watched
 from octavo.torch.inventory import Part, held_weights, inventory
-from octavo.torch.mapping import own_type
-from octavo.torch.modules._base import QuantizedModule
-from octavo.torch.modules._recurrent import QuantizedRecurrent
-from octavo.torch.modules.multihead_attention import QuantizedMultiheadAttention
+from octavo.torch.layers.attention import QuantizedMultiheadAttention
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.recurrent import QuantizedRecurrent
 from octavo.torch.quantize import check_float
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from octavo.torch.comparing.values import Array, arrays, floats
-from octavo.torch.modules._recurrent import QuantizedRecurrent
+from octavo.torch.layers.recurrent import QuantizedRecurrent
 
 Args = tuple[Any, ...]
 Keywords = Mapping[str, Any]

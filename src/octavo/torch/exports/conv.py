@@ -20,7 +20,7 @@ from octavo.graph.linear import QuantizedWeightValues
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.linear import MOST_INPUTS
 from octavo.torch.exports.program import call_of
-from octavo.torch.modules._base import array
+from octavo.torch.memory import array
 
 
 def draw(node: ir.Node, d: Drawing) -> Outputs:

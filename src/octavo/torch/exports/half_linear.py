@@ -16,7 +16,7 @@ from octavo.core.half_linear import HalfLinear
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.linear import finished
 from octavo.torch.exports.program import call_of
-from octavo.torch.modules._base import array
+from octavo.torch.memory import array
 
 
 def draw(node: ir.Node, d: Drawing) -> Outputs:

@@ -17,7 +17,7 @@ from octavo.graph.bias_gelu import feeds_gelu
 from octavo.graph.linear import QuantizedWeightValues, linear_rows
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.program import call_of
-from octavo.torch.modules._base import array, optional
+from octavo.torch.memory import array, optional
 
 # Of products that ONNX Runtime adds in int32 without overflow; halved for weights with zero points.
 MOST_INPUTS = 65_536

@@ -23,7 +23,7 @@ from octavo.graph.rnn import dynamic_quantize_lstm
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.program import call_of
 from octavo.torch.exports.recurrent_weights import Layer
-from octavo.torch.modules._recurrent_weights import Stack
+from octavo.torch.layers.recurrent_weights import RecurrentStack
 
 PER_STEP = (
     "activations have one scale a step for the whole batch: ONNX Runtime's DynamicQuantizeLSTM "
@@ -109,7 +109,7 @@ def draw_stack(
 
 def layers_of(call: dict[str, Any], d: Drawing) -> list[Layer]:
     """The layers of the stack that `call` runs."""
-    stack = Stack(
+    stack = RecurrentStack(
         Kind(call["kind"]),
         call["inputs"],
         call["hidden"],
@@ -121,7 +121,7 @@ def layers_of(call: dict[str, Any], d: Drawing) -> list[Layer]:
     values = iter(call["weights"])
     name = layer_of(call["weights"][0])
     count = 2 if stack.bidirectional else 1
-    ways = list(stack.ways())
+    ways = list(stack.directions())
     held = [{n: d.tensor(next(values)) for n in way.names()} for way in ways]
     return [
         Layer(

@@ -20,7 +20,7 @@ from octavo.core.recurrent_layout import Kind
 from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, permute_gates
 from octavo.graph.linear import QuantizedWeightValues
 from octavo.torch.exports.drawing import Drawing
-from octavo.torch.modules._recurrent_weights import STORAGE, Way
+from octavo.torch.layers.recurrent_weights import STORAGE, DirectionForm
 
 # In which order of PyTorch's gates ONNX has its own; the constants are the way back.
 _ORDERS = {
@@ -34,12 +34,12 @@ _ORDERS = {
 class Layer:
     """The directions of one layer, with their stored tensors."""
 
-    ways: Sequence[Way]
+    ways: Sequence[DirectionForm]
     held: Sequence[Mapping[str, Tensor]]
     name: str
 
     @property
-    def first(self) -> Way:
+    def first(self) -> DirectionForm:
         """The directions differ in nothing but where they begin."""
         return self.ways[0]
 
@@ -111,7 +111,7 @@ class Layer:
     def _stacked(self, tensors: Iterator[Tensor], part: str) -> npt.NDArray[Any]:
         return np.concatenate([self._ordered(t.numpy(), part) for t in tensors])
 
-    def each(self) -> Iterator[tuple[Way, Mapping[str, Tensor]]]:
+    def each(self) -> Iterator[tuple[DirectionForm, Mapping[str, Tensor]]]:
         """The directions, each with its tensors by name."""
         return zip(self.ways, self.held, strict=True)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import octavo
-from octavo.torch.state import held, places
+from octavo.torch.files.tensors import held, places
 
 _PLAIN = (bool, int, float, str, type(None))
 

@@ -48,7 +48,7 @@ class Opening:
         if not self.factory:
             found: nn.Module = torch.load(self.path, weights_only=False)
             return found.eval()
-        from octavo.torch.load import load
+        from octavo.torch.files.load import load
 
         try:
             return load(self.path, self._made)
@@ -56,9 +56,9 @@ class Opening:
             return load(self.path, self._made, skeleton="cpu")
 
     def _made(self) -> nn.Module:
-        from octavo.torch.locate import made_by
+        from octavo.torch.files.factories import make_model
 
-        return made_by(self.factory)
+        return make_model(self.factory)
 
 
 def peak_memory(model: nn.Module, factory: str, saved: bool, caller: Caller, feed: Feed) -> int:
@@ -91,7 +91,7 @@ def _refuse_scripts(model: nn.Module) -> None:
 
 def _write(model: nn.Module, path: Path, factory: str) -> None:
     if factory:
-        from octavo.torch.save import save
+        from octavo.torch.files.save import save
 
         save(model, path)
         return
@@ -147,7 +147,7 @@ def _measured(opening: Opening) -> int:
 
 def _warm_up() -> None:
     """Threads and buffers that libraries make in their first call."""
-    from octavo.torch.modules.linear import QuantizedLinear
+    from octavo.torch.layers.linear import QuantizedLinear
 
     x = torch.ones(64, 64)
     with torch.inference_mode():

@@ -14,9 +14,9 @@ from octavo.errors import OptionError
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
 from octavo.recipe.target import Built, Feed
 from octavo.torch.convert import twin
-from octavo.torch.decisions import Layers
-from octavo.torch.outcome import model_bytes
+from octavo.torch.plan import Layers
 from octavo.torch.quantize import check_float, quantize_dynamic, report
+from octavo.torch.reports import model_bytes
 from octavo.torch.tuning.calls import Caller
 
 
@@ -104,7 +104,7 @@ class TorchTarget:
 
         Raises as `build`, and OutputError.
         """
-        from octavo.torch.save import save
+        from octavo.torch.files.save import save
 
         _refuse_static(calibration)
         made = self._quantized(recipe)
@@ -170,9 +170,9 @@ class _Found:
     """The float model, and what is found out about it once."""
 
     def __init__(self, given: nn.Module | str) -> None:
-        from octavo.torch.locate import made_by
+        from octavo.torch.files.factories import make_model
 
-        self.module = made_by(given).eval() if isinstance(given, str) else given
+        self.module = make_model(given).eval() if isinstance(given, str) else given
         check_float(self.module)
         self.layers = Layers(self.module)
         self.caller = Caller(self.module)

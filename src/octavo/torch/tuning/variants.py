@@ -16,15 +16,15 @@ from typing import Any
 from torch import nn
 
 from octavo.recipe import Recipe
+from octavo.torch.blocks.activations import fuse
+from octavo.torch.blocks.fast_path import ENCODERS, leave_fast_path
+from octavo.torch.blocks.stand_in import put
+from octavo.torch.carry_over import made_by_hooks
 from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.convert import in_place_of, twin
-from octavo.torch.decisions import Layers
-from octavo.torch.fastpath import ENCODERS, leave_fast_path
-from octavo.torch.fusion import fuse
-from octavo.torch.hooks import made_by_hooks
 from octavo.torch.inventory import Part
+from octavo.torch.plan import Layers
 from octavo.torch.quantizer import Quantizer
-from octavo.torch.stand_ins import put
 
 Places = dict[int, list[tuple[nn.Module, str]]]
 """By the id of a module: who holds it, under which name."""
@@ -154,8 +154,8 @@ class Variants:
         parts = self._parts[name]
         choice = next(c for c in choices if c is not None)
         assert isinstance(choice, SchemeChoice)
-        fit = self._layers.fit(parts[0], choice.scheme)
-        new = in_place_of(self._modules[name], fit.target, parts, choices, Quantizer())
+        becomes = self._layers.replacement(parts[0], choice.scheme)
+        new = in_place_of(self._modules[name], becomes.target, parts, choices, Quantizer())
         if parts[0].index is None:
             self._made[name] = new
         return new

@@ -14,7 +14,7 @@ from octavo.torch.exports.conv import rank_of
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.native.constants import bias_of
 from octavo.torch.exports.program import call_of
-from octavo.torch.modules._base import array
+from octavo.torch.memory import array
 
 
 def draw(node: ir.Node, d: Drawing) -> Outputs:

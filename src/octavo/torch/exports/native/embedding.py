@@ -17,8 +17,8 @@ from octavo.torch.exports import embedding as portable
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.native.constants import AS_PORTABLE, held
 from octavo.torch.exports.program import call_of
-from octavo.torch.modules._base import array
-from octavo.torch.modules._table import in_kernel
+from octavo.torch.layers.table import in_kernel
+from octavo.torch.memory import array
 
 
 def draw(node: ir.Node, d: Drawing) -> Outputs:

@@ -17,7 +17,7 @@ from octavo.graph.native.linear import PackedValues, linear
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
 from octavo.torch.exports.native.constants import bias_of
 from octavo.torch.exports.program import call_of
-from octavo.torch.modules._base import array
+from octavo.torch.memory import array
 
 
 def draw(node: ir.Node, d: Drawing) -> Outputs:

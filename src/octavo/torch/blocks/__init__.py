@@ -1,0 +1,1 @@
+"""Layers that follow each other in one pass: activations, and whole encoder layers as steps."""

@@ -1,0 +1,1 @@
+"""Saved models: one safetensors file, read again over what a model's factory makes."""

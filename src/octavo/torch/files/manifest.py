@@ -1,0 +1,145 @@
+"""What a saved file says of its model beside the tensors: plain data, the metadata `octavo`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import octavo
+from octavo.errors import ModelError, did_you_mean, listed
+from octavo.recipe import Report
+from octavo.torch.files.tensors import is_dense
+from octavo.torch.layers.base import QuantizedModule
+
+KEY = "octavo"
+"""The metadata entry."""
+
+FORMAT = 1
+"""Raised where an older Octavo would misread the file."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """`layers`: name of each quantized layer to {"class", "config"}, parents first. `modules`:
+    further names of modules that stand in several places, each to its first. `tensors`: the same
+    for tensors. `attributes`: tensors that are plain attributes. `frozen`: parameters that require
+    no gradient. `strides`: of tensors that are not row-major. `report` as `Report.to_dict`.
+    """
+
+    model: str
+    layers: dict[str, dict[str, Any]]
+    modules: dict[str, str] = field(default_factory=dict)
+    tensors: dict[str, str] = field(default_factory=dict)
+    attributes: list[str] = field(default_factory=list)
+    frozen: list[str] = field(default_factory=list)
+    strides: dict[str, list[int]] = field(default_factory=dict)
+    recipe: dict[str, Any] | None = None
+    report: dict[str, Any] | None = None
+    version: str = octavo.__version__
+
+    def to_json(self) -> str:
+        """For the file's metadata."""
+        data = {"format": FORMAT} | {f.name: getattr(self, f.name) for f in fields(self)}
+        return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+def parse(path: Path, metadata: Mapping[str, str]) -> Manifest:
+    """The manifest in a file's metadata.
+
+    Raises ModelError where there is none, for a newer format, and for damage.
+    """
+    if KEY not in metadata:
+        raise ModelError(
+            f"{path} is a safetensors file, but not one that octavo.torch.save wrote: its metadata "
+            f"has no {KEY!r} (it has {listed(map(repr, sorted(metadata))) or 'none'}); "
+            "write it with that"
+        )
+    try:
+        data = json.loads(metadata[KEY])
+        found = data.pop("format")
+        newer = isinstance(found, int) and found > FORMAT
+        if newer:
+            raise ModelError(
+                f"{path} has format {found}, written by Octavo {data.get('version', '?')}; this is "
+                f"Octavo {octavo.__version__}, which reads up to {FORMAT}: "
+                "install the one that wrote it"
+            )
+        made = Manifest(**data)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise _damaged(path, repr(error)) from None
+    for entry in fields(made):
+        kinds = {"s": str, "d": dict, "l": list}
+        kind = kinds[str(entry.type)[0]]
+        value = getattr(made, entry.name)
+        if not isinstance(value, kind) and not (value is None and "None" in str(entry.type)):
+            raise _damaged(path, f"{entry.name} is {type(value).__name__}")
+    return made
+
+
+def check_tensors(path: Path, manifest: Manifest, stored: Mapping[str, Tensor]) -> None:
+    """Raises ModelError where the manifest speaks of tensors that the file has not."""
+    for name in (*manifest.tensors.values(), *manifest.strides):
+        if not isinstance(name, str) or name not in stored:
+            raise _damaged(path, f"there is no tensor {name!r}")
+    for name, strides in manifest.strides.items():
+        try:
+            made = torch.empty_strided(stored[name].shape, strides, device="meta")
+        except (TypeError, RuntimeError):
+            made = None
+        if made is None or not is_dense(made):
+            raise _damaged(path, f"{name!r} has strides {strides!r}")
+    for name in (*manifest.modules.values(), *manifest.attributes, *manifest.frozen):
+        if not isinstance(name, str):
+            raise _damaged(path, f"{name!r} is no name")
+
+
+def _damaged(path: Path, what: str) -> ModelError:
+    return ModelError(
+        f"{path} is damaged: the metadata {KEY!r} does not fit its format ({what}); "
+        "copy it again, or save the model anew"
+    )
+
+
+def make_layer(
+    path: Path, name: str, entry: Any, known: Mapping[str, type[QuantizedModule]]
+) -> QuantizedModule:
+    """The empty layer that an entry of `layers` describes. Raises ModelError."""
+    try:
+        kind, config = entry["class"], dict(entry["config"])
+    except (TypeError, KeyError, ValueError):
+        raise _damaged(path, f"layers: {name!r} is {entry!r}") from None
+    if kind not in known:
+        raise ModelError(
+            f"{path}: {name or 'the model'} is a {kind!r}, a layer that this Octavo "
+            f"({octavo.__version__}) does not have.{did_you_mean(str(kind), known)}"
+        )
+    try:
+        return known[kind](**config)
+    except (TypeError, ValueError, RuntimeError, AttributeError, LookupError) as error:
+        raise ModelError(
+            f"{path} is damaged: {name or 'the model'} cannot be a {kind} of {config} ({error}); "
+            "copy it again, or save the model anew"
+        ) from None
+
+
+def report_data(report: Report) -> dict[str, Any]:
+    """The report for a manifest, without its recipe, which stands beside it."""
+    data = report.to_dict() | {"layers": [o.to_dict(str) for o in report.layers]}
+    del data["recipe"]
+    return data
+
+
+def report_of(path: Path, manifest: Manifest) -> Report | None:
+    """The report that `report_data` made; None where there was none. Raises ModelError."""
+    if manifest.report is None:
+        return None
+    try:
+        return Report.from_dict({**manifest.report, "recipe": manifest.recipe or {}})
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise _damaged(path, f"report: {error!r}") from None

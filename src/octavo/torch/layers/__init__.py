@@ -1,0 +1,1 @@
+"""Quantized layers. Each file declares its own (`registry.quantized`); nothing else lists them."""

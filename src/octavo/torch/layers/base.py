@@ -1,0 +1,297 @@
+"""What all quantized layers share: state in plain buffers, the bound kernel beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from octavo.core.sources import Read
+from octavo.errors import ModelError
+from octavo.torch import ops
+from octavo.torch.choice import DEFAULT, HALVES
+from octavo.torch.files.other_savers import check_savers
+from octavo.torch.files.tensors import PLAIN
+from octavo.torch.layers.dequantized import Dequantized
+from octavo.torch.layers.requantize import prepare
+from octavo.torch.quantizer import Quantizer
+
+REPORT = "_octavo_report"
+"""Where a quantized model keeps its report: an attribute of the module's own `__dict__`."""
+
+
+class QuantizedModule(nn.Module):
+    """A layer whose weights are integers (or 16-bit floats) in buffers of plain dtypes.
+
+    The buffers are the whole state: `state_dict`, deepcopy and pickle hold nothing else, and a new
+    layer of the same `config()` with these buffers is the same layer. What runs it is bound on the
+    first call, and again when buffers are replaced, loaded, written to or moved in memory (as what
+    is sent to another process is).
+    """
+
+    CONFIG: ClassVar[tuple[str, ...]]
+    """The constructor's arguments; each is an attribute too, and plain data for JSON."""
+
+    INNER: ClassVar[tuple[str, ...]] = ()
+    """Names of children that hold weights of this layer, and are no layers of their own."""
+
+    SYMMETRIC: ClassVar[bool] = False
+    """Whether its weights have no zero points."""
+
+    _own: tuple[str, ...] = ()
+    """Names of the buffers, which come first: a user's own may follow."""
+    _bound: Mapping[Any, Any] = MappingProxyType({})
+    _computed: ClassVar[frozenset[str]] = frozenset()  # names of properties
+    __jit_ignored_attributes__: ClassVar[list[str]] = []
+    __jit_unused_properties__: ClassVar[list[str]] = []
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        known = {name: value for c in reversed(cls.__mro__) for name, value in vars(c).items()}
+        cls._computed = frozenset(n for n, value in known.items() if isinstance(value, property))
+        # What torch.jit.script would look into though no forward uses it.
+        cls.__jit_unused_properties__ = list(cls._computed)
+        told = [name for c in cls.__mro__ for name in vars(c).get("__annotations__", ())]
+        cls.__jit_ignored_attributes__ = [name for name in told if name.startswith("_")]
+
+    _CHANNELS: ClassVar[int] = 0
+    """The axis of `weight` along which its scales lie."""
+
+    SCRIPTED: ClassVar[bool] = False
+    """Whether torch.jit.script can compile forward."""
+
+    def __prepare_scriptable__(self) -> QuantizedModule:
+        """Asked by torch.jit.script. Raises ModelError where forward cannot be compiled."""
+        if not self.SCRIPTED:
+            raise ModelError(
+                f"torch.jit.script cannot compile a {type(self).__name__}; record the model with "
+                "torch.jit.trace(model, example_inputs), which keeps the quantized layers"
+            )
+        return self
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.training = False  # nothing here trains; dropout follows train() and eval() as usual
+
+    @classmethod
+    def from_float(
+        cls,
+        module: Any,
+        choice: Any = DEFAULT,
+        quantizer: Quantizer | None = None,
+        name: str = "",
+    ) -> Any:
+        """The quantized layer of the float `module` (a stack of RNN layers may have a list of
+        choices, None for each layer that stays float). `name` is what messages call it.
+
+        Raises ValueError for NaN, infinity and values beyond a 16-bit type.
+        """
+        return cls._quantized(module, choice, quantizer or Quantizer(), name)
+
+    @classmethod
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        """What `from_float` returns."""
+        raise NotImplementedError
+
+    @classmethod
+    def adapt(cls, choice: Any) -> tuple[Any, str]:
+        """The nearest choice that these layers can hold, and what differs, "" if nothing does."""
+        return choice.adapted(symmetric=cls.SYMMETRIC)  # type: ignore[no-any-return]
+
+    @classmethod
+    def try_choice(cls, choice: Any, weight: Any, name: str) -> None:
+        """Quantizes a float32 weight as the layer would; raises where that cannot be."""
+        choice.integers(weight, name, symmetric=cls.SYMMETRIC)
+
+    @classmethod
+    def refuses(cls, module: nn.Module, choice: Any) -> str:
+        """Why `module` cannot be held as `choice` says and stays float; "" where it can."""
+        return ""
+
+    @staticmethod
+    def _refuses_but_int8(choice: Any, halves: str, weights: str) -> str:
+        """Why a layer of symmetric int8 weights alone cannot be held so; "" where it can."""
+        if choice.storage in HALVES:
+            return f"Octavo has no {halves.format(choice.storage)} int8"
+        if choice.affine:
+            return (
+                f"the qconfig asks for affine weights, and {weights} have no zero points: use "
+                "qscheme per_tensor_symmetric or per_channel_symmetric"
+            )
+        return ""
+
+    def config(self) -> dict[str, Any]:
+        """Arguments that make an empty layer of the same shape."""
+        return {name: getattr(self, name) for name in self.CONFIG}
+
+    @staticmethod
+    def _blank(n: int, dtype: torch.dtype, value: int = 0) -> Tensor:
+        """[n] of `value`. On device meta torch would make zeros in Python."""
+        made = torch.empty(n, dtype=dtype)
+        return made if made.is_meta else made.fill_(value)
+
+    def _hold(self, **buffers: Tensor | None) -> None:
+        for name, tensor in buffers.items():
+            self.register_buffer(name, tensor)
+        self._own = (*self._own, *buffers)
+
+    def _fill(self, **buffers: Tensor | None) -> None:
+        """Sets buffers made by `_hold`."""
+        for name, tensor in buffers.items():
+            self._buffers[name] = tensor
+        self._release()
+
+    def _ready(self, *how: Any) -> Any:
+        """The callable over the buffers as they are now; `how` goes to `_kernel`."""
+        found = self._bound.get(how)
+        if found is not None and found[0] == ops.loads() and found[1].current(self._buffers):
+            return found[2]
+        return self._bind(*how)
+
+    def _own_buffers(self) -> dict[str, Tensor | None]:
+        """What it holds. Raises ModelError where one was deleted, or is computed by others now."""
+        try:
+            return {name: self._buffers[name] for name in self._own or self._buffers}
+        except KeyError as gone:
+            raise ModelError(
+                f"{type(self).__name__}.{gone.args[0]} is no buffer of the layer any more "
+                "(deleted, or replaced by a parametrization); to take a bias away, write "
+                "layer.bias.zero_(), or change the float model and quantize it again"
+            ) from None
+
+    def _reads(self, name: str) -> Read:
+        """How kernels use the buffer."""
+        return Read.SUMMED if name.startswith(("packed", "blocks")) else Read.COPIED
+
+    def _bind(self, *how: Any) -> Any:
+        """Makes what `_ready` returns."""
+        own = self._own_buffers()
+        for name, tensor in own.items():
+            if tensor is not None and not tensor.is_cpu:
+                empty = "holds no weights yet (device meta): load them first"
+                elsewhere = f"is on {tensor.device}; quantized layers run on the CPU: call .cpu()"
+                raise ModelError(
+                    f"{type(self).__name__}.{name} "
+                    + (empty if tensor.device.type == "meta" else elsewhere)
+                )
+            if name.startswith(("bias", "scale")) and tensor is not None:
+                self._check_vector(name, tensor)
+        # Before the kernel: what another thread writes meanwhile is seen in the next call.
+        reads = [self._reads(name) for name in own]
+        held = ops.loads(), ops.sources(list(own.values()), reads)
+        made = self._kernel(*how)
+        bound = self.__dict__.setdefault("_bound", {})
+        bound[how] = (*held, made)
+        self._keep(bound, how)
+        return made
+
+    def _computed_weight(
+        self,
+        shape: tuple[int, ...],
+        make: Callable[[], Tensor],
+        name: str = "weight",
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
+        """The float weight `name`, which `make` returns."""
+        return Dequantized.of(shape, make, lambda values: self._write_weight(name, values), dtype)
+
+    def _write_weight(self, name: str, values: Tensor) -> None:
+        """Holds float `values` as its weight `name`."""
+        prepare(self, name, values)()
+
+    def _parts(self, name: str) -> list[str]:
+        """Names of the buffers that hold the weight `name`."""
+        return [key for key in self._own if key != "bias"]
+
+    def _check_vector(self, name: str, tensor: Tensor) -> None:
+        if tensor.dtype is not torch.float32:
+            raise ModelError(
+                f"{type(self).__name__}.{name} is {str(tensor.dtype).removeprefix('torch.')} now; "
+                "needs float32, whatever the inputs are: write tensor.float()"
+            )
+
+    def _keep(self, bound: dict[Any, Any], how: tuple[Any, ...]) -> None:
+        """Adds to `bound` what a layer keeps beside its callable `bound[how][2]`."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._computed:
+            raise AttributeError(
+                f"{type(self).__name__}.{name} is computed from the quantized weights and cannot "
+                "be set; change the float model and quantize it again"
+            )
+        own = self.__dict__
+        if isinstance(value, nn.Parameter) and name in own.get("_buffers", ()):
+            value = value.detach()  # the same memory; nothing here trains
+        held = any(name in own.get(kind, ()) for kind in ("_buffers", "_modules", "_parameters"))
+        if type(value) in PLAIN and not held:
+            # What nn.Module's own comes to here, which looks for much else first.
+            object.__setattr__(self, name, value)
+        else:
+            nn.Module.__setattr__(self, name, value)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        nn.Module.__setstate__(self, state)
+        if not self._own:  # pickled by an Octavo that had no others
+            self._own = tuple(self._buffers)
+
+    def _kernel(self, *how: Any) -> Any:
+        """The callable over the buffers."""
+        raise NotImplementedError
+
+    def _release(self) -> None:
+        self.__dict__.pop("_bound", None)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+        """Moves buffers as `fn` says, but keeps their dtypes: half() is about the inputs."""
+        self._release()
+        own = self._own_buffers()
+        try:
+            self._buffers.update(dict.fromkeys(own))
+            nn.Module._apply(self, fn, recurse)  # what a user's subclass has besides
+            for name, tensor in own.items():
+                if tensor is not None:
+                    made = fn(tensor)
+                    own[name] = made if made.dtype == tensor.dtype else tensor.to(made.device)
+        finally:
+            self._buffers.update(own)
+        return self
+
+    def _save_to_state_dict(self, destination: Any, *args: Any, **kwargs: Any) -> None:
+        check_savers(destination)
+        super()._save_to_state_dict(destination, *args, **kwargs)
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        given = self._float_weights(state_dict, prefix)
+        if given:
+            args[-1].append(  # error_msgs, which raise with strict=False too
+                f"{', '.join(prefix + name for name in given)}: the state is that of a float "
+                f"{type(self).__name__.removeprefix('Quantized')}, and the layer is quantized; "
+                "load it into the float model and quantize that"
+            )
+            return
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        ops.count_load()  # other layers may share the tensors that were written
+
+    def _float_weights(self, state: Mapping[str, Any], prefix: str) -> list[str]:
+        """Names of its weights that the state has as floats, and not as the layer holds them."""
+        held = {name for name, _ in self.named_buffers() if "bias" not in name}
+        if all(prefix + name in state for name in held):
+            return []
+        tails = [key[len(prefix) :] for key in state if key.startswith(prefix)]
+        return [
+            name
+            for name in tails
+            if name not in held
+            and "." not in name
+            and isinstance(getattr(self, name, None), Dequantized)
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        state.pop("_bound", None)
+        return state

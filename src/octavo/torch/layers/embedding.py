@@ -1,0 +1,96 @@
+"""nn.Embedding over a table of integers or 16-bit floats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from octavo.core.embedding import Embedding as Kernel
+from octavo.core.sources import Read
+from octavo.recipe import Kind
+from octavo.torch import ops
+from octavo.torch.layers.inputs import as_leaf, is_proxy, of_each
+from octavo.torch.layers.registry import quantized
+from octavo.torch.layers.table import QuantizedTable, checked, core, in_kernel, rows_of
+
+Call = Callable[[Tensor], Tensor]
+
+
+@quantized(
+    replaces=nn.Embedding,
+    kind=Kind.EMBEDDING,
+    dtypes=("uint8",),
+    inputs=lambda module, is_deep: [(4, 16), (16,)],
+    onnx=("embedding",),
+)
+class QuantizedEmbedding(QuantizedTable):
+    """The rows [..., embedding_dim] of indices [...] int32 or int64, in the float table's dtype.
+
+    Raises IndexError, which names position and index, for an index that the table does not have.
+    """
+
+    SCRIPTED = True
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
+        """The rows of `input`."""
+        if not torch.jit.is_scripting():
+            return self._run(input)
+        rows = torch.ops.octavo.embedding(input, self.table, self.scale, self.zero_point)
+        return rows.to(self._output_dtype)
+
+    def _run(self, indices: Tensor) -> Tensor:
+        if ops.direct(indices):
+            return self._in_kind(self._ready()(indices))
+        if is_proxy(indices):
+            return as_leaf(self, indices)
+        if indices.is_nested:
+            return of_each(self._run, indices)
+        return self._in_kind(embedding(indices, self.table, self.scale, self.zero_point))
+
+    def _kernel(self) -> Call:
+        return kernel(self.table, self.scale, self.zero_point)
+
+
+def kernel(table: Tensor, scale: Tensor | None, zero_point: Tensor | None) -> Call:
+    """The lookup over these tensors, which it keeps alive."""
+    if scale is not None and in_kernel(table, zero_point):
+        return caller(core(table, scale, zero_point))
+    return lambda indices: rows_of(table, scale, zero_point, checked(indices))
+
+
+def caller(table: Kernel) -> Call:
+    """From indices in tensors to a table over addresses."""
+    dim, run = table.dim, table.run
+    threads = torch.get_num_threads
+
+    def call(indices: Tensor) -> Tensor:
+        places = checked(indices)
+        out = torch.empty((*places.shape, dim), dtype=torch.float32)
+        wide = places.dtype is torch.int64
+        run(places.data_ptr(), wide, places.numel(), out.data_ptr(), dim, threads())
+        return out
+
+    return call
+
+
+_bound = ops.Bound(Read.LIVE)
+
+
+def _run(indices: Tensor, table: Tensor, scale: Tensor | None, zero_point: Tensor | None) -> Tensor:
+    make = _bound.get(table, (scale, zero_point), lambda: kernel(table, scale, zero_point))
+    return make(indices)
+
+
+def _fake(indices: Tensor, table: Tensor, scale: Any, zero_point: Any) -> Tensor:
+    return table.new_empty((*indices.shape, table.shape[1]), dtype=torch.float32)
+
+
+embedding = ops.define(
+    "embedding",
+    "(Tensor indices, Tensor table, Tensor? scale, Tensor? zero_point) -> Tensor",
+    _run,
+    _fake,
+)

@@ -1,0 +1,327 @@
+"""Experts whose weights have three axes, as transformers fuses them, with int8 weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from octavo.core.kernels import PackedWeight, packed_bytes, unpack
+from octavo.core.linear import Linear as Kernel
+from octavo.errors import NotTrainableError
+from octavo.recipe import Kind
+from octavo.torch import ops
+from octavo.torch.choice import Choice
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.fused_experts import (
+    PARTS,
+    FusedExperts,
+    Gate,
+    differs,
+    gate_of,
+    is_fused_experts,
+    matrix,
+    vector,
+    weight_name,
+)
+from octavo.torch.layers.inputs import as_leaf, is_proxy
+from octavo.torch.layers.registry import quantized
+from octavo.torch.memory import array, optional
+from octavo.torch.quantizer import Buffers, Quantizer
+
+Call = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""`call(x, index, weights)`: rows [S, inputs], and for each row its k experts and their weights."""
+
+Layers = tuple[Sequence[Kernel], int]
+"""A linear layer for each expert, and how many outputs it has."""
+
+_FLOAT32 = 0  # of `ops.CODES`
+
+
+@quantized(
+    replaces=FusedExperts,
+    recognizes=is_fused_experts,
+    kind=Kind.LINEAR,
+    chosen_with=nn.Linear,
+    plural="experts",
+)
+class QuantizedExperts(QuantizedModule):
+    """For each row its experts' outputs, added up by the router's weights.
+
+    An expert is two linear layers with a gate between them. Buffers: `packed_up` uint8 [experts,
+    bytes] (the kernels' layout), `scale_up` and `bias_up` float32 [experts, outputs], the same with
+    `down`. Outputs of `up` that are gates come first, also where the float weight interleaves them.
+    Rows are quantized for each product, as for a linear layer.
+    """
+
+    SYMMETRIC = True
+    CONFIG = (
+        *("num_experts", "in_features", "inner_features", "out_features", "has_gate", "has_bias"),
+        *("form", "activation", "limit", "alpha"),
+    )
+
+    def __init__(
+        self,
+        num_experts: int,
+        in_features: int,
+        inner_features: int,
+        out_features: int,
+        has_gate: bool = True,
+        has_bias: bool = False,
+        form: str = "product",
+        activation: str = "silu",
+        limit: float = 0.0,
+        alpha: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.num_experts, self.has_gate, self.has_bias = num_experts, has_gate, has_bias
+        self.in_features, self.inner_features = in_features, inner_features
+        self.out_features = out_features
+        self.form, self.activation, self.limit, self.alpha = form, activation, limit, alpha
+        for part, (n, k) in self._sizes().items():
+            bias = torch.zeros(num_experts, n) if has_bias else None
+            size = num_experts, packed_bytes(n, k)
+            self._hold(
+                **{
+                    f"packed_{part}": torch.zeros(size, dtype=torch.uint8),
+                    f"scale_{part}": torch.ones(num_experts, n),
+                    f"bias_{part}": bias,
+                }
+            )
+
+    def _sizes(self) -> dict[str, tuple[int, int]]:
+        """(outputs, inputs) of an expert's two layers."""
+        first = self.inner_features * (2 if self.has_gate else 1)
+        return {
+            "up": (first, self.in_features),
+            "down": (self.out_features, self.inner_features),
+        }
+
+    @classmethod
+    def refuses(cls, module: nn.Module, choice: Any) -> str:
+        reason = cls._refuses_but_int8(choice, "experts of {}; theirs are", "experts")
+        if reason:
+            return reason
+        if getattr(module, "_is_expert_parallel", False):
+            return "its experts are spread over processes"
+        if getattr(module, "has_post_expert_norm", False):
+            return "its experts have a norm behind them"
+        gate = gate_of(module)
+        if gate is None:
+            return "its gate is none of those that Octavo has for experts"
+        return differs(module, gate)
+
+    @classmethod
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        gate = gate_of(module)
+        assert gate is not None
+        first, second = (matrix(module, part, 0) for part in PARTS)
+        with torch.device("meta"):
+            made = cls(
+                len(module.down_proj),
+                first.shape[1],
+                second.shape[1],
+                second.shape[0],
+                module.has_gate,
+                module.has_bias,
+                gate.form,
+                gate.activation,
+                gate.limit,
+                gate.alpha,
+            )
+        for part in PARTS:
+            held = _packed(module, part, choice, quantizer, name)
+            bias = [vector(module, part, i) for i in range(made.num_experts)]
+            made._fill(
+                **{f"packed_{part}": held["packed"], f"scale_{part}": held["scale"]},
+                **{f"bias_{part}": torch.stack(bias) if made.has_bias else None},
+            )
+        return made
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        top_k_index: Tensor | None = None,
+        top_k_weights: Tensor | None = None,
+        *,
+        router_indices: Tensor | None = None,
+        routing_weights: Tensor | None = None,
+    ) -> Tensor:
+        """Outputs [tokens, out_features] of `hidden_states` [tokens, in_features], in its dtype.
+
+        `top_k_index` and `top_k_weights` [tokens, k] are each token's experts and their weights;
+        the index `num_experts` stands for none. The other names are those of some models.
+        """
+        index = router_indices if top_k_index is None else top_k_index
+        weights = routing_weights if top_k_weights is None else top_k_weights
+        if is_proxy(hidden_states):
+            return as_leaf(self, hidden_states, index, weights)
+        if index is None or weights is None:
+            raise ValueError("top_k_index and top_k_weights: both are needed")
+        if ops.direct(hidden_states) and ops.direct(index) and ops.direct(weights):
+            self._check(hidden_states, index, weights)
+            return self._ready()(hidden_states, index, weights)
+        return experts(hidden_states, index, weights, *self._arguments())
+
+    def _check(self, x: Tensor, index: Tensor, weights: Tensor) -> None:
+        if x.dim() != 2 or x.shape[1] != self.in_features:
+            raise ValueError(
+                f"hidden_states: needs shape [tokens, {self.in_features}], not {tuple(x.shape)}"
+            )
+        if index.dim() != 2 or len(index) != len(x):
+            raise ValueError(f"top_k_index: needs shape [{len(x)}, k], not {tuple(index.shape)}")
+        if weights.shape != index.shape:
+            raise ValueError(
+                f"top_k_weights: needs shape {tuple(index.shape)}, as top_k_index, not "
+                f"{tuple(weights.shape)}"
+            )
+        if x.dtype not in ops.CODES and x.dtype is not torch.float64:
+            raise ops.allowed(x)
+
+    def _arguments(self) -> tuple[Any, ...]:
+        """What the operator takes behind tokens, experts and weights."""
+        first = self.packed_up, self.scale_up, self.bias_up
+        second = self.packed_down, self.scale_down, self.bias_down
+        sizes = self.in_features, self.inner_features
+        return (*first, *second, *sizes, self.form, self.activation, self.limit, self.alpha)
+
+    def _kernel(self) -> Call:
+        first = layers(self.packed_up, self.scale_up, self.bias_up, self.in_features)
+        second = layers(self.packed_down, self.scale_down, self.bias_down, self.inner_features)
+        return kernel(Gate(self.form, self.activation, self.limit, self.alpha), first, second)
+
+    @property
+    def _first(self) -> str:
+        return "gate_up_proj" if self.has_gate else "up_proj"
+
+    def integers(self) -> dict[str, Tensor]:
+        """The integers int8 [experts, outputs, inputs] of "up" and "down"."""
+        found = {}
+        for part, (n, k) in self._sizes().items():
+            rows = [
+                torch.from_numpy(unpack(array(p), n, k)) for p in self._buffers[f"packed_{part}"]
+            ]
+            found[part] = torch.stack(rows)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("down_proj", "gate_up_proj", "up_proj") and name in ("down_proj", self._first):
+            part = "down" if name == "down_proj" else "up"
+            shape = (self.num_experts, *self._sizes()[part])
+            return self._computed_weight(shape, lambda: self._dequantize(part), name)
+        return super().__getattr__(name)
+
+    def _dequantize(self, part: str) -> Tensor:
+        scale: Any = self._buffers[f"scale_{part}"]
+        return self.integers()[part].to(torch.float32) * scale[..., None]
+
+    def _write_weight(self, name: str, values: Tensor) -> None:
+        raise NotTrainableError(
+            f"{type(self).__name__}.{name}: the weights of quantized experts cannot be written; "
+            "change the float model and quantize it again"
+        )
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows of the layer."""
+        sizes = f"{self.in_features}, {self.inner_features}, {self.out_features}"
+        return f"{self.num_experts} experts of {sizes}, {self.form} {self.activation}, int8"
+
+
+def _packed(module: Any, part: str, choice: Choice, quantizer: Quantizer, name: str) -> Buffers:
+    """`packed` and `scale` of all experts, made one after the other."""
+    weight = getattr(module, weight_name(module, part))
+
+    def make() -> Buffers:
+        n, k = matrix(module, part, 0).shape
+        packed = torch.empty((len(weight), packed_bytes(n, k)), dtype=torch.uint8)
+        scale = torch.empty((len(weight), n))
+        for i in range(len(weight)):
+            rows = matrix(module, part, i)
+            found = quantizer.integers(choice, rows, name, symmetric=True, packed=True)
+            packed[i] = torch.from_numpy(found.q).reshape(-1)
+            scale[i] = torch.from_numpy(found.scale)
+        return {"packed": packed, "scale": scale}
+
+    form = f"experts, {part}, transposed: {module.is_transposed}, {module.is_concatenated}"
+    return quantizer.once(choice, weight, name, form, make)
+
+
+def kernel(gate: Gate, first: Layers, second: Layers) -> Call:
+    """Experts of two linear layers each, with a gate between them."""
+
+    def call(x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
+        tokens, choices = index.shape
+        chosen = index.reshape(-1)
+        order = torch.argsort(chosen, stable=True)
+        counts = _counts(chosen, len(first[0]))
+        rows = x.float()[torch.div(order, choices, rounding_mode="floor")]
+        hidden = gate(_each(first, counts, rows))
+        made = _each(second, counts, hidden)
+        made *= weights.reshape(-1)[order].float()[:, None]
+        back = torch.empty_like(made)
+        back[order] = made
+        return back.reshape(tokens, choices, second[1]).sum(1).to(x.dtype)
+
+    return call
+
+
+def layers(packed: Tensor, scale: Tensor, bias: Tensor | None, inputs: int) -> Layers:
+    """The linear layers of all experts over these tensors, which they keep alive."""
+    made = []
+    for i in range(len(packed)):
+        held = PackedWeight(array(packed[i]), scale.shape[1], inputs, array(scale[i]), None, 0)
+        made.append(Kernel(held, optional(None if bias is None else bias[i]), "none"))
+    return made, scale.shape[1]
+
+
+def _counts(chosen: Tensor, experts: int) -> list[int]:
+    """How many rows each expert gets. The number behind the last one stands for none."""
+    low, high = (int(n) for n in chosen.aminmax()) if chosen.numel() else (0, 0)
+    if low < 0 or high > experts:
+        raise IndexError(
+            f"top_k_index: {low if low < 0 else high} is not in 0..{experts - 1}, the experts"
+        )
+    return torch.bincount(chosen, minlength=experts)[:experts].tolist()  # type: ignore[no-any-return]
+
+
+def _each(of_experts: Layers, counts: Sequence[int], rows: Tensor) -> Tensor:
+    """What each expert makes of its rows, which lie one behind the other; 0 of those behind."""
+    each, width = of_experts
+    rows, threads = rows.contiguous(), torch.get_num_threads()
+    out = rows.new_empty(len(rows), width)
+    k, start = rows.shape[1], 0
+    for layer, count in zip(each, counts, strict=True):
+        if count:
+            x, y = rows[start:], out[start:]
+            layer.run(x.data_ptr(), count, k, y.data_ptr(), width, _FLOAT32, 0, 0, threads)
+            start += count
+    out[start:] = 0
+    return out
+
+
+_first, _second = ops.Bound(), ops.Bound()
+
+
+def _run(x: Tensor, index: Tensor, weights: Tensor, *held: Any) -> Tensor:
+    up, down, (k, inner), gate = held[:3], held[3:6], held[6:8], Gate(*held[8:])
+    first = _first.get(up[0], (*up[1:], k), lambda: layers(up[0], up[1], up[2], k))
+    second = _second.get(
+        down[0], (*down[1:], inner), lambda: layers(down[0], down[1], down[2], inner)
+    )
+    return kernel(gate, first, second)(x, index, weights)
+
+
+def _fake(x: Tensor, index: Tensor, weights: Tensor, *held: Any) -> Tensor:
+    return x.new_empty((x.shape[0], held[4].shape[1]))
+
+
+experts = ops.define(
+    "experts",
+    "(Tensor x, Tensor index, Tensor weights, Tensor up, Tensor up_scale, Tensor? up_bias, "
+    "Tensor down, Tensor down_scale, Tensor? down_bias, int inputs, int inner, str form, "
+    "str activation, float limit, float alpha) -> Tensor",
+    _run,
+    _fake,
+)

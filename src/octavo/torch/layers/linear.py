@@ -1,0 +1,326 @@
+"""nn.Linear with int8 weights: rows of the input become uint8 as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+
+from octavo.core.kernels import PackedWeight, packed_bytes, unpack
+from octavo.core.linear import Linear as Kernel
+from octavo.core.linear import call_linear, use_torch
+from octavo.core.sources import Read
+from octavo.recipe import Kind
+from octavo.torch import ops
+from octavo.torch.choice import HALVES, Choice
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.inputs import (
+    as_leaf,
+    autocasted,
+    is_autocasting,
+    is_proxy,
+    of_each,
+)
+from octavo.torch.layers.registry import Shapes, quantized
+from octavo.torch.memory import LARGE, array, float32_copy, in_large_pages, optional
+from octavo.torch.quantizer import Quantizer
+
+Call = Callable[[Tensor], Tensor]
+
+
+def _rows(module: Any, is_deep: bool) -> Shapes:
+    return [(4, module.in_features), (4, 16, module.in_features)]
+
+
+@quantized(
+    replaces=(nn.Linear, NonDynamicallyQuantizableLinear),
+    kind=Kind.LINEAR,
+    dtypes=("int8", "float16"),
+    inputs=_rows,
+    onnx=("linear",),
+)
+class QuantizedLinear(QuantizedModule):
+    """`y = x w^T + bias` for x [..., in_features] of any float dtype, y in the same dtype.
+
+    Buffers: `packed` uint8 (the kernels' layout), `scale` float32 [out_features], `zero_point`
+    int32 [out_features] with `affine` weights, `bias` float32 [out_features]. `group` 128 quantizes
+    inputs with one scale for each 128 of a row, 0 with one a row.
+    """
+
+    SCRIPTED = True
+    CONFIG = ("in_features", "out_features", "has_bias", "affine", "group")
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        has_bias: bool = True,
+        affine: bool = False,
+        group: int = 0,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.has_bias, self.affine, self.group = has_bias, affine, group
+        n = out_features
+        self._hold(
+            packed=self._blank(packed_bytes(n, in_features), torch.uint8),
+            scale=self._blank(n, torch.float32, 1),
+            zero_point=self._blank(n, torch.int32) if affine else None,
+            bias=self._blank(n, torch.float32) if has_bias else None,
+        )
+
+    @classmethod
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        return cls.of(module.weight, module.bias, choice, quantizer, name)
+
+    @classmethod
+    def of(
+        cls,
+        weight: Tensor,
+        bias: Tensor | None,
+        choice: Choice,
+        quantizer: Quantizer,
+        name: str,
+        *,
+        transposed: bool = False,
+    ) -> QuantizedModule:
+        """From a float weight [out, in] (`transposed`: [in, out]) and a bias [out]."""
+        if choice.storage in HALVES:
+            of = cls._half_type().of
+            made: QuantizedModule = of(weight, bias, choice, quantizer, name, transposed=transposed)
+            return made
+        held = quantizer.packed(choice, weight, name, transposed=transposed)
+        in_features, out_features = weight.shape if transposed else weight.shape[::-1]
+        with torch.device("meta"):
+            made = cls(
+                in_features,
+                out_features,
+                bias is not None,
+                held["zero_point"] is not None,
+                choice.group,
+            )
+        made._fill(**held, bias=float32_copy(bias))
+        return made
+
+    @classmethod
+    def _half_type(cls) -> Any:
+        from octavo.torch.layers.half_linear import QuantizedHalfLinear
+
+        return QuantizedHalfLinear
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # What follows and nn.Module's own call take longer than the kernel of a small layer: the
+        # plain case is decided in C++, which answers None in every other.
+        if not ops.is_dynamo_compiling():
+            made = call_linear(self, args, kwargs)
+            if made is not None:
+                return made
+        return super().__call__(*args, **kwargs)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
+        """The outputs [..., out_features]; nested for a nested tensor."""
+        if not torch.jit.is_scripting():
+            return self.activated(input, "none")
+        return torch.ops.octavo.linear(
+            input,
+            self.packed,
+            self.scale,
+            self.zero_point,
+            self.bias,
+            self.out_features,
+            self.in_features,
+            self.group,
+            "none",
+        )
+
+    def activated(self, x: Tensor, activation: str) -> Tensor:
+        """`activation(self(x))` in one pass; a name of `octavo.core.kernels.Activation`."""
+        x = autocasted(x)
+        if ops.direct(x):
+            return self._ready(activation)(x)
+        if is_proxy(x) and activation == "none":
+            return as_leaf(self, x)
+        if x.is_nested:
+            return of_each(lambda part: self.activated(part, activation), x)
+        return linear(x, *self._arguments(), activation)
+
+    def _keep(self, bound: dict[Any, Any], how: tuple[Any, ...]) -> None:
+        if how == ("none",):
+            loads, sources, call = bound[how]
+            bound["direct"] = loads, sources, call.core.native  # for `call_linear`
+
+    def _reads(self, name: str) -> Read:
+        if name in ("scale", "bias") and Kernel.reads_live(self.out_features):
+            return Read.LIVE
+        return super()._reads(name)
+
+    def _kernel(self, activation: str) -> Call:
+        return kernel(*self._arguments(), activation)
+
+    def _arguments(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, int, int, int]:
+        """What the operator and the kernel both take, in their order."""
+        sizes = self.out_features, self.in_features, self.group
+        return self.packed, self.scale, self.zero_point, self.bias, *sizes
+
+    def integers(self) -> Tensor:
+        """The weight's integers, int8 [out_features, in_features]."""
+        return torch.from_numpy(unpack(array(self.packed), self.out_features, self.in_features))
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight as float32 [out_features, in_features], computed when it is used."""
+        return self._computed_weight((self.out_features, self.in_features), self._dequantize)
+
+    def _dequantize(self) -> Tensor:
+        q = self.integers().to(torch.int32)
+        if self.zero_point is not None:
+            q = q - self.zero_point[:, None]
+        return q.to(torch.float32) * self.scale[:, None]
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows of the layer."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.has_bias}, int8{' affine' if self.affine else ''}"
+            + (f", activation groups of {self.group}" if self.group else "")
+        )
+
+
+def kernel(
+    packed: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | None,
+    bias: Tensor | None,
+    n: int,
+    k: int,
+    group: int,
+    activation: str,
+) -> Call:
+    """The layer over these tensors, which it keeps alive."""
+    weight = PackedWeight(array(packed), n, k, array(scale), optional(zero_point), group)
+    core = Kernel(weight, optional(bias), activation, live=True)
+    call = caller(core.run, n, k)
+    call.core = core  # type: ignore[attr-defined]  # for `together`
+    return call
+
+
+def caller(run: Callable[..., None], n: int, k: int) -> Call:
+    """From rows in tensors to a kernel over addresses.
+
+    Each attribute of a tensor costs a tenth of a microsecond and more once caches are cold: as
+    much as a small layer's kernel. So what is common comes first, with few of them.
+    """
+    codes = ops.CODES
+    threads = torch.get_num_threads
+    large = LARGE // 4 // max(n, 1)
+
+    def call(x: Tensor) -> Tensor:
+        code = codes.get(x.dtype)
+        shape = x.shape
+        if code is None or not shape or shape[-1] != k or not x.is_contiguous():
+            return uncommon(x)
+        # `new_empty` takes half a microsecond more than with strides.
+        if len(shape) == 2:
+            rows = shape[0]
+            out = x.new_empty_strided((rows, n), (n, 1))
+        elif len(shape) == 3:
+            batch, length, _ = shape
+            rows = batch * length
+            out = x.new_empty_strided((batch, length, n), (length * n, n, 1))
+        else:
+            rows = prod(shape[:-1])
+            out = x.new_empty((*shape[:-1], n))
+        if rows >= large:
+            in_large_pages(out.data_ptr(), out.nbytes)
+        run(_address(x), rows, k, out.data_ptr(), n, code, 0, 0, threads())
+        return out
+
+    def uncommon(x: Tensor) -> Tensor:
+        if x.dtype not in codes:
+            if x.dtype is not torch.float64:
+                raise ops.allowed(x)
+            return call(x.float()).double()
+        if not x.dim() or x.shape[-1] != k:
+            raise ValueError(f"x: needs shape [..., {k}], not {tuple(x.shape)}")
+        if x.dim() != 2 or x.stride(1) != 1 or x.stride(0) < k:
+            return call(x.contiguous())
+        out = x.new_empty((x.shape[0], n))  # rows with gaps, such as hidden[:, 0]
+        stride, code = x.stride(0), codes[x.dtype]
+        run(_address(x), x.shape[0], stride, out.data_ptr(), n, code, 0, 0, threads())
+        return out
+
+    return call
+
+
+def _address(x: Tensor) -> int:
+    at: int = x.data_ptr()
+    if not at and x.numel():
+        raise ValueError(f"x: has shape {tuple(x.shape)} and no memory; was its storage resized?")
+    return at
+
+
+_bound = ops.Bound()
+
+
+def _run(
+    x: Tensor,
+    packed: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | None,
+    bias: Tensor | None,
+    n: int,
+    k: int,
+    group: int,
+    activation: str,
+) -> Tensor:
+    made = _bound.get(
+        packed,
+        (scale, zero_point, bias, n, k, group, activation),
+        lambda: kernel(packed, scale, zero_point, bias, n, k, group, activation),
+    )
+    return made(x)
+
+
+def _fake(x: Tensor, packed: Tensor, scale: Tensor, *others: Any) -> Tensor:
+    _, _, n, k, _, _ = others
+    torch._check(x.dim() > 0 and x.shape[-1] == k, lambda: f"x: needs shape [..., {k}]")
+    return x.new_empty((*x.shape[:-1], n))
+
+
+linear = ops.define(
+    "linear",
+    "(Tensor x, Tensor packed, Tensor scale, Tensor? zero_point, Tensor? bias, int n, int k, "
+    "int group, str activation) -> Tensor",
+    _run,
+    _fake,
+)
+
+
+use_torch(
+    tensor=Tensor,
+    module=nn.Module,
+    module_call=nn.Module._wrapped_call_impl,  # as it is before anybody replaces `__call__`
+    module_call_impl=nn.Module._call_impl,
+    layer=QuantizedLinear,
+    layer_forward=QuantizedLinear.forward,
+    dispatch_modes=ops.dispatch_modes,
+    is_tracing=ops.is_tracing,
+    functorch_level=ops.functorch_level,
+    is_grad_enabled=torch.is_grad_enabled,
+    is_profiling=torch._C._autograd._profiler_enabled,
+    is_autocasting=is_autocasting,
+    num_threads=torch.get_num_threads,
+    state=vars(ops),
+    forward_ad=vars(forward_ad),
+    global_hooks=tuple(
+        vars(torch.nn.modules.module)[f"_global_{kind}_hooks"]
+        for kind in ("forward", "forward_pre", "backward", "backward_pre")
+    ),
+    large=LARGE // 4,
+    exchange=getattr(Tensor, "__dlpack_c_exchange_api__", None),  # since PyTorch 2.10
+)

@@ -1,0 +1,63 @@
+"""Hugging Face's Conv1D: a linear layer whose float weight is [in, out]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from octavo.recipe import Kind
+from octavo.torch.layers.half_linear import QuantizedHalfLinear
+from octavo.torch.layers.linear import QuantizedLinear
+from octavo.torch.layers.registry import quantized
+from octavo.torch.quantizer import Quantizer
+
+
+class _Transposed:
+    """What sets Conv1D apart from nn.Linear: its names, and the shape of its weight."""
+
+    in_features: int
+    out_features: int
+    _CHANNELS = 1
+
+    @property
+    def nx(self) -> int:
+        """Input features."""
+        return self.in_features
+
+    @property
+    def nf(self) -> int:
+        """Output features."""
+        return self.out_features
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight as float32 [in_features, out_features], computed when it is used."""
+        across: Any = super().weight  # type: ignore[misc]
+        shape = (self.in_features, self.out_features)
+        made: Tensor = self._computed_weight(shape, lambda: across().t())  # type: ignore[attr-defined]
+        return made
+
+    @classmethod
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        of: Any = cls.of  # type: ignore[attr-defined]
+        return of(module.weight, module.bias, choice, quantizer, name, transposed=True)
+
+
+@quantized(
+    replaces="transformers.pytorch_utils.Conv1D",
+    kind=Kind.LINEAR,
+    chosen_with=nn.Linear,
+    onnx=("linear",),
+)
+class QuantizedTransformersConv1D(_Transposed, QuantizedLinear):
+    """`transformers.pytorch_utils.Conv1D` as a QuantizedLinear, whose buffers it has."""
+
+    @classmethod
+    def _half_type(cls) -> Any:
+        return QuantizedHalfTransformersConv1D
+
+
+@quantized(kind=Kind.LINEAR, onnx=("half_linear",))
+class QuantizedHalfTransformersConv1D(_Transposed, QuantizedHalfLinear):
+    """`transformers.pytorch_utils.Conv1D` with weights of 16 bits."""

@@ -1,1 +1,0 @@
-"""Quantized layers, one file each."""

@@ -1,0 +1,241 @@
+"""What becomes of each layer: which quantized one takes its place, and what a recipe says of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from octavo.errors import RecipeError, did_you_mean
+from octavo.recipe import (
+    FLOAT,
+    PRESETS,
+    Decision,
+    Granularity,
+    Kind,
+    Layer,
+    Recipe,
+    Rule,
+    Scheme,
+    plan,
+)
+from octavo.recipe.layer import small_table
+from octavo.recipe.presets import CONV_REASON
+from octavo.torch.carry_over import refuse_subclass
+from octavo.torch.choice import Choice, SchemeChoice
+from octavo.torch.custom_layers import check_target
+from octavo.torch.inventory import ROOT, Part, inventory
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.mapping import default_mapping, inherited, mapped_type, not_alike
+
+READ_BY_FLOAT = "its MultiheadAttention stays float, and reads this weight itself"
+
+_DTYPES = ("float32", "float16", "bfloat16", "float64")
+
+# What the recipe itself says speaks of another runtime.
+_CONV = "convolutions are float by default; a rule of the recipe that names it quantizes it"
+
+_PRESET_RULES = frozenset(rule for recipe in PRESETS.values() for rule in recipe.rules)
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """`target` takes the layer's place and holds it as `choice` says; `note` is what differs from
+    what was asked. Or the `reason` why the layer stays float."""
+
+    target: type | None = None
+    choice: Choice | None = None
+    note: str = ""
+    reason: str = ""
+
+
+def replacement(
+    module: nn.Module,
+    layer: Layer,
+    choice: Choice,
+    mapping: Mapping[type, type],
+    *,
+    named: bool = False,
+) -> Replacement:
+    """What `layer`, which `module` holds, becomes where it is to be held as `choice` says.
+
+    `named`: its own name or type was asked for, not that of others with it. Raises OptionError for
+    a type in a user's `mapping` that makes nothing.
+    """
+    key = mapped_type(module, mapping)
+    if key is None:
+        base = inherited(module, mapping)
+        return Replacement(reason=not_alike(module, base) if base else _unmapped(module, layer))
+    if layer.dtype not in _DTYPES:
+        return Replacement(
+            reason=f"its weights are {layer.dtype}; needs one of {', '.join(_DTYPES)}"
+        )
+    target = mapping[key]
+    if issubclass(target, QuantizedModule):
+        choice, note = target.adapt(choice)
+        reason = target.refuses(module, choice) or refuse_subclass(module, key, target, named=named)
+        return Replacement(reason=reason) if reason else Replacement(target, choice, note)
+    check_target(target, layer.name)
+    return Replacement(target, choice)
+
+
+def _unmapped(module: nn.Module, layer: Layer) -> str:
+    ours = mapped_type(module, default_mapping())
+    if ours is None:
+        return f"Octavo has no quantized form of {layer.op}"
+    return f"mapping has no {ours.__name__}; extend octavo.torch.default_mapping(), which has it"
+
+
+def read_by(modules: Mapping[str, nn.Module], part: Part) -> str | None:
+    """The name of the MultiheadAttention whose `out_proj` the layer is, None for all others.
+
+    While that is float it reads this weight itself, so that one stays float with the other.
+    `modules` are the model's, by name.
+    """
+    owner = part.module.rpartition(".")[0]
+    if part.module and isinstance(modules[owner], nn.MultiheadAttention):
+        return owner or ROOT
+    return None
+
+
+class Layers:
+    """The layers of a float model, which must not change any more.
+
+    The inventory, and what each layer becomes under each scheme, are found once. `read_by` has for
+    each layer's name the MultiheadAttention that reads its weight, or None.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parts = inventory(model)
+        self.modules = dict(model.named_modules())
+        self.read_by = {p.layer.name: read_by(self.modules, p) for p in self.parts}
+        self._mapping = default_mapping()
+        self._replacements: dict[tuple[str, Scheme, bool], Replacement] = {}
+
+    def decisions(self, recipe: Recipe) -> list[Decision]:
+        """What `quantize_dynamic(model, recipe=recipe)` would hold, layer by layer.
+
+        Raises RecipeError for a rule whose name matches no layer.
+        """
+        found: list[Decision] = []
+        quantized: set[str] = set()
+        names = named_in(recipe)
+        for part, decision in zip(self.parts, planned(self.parts, recipe), strict=True):
+            name = part.layer.name
+            if decision.scheme.is_float:
+                found.append(decision)
+                continue
+            named = name in names or part.module in names
+            becomes = self.replacement(part, decision.scheme, named=named)
+            reason, owner = becomes.reason, self.read_by[name]
+            if not reason and owner is not None and owner not in quantized:
+                reason = READ_BY_FLOAT
+            if reason:
+                found.append(Decision(part.layer, FLOAT, reason))
+                continue
+            quantized.add(name)
+            assert isinstance(becomes.choice, SchemeChoice)
+            found.append(Decision(part.layer, becomes.choice.scheme, becomes.note))
+        return found
+
+    def replacement(self, part: Part, scheme: Scheme, *, named: bool = True) -> Replacement:
+        """What the layer becomes where it is to be held as `scheme` says."""
+        key = part.layer.name, scheme, named
+        made = self._replacements.get(key)
+        if made is None:
+            module, choice = self.modules[part.module], SchemeChoice(scheme)
+            made = replacement(module, part.layer, choice, self._mapping, named=named)
+            self._replacements[key] = made
+        return made
+
+
+def named_in(recipe: Recipe) -> frozenset[str | None]:
+    """Names of single layers, stacks and modules, and globs, that rules of `recipe` have."""
+    return frozenset(rule.name for rule in recipe.rules)
+
+
+def planned(parts: Sequence[Part], recipe: Recipe) -> list[Decision]:
+    """What `recipe` says of each layer, whether the layer can be held so or not."""
+    layers = [part.layer for part in parts]
+    return [_in_torch(d) for d in plan(layers, named_stacks(recipe, parts))]
+
+
+def _in_torch(decision: Decision) -> Decision:
+    layer, scheme = decision.layer, decision.scheme
+    if decision.reason == CONV_REASON:
+        return Decision(layer, scheme, _CONV)
+    w = scheme.weight
+    # With one scale for all, rows keep to what torch.ao and ONNX Runtime do, whatever the size.
+    if (
+        layer.kind is Kind.EMBEDDING
+        and w
+        and w.qtype.is_integer
+        and w.granularity is not Granularity.TENSOR
+    ):
+        reason = small_table(sum(math.prod(shape) for _, shape in layer.weights) * 4)
+        if reason:
+            return Decision(layer, FLOAT, reason)
+    return decision
+
+
+def named_stacks(recipe: Recipe, parts: Collection[Part]) -> Recipe:
+    """`recipe`, in which a rule for the module `encoder.lstm` speaks of all layers of its stack.
+
+    The inventory lists them as `encoder.lstm.l0`, `encoder.lstm.l1`, so that each can be named.
+    """
+    stacks = {part.module for part in parts if part.index is not None}
+    rules: list[Rule] = []
+    for rule in recipe.rules:
+        if rule.name in stacks:
+            names = [part.layer.name for part in parts if part.module == rule.name]
+            rules += [replace(rule, name=name) for name in names]
+        else:
+            rules.append(rule)
+    return replace(recipe, rules=tuple(rules))
+
+
+def selected(
+    recipe: Recipe, model: nn.Module, only: Sequence[str] = (), exclude: Sequence[str] = ()
+) -> Recipe:
+    """`recipe`, under which the layers that match `exclude`, or none of `only`, stay float.
+
+    The patterns are globs over layer names, or the name of a stack of RNN layers. A layer that
+    `only` names in full is quantized though a preset would leave its kind float. Raises RecipeError
+    for a pattern that matches no layer.
+    """
+    parts = inventory(model)
+    for argument, patterns in (("--only", only), ("--exclude", exclude)):
+        for pattern in patterns:
+            if not any(_matches(pattern, part) for part in parts):
+                known = [part.layer.name for part in parts]
+                raise RecipeError(
+                    f"{argument}: {pattern!r} matches no layer.{did_you_mean(pattern, known)}"
+                )
+    rules = [rule for part in parts for rule in _rules(recipe, part, only, exclude)]
+    return recipe.with_rules_first(*rules)
+
+
+def _rules(
+    recipe: Recipe, part: Part, only: Collection[str], exclude: Collection[str]
+) -> list[Rule]:
+    name = part.layer.name
+    if any(_matches(pattern, part) for pattern in exclude):
+        return [Rule(FLOAT, name=name, reason="excluded by name")]
+    if not only:
+        return []
+    if not any(_matches(pattern, part) for pattern in only):
+        return [Rule(FLOAT, name=name, reason="not among the layers to quantize")]
+    rule = recipe.rule_for(part.layer)
+    presets_own = rule is not None and rule.scheme.is_float and rule in _PRESET_RULES
+    if presets_own and name in only and not recipe.default.is_float:
+        return [Rule(recipe.default, name=name)]
+    return []
+
+
+def _matches(pattern: str, part: Part) -> bool:
+    return any(
+        name == pattern or fnmatchcase(name, pattern) for name in (part.layer.name, part.module)
+    )
