@@ -18,7 +18,7 @@ from octavo.graph.integers import stored
 from octavo.graph.sweeper import Sweeper
 from octavo.graph.walk import opset_of
 from octavo.ir import DOMAIN, VERSION
-from octavo.ir.operator import KEY, Operator
+from octavo.ir.operator import KEY, LAYER, Operator
 from octavo.ir.weight import Integers, QuantizedWeightValues, Weight
 
 _T = TypeVar("_T")
@@ -83,9 +83,20 @@ class Context:
         found: _T = self._made[key]
         return found
 
-    def put(self, operator: Operator, *, name: str, outs: list[str]) -> list[ir.Value]:
-        """A node that stands for `operator` until it is lowered or packed; "" leaves one out."""
-        return put(self.emitter, operator, name=name, outs=outs)
+    def put(
+        self, operator: Operator, *, name: str, outs: list[str], layer: str | None = None
+    ) -> list[ir.Value]:
+        """A node that stands for `operator` until it is lowered or packed; "" leaves one out.
+
+        Notes call it `layer`, by default `name`.
+        """
+        values = list(
+            self.emitter.op_n(operator.op, operator.inputs(), outs=outs, name=name, domain=DOMAIN)
+        )
+        node = values[0].producer()
+        assert node is not None
+        node.meta[KEY], node.meta[LAYER] = operator, layer or name
+        return values
 
     def hold(self, array: Any, wish: str, graph: ir.Graph | None = None) -> ir.Value:
         """A new initializer of `graph` (by default the main one), in the end called `wish`.
@@ -150,12 +161,3 @@ class Context:
     def has_operators(self) -> bool:
         """Whether a node of the model is one of Octavo's."""
         return any(node.domain == DOMAIN for node in self.model.graph.all_nodes())
-
-
-def put(e: Emitter, operator: Operator, *, name: str, outs: list[str]) -> list[ir.Value]:
-    """As `Context.put`, with an emitter."""
-    values = list(e.op_n(operator.op, operator.inputs(), outs=outs, name=name, domain=DOMAIN))
-    node = values[0].producer()
-    assert node is not None
-    node.meta[KEY] = operator
-    return values

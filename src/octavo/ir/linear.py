@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.kernels import checksum, pack, unpack
+from octavo.core.kernels import pack, unpack
 from octavo.ir.operator import Operator, Packer, Written, attribute, stored_array
 from octavo.ir.weight import Integers, Weight
 
@@ -28,12 +28,12 @@ def pack_matrix(
     """int8 [N, K] as W is stored, and its scales and zero points."""
     n, k = integers.q.shape
     packed = pack(np.ascontiguousarray(integers.q))
-    return packed_view(packed, n, k), integers.scale, integers.zeros
+    return packed.view(np.int8).reshape(packed_shape(n, k)), integers.scale, integers.zeros
 
 
-def packed_view(packed: npt.NDArray[Any], n: int, k: int) -> npt.NDArray[np.int8]:
-    """The bytes of a packed matrix in the shape of W."""
-    return packed.view(np.int8).reshape(-(-n // 16), -(-k // 4), 16, 4)
+def packed_shape(n: int, k: int) -> tuple[int, int, int, int]:
+    """That of W: blocks of 16 outputs by 4 inputs."""
+    return -(-n // 16), -(-k // 4), 16, 4
 
 
 def unpack_matrix(w: npt.NDArray[np.int8], n: int, k: int) -> npt.NDArray[np.int8]:
@@ -155,8 +155,3 @@ class GroupedLinear(Operator):
                 Linear(inputs[0], stored_matrix(stored, n, k), bias, None, size, activation)
             )
         return cls(tuple(parts))
-
-
-def matrix_checksum(w: npt.NDArray[np.int8]) -> int:
-    """What a session compares with the bytes of `w` when it opens."""
-    return checksum(np.ascontiguousarray(w).reshape(-1).view(np.uint8))

@@ -17,6 +17,9 @@ from octavo.ir.weight import Integers, PackedValues, Weight
 KEY = "octavo.operator"
 """Of a node's metadata: the operator that it stands for, until it is lowered or packed."""
 
+LAYER = "octavo.layer"
+"""Of a node's metadata: what notes call it."""
+
 _T = TypeVar("_T", bound="Operator")
 
 Pack = Callable[[Integers], tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], Any]]

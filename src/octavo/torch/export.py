@@ -170,12 +170,12 @@ def _converted(
     target: str,
     cpu: str,
 ) -> tuple[ir.Model, dict[str, int], tuple[str, ...]]:
-    from octavo.torch.exports.draw import DRAWERS, draw_all
+    from octavo.torch.exports.operators import READERS, replace_layers
     from octavo.torch.exports.program import traced
 
     with _evaluating(qmodel):
-        model = traced(qmodel, args, kwargs, DRAWERS[target], options)
-    return model, *draw_all(model, target, cpu)
+        model = traced(qmodel, args, kwargs, READERS, options)
+    return model, *replace_layers(model, target, cpu)
 
 
 @contextmanager

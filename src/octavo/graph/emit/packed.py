@@ -9,6 +9,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.kernels import checksum
+from octavo.errors import ModelError
 from octavo.graph.context import Context
 from octavo.graph.walk import graphs_of
 from octavo.ir import DOMAIN
@@ -71,7 +72,11 @@ class _NodePacker:
         if bias.is_initializer() and bias.graph is self._graph:
             return bias
         stored = self._c.array(bias)
-        assert stored is not None
+        if stored is None:
+            raise ModelError(
+                f"{bias.name}: the bias of a quantized layer is computed while the model runs; "
+                "ONNX needs it as a constant"
+            )
         return self._c.emitter.constant(stored, bias.name or "bias", self._graph)
 
     def constant(self, array: npt.NDArray[Any], what: str) -> ir.Value:

@@ -19,6 +19,7 @@ from octavo.graph.conv import conv_integer
 from octavo.graph.integers import moved_up
 from octavo.graph.lower.linear import INT32_INPUTS
 from octavo.ir.conv import Conv
+from octavo.ir.operator import LAYER
 from octavo.ir.weight import QuantizedWeightValues, Weight
 
 
@@ -30,7 +31,10 @@ def lower(layer: Conv, node: ir.Node, c: Context) -> list[ir.Value]:
     bias = c.array(layer.bias)
     biased = layer.bias is not None and bias is not None and bool(np.any(bias))
     if w.matrix is None and inputs > INT32_INPUTS:
-        c.note(name, f"computed in float: the sums of {inputs} inputs would overflow int32")
+        c.note(
+            node.meta.get(LAYER, name),
+            f"computed in float: the sums of {inputs} inputs would overflow int32",
+        )
         operands = [layer.x, _in_float(w, c), *([layer.bias] if biased else [])]
         y = e.op("Conv", operands, out=f"{out}_image", name=name, **attributes)
     else:

@@ -21,7 +21,7 @@ from octavo.graph.integers import one_if_equal
 from octavo.graph.linear import dequantize, linear_rows
 from octavo.ir.embedding import Embedding
 from octavo.ir.linear import GroupedLinear, Linear
-from octavo.ir.operator import Operator
+from octavo.ir.operator import LAYER, Operator
 from octavo.ir.weight import Integers, QuantizedWeightValues, Weight
 
 # Of products that ONNX Runtime adds in int32 without overflow; halved for weights with zero points.
@@ -70,9 +70,15 @@ def _layer(part: Linear, node: ir.Node, c: Context, name: str, output: ir.Value)
 def _product(part: Linear, node: ir.Node, c: Context, name: str, out: str) -> ir.Value:
     e, w, k = c.emitter, part.weight, part.weight.k
     if part.group_size:
-        c.note(name, f"activations per row: target portable has no groups of {part.group_size}")
+        c.note(
+            node.meta.get(LAYER, name),
+            f"activations per row: target portable has no groups of {part.group_size}",
+        )
     if _overflows(w):
-        c.note(name, f"computed in float: the sums of {k} inputs would overflow int32")
+        c.note(
+            node.meta.get(LAYER, name),
+            f"computed in float: the sums of {k} inputs would overflow int32",
+        )
         return e.op("MatMul", [part.x, _in_float(w, c, out)], out=out, name=name)
     rows = c.activations.per_row(part.x, k, node)
     if part.alpha != 1.0:

@@ -16,6 +16,7 @@ from octavo.graph.emitter import MS
 from octavo.graph.linear import linear_rows
 from octavo.graph.rows import spread_nan
 from octavo.ir.matmul import MatMul
+from octavo.ir.operator import LAYER
 from octavo.ir.weight import QuantizedWeightValues
 
 NOTE = "a product of two activations, computed in float: target portable has one scale for columns"
@@ -26,7 +27,7 @@ def lower(product: MatMul, node: ir.Node, c: Context) -> list[ir.Value]:
     e, out = c.emitter, f"{node.outputs[0].name}_product"
     if product.per_tensor_b:
         return [_quantized(product, node, c, out)]
-    c.note(node.name, NOTE)
+    c.note(node.meta.get(LAYER, node.name), NOTE)
     inputs = [product.a, product.b]
     if product.transpose_b:
         return [e.op("FusedMatMul", inputs, out=out, name=node.name, domain=MS, transB=1)]

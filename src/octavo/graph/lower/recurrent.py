@@ -21,6 +21,7 @@ from octavo.graph.context import Context
 from octavo.graph.linear import dequantize
 from octavo.graph.lower.linear import FIRST_WITH_AXIS
 from octavo.graph.rnn import dynamic_quantize_lstm
+from octavo.ir.operator import LAYER
 from octavo.ir.recurrent import Recurrent
 from octavo.ir.weight import Integers, QuantizedWeightValues, Weight
 
@@ -47,7 +48,8 @@ def lower(layer: Recurrent, node: ir.Node, c: Context) -> list[ir.Value | None]:
     x = time_first(layer.x)
     rest = [_bias(layer, c, name), layer.sequence_lens, *states]
     outs = [f"{o.name}_raw" if o.name else "" for o in node.outputs]
-    ends = _operator(layer, [x, *rest], c, name, outs)
+    label = node.meta.get(LAYER, name)
+    ends = _operator(layer, [x, *rest], c, name, label, outs)
     if batch_first:
         perms = ([2, 0, 1, 3], [1, 0, 2], [1, 0, 2])
         return [
@@ -62,6 +64,7 @@ def _operator(
     given: Sequence[ir.Value | None],
     c: Context,
     name: str,
+    label: str,
     outs: Sequence[str],
 ) -> Sequence[ir.Value]:
     """The operator of `given`: x, bias, lengths, initial h and c."""
@@ -72,17 +75,17 @@ def _operator(
     x, *rest = given
     assert x is not None
     if cell.kind is Kind.LSTM:
-        c.note(name, PER_STEP_NOTE)
+        c.note(label, PER_STEP_NOTE)
         w, r = (_columns(layer, part, c) for part in (layer.w, layer.r))
         return dynamic_quantize_lstm(
             c.emitter, x, w, r, [*rest, None], attributes, name=name, outs=outs
         )
-    c.note(name, IN_FLOAT)
+    c.note(label, IN_FLOAT)
     if cell.kind in (Kind.GRU, Kind.GRU_RESET_FIRST):
         attributes["linear_before_reset"] = int(cell.kind is Kind.GRU)
     if cell.kind is Kind.RNN_RELU:
         attributes["activations"] = ["Relu"] * (2 if cell.direction == "bidirectional" else 1)
-    weights = [_rows(layer, part, c, name) for part in (layer.w, layer.r)]
+    weights = [_rows(layer, part, c, label) for part in (layer.w, layer.r)]
     inputs = [x, *weights, *rest[:3]]
     while inputs[-1] is None:
         inputs.pop()
@@ -115,11 +118,11 @@ def _columns(layer: Recurrent, part: Weight, c: Context) -> QuantizedWeightValue
     return c.once(("columns", part.key), make)
 
 
-def _rows(layer: Recurrent, part: Weight, c: Context, name: str) -> ir.Value:
+def _rows(layer: Recurrent, part: Weight, c: Context, label: str) -> ir.Value:
     """float32 [D, gates * H, inputs], from integers behind it."""
     e = c.emitter
     if c.opset < FIRST_WITH_AXIS:
-        c.note(name, STORED_FLOAT)
+        c.note(label, STORED_FLOAT)
 
         def wide() -> ir.Value:
             q, scale = _integers(layer, part)

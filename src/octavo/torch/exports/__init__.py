@@ -1,1 +1,1 @@
-"""Quantized layers as ONNX nodes: one operator of `torch.ops.octavo`, one file."""
+"""Quantized layers of a traced model as operators of ai.octavo, or as stock ones."""

@@ -17,19 +17,21 @@ import onnx_ir as ir
 
 from octavo.core.embedding import MODES
 from octavo.graph.emitter import Emitter
-from octavo.torch.exports import embedding
-from octavo.torch.exports.drawing import Drawing, Outputs
+from octavo.torch.exports.layers import STOCK_FORM, look_up
 from octavo.torch.exports.program import call_of
+from octavo.torch.exports.reading import Outputs, Reading, layer_of
 
 INT64 = ir.DataType.INT64
 
 
-def draw(node: ir.Node, d: Drawing) -> Outputs:
+def read_embedding_bag(node: ir.Node, c: Reading) -> Outputs:
     """The bags, float32 [bags, embedding_dim]."""
-    call, e = call_of(node), d.emitter
+    call, e = call_of(node), c.emitter
     out = node.outputs[0].name or "bags"
     indices = call["indices"]
-    rows = embedding.rows(call, indices, d, name=node.name or out, out=f"{out}_rows")
+    if c.native:
+        c.note(layer_of(call["table"]), STOCK_FORM)
+    rows = look_up(call, indices, c, name=node.name or out, out=f"{out}_rows")
     if call["padding"] >= 0:
         padding = e.cast(e.scalar(call["padding"], np.int64), indices.dtype or INT64, f"{out}_pad")
         kept = e.op(

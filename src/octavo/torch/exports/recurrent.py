@@ -1,42 +1,38 @@
-"""octavo::recurrent: one ONNX operator for each layer of a stack.
+"""octavo::recurrent: one operator for each layer of a stack.
 
-    LSTM, int8         com.microsoft.DynamicQuantizeLSTM, one activation scale a step
+    int8               LSTM, GRU or RNN of ai.octavo
     LSTM, projection   LSTM over DequantizeLinear(W) and the product R W_hr, then MatMul(W_hr)
-    GRU, RNN           GRU or RNN over DequantizeLinear(W), DequantizeLinear(R), in float
-    16 bits, float     the same operators over Cast or the weights themselves
+    16 bits, float     ONNX's own operators over Cast or the weights themselves
 
-ONNX's LSTM has no projection h = W_hr m. Its state is m, and R h = (R W_hr) m.
+ONNX's LSTM has no projection h = W_hr m. Its state is m, and R h = (R W_hr) m. Where all layers are
+int8, x that has the batch first stays so for target native.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from octavo.core.recurrent_layout import Kind
 from octavo.errors import ModelError
-from octavo.graph.rnn import dynamic_quantize_lstm
-from octavo.torch.exports.drawing import Drawing, Outputs, layer_of
+from octavo.graph.lower.recurrent import IN_FLOAT
+from octavo.ir.recurrent import Cell, Recurrent, stack_directions
+from octavo.ir.weight import Integers, Weight
 from octavo.torch.exports.program import call_of
+from octavo.torch.exports.reading import Outputs, Reading, layer_of
 from octavo.torch.exports.recurrent_weights import Layer
 from octavo.torch.layers.recurrent_weights import RecurrentStack
-
-PER_STEP = (
-    "activations have one scale a step for the whole batch: ONNX Runtime's DynamicQuantizeLSTM "
-    "knows no other"
-)
-IN_FLOAT = "computed in float, over int8 weights: ONNX Runtime has no integer operator for it"
 
 
 @dataclass(frozen=True)
 class Given:
     """What one layer of a stack reads: x [T, B, inputs], lengths, and states [D, B, ...].
 
-    x of a stack that is drawn with the batch first is [B, T, inputs]; states are as they are.
+    x of a stack that is read with the batch first is [B, T, inputs]; states are as they are.
     """
 
     x: ir.Value
@@ -44,55 +40,33 @@ class Given:
     states: Sequence[ir.Value | None]
 
 
-class LayerForm(Protocol):
-    """Draws one layer of a stack."""
-
-    def __call__(
-        self,
-        d: Drawing,
-        layer: Layer,
-        given: Given,
-        wanted: Sequence[bool],
-        /,
-        *,
-        out: str,
-        name: str,
-    ) -> Sequence[ir.Value | None]:
-        """y [T, B, D * output], h [D, B, output] and for an LSTM c [D, B, hidden].
-
-        y lies as x does. `wanted` says of each whether anything reads it; None may stand for what
-        nothing reads.
-        """
-
-
-def draw(node: ir.Node, d: Drawing) -> Outputs:
-    """y, h and c, as the operator has them; c is None but for an LSTM."""
-    call = call_of(node)
-    return draw_stack(node, d, layers_of(call, d), draw_layer, turn=call["batch_first"])
-
-
-def draw_stack(
-    node: ir.Node, d: Drawing, layers: Sequence[Layer], form: LayerForm, *, turn: bool
-) -> Outputs:
-    """The outputs of `node`, whose layers have that form. `turn`: it takes the steps first."""
-    call, e = call_of(node), d.emitter
+def read_recurrent(node: ir.Node, c: Reading) -> Outputs:
+    """y, h and c, as the operator of PyTorch has them; c is None but for an LSTM."""
+    call, e = call_of(node), c.emitter
+    layers = layers_of(call, c)
+    as_it_lies = call["batch_first"] and c.native and all(_in_kernels(layer) for layer in layers)
+    time_first = call["batch_first"] and not as_it_lies
     out = node.outputs[0].name or "recurrent"
-    y: ir.Value | None = d.float32(call["x"], node)
+    y: ir.Value | None = c.float32(call["x"], node)
     lengths = call["lengths"]
     if lengths is not None:
         lengths = e.cast(lengths, ir.DataType.INT32, f"{out}_lengths")
-    if turn and y is not None:
+    if time_first and y is not None:
         y = e.transpose(y, [1, 0, 2], f"{out}_time_first")
-    states = [_parts(d, call[key], node, len(layers), f"{out}_{key}") for key in ("h0", "c0")]
+    states = [_parts(c, call[key], node, len(layers), f"{out}_{key}") for key in ("h0", "c0")]
     read = [bool(o.uses()) or o.is_graph_output() for o in node.outputs]
     ends: list[Sequence[ir.Value | None]] = []
     for i, layer in enumerate(layers):
         assert y is not None  # every layer but the last is asked for it
         given = Given(y, lengths, [part[i] for part in states])
         wanted = [read[0] or i + 1 < len(layers), *read[1:]]
-        y, *end = form(d, layer, given, wanted, out=f"{out}_l{i}", name=node.name or out)
+        name, outs = node.name or out, f"{out}_l{i}"
+        if _in_kernels(layer):
+            y, *end = _operator(c, layer, given, wanted, outs, name, layout=int(as_it_lies))
+        else:
+            y, *end = _stock_layer(c, layer, given, outs, name)
         ends.append(end)
-    if turn and y is not None and read[0]:
+    if time_first and y is not None and read[0]:
         y = e.transpose(y, [1, 0, 2], f"{out}_batch_first")
     found = [y]
     for value, parts in zip(node.outputs[1:], zip(*ends, strict=True), strict=False):
@@ -101,13 +75,13 @@ def draw_stack(
         found.append(e.op("Concat", parts, out=name, axis=0) if joined else parts[0])
     lasts = zip(found, node.outputs, read, strict=False)
     kinds = [
-        d.in_kind(v, call["x"], o.name or out) if v is not None and wanted else None
+        c.in_kind(v, call["x"], o.name or out) if v is not None and wanted else None
         for v, o, wanted in lasts
     ]
     return [*kinds, *[None] * (len(node.outputs) - len(kinds))]
 
 
-def layers_of(call: dict[str, Any], d: Drawing) -> list[Layer]:
+def layers_of(call: dict[str, Any], c: Reading) -> list[Layer]:
     """The layers of the stack that `call` runs."""
     stack = RecurrentStack(
         Kind(call["kind"]),
@@ -122,7 +96,7 @@ def layers_of(call: dict[str, Any], d: Drawing) -> list[Layer]:
     name = layer_of(call["weights"][0])
     count = 2 if stack.bidirectional else 1
     ways = list(stack.directions())
-    held = [{n: d.tensor(next(values)) for n in way.names()} for way in ways]
+    held = [{n: c.tensor(next(values)) for n in way.names()} for way in ways]
     return [
         Layer(
             ways[i : i + count],
@@ -134,43 +108,108 @@ def layers_of(call: dict[str, Any], d: Drawing) -> list[Layer]:
 
 
 def _parts(
-    d: Drawing, state: ir.Value | None, node: ir.Node, layers: int, name: str
+    c: Reading, state: ir.Value | None, node: ir.Node, layers: int, name: str
 ) -> Sequence[ir.Value | None]:
     """A state [layers * directions, B, ...] layer by layer."""
     if state is None:
         return [None] * layers
-    wide = d.float32(state, node)
+    wide = c.float32(state, node)
     if layers == 1:
         return [wide]
     outs = [f"{name}_{i}" for i in range(layers)]
-    return d.emitter.op_n("Split", [wide], outs=outs, axis=0, num_outputs=layers)
+    return c.emitter.op_n("Split", [wide], outs=outs, axis=0, num_outputs=layers)
 
 
-def draw_layer(
-    d: Drawing, layer: Layer, given: Given, wanted: Sequence[bool], /, *, out: str, name: str
+def _in_kernels(layer: Layer) -> bool:
+    return layer.first.storage == "int8" and "hr" not in layer.first.shapes
+
+
+def _operator(
+    c: Reading,
+    layer: Layer,
+    given: Given,
+    wanted: Sequence[bool],
+    out: str,
+    name: str,
+    *,
+    layout: int,
 ) -> Sequence[ir.Value | None]:
-    """The form of one layer, whose x is [T, B, inputs]. All outputs are drawn."""
+    """y, h and c of an int8 layer, None for what is not `wanted`."""
+    way = layer.first
+    direction = "bidirectional" if len(layer.ways) == 2 else "forward"
+    cell = Cell(way.kind, way.inputs, way.hidden, direction, layout)
+    count = 3 if way.kind is Kind.LSTM else 2
+    outs = [f"{out}_{what}" if w else "" for what, w in zip("yhc", wanted, strict=True)][:count]
+    while len(outs) > 1 and not outs[-1]:
+        outs.pop()
+    h, state = (
+        _ordered(c, v, layout, f"{out}_{n}") for n, v in zip("hc", given.states, strict=True)
+    )
+    w, r = (_weight(c, layer, part) for part in ("ih", "hh"))
+    operator = Recurrent(
+        cell, given.x, w, r, layer.biases(), given.lengths, h, state, count=len(outs)
+    )
+    y, *ends = c.put(operator, name=name, outs=outs, layer=layer.name)
+    found = [_sequence(c, y, layer, layout, out) if outs[0] else None]
+    for what, v in zip(outs[1:], ends, strict=True):
+        found.append(_ordered(c, v, layout, f"{what}_ordered") if what else None)
+    return [*found, *[None] * (count - len(found))]
+
+
+def _ordered(c: Reading, state: ir.Value | None, layout: int, out: str) -> ir.Value | None:
+    """A state [D, B, ...] as the node has it, and back: with layout 1 it is [B, D, ...]."""
+    if state is None or layout == 0:
+        return state
+    return c.emitter.transpose(state, [1, 0, 2], out)
+
+
+def _sequence(c: Reading, y: ir.Value, layer: Layer, layout: int, out: str) -> ir.Value:
+    """[T, D, B, H] as [T, B, D * H], or [B, T, D, H] as [B, T, D * H]."""
+    e, ways = c.emitter, len(layer.ways)
+    if layout == 0 and ways == 2:
+        y = e.transpose(y, [0, 2, 1, 3], f"{out}_apart")
+    elif layout == 0:
+        return e.op("Squeeze", [y, e.vector([1])], out=f"{out}_sequence")
+    width = ways * layer.first.hidden
+    return e.op("Reshape", [y, e.vector([0, 0, width])], out=f"{out}_sequence")
+
+
+def _weight(c: Reading, layer: Layer, part: str) -> Weight:
+    """W ("ih") or R ("hh"): the buffers of all directions, one behind the other."""
+    n, k = layer.first.shapes[part]
+
+    def make() -> Integers:
+        found = [way.integers(held, part) for way, held in layer.each()]
+        return Integers(
+            np.stack([q.numpy() for q, _ in found]), np.stack([s.numpy() for _, s in found])
+        )
+
+    return c.weight(
+        f"{layer.name}.weight_{part}",
+        (len(layer.ways), n, k),
+        layer.stored(),
+        make,
+        lambda: stack_directions([[way.packed(held, part)] for way, held in layer.each()]),
+    )
+
+
+def _stock_layer(
+    c: Reading, layer: Layer, given: Given, out: str, name: str
+) -> Sequence[ir.Value | None]:
+    """A layer that no operator of ours holds, whose x is [T, B, inputs]. All outputs are drawn."""
     way, ways = layer.first, len(layer.ways)
     attributes = {
         "hidden_size": way.hidden,
         "direction": "bidirectional" if ways == 2 else "forward",
     }
-    lstm = way.kind is Kind.LSTM
-    outs = [f"{out}_{what}" for what in ("y", "h", "c")[: 3 if lstm else 2]]
-    rest = [layer.bias(d), given.lengths, *given.states]
-    if lstm and way.storage == "int8" and "hr" not in way.shapes:
-        d.note(layer.name, PER_STEP)
-        w, r = layer.columns("ih", d), layer.columns("hh", d)
-        ends = dynamic_quantize_lstm(
-            d.emitter, given.x, w, r, [*rest, None], attributes, name=name, outs=outs
-        )
-    else:
-        ends = _in_float(d, layer, [given.x, *rest], attributes, outs, name)
-    return [_joined(d, ends[0], ways, out), *ends[1:]]
+    outs = [f"{out}_{what}" for what in ("y", "h", "c")[: 3 if way.kind is Kind.LSTM else 2]]
+    read = [given.x, layer.bias(c), given.lengths, *given.states]
+    y, *ends = _in_float(c, layer, read, attributes, outs, name)
+    return [_sequence(c, y, layer, 0, out), *ends]
 
 
 def _in_float(
-    d: Drawing,
+    c: Reading,
     layer: Layer,
     given: Sequence[ir.Value | None],
     attributes: dict[str, Any],
@@ -178,21 +217,21 @@ def _in_float(
     name: str,
 ) -> Sequence[ir.Value]:
     """ONNX's own operator of `given`: x, bias, lengths, h0, c0. y is [T, D, B, output]."""
-    e, way = d.emitter, layer.first
+    e, way = c.emitter, layer.first
     if way.storage == "int8":
-        d.note(layer.name, IN_FLOAT)
+        c.note(layer.name, IN_FLOAT)
     x, bias, lengths, h0, c0 = given
-    w, r = layer.shaped("ih", d), layer.shaped("hh", d)
+    w, r = layer.shaped("ih", c), layer.shaped("hh", c)
     back = None
     if "hr" in way.shapes:
-        hr = layer.shaped("hr", d)
+        hr = layer.shaped("hr", c)
         r = e.op("MatMul", [r, hr], out=f"{outs[0]}_state_weight")
         back = e.transpose(hr, [0, 2, 1], f"{outs[0]}_projection")
-        h0 = None if h0 is None else _unprojected(d, layer, h0, outs[0])
+        h0 = None if h0 is None else _unprojected(c, layer, h0, outs[0])
     inputs = [x, w, r, bias, lengths, h0, *([c0] if way.kind is Kind.LSTM else [])]
     while inputs[-1] is None:
         inputs.pop()
-    op_type, more = _operator(way.kind, len(layer.ways))
+    op_type, more = _stock_operator(way.kind, len(layer.ways))
     ends = e.op_n(op_type, inputs, outs=outs, name=name, **attributes, **more)
     if back is None:
         return ends
@@ -200,7 +239,7 @@ def _in_float(
     return [y, h, *ends[2:]]
 
 
-def _operator(kind: Kind, ways: int) -> tuple[str, dict[str, Any]]:
+def _stock_operator(kind: Kind, ways: int) -> tuple[str, dict[str, Any]]:
     if kind is Kind.LSTM:
         return "LSTM", {}
     if kind in (Kind.GRU, Kind.GRU_RESET_FIRST):
@@ -208,16 +247,7 @@ def _operator(kind: Kind, ways: int) -> tuple[str, dict[str, Any]]:
     return "RNN", {"activations": ["Tanh" if kind is Kind.RNN_TANH else "Relu"] * ways}
 
 
-def _joined(d: Drawing, y: ir.Value, ways: int, out: str) -> ir.Value:
-    """[T, D, B, H] as [T, B, D * H]."""
-    e = d.emitter
-    if ways == 1:
-        return e.op("Squeeze", [y, e.vector([1])], out=f"{out}_sequence")
-    turned = e.transpose(y, [0, 2, 1, 3], f"{out}_turned")
-    return e.op("Reshape", [turned, e.vector([0, 0, -1])], out=f"{out}_sequence")
-
-
-def _unprojected(d: Drawing, layer: Layer, h0: ir.Value, out: str) -> ir.Value:
+def _unprojected(c: Reading, layer: Layer, h0: ir.Value, out: str) -> ir.Value:
     """An m with W_hr m = h0, for each direction."""
     w = layer.projection().astype(np.float64)
     if min(np.linalg.matrix_rank(part) for part in w) < w.shape[1]:
@@ -226,5 +256,5 @@ def _unprojected(d: Drawing, layer: Layer, h0: ir.Value, out: str) -> ir.Value:
             "has no form in ONNX's LSTM; leave the state out, or leave this layer float"
         )
     back = np.stack([np.linalg.pinv(part).T for part in w]).astype(np.float32)
-    known = d.constant(back, f"{layer.name}.projection_inverse")
-    return d.emitter.op("MatMul", [h0, known], out=f"{out}_unprojected")
+    known = c.hold(back, f"{layer.name}.projection_inverse")
+    return c.emitter.op("MatMul", [h0, known], out=f"{out}_unprojected")

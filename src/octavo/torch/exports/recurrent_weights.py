@@ -18,8 +18,9 @@ from torch import Tensor
 
 from octavo.core.recurrent_layout import Kind
 from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, permute_gates
-from octavo.graph.linear import QuantizedWeightValues
-from octavo.torch.exports.drawing import Drawing
+from octavo.graph.linear import dequantize
+from octavo.ir.weight import QuantizedWeightValues
+from octavo.torch.exports.reading import Reading
 from octavo.torch.layers.recurrent_weights import STORAGE, DirectionForm
 
 # In which order of PyTorch's gates ONNX has its own; the constants are the way back.
@@ -43,36 +44,35 @@ class Layer:
         """The directions differ in nothing but where they begin."""
         return self.ways[0]
 
-    def shaped(self, part: str, d: Drawing) -> ir.Value:
+    def shaped(self, part: str, c: Reading) -> ir.Value:
         """float32 [D, gates * hidden, inputs], from integers or 16-bit numbers behind it."""
         n, k = self.first.shapes[part]
-        shape = d.emitter.vector([len(self.ways), n, k])
-        rows = self._rows(part, d)
-        return d.emitter.op("Reshape", [rows, shape], out=f"{self.name}.{part}")
+        shape = c.emitter.vector([len(self.ways), n, k])
+        rows = self._rows(part, c)
+        return c.emitter.op("Reshape", [rows, shape], out=f"{self.name}.{part}")
 
-    def _rows(self, part: str, d: Drawing) -> ir.Value:
+    def _rows(self, part: str, c: Reading) -> ir.Value:
         name = f"{self.name}.weight_{part}"
         way = self.first
         if way.storage == "int8":
-            w = d.once(f"rows {part}", self.stored(), lambda: self._integer_rows(part, d, name))
-            return d.dequantized(w, None, 0, f"{name}_float32")
-        stored = d.once(f"floats {part}", self.stored(), lambda: self._floats(part, d, name))
+            w = c.of_tensors(
+                f"rows {part}", self.stored(), lambda: self._integer_rows(part, c, name)
+            )
+            return dequantize(c.emitter, w, out=f"{name}_float32", axis=0)
+        stored = c.of_tensors(f"floats {part}", self.stored(), lambda: self._floats(part, c, name))
         if way.storage == "float32":
             return stored
-        return d.emitter.cast(stored, ir.DataType.FLOAT, f"{name}_float32")
+        return c.emitter.cast(stored, ir.DataType.FLOAT, f"{name}_float32")
 
-    def columns(self, part: str, d: Drawing) -> QuantizedWeightValues:
-        """Integers as DynamicQuantizeLSTM has them: [D, inputs, gates * hidden]."""
-        (n, k), ways = self.first.shapes[part], len(self.ways)
+    def biases(self) -> npt.NDArray[np.float32]:
+        """[D, 2, gates * hidden], x's and the state's in PyTorch's order; zeros without any."""
+        rows = self.first.kind.gates * self.first.hidden
+        if not self.first.bias:
+            return np.zeros((len(self.held), 2, rows), np.float32)
+        both = ([held[f"bias_{part}"].numpy() for part in ("ih", "hh")] for held in self.held)
+        return np.stack([np.stack(pair) for pair in both])
 
-        def make() -> QuantizedWeightValues:
-            q, scale = self._integers(part)
-            turned = np.ascontiguousarray(q.reshape(ways, n, k).transpose(0, 2, 1))
-            return d.integers(turned, scale.reshape(ways, n), None, f"{self.name}.weight_{part}")
-
-        return d.once(f"columns {part}", self.stored(), make)
-
-    def bias(self, d: Drawing) -> ir.Value | None:
+    def bias(self, c: Reading) -> ir.Value | None:
         """[D, 2 * gates * hidden], that of the inputs before that of the state."""
         if not self.first.bias:
             return None
@@ -82,9 +82,9 @@ class Layer:
                 np.concatenate([self._ordered(held[f"bias_{p}"].numpy(), p) for p in ("ih", "hh")])
                 for held in self.held
             ]
-            return d.constant(np.stack(both), f"{self.name}.bias")
+            return c.hold(np.stack(both), f"{self.name}.bias")
 
-        return d.once("bias", self.stored(), make)
+        return c.of_tensors("bias", self.stored(), make)
 
     def projection(self) -> npt.NDArray[np.float32]:
         """float32 [D, output, hidden]: what `shaped` gives of "hr"."""
@@ -94,19 +94,18 @@ class Layer:
         """All its tensors."""
         return [tensor for held in self.held for tensor in held.values()]
 
-    def _integer_rows(self, part: str, d: Drawing, name: str) -> QuantizedWeightValues:
-        q, scale = self._integers(part)
-        return d.integers(q, scale, None, name, unsigned=False)
-
-    def _floats(self, part: str, d: Drawing, name: str) -> ir.Value:
-        weights = [torch.as_tensor(way.weight(held, part)) for way, held in self.each()]
-        rows = torch.from_numpy(self._stacked(iter(weights), part))
-        return d.constant(rows.to(STORAGE[self.first.storage]), name)
-
-    def _integers(self, part: str) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+    def _integer_rows(self, part: str, c: Reading, name: str) -> QuantizedWeightValues:
         found = [way.integers(held, part) for way, held in self.each()]
         q = self._stacked((q for q, _ in found), part)
-        return q, self._stacked((scale for _, scale in found), part)
+        scale = self._stacked((scale for _, scale in found), part)
+        zeros = np.zeros(scale.shape, np.int8)
+        parts = ((q, "quantized"), (scale, "scale"), (zeros, "zero_point"))
+        return QuantizedWeightValues(*(c.hold(a, f"{name}_{what}") for a, what in parts))
+
+    def _floats(self, part: str, c: Reading, name: str) -> ir.Value:
+        weights = [torch.as_tensor(way.weight(held, part)) for way, held in self.each()]
+        rows = torch.from_numpy(self._stacked(iter(weights), part))
+        return c.hold(rows.to(STORAGE[self.first.storage]), name)
 
     def _stacked(self, tensors: Iterator[Tensor], part: str) -> npt.NDArray[Any]:
         return np.concatenate([self._ordered(t.numpy(), part) for t in tensors])

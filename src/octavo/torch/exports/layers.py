@@ -1,0 +1,196 @@
+"""Linear layers, convolutions and lookups of `torch.ops.octavo` as operators of ai.octavo.
+
+    linear(x, packed, scale, zero_point, bias, ...)  ->  Linear
+    conv(x, packed, scale, bias, ...)                ->  Conv
+    embedding(indices, table, scale, zero_point)     ->  Embedding
+    half_linear(x, packed, bias)  ->  Cast(w float16 [K, N]) ─ MatMul(x, .) ─ Add(bias)
+
+ONNX Runtime folds the Cast when it loads the file. Tables of 16-bit floats, and those whose zero
+points are floats, are gathered with stock operators for either target.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+
+from octavo.core.convolution import unpack_filters
+from octavo.core.half_linear import HalfLinear
+from octavo.core.kernels import unpack
+from octavo.graph.activate import GELUS, activate
+from octavo.graph.bias_gelu import feeds_gelu
+from octavo.graph.embedding import lookup_rows
+from octavo.ir.conv import Conv
+from octavo.ir.embedding import Embedding
+from octavo.ir.linear import Linear, packed_shape
+from octavo.ir.weight import Integers, Weight
+from octavo.torch.exports.program import call_of
+from octavo.torch.exports.reading import Outputs, Reading, layer_of
+from octavo.torch.layers.table import in_kernel
+from octavo.torch.memory import array
+
+STOCK_FORM = "in the form of target portable: target native has no operator for it"
+
+
+def read_linear(node: ir.Node, c: Reading) -> Outputs:
+    """The layer's output."""
+    call = call_of(node)
+    layer = layer_of(call["packed"])
+    out = node.outputs[0].name or layer
+    operator = Linear(
+        c.float32(call["x"], node),
+        _matrix(call, layer, c),
+        call["bias"],
+        group_size=call["group"],
+        activation=call["activation"],
+    )
+    (y,) = c.put(operator, name=node.name or layer, outs=[f"{out}_float32"], layer=layer)
+    return [c.in_kind(y, call["x"], out)]
+
+
+def _matrix(call: dict[str, Any], layer: str, c: Reading) -> Weight:
+    packed, scale = c.tensor(call["packed"]), c.tensor(call["scale"])
+    n, k = call["n"], call["k"]
+    zero = None
+    if call["zero_point"] is not None:
+        zero = array(c.tensor(call["zero_point"]).to(torch.int8))
+
+    def make() -> Integers:
+        return Integers(unpack(array(packed), n, k), array(scale), zero)
+
+    def stored() -> tuple[Any, Any, Any]:
+        zeros = np.zeros(n, np.int8) if zero is None else zero
+        return packed.view(torch.int8).reshape(packed_shape(n, k)), scale, zeros
+
+    return c.weight(f"{layer}.weight", (n, k), [packed, scale], make, stored)
+
+
+def read_half_linear(node: ir.Node, c: Reading) -> Outputs:
+    """The layer's output: the weight in 16 bits behind a Cast, computed in float32."""
+    call, e = call_of(node), c.emitter
+    layer = layer_of(call["packed"])
+    out = node.outputs[0].name or layer
+    packed = c.tensor(call["packed"])
+
+    def held() -> ir.Value:
+        kind = str(packed.dtype).removeprefix("torch.")
+        core = HalfLinear(array(packed), call["n"], call["k"], kind)
+        w = torch.from_numpy(core.weights()).to(packed.dtype)  # exact: it came from there
+        return c.hold(w.t(), f"{layer}.weight_{kind}")
+
+    if c.native:
+        c.note(layer, STOCK_FORM)
+    w = c.of_tensors("half_linear", [packed], held)
+    wide = e.cast(w, ir.DataType.FLOAT, f"{out}_weight")
+    x = c.float32(call["x"], node)
+    y = e.op("MatMul", [x, wide], out=f"{out}_product", name=node.name)
+    activation = call.get("activation", "none")
+    if call["bias"] is not None:
+        # As a Sum, ONNX Runtime leaves it apart from a GELU; see `octavo.graph.bias_gelu`.
+        apart = activation in GELUS or feeds_gelu(node.outputs[0])
+        y = e.op("Sum" if apart else "Add", [y, call["bias"]], out=f"{out}_biased")
+    y = activate(e, y, activation, out=f"{out}_{activation}")
+    return [c.in_kind(y, call["x"], out)]
+
+
+def read_conv(node: ir.Node, c: Reading) -> Outputs:
+    """The images [batch, channels, ...], or one without a batch."""
+    call, e = call_of(node), c.emitter
+    layer, shape = layer_of(call["packed"]), tuple(call["shape"])
+    out = node.outputs[0].name or layer
+    x = c.float32(call["x"], node)
+    single = _rank(call["x"]) == len(shape) - 1
+    if single:
+        x = e.op("Unsqueeze", [x, e.vector([0])], out=f"{out}_batch")
+    window = {"strides": call["stride"], "pads": call["pads"], "dilations": call["dilation"]}
+    operator = Conv(x, _filters(call, layer, c), call["groups"], window, call["bias"])
+    (y,) = c.put(operator, name=node.name or layer, outs=[f"{out}_image"], layer=layer)
+    if single:
+        y = e.op("Squeeze", [y, e.vector([0])], out=f"{out}_single")
+    return [c.in_kind(y, call["x"], out)]
+
+
+def _rank(x: ir.Value) -> int:
+    assert x.shape is not None  # PyTorch's exporter states the shape of every tensor
+    return len(x.shape)
+
+
+def _filters(call: dict[str, Any], layer: str, c: Reading) -> Weight:
+    packed, scale = c.tensor(call["packed"]), c.tensor(call["scale"])
+    shape = tuple(call["shape"])
+
+    def make() -> Integers:
+        return Integers(unpack_filters(array(packed), shape, call["groups"]), array(scale))
+
+    return c.weight(
+        f"{layer}.weight",
+        shape,
+        [packed, scale],
+        make,
+        lambda: (packed.view(torch.int8), scale, None),
+    )
+
+
+def read_embedding(node: ir.Node, c: Reading) -> Outputs:
+    """The rows, float32 [..., embedding_dim]."""
+    call = call_of(node)
+    layer, out = layer_of(call["table"]), node.outputs[0].name or "rows"
+    table = c.tensor(call["table"])
+    zero = None if call["zero_point"] is None else c.tensor(call["zero_point"])
+    if not in_kernel(table, zero):
+        if c.native:
+            c.note(layer, STOCK_FORM)
+        return [look_up(call, call["indices"], c, name=node.name or out, out=out)]
+    scale = c.tensor(call["scale"])
+
+    def make() -> Integers:
+        moved = torch.zeros(len(table), dtype=torch.int8) if zero is None else zero.to(torch.int8)
+        q = table
+        if table.dtype is torch.uint8:  # integers and zero points lie 128 higher
+            q, moved = (table ^ 128).view(torch.int8), moved ^ -128
+        return Integers(array(q), array(scale), array(moved))
+
+    def stored() -> tuple[Any, Any, Any]:
+        found = make()
+        return found.q, found.scale, found.zeros
+
+    weight = c.weight(f"{layer}.table", tuple(table.shape), [table, scale], make, stored)
+    operator = Embedding(call["indices"], weight, (table.shape[1],))
+    return c.put(operator, name=node.name or out, outs=[out], layer=layer)
+
+
+def look_up(
+    call: dict[str, Any], indices: ir.Value, c: Reading, *, name: str, out: str
+) -> ir.Value:
+    """`indices` looked up in the table of `call`, as it is, with stock operators.
+
+    integers    Mul(Sub(Cast(Gather(table, i)), Gather(zero, i)), Gather(scale, i))
+    16 bits     Cast(Gather(table, i))
+    """
+    layer = layer_of(call["table"])
+
+    def column(key: str) -> ir.Value | None:
+        """[num_embeddings, 1]: one number a row."""
+        value = call[key]
+        if value is None:
+            return None
+        stored = c.tensor(value)
+        name = f"{layer}.{key}_column"
+        return c.of_tensors("column", [stored], lambda: c.hold(stored[:, None], name))
+
+    scale = column("scale")
+    if scale is None:
+        held = c.emitter.op("Gather", [call["table"], indices], out=f"{out}_stored", name=name)
+        return c.emitter.cast(held, ir.DataType.FLOAT, out)
+    return lookup_rows(
+        c.emitter,
+        call["table"],
+        scale,
+        indices,
+        name=name,
+        out=out,
+        zero_point=column("zero_point") or 0,
+    )

@@ -1,0 +1,62 @@
+"""Puts operators in the place of every quantized layer of a traced model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import onnx_ir as ir
+
+from octavo.graph.analysis.attentions import attentions_of
+from octavo.graph.emit.packed import pack_operators
+from octavo.graph.lower.lowering import lower_operators
+from octavo.graph.rewrite.passes import rewrite
+from octavo.graph.together import put_together
+from octavo.graph.walk import graphs_of
+from octavo.torch.exports.embedding_bag import read_embedding_bag
+from octavo.torch.exports.layers import (
+    read_conv,
+    read_embedding,
+    read_half_linear,
+    read_linear,
+)
+from octavo.torch.exports.program import DOMAIN
+from octavo.torch.exports.reading import Outputs, Reading
+from octavo.torch.exports.recurrent import read_recurrent
+
+READERS: Mapping[str, Callable[[ir.Node, Reading], Outputs]] = {
+    "linear": read_linear,
+    "half_linear": read_half_linear,
+    "embedding": read_embedding,
+    "embedding_bag": read_embedding_bag,
+    "conv": read_conv,
+    "recurrent": read_recurrent,
+}
+"""By the names of the operators in `torch.ops.octavo`."""
+
+
+def replace_layers(
+    model: ir.Model, target: str, cpu: str
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Rewrites `model` for a target; how many layers of each operator there were, and notes."""
+    c = Reading(model, native=target == "native", cpu=cpu)
+    found = [node for graph in graphs_of(model) for node in graph if node.domain == DOMAIN]
+    for node in found:
+        c.replace(node, READERS[node.op_type](node, c))
+    model.opset_imports.pop(DOMAIN, None)
+    if c.native:
+        rewrite(c)
+        pack_operators(c)
+    else:
+        lower_operators(c)
+        if c.activations.have_rows:
+            _merge_qkv(c)
+    c.finish()
+    return dict(Counter(node.op_type for node in found)), c.notes()
+
+
+def _merge_qkv(c: Reading) -> None:
+    """Makes one product of those that give Q, K and V of one activation."""
+    for graph in graphs_of(c.model):
+        attentions = list(attentions_of(graph, c.constants, c.opset, None))
+        put_together(attentions, c.emitter, c.constants, c.sweeper)

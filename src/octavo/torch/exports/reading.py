@@ -1,0 +1,84 @@
+"""What reading a traced model works with: its graph, and the buffers of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+import torch
+from torch import Tensor
+
+from octavo.errors import ModelError
+from octavo.graph.constants import Stored
+from octavo.graph.context import Context, in_memory
+from octavo.ir.weight import Integers, Weight
+
+_T = TypeVar("_T")
+
+Outputs = Sequence["ir.Value | None"]
+"""What takes the places of a node's outputs; None for one that nothing reads."""
+
+
+class Reading(Context):
+    """One model while its layers are read; `native` says for which target."""
+
+    def __init__(self, model: ir.Model, *, native: bool, cpu: str) -> None:
+        super().__init__(model, Stored(), cpu=cpu, store=_store)
+        self.native = native
+        self._kept: list[Sequence[Tensor]] = []
+
+    def tensor(self, value: ir.Value) -> Tensor:
+        """What is stored under `value`. Raises ModelError where it is computed."""
+        found = self.constants.tensor(value)
+        if found is None:
+            raise ModelError(
+                f"{value.name}: the weights of a quantized layer are computed while the model "
+                "runs; ONNX needs them as constants"
+            )
+        raw = found.raw
+        return raw if isinstance(raw, Tensor) else torch.from_numpy(np.array(found.numpy()))
+
+    def of_tensors(self, form: Hashable, tensors: Sequence[Tensor], make: Callable[[], _T]) -> _T:
+        """What `make` returned for these tensors; layers that share them share it."""
+        self._kept.append(tensors)  # their addresses are theirs while they are kept
+        return self.once((form, *(tensor.data_ptr() for tensor in tensors)), make)
+
+    def weight(
+        self,
+        name: str,
+        shape: Sequence[int],
+        tensors: Sequence[Tensor],
+        make: Callable[[], Integers],
+        packed: Callable[[], tuple[Any, Any, Any]],
+    ) -> Weight:
+        """The weight of a layer that is held in `tensors`, the same for all layers that share it."""
+        key = (tuple(shape), *(tensor.data_ptr() for tensor in tensors))
+
+        def found() -> Weight:
+            return Weight(key, name, tuple(shape), make, packed=packed)
+
+        return self.of_tensors(("weight", *shape), tensors, found)
+
+    def float32(self, x: ir.Value, node: ir.Node) -> ir.Value:
+        """`x` in float32."""
+        return self.as_float32(x, node, x.dtype)
+
+    def in_kind(self, y: ir.Value, like: ir.Value, out: str) -> ir.Value:
+        """`y`, which is float32, in the type of `like`."""
+        return self.from_float32(y, like.dtype, out)
+
+
+def _store(values: npt.NDArray[Any] | Tensor, name: str) -> ir.TensorProtocol:
+    if isinstance(values, Tensor):
+        from onnx_ir.tensor_adapters import TorchTensor
+
+        return TorchTensor(values.contiguous(), name)
+    return in_memory(values, name)
+
+
+def layer_of(value: ir.Value) -> str:
+    """The name of the layer whose buffer `value` is."""
+    return (value.name or "").rpartition(".")[0] or "model"
