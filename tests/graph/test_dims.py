@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from octavo.graph.analysis.computed_shapes import sizes
-from octavo.graph.constants import Stored
-from octavo.graph.dims import AtMost, Dim, Dims, Known, OneOf
+from octavo.graph.analysis.constants import Stored
+from octavo.graph.analysis.dims import AtMost, Dim, Dims, Known, OneOf
 
 FLOAT, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 LIMIT = 6  # rows of the table

@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from octavo.graph.constants import Stored
-from octavo.graph.ranks import Ranks
+from octavo.graph.analysis.constants import Stored
+from octavo.graph.analysis.ranks import Ranks
 from tests.onnx.rules.support import FLOAT, build, node, run
 
 SHAPE_OF_X = [node("Shape", ["x"], ["s"])]

@@ -11,10 +11,10 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from octavo.graph import activations
-from octavo.graph.bounds import Bounds, ValueBounds
-from octavo.graph.constants import Fixed
-from octavo.graph.one_sided import zero_point_for
+from octavo.graph.analysis.bounds import Bounds, ValueBounds
+from octavo.graph.analysis.constants import Fixed
+from octavo.graph.analysis.zero_points import zero_point_for
+from octavo.graph.lower import activations
 from octavo.onnx.constants import Constants
 from tests.onnx.rules.support import (
     FLOAT,

@@ -3,7 +3,7 @@
 import onnx
 import onnx_ir as ir
 
-from octavo.graph.walk import graphs_of
+from octavo.graph.analysis.walk import graphs_of
 
 NESTED = """
 <ir_version: 8, opset_import: ["" : 17]>

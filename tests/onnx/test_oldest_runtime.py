@@ -18,7 +18,7 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
-from octavo.graph.requirements import least_onnxruntime
+from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.onnx import custom_ops_library, session
 from tests.onnx.rules.support import (
     BOOL,

@@ -59,7 +59,7 @@ def apart(
 ) -> Converted:
     """The same conversion with a product for each."""
     with monkeypatch.context() as patch:
-        patch.setattr(octavo.onnx.convert, "put_together", lambda *_: [])
+        patch.setattr(octavo.onnx.convert, "merge_qkv", lambda *_: [])
         folder.mkdir()
         return convert(proto, folder, **options)
 

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.integers import stored
 from octavo.errors import listed
-from octavo.graph.activations import Activations
-from octavo.graph.constants import Constants
-from octavo.graph.emitter import MS, Emitter, Names
-from octavo.graph.integers import stored
-from octavo.graph.sweeper import Sweeper
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.walk import opset_of
+from octavo.graph.emit.emitter import MS, Emitter, Names
+from octavo.graph.lower.activations import Activations
+from octavo.graph.rewrite.sweeper import Sweeper
 from octavo.ir import DOMAIN, VERSION
 from octavo.ir.operator import KEY, LAYER, Operator
 from octavo.ir.weight import Integers, QuantizedWeightValues, Weight

@@ -7,7 +7,7 @@ from collections import Counter
 import onnx_ir as ir
 
 from octavo.errors import listed
-from octavo.graph.walk import graphs_of
+from octavo.graph.analysis.walk import graphs_of
 from octavo.ir import DOMAIN
 from octavo.onnx.normalize import QUANTIZED_OPS
 from octavo.onnx.produce import LAYERS

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from octavo.errors import ModelError
-from octavo.graph.walk import bodies_of
+from octavo.graph.analysis.walk import bodies_of
 
 # Operators that move, convert, rescale or constrain stored numbers, as weight norm, clipping and
 # adapters do, and are cheap to compute once. Not Softmax, of which ONNX's reference knows only the

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from octavo.graph.walk import bodies_of
+from octavo.graph.analysis.walk import bodies_of
 from octavo.onnx.inventory import Site
 from octavo.onnx.operators.reader import attribute_int
 from octavo.recipe import Kind

@@ -9,18 +9,18 @@ import onnx_ir as ir
 
 from octavo.core.metrics import sqnr_db
 from octavo.graph.analysis.attentions import FoundAttention, attentions_of
-from octavo.graph.constants import Fixed
-from octavo.graph.dims import Dims
+from octavo.graph.analysis.constants import Fixed
+from octavo.graph.analysis.dims import Dims
+from octavo.graph.analysis.ranks import Ranks
+from octavo.graph.analysis.self_attention import rows_stay_whole
+from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.emit.packed import pack_operators
-from octavo.graph.head_shapes import Shapes, head_shapes, make_constant
 from octavo.graph.lower.lowering import held_by_stock, lower_operators
-from octavo.graph.masks import Mask, masks_of, read_plainly
-from octavo.graph.ranks import Ranks
+from octavo.graph.lower.rows import WIDE_FROM
+from octavo.graph.rewrite.head_shapes import Shapes, head_shapes, make_constant
+from octavo.graph.rewrite.masks import Mask, masks_of, read_plainly
+from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.graph.rewrite.passes import rewrite
-from octavo.graph.rows import WIDE_FROM
-from octavo.graph.self_attention import rows_stay_whole
-from octavo.graph.together import put_together
-from octavo.graph.walk import graphs_of
 from octavo.ir.weight import Account
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
@@ -98,7 +98,7 @@ def _finish(
         pack_operators(c)
     elif c.activations.have_rows:
         if tensors.path is None:  # in a data file the products' weights are written already
-            changed += put_together(attentions, c.emitter, c.constants, c.sweeper)
+            changed += merge_qkv(attentions, c.emitter, c.constants, c.sweeper)
         changed += make_constant(shapes, c.emitter, c.sweeper)
     c.finish()
     return changed

@@ -14,9 +14,9 @@ from typing import Any, TypeGuard
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.emitter import Emitter, Names
-from octavo.graph.sweeper import Sweeper
-from octavo.graph.walk import graphs_of, opset_of
+from octavo.graph.analysis.walk import graphs_of, opset_of
+from octavo.graph.emit.emitter import Emitter, Names
+from octavo.graph.rewrite.sweeper import Sweeper
 
 _STANDARD = ("", "ai.onnx")
 _SAME_TYPE = frozenset(["Mul", "Neg", "Add", "Sub", "Div", "MatMul", "Gemm", "Conv", "Reshape"])

@@ -16,8 +16,8 @@ from onnx_ir.passes import PreconditionError
 from onnx_ir.passes.common import InlinePass
 
 from octavo.errors import ModelError, brief
-from octavo.graph.emitter import Names
-from octavo.graph.walk import bodies_of, graphs_of, opset_of
+from octavo.graph.analysis.walk import bodies_of, graphs_of, opset_of
+from octavo.graph.emit.emitter import Names
 
 STANDARD = ("", "ai.onnx")
 _WRITTEN_FOR = "octavo.written_for"

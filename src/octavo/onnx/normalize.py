@@ -11,7 +11,7 @@ import onnx_ir as ir
 from onnxscript import version_converter
 
 from octavo.errors import AlreadyQuantizedError, ModelError, brief, listed
-from octavo.graph.walk import graphs_of, opset_of, runs_in_order
+from octavo.graph.analysis.walk import graphs_of, opset_of, runs_in_order
 from octavo.ir import DOMAIN
 from octavo.onnx import maps
 from octavo.onnx.erfc import write_out_erfc

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import onnx_ir as ir
 
-from octavo.graph.walk import graphs_of, opset_of
+from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
 from octavo.onnx.conv_defaults import conv_reasons, native_defaults

@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 import octavo
 from octavo.errors import NothingQuantizedError
-from octavo.graph.requirements import least_onnxruntime
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.requirements import least_onnxruntime
+from octavo.graph.analysis.walk import opset_of
 from octavo.ir import DOMAIN, OPERATORS
 from octavo.onnx.beyond_portable import advice_of, beyond_portable, note_of
 from octavo.onnx.convert import Converted, Progress, convert

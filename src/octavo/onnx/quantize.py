@@ -13,7 +13,7 @@ import onnxruntime as ort
 
 from octavo.errors import OptionError, OutputError
 from octavo.files.staging import Staging
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.already import quantized_already
 from octavo.onnx.check.verify import verify as verify_model
 from octavo.onnx.convert import Progress, make_context

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from octavo.errors import ModelError, OutputError
 from octavo.files.staging import DATA_FILE, output_error
-from octavo.graph.walk import graphs_of
+from octavo.graph.analysis.walk import graphs_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site
 from octavo.onnx.load import Source

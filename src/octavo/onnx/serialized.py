@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from octavo.graph.walk import graphs_of
+from octavo.graph.analysis.walk import graphs_of
 from octavo.onnx import maps
 from octavo.onnx.store import TensorStore
 from octavo.onnx.wellformed import tensors_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import onnx
 
 from octavo.errors import ModelError, OptionError, brief, pip_install
-from octavo.graph.walk import graphs_of
+from octavo.graph.analysis.walk import graphs_of
 from octavo.onnx.erfc import write_out_erfc
 from octavo.onnx.load import load
 from octavo.onnx.serialized import self_contained

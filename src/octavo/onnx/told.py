@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from octavo.graph.requirements import least_onnxruntime
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.requirements import least_onnxruntime
+from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.load import load
 from octavo.onnx.produce import LAYERS, MAX_ERROR
 from octavo.recipe import Report, Verification

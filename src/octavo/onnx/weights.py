@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.integers import one_if_equal
 from octavo.core.kernels import QuantizedWeight, quantize_weight
 from octavo.core.kernels.weight import quantize_affine_as_onnxruntime
 from octavo.core.observers import HistogramObserver
 from octavo.core.qtype import Grid, QType
 from octavo.errors import ModelError
 from octavo.graph.context import Store
-from octavo.graph.emitter import Emitter
-from octavo.graph.integers import one_if_equal
-from octavo.graph.linear import BlockWeightValues
+from octavo.graph.emit.emitter import Emitter
+from octavo.graph.lower.products import BlockWeightValues
 from octavo.ir.weight import Account, QuantizedWeightValues
 from octavo.onnx.constants import Constants, Root
 from octavo.onnx.sharing import MatrixUses

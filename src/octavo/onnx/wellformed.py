@@ -20,7 +20,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from octavo.errors import ModelError
-from octavo.graph.walk import graphs_of
+from octavo.graph.analysis.walk import graphs_of
 
 _STANDARD = ("", "ai.onnx")
 _PLACE = ("location", "offset", "length", "checksum", "basepath")  # keys of external data

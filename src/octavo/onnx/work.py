@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
 from octavo.core.feeds import shape_text
-from octavo.graph.walk import graphs_of
+from octavo.graph.analysis.walk import graphs_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed, fed, made_up
 from octavo.onnx.inventory import Site

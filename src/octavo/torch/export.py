@@ -192,8 +192,8 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 def _label(model: ir.Model, qmodel: nn.Module, target: str, cpu: str) -> None:
     """What the file says of itself, in the words of the ONNX front end."""
-    from octavo.graph.requirements import least_onnxruntime
-    from octavo.graph.walk import opset_of
+    from octavo.graph.analysis.requirements import least_onnxruntime
+    from octavo.graph.analysis.walk import opset_of
     from octavo.ir import DOMAIN, OPERATORS
 
     if opset_of(model) < FIRST_WITH_NEW_FORMAT:

@@ -14,7 +14,7 @@ import onnx_ir
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from octavo.graph.walk import runs_in_order
+from octavo.graph.analysis.walk import runs_in_order
 from octavo.onnx import quantize_dynamic
 from octavo.recipe import Report
 

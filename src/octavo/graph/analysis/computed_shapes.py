@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.constants import Constants
+from octavo.graph.analysis.constants import Constants
 
 STANDARD = ("", "ai.onnx")
 PASSING = frozenset("Identity Squeeze Unsqueeze".split())  # one number stays that number

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import SizeOf
-from octavo.graph.constants import Constants
+from octavo.graph.analysis.constants import Constants
 from octavo.ir import DOMAIN
 from octavo.ir.linear import GroupedLinear, Linear
 

@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from octavo.core.kernels import checksum
 from octavo.errors import ModelError
+from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.context import Context
-from octavo.graph.walk import graphs_of
 from octavo.ir import DOMAIN
 from octavo.ir.operator import KEY, Operator, Pack
 from octavo.ir.weight import PackedValues, Weight

@@ -13,11 +13,11 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.activate import activate
+from octavo.core.integers import moved_up
 from octavo.graph.context import Context
-from octavo.graph.conv import conv_integer
-from octavo.graph.integers import moved_up
+from octavo.graph.lower.activation_nodes import activate
 from octavo.graph.lower.linear import INT32_INPUTS
+from octavo.graph.lower.products import conv_integer
 from octavo.ir.conv import Conv
 from octavo.ir.operator import LAYER
 from octavo.ir.weight import QuantizedWeightValues, Weight

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.context import Context
-from octavo.graph.embedding import lookup_rows
 from octavo.graph.lower.linear import table
+from octavo.graph.lower.lookups import lookup_rows
 from octavo.ir.embedding import Embedding
 
 

@@ -14,11 +14,11 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.activate import GELUS, activate
-from octavo.graph.bias_gelu import feeds_gelu
+from octavo.core.integers import one_if_equal
 from octavo.graph.context import Context
-from octavo.graph.integers import one_if_equal
-from octavo.graph.linear import dequantize, linear_rows
+from octavo.graph.lower.activation_nodes import GELUS, activate
+from octavo.graph.lower.bias_gelu import feeds_gelu
+from octavo.graph.lower.products import dequantize, linear_rows
 from octavo.ir.embedding import Embedding
 from octavo.ir.linear import GroupedLinear, Linear
 from octavo.ir.operator import LAYER, Operator
@@ -56,7 +56,7 @@ def _layer(part: Linear, node: ir.Node, c: Context, name: str, output: ir.Value)
     y = _product(part, node, c, name, f"{out}_product")
     bias = c.array(part.bias)
     if part.bias is not None and (bias is None or np.any(bias)):
-        # As a Sum, ONNX Runtime leaves it apart from a GELU; see `octavo.graph.bias_gelu`.
+        # As a Sum, ONNX Runtime leaves it apart from a GELU; see `octavo.graph.lower.bias_gelu`.
         apart = part.activation in GELUS or feeds_gelu(output)
         y = e.op(
             "Sum" if apart else "Add", [y, part.bias], out=f"{out}_biased", name=f"{name}_bias"

@@ -8,10 +8,10 @@ from typing import Any
 import onnx_ir as ir
 
 from octavo.errors import ModelError
+from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.context import Context
 from octavo.graph.lower import attention, conv, embedding, linear, matmul, recurrent
 from octavo.graph.lower.linear import share_tables
-from octavo.graph.walk import graphs_of
 from octavo.ir import DOMAIN
 from octavo.ir.attention import Attention
 from octavo.ir.conv import Conv

@@ -18,9 +18,8 @@ import onnx_ir as ir
 from octavo.core.recurrent_layout import Kind
 from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, permute_gates
 from octavo.graph.context import Context
-from octavo.graph.linear import dequantize
 from octavo.graph.lower.linear import FIRST_WITH_AXIS
-from octavo.graph.rnn import dynamic_quantize_lstm
+from octavo.graph.lower.products import dequantize, dynamic_quantize_lstm
 from octavo.ir.operator import LAYER
 from octavo.ir.recurrent import Recurrent
 from octavo.ir.weight import Integers, QuantizedWeightValues, Weight

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.constants import Constants
+from octavo.graph.analysis.constants import Constants
 from octavo.graph.context import Context
-from octavo.graph.emitter import MS
+from octavo.graph.emit.emitter import MS
 from octavo.graph.rewrite.replace import replace
 from octavo.ir.conv import Conv
 from octavo.ir.linear import Linear

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.constants import Constants
+from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.nodes import only_reader
 from octavo.graph.context import Context
-from octavo.graph.nodes import only_reader
 from octavo.graph.rewrite.replace import replace
 from octavo.ir.linear import Linear
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.context import Context
 from octavo.graph.rewrite import bias, group, pool, residual
 from octavo.graph.rewrite.activation import ACTIVATIONS, BEHIND_POOLS, fold_activation
 from octavo.graph.rewrite.attention import fuse_attention
-from octavo.graph.walk import graphs_of
 from octavo.ir import DOMAIN
 from octavo.ir.conv import Conv
 from octavo.ir.linear import Linear

@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from octavo.core.metrics import relative_error
 from octavo.errors import OctavoError
-from octavo.graph.emitter import Names
+from octavo.graph.emit.emitter import Names
 from octavo.onnx.check.lens import Lens, force
 from octavo.onnx.check.reach import layers_run
 from octavo.onnx.comparing.opening import Cut, Shown, Values, input_like

@@ -16,8 +16,8 @@ from typing import Any
 import onnx_ir as ir
 
 from octavo.errors import ModelError
-from octavo.graph.emitter import Names
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.walk import opset_of
+from octavo.graph.emit.emitter import Names
 from octavo.onnx import normalize
 from octavo.onnx.check.budget import Memory
 from octavo.onnx.check.points import Points

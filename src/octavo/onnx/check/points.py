@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.check.information import Bounds, Squash
 from octavo.onnx.comparing.values import reads
 from octavo.onnx.constants import RANDOM_OPS, Constants

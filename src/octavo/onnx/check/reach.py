@@ -14,7 +14,7 @@ from time import perf_counter
 
 import onnxruntime as ort
 
-from octavo.graph.walk import graphs_of, opset_of
+from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import open_session

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.errors import InputDataError, VerificationError, brief
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.walk import opset_of
 from octavo.onnx import normalize
 from octavo.onnx.check.budget import LONGEST_RUN, MOST_BYTES, Clock, Memory, run_within
 from octavo.onnx.check.measuring import Run

@@ -11,7 +11,7 @@ from typing import Any
 import onnxruntime as ort
 
 from octavo.errors import VerificationError, brief
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.check.blame import Blame
 from octavo.onnx.check.judge import Judge
 from octavo.onnx.check.lens import Lens

@@ -16,7 +16,7 @@ from pathlib import Path
 import onnxruntime as ort
 
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.walk import opset_of
 from octavo.ir import DOMAIN
 from octavo.onnx import normalize
 from octavo.onnx.comparing import operands

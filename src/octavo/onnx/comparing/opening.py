@@ -9,7 +9,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.errors import ModelError, brief
-from octavo.graph.emitter import Names
+from octavo.graph.emit.emitter import Names
 from octavo.onnx.comparing.values import bodies, nodes_in, reads, region
 from octavo.onnx.save import save
 from octavo.onnx.store import TensorStore

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from octavo.errors import ModelError
-from octavo.graph.walk import graphs_of, opset_of
+from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.ir import DOMAIN
 from octavo.onnx.comparing.values import (
     holders,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import onnx_ir as ir
 
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.constants import Constants
 
 _NO_TENSORS = ("Sequence", "Optional", "SplitToSequence")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.made_up.analysis import kinds_of
 from octavo.onnx.made_up.kinds import InputKind, Role

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
 from octavo.core.qtype import QType
-from octavo.graph.conv import conv_integer
+from octavo.graph.lower.products import conv_integer
 from octavo.ir.conv import Conv
 from octavo.ir.weight import Account, Integers, QuantizedWeightValues, Weight
 from octavo.onnx.constants import Constants

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.graph.rows import SYMMETRIC
+from octavo.graph.analysis.zero_points import SYMMETRIC
 
 
 def reference_portable(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from octavo.graph.emitter import Emitter
+from octavo.graph.emit.emitter import Emitter
 from octavo.onnx.constants import Constants, Root
 
 

@@ -20,7 +20,7 @@ from octavo.core.kernels.packing import GROUP
 from octavo.core.qtype import QType
 from octavo.errors import ModelError
 from octavo.graph.context import Context, Store
-from octavo.graph.rows import QuantizedRows
+from octavo.graph.lower.rows import QuantizedRows
 from octavo.ir.weight import Account
 from octavo.onnx.constants import FLOATS, Constants
 from octavo.onnx.weights import WeightStore

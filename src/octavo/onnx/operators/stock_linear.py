@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
-from octavo.graph.linear import (
+from octavo.graph.lower.products import (
     dequantize,
     linear_block,
     linear_per_tensor,

@@ -17,8 +17,8 @@ import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
 from octavo.core.qtype import QType
+from octavo.graph.lower.products import dynamic_quantize_lstm
 from octavo.graph.lower.recurrent import PER_STEP_NOTE
-from octavo.graph.rnn import dynamic_quantize_lstm
 from octavo.ir.weight import Account, QuantizedWeightValues
 from octavo.onnx.operators.reader import Drawn, Reading, attribute_int, attributes_of, input_at
 from octavo.recipe import Granularity, Scheme

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.integers import as_int8
 from octavo.core.kernels import QuantizedWeight
-from octavo.graph.integers import as_int8
 from octavo.ir.weight import Account, Integers, Weight
 from octavo.onnx.constants import Root
 from octavo.onnx.operators.reader import Reading

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.core.qtype import Grid, QType
-from octavo.graph.embedding import lookup_blocks, lookup_per_tensor, lookup_rows
+from octavo.graph.lower.lookups import lookup_blocks, lookup_per_tensor, lookup_rows
 from octavo.ir.embedding import Embedding
 from octavo.ir.weight import Account
 from octavo.onnx.operators.reader import Reading

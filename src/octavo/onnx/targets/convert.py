@@ -20,10 +20,10 @@ from octavo.errors import (
     did_you_mean,
 )
 from octavo.files.staging import Staging
+from octavo.graph.analysis.requirements import least_onnxruntime
+from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.graph.context import Context
 from octavo.graph.lower.lowering import lower_operators
-from octavo.graph.requirements import least_onnxruntime
-from octavo.graph.walk import graphs_of, opset_of
 from octavo.ir import DOMAIN, OPERATORS
 from octavo.onnx import normalize
 from octavo.onnx.check.agree import agree
@@ -90,7 +90,7 @@ def convert_target(
     staging = Staging(model_output, source.files)
     with staging:
         try:
-            turned, notes = _turn(source, staging, to, cpu, report_progress)
+            converted, notes = _turn(source, staging, to, cpu, report_progress)
         except OutputError:
             raise
         except OSError as error:
@@ -107,14 +107,14 @@ def convert_target(
         output=str(staging.out),
         target=to,
         cpu=cpu,
-        layers=dict(turned.layers),
+        layers=dict(converted.layers),
         model_bytes_before=source.bytes,
         model_bytes_after=size,
         opset=opset_of(source.model),
         min_onnxruntime=least_onnxruntime(source.model),
         verification=verification,
         seconds=time.perf_counter() - started,
-        notes=(*notes, *turned.notes()),
+        notes=(*notes, *converted.notes()),
     )
 
 
@@ -169,21 +169,21 @@ def _turn(
     try:
         progress("converting", 0, 1)
         constants = Constants(opset_of(model))
-        turned: Context
+        converted: Context
         if to == "native":
-            turned = Recognition(model, constants, cpu=cpu, store=tensors.put)
-            to_native.turn(turned)
-            if not turned.layers:
-                raise NothingQuantizedError(_nothing(source, turned))
+            converted = Recognition(model, constants, cpu=cpu, store=tensors.put)
+            to_native.recognize(converted)
+            if not converted.layers:
+                raise NothingQuantizedError(_nothing(source, converted))
         else:
-            turned = Context(model, constants, cpu=cpu, store=tensors.put)
-            lower_operators(turned)
-        turned.finish()
+            converted = Context(model, constants, cpu=cpu, store=tensors.put)
+            lower_operators(converted)
+        converted.finish()
         progress("writing", 0, 1)
         save(model, staging, tensors, _metadata(model, to, cpu))
     finally:
         tensors.close()
-    return turned, notes
+    return converted, notes
 
 
 def _metadata(model: ir.Model, to: str, cpu: str) -> dict[str, str]:
@@ -200,8 +200,8 @@ def _metadata(model: ir.Model, to: str, cpu: str) -> dict[str, str]:
     }
 
 
-def _nothing(source: Source, turned: Context) -> str:
-    found = "; ".join(turned.notes())
+def _nothing(source: Source, converted: Context) -> str:
+    found = "; ".join(converted.notes())
     return (
         f"{source.label}: no layer is of a form that target native has an operator for ({found}). "
         "Quantize the float model with --target native"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from octavo.errors import InputDataError, brief
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed, FixedShapes, made_up
 from octavo.onnx.load import Source

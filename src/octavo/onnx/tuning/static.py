@@ -14,8 +14,8 @@ from typing import Any
 
 from octavo.core.qtype import QType
 from octavo.errors import ModelError
-from octavo.graph.emitter import Names
-from octavo.graph.walk import opset_of
+from octavo.graph.analysis.walk import opset_of
+from octavo.graph.emit.emitter import Names
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import libraries_in_force

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import onnx_ir as ir
 
-from octavo.graph.emitter import Names
+from octavo.graph.emit.emitter import Names
 from octavo.onnx.inventory import Site
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.core.embedding import MODES
-from octavo.graph.emitter import Emitter
+from octavo.graph.emit.emitter import Emitter
 from octavo.torch.exports.layers import STOCK_FORM, look_up
 from octavo.torch.exports.program import call_of
 from octavo.torch.exports.reading import Outputs, Reading, layer_of

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from octavo.graph.analysis.attentions import attentions_of
+from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.emit.packed import pack_operators
 from octavo.graph.lower.lowering import lower_operators
+from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.graph.rewrite.passes import rewrite
-from octavo.graph.together import put_together
-from octavo.graph.walk import graphs_of
 from octavo.torch.exports.embedding_bag import read_embedding_bag
 from octavo.torch.exports.layers import (
     read_conv,
@@ -59,4 +59,4 @@ def _merge_qkv(c: Reading) -> None:
     """Makes one product of those that give Q, K and V of one activation."""
     for graph in graphs_of(c.model):
         attentions = list(attentions_of(graph, c.constants, c.opset, None))
-        put_together(attentions, c.emitter, c.constants, c.sweeper)
+        merge_qkv(attentions, c.emitter, c.constants, c.sweeper)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from octavo.errors import ModelError
-from octavo.graph.constants import Stored
+from octavo.graph.analysis.constants import Stored
 from octavo.graph.context import Context, in_memory
 from octavo.ir.weight import Integers, Weight
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from octavo.core.recurrent_layout import Kind
 from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, permute_gates
-from octavo.graph.linear import dequantize
+from octavo.graph.lower.products import dequantize
 from octavo.ir.weight import QuantizedWeightValues
 from octavo.torch.exports.reading import Reading
 from octavo.torch.layers.recurrent_weights import STORAGE, DirectionForm

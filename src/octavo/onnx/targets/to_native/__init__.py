@@ -7,32 +7,33 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
+from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.emit.packed import pack_operators
 from octavo.graph.rewrite.passes import rewrite
-from octavo.graph.walk import graphs_of
 from octavo.ir import DOMAIN
 from octavo.onnx.normalize import QUANTIZED_OPS
-from octavo.onnx.targets.to_native import apart, conv, embedding, linear, recurrent
+from octavo.onnx.targets.to_native import conv, embedding, linear, recurrent
+from octavo.onnx.targets.to_native import split_qkv as apart
 from octavo.onnx.targets.to_native.recognition import Recognition
 
 RECOGNIZERS: Mapping[str, Callable[[ir.Node, Recognition], bool]] = {
-    "MatMulIntegerToFloat": linear.turn,
-    "MatMulInteger": linear.turn,
-    "Gather": embedding.turn,
-    "ConvInteger": conv.turn,
-    "DynamicQuantizeLSTM": recurrent.turn,
-    "GRU": recurrent.turn,
-    "RNN": recurrent.turn,
+    "MatMulIntegerToFloat": linear.recognize,
+    "MatMulInteger": linear.recognize,
+    "Gather": embedding.recognize,
+    "ConvInteger": conv.recognize,
+    "DynamicQuantizeLSTM": recurrent.recognize,
+    "GRU": recurrent.recognize,
+    "RNN": recurrent.recognize,
 }
 """By the node that holds a layer's integers. Tables come last: a linear layer may share one."""
 
 LEFT = "as it was: target native has no operator for it in this form"
 
 
-def turn(t: Recognition) -> None:
+def recognize(t: Recognition) -> None:
     """Draws every layer of a known form anew, and takes in what stands around linear ones."""
     for graph in graphs_of(t.model):
-        apart.take_apart(graph, t)
+        apart.split_qkv(graph, t)
         nodes = [node for node in graph if node.op_type in RECOGNIZERS]
         for node in sorted(nodes, key=lambda n: n.op_type == "Gather"):
             if node.graph is not None:

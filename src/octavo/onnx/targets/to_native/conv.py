@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.integers import as_int8
+from octavo.core.integers import as_int8
 from octavo.ir.conv import WINDOW, Conv
 from octavo.ir.weight import Integers, Weight
 from octavo.onnx.operators.conv import AXES
@@ -23,7 +23,7 @@ from octavo.onnx.targets.to_native.rows import other, read_by
 PER_IMAGE = "activations per image: target native has no scale for a whole tensor"
 
 
-def turn(node: ir.Node, t: Recognition) -> bool:
+def recognize(node: ir.Node, t: Recognition) -> bool:
     """Whether `node` was the ConvInteger of such a layer; it is drawn anew then."""
     found, w = scaled_integers(node, t), node.inputs[1]
     if found is None or w is None or not t.constants.is_constant(w):

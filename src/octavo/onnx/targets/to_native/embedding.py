@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.integers import as_int8
+from octavo.core.integers import as_int8
 from octavo.ir.embedding import Embedding
 from octavo.ir.weight import Integers, Weight
 from octavo.onnx.targets.to_native.recognition import Recognition
@@ -23,7 +23,7 @@ from octavo.onnx.targets.to_native.rows import made_by, number, other, read_by
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 
 
-def turn(node: ir.Node, t: Recognition) -> bool:
+def recognize(node: ir.Node, t: Recognition) -> bool:
     """Whether `node` was the Gather of such a lookup; it is drawn anew then."""
     table, indices = node.inputs[0], node.inputs[1]
     if table is None or indices is None or not _on_rows(node):

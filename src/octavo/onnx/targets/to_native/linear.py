@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.integers import as_int8
-from octavo.graph.linear import scale_output
+from octavo.core.integers import as_int8
+from octavo.graph.lower.products import scale_output
 from octavo.ir.linear import Linear
 from octavo.ir.matmul import MatMul
 from octavo.ir.weight import Integers, Weight
@@ -27,13 +27,13 @@ PER_ROW = "activations per row: target native has no scale for a whole tensor"
 PER_COLUMN = "a product of two activations: columns of the right one get a scale each"
 
 
-def turn(node: ir.Node, t: Recognition) -> bool:
+def recognize(node: ir.Node, t: Recognition) -> bool:
     """Whether `node` was such a product; it is drawn anew then."""
     found = product_of(node, t)
     if found is None:
         return False
     if not t.constants.is_constant(found.w):
-        return _turn_activations(node, found, t)
+        return _recognize_activations(node, found, t)
     if len(t.constants.shape(found.w)) != 2 or found.last.graph is not node.graph:
         return False
     e, out = t.emitter, found.last.outputs[0].name or "y"
@@ -56,7 +56,7 @@ def _name(node: ir.Node) -> str:
     return name.removesuffix("_quant") if node.op_type == "MatMulInteger" else name
 
 
-def _turn_activations(node: ir.Node, found: Product, t: Recognition) -> bool:
+def _recognize_activations(node: ir.Node, found: Product, t: Recognition) -> bool:
     b = rows_of(found.w, t)
     if b is None or b.row is not None or found.alpha != 1:
         return False

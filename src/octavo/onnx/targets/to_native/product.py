@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.dims import filled_with
-from octavo.graph.emitter import MS
+from octavo.graph.analysis.dims import filled_with
+from octavo.graph.emit.emitter import MS
 from octavo.onnx.targets.to_native.recognition import Recognition
 from octavo.onnx.targets.to_native.rows import Rows, made_by, number, other, read_by, rows_of
 

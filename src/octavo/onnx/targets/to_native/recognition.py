@@ -11,9 +11,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.errors import ModelError
-from octavo.graph.constants import Fixed
+from octavo.graph.analysis.constants import Fixed
+from octavo.graph.analysis.dims import Dims
 from octavo.graph.context import Context, Store
-from octavo.graph.dims import Dims
 from octavo.ir.weight import Weight
 from octavo.onnx.constants import Constants
 

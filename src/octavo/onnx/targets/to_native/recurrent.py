@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.integers import as_int8
 from octavo.core.recurrent_weights import MOST_INPUTS, permute_gates
-from octavo.graph.emitter import MS
-from octavo.graph.integers import as_int8
+from octavo.graph.emit.emitter import MS
 from octavo.graph.lower.recurrent import GATES
 from octavo.ir.recurrent import OPTIONAL, Cell, Recurrent
 from octavo.ir.weight import Integers, Weight
@@ -35,7 +35,7 @@ class _Weight:
     value: ir.Value
 
 
-def turn(node: ir.Node, t: Recognition) -> bool:
+def recognize(node: ir.Node, t: Recognition) -> bool:
     """Whether `node` was such a layer; it is drawn anew then."""
     op = node.op_type.removeprefix("DynamicQuantize")
     dynamic = op != node.op_type

@@ -4,7 +4,7 @@
     x ─ Reshape ─ QuantizeLinear(r * step, axis 0) ─ Reshape    wide
     x ─ DynamicQuantizeLinear                                  per tensor
 
-r is the range of each row, which the product's result is multiplied by: `octavo.graph.rows`.
+r is the range of each row, which the product's result is multiplied by: `octavo.graph.lower.rows`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.nodes import only_reader
+from octavo.graph.analysis.nodes import only_reader
 from octavo.onnx.targets.to_native.recognition import Recognition
 
 RANGE_OPS = frozenset(
@@ -76,7 +76,7 @@ def _wide(node: ir.Node, t: Recognition) -> Rows | None:
 
 
 def _same_shape(x: ir.Value | None, of: ir.Value | None, t: Recognition) -> bool:
-    """Activations of the same sizes share one Shape: `octavo.graph.by_sizes`."""
+    """Activations of the same sizes share one Shape: `octavo.graph.emit.shared_sizes`."""
     sizes = t.dims(x)
     return x is of or (sizes is not None and None not in sizes and sizes == t.dims(of))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from octavo.graph.emitter import MS, WITHOUT_QUANTIZE
-from octavo.graph.walk import graphs_of, opset_of
+from octavo.graph.analysis.walk import graphs_of, opset_of
+from octavo.graph.emit.emitter import MS, WITHOUT_QUANTIZE
 
 BASE = (1, 17)  # the oldest version that conversions are tested with
 

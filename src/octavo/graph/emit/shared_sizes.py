@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from octavo.graph.dims import Dim, Dims
-from octavo.graph.emitter import Emitter
+from octavo.graph.analysis.dims import Dim, Dims
+from octavo.graph.emit.emitter import Emitter
 
 Sizes = tuple[Dim, ...]
 
 
-class BySizes:
+class SharedSizes:
     """Shapes and zero points of the activations of one graph.
 
     Which of them have the same sizes in every run is told by `dims`; without it each is a case of

@@ -1,4 +1,4 @@
-"""Products that target portable put together (`octavo.graph.together`), taken apart again.
+"""Products that target portable put together (`octavo.graph.rewrite.merge_qkv`), taken apart again.
 
     MatMulIntegerToFloat([Wq Wk Wv]) ─ Mul(row) ─ Add ─ Reshape ─ Transpose ─ Split ─ q, k, v
     ->
@@ -18,14 +18,14 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import sizes
-from octavo.graph.emitter import MS
-from octavo.graph.together import JOINT
+from octavo.graph.emit.emitter import MS
+from octavo.graph.rewrite.merge_qkv import JOINT
 from octavo.ir.attention import HEADS_FIRST
 from octavo.onnx.targets.to_native.recognition import Recognition
 from octavo.onnx.targets.to_native.rows import other, read_by
 
 
-def take_apart(graph: ir.Graph, t: Recognition) -> None:
+def split_qkv(graph: ir.Graph, t: Recognition) -> None:
     """Draws the parts of every such product of `graph`."""
     for node in list(graph):
         if node.op_type == "MatMulIntegerToFloat" and node.domain == MS and len(node.inputs) == 6:

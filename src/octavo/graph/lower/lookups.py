@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.emitter import Emitter
-from octavo.graph.linear import BlockWeightValues
+from octavo.graph.emit.emitter import Emitter
+from octavo.graph.lower.products import BlockWeightValues
 from octavo.ir.weight import QuantizedWeightValues
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import sizes
-from octavo.graph.constants import Constants
-from octavo.graph.walk import graphs_of
+from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.walk import graphs_of
 
 SAME = frozenset(
     "LayerNormalization SkipLayerNormalization BiasGelu FastGelu Identity Dropout Cast Relu Gelu "

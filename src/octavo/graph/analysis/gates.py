@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from octavo.graph.constants import Constants
+from octavo.graph.analysis.constants import Constants
 
 ARGUMENT_STEPS = frozenset("Mul Div Add Pow Cast".split())
 MAX_NODES = 24

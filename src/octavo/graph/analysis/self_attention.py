@@ -13,9 +13,9 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.analysis.attentions import FoundAttention
+from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.dims import Dims
 from octavo.graph.analysis.kept_axes import float_layer
-from octavo.graph.constants import Constants
-from octavo.graph.dims import Dims
 
 HEADS = -3
 """Their axis in the scores [batch, heads, queries, keys]."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from octavo.graph.constants import Constants
+from octavo.graph.analysis.constants import Constants
 
 GELUS = frozenset({"Gelu", "FastGelu"})
 

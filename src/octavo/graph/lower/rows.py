@@ -11,7 +11,7 @@ it, which give the same integers up to the last bit of a division:
              x ─ Reshape[-1, K] ─ QuantizeLinear(axis 0) ─ Reshape         wins for long rows
 
 ONNX Runtime divides four numbers in the time of a dozen products, so that a row is multiplied by
-1/r. Shapes and zero points are computed once for all activations of the same sizes (`BySizes`).
+1/r. Shapes and zero points are computed once for all activations of the same sizes (`SharedSizes`).
 
 ONNX Runtime's maximum drops NaN, so that a row with one would come out finite. Where the row is not
 known to hold NaN everywhere or nowhere (`uniform`), `0 * ReduceSum(x)` is added to its range; a row
@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.by_sizes import BySizes
-from octavo.graph.emitter import Emitter
+from octavo.graph.analysis.zero_points import SYMMETRIC
+from octavo.graph.emit.emitter import Emitter
+from octavo.graph.emit.shared_sizes import SharedSizes
 
-SYMMETRIC = 128  # the zero point that leaves as many integers below as above, but one
 WIDE_FROM = 1024  # inputs; measured: below, the nodes cost more than the passes
 
 
@@ -53,7 +53,7 @@ def quantize_rows(
     e: Emitter,
     x: ir.Value,
     width: int,
-    by_sizes: BySizes,
+    by_sizes: SharedSizes,
     *,
     uniform: bool,
     maybe_none: bool = False,
@@ -128,3 +128,22 @@ def quantize_tensor(e: Emitter, x: ir.Value) -> QuantizedRows:
         name=f"{name}_QuantizeLinear",
     )
     return QuantizedRows(q, scale, zero, None)
+
+
+def quantize_images(
+    e: Emitter, x: ir.Value, rank: int, zero_point: int = SYMMETRIC
+) -> QuantizedRows:
+    """x [B, C, ...] of `rank` per image, around a constant zero point; row_scale [B, 1, 1, ...]."""
+    name = x.name or "x"
+    flat = e.op("Flatten", [x], out=f"{name}_flat", axis=1)
+    largest = range_of(e, flat, name, zero_point, wide=False)
+    total = e.reduce_last("ReduceSum", flat, f"{name}_sum")
+    nothing = e.op("Mul", [total, e.scalar(0.0, np.float32)], out=f"{name}_nan")
+    row = e.op("Add", [largest, nothing], out=f"{name}_row")
+    row = e.op("Reshape", [row, e.vector([-1] + [1] * (rank - 1))], out=f"{name}_image_scale")
+    inverse = e.op("Reciprocal", [row], out=f"{name}_inverse")
+    ratio = e.op("Mul", [x, inverse], out=f"{name}_ratio")
+    step = e.scalar(np.float32(1 / (255 - zero_point)), np.float32)
+    zero = e.scalar(zero_point, np.uint8)
+    q = e.quantize(ratio, step, zero, f"{name}_quantized")
+    return QuantizedRows(q, step, zero, row)

@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.constants import Constants
-from octavo.graph.gated import is_gated
+from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.gates import is_gated
 
 DOMAINS = frozenset(("", "ai.onnx", "com.microsoft"))
 MAX_DEPTH = 64

@@ -20,10 +20,10 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.attentions import FoundAttention
 from octavo.graph.analysis.computed_shapes import sizes
+from octavo.graph.analysis.constants import Constants
 from octavo.graph.analysis.kept_axes import float_layer
-from octavo.graph.constants import Constants
-from octavo.graph.emitter import Emitter
-from octavo.graph.sweeper import Sweeper
+from octavo.graph.emit.emitter import Emitter
+from octavo.graph.rewrite.sweeper import Sweeper
 
 Shapes = dict[ir.Node, tuple[int, ...]]
 

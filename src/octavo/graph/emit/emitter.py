@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.walk import graphs_of
+from octavo.graph.analysis.walk import graphs_of
 
 MS = "com.microsoft"
 WITHOUT_QUANTIZE = 23

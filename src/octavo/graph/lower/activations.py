@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from octavo.graph.bounds import ValueBounds
-from octavo.graph.by_sizes import BySizes
-from octavo.graph.constants import Constants, Fixed
-from octavo.graph.conv import quantize_images
-from octavo.graph.dims import Dims
-from octavo.graph.emitter import Emitter
-from octavo.graph.one_sided import zero_point_for
-from octavo.graph.rows import QuantizedRows, quantize_rows, quantize_tensor
-from octavo.graph.uniform import UniformRows
-from octavo.graph.walk import graphs_of
+from octavo.graph.analysis.bounds import ValueBounds
+from octavo.graph.analysis.constants import Constants, Fixed
+from octavo.graph.analysis.dims import Dims
+from octavo.graph.analysis.uniform_rows import UniformRows
+from octavo.graph.analysis.walk import graphs_of
+from octavo.graph.analysis.zero_points import zero_point_for
+from octavo.graph.emit.emitter import Emitter
+from octavo.graph.emit.shared_sizes import SharedSizes
+from octavo.graph.lower.rows import QuantizedRows, quantize_images, quantize_rows, quantize_tensor
 
 # Operators that pick as many items as the data has; after them an activation may have no rows.
 SELECTIONS = frozenset("NonZero NonMaxSuppression Compress Unique TopK Loop".split())
@@ -30,7 +29,7 @@ class Activations:
         self._casts: dict[tuple[int, int], tuple[ir.Value, ir.Value]] = {}
         self.dims: Dims | None = None
         """Strictly of the model as it was; with it, activations of the same sizes share shapes."""
-        self._by_sizes: dict[ir.Graph | ir.Function | None, BySizes] = {}
+        self._by_sizes: dict[ir.Graph | ir.Function | None, SharedSizes] = {}
 
     @property
     def have_rows(self) -> bool:
@@ -56,7 +55,7 @@ class Activations:
         key = (id(x), id(node.graph), "row")
         if key not in self._drawn:
             if node.graph not in self._by_sizes:
-                self._by_sizes[node.graph] = BySizes(self._emitter, self.dims)
+                self._by_sizes[node.graph] = SharedSizes(self._emitter, self.dims)
             rows = quantize_rows(
                 self._emitter,
                 x,

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import STANDARD
-from octavo.graph.constants import Constants
-from octavo.graph.dims import Dim, Dims, broadcast, filled_with
-from octavo.graph.emitter import Emitter
-from octavo.graph.indices import in_order, indices
-from octavo.graph.sweeper import Sweeper
-from octavo.graph.walk import graphs_of
+from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.dims import Dim, Dims, broadcast, filled_with
+from octavo.graph.analysis.indices import in_order, indices
+from octavo.graph.analysis.walk import graphs_of
+from octavo.graph.emit.emitter import Emitter
+from octavo.graph.rewrite.sweeper import Sweeper
 
 MOST_STEPS = 24  # nodes between a mask and its Where; exporters write ten
 LAST = frozenset("And Cast Expand Gather Reshape".split())

@@ -1,14 +1,19 @@
-"""A linear layer `x @ W`, quantized, as ONNX nodes. W is [K, N] or batched [..., K, N]."""
+"""Integer products of stock ONNX Runtime as nodes: linear layers, convolutions, attentions.
+
+A linear layer's W is [K, N] or batched [..., K, N].
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.emitter import MS, Emitter
-from octavo.graph.rows import QuantizedRows
+from octavo.graph.emit.emitter import MS, Emitter
+from octavo.graph.lower.rows import QuantizedRows
 from octavo.ir.weight import QuantizedWeightValues
 
 
@@ -55,13 +60,6 @@ def linear_per_tensor(
     return e.op("Mul", [as_float, scales], out=out, name=f"{name}_quant_output_scale_mul")
 
 
-def linear_qdq(
-    e: Emitter, x: ir.Value, w: ir.Value, op_type: str, *, name: str, out: str
-) -> ir.Value:
-    """The float operator over a dequantized activation and a dequantized weight."""
-    return e.op(op_type, [x, w], out=out, name=name)
-
-
 @dataclass(frozen=True)
 class BlockWeightValues:
     """A weight in blocks: `q` uint8 [N, blocks, block] with zero at 128, `scale` [N * blocks]."""
@@ -89,14 +87,6 @@ def linear_block(e: Emitter, x: ir.Value, w: BlockWeightValues, *, name: str, ou
     )
 
 
-def matmul_rows_by_activation(
-    e: Emitter, a: QuantizedRows, b: QuantizedRows, *, name: str, out: str
-) -> ir.Value:
-    """A product of two activations: `a` per row, `b` with one scale for all of it."""
-    w = QuantizedWeightValues(b.q, b.scale, b.zero_point)
-    return linear_rows(e, a, w, name=name, out=out)
-
-
 def dequantize(
     e: Emitter, w: QuantizedWeightValues, *, out: str, axis: int | None = None
 ) -> ir.Value:
@@ -115,3 +105,96 @@ def qdq_activation(e: Emitter, x: ir.Value, t: QuantizedRows) -> ir.Value:
 def scale_output(e: Emitter, y: ir.Value, factor: float, out: str) -> ir.Value:
     """`factor * y`."""
     return e.op("Mul", [y, e.scalar(np.float32(factor), np.float32)], out=out)
+
+
+def conv_integer(
+    e: Emitter,
+    x: QuantizedRows,
+    w: QuantizedWeightValues,
+    bias: ir.Value | None,
+    attributes: Mapping[str, Any],
+    *,
+    name: str,
+    out: str,
+) -> ir.Value:
+    """ConvInteger and its scales, named as ONNX Runtime's quantize_dynamic names them.
+
+    `w.scale` is [] or [M, 1, 1, ...], `bias` [1, M, 1, 1, ...].
+
+    `w.zero_point` is a scalar: ConvInteger's weights have one.
+    """
+    raw = f"{out}_output_quantized"
+    product = e.op(
+        "ConvInteger",
+        [x.q, w.q, x.zero_point, w.zero_point],
+        out=raw,
+        name=f"{name}_quant",
+        **attributes,
+    )
+    steps = e.op(
+        "Cast", [product], out=f"{raw}_cast_output", name=f"{raw}_cast", to=int(ir.DataType.FLOAT)
+    )
+    scales = e.op(
+        "Mul",
+        [x.scale, w.scale],
+        out=f"{name}_quant_scales_mul:0",
+        name=f"{name}_quant_scales_mul",
+    )
+    plain = bias is None and x.row_scale is None
+    y = e.op(
+        "Mul",
+        [steps, scales],
+        out=out if plain else f"{out}quant_scaled_output",
+        name=f"{name}_quant_output_scale_mul",
+    )
+    if x.row_scale is not None:
+        y = e.op("Mul", [y, x.row_scale], out=out if bias is None else f"{out}_per_image")
+    if bias is not None:
+        y = e.op("Add", [y, bias], out=out, name=f"{out}_bias_add")
+    return y
+
+
+def attention_per_tensor(
+    e: Emitter,
+    x: QuantizedRows,
+    w: QuantizedWeightValues,
+    bias: ir.Value | None,
+    mask: ir.Value | None,
+    past: ir.Value | None,
+    attributes: Mapping[str, Any],
+    *,
+    name: str,
+    outs: Sequence[str],
+) -> Sequence[ir.Value]:
+    """QAttention: one activation scale for the whole input."""
+    inputs = [x.q, w.q, bias, x.scale, w.scale, mask, x.zero_point, w.zero_point, past]
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return e.op_n("QAttention", inputs, outs=outs, domain=MS, name=f"{name}_quant", **attributes)
+
+
+def dynamic_quantize_lstm(
+    e: Emitter,
+    x: ir.Value,
+    w: QuantizedWeightValues,
+    r: QuantizedWeightValues,
+    rest: Sequence[ir.Value | None],
+    attributes: Mapping[str, Any],
+    *,
+    name: str,
+    outs: Sequence[str],
+) -> Sequence[ir.Value]:
+    """DynamicQuantizeLSTM over `x` [T, B, I] with `w` [D, I, 4H] and `r` [D, H, 4H] in int8.
+
+    `rest` are B, sequence_lens, initial_h, initial_c, P; scales are float32 [D, 4H] or [D].
+    Activations have one scale a step for the whole batch: the operator knows no other.
+    """
+    weights = [w.scale, w.zero_point, r.scale, r.zero_point]
+    return e.op_n(
+        "DynamicQuantizeLSTM",
+        [x, w.q, r.q, *rest, *weights],
+        outs=outs,
+        domain=MS,
+        name=name,
+        **attributes,
+    )

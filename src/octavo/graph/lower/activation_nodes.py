@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from octavo.core.kernels import Activation
-from octavo.graph.emitter import MS, Emitter
+from octavo.graph.emit.emitter import MS, Emitter
 
 GELUS = (Activation.GELU.value, Activation.GELU_TANH.value)
 

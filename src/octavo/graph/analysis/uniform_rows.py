@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.constants import Constants
+from octavo.graph.analysis.constants import Constants
 
 # The inputs that scale and shift each column, and must be finite constants.
 NORMALIZATIONS = {

@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import math
 
-from octavo.graph.bounds import Bounds
-from octavo.graph.rows import SYMMETRIC
+from octavo.graph.analysis.bounds import Bounds
+
+SYMMETRIC = 128
+"""The zero point that leaves as many integers below as above, but one."""
 
 TYPICAL_HIGH = 2.0
 """The largest number of a row that has no end above, where a row has hundreds."""

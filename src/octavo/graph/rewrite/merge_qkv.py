@@ -21,12 +21,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.integers import one_if_equal
 from octavo.graph.analysis.attentions import FoundAttention, Heads
-from octavo.graph.constants import Constants
-from octavo.graph.emitter import MS, Emitter
-from octavo.graph.integers import one_if_equal
-from octavo.graph.nodes import only_reader
-from octavo.graph.sweeper import Sweeper
+from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.nodes import only_reader
+from octavo.graph.emit.emitter import MS, Emitter
+from octavo.graph.rewrite.sweeper import Sweeper
 from octavo.ir.attention import HEADS_FIRST, LAST_SWAPPED
 
 JOINT = "+"
@@ -55,7 +55,7 @@ class Part:
         return q, step, zero, row, dtype
 
 
-def put_together(
+def merge_qkv(
     attentions: Sequence[FoundAttention], e: Emitter, constants: Constants, sweeper: Sweeper
 ) -> list[str]:
     """Makes one product of those of each attention that read the same rows; returns a note."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import STANDARD, casts_whole
-from octavo.graph.dims import Dim, Dims
+from octavo.graph.analysis.dims import Dim, Dims
 
 MOST_STEPS = 24  # nodes between a Range and what reads the indices; exporters write eight
 

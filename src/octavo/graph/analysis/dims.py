@@ -15,11 +15,11 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import STANDARD, SizeOf, sizes
+from octavo.graph.analysis.constants import Constants
 from octavo.graph.analysis.kept_axes import known_size
-from octavo.graph.constants import Constants
-from octavo.graph.emitter import MS
-from octavo.graph.ranks import BROADCASTING
-from octavo.graph.walk import graphs_of
+from octavo.graph.analysis.ranks import BROADCASTING
+from octavo.graph.analysis.walk import graphs_of
+from octavo.graph.emit.emitter import MS
 
 MOST_STEPS = 8  # nodes between two answers about a vector; exporters write four
 SAME = frozenset(
