@@ -51,10 +51,7 @@ def _reason(site: Site, scheme: Scheme, request: Request) -> str:
 
 def _outputs(site: Site) -> int | None:
     """Of a matrix [K, N] or vector [K]; None for others."""
-    form = site.reader.operands(site.node) if isinstance(site.reader, LinearReader) else None
     (_, shape), *_ = site.layer.weights
-    if form is None or site.weights[0] is not form.w or len(shape) > 2:
+    if not isinstance(site.reader, LinearReader) or site.weights[0] is not site.node.inputs[1]:
         return None
-    if len(shape) == 1:
-        return 1
-    return shape[0] if form.transpose_w else shape[1]
+    return site.reader.outputs(site.node, shape)

@@ -9,6 +9,7 @@ that the operators have not are drawn at once: `stock_linear`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,7 +43,7 @@ class LinearReader(Reader):
 
     kind = Kind.LINEAR
 
-    def operands(self, node: ir.Node) -> Operands | None:
+    def operands(self, node: ir.Node, constants: Constants) -> Operands | None:
         """Its operands, or None where an input is missing."""
         raise NotImplementedError(type(self).__name__)
 
@@ -50,8 +51,14 @@ class LinearReader(Reader):
         """A reason of the operator's own why it stays float, or None."""
         return None
 
+    def outputs(self, node: ir.Node, shape: Sequence[int]) -> int | None:
+        """N of a weight of `shape` [K, N] or [K]; None for others."""
+        if len(shape) > 2:
+            return None
+        return 1 if len(shape) == 1 else shape[0 if attribute_int(node, "transB", 0) else 1]
+
     def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
-        found = self.operands(node)
+        found = self.operands(node, constants)
         if found is None:
             return None
         weights = tuple(v for v in (found.w, found.x) if constants.is_constant(v))
@@ -64,28 +71,30 @@ class LinearReader(Reader):
         return Kind.LINEAR if weights else Kind.ACTIVATION_MATMUL
 
     def takes_native(self, node: ir.Node, scheme: Scheme, c: Reading) -> bool:
-        operands = self._of(node)
+        operands = self._of(node, c)
         assert scheme.weight is not None
         if scheme.activation is None:
             return False
         if not c.constants.is_constant(operands.w):
             return not c.constants.is_constant(operands.x)
-        rank = len(c.constants.shape(operands.w))
+        rank = len(operands.shape(c.constants))
         return rank in (1, 2) and scheme.weight.granularity is not Granularity.BLOCK
 
     def check(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> str | None:
-        operands = self._of(node)
+        operands = self._of(node, c)
         assert scheme.weight is not None
         if not c.constants.is_constant(operands.w):
             return self._check_activations(node, operands, scheme, c, native=native)
-        shape = c.constants.shape(operands.w)
+        shape = operands.shape(c.constants)
         if 0 in shape:
             return f"its weight has no elements: shape {list(shape)}"
         inputs, most = inputs_of(shape, operands.transpose_w), exact_inputs(scheme)
         if not native and inputs > most and scheme.activation is not None:
             return f"{inputs} inputs: int32 sums would overflow above {most}"
-        if scheme.weight.granularity is Granularity.BLOCK and len(shape) != 2:
-            return f"blocks need a weight of rank 2, this one has rank {len(shape)}"
+        if scheme.weight.granularity is Granularity.BLOCK:
+            rank = len(c.constants.shape(operands.w))
+            if rank != 2 or operands.arrangement is not None:
+                return f"blocks need a weight of rank 2, this one has rank {rank}"
         return self.refuse(node, operands)
 
     def _check_activations(
@@ -98,7 +107,7 @@ class LinearReader(Reader):
         return activation_matmul.refuse(operands, scheme, c.opset, FIRST_WITH_DYNAMIC)
 
     def announce(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> None:
-        operands = self._of(node)
+        operands = self._of(node, c)
         assert scheme.weight is not None
         if not c.constants.is_constant(operands.w) or not scheme.weight.qtype.is_integer:
             return
@@ -108,18 +117,18 @@ class LinearReader(Reader):
             c.packed.add(
                 matrix_key(root, node.graph, scheme.weight, by_outputs=by_outputs, alpha=alpha)
             )
-        elif len(c.constants.shape(operands.w)) == 2:
+        elif len(operands.shape(c.constants)) == 2 and operands.arrangement is None:
             stock_linear.announce(operands, scheme, c)
 
     def read(self, node: ir.Node, scheme: Scheme, c: Reading, name: str, *, native: bool) -> Drawn:
-        operands = self._of(node)
+        operands = self._of(node, c)
         constant = c.constants.is_constant(operands.w)
         if native and not constant:
             return activation_matmul.read_native(node, operands, scheme, c, name)
         return _Layer(node, operands, scheme, c, name, native=native).draw()
 
-    def _of(self, node: ir.Node) -> Operands:
-        operands = self.operands(node)
+    def _of(self, node: ir.Node, c: Reading) -> Operands:
+        operands = self.operands(node, c.constants)
         assert operands is not None
         return operands
 
@@ -129,7 +138,7 @@ class MatMulReader(LinearReader):
 
     op = "MatMul"
 
-    def operands(self, node: ir.Node) -> Operands | None:
+    def operands(self, node: ir.Node, constants: Constants) -> Operands | None:
         x, w = node.inputs[0], node.inputs[1]
         return None if x is None or w is None else Operands(x, w)
 
@@ -139,7 +148,7 @@ class GemmReader(LinearReader):
 
     op = "Gemm"
 
-    def operands(self, node: ir.Node) -> Operands | None:
+    def operands(self, node: ir.Node, constants: Constants) -> Operands | None:
         found = _transposed(node)
         if found is None:
             return None
@@ -152,7 +161,7 @@ class FusedMatMulReader(LinearReader):
 
     op = "com.microsoft.FusedMatMul"
 
-    def operands(self, node: ir.Node) -> Operands | None:
+    def operands(self, node: ir.Node, constants: Constants) -> Operands | None:
         return _transposed(node)
 
     def refuse(self, node: ir.Node, operands: Operands) -> str | None:
@@ -200,7 +209,7 @@ class _Layer:
         constant = c.constants.is_constant(operands.w)
         dtype = c.constants.dtype(operands.w) if constant else operands.x.dtype
         self.dtype = dtype or ir.DataType.FLOAT
-        self.rank = len(c.constants.shape(operands.w)) if constant else 2
+        self.rank = len(operands.shape(c.constants)) if constant else 2
         self.out = node.outputs[0].name or name
         self.notes: list[str] = []
         self.account: Account | None = None
@@ -211,6 +220,8 @@ class _Layer:
         x = c.as_float32(operands.x, self.node, self.dtype)
         if operands.transpose_x:
             x = transposed_input(operands, x, e)
+        if operands.before is not None:
+            x = operands.before(e, x, f"{x.name}_rows")
         bias, alpha = None, operands.alpha
         per_row = self.native or stock_linear.per_row(self.scheme, c)
         if per_row and c.constants.is_constant(operands.w):
@@ -232,6 +243,8 @@ class _Layer:
             y = e.op(
                 "Add", [y, self._beta_bias()], out=f"{self.out}_biased", name=f"{self.name}_bias"
             )
+        if operands.after is not None:
+            y = operands.after(e, y, f"{self.out}_arranged")
         y = c.from_float32(y, self.dtype, self.out)
         if per_row and not self.native:
             keep_apart(self.node.outputs[0], c.constants)
@@ -252,7 +265,7 @@ class _Layer:
             self.notes += notes
             return weight
         root, by_outputs = operands.orientation(c.constants)
-        shape = c.constants.shape(operands.w)
+        shape = operands.shape(c.constants)
         k = inputs_of(shape, operands.transpose_w)
         n = 1 if len(shape) == 1 else int(np.prod(shape)) // k
         weight = native_matrix(
@@ -264,6 +277,7 @@ class _Layer:
             self.scheme.weight,
             by_outputs=by_outputs,
             alpha=_in_scales(operands.alpha),
+            arrangement=operands.arrangement,
         )
         self.account = weight.account
         return weight

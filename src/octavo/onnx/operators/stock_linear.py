@@ -60,12 +60,17 @@ def held_weight(scheme: Scheme, rank: int, c: Reading) -> WeightScheme:
     return w
 
 
+def _is_stored_matrix(operands: Operands, c: Reading) -> bool:
+    """Whether W lies as a matrix of the model, which other layers may share."""
+    return operands.arrangement is None and len(c.constants.shape(operands.w)) == 2
+
+
 def stored_matrix(
     operands: Operands, held: WeightScheme, c: Reading
 ) -> tuple[QuantizedWeightValues, Account | None]:
     """W [K, N] in the graph, and its account where it is new."""
-    if len(c.constants.shape(operands.w)) != 2:
-        return _odd_rank(operands, held, c)
+    if not _is_stored_matrix(operands, c):
+        return _arranged(operands, held, c)
     root, transposed = operands.orientation(c.constants)
     return c.weights.matrix(root, 0 if transposed else 1, transposed=transposed)
 
@@ -75,7 +80,7 @@ def shared_matrix(
 ) -> tuple[Weight, Account | None, list[str]]:
     """W as the weight of an operator that is lowered: [K, N], or another rank of it."""
     root, transposed = operands.orientation(c.constants)
-    shape = c.constants.shape(operands.w)
+    shape = operands.shape(c.constants)
     k = inputs_of(shape, operands.transpose_w)
     n = 1 if len(shape) == 1 else shape[-2] if operands.transpose_w else shape[-1]
     held = held_weight(scheme, len(shape), c)
@@ -90,24 +95,27 @@ def shared_matrix(
     def make() -> Integers:
         raise AssertionError("an operator that is lowered reads the matrix as it is stored")
 
-    notes = c.weights.compromise(root, held) if len(shape) == 2 else []
-    key, name = ("stored", root.key, transposed), operands.w.name or "weight"
+    notes = c.weights.compromise(root, held) if _is_stored_matrix(operands, c) else []
+    arrangement = None if operands.arrangement is None else operands.arrangement.key
+    key, name = ("stored", root.key, transposed, arrangement), operands.w.name or "weight"
     weight = Weight(
         key, name, (n, k), make, matrix=c.blaming(matrix), source=operands.w, account=account
     )
     return weight, account, notes
 
 
-def _odd_rank(
+def _arranged(
     operands: Operands, scheme: WeightScheme, c: Reading
 ) -> tuple[QuantizedWeightValues, Account | None]:
-    """A vector [K] as [K, 1], or batched matrices [..., K, N]."""
+    """A vector [K] as [K, 1], batched matrices [..., K, N], or what is arranged as a matrix."""
     root = c.constants.root(operands.w)
     per_channel = scheme.granularity is Granularity.CHANNEL
     shapes: list[tuple[int, ...]] = []
 
     def make() -> tuple[npt.NDArray[np.float32], int | None]:
         array = c.weights.float32(operands.w)
+        if operands.arrangement is not None:
+            array = operands.arrangement.make(array)
         matrix = array[:, None] if array.ndim == 1 else array
         if operands.transpose_w and array.ndim > 1:
             matrix = np.swapaxes(matrix, -1, -2)
@@ -124,7 +132,8 @@ def _odd_rank(
         shape = shape if per_channel else ()
         return np.ascontiguousarray(q), scale.reshape(shape), zero.reshape(shape)
 
-    key = ("odd", root.key, root.transposed, operands.transpose_w)
+    arrangement = None if operands.arrangement is None else operands.arrangement.key
+    key = ("arranged", root.key, root.transposed, operands.transpose_w, arrangement)
     return c.weights.custom(key, operands.w.name or "weight", make, finish, scheme)
 
 
@@ -160,7 +169,7 @@ class StockForm:
         return y, account, notes
 
     def _compromise(self) -> list[str]:
-        if len(self.c.constants.shape(self.operands.w)) != 2:
+        if not _is_stored_matrix(self.operands, self.c):
             return []
         root, _ = self.operands.orientation(self.c.constants)
         return self.c.weights.compromise(root, self.weight)

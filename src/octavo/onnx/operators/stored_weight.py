@@ -13,6 +13,7 @@ from octavo.core.integers import as_int8
 from octavo.core.kernels import QuantizedWeight
 from octavo.ir.weight import Account, Integers, Weight
 from octavo.onnx.constants import Root
+from octavo.onnx.operators.operands import Arrangement
 from octavo.onnx.operators.reader import Reading
 from octavo.recipe import Granularity, WeightScheme
 
@@ -77,6 +78,7 @@ def native_matrix(
     *,
     by_outputs: bool,
     alpha: float = 1.0,
+    arrangement: Arrangement | None = None,
 ) -> Weight:
     """The matrix [N, K] of `source`, stored as `root`: there as [N, K] if `by_outputs`, else as [K, N].
 
@@ -86,9 +88,13 @@ def native_matrix(
 
     def rows() -> Rows:
         array = c.weights.float32(leaf)
+        if arrangement is not None:
+            array = arrangement.make(array)  # [K, N]
         stored = array[None] if array.ndim == 1 else array if by_outputs else array.T
         c.constants.release(leaf)
         return np.ascontiguousarray(stored).reshape(shape)
 
     key = matrix_key(root, graph, scheme, by_outputs=by_outputs, alpha=alpha)
+    if arrangement is not None:
+        key = (*key, arrangement.key)
     return quantized_rows(c, key, leaf.name or "weight", shape, rows, scheme, source, alpha=alpha)

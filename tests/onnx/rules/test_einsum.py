@@ -1,0 +1,81 @@
+"""Einsum of an activation and a constant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from octavo.errors import NothingQuantizedError
+from octavo.onnx import session
+from octavo.onnx.operators.einsum import reference
+from tests.onnx.rules.support import FLOAT, INT8, build, convert, error, node, values, weight
+
+# equation, shape of x, shape of the weight
+EQUATIONS = {
+    "matrix": ("bsk,kn->bsn", (2, 3, 32), (32, 24)),
+    "transposed matrix": ("bsk,nk->bsn", (2, 3, 32), (24, 32)),
+    "heads": ("bsd,dhk->bshk", (2, 3, 32), (32, 4, 6)),
+    "heads first": ("bsd,dhk->bhsk", (2, 3, 32), (32, 4, 6)),
+    "heads joined": ("bshk,hkd->bsd", (2, 3, 4, 8), (4, 8, 24)),
+    "summed first": ("kb,kn->nb", (32, 5), (32, 24)),
+}
+NOT_LINEAR = {
+    "a product for each value": ("bhk,hkn->bhn", (2, 4, 8), (4, 8, 6)),
+    "a sum of x alone": ("bsk,kn->bn", (2, 3, 32), (32, 24)),
+    "a diagonal": ("kk,kn->kn", (32, 32), (32, 24)),
+}
+
+
+def _model(
+    equation: str, x: tuple[int, ...], w: tuple[int, ...], *, swapped: bool = False
+) -> onnx.ModelProto:
+    inputs = ["w", "x"] if swapped else ["x", "w"]
+    if swapped:
+        given, _, result = equation.partition("->")
+        equation = ",".join(reversed(given.split(","))) + "->" + result
+    return build(
+        [node("Einsum", inputs, "y", equation=equation)],
+        inputs={"x": (FLOAT, list(x))},
+        outputs=["y"],
+        weights={"w": weight(*w, spread=False)},
+    )
+
+
+@pytest.mark.parametrize("swapped", [False, True], ids=["weight last", "weight first"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"cpu": "any"}, {"target": "native"}, {"recipe": "int8-per-tensor"}],
+    ids=["portable", "any cpu", "native", "per tensor"],
+)
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_einsum_with_a_constant_is_a_linear_layer(
+    name: str, options: dict[str, Any], swapped: bool, tmp_path: Path
+) -> None:
+    equation, x_shape, w_shape = EQUATIONS[name]
+    model = _model(equation, x_shape, w_shape, swapped=swapped)
+    converted = convert(model, tmp_path, **options)
+    (layer,) = converted.report.layers
+    assert layer.quantized and layer.layer.kind.value == "linear"
+    assert not [n for n in converted.proto.graph.node if n.op_type == "Einsum"]
+    x, w = values(*x_shape), weight(*w_shape, spread=False)
+    (y,) = session(converted.path).run(None, {"x": x})
+    wanted = reference(equation, x, w)
+    assert y.shape == wanted.shape
+    assert error(y, wanted) < (4 * INT8 if "recipe" in options else INT8)
+
+
+def test_a_large_weight_is_stored_as_integers_alone(tmp_path: Path) -> None:
+    converted = convert(_model("bsd,dhk->bshk", (2, 3, 64), (64, 8, 16)), tmp_path)
+    floats = [i for i in converted.proto.graph.initializer if i.data_type == FLOAT]
+    assert sum(int(np.prod(i.dims)) for i in floats) < 64 * 8 * 16 / 4
+
+
+@pytest.mark.parametrize("name", NOT_LINEAR)
+def test_other_sums_stay_as_they_are(name: str, tmp_path: Path) -> None:
+    equation, x_shape, w_shape = NOT_LINEAR[name]
+    with pytest.raises(NothingQuantizedError):
+        convert(_model(equation, x_shape, w_shape), tmp_path)
