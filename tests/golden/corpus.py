@@ -24,6 +24,7 @@ GROUPS = (
     "onnx_linear",
     "onnx_recurrent",
     "onnx_tables",
+    "torch_layers",
 )
 
 

@@ -122,7 +122,8 @@ def report_facts(report: Any) -> Facts:
     for outcome in report.layers:
         one = outcome.to_dict(str)
         layer = one.pop("layer")
-        facts[f"layer {layer.pop('name')}"] = f"{_line(one)} | {_line(layer)}"
+        name = layer.pop("name")
+        facts[f"layer {name}"] = f"{_outcome(one)} | {_line(layer)}"
     facts["notes"] = list(report.notes)
     v = report.verification
     facts["verified"] = (
@@ -158,11 +159,17 @@ def inspection_facts(found: Any) -> Facts:
     return facts
 
 
+def _outcome(one: dict[str, Any]) -> str:
+    """`scheme reason notes ; bytes, SQNR`."""
+    sizes = f"bytes={one['bytes_before']}>{one['bytes_after']} sqnr={_short(one['sqnr_db'])}"
+    words = [str(one["scheme"])] + [f"{k}={one[k]}" for k in ("reason", "notes") if one[k]]
+    if one["quantized"] != (one["scheme"] != "float"):
+        words.insert(0, f"quantized={one['quantized']}")
+    return f"{' '.join(words)} ; {sizes}"
+
+
 def _line(data: Mapping[str, Any]) -> str:
     parts = []
-    data = dict(data)
-    if "bytes_before" in data:
-        data["bytes"] = f"{data.pop('bytes_before')}>{data.pop('bytes_after')}"
     for key, value in data.items():
         if value in (None, "", [], ()):
             continue
@@ -170,7 +177,9 @@ def _line(data: Mapping[str, Any]) -> str:
     return " ".join(parts)
 
 
-def _short(number: float | None) -> str:
+def _short(number: float | str | None) -> str:
+    if isinstance(number, str):
+        return number
     return "none" if number is None else f"{number:.2g}" if abs(number) < 1 else f"{number:.1f}"
 
 

@@ -6,14 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import onnxruntime as ort
 
 import octavo.onnx
 from tests.golden.corpus import Case
 from tests.golden.facts import (
-    Fact,
     Facts,
     conversion_facts,
     digest,
@@ -114,18 +111,21 @@ def converted(folder: Path, feeds: Mapping[str, Any], source: str, to: str, **mo
 
 
 def brief(facts: Facts) -> Facts:
-    """One line for all weights, one for signature, names and needs; layers whose row says more
-    than that they are quantized as asked."""
+    """The same in a few lines: `digest` is `w` (all weights) and `n` (names of nodes, signature,
+    metadata); `rows` has layers as asked by their number, and others by what is said of them."""
     kept: Facts = {}
-    weights, rest, layers, exact = [], [], [], []
+    weights, rest, exact = [], [], []
+    rows: dict[str, list[str]] = {}
+    plain: dict[str, list[str]] = {}
     for name, fact in sorted(facts.items()):
         if name.startswith("w "):
             weights.append(f"{name} {fact}")
         elif name in ("signature", "file", "nodes", "needs", "layers"):
             rest.append(f"{name} {fact}")
         elif name.startswith("layer "):
-            row = str(fact).split(" | ")[0]
-            layers.append(f"{name.removeprefix('layer ')}: {_row(row)}")
+            scheme, _, more = str(fact).split(" | ")[0].partition(" ; ")
+            which = rows if "reason=" in scheme or "notes=" in scheme else plain
+            which.setdefault(scheme, []).append(f"{name.removeprefix('layer ')} {more}")
         elif name.endswith(" bits"):
             exact.append(f"{name.removeprefix('out ').removesuffix(' bits')} {fact}")
         elif f"{name} bits" in facts:
@@ -136,16 +136,17 @@ def brief(facts: Facts) -> Facts:
             kept[name] = fact
     if exact:
         kept["bits"] = ", ".join(exact)
-    if layers:
-        kept["rows"] = layers
-    held, others = (digest("\n".join(lines).encode()) for lines in (weights, rest))
-    kept["digests"] = f"{len(weights)} weights {held}, names and signature {others}"
+    if rows or plain:
+        kept["rows"] = [
+            *(f"{len(them)} {row} {_short(them)}" for row, them in plain.items()),
+            *(f"{', '.join(t.split(' ')[0] for t in them)}: {row}" for row, them in rows.items()),
+        ]
+    kept["digest"] = f"w{len(weights)} {_short(weights)} n {_short(rest)}"
     return kept
 
 
-def _row(row: str) -> str:
-    """Without what is the same in most rows."""
-    return row.replace("quantized=True ", "").replace("quantized=False ", "").replace("scheme=", "")
+def _short(lines: Sequence[str]) -> str:
+    return digest("\n".join(lines).encode())
 
 
 def case(
