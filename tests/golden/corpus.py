@@ -18,6 +18,7 @@ from tests.golden.facts import Facts
 
 Case = Callable[[Path], Facts]
 GROUPS = (
+    "errors",
     "onnx_attention",
     "onnx_conv",
     "onnx_fusions",
