@@ -23,7 +23,9 @@ GROUPS = (
     "onnx_conv",
     "onnx_fusions",
     "onnx_linear",
+    "onnx_options",
     "onnx_recurrent",
+    "onnx_structure",
     "onnx_tables",
     "torch_layers",
 )
