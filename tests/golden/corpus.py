@@ -28,6 +28,7 @@ GROUPS = (
     "onnx_structure",
     "onnx_tables",
     "torch_layers",
+    "torch_models",
 )
 
 

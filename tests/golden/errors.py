@@ -186,7 +186,6 @@ def safetensors(folder: Path) -> Facts:
     variants = {
         "cut": raw[:-100],
         "more": raw + b"abc",
-        "header": raw[:20] + b"x" + raw[21:],
         "flipped": raw[: length + 200] + bytes([raw[length + 200] ^ 4]) + raw[length + 201 :],
         "tiny": b"abc",
     }

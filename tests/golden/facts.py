@@ -18,7 +18,8 @@ Facts = dict[str, Fact]
 
 VALUES, FEW = 16, 3
 DIGITS = 6
-HASH = 12  # hexadecimal digits: 48 bits are plenty for a few ten thousand facts
+HASH = 10  # hexadecimal digits: 40 bits are plenty for a few ten thousand facts
+SHORT = {"com.microsoft": "ms", "ai.octavo": "octavo"}
 UNSTABLE = ("octavo.version", "octavo.layers", "octavo.data", "octavo.operators")
 """Metadata that is not kept by value."""
 
@@ -73,7 +74,7 @@ def file_facts(path: Path) -> Facts:
     named = []
     for each in (*graphs(model.graph), *model.functions):
         for node in each.node:
-            ops[f"{node.domain}.{node.op_type}".lstrip(".")] += 1
+            ops[f"{SHORT.get(node.domain, node.domain)}.{node.op_type}".lstrip(".")] += 1
             if node.domain not in ("", "ai.onnx"):
                 named.append(f"{node.op_type} {node.name}{_said(node)}")
     facts["ops"] = ", ".join(f"{op} {n}" for op, n in sorted(ops.items()))
@@ -186,6 +187,8 @@ def _short(number: float | str | None) -> str:
 PATTERNS = (
     (re.compile(r"/tmp/[\w./-]*?octavo-golden-\w+"), "TMP"),
     (re.compile(r"\b\d+(\.\d+)?(e-?\d+)? ?(ms|s|µs|us|seconds?)\b"), "TIME"),
+    (re.compile(r"octavo-staging-[0-9a-f]+"), "octavo-staging-X"),
+    (re.compile(r"\bONNX Runtime 1\.\d+\.\d+"), "ONNX Runtime VERSION"),
     (re.compile(r"0x[0-9a-f]{6,}"), "0xADDRESS"),
     (re.compile(r'"seconds": [\d.e-]+'), '"seconds": TIME'),
 )

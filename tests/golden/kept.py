@@ -13,7 +13,7 @@ from tests.golden.facts import Fact, Facts
 
 FOLDER = Path(__file__).parent / "kept"
 RELATIVE = 1e-5
-AS, LONG = "as ", 40  # the same as in another form of the model; from so many characters on
+AS, LONG = "= ", 40  # the same as in another form of the model; from so many characters on
 PACKAGES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "torch", "transformers")
 Record = Mapping[str, Mapping[str, Facts]]
 """Facts by group and case."""
@@ -77,31 +77,62 @@ def read(group: str) -> dict[str, Facts]:
 
 def expanded(cases: Mapping[str, Facts]) -> dict[str, Facts]:
     """With what `text` wrote once only in every place."""
+    return {case: _expanded(facts) for case, facts in cases.items()}
 
-    def fact(facts: Facts, name: str) -> Fact:
-        said = facts[name]
-        if isinstance(said, str) and said.startswith(AS):
-            return facts[f"{said.removeprefix(AS)}: {_tail(name)}"]
+
+def _expanded(written: Facts) -> Facts:
+    forms: dict[str, Facts] = {}
+    for name, said in written.items():
+        form, tail = _parts(name)
+        forms.setdefault(form, {})[tail] = said
+
+    def facts_of(form: str) -> Facts:
+        own = forms[form]
+        whole = own.get("")
+        if form and isinstance(whole, str) and whole.startswith(AS):
+            return facts_of(whole.removeprefix(AS))
+        return own
+
+    def fact(form: str, tail: str) -> Fact:
+        said = facts_of(form)[tail]
+        if form and tail and isinstance(said, str) and said.startswith(AS):
+            return fact(said.removeprefix(AS), tail)
         return said
 
-    return {case: {name: fact(facts, name) for name in facts} for case, facts in cases.items()}
+    return {
+        (f"{form}: {tail}" if form else tail): fact(form, tail)
+        for form in forms
+        for tail in facts_of(form)
+    }
 
 
-def _tail(name: str) -> str:
-    return name.partition(": ")[2]
+def _parts(name: str) -> tuple[str, str]:
+    """`form: fact` taken apart; the form is what stands before the last colon."""
+    if name.endswith(":"):
+        return name[:-1], ""
+    form, _, tail = name.rpartition(": ")
+    return form, tail
 
 
 def _once(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Names and JSON; long facts that another form of the model has too are `as FORM`."""
-    first: dict[tuple[str, str], str] = {}
+    """Names and JSON; a form of the model of which all is as in another one before is one line,
+    a long fact that one before has too is `= FORM`."""
+    forms: dict[str, dict[str, str]] = {}
     for name in sorted(facts):
-        said = json.dumps(facts[name], ensure_ascii=False)
-        form, _, tail = name.partition(": ")
-        if tail and len(said) > LONG:
-            before = first.setdefault((tail, said), form)
+        form, tail = _parts(name)
+        forms.setdefault(form, {})[tail] = json.dumps(facts[name], ensure_ascii=False)
+    wholes: dict[str, str] = {}
+    first: dict[tuple[str, str], str] = {}
+    for form, own in forms.items():
+        whole = wholes.setdefault(json.dumps(own), form)
+        if whole != form and form and whole:
+            yield f"{form}:", json.dumps(f"{AS}{whole}", ensure_ascii=False)
+            continue
+        for tail, said in own.items():
+            before = first.setdefault((tail, said), form) if len(said) > LONG and form else form
             if before != form:
                 said = json.dumps(f"{AS}{before}", ensure_ascii=False)
-        yield name, said
+            yield (f"{form}: {tail}" if form else tail), said
 
 
 def text(cases: Mapping[str, Facts]) -> str:

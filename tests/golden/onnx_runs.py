@@ -111,8 +111,8 @@ def converted(folder: Path, feeds: Mapping[str, Any], source: str, to: str, **mo
 
 
 def brief(facts: Facts) -> Facts:
-    """The same in a few lines: `digest` is `w` (all weights) and `n` (names of nodes, signature,
-    metadata); `rows` has layers as asked by their number, and others by what is said of them."""
+    """The same in a few lines: `digest` is `w` (all weights), `n` (names of nodes, signature,
+    metadata) and the bits of outputs; `rows` has layers as asked by their number, and others by what is said of them."""
     kept: Facts = {}
     weights, rest, exact = [], [], []
     rows: dict[str, list[str]] = {}
@@ -131,18 +131,28 @@ def brief(facts: Facts) -> Facts:
         elif f"{name} bits" in facts:
             continue
         elif isinstance(fact, list) and fact and isinstance(fact[0], float):
-            kept[name] = fact if len(fact) < 10 else [*fact[:-2:3], *fact[-2:]]
+            kept[name] = fact if len(fact) < 8 else [*fact[:-2:4], *fact[-2:]]
         elif fact != [] and not (name == "verified" and str(fact).startswith("skipped")):
             kept[name] = fact
-    if exact:
-        kept["bits"] = ", ".join(exact)
     if rows or plain:
         kept["rows"] = [
-            *(f"{len(them)} {row} {_short(them)}" for row, them in plain.items()),
-            *(f"{', '.join(t.split(' ')[0] for t in them)}: {row}" for row, them in rows.items()),
+            *(f"{len(them)} {_words(row)} {_short(them)}" for row, them in plain.items()),
+            *(
+                f"{', '.join(t.split(' ')[0] for t in them)}: {_words(row)}"
+                for row, them in rows.items()
+            ),
         ]
-    kept["digest"] = f"w{len(weights)} {_short(weights)} n {_short(rest)}"
+    kept["digest"] = f"w{len(weights)} {_short(weights)} n {_short(rest)}" + (
+        f" {', '.join(exact)}" if exact else ""
+    )
     return kept
+
+
+def _words(row: str) -> str:
+    """A scheme in fewer letters."""
+    for long, short in (("activations", "act"), (" per ", "/"), ("weights only", "w only")):
+        row = row.replace(long, short)
+    return row
 
 
 def _short(lines: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import sys
@@ -45,12 +46,17 @@ def run_all(
             say(f"{i + 1} of {len(chunks)}")
         return found, skipped
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_quiet) as pool:
         futures = [pool.submit(_run, chunk) for chunk in chunks]
         for i, future in enumerate(as_completed(futures)):
             take(future.result())
             say(f"{i + 1} of {len(chunks)}")
     return found, skipped
+
+
+def _quiet() -> None:
+    """Exporters and ONNX Runtime's quantizer warn on the root logger."""
+    logging.disable(logging.WARNING)
 
 
 def _run(names: list[tuple[str, str]]) -> list[tuple[str, str, Facts | str]]:
