@@ -18,6 +18,7 @@ from tests.golden.facts import Facts
 
 Case = Callable[[Path], Facts]
 GROUPS = (
+    "cli",
     "errors",
     "onnx_attention",
     "onnx_conv",
@@ -29,6 +30,8 @@ GROUPS = (
     "onnx_tables",
     "torch_layers",
     "torch_models",
+    "tuning",
+    "zoo",
 )
 
 

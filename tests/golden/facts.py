@@ -190,7 +190,7 @@ PATTERNS = (
     (re.compile(r"octavo-staging-[0-9a-f]+"), "octavo-staging-X"),
     (re.compile(r"\bONNX Runtime 1\.\d+\.\d+"), "ONNX Runtime VERSION"),
     (re.compile(r"0x[0-9a-f]{6,}"), "0xADDRESS"),
-    (re.compile(r'"seconds": [\d.e-]+'), '"seconds": TIME'),
+    (re.compile(r'"seconds": [\d.e-]+'), '"seconds": "TIME"'),
 )
 
 

@@ -321,7 +321,7 @@ def compared(folder: Path) -> Facts:
         shown = cleaned(str(compare(model, made, x))).splitlines()
         facts[name] = [" ".join(line.split()) for line in shown]
     encoder = bert()
-    shown = cleaned(str(compare(encoder, quantize_dynamic(encoder), tokens()))).splitlines()
+    shown = cleaned(str(compare(encoder, quantize_dynamic(encoder), **tokens()))).splitlines()
     facts["bert"] = [" ".join(line.split()) for line in shown]
     return facts
 
