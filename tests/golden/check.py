@@ -38,18 +38,18 @@ def main(argv: list[str] | None = None) -> int:
     found, skipped = running.run_all(given.only, given.jobs, running.progress)
     told = list(differences(given.only, found, skipped))
     for difference in told:
-        print(difference)  # noqa: T201
+        print(difference)
     for name, why in sorted(skipped.items()):
-        print(f"skipped {name}: {why}")  # noqa: T201
+        print(f"skipped {name}: {why}")
     about = kept.FOLDER / "about.json"
     before = json.loads(about.read_text()) if about.exists() else {}
     for key, value in kept.about().items():
         if before.get(key) != value:
-            print(f"recorded with {key} {before.get(key)}, this is {value}")  # noqa: T201
+            print(f"recorded with {key} {before.get(key)}, this is {value}")
     number = sum(map(len, found.values()))
     cases = len({d.case for d in told})
     took = time.perf_counter() - start
-    print(f"{number} cases, {len(told)} differences in {cases}, {took:.0f} s")  # noqa: T201
+    print(f"{number} cases, {len(told)} differences in {cases}, {took:.0f} s")
     return int(bool(told))
 
 

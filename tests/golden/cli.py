@@ -56,9 +56,14 @@ def _save(path: Path, model: Model) -> None:
 def _plain(data: Any, path: str = "") -> list[str]:
     """Leaves of JSON as `path = value`."""
     if isinstance(data, dict):
-        return [l for k, v in data.items() if k not in VOLATILE for l in _plain(v, f"{path}.{k}" if path else k)]
+        return [
+            line
+            for k, v in data.items()
+            if k not in VOLATILE
+            for line in _plain(v, f"{path}.{k}" if path else k)
+        ]
     if isinstance(data, list) and any(isinstance(v, (dict, list)) for v in data):
-        return [l for i, v in enumerate(data) for l in _plain(v, f"{path}[{i}]")]
+        return [line for i, v in enumerate(data) for line in _plain(v, f"{path}[{i}]")]
     if isinstance(data, float):
         data = f"{data:.2g}"
     return [f"{path} = {data}"]
@@ -82,41 +87,89 @@ def page(folder: Path) -> Facts:
         path = folder / f"{name}.html"
         if not path.exists():
             continue
-        text = re.sub(r"(?s)<style.*?</style>|<script.*?</script>|<svg.*?</svg>", "", path.read_text())
+        text = re.sub(
+            r"(?s)<style.*?</style>|<script.*?</script>|<svg.*?</svg>", "", path.read_text()
+        )
         words = [" ".join(w.split()) for w in re.sub(r"<[^>]+>", "\n", text).splitlines()]
         shown = [MEASURED.sub("N", commands.tidy(w, folder)) for w in words if w]
         facts[f"page {name}"] = list(dict.fromkeys(shown))
-        facts[f"style {name}"] = digest("".join(re.findall(r"(?s)<style.*?</style>", path.read_text())).encode())
+        facts[f"style {name}"] = digest(
+            "".join(re.findall(r"(?s)<style.*?</style>", path.read_text())).encode()
+        )
     return facts
 
 
 CASES: dict[str, Case] = {
     "help": printed(("octavo --help", *(f"octavo {c} --help" for c in COMMANDS))),
-    "inspect": printed((
-        "octavo inspect e.onnx", "octavo inspect e.onnx -v --recipe int8-block", "octavo inspect e.onnx --json --target native",
-        "octavo inspect c.onnx", "octavo inspect c.onnx --ops Conv --format qdq", "octavo inspect portable.onnx",
-        "octavo inspect native.onnx --json", "octavo inspect models:make", "octavo inspect models:make --json",
-        "octavo inspect q.safetensors",
-    )),
-    "quantize": printed((
-        "octavo quantize e.onnx", "octavo quantize e.onnx --target native -v --force", "octavo quantize e.onnx --json -o j.onnx",
-        "octavo quantize c.onnx --ops Conv -o c1.onnx --no-verify", "octavo quantize e.onnx --recipe int8-block -o b.onnx --exclude '*up*'",
-        "octavo quantize m.onnx -o m1.onnx --inputs data.npz --only layer0", "octavo quantize e.onnx -o x.onnx --external-data --cpu any",
-        "octavo quantize bare.onnx -o bare1.onnx --allow-nothing", "octavo quantize models:make -o t.safetensors",
-        "octavo quantize models:make -o t2.safetensors --json --recipe int8-accurate",
-        "octavo quantize m.onnx --format qdq -o qdq.onnx", "octavo quantize m.onnx --recipe float16 -o h.onnx",
-        "octavo quantize m.onnx", "octavo quantize m.onnx",
-    ), numbers=False),
-    "quantize as JSON": printed(("octavo quantize e.onnx --json -o j.onnx", "octavo quantize e.onnx --json -o n.onnx --target native", "octavo quantize models:make --json -o t.safetensors")),
-    "convert-target": printed((
-        "octavo convert-target portable.onnx --to native -o n.onnx", "octavo convert-target native.onnx --to portable -o p.onnx --cpu any",
-        "octavo convert-target native.onnx --to portable --json -o p2.onnx", "octavo convert-target portable.onnx --to native --no-verify",
-    ), numbers=False),
-    "compare": printed((
-        "octavo compare m.onnx portable.onnx", "octavo compare m.onnx native.onnx -v --inputs data.npz",
-        "octavo compare m.onnx portable.onnx --json", "octavo compare models:make q.safetensors",
-    )),
-    "doctor": printed(("octavo doctor portable.onnx", "octavo doctor native.onnx", "octavo doctor m.onnx", "octavo doctor native.onnx --json"), numbers=False),
-    "bench": printed(("octavo bench m.onnx portable.onnx --seconds 0.1 --threads 1 --shape x=2x32",), numbers=False),
+    "inspect": printed(
+        (
+            "octavo inspect e.onnx",
+            "octavo inspect e.onnx -v --recipe int8-block",
+            "octavo inspect e.onnx --json --target native",
+            "octavo inspect c.onnx",
+            "octavo inspect c.onnx --ops Conv --format qdq",
+            "octavo inspect portable.onnx",
+            "octavo inspect native.onnx --json",
+            "octavo inspect models:make",
+            "octavo inspect models:make --json",
+            "octavo inspect q.safetensors",
+        )
+    ),
+    "quantize": printed(
+        (
+            "octavo quantize e.onnx",
+            "octavo quantize e.onnx --target native -v --force",
+            "octavo quantize e.onnx --json -o j.onnx",
+            "octavo quantize c.onnx --ops Conv -o c1.onnx --no-verify",
+            "octavo quantize e.onnx --recipe int8-block -o b.onnx --exclude '*up*'",
+            "octavo quantize m.onnx -o m1.onnx --inputs data.npz --only layer0",
+            "octavo quantize e.onnx -o x.onnx --external-data --cpu any",
+            "octavo quantize bare.onnx -o bare1.onnx --allow-nothing",
+            "octavo quantize models:make -o t.safetensors",
+            "octavo quantize models:make -o t2.safetensors --json --recipe int8-accurate",
+            "octavo quantize m.onnx --format qdq -o qdq.onnx",
+            "octavo quantize m.onnx --recipe float16 -o h.onnx",
+            "octavo quantize m.onnx",
+            "octavo quantize m.onnx",
+        ),
+        numbers=False,
+    ),
+    "quantize as JSON": printed(
+        (
+            "octavo quantize e.onnx --json -o j.onnx",
+            "octavo quantize e.onnx --json -o n.onnx --target native",
+            "octavo quantize models:make --json -o t.safetensors",
+        )
+    ),
+    "convert-target": printed(
+        (
+            "octavo convert-target portable.onnx --to native -o n.onnx",
+            "octavo convert-target native.onnx --to portable -o p.onnx --cpu any",
+            "octavo convert-target native.onnx --to portable --json -o p2.onnx",
+            "octavo convert-target portable.onnx --to native --no-verify",
+        ),
+        numbers=False,
+    ),
+    "compare": printed(
+        (
+            "octavo compare m.onnx portable.onnx",
+            "octavo compare m.onnx native.onnx -v --inputs data.npz",
+            "octavo compare m.onnx portable.onnx --json",
+            "octavo compare models:make q.safetensors",
+        )
+    ),
+    "doctor": printed(
+        (
+            "octavo doctor portable.onnx",
+            "octavo doctor native.onnx",
+            "octavo doctor m.onnx",
+            "octavo doctor native.onnx --json",
+        ),
+        numbers=False,
+    ),
+    "bench": printed(
+        ("octavo bench m.onnx portable.onnx --seconds 0.1 --threads 1 --shape x=2x32",),
+        numbers=False,
+    ),
     "pages": page,
 }

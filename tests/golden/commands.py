@@ -90,7 +90,8 @@ def fill(folder: Path) -> None:
     relu = helper.make_node("Relu", ["x"], ["y"])
     graph = helper.make_graph([relu], "g", model.graph.input, model.graph.output)
     onnx.save(
-        helper.make_model(graph, opset_imports=model.opset_import, ir_version=8), folder / "bare.onnx"
+        helper.make_model(graph, opset_imports=model.opset_import, ir_version=8),
+        folder / "bare.onnx",
     )
     (folder / "text.onnx").write_text("This is not a model.\n" * 20)
     (folder / "cut.onnx").write_bytes((folder / "m.onnx").read_bytes()[:5000])
@@ -150,7 +151,7 @@ def call(source: str, folder: Path) -> str:
     """What Python source raises."""
     names = [line for name, line in IMPORTS.items() if re.search(rf"(?<![\w.]){name}", source)]
     try:
-        exec("\n".join([*names, source]), {})  # noqa: S102  # lines of this folder
+        exec("\n".join([*names, source]), {})  # lines of this folder
     except Exception as error:  # noqa: BLE001  # what it is, is the fact
         module = type(error).__module__
         return tidy(f"{module}.{type(error).__name__}: {error}", folder)

@@ -82,7 +82,7 @@ def _seeded() -> Iterator[None]:
     import numpy as np
 
     random.seed(0)
-    np.random.seed(0)  # noqa: NPY002  # for libraries that draw from the global one
+    np.random.seed(0)  # for libraries that draw from the global one
     _seed_torch()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

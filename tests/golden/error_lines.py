@@ -1,5 +1,7 @@
 """Command lines and calls that fail, with the files that they need beside those of `errors`."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 Line = tuple[str, dict[str, str]]

@@ -45,7 +45,11 @@ def section(lines: list[Line]) -> Case:
         commands.fill(folder)
         facts: Facts = {}
         for line, files in lines:
-            label = line if not files else f"{line} [{digest(repr(sorted(files.items())).encode())[:4]}]"
+            label = (
+                line
+                if not files
+                else f"{line} [{digest(repr(sorted(files.items())).encode())[:4]}]"
+            )
             facts[label] = said(line, files, folder).splitlines()
         return facts
 
@@ -98,10 +102,19 @@ def _other_shape(m: onnx.ModelProto) -> None:
 
 
 DAMAGED: dict[str, Change] = {
-    "no nodes": _drop("node"), "no outputs": _drop("output"), "no opset": _drop("opset_import"),
-    "lost weight": _lose, "opset 6": _opset(6), "opset 99": _opset(99), "nan": _fill(np.nan),
-    "infinity": _fill(np.inf), "sparse": _sparse, "unknown operator": _unknown_op,
-    "unknown domain": _unknown_domain, "output twice": _twice, "other shape": _other_shape,
+    "no nodes": _drop("node"),
+    "no outputs": _drop("output"),
+    "no opset": _drop("opset_import"),
+    "lost weight": _lose,
+    "opset 6": _opset(6),
+    "opset 99": _opset(99),
+    "nan": _fill(np.nan),
+    "infinity": _fill(np.inf),
+    "sparse": _sparse,
+    "unknown operator": _unknown_op,
+    "unknown domain": _unknown_domain,
+    "output twice": _twice,
+    "other shape": _other_shape,
 }
 
 
@@ -113,7 +126,11 @@ def damaged(folder: Path) -> Facts:
         change(model)
         path = folder / "d.onnx"
         path.write_bytes(model.SerializeToString())
-        for line in ("octavo quantize d.onnx -o out.onnx", "octavo quantize d.onnx -o out.onnx --target native", "octavo inspect d.onnx --json"):
+        for line in (
+            "octavo quantize d.onnx -o out.onnx",
+            "octavo quantize d.onnx -o out.onnx --target native",
+            "octavo inspect d.onnx --json",
+        ):
             facts[f"{name}: {line}"] = _first(said(line, {}, folder))
     return facts
 
@@ -128,7 +145,9 @@ def external(folder: Path) -> Facts:
     facts: Facts = {}
     for keep in (0, 5000, -1):
         model, _ = mlp(2, 64)
-        onnx.save(model, folder / "e.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+        onnx.save(
+            model, folder / "e.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+        )
         data = folder / "w.bin"
         if keep == 0:
             data.unlink()
@@ -174,7 +193,11 @@ def flipped(folder: Path) -> Facts:
             data[500] ^= 8
             tensor.raw_data = bytes(data)
     onnx.save(model, folder / "bad.onnx")
-    lines = ("octavo compare m.onnx bad.onnx", "octavo convert-target bad.onnx --to portable -o o.onnx", "octavo bench bad.onnx --seconds 0.05")
+    lines = (
+        "octavo compare m.onnx bad.onnx",
+        "octavo convert-target bad.onnx --to portable -o o.onnx",
+        "octavo bench bad.onnx --seconds 0.05",
+    )
     return {line: _first(said(line, {}, folder)) for line in lines}
 
 
@@ -192,7 +215,9 @@ def safetensors(folder: Path) -> Facts:
     facts: Facts = {}
     for name, data in variants.items():
         (folder / "b.safetensors").write_bytes(data)
-        facts[name] = said('octavo.torch.load("b.safetensors", models.make)', {}, folder).splitlines()
+        facts[name] = said(
+            'octavo.torch.load("b.safetensors", models.make)', {}, folder
+        ).splitlines()
     return facts
 
 

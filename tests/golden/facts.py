@@ -77,7 +77,7 @@ def file_facts(path: Path) -> Facts:
             ops[f"{SHORT.get(node.domain, node.domain)}.{node.op_type}".lstrip(".")] += 1
             if node.domain not in ("", "ai.onnx"):
                 named.append(f"{node.op_type} {node.name}{_said(node)}")
-    facts["ops"] = ", ".join(f"{op} {n}" for op, n in sorted(ops.items()))
+    facts["ops"] = " ".join(op if n == 1 else f"{op}:{n}" for op, n in sorted(ops.items()))
     facts["nodes"] = sorted(named)
     for each in graphs(model.graph):
         for tensor in each.initializer:
@@ -142,7 +142,9 @@ def conversion_facts(done: Any) -> Facts:
     return {
         "layers": f"{dict(done.layers)}",
         "notes": list(done.notes),
-        "needs": f"opset {done.opset}, onnxruntime {done.min_onnxruntime}, {done.target}/{done.cpu}",
+        "needs": (
+            f"opset {done.opset}, onnxruntime {done.min_onnxruntime}, {done.target}/{done.cpu}"
+        ),
         "verified": f"{v.status}, {v.inputs}, runs {v.runs}, {v.detail!r}, on {v.ran_on!r}",
     }
 
@@ -208,6 +210,13 @@ def error_of(call: Callable[[], Any]) -> str:
     except BaseException as error:  # noqa: BLE001  # whatever a user would see
         return cleaned(f"{type(error).__module__}.{type(error).__name__}: {error}")
     return "nothing raised"
+
+
+def attempt(call: Callable[..., Any], *args: Any, **options: Any) -> tuple[Any, str]:
+    """What a call gives; or None, and its error in words."""
+    made: list[Any] = []
+    failed = error_of(lambda: made.append(call(*args, **options)))
+    return (made[0], "") if made else (None, failed)
 
 
 def under(prefix: str, facts: Mapping[str, Fact]) -> Facts:

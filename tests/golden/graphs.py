@@ -101,7 +101,9 @@ class Graph:
         return made, dict(self.feeds)
 
 
-def body(nodes: Sequence[onnx.NodeProto], name: str, inputs: Any, outputs: Any, consts: Any = ()) -> Any:
+def body(
+    nodes: Sequence[onnx.NodeProto], name: str, inputs: Any, outputs: Any, consts: Any = ()
+) -> Any:
     """A subgraph; inputs and outputs are (name, type, shape)."""
     return helper.make_graph(
         list(nodes),
@@ -115,7 +117,8 @@ def body(nodes: Sequence[onnx.NodeProto], name: str, inputs: Any, outputs: Any, 
 def node(op: str, inputs: str, out: str, **attributes: Any) -> onnx.NodeProto:
     """A node for a subgraph."""
     ins = ["" if i == "_" else i for i in inputs.split()]
-    return helper.make_node(op, ins, out.split(), name=f"{out.split()[0]}_node", **attributes)
+    outs = out.split()
+    return helper.make_node(op, ins, outs, name=f"{outs[0]}_node", **attributes)
 
 
 def in_type(model: Model, kind: int) -> Model:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import platform
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.golden.facts import Fact, Facts
 
 FOLDER = Path(__file__).parent / "kept"
 RELATIVE = 1e-5
-AS, LONG = "= ", 40  # the same as in another form of the model; from so many characters on
+AS, LONG = "= ", 20  # the same as in another form of the model; from so many characters on
 PACKAGES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "torch", "transformers")
 Record = Mapping[str, Mapping[str, Facts]]
 """Facts by group and case."""
@@ -28,14 +29,22 @@ class Difference(NamedTuple):
     now: Fact | None
 
     def __str__(self) -> str:
-        return f"{self.case}\n  {self.fact}\n    kept {_said(self.kept)}\n    now  {_said(self.now)}"
+        head = f"{self.case}\n  {self.fact}\n"
+        a, b = self.kept, self.now
+        if isinstance(a, list) and isinstance(b, list) and not (_numbers(a) or _numbers(b)):
+            lines = difflib.unified_diff([*map(str, a)], [*map(str, b)], lineterm="", n=0)
+            changed = [f"    {line}" for line in lines if not line.startswith(("---", "+++", "@@"))]
+            return head + "\n".join(changed)
+        return f"{head}    kept {_said(a)}\n    now  {_said(b)}"
 
 
 def _said(fact: Fact | None) -> str:
     return "(nothing)" if fact is None else json.dumps(fact, ensure_ascii=False)
 
 
-def differences(group: str, kept: Mapping[str, Facts], now: Mapping[str, Facts]) -> Iterator[Difference]:
+def differences(
+    group: str, kept: Mapping[str, Facts], now: Mapping[str, Facts]
+) -> Iterator[Difference]:
     """What differs in the cases of `now` and in those that are in `kept` alone."""
     for case in sorted({*kept, *now}):
         before, after = kept.get(case, {}), now.get(case, {})
@@ -55,7 +64,9 @@ def same(a: Fact | None, b: Fact | None) -> bool:
         return False
     size = max((abs(float(v)) for v in a[:-2] if v == v), default=0.0)
     return all(
-        x == y or (x != x and y != y) or abs(float(x) - float(y)) <= RELATIVE * max(size, abs(float(x)))
+        x == y
+        or (x != x and y != y)
+        or abs(float(x) - float(y)) <= RELATIVE * max(size, abs(float(x)))
         for x, y in zip(a, b, strict=True)
     )
 
@@ -75,77 +86,66 @@ def read(group: str) -> dict[str, Facts]:
     return expanded(json.loads(where.read_text())) if where.exists() else {}
 
 
-def expanded(cases: Mapping[str, Facts]) -> dict[str, Facts]:
+def expanded(cases: Mapping[str, Any]) -> dict[str, Facts]:
     """With what `text` wrote once only in every place."""
-    return {case: _expanded(facts) for case, facts in cases.items()}
+    return {case: _expanded(written) for case, written in cases.items()}
 
 
-def _expanded(written: Facts) -> Facts:
-    forms: dict[str, Facts] = {}
-    for name, said in written.items():
-        form, tail = _parts(name)
-        forms.setdefault(form, {})[tail] = said
-
-    def facts_of(form: str) -> Facts:
-        own = forms[form]
-        whole = own.get("")
-        if form and isinstance(whole, str) and whole.startswith(AS):
-            return facts_of(whole.removeprefix(AS))
-        return own
-
-    def fact(form: str, tail: str) -> Fact:
-        said = facts_of(form)[tail]
-        if form and tail and isinstance(said, str) and said.startswith(AS):
-            return fact(said.removeprefix(AS), tail)
-        return said
-
-    return {
-        (f"{form}: {tail}" if form else tail): fact(form, tail)
-        for form in forms
-        for tail in facts_of(form)
-    }
-
-
-def _parts(name: str) -> tuple[str, str]:
-    """`form: fact` taken apart; the form is what stands before the last colon."""
-    if name.endswith(":"):
-        return name[:-1], ""
-    form, _, tail = name.rpartition(": ")
-    return form, tail
-
-
-def _once(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Names and JSON; a form of the model of which all is as in another one before is one line,
-    a long fact that one before has too is `= FORM`."""
-    forms: dict[str, dict[str, str]] = {}
-    for name in sorted(facts):
-        form, tail = _parts(name)
-        forms.setdefault(form, {})[tail] = json.dumps(facts[name], ensure_ascii=False)
-    wholes: dict[str, str] = {}
-    first: dict[tuple[str, str], str] = {}
-    for form, own in forms.items():
-        whole = wholes.setdefault(json.dumps(own), form)
-        if whole != form and form and whole:
-            yield f"{form}:", json.dumps(f"{AS}{whole}", ensure_ascii=False)
+def _expanded(written: Mapping[str, Any]) -> Facts:
+    facts: Facts = {}
+    for form, own in written.items():
+        whole = form
+        if isinstance(own, str) and own.startswith(AS):
+            whole = own.removeprefix(AS)
+        elif not isinstance(own, dict):
+            facts[form] = own
             continue
-        for tail, said in own.items():
-            before = first.setdefault((tail, said), form) if len(said) > LONG and form else form
-            if before != form:
-                said = json.dumps(f"{AS}{before}", ensure_ascii=False)
-            yield (f"{form}: {tail}" if form else tail), said
+        for tail in written[whole]:
+            facts[f"{form}: {tail}"] = _fact(written, whole, tail)
+    return facts
+
+
+def _fact(written: Mapping[str, Any], form: str, tail: str) -> Fact:
+    said: Fact = written[form][tail]
+    same_as = isinstance(said, str) and said.startswith(AS)
+    return _fact(written, str(said).removeprefix(AS), tail) if same_as else said
 
 
 def text(cases: Mapping[str, Facts]) -> str:
-    """JSON with sorted keys and a line for each fact: `read` gives back what is written."""
-    blocks = []
-    for case in sorted(cases):
-        lines = [f"  {_key(name)}: {said}" for name, said in _once(cases[case])]
-        blocks.append(f"{_key(case)}: {{\n" + ",\n".join(lines) + "\n}")
+    """JSON with sorted keys and a line for each fact, below the form of the model that it is of:
+    `read` gives back what is written."""
+    blocks = [f"{_json(case)}: {{\n{_case(cases[case])}\n}}" for case in sorted(cases)]
     return "{\n" + ",\n".join(blocks) + "\n}\n"
 
 
-def _key(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
+def _case(facts: Facts) -> str:
+    """A form of which all is as in another one before is one line; a long fact that one before has
+    too is `= FORM`."""
+    forms: dict[str, dict[str, str]] = {}
+    lines = []
+    for name in sorted(facts):
+        form, _, tail = name.rpartition(": ")
+        if form:
+            forms.setdefault(form, {})[tail] = _json(facts[name])
+        else:
+            lines.append(f" {_json(name)}: {_json(facts[name])}")
+    wholes: dict[str, str] = {}
+    first: dict[tuple[str, str], str] = {}
+    for form, own in forms.items():
+        whole = wholes.setdefault(_json(own), form)
+        if whole != form:
+            lines.append(f" {_json(form)}: {_json(AS + whole)}")
+            continue
+        inner = []
+        for tail, said in own.items():
+            before = first.setdefault((tail, said), form) if len(said) > LONG else form
+            inner.append(f"  {_json(tail)}: {said if before == form else _json(AS + before)}")
+        lines.append(f" {_json(form)}: {{\n" + ",\n".join(inner) + "\n }")
+    return ",\n".join(lines)
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, ensure_ascii=False)
 
 
 def write(group: str, cases: Mapping[str, Facts]) -> None:

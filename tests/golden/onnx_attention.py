@@ -19,18 +19,31 @@ BATCH, LENGTH = 3, 20
 class Block(Graph):
     """A graph with the constants that attentions need."""
 
-    def __init__(self, opset: int = 17, *, shape: tuple[Any, ...] = ("batch", "length", WIDTH)) -> None:
+    def __init__(
+        self, opset: int = 17, *, shape: tuple[Any, ...] = ("batch", "length", WIDTH)
+    ) -> None:
         super().__init__(opset)
         self.input("x", shape, normal(BATCH, LENGTH, WIDTH))
         scale = np.float32(DEPTH**-0.5)
         for name, value in {
-            "factor": scale, "root": 1 / scale, "half": np.sqrt(scale), "zero": np.array(0),
-            "one": np.array(1), "axis": np.array([0]), "heads": np.array([HEADS]),
-            "depth": np.array([DEPTH]), "width": np.array([WIDTH]), "rest": np.array([-1]),
-            "fixed": np.array([0, 0, HEADS, DEPTH]), "flat": np.array([0, 0, WIDTH]),
-            "blocks": np.array([-1, 5, HEADS, DEPTH]), "whole": np.array([-1, 20, WIDTH]),
+            "factor": scale,
+            "root": 1 / scale,
+            "half": np.sqrt(scale),
+            "zero": np.array(0),
+            "one": np.array(1),
+            "axis": np.array([0]),
+            "heads": np.array([HEADS]),
+            "depth": np.array([DEPTH]),
+            "width": np.array([WIDTH]),
+            "rest": np.array([-1]),
+            "fixed": np.array([0, 0, HEADS, DEPTH]),
+            "flat": np.array([0, 0, WIDTH]),
+            "blocks": np.array([-1, 5, HEADS, DEPTH]),
+            "whole": np.array([-1, 20, WIDTH]),
         }.items():
-            self.pool[name] = np.asarray(value, np.float32) if name in ("factor", "root", "half") else value
+            self.pool[name] = (
+                np.asarray(value, np.float32) if name in ("factor", "root", "half") else value
+            )
 
     @property
     def pool(self) -> dict[str, Any]:
@@ -42,7 +55,9 @@ class Block(Graph):
                 self.const(name, self.pool[name])
         return super().__call__(op, inputs, out, **attributes)
 
-    def linear(self, x: str, name: str, n: int, k: int = WIDTH, *, bias: str = "last", out: str = "") -> str:
+    def linear(
+        self, x: str, name: str, n: int, k: int = WIDTH, *, bias: str = "last", out: str = ""
+    ) -> str:
         self.weight(f"w_{name}", k, n)
         if bias == "none":
             return self("MatMul", [x, f"w_{name}"], out or name, name=f"{name}_mm")
@@ -122,8 +137,13 @@ def attention(
         last = g("MatMul", "qs kt", "s")
     else:
         g("MatMul", "qt kt", "qk")
-        spelt = {"factor": ("Mul", "qk factor"), "divisor": ("Div", "qk root"),
-                 "factor first": ("Mul", "factor qk"), "relu": ("Relu", "qk"), "none": ("Identity", "qk")}
+        spelt = {
+            "factor": ("Mul", "qk factor"),
+            "divisor": ("Div", "qk root"),
+            "factor first": ("Mul", "factor qk"),
+            "relu": ("Relu", "qk"),
+            "none": ("Identity", "qk"),
+        }
         last = g(*spelt[scores], "s")
     last = masked(g, last, mask)
     g("Softmax", [last], "p", axis=softmax_axis)
@@ -249,8 +269,14 @@ def gathered(g: Block, scores: str, kind: str) -> str:
 
 
 def encoder(
-    layers: int = 1, *, activation: str = "gelu", norm: str = "one", mask: str = "bert", opset: int = 17,
-    before: bool = False, joint: bool = False,
+    layers: int = 1,
+    *,
+    activation: str = "gelu",
+    norm: str = "one",
+    mask: str = "bert",
+    opset: int = 17,
+    before: bool = False,
+    joint: bool = False,
 ) -> Model:
     """Encoder blocks with residuals and layer norms."""
     g = Block(opset)
@@ -305,7 +331,9 @@ def layer_norm(g: Graph, x: str, out: str, spelling: str) -> str:
     two, tiny = g.const("two", np.float32(2)), g.const("epsilon", np.float32(1e-5))
     g.axes("ReduceMean", x, f"{out}_m", [-1])
     g("Sub", [x, f"{out}_m"], f"{out}_d")
-    g("Pow", [f"{out}_d", two], f"{out}_q") if spelling == "pow" else g("Mul", [f"{out}_d"] * 2, f"{out}_q")
+    g("Pow", [f"{out}_d", two], f"{out}_q") if spelling == "pow" else g(
+        "Mul", [f"{out}_d"] * 2, f"{out}_q"
+    )
     g.axes("ReduceMean", f"{out}_q", f"{out}_v", [-1])
     g("Add", [f"{out}_v", tiny], f"{out}_e")
     g("Sqrt", [f"{out}_e"], f"{out}_s")
@@ -331,8 +359,15 @@ def activate(g: Graph, x: str, spelling: str, t: str) -> str:
 
 
 def fused_attention(
-    *, mask: str = "", bias: bool = True, sizes: tuple[int, ...] = (), causal: bool = False,
-    past: bool = False, added: bool = False, width: int = WIDTH, scale: float = 0.0,
+    *,
+    mask: str = "",
+    bias: bool = True,
+    sizes: tuple[int, ...] = (),
+    causal: bool = False,
+    past: bool = False,
+    added: bool = False,
+    width: int = WIDTH,
+    scale: float = 0.0,
 ) -> Model:
     """com.microsoft.Attention."""
     g = Graph()
@@ -349,7 +384,9 @@ def fused_attention(
     if scale:
         attributes["scale"] = scale
     if mask == "tokens":
-        ins.append(g.input("mask", ["b", "s"], np.array([[1] * 6, [1] * 3 + [0] * 3], np.int32), I32))
+        ins.append(
+            g.input("mask", ["b", "s"], np.array([[1] * 6, [1] * 3 + [0] * 3], np.int32), I32)
+        )
     elif mask == "lengths":
         ins.append(g.input("mask", ["b"], np.array([6, 4], np.int32), I32))
     elif mask == "not stated":
@@ -361,7 +398,9 @@ def fused_attention(
         ]
         outs = "y present"
     if added:
-        ins += ["_"] * (5 - len(ins)) + [g.input("add", [2, HEADS, 6, 6], normal(2, HEADS, 6, 6, seed=8))]
+        ins += ["_"] * (5 - len(ins)) + [
+            g.input("add", [2, HEADS, 6, 6], normal(2, HEADS, 6, 6, seed=8))
+        ]
     g("Attention", ins, outs, domain=MS, name="attention", **attributes)
     g.output("y")
     if past:
@@ -373,12 +412,28 @@ def fused_attention(
     return g.model()
 
 
-MASKS = ("given", "given first", "per query", "per head", "constant causal", "bert", "where", "expanded",
-         "gathered", "gathered swapped", "gathered causal")
+MASKS = (
+    "given",
+    "given first",
+    "per query",
+    "per head",
+    "constant causal",
+    "bert",
+    "where",
+    "expanded",
+    "gathered",
+    "gathered swapped",
+    "gathered causal",
+)
 MODELS: dict[str, Callable[[], Model]] = {
-    **{f"scores by {s}": (lambda s=s: attention(s)) for s in
-       ("divisor", "factor first", "both", "query", "none", "relu")},
-    **{f"sizes {s}": (lambda s=s: attention(sizes=s)) for s in ("sliced", "constant", "blocks", "heads, rest")},
+    **{
+        f"scores by {s}": (lambda s=s: attention(s))
+        for s in ("divisor", "factor first", "both", "query", "none", "relu")
+    },
+    **{
+        f"sizes {s}": (lambda s=s: attention(sizes=s))
+        for s in ("sliced", "constant", "blocks", "heads, rest")
+    },
     **{f"bias {b}": (lambda b=b: attention(bias=b, sizes="constant")) for b in ("last", "first")},
     **{f"mask {m}": (lambda m=m: attention(mask=m, bias="last")) for m in MASKS},
     "mask bert, sizes constant": lambda: attention(mask="bert", bias="last", sizes="constant"),

@@ -29,7 +29,9 @@ def conv(
 ) -> Model:
     g = Graph(opset)
     rank = len(image)
-    shape: list[Any] | None = ["b", channels, *image] if stated else ["b", channels, *(f"s{i}" for i in range(rank))]
+    shape: list[Any] | None = (
+        ["b", channels, *image] if stated else ["b", channels, *(f"s{i}" for i in range(rank))]
+    )
     g.input("x", shape, normal(2, channels, *image))
     kernel = kernel or (3,) * rank
     scale = (channels // group) ** -0.5 / 3
@@ -39,10 +41,6 @@ def conv(
         ins.append(g.const("b", normal(filters, seed=2)))
     last = g("Conv", ins, "c", name="conv", group=group, **attributes)
     for i, (op, said) in enumerate(behind):
-        if op == "LayerNorm":
-            continue
-        said = dict(said)
-        more = [g.const(n, a) for n, a in said.pop("constants", {}).items()]
         if op == "Gated":
             g("Sigmoid", [last], f"s{i}")
             last = g("Mul", [last, f"s{i}"], f"v{i}")
@@ -50,7 +48,7 @@ def conv(
             g("Relu", [last], f"t{i}")
             last = g("Add", [last, f"t{i}"], f"v{i}")
         else:
-            last = g(op, [last, *more], f"v{i}", **said)
+            last = g(op, [last], f"v{i}", **said)
     g.output(last)
     return g.model()
 
@@ -89,7 +87,9 @@ def residual() -> Model:
     return g.model()
 
 
-def pool(kernel: Sequence[int], strides: Sequence[int] | None = None, **more: Any) -> tuple[str, dict[str, Any]]:
+def pool(
+    kernel: Sequence[int], strides: Sequence[int] | None = None, **more: Any
+) -> tuple[str, dict[str, Any]]:
     return "MaxPool", {"kernel_shape": list(kernel), "strides": list(strides or kernel), **more}
 
 
@@ -141,7 +141,11 @@ def chosen(make: Callable[[], Model], forms: Sequence[str], full: Sequence[str] 
         model, facts = make(), {}
         for form in forms:
             facts |= quantized(folder, model, form, full=form in full, verify=form in full, **ASKED)
-        for source, to in (("portable", "native"), ("native", "portable"), ("per-tensor", "native")):
+        for source, to in (
+            ("portable", "native"),
+            ("native", "portable"),
+            ("per-tensor", "native"),
+        ):
             facts |= converted(folder, model[1], source, to)
         return facts
 

@@ -81,11 +81,19 @@ def transposed(chain: str) -> Model:
     return g.model()
 
 
-def gemm(*, a: int = 0, b: int = 0, alpha: float = 1.0, beta: float = 1.0, bias: str = "row") -> Model:
+def gemm(
+    *, a: int = 0, b: int = 0, alpha: float = 1.0, beta: float = 1.0, bias: str = "row"
+) -> Model:
     g = Graph()
     g.input("x", [48, "m"] if a else ["m", 48], normal(48, 6) if a else normal(6, 48))
     g.weight("w", *((40, 48) if b else (48, 40)))
-    shapes: dict[str, Any] = {"row": (40,), "matrix": (6, 40), "one": (1, 40), "scalar": (), "column": (6, 1)}
+    shapes: dict[str, Any] = {
+        "row": (40,),
+        "matrix": (6, 40),
+        "one": (1, 40),
+        "scalar": (),
+        "column": (6, 1),
+    }
     inputs = "x w"
     if bias == "computed":
         g.input("c", [40], normal(40, seed=7))
@@ -205,9 +213,20 @@ MODELS: dict[str, Make] = {
     "matmul one column": lambda: matmul((7, 1500), (1500, 1), bias=True),
     "matmul one input": lambda: matmul((7, 1), (1, 1600)),
     "matmul 260 inputs": lambda: matmul((3, 260), (260, 20), bias=True),
-    **{f"weight by {c}": (lambda c=c: transposed(c)) for c in (
-        "transpose", "identity", "twice", "slice", "concat", "reshape", "cast", "squeeze", "constant"
-    )},
+    **{
+        f"weight by {c}": (lambda c=c: transposed(c))
+        for c in (
+            "transpose",
+            "identity",
+            "twice",
+            "slice",
+            "concat",
+            "reshape",
+            "cast",
+            "squeeze",
+            "constant",
+        )
+    },
     "gemm": gemm,
     "gemm transB": lambda: gemm(b=1),
     "gemm transA": lambda: gemm(a=1, bias="none"),
@@ -226,7 +245,10 @@ MODELS: dict[str, Make] = {
     "fused matmul batch axis": lambda: fused(transBatchA=1),
     "products": products,
     "constant on the left": left,
-    **{f"numbers {w}": (lambda w=w: special(w)) for w in ("zeros", "huge", "tiny", "one", "positive", "nan input")},
+    **{
+        f"numbers {w}": (lambda w=w: special(w))
+        for w in ("zeros", "huge", "tiny", "one", "positive", "nan input")
+    },
 }
 
 CASES: dict[str, Case] = {

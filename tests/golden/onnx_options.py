@@ -44,15 +44,29 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "per tensor, QUInt8": {"recipe": "int8-per-tensor", "weight_type": Q.QUInt8},
     "per tensor, channels": {"recipe": "int8-per-tensor", "per_channel": True},
     "per tensor, 7 bits, any": {"recipe": "int8-per-tensor", "reduce_range": True, "cpu": "any"},
-    "affine, QUInt8, native": {"weight_type": Q.QUInt8, "extra_options": {"WeightSymmetric": False}, "target": "native"},
-    "affine, 7 bits, any": {"reduce_range": True, "extra_options": {"WeightSymmetric": False}, "cpu": "any"},
+    "affine, QUInt8, native": {
+        "weight_type": Q.QUInt8,
+        "extra_options": {"WeightSymmetric": False},
+        "target": "native",
+    },
+    "affine, 7 bits, any": {
+        "reduce_range": True,
+        "extra_options": {"WeightSymmetric": False},
+        "cpu": "any",
+    },
     "accurate, QUInt8": {"recipe": "int8-accurate", "weight_type": Q.QUInt8},
     "block, 7 bits": {"recipe": "int8-block", "reduce_range": True},
     "nothing allowed": {"nodes_to_exclude": ["*"], "allow_nothing": True},
 }
 MODELS: dict[str, Callable[[], Model]] = {
-    "mlp": lambda: mlp(3, 48), "two": two, "lookup": lambda: lookup(behind="tied"), "gemm": lambda: gemm(b=1),
-    "lstm": lambda: layer("LSTM"), "attention": lambda: attention(bias="last"), "products": products, "embed": embed,
+    "mlp": lambda: mlp(3, 48),
+    "two": two,
+    "lookup": lambda: lookup(behind="tied"),
+    "gemm": lambda: gemm(b=1),
+    "lstm": lambda: layer("LSTM"),
+    "attention": lambda: attention(bias="last"),
+    "products": products,
+    "embed": embed,
 }
 
 
@@ -79,7 +93,9 @@ def _scheme(weight: dict[str, Any], activation: Any = "row") -> Scheme:
 SCHEMES: dict[str, Scheme] = {
     "uint8 affine": _scheme({"qtype": "uint8", "symmetric": False}),
     "tensor histogram": _scheme({"granularity": "tensor", "observer": "histogram"}),
-    "tensor histogram affine": _scheme({"granularity": "tensor", "observer": "histogram", "symmetric": False, "qtype": "uint8"}),
+    "tensor histogram affine": _scheme(
+        {"granularity": "tensor", "observer": "histogram", "symmetric": False, "qtype": "uint8"}
+    ),
     "block 16 affine": _scheme({"granularity": "block", "block": 16, "symmetric": False}, None),
     "block 32 uint8": _scheme({"granularity": "block", "block": 32, "qtype": "uint8"}, None),
     "block 64 rows": _scheme({"granularity": "block", "block": 64}),
@@ -126,11 +142,16 @@ def rules(folder: Path) -> Facts:
     facts["again"] = str(load_recipe(folder / "r.yaml") == recipe)
     for form in ("portable", "native", "any", "qdq"):
         for given in ("recipe", "file"):
-            more: dict[str, Any] = {**FORMS[form], "recipe": recipe if given == "recipe" else folder / "r.yaml"}
+            more: dict[str, Any] = {
+                **FORMS[form],
+                "recipe": recipe if given == "recipe" else folder / "r.yaml",
+            }
             found = quantized(folder, encoder(1), form, full=False, **more)
             facts |= under(given, found)
     strict = Recipe(name="strict", default=Scheme(), max_error=1e-9)
-    facts["too wrong"] = error_of(lambda: octavo.onnx.quantize_dynamic(wide()[0], folder / "o.onnx", recipe=strict))
+    facts["too wrong"] = error_of(
+        lambda: octavo.onnx.quantize_dynamic(wide()[0], folder / "o.onnx", recipe=strict)
+    )
     for name in ("int8", "int8-per-tensor", "int8-accurate", "int8-block", "float16"):
         facts[f"preset {name}"] = dump_recipe(preset(name)).splitlines()
     return facts
@@ -143,16 +164,23 @@ def checked(folder: Path) -> Facts:
     np.savez(folder / "i.npz", x=x)
     (folder / "i.jsonl").write_text("".join(f'{{"x": {row[None].tolist()}}}\n' for row in x[:2]))
     given: dict[str, Any] = {
-        "made up": None, "mapping": {"x": x}, "several": [{"x": x}, {"x": x[:1]}],
-        "npz": folder / "i.npz", "jsonl": str(folder / "i.jsonl"),
+        "made up": None,
+        "mapping": {"x": x},
+        "several": [{"x": x}, {"x": x[:1]}],
+        "npz": folder / "i.npz",
+        "jsonl": str(folder / "i.jsonl"),
     }
     for label, inputs in given.items():
         for form in ("portable", "native"):
             found = quantized(folder, mlp(2, 48), form, check_inputs=inputs)
             facts[f"{label} {form}"] = found[f"{form}: verified"]
     makers: dict[str, Callable[[], Model]] = {
-        "encoder": encoder, "two": two, "embed": lambda: embed(mask=True), "lookup": lookup,
-        "lstm": lambda: layer("LSTM", lengths=(5, 2, 0), states=("h", "c")), "gathered": lambda: attention(mask="gathered"),
+        "encoder": encoder,
+        "two": two,
+        "embed": lambda: embed(mask=True),
+        "lookup": lookup,
+        "lstm": lambda: layer("LSTM", lengths=(5, 2, 0), states=("h", "c")),
+        "gathered": lambda: attention(mask="gathered"),
         "given mask": lambda: attention(mask="given"),
     }
     for label, make in makers.items():
@@ -165,8 +193,11 @@ def compared(folder: Path) -> Facts:
     """`compare`: layers in order, ranges, what it prints."""
     facts: Facts = {}
     makers: dict[str, Callable[[], Model]] = {
-        "mlp": lambda: mlp(3, 48), "encoder": encoder, "lstm": lambda: layer("LSTM", outs=("Y",), then="linear"),
-        "lookup": lambda: lookup(behind="tied"), "two": two,
+        "mlp": lambda: mlp(3, 48),
+        "encoder": encoder,
+        "lstm": lambda: layer("LSTM", outs=("Y",), then="linear"),
+        "lookup": lambda: lookup(behind="tied"),
+        "two": two,
     }
     for name, make in makers.items():
         proto, feeds = make()
@@ -181,7 +212,9 @@ def compared(folder: Path) -> Facts:
 
 CASES: dict[str, Case] = {
     **{f"arguments, {name}": arguments(name) for name in MODELS},
-    **{f"schemes, {name}": schemes(name) for name in ("mlp", "gemm", "lookup", "lstm", "attention")},
+    **{
+        f"schemes, {name}": schemes(name) for name in ("mlp", "gemm", "lookup", "lstm", "attention")
+    },
     "rules": rules,
     "check inputs": checked,
     "compare": compared,

@@ -37,7 +37,10 @@ def layer(
     first, second = ("B", "T") if layout else ("T", "B")
     sizes = {"T": steps, "B": batch}
     g.input("X", [first, second, inputs], normal(sizes[first], sizes[second], inputs, seed=9))
-    w, r = normal(ways, gates * hidden, inputs, seed=1), normal(ways, gates * hidden, hidden, seed=2)
+    w, r = (
+        normal(ways, gates * hidden, inputs, seed=1),
+        normal(ways, gates * hidden, hidden, seed=2),
+    )
     w, r = w / np.float32(hidden**0.5), r / np.float32(hidden**0.5)
     if weights == "concat":
         for name, a in (("W", w), ("R", r)):
@@ -115,7 +118,9 @@ def _variants(op: str) -> dict[str, dict[str, Any]]:
         "wide": {"inputs": 40, "hidden": 64},
         "opset 11": {"opset": 11},
         "opset 22": {"opset": 22},
-        "odd activations": {"activations": ["HardSigmoid", "Relu", "Tanh"][: {"LSTM": 3, "GRU": 2, "RNN": 1}[op]]},
+        "odd activations": {
+            "activations": ["HardSigmoid", "Relu", "Tanh"][: {"LSTM": 3, "GRU": 2, "RNN": 1}[op]]
+        },
     }
     if op == "LSTM":
         found |= {
@@ -136,7 +141,11 @@ def _variants(op: str) -> dict[str, dict[str, Any]]:
             "relu": {"activations": ["Relu"]},
             "relu both ways": {"activations": ["Relu", "Relu"], **two},
             "mixed": {"activations": ["Relu", "Tanh"], **two},
-            "affine": {"activations": ["Affine"], "activation_alpha": [0.5], "activation_beta": [0.1]},
+            "affine": {
+                "activations": ["Affine"],
+                "activation_alpha": [0.5],
+                "activation_beta": [0.1],
+            },
         }
     return found
 

@@ -112,7 +112,8 @@ def converted(folder: Path, feeds: Mapping[str, Any], source: str, to: str, **mo
 
 def brief(facts: Facts) -> Facts:
     """The same in a few lines: `digest` is `w` (all weights), `n` (names of nodes, signature,
-    metadata) and the bits of outputs; `rows` has layers as asked by their number, and others by what is said of them."""
+    metadata) and the bits of outputs; `rows` has layers as asked by their number, and others by
+    what is said of them."""
     kept: Facts = {}
     weights, rest, exact = [], [], []
     rows: dict[str, list[str]] = {}
@@ -131,7 +132,7 @@ def brief(facts: Facts) -> Facts:
         elif f"{name} bits" in facts:
             continue
         elif isinstance(fact, list) and fact and isinstance(fact[0], float):
-            kept[name] = fact if len(fact) < 8 else [*fact[:-2:4], *fact[-2:]]
+            kept[name] = fact if len(fact) < 8 else [*fact[:-2:8], *fact[-2:]]
         elif fact != [] and not (name == "verified" and str(fact).startswith("skipped")):
             kept[name] = fact
     if rows or plain:

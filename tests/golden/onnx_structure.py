@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -13,8 +12,21 @@ from onnx import helper, numpy_helper
 
 import octavo.onnx
 from tests.golden.corpus import Case
-from tests.golden.facts import Facts, error_of, file_facts, inspection_facts, report_facts, under
-from tests.golden.graphs import BF16, BOOL, F16, F32, F64, I64, Graph, Model, body, in_type, node, normal
+from tests.golden.facts import Facts, attempt, file_facts, inspection_facts, report_facts, under
+from tests.golden.graphs import (
+    BF16,
+    BOOL,
+    F16,
+    F32,
+    F64,
+    I64,
+    Graph,
+    Model,
+    body,
+    in_type,
+    node,
+    normal,
+)
 from tests.golden.onnx_attention import attention, encoder
 from tests.golden.onnx_conv import ASKED, chosen, conv, two
 from tests.golden.onnx_linear import gemm, mlp
@@ -31,14 +43,27 @@ def branches(where: str) -> Model:
     g.weight("w", 32, 40)
     g.weight("v", 40, 32)
     inner = [numpy_helper.from_array(normal(32, 40, seed=s), f"i{s}") for s in (1, 2)]
-    names = ["i1", "i2"] if where == "inside" else ["w", "w"] if where == "outside, shared" else ["w", "u"]
+    names = (
+        ["i1", "i2"]
+        if where == "inside"
+        else ["w", "w"]
+        if where == "outside, shared"
+        else ["w", "u"]
+    )
     if where == "outside":
         g.weight("u", 32, 40)
     if where == "constants":
         value = numpy_helper.from_array(normal(32, 40, seed=1), "value")
         then = [helper.make_node("Constant", [], ["k1"], value=value), node("MatMul", "x k1", "t0")]
-        other = [helper.make_node("Constant", [], ["k2"], value=value), node("MatMul", "x k2", "e0"), node("Relu", "e0", "e1")]
-        bodies = (body(then, "then", (), [("t0", F32, None)]), body(other, "else", (), [("e1", F32, None)]))
+        other = [
+            helper.make_node("Constant", [], ["k2"], value=value),
+            node("MatMul", "x k2", "e0"),
+            node("Relu", "e0", "e1"),
+        ]
+        bodies = (
+            body(then, "then", (), [("t0", F32, None)]),
+            body(other, "else", (), [("e1", F32, None)]),
+        )
     else:
         held = where == "inside"
         then = [node("MatMul", f"x {names[0]}", "t0"), node("Relu", "t0", "t1")]
@@ -62,8 +87,14 @@ def loop(op: str) -> Model:
         g.const("go", np.array(True))
         g.weight("w", 48, 48)
         inside = body(
-            [node("MatMul", "s w", "p"), node("Tanh", "p", "t"), node("Identity", "go_in", "go_out"), node("Identity", "t", "each")],
-            "body", [("i", I64, []), ("go_in", BOOL, []), ("s", F32, [3, 48])],
+            [
+                node("MatMul", "s w", "p"),
+                node("Tanh", "p", "t"),
+                node("Identity", "go_in", "go_out"),
+                node("Identity", "t", "each"),
+            ],
+            "body",
+            [("i", I64, []), ("go_in", BOOL, []), ("s", F32, [3, 48])],
             [("go_out", BOOL, []), ("t", F32, [3, 48]), ("each", F32, [3, 48])],
         )
         g("Loop", "count go x", "y all", body=inside)
@@ -73,8 +104,16 @@ def loop(op: str) -> Model:
         g.input("s0", [3, 48], normal(3, 48, seed=2))
         inner = numpy_helper.from_array(normal(48, 48, seed=1, scale=0.15), "w")
         inside = body(
-            [node("Add", "s x1", "a"), node("MatMul", "a w", "p"), node("Tanh", "p", "t"), node("Identity", "t", "each")],
-            "body", [("s", F32, [3, 48]), ("x1", F32, [3, 48])], [("t", F32, [3, 48]), ("each", F32, [3, 48])], [inner],
+            [
+                node("Add", "s x1", "a"),
+                node("MatMul", "a w", "p"),
+                node("Tanh", "p", "t"),
+                node("Identity", "t", "each"),
+            ],
+            "body",
+            [("s", F32, [3, 48]), ("x1", F32, [3, 48])],
+            [("t", F32, [3, 48]), ("each", F32, [3, 48])],
+            [inner],
         )
         g("Scan", "s0 x", "last y", body=inside, num_scan_inputs=1)
         g.output("last")
@@ -94,7 +133,11 @@ def function() -> Model:
     proto, feeds = g.model()
     proto.opset_import.append(helper.make_opsetid("own", 1))
     steps = [helper.make_node("MatMul", ["a", "b"], ["c"]), helper.make_node("Relu", ["c"], ["d"])]
-    proto.functions.append(helper.make_function("own", "Dense", ["a", "b"], ["d"], steps, [helper.make_opsetid("", 17)]))
+    proto.functions.append(
+        helper.make_function(
+            "own", "Dense", ["a", "b"], ["d"], steps, [helper.make_opsetid("", 17)]
+        )
+    )
     return proto, feeds
 
 
@@ -122,7 +165,9 @@ def inputs_too() -> Model:
     """Weights that are inputs as well, as old files have them."""
     proto, feeds = mlp(2, 40)
     for tensor in proto.graph.initializer:
-        proto.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+        proto.graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
     return proto, feeds
 
 
@@ -136,7 +181,9 @@ def typed(make: Callable[[], Model], kind: int) -> Model:
             inner = f"{info.name}_cast"
             for each in graph.node:
                 each.input[:] = [inner if v == info.name else v for v in each.input]
-            graph.node.insert(0, helper.make_node("Cast", [info.name], [inner], to=kind, name=f"{inner}_node"))
+            graph.node.insert(
+                0, helper.make_node("Cast", [info.name], [inner], to=kind, name=f"{inner}_node")
+            )
             feeds[info.name] = feeds[info.name].astype(np.float32)
     for info in graph.output:
         info.type.tensor_type.elem_type = F32
@@ -144,7 +191,9 @@ def typed(make: Callable[[], Model], kind: int) -> Model:
         for each in graph.node:
             each.input[:] = [inner if v == info.name else v for v in each.input]
             each.output[:] = [inner if v == info.name else v for v in each.output]
-        graph.node.append(helper.make_node("Cast", [inner], [info.name], to=F32, name=f"{info.name}_cast_node"))
+        graph.node.append(
+            helper.make_node("Cast", [inner], [info.name], to=F32, name=f"{info.name}_cast_node")
+        )
     return proto, feeds
 
 
@@ -159,21 +208,29 @@ def external(folder: Path) -> Facts:
     """Weights in a data file, in the source and in the result; paths in place of protos."""
     facts: Facts = {}
     proto, feeds = encoder(1)
-    onnx.save(proto, folder / "e.onnx", save_as_external_data=True, location="e.bin", size_threshold=100)
+    onnx.save(
+        proto, folder / "e.onnx", save_as_external_data=True, location="e.bin", size_threshold=100
+    )
     for form in ("portable", "native", "per-tensor", "float16", "block"):
         for outside in (False, True):
             out = folder / f"{form}_{outside}.onnx"
-            done: list[Any] = []
-            failed = error_of(lambda: done.append(octavo.onnx.quantize_dynamic("e.onnx", out, use_external_data_format=outside, verify=False, **FORMS[form])))
-            if not done:
+            options = {**FORMS[form], "use_external_data_format": outside, "verify": False}
+            done, failed = attempt(octavo.onnx.quantize_dynamic, "e.onnx", out, **options)
+            if failed:
                 facts[f"{form} {outside}: error"] = failed
                 continue
-            found = {**report_facts(done[0]), **file_facts(out), **ran(out, feeds, exact=form == "native")}
+            found = {
+                **report_facts(done),
+                **file_facts(out),
+                **ran(out, feeds, exact=form == "native"),
+            }
             facts |= under(f"{form} {outside}", brief(found))
             facts[f"{form} {outside}: beside"] = sorted(p.name for p in folder.glob(f"{out.name}*"))
         if form in MAIN:
             to = "native" if form == "portable" else "portable"
-            octavo.onnx.convert_target(folder / f"{form}_True.onnx", folder / f"{form}_turned.onnx", to=to)
+            octavo.onnx.convert_target(
+                folder / f"{form}_True.onnx", folder / f"{form}_turned.onnx", to=to
+            )
             turned = folder / f"{form}_turned.onnx"
             found = {**file_facts(turned), **ran(turned, feeds, exact=to == "native")}
             facts |= under(f"{form} turned", brief(found))
@@ -185,11 +242,21 @@ def in_part(folder: Path) -> Facts:
     facts: Facts = {}
     model = encoder(1)
     for form in ("portable", "native", "per-tensor"):
-        facts |= under("first", quantized(folder, model, form, full=False, verify=False, nodes_to_quantize=["*up*"]))
+        facts |= under(
+            "first",
+            quantized(folder, model, form, full=False, verify=False, nodes_to_quantize=["*up*"]),
+        )
         path = folder / f"{form.replace(' ', '_')}.onnx"
         half = onnx.load(path)
-        facts |= under("refused", quantized(folder, (half, model[1]), form, full=False, verify=False))
-        facts |= under("rest", quantized(folder, (half, model[1]), form, full=False, verify=False, allow_quantized=True))
+        facts |= under(
+            "refused", quantized(folder, (half, model[1]), form, full=False, verify=False)
+        )
+        facts |= under(
+            "rest",
+            quantized(
+                folder, (half, model[1]), form, full=False, verify=False, allow_quantized=True
+            ),
+        )
     return facts
 
 
@@ -199,28 +266,43 @@ def by_ort(folder: Path) -> Facts:
 
     facts: Facts = {}
     makers: dict[str, Callable[[], Model]] = {
-        "mlp": lambda: mlp(2, 48), "gemm": lambda: gemm(b=1), "lookup": lambda: lookup(behind="linear"),
-        "lstm": lambda: layer("LSTM"), "conv": lambda: conv(), "attention": lambda: attention(bias="last", mask="bert"),
+        "mlp": lambda: mlp(2, 48),
+        "gemm": lambda: gemm(b=1),
+        "lookup": lambda: lookup(behind="linear"),
+        "lstm": lambda: layer("LSTM"),
+        "conv": conv,
+        "attention": lambda: attention(bias="last", mask="bert"),
     }
     for name, make in makers.items():
         proto, feeds = make()
         onnx.save(proto, folder / "f.onnx")
         for kind, channels in ((QuantType.QInt8, True), (QuantType.QUInt8, False)):
             label = f"{name} {kind.name} {channels}"
-            quantize_dynamic(folder / "f.onnx", folder / "o.onnx", weight_type=kind, per_channel=channels)
-            done: list[Any] = []
-            failed = error_of(lambda: done.append(octavo.onnx.convert_target(folder / "o.onnx", folder / "n.onnx", to="native", verify=False)))
-            if not done:
+            quantize_dynamic(
+                folder / "f.onnx", folder / "o.onnx", weight_type=kind, per_channel=channels
+            )
+            paths = folder / "o.onnx", folder / "n.onnx"
+            done, failed = attempt(octavo.onnx.convert_target, *paths, to="native", verify=False)
+            if failed:
                 facts[f"{label}: error"] = failed
                 continue
-            found = {"notes": list(done[0].notes), **file_facts(folder / "n.onnx"), **ran(folder / "n.onnx", feeds, exact=True)}
+            found = {
+                "notes": list(done.notes),
+                **file_facts(folder / "n.onnx"),
+                **ran(folder / "n.onnx", feeds, exact=True),
+            }
             facts |= under(label, brief(found))
     return facts
 
 
 INSPECTED: dict[str, Callable[[], Model]] = {
-    "mlp": lambda: mlp(2), "encoder": encoder, "two": two, "lookup": lambda: lookup(behind="tied"),
-    "gru": lambda: layer("GRU"), "branches": lambda: branches("inside"), "gemm": lambda: gemm(b=1),
+    "mlp": lambda: mlp(2),
+    "encoder": encoder,
+    "two": two,
+    "lookup": lambda: lookup(behind="tied"),
+    "gru": lambda: layer("GRU"),
+    "branches": lambda: branches("inside"),
+    "gemm": lambda: gemm(b=1),
 }
 
 
@@ -238,17 +320,42 @@ def inspected(folder: Path) -> Facts:
 
 TYPES = {"float16": F16, "bfloat16": BF16, "double": F64}
 TYPED: dict[str, Callable[[], Model]] = {
-    "mlp": lambda: mlp(2, 48), "gemm": lambda: gemm(b=1), "lookup": lookup, "encoder": lambda: encoder(activation="Relu"),
-    "conv": conv, "lstm": lambda: layer("LSTM", outs=("Y",)), "gru": lambda: layer("GRU", outs=("Y",)),
+    "mlp": lambda: mlp(2, 48),
+    "gemm": lambda: gemm(b=1),
+    "lookup": lookup,
+    "encoder": lambda: encoder(activation="Relu"),
+    "conv": conv,
+    "lstm": lambda: layer("LSTM", outs=("Y",)),
+    "gru": lambda: layer("GRU", outs=("Y",)),
 }
 OPSETS: dict[int, tuple[str, ...]] = {
-    7: ("mlp",), 8: ("mlp",), 9: ("mlp", "gemm"), 10: ("mlp", "lookup"), 11: ("mlp", "gemm", "conv"), 12: ("mlp", "lookup"),
-    13: ("mlp", "lstm"), 14: ("mlp", "gru"), 15: ("mlp",), 16: ("mlp",), 18: ("mlp", "conv"), 19: ("mlp", "gemm"), 20: ("mlp", "lookup"),
-    21: ("mlp", "lstm", "conv"), 22: ("mlp", "gru"), 23: ("mlp", "gemm", "lookup"), 24: ("mlp",), 25: ("mlp",), 26: ("mlp",),
+    7: ("mlp",),
+    8: ("mlp",),
+    9: ("mlp", "gemm"),
+    10: ("mlp", "lookup"),
+    11: ("mlp", "gemm", "conv"),
+    12: ("mlp", "lookup"),
+    13: ("mlp", "lstm"),
+    14: ("mlp", "gru"),
+    15: ("mlp",),
+    16: ("mlp",),
+    18: ("mlp", "conv"),
+    19: ("mlp", "gemm"),
+    20: ("mlp", "lookup"),
+    21: ("mlp", "lstm", "conv"),
+    22: ("mlp", "gru"),
+    23: ("mlp", "gemm", "lookup"),
+    24: ("mlp",),
+    25: ("mlp",),
+    26: ("mlp",),
 }
 _OF: dict[str, Callable[[], Model]] = {
-    "mlp": lambda: mlp(2, 48), "gemm": lambda: gemm(b=1), "lookup": lookup, "conv": conv,
-    "lstm": lambda: layer("LSTM"), "gru": lambda: layer("GRU"),
+    "mlp": lambda: mlp(2, 48),
+    "gemm": lambda: gemm(b=1),
+    "lookup": lookup,
+    "conv": conv,
+    "lstm": lambda: layer("LSTM"),
+    "gru": lambda: layer("GRU"),
 }
 
 
@@ -258,7 +365,9 @@ def opsets(version: int, kinds: Sequence[str]) -> Case:
         for kind in kinds:
             more = ASKED if kind == "conv" else {}
             for form in ("portable", "native", "qdq", "per-tensor", "block", "float16"):
-                made = quantized(folder, at_opset(_OF[kind], version), form, full=False, verify=False, **more)
+                made = quantized(
+                    folder, at_opset(_OF[kind], version), form, full=False, verify=False, **more
+                )
                 facts |= under(kind, made)
         return facts
 
@@ -266,7 +375,10 @@ def opsets(version: int, kinds: Sequence[str]) -> Case:
 
 
 SHAPES: dict[str, Callable[[], Model]] = {
-    **{f"if, weights {w}": (lambda w=w: branches(w)) for w in ("inside", "outside", "outside, shared", "constants")},
+    **{
+        f"if, weights {w}": (lambda w=w: branches(w))
+        for w in ("inside", "outside", "outside, shared", "constants")
+    },
     "loop": lambda: loop("Loop"),
     "scan": lambda: loop("Scan"),
     "function": function,
@@ -274,7 +386,10 @@ SHAPES: dict[str, Callable[[], Model]] = {
     "weights are inputs": inputs_too,
 }
 CASES: dict[str, Case] = {
-    **{name: case(make, (*spread(i, 4), "native"), full=()) for i, (name, make) in enumerate(SHAPES.items())},
+    **{
+        name: case(make, (*spread(i, 4), "native"), full=())
+        for i, (name, make) in enumerate(SHAPES.items())
+    },
     **{
         f"{kind} {name}": (chosen if name == "conv" else case)(
             (lambda make=make, t=t: typed(make, t)), spread(i + j, 3), full=()

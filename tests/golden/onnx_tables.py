@@ -58,20 +58,35 @@ def lookup(
 
 
 def embed(
-    *, segments: bool = True, mask: bool = False, position: bool = False, total: bool = False,
-    rows: int = 90, width: int = 64, mask_index_type: int = 0,
+    *,
+    segments: bool = True,
+    mask: bool = False,
+    position: bool = False,
+    total: bool = False,
+    rows: int = 90,
+    width: int = 64,
+    mask_index_type: int = 0,
 ) -> Model:
     """com.microsoft.EmbedLayerNormalization."""
     g = Graph()
     ids = np.arange(10).reshape(2, 5).astype(np.int32)
     g.input("ids", ["b", "s"], ids * 3, I32)
-    ins = ["ids", "_", g.weight("word", rows, width), g.weight("position", 70, width), "_",
-           g.const("gamma", normal(width, seed=5)), g.const("beta", normal(width, seed=6))]
+    ins = [
+        "ids",
+        "_",
+        g.weight("word", rows, width),
+        g.weight("position", 70, width),
+        "_",
+        g.const("gamma", normal(width, seed=5)),
+        g.const("beta", normal(width, seed=6)),
+    ]
     if segments:
         ins[1] = g.input("segments", ["b", "s"], ids % 2, I32)
         ins[4] = g.weight("segment", 2, width)
     if mask:
-        ins.append(g.input("mask", ["b", "s"], np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32), I32))
+        ins.append(
+            g.input("mask", ["b", "s"], np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]], np.int32), I32)
+        )
     if position:
         ins += ["_"] * (8 - len(ins)) + [g.input("places", ["b", "s"], ids % 5 + 2, I32)]
     outs = "y m" + (" total" if total else "")

@@ -8,6 +8,7 @@ import sys
 import time
 
 from tests.golden import kept, running
+from tests.golden.facts import Facts
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,26 +18,27 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args(argv)
     start = time.perf_counter()
-    found, skipped = running.run_all(given.only, given.jobs, running.progress)
-    broken = 0
-    for group, cases in found.items():
+    broken: list[str] = []
+
+    def done_with(group: str, cases: dict[str, Facts], skipped: dict[str, str]) -> None:
+        """With a pattern, others of the group stay; what was skipped stays in any case."""
         before = kept.read(group)
-        # With a pattern, others of the group stay; what was skipped stays in any case.
-        stay = before if given.only != "*" else {
-            case: facts for case, facts in before.items() if f"{group}/{case}" in skipped
-        }
-        kept.write(group, {**stay, **cases})
+        if given.only == "*":
+            before = {c: facts for c, facts in before.items() if f"{group}/{c}" in skipped}
+        kept.write(group, {**before, **cases})
         for case, facts in cases.items():
             if "broken" in facts:
-                broken += 1
-                print(f"BROKEN {group}/{case}: {facts['broken']} {facts['where']}")  # noqa: T201
+                broken.append(case)
+                print(f"BROKEN {group}/{case}: {facts['broken']} {facts['where']}")
+
+    found, skipped = running.run_all(given.only, given.jobs, running.progress, done_with)
     (kept.FOLDER / "about.json").write_text(json.dumps(kept.about(), indent=1) + "\n")
     for name, why in sorted(skipped.items()):
-        print(f"skipped {name}: {why}")  # noqa: T201
+        print(f"skipped {name}: {why}")
     number = sum(map(len, found.values()))
     facts = sum(len(f) for cases in found.values() for f in cases.values())
-    print(f"{number} cases, {facts} facts, {time.perf_counter() - start:.0f} s")  # noqa: T201
-    return int(broken > 0)
+    print(f"{number} cases, {facts} facts, {time.perf_counter() - start:.0f} s")
+    return int(bool(broken))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -23,9 +24,13 @@ SETTINGS = {
 
 
 def run_all(
-    pattern: str, jobs: int, say: Callable[[str], None]
+    pattern: str,
+    jobs: int,
+    say: Callable[[str], None],
+    done_with: Callable[[str, dict[str, Facts], dict[str, str]], None] = lambda *_: None,
 ) -> tuple[dict[str, dict[str, Facts]], dict[str, str]]:
-    """The facts by group and case, and why cases were skipped."""
+    """The facts by group and case, and why cases were skipped; `done_with` gets each group that
+    is complete."""
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)
     names = list(corpus.chosen(pattern))
@@ -33,12 +38,17 @@ def run_all(
     skipped: dict[str, str] = {}
     chunks = [names[i : i + AT_ONCE] for i in range(0, len(names), AT_ONCE)]
 
+    open_cases = Counter(group for group, _ in names)
+
     def take(done: list[tuple[str, str, Facts | str]]) -> None:
         for group, case, facts in done:
+            open_cases[group] -= 1
             if isinstance(facts, str):
                 skipped[f"{group}/{case}"] = facts
             else:
                 found.setdefault(group, {})[case] = facts
+            if not open_cases[group]:
+                done_with(group, found.get(group, {}), skipped)
 
     if jobs == 1:
         for i, chunk in enumerate(chunks):
@@ -66,4 +76,4 @@ def _run(names: list[tuple[str, str]]) -> list[tuple[str, str, Facts | str]]:
 def progress(text: str) -> None:
     """On a terminal only."""
     if sys.stderr.isatty():
-        print(f"\r{text}", end="", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"\r{text}", end="", file=sys.stderr, flush=True)

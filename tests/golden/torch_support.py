@@ -12,7 +12,16 @@ from torch import Tensor, nn
 
 from octavo.torch import export_onnx, load, quantize_dynamic, report, save
 from tests.golden.corpus import Case
-from tests.golden.facts import Facts, bits, digest, error_of, file_facts, report_facts, under, values
+from tests.golden.facts import (
+    Facts,
+    bits,
+    digest,
+    error_of,
+    file_facts,
+    report_facts,
+    under,
+    values,
+)
 from tests.golden.onnx_runs import brief, ran, session
 
 
@@ -67,7 +76,9 @@ def state_facts(model: nn.Module, full: bool = True) -> Facts:
     return facts
 
 
-def model_facts(model: nn.Module, args: Sequence[Any], *, full: bool, kwargs: Mapping[str, Any] | None = None) -> Facts:
+def model_facts(
+    model: nn.Module, args: Sequence[Any], *, full: bool, kwargs: Mapping[str, Any] | None = None
+) -> Facts:
     """Report, buffers, how it prints, and outputs."""
     facts: Facts = {}
     try:
@@ -91,7 +102,9 @@ def model_facts(model: nn.Module, args: Sequence[Any], *, full: bool, kwargs: Ma
 Make = Callable[[], tuple[nn.Module, tuple[Any, ...]]]
 
 
-def quantized(label: str, make: Make, *, full: bool = False, **options: Any) -> tuple[Facts, nn.Module | None]:
+def quantized(
+    label: str, make: Make, *, full: bool = False, **options: Any
+) -> tuple[Facts, nn.Module | None]:
     """Facts of a quantized model, and it."""
     made: list[nn.Module] = []
     model, args = make()
@@ -105,7 +118,13 @@ def quantized(label: str, make: Make, *, full: bool = False, **options: Any) -> 
     return under(label, facts), made[0]
 
 
-def case(make: Make, options: Mapping[str, Mapping[str, Any]], *, full: Sequence[str] = (), saved: str = "") -> Case:
+def case(
+    make: Make,
+    options: Mapping[str, Mapping[str, Any]],
+    *,
+    full: Sequence[str] = (),
+    saved: str = "",
+) -> Case:
     """A model quantized in several ways; one of them saved and loaded as well."""
 
     def run(folder: Path) -> Facts:
@@ -150,7 +169,13 @@ def _header(path: Path) -> str:
 
 
 def exported(
-    folder: Path, model: nn.Module, args: tuple[Any, ...], label: str, *, full: bool = False, **options: Any
+    folder: Path,
+    model: nn.Module,
+    args: tuple[Any, ...],
+    label: str,
+    *,
+    full: bool = False,
+    **options: Any,
 ) -> Facts:
     """The ONNX file of a quantized model."""
     path = folder / f"{label.replace(' ', '_')}.onnx"

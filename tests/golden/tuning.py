@@ -16,7 +16,18 @@ from tests.golden.corpus import Case
 from tests.golden.facts import Facts
 from tests.golden.onnx_linear import mlp
 
-STRATEGIES = ("auto", "basic", "bayesian", "exhaustive", "mse", "random", "tpe", "conservative", "hawq_v2", "mse_v2")
+STRATEGIES = (
+    "auto",
+    "basic",
+    "bayesian",
+    "exhaustive",
+    "mse",
+    "random",
+    "tpe",
+    "conservative",
+    "hawq_v2",
+    "mse_v2",
+)
 CONF = """\
 model: {{name: m, framework: onnxrt_integerops}}
 quantization: {{approach: {approach}}}
@@ -37,17 +48,28 @@ def accuracy(session):
 """
 
 
-def tuned(strategy: str, *, approach: str = "post_training_dynamic_quant", criterion: str = "relative: 0.01", trials: int = 4) -> Case:
+def tuned(
+    strategy: str,
+    *,
+    approach: str = "post_training_dynamic_quant",
+    criterion: str = "relative: 0.01",
+    trials: int = 4,
+) -> Case:
     """The rows of a tuning run, without what is timed."""
 
     def run(folder: Path) -> Facts:
         proto, _ = mlp(3, 32)
         onnx.save(proto, folder / "m.onnx")
         (folder / "evaluate.py").write_text(EVALUATE)
-        (folder / "conf.yaml").write_text(CONF.format(strategy=strategy, approach=approach, criterion=criterion, trials=trials))
+        (folder / "conf.yaml").write_text(
+            CONF.format(strategy=strategy, approach=approach, criterion=criterion, trials=trials)
+        )
         x = np.random.default_rng(1).standard_normal((8, 32)).astype(np.float32)
         np.savez(folder / "d.npz", x=x, label=np.zeros(8, np.int64))
-        line = "octavo tune conf.yaml --model m.onnx --evaluate evaluate:accuracy -o best.onnx --recipe-out best.yaml"
+        line = (
+            "octavo tune conf.yaml --model m.onnx --evaluate evaluate:accuracy -o best.onnx "
+            "--recipe-out best.yaml"
+        )
         with commands.within(folder):
             code, out, err = commands.command(line, folder)
         facts: Facts = {
@@ -68,9 +90,13 @@ def configurations(folder: Path) -> Facts:
     variants = {
         "device": {"device": "gpu"},
         "objective": {"tuning": "{objective: performance}"},
-        "objectives": {"tuning": "{multi_objectives: {objective: [accuracy, performance], weight: [0.7, 0.3]}}"},
-        "op wise": {"quantization": "{op_wise: {layer0: {weight: {dtype: [fp32]}, activation: {dtype: [fp32]}}}}"},
-        "model wise": {"quantization": "{model_wise: {weight: {granularity: [per_channel], scheme: [sym]}}}"},
+        "objectives": {
+            "tuning": "{multi_objectives: {objective: [accuracy, performance], weight: [0.7, 0.3]}}"
+        },
+        "op wise": {"quantization": "{op_wise: {layer0: {weight: {dtype: [fp32]}}}}"},
+        "model wise": {
+            "quantization": "{model_wise: {weight: {granularity: [per_channel], scheme: [sym]}}}"
+        },
         "unknown": {"quantisation": "{}"},
         "optype": {"quantization": "{optype_wise: {MatMul: {weight: {dtype: [int8]}}}}"},
     }
@@ -81,7 +107,9 @@ def configurations(folder: Path) -> Facts:
         text = "".join(f"{key}: {value}\n" for key, value in {**base, **said}.items())
         (folder / "c.yaml").write_text(text)
         with commands.within(folder):
-            code, _, err = commands.command("octavo tune c.yaml --model m.onnx --evaluate evaluate:accuracy", folder)
+            code, _, err = commands.command(
+                "octavo tune c.yaml --model m.onnx --evaluate evaluate:accuracy", folder
+            )
         facts[name] = [f"{code}", *(MEASURED.sub("N", each) for each in err.splitlines())]
     return facts
 

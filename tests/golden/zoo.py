@@ -36,7 +36,7 @@ def got(make: Callable[[], Any]) -> Any:
     """What a fetcher gives; Missing where it cannot (no network, a package that is not there)."""
     try:
         return make()
-    except Exception as error:  # noqa: BLE001  # any failure to fetch
+    except Exception as error:  # any failure to fetch
         raise Missing(f"{type(error).__name__}: {str(error).splitlines()[0]}") from error
 
 
@@ -92,17 +92,25 @@ def onnx_model(find: Callable[[], tuple[Path, list[Arrays]]], forms: tuple[str, 
         facts: Facts = {}
         for target in ("portable", "native"):
             found = inspection_facts(inspect(source, target=target))
-            facts[f"{target}: inspected"] = digest("\n".join(f"{k} {v}" for k, v in found.items()).encode())
+            facts[f"{target}: inspected"] = digest(
+                "\n".join(f"{k} {v}" for k, v in found.items()).encode()
+            )
         for form in forms:
             path = folder / f"{form}.onnx"
             options = FORMS[form]
             said = report_facts(quantize_dynamic(source, path, verify=form == "native", **options))
             exact = options.get("target") == "native"
-            facts |= under(form, brief({**said, **file_facts(path), **_outputs(path, feeds, exact)}))
+            facts |= under(
+                form, brief({**said, **file_facts(path), **_outputs(path, feeds, exact)})
+            )
         for form, to in (("portable", "native"), ("native", "portable")):
             path = folder / f"turned_{to}.onnx"
             done = convert_target(folder / f"{form}.onnx", path, to=to, verify=False)
-            found = {**conversion_facts(done), **file_facts(path), **_outputs(path, feeds, to == "native")}
+            found = {
+                **conversion_facts(done),
+                **file_facts(path),
+                **_outputs(path, feeds, to == "native"),
+            }
             facts |= under(f"{form} to {to}", brief(found))
         return facts
 
@@ -145,8 +153,14 @@ def torch_model(name: str) -> Case:
 
         model, args, kwargs = got(partial(_torch, name))
         facts: Facts = {}
-        for label, said in {"default": {}, "int8-accurate": {"recipe": "int8-accurate"}, "all": {"recipe": Recipe("all", Scheme())}}.items():
-            found = model_facts(quantize(model, allow_nothing=True, **said), args, full=False, kwargs=kwargs)
+        for label, said in {
+            "default": {},
+            "int8-accurate": {"recipe": "int8-accurate"},
+            "all": {"recipe": Recipe("all", Scheme())},
+        }.items():
+            found = model_facts(
+                quantize(model, allow_nothing=True, **said), args, full=False, kwargs=kwargs
+            )
             facts |= under(label, found)
         return facts
 
@@ -161,14 +175,30 @@ FOUND: dict[str, Callable[[], tuple[Path, list[Arrays]]]] = {
     "dnsmos": _dnsmos,
     "ocr": _ocr,
     "fashion": _fashion,
-    **{f"silero {form}": partial(_silero, form) for form in ("initializers", "slice_concat", "inside_if", "outer_scope", "gemm")},
+    **{
+        f"silero {form}": partial(_silero, form)
+        for form in ("initializers", "slice_concat", "inside_if", "outer_scope", "gemm")
+    },
 }
 CASES: dict[str, Case] = {
     **{
         name: onnx_model(find, ("portable", "native", *more))
         for (name, find), more in zip(
             FOUND.items(),
-            (("per-tensor", "accurate", "accurate native"), (), ("any",), ("accurate native", "block"), (), ("per-tensor",), ("any",), ("accurate",), (), ("per-tensor",), (), ("qdq",)),
+            (
+                ("per-tensor", "accurate", "accurate native"),
+                (),
+                ("any",),
+                ("accurate native", "block"),
+                (),
+                ("per-tensor",),
+                ("any",),
+                ("accurate",),
+                (),
+                ("per-tensor",),
+                (),
+                ("qdq",),
+            ),
             strict=True,
         )
     },
