@@ -1,0 +1,165 @@
+"""LSTM, GRU and RNN: directions, layouts, lengths, states, activations, weights behind nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.golden.corpus import Case
+from tests.golden.graphs import I32, Graph, Model, normal
+from tests.golden.onnx_runs import FORMS, case, spread
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def layer(
+    op: str,
+    *,
+    inputs: int = 12,
+    hidden: int = 20,
+    direction: str = "forward",
+    layout: int = 0,
+    bias: bool = True,
+    lengths: Sequence[int] | None = None,
+    states: Sequence[str] = (),
+    outs: Sequence[str] = ("Y", "Y_h", "Y_c"),
+    weights: str = "stored",
+    opset: int = 17,
+    peephole: bool = False,
+    then: str = "",
+    **attributes: Any,
+) -> Model:
+    """One node, batch and time open."""
+    g = Graph(opset)
+    ways, gates, steps, batch = (2 if direction == "bidirectional" else 1), GATES[op], 5, 3
+    first, second = ("B", "T") if layout else ("T", "B")
+    sizes = {"T": steps, "B": batch}
+    g.input("X", [first, second, inputs], normal(sizes[first], sizes[second], inputs, seed=9))
+    w, r = (
+        normal(ways, gates * hidden, inputs, seed=1),
+        normal(ways, gates * hidden, hidden, seed=2),
+    )
+    w, r = w / np.float32(hidden**0.5), r / np.float32(hidden**0.5)
+    if weights == "concat":
+        for name, a in (("W", w), ("R", r)):
+            half = a.shape[1] // 2
+            g.const(f"{name}a", a[:, :half])
+            g.const(f"{name}b", a[:, half:])
+            g("Concat", f"{name}a {name}b", name, axis=1)
+    elif weights == "unsqueeze":
+        for name, a in (("W", w), ("R", r)):
+            g.const(f"{name}a", a[0])
+            g.axes("Unsqueeze", f"{name}a", name, [0])
+    elif weights == "computed":
+        g.input("W", list(w.shape), w)
+        g.const("R", r)
+    else:
+        g.const("W", w)
+        g.const("R", r)
+    ins = ["X", "W", "R", "_", "_", "_", "_"]
+    if bias:
+        ins[3] = g.const("B", normal(ways, 2 * gates * hidden, seed=3, scale=0.2))
+    if lengths is not None:
+        ins[4] = g.input("lens", ["B"], np.array(lengths, np.int32), I32)
+    state = ["B", ways, hidden] if layout else [ways, "B", hidden]
+    shape = (batch, ways, hidden) if layout else (ways, batch, hidden)
+    for i, name in ((5, "h"), (6, "c")):
+        if name in states:
+            ins[i] = g.input(f"initial_{name}", state, normal(*shape, seed=i, scale=0.5))
+    if peephole:
+        ins.append(g.const("P", normal(ways, 3 * hidden, seed=8, scale=0.2)))
+    while ins[-1] == "_":
+        ins.pop()
+    names = [o for o in outs if o != "Y_c" or op == "LSTM"]
+    while names[-1] == "_":
+        names.pop()
+    said = {"hidden_size": hidden, "direction": direction, **({"layout": 1} if layout else {})}
+    g(op, ins, " ".join(names), name="layer", **said, **attributes)
+    for name in names:
+        if name != "_":
+            g.output(name)
+    if then == "linear":
+        g.axes("Squeeze", "Y", "flat", [1])
+        g.weight("v", hidden, 16)
+        g("MatMul", "flat v", "z", name="head")
+        g.output("z")
+    elif then == "again":
+        g.axes("Squeeze", "Y", "flat", [1])
+        g.const("W2", normal(1, gates * hidden, hidden, seed=21, scale=0.2))
+        g.const("R2", normal(1, gates * hidden, hidden, seed=22, scale=0.2))
+        g(op, "flat W2 R2", "Y2", name="layer2", hidden_size=hidden)
+        g.output("Y2")
+    return g.model()
+
+
+def _variants(op: str) -> dict[str, dict[str, Any]]:
+    two = {"direction": "bidirectional"}
+    cell = ("h", "c") if op == "LSTM" else ("h",)
+    found: dict[str, dict[str, Any]] = {
+        "reverse": {"direction": "reverse"},
+        "both ways": two,
+        "batch first": {"layout": 1, "states": cell},
+        "batch first both ways": {"layout": 1, **two},
+        "no bias": {"bias": False},
+        "lengths": {"lengths": (5, 2, 0)},
+        "lengths both ways": {"lengths": (1, 5, 3), **two, "states": cell},
+        "states": {"states": cell},
+        "last only": {"outs": ("_", "Y_h")},
+        "all steps only": {"outs": ("Y",)},
+        "clip": {"clip": 0.4},
+        "weights by concat": {"weights": "concat", **two},
+        "weights by unsqueeze": {"weights": "unsqueeze"},
+        "weights computed": {"weights": "computed"},
+        "then linear": {"outs": ("Y",), "then": "linear"},
+        "two layers": {"outs": ("Y",), "then": "again"},
+        "small": {"inputs": 3, "hidden": 18},
+        "wide": {"inputs": 40, "hidden": 64},
+        "opset 11": {"opset": 11},
+        "opset 22": {"opset": 22},
+        "odd activations": {
+            "activations": ["HardSigmoid", "Relu", "Tanh"][: {"LSTM": 3, "GRU": 2, "RNN": 1}[op]]
+        },
+    }
+    if op == "LSTM":
+        found |= {
+            "peephole": {"peephole": True},
+            "coupled": {"input_forget": 1},
+            "only h given": {"states": ("h",)},
+            "only the cell": {"outs": ("_", "_", "Y_c")},
+            "stated activations": {"activations": ["Sigmoid", "Tanh", "Tanh"]},
+        }
+    if op == "GRU":
+        found |= {
+            "reset after": {"linear_before_reset": 1},
+            "reset after both ways": {"linear_before_reset": 1, **two, "lengths": (5, 2, 4)},
+            "stated activations": {"activations": ["Sigmoid", "Tanh"]},
+        }
+    if op == "RNN":
+        found |= {
+            "relu": {"activations": ["Relu"]},
+            "relu both ways": {"activations": ["Relu", "Relu"], **two},
+            "mixed": {"activations": ["Relu", "Tanh"], **two},
+            "affine": {
+                "activations": ["Affine"],
+                "activation_alpha": [0.5],
+                "activation_beta": [0.1],
+            },
+        }
+    return found
+
+
+def _make(op: str, options: dict[str, Any]) -> Callable[[], Model]:
+    return lambda: layer(op, **options)
+
+
+NATIVE = tuple(name for name in FORMS if name.endswith(" native"))
+FLOATING = ("portable", "float16", "qdq", "block")
+CASES: dict[str, Case] = {}
+for _op in GATES:
+    CASES[_op.lower()] = case(_make(_op, {}), tuple(FORMS))
+    for _j, (_name, _options) in enumerate(_variants(_op).items()):
+        _more = (NATIVE[_j % len(NATIVE)], FLOATING[_j % len(FLOATING)])
+        _forms = spread(_j, 2) if _op == "LSTM" else ("native", *_more)
+        CASES[f"{_op.lower()} {_name}"] = case(_make(_op, _options), _forms, full=())

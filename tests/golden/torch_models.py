@@ -1,0 +1,628 @@
+"""PyTorch models: small ones of transformers with random weights, stacks, experts; ONNX exports;
+the drop-in arguments, edits, copies, comparison."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from octavo import Recipe, Scheme
+from octavo.torch import compare, default_mapping, inspect, quantize_dynamic, report
+from octavo.torch import qconfig as q
+from octavo.torch.qconfig import QConfig
+from tests.golden.corpus import Case, Missing
+from tests.golden.facts import Facts, attempt, cleaned, error_of, inspection_facts, under
+from tests.golden.torch_layers import ALL, Called, attend, mha, packed
+from tests.golden.torch_support import (
+    Make,
+    case,
+    exported,
+    filled,
+    model_facts,
+    out_facts,
+    quantized,
+    seeded,
+    state_facts,
+)
+
+VOCABULARY = 97
+SIZES = {
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+}
+DISTILBERT = {"dim": 48, "n_layers": 2, "n_heads": 4, "hidden_dim": 96}
+FAMILIES = {
+    "Bert": "BertModel",
+    "BertGeneration": "BertGenerationEncoder",
+    "Camembert": "CamembertModel",
+    "Electra": "ElectraModel",
+    "Ernie": "ErnieModel",
+    "RoCBert": "RoCBertModel",
+    "Roberta": "RobertaModel",
+    "XLMRoberta": "XLMRobertaModel",
+    "DistilBert": "DistilBertModel",
+}
+
+
+def tokens(padded: bool = True) -> dict[str, Tensor]:
+    ids = torch.randint(3, VOCABULARY, (3, 9), generator=torch.Generator().manual_seed(5))
+    mask = torch.ones_like(ids)
+    if padded:
+        mask[1, 7:] = 0
+        mask[2, 5:] = 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def transformer(config: str, model: str, **options: Any) -> Any:
+    """A tiny model with random weights, large enough that every part of it shows."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise Missing(f"transformers: {error}") from error
+    torch.manual_seed(0)
+    made = getattr(transformers, model)(getattr(transformers, config)(**options))
+    return made.eval()
+
+
+def bert(family: str = "Bert", **options: Any) -> Any:
+    sizes: dict[str, Any] = dict(DISTILBERT if family == "DistilBert" else SIZES)
+    common = {
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": 40,
+        "initializer_range": 0.3,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    return transformer(f"{family}Config", FAMILIES[family], **sizes, **common, **options)
+
+
+def family(
+    name: str, recipes: tuple[Any, ...] = (None, "int8", "int8-accurate"), **options: Any
+) -> Case:
+    def run(folder: Path) -> Facts:
+        facts: Facts = {}
+        for recipe in recipes:
+            model = quantize_dynamic(bert(name, **options), recipe=recipe)
+            for padded in (False, True):
+                found = model_facts(model, (), full=False, kwargs=tokens(padded))
+                facts |= under(f"{recipe}{', padded' * padded}", found)
+        return facts
+
+    return run
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(200, 32)
+        self.lstm = nn.LSTM(32, 24, batch_first=True)
+        self.norm = nn.LayerNorm(24)
+        self.head = nn.Sequential(nn.Linear(24, 64), nn.GELU(), nn.Linear(64, 12))
+
+    def forward(self, words: Tensor) -> Tensor:
+        found: Tensor = self.head(self.norm(self.lstm(self.table(words))[0]))
+        return found
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 16, 3)
+        self.bn, self.pool = nn.BatchNorm2d(16), nn.MaxPool2d(2)
+        self.fc = nn.Linear(16 * 5 * 5, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(torch.relu(self.conv1(x)))
+        x = torch.relu(self.bn(self.conv2(x)))
+        found: Tensor = self.fc(x.flatten(1))
+        return found
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(150, 32)
+        self.mid = nn.Linear(32, 32)
+        self.head = nn.Linear(32, 150, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, i: Tensor) -> Tensor:
+        found: Tensor = self.head(torch.tanh(self.mid(self.table(i))))
+        return found
+
+
+class Tables(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.signed, self.affine = nn.Embedding(50, 24, padding_idx=3), nn.Embedding(50, 24)
+        self.floating, self.sixteen = nn.Embedding(50, 24), nn.Embedding(50, 24)
+        self.mean, self.most = (
+            nn.EmbeddingBag(50, 24, mode="mean"),
+            nn.EmbeddingBag(50, 24, mode="max"),
+        )
+        self.sum = nn.EmbeddingBag(50, 24, mode="sum", padding_idx=0, include_last_offset=True)
+
+    def forward(self, i: Tensor, starts: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        flat = i.reshape(-1)
+        return (
+            self.signed(i),
+            self.affine(i),
+            self.floating(i),
+            self.sixteen(i),
+            self.mean(i),
+            self.most(flat, starts),
+            self.sum(flat, starts, weights.reshape(-1)),
+            self.sum(i, per_sample_weights=weights),
+        )
+
+
+WORDS = torch.tensor([[3, 0, 49, 7, 5], [5, 55, 0, 1, 2]])
+AFFINE = Scheme.from_dict({"weight": {"qtype": "int8", "symmetric": False}})
+HALF = QConfig(
+    activation=q.PlaceholderObserver, weight=q.PlaceholderObserver.with_args(dtype=torch.float16)
+)
+BHALF = QConfig(
+    activation=q.PlaceholderObserver, weight=q.PlaceholderObserver.with_args(dtype=torch.bfloat16)
+)
+TABLES: dict[str, Any] = {
+    "qconfig_spec": {
+        nn.Embedding: Scheme(),
+        nn.EmbeddingBag: Scheme(),
+        "affine": AFFINE,
+        "floating": q.float_qparams_weight_only_qconfig,
+        "sixteen": HALF,
+    }
+}
+STARTS = torch.tensor([0, 4, 4, 12])
+THREE = torch.tensor([[3, 0, 49, 7], [5, 5, 0, 1], [0, 0, 0, 0]])
+
+Build = Callable[[], tuple[nn.Module, tuple[Any, ...]]]
+
+
+def _rec(kind: type[nn.Module], state: int = 0, **more: Any) -> Build:
+    def make() -> tuple[nn.Module, tuple[Any, ...]]:
+        steps = (3, 6, 20) if more.get("batch_first") else (6, 3, 20)
+        args: list[Any] = [seeded(*steps)]
+        size = more.get("proj_size") or 24
+        if state:
+            args.append(seeded(state, 3, size, seed=1, scale=0.5))
+            if kind is nn.LSTM:
+                args.append(seeded(state, 3, 24, seed=2, scale=0.5))
+        return filled(Called(kind(20, 24, **more), _stated)), tuple(args)
+
+    return make
+
+
+def _stated(layer: nn.Module, x: Tensor, *state: Tensor) -> Any:
+    return layer(x, (state if len(state) > 1 else state[0]) if state else None)
+
+
+def _seq(*layers: nn.Module) -> nn.Module:
+    return filled(nn.Sequential(*layers))
+
+
+X = seeded(3, 7, 40)
+EXPORTS: dict[str, tuple[Build, Mapping[str, Any]]] = {
+    "linear": (lambda: (_seq(nn.Linear(40, 48), nn.ReLU(), nn.Linear(48, 16)), (X,)), {}),
+    "linear accurate": (
+        lambda: (
+            _seq(nn.Linear(300, 48), nn.GELU(), nn.Linear(48, 16, bias=False)),
+            (seeded(3, 300),),
+        ),
+        {"recipe": "int8-accurate"},
+    ),
+    "linear blocks": (
+        lambda: (_seq(nn.Linear(64, 48), nn.SiLU()), (seeded(3, 64),)),
+        {"recipe": "int8-block"},
+    ),
+    "linear per tensor": (
+        lambda: (_seq(nn.Linear(40, 48), nn.Tanh()), (X,)),
+        {"recipe": "int8-per-tensor"},
+    ),
+    "linear float16": (
+        lambda: (_seq(nn.Linear(40, 48), nn.ReLU()), (X,)),
+        {"dtype": torch.float16},
+    ),
+    "linear bfloat16": (
+        lambda: (_seq(nn.Linear(40, 48)), (X,)),
+        {"qconfig_spec": {nn.Linear: BHALF}},
+    ),
+    "linear uint8": (
+        lambda: (_seq(nn.Linear(40, 48), nn.Sigmoid()), (X,)),
+        {
+            "recipe": Recipe(
+                "u", Scheme.from_dict({"weight": {"qtype": "uint8", "symmetric": False}})
+            )
+        },
+    ),
+    "half linear": (lambda: (_seq(nn.Linear(40, 48), nn.ReLU()).half(), (X.half(),)), {}),
+    "tables": (lambda: (filled(Tables()), (THREE, STARTS, seeded(3, 4))), TABLES),
+    "net": (lambda: (filled(Net()), (seeded(2, 1, 14, 14),)), {"recipe": ALL}),
+    "conv1d": (
+        lambda: (
+            _seq(
+                nn.Conv1d(6, 8, 3, padding=1, groups=2),
+                nn.SiLU(),
+                nn.Conv1d(8, 4, 3, stride=2, dilation=2, padding_mode="circular", padding=2),
+            ),
+            (seeded(2, 6, 20),),
+        ),
+        {"recipe": ALL},
+    ),
+    "tagger": (lambda: (filled(Tagger()), (WORDS,)), {"recipe": "int8"}),
+    "tied": (lambda: (filled(Tied()), (WORDS,)), {"recipe": ALL}),
+    "lstm": (_rec(nn.LSTM, 4, num_layers=2, bidirectional=True), {}),
+    "lstm projection": (_rec(nn.LSTM, 0, proj_size=10, batch_first=True), {}),
+    "gru": (_rec(nn.GRU, 2, bidirectional=True, batch_first=True), {}),
+    "rnn relu": (_rec(nn.RNN, 2, num_layers=2, nonlinearity="relu", bias=False), {}),
+    "lstm float16": (_rec(nn.LSTM, 0), {"dtype": torch.float16}),
+    "lstm cell": (
+        lambda: (filled(Called(nn.LSTMCell(20, 24), lambda m, x: m(x))), (seeded(3, 20),)),
+        {},
+    ),
+    "gru cell": (
+        lambda: (filled(Called(nn.GRUCell(20, 24), lambda m, x: m(x))), (seeded(3, 20),)),
+        {},
+    ),
+    "rnn cell": (
+        lambda: (filled(Called(nn.RNNCell(20, 24), lambda m, x: m(x))), (seeded(3, 20),)),
+        {},
+    ),
+    "mha": (lambda: (filled(Called(mha(batch_first=True)(), attend)), (seeded(3, 6, 32),)), {}),
+    "transformer layer": (
+        lambda: (
+            filled(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)),
+            (seeded(3, 6, 32),),
+        ),
+        {},
+    ),
+}
+FULL = ("linear", "tables", "gru", "transformer layer")
+OPSETS = {"linear": 18, "tagger": 21, "net": 23, "gru": 22}
+
+
+def export(name: str) -> Case:
+    """Portable, for any processor, and native, and what the model itself gives."""
+
+    def run(folder: Path) -> Facts:
+        make, options = EXPORTS[name]
+        model, args = make()
+        facts, made = quantized("torch", lambda: (model, args), **options)
+        if made is None:
+            return facts
+        shapes = (
+            {"dynamic_shapes": ({0: "batch"}, *({} for _ in args[1:]))} if len(args) == 1 else {}
+        )
+        for label, said in {
+            "portable": {},
+            "native": {"target": "native"},
+            "any": {"cpu": "any"},
+        }.items():
+            more = dict(said) | (shapes if label != "any" else {})
+            if label == "any" and name in OPSETS:
+                more["opset_version"] = OPSETS[name]
+            facts |= exported(
+                folder, made, args, label, full=label != "any" and name in FULL, **more
+            )
+        return facts
+
+    return run
+
+
+def export_encoder(folder: Path) -> Facts:
+    """A Bert with a mask, both targets, weights in a data file, names of inputs."""
+    model = quantize_dynamic(bert())
+    feed = tokens()
+    ids, mask = feed["input_ids"], feed["attention_mask"]
+    wrapped = Called(
+        model, lambda m, i, k: m(input_ids=i, attention_mask=k).last_hidden_state
+    ).eval()
+    facts: Facts = {}
+    for label, more in {
+        "portable": {"input_names": ["ids", "mask"], "output_names": ["y"]},
+        "native": {"target": "native", "external_data": True},
+    }.items():
+        facts |= exported(folder, wrapped, (ids, mask), label, **more)
+    facts["files"] = sorted(p.name for p in folder.iterdir())
+    return facts
+
+
+def drop_in(folder: Path) -> Facts:
+    """`qconfig_spec` in its forms, `mapping`, `inplace`, qconfig attributes, a second call."""
+    specs: dict[str, dict[str, Any]] = {
+        "set of types": {"qconfig_spec": {nn.Linear, nn.LSTM}},
+        "set of names": {"qconfig_spec": {"head", "lstm"}},
+        "dict": {"qconfig_spec": {nn.Linear: q.per_channel_dynamic_qconfig, "head.2": None}},
+        "the model": {"qconfig_spec": {"": q.default_dynamic_qconfig}},
+        "schemes": {"qconfig_spec": {"head.0": Scheme(), nn.Embedding: AFFINE}},
+        "missing type": {"qconfig_spec": {nn.Linear, nn.GRU}},
+        "mapping": {"mapping": {nn.Linear: default_mapping()[nn.Linear]}},
+        "empty mapping": {"mapping": {}, "allow_nothing": True},
+        "no dtype": {"dtype": "float16"},
+        "recipe": {"recipe": "int8"},
+        "inplace": {"inplace": True},
+        "excluded": {"recipe": Recipe("r", Scheme())},
+    }
+    facts: Facts = {}
+    for label, said in specs.items():
+        found, _ = quantized(label, lambda: (filled(Tagger()), (WORDS,)), **said)
+        facts |= found
+    model = filled(Tagger())
+    model.head[0].qconfig = q.float16_dynamic_qconfig  # type: ignore[assignment]
+    model.lstm.qconfig = None  # type: ignore[assignment]
+    facts |= under("attributes", model_facts(quantize_dynamic(model), (WORDS,), full=False))
+    first = quantize_dynamic(filled(Tagger()), {"lstm"})
+    second = quantize_dynamic(first, {"head"})
+    facts |= under("second call", model_facts(second, (WORDS,), full=False))
+    facts["printed report"] = [
+        " ".join(line.split()) for line in cleaned(str(report(second))).splitlines()
+    ]
+    facts |= under("inspect", inspection_facts(inspect(filled(Tagger()))))
+    facts |= under("inspect block", inspection_facts(inspect(filled(Tagger()), "int8-block")))
+    facts["mapping"] = sorted(f"{k.__name__}: {v.__name__}" for k, v in default_mapping().items())
+    return facts
+
+
+def lives(folder: Path) -> Facts:
+    """Copies, pickles, state dicts, edits of weights, autocast, compile-free tracing."""
+    model = quantize_dynamic(filled(Tagger()), recipe="int8")
+    facts: Facts = {}
+    with torch.inference_mode():
+        facts |= under("copy", out_facts(copy.deepcopy(model)(WORDS)))
+        facts |= under("pickle", out_facts(pickle.loads(pickle.dumps(model))(WORDS)))
+        other = quantize_dynamic(filled(Tagger(), seed=5), recipe="int8")
+        other.load_state_dict(model.state_dict())
+        facts |= under("state", out_facts(other(WORDS)))
+        facts["weight"] = out_facts(model.head[0].weight)["bits"]  # type: ignore[index,union-attr]
+        with torch.autocast("cpu", torch.bfloat16):
+            facts |= under("autocast", out_facts(model(WORDS)))
+    with torch.no_grad():
+        facts |= under(
+            "traced", out_facts(torch.jit.trace(model, (WORDS,), check_trace=False)(WORDS))
+        )
+        exported_program = torch.export.export(model, (WORDS,))
+        facts |= under("exported", out_facts(exported_program.module()(WORDS)))
+        facts["exported ops"] = sorted(
+            {str(n.target) for n in exported_program.graph.nodes if "octavo" in str(n.target)}
+        )
+    edited = quantize_dynamic(filled(nn.Sequential(nn.Linear(40, 48))))
+    with torch.no_grad():
+        edited[0].weight.data.mul_(2)  # type: ignore[index,union-attr,operator]
+        facts |= under("edited", out_facts(edited(X)))
+        facts |= under("edited buffers", state_facts(edited))
+
+    def small_edit() -> None:
+        edited[0].weight.data[0, 0] += 1e-6  # type: ignore[index,union-attr,operator]
+        edited(X)
+
+    facts["small edit"] = error_of(small_edit)
+    facts["half"] = error_of(
+        lambda: facts.update(under("double()", out_facts(copy.deepcopy(model).double()(WORDS))))
+    )
+    return facts
+
+
+def compared(folder: Path) -> Facts:
+    """`compare` of the float and the quantized model."""
+    facts: Facts = {}
+    for name, make in {
+        "tagger": lambda: (filled(Tagger()), WORDS),
+        "net": lambda: (filled(Net()), seeded(2, 1, 14, 14)),
+    }.items():
+        model, x = make()
+        made = quantize_dynamic(model, recipe=ALL)
+        shown = cleaned(str(compare(model, made, x))).splitlines()
+        facts[name] = [" ".join(line.split()) for line in shown]
+    encoder = bert()
+    shown = cleaned(str(compare(encoder, quantize_dynamic(encoder), **tokens()))).splitlines()
+    facts["bert"] = [" ".join(line.split()) for line in shown]
+    return facts
+
+
+OTHERS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
+    "gpt2": (
+        "GPT2Config",
+        "GPT2Model",
+        {
+            "n_embd": 48,
+            "n_layer": 2,
+            "n_head": 4,
+            "n_positions": 40,
+            "vocab_size": VOCABULARY,
+            "initializer_range": 0.2,
+        },
+        {},
+    ),
+    "t5": (
+        "T5Config",
+        "T5EncoderModel",
+        {
+            "d_model": 48,
+            "d_kv": 12,
+            "d_ff": 96,
+            "num_layers": 2,
+            "num_heads": 4,
+            "vocab_size": VOCABULARY,
+        },
+        {},
+    ),
+    "albert": (
+        "AlbertConfig",
+        "AlbertModel",
+        {**SIZES, "embedding_size": 32, "vocab_size": VOCABULARY, "max_position_embeddings": 40},
+        {},
+    ),
+    "mpnet": (
+        "MPNetConfig",
+        "MPNetModel",
+        {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 40},
+        {},
+    ),
+    "llama": (
+        "LlamaConfig",
+        "LlamaModel",
+        {
+            **SIZES,
+            "num_key_value_heads": 2,
+            "vocab_size": VOCABULARY,
+            "max_position_embeddings": 40,
+        },
+        {},
+    ),
+    "mixtral": (
+        "MixtralConfig",
+        "MixtralModel",
+        {
+            **SIZES,
+            "num_key_value_heads": 2,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "vocab_size": VOCABULARY,
+            "max_position_embeddings": 40,
+        },
+        {},
+    ),
+    "qwen2 moe": (
+        "Qwen2MoeConfig",
+        "Qwen2MoeModel",
+        {
+            **SIZES,
+            "num_key_value_heads": 2,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 48,
+            "vocab_size": VOCABULARY,
+            "max_position_embeddings": 40,
+        },
+        {},
+    ),
+    "gpt oss": (
+        "GptOssConfig",
+        "GptOssModel",
+        {
+            **SIZES,
+            "head_dim": 12,
+            "num_key_value_heads": 2,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "vocab_size": VOCABULARY,
+            "max_position_embeddings": 40,
+        },
+        {},
+    ),
+    "modernbert": (
+        "ModernBertConfig",
+        "ModernBertModel",
+        {
+            **SIZES,
+            "vocab_size": VOCABULARY,
+            "max_position_embeddings": 40,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "cls_token_id": 1,
+            "sep_token_id": 2,
+        },
+        {},
+    ),
+}
+
+
+def other(name: str) -> Case:
+    """A model whose layers are quantized one by one."""
+
+    def run(folder: Path) -> Facts:
+        config, model, sizes, _ = OTHERS[name]
+        facts: Facts = {}
+        for recipe in (None, "int8", "int8-accurate"):
+            floating = transformer(config, model, **sizes)
+            made, failed = attempt(quantize_dynamic, floating, recipe=recipe)
+            if failed:
+                facts[f"{recipe}: error"] = failed
+                continue
+            found = model_facts(made, (), full=False, kwargs=tokens())
+            facts |= under(str(recipe), found)
+        return facts
+
+    return run
+
+
+def _sub() -> nn.Module:
+    class Named(nn.Linear):
+        pass
+
+    class More(nn.Linear):
+        def extra(self) -> int:
+            return 3
+
+    class Own(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * 2
+
+    return filled(nn.Sequential(Named(40, 40), More(40, 40), Own(40, 40)))
+
+
+WHOLE: dict[str, tuple[Make, dict[str, dict[str, Any]]]] = {
+    "tagger": (
+        lambda: (filled(Tagger()), (WORDS,)),
+        {
+            "default": {},
+            "int8": {"recipe": "int8"},
+            "accurate": {"recipe": "int8-accurate"},
+            "all": {"recipe": ALL},
+        },
+    ),
+    "net": (
+        lambda: (filled(Net()), (seeded(2, 1, 14, 14),)),
+        {
+            "default": {},
+            "all": {"recipe": ALL},
+            "channels": {"qconfig_spec": {nn.Conv2d, nn.Linear}},
+        },
+    ),
+    "tied": (
+        lambda: (filled(Tied()), (WORDS,)),
+        {"default": {}, "all": {"recipe": ALL}, "int8": {"recipe": "int8"}},
+    ),
+    "tables": (lambda: (filled(Tables()), (THREE, STARTS, seeded(3, 4))), {"default": TABLES}),
+    "subclasses": (
+        lambda: (_sub(), (X,)),
+        {"default": {}, "named": {"qconfig_spec": {"1": Scheme(), "0": Scheme()}}},
+    ),
+    "packed": (
+        lambda: (
+            filled(Called(nn.LSTM(24, 20, batch_first=True), packed)),
+            (seeded(3, 6, 24), torch.tensor([6, 2, 4])),
+        ),
+        {"default": {}},
+    ),
+}
+CASES: dict[str, Case] = {
+    **{f"family {name}": family(name) for name in FAMILIES},
+    "family Bert, relu": family("Bert", (None,), hidden_act="relu"),
+    "family Bert, silu": family("Bert", (None,), hidden_act="silu"),
+    "family Bert, gelu_new": family("Bert", (None,), hidden_act="gelu_new"),
+    "family Bert, eager": family("Bert", (None,), attn_implementation="eager"),
+    "family Bert, chunks": family("Bert", (None,), chunk_size_feed_forward=3),
+    "family Bert, decoder": family("Bert", (None,), is_decoder=True),
+    **{f"other {name}": other(name) for name in OTHERS},
+    **{f"export {name}": export(name) for name in EXPORTS},
+    "export encoder": export_encoder,
+    **{
+        f"whole {name}": case(make, options, saved=next(iter(options)))
+        for name, (make, options) in WHOLE.items()
+    },
+    "drop in": drop_in,
+    "lives": lives,
+    "compare": compared,
+}
