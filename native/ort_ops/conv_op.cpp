@@ -1,4 +1,4 @@
-#include "conv_op.h"
+#include "ort_ops/conv_op.h"
 
 #include <algorithm>
 #include <utility>

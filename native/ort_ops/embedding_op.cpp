@@ -1,4 +1,4 @@
-#include "embedding_op.h"
+#include "ort_ops/embedding_op.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "kernel.h"
+#include "ort_ops/kernel.h"
 
 #include <unistd.h>
 
@@ -8,8 +8,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "checksum.h"
-#include "parallel.h"
+#include "runtime/checksum.h"
+#include "runtime/parallel.h"
 
 namespace octavo::ort {
 namespace {

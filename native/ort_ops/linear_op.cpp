@@ -1,9 +1,9 @@
-#include "linear_op.h"
+#include "ort_ops/linear_op.h"
 
 #include <algorithm>
 #include <sstream>
 
-#include "broadcast.h"
+#include "ort_ops/broadcast.h"
 
 namespace octavo::ort {
 namespace {

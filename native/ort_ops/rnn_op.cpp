@@ -1,4 +1,4 @@
-#include "rnn_op.h"
+#include "ort_ops/rnn_op.h"
 
 #include <algorithm>
 #include <cmath>

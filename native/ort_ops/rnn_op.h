@@ -26,10 +26,10 @@
 
 #include <vector>
 
-#include "linear.h"
-#include "gate_powers.h"
-#include "operator.h"
-#include "rnn.h"
+#include "layers/linear.h"
+#include "layers/gate_powers.h"
+#include "ort_ops/operator.h"
+#include "layers/rnn.h"
 
 namespace octavo::ort {
 
