@@ -22,6 +22,9 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+// Blocks along k inputs.
+constexpr std::size_t steps_of(std::size_t k) { return (k + kBlockK - 1) / kBlockK; }
+
 // Two int16 in one int32, as vpdpwssd reads them.
 constexpr std::int32_t int16_pair(std::int32_t low, std::int32_t high) {
   return static_cast<std::int32_t>((static_cast<std::uint32_t>(high) << 16) | (static_cast<std::uint32_t>(low) & 0xffffu));
@@ -58,7 +61,7 @@ struct Weight {
   const std::int32_t* zero = nullptr;        // [n], affine weights; null where all are 0. Not for groups
   std::size_t blocks() const { return (n + kBlockN - 1) / kBlockN; }
   std::size_t padded_n() const { return blocks() * kBlockN; }
-  std::size_t block_bytes() const { return (k + kBlockK - 1) / kBlockK * kBlockK * kBlockN; }
+  std::size_t block_bytes() const { return steps_of(k) * kBlockK * kBlockN; }
 };
 
 // Quantizes `rows` rows of float32 into a panel.
@@ -401,7 +404,7 @@ struct WeightRun {
 
 // Tiles of 16 rows of 16 words of four bytes, turned: word j of row i becomes word i of row j. `streamed`:
 // as stream_lines writes; `to` and what leads from there are multiples of kAlign then.
-struct TurnWords {
+struct TransposeWords {
   const std::int8_t* from;
   std::size_t stride, step;                  // bytes from row to row, from tile to tile
   std::int8_t* to;
@@ -444,7 +447,7 @@ struct KernelTable {
   void (*quantize_weight)(const WeightRun&);
   void (*attention)(const AttentionPanel&);
   void (*norm_rows)(const NormRows&);
-  void (*turn_words)(const TurnWords&);
+  void (*transpose_words)(const TransposeWords&);
   // Whole lines of kAlign bytes, `to` aligned; without reading it first, where a processor can.
   void (*stream_lines)(std::int8_t* to, const std::int8_t* from, std::size_t lines);
   void (*end_of_streams)();                  // what was streamed is seen by other threads from here on

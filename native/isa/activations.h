@@ -1,7 +1,14 @@
 // exp, tanh, erf and the activations made of them, over any vector type of vector_*.h: one sequence of
 // IEEE operations for each element, so every instruction set gives the same bits. NaN stays NaN:
 // minps and maxps return their second operand where one is NaN, so x stands second.
-// Include it inside an anonymous namespace, after a vector_*.h.
+#pragma once
+
+#include <cstddef>
+
+#include "contract/kernels.h"
+
+namespace octavo {
+namespace {
 
 template <class V>
 struct Elementwise {
@@ -118,3 +125,6 @@ struct Elementwise {
     }
   }
 };
+
+}  // namespace
+}  // namespace octavo

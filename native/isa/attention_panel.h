@@ -1,6 +1,15 @@
 // Scaled dot-product attention for up to 64 queries of one head. Queries lie side by side, one a lane:
 // scores [keys][queries], so that softmax runs down a column, no sum crosses lanes, and every
-// instruction set gives the same bits. Include it inside an anonymous namespace, after activations.h.
+// instruction set gives the same bits.
+#pragma once
+
+#include <cstddef>
+
+#include "contract/kernels.h"
+#include "isa/activations.h"
+
+namespace octavo {
+namespace {
 
 template <class V>
 struct AttentionPanels {
@@ -121,3 +130,6 @@ struct AttentionPanels {
       }
   }
 };
+
+}  // namespace
+}  // namespace octavo

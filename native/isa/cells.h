@@ -1,6 +1,15 @@
 // One step of recurrent layers after its products: gates in, states out, over any vector type of
 // vector_*.h. Gates lie in blocks of 16 units (kernels.h). A cell has two divisions: its fractions are put
-// on common denominators. Include it inside an anonymous namespace, after <type_traits> and a vector_*.h.
+// on common denominators.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include "contract/kernels.h"
+
+namespace octavo {
+namespace {
 
 template <class V>
 struct Cells {
@@ -244,3 +253,6 @@ struct Cells {
 
   static void rnn(const RnnCell& s) { s.clip > 0.0f ? rnn_cells<true>(s) : rnn_cells<false>(s); }
 };
+
+}  // namespace
+}  // namespace octavo

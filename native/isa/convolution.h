@@ -1,5 +1,15 @@
-// The parts of a convolution, over any vector type of vector_*.h. Include it inside an anonymous
-// namespace, after rows.h and transpose_words.h.
+// The parts of a convolution, over any vector type of vector_*.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/kernels.h"
+#include "isa/activations.h"
+#include "isa/transpose_words.h"
+
+namespace octavo {
+namespace {
 
 // One cache line, moved with the widest registers there are.
 typedef char Line __attribute__((vector_size(64), aligned(1), may_alias));
@@ -80,7 +90,7 @@ struct Images {
     for (; kWidth > 1 && r + 4 <= t.rows; r += 4) {
       std::size_t c = 0;
       for (; c + 4 <= t.columns; c += 4)
-        turn_four_rows(t.from + r * t.stride + c, t.stride * sizeof(float), t.to + c * t.to_stride + r, t.to_stride * sizeof(float));
+        transpose_four_rows(t.from + r * t.stride + c, t.stride * sizeof(float), t.to + c * t.to_stride + r, t.to_stride * sizeof(float));
       for (; c < t.columns; ++c)
         for (std::size_t i = r; i < r + 4; ++i) t.to[c * t.to_stride + i] = t.from[i * t.stride + c];
     }
@@ -200,21 +210,5 @@ struct Images {
   }
 };
 
-#if defined(__AVX512BW__)
-#include "isa/convolution_avx512.h"
-#endif
-
-template <class V>
-void fill_images(KernelTable& t) {
-  t.range = RowRange<V>::seen;
-  t.quantize_pixels = Images<V>::quantize_pixels;
-  t.windows = copy_windows;
-  t.max_pool = Images<V>::max_pool;
-  t.transpose = Images<V>::transpose;
-  t.quantize_levels = Images<V>::quantize_levels;
-  t.depthwise = Images<V>::depthwise;
-#if defined(__AVX512BW__)
-  t.quantize_pixels = quantize_pixels512;
-  t.transpose = transpose512;
-#endif
-}
+}  // namespace
+}  // namespace octavo

@@ -1,5 +1,18 @@
 // Turning images between planes and channels last with 512-bit vectors: blocks of 16 pixels by 16
-// channels. Include it inside an anonymous namespace, after rows.h and transpose_words.h.
+// channels.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/kernels.h"
+#include "isa/transpose_words_avx512.h"
+#include "isa/vector_avx512.h"
+
+namespace octavo {
+namespace {
 
 inline __mmask16 first_lanes(std::size_t n) { return n >= 16 ? 0xffff : Avx512::first(static_cast<int>(n)); }
 
@@ -57,7 +70,7 @@ inline void store_part(const PixelBlock& p, std::size_t channel, const __m512i (
     _mm_mask_storeu_epi8(p.q.to + (p.pixel + i) * p.q.stride + channel, channels, lanes_of[i % 4][i / 4]);
 }
 
-inline void quantize_pixels512(const QuantizePixels& q) {
+inline void quantize_pixels_avx512(const QuantizePixels& q) {
   __m512i b[4];
   for (std::size_t next = 0; next < q.pixels; next += 16) {
     // The last block goes back over pixels that are done, so that it is whole too.
@@ -73,13 +86,13 @@ inline void quantize_pixels512(const QuantizePixels& q) {
 }
 
 // 64 rows at a time: what is read stays in the L1 cache, what is written comes in runs of four lines.
-inline void transpose512(const Transpose& t) {
+inline void transpose_avx512(const Transpose& t) {
   __m512i v[4];
   for (std::size_t first = 0; first < t.rows; first += 64) {
     const std::size_t last = t.rows - first < 64 ? t.rows : first + 64;
     for (std::size_t c = 0; c < t.columns; c += 4)
       for (std::size_t r = first; r < last; r += 16) {
-        turn_four(t.from + r * t.stride + c, t.stride * sizeof(float), v);
+        transpose_four(t.from + r * t.stride + c, t.stride * sizeof(float), v);
         float* to = t.to + c * t.to_stride + r;
         if (last - r >= 16 && t.columns - c >= 4) {
           for (std::size_t i = 0; i < 4; ++i) _mm512_storeu_si512(to + i * t.to_stride, v[i]);
@@ -90,3 +103,6 @@ inline void transpose512(const Transpose& t) {
       }
   }
 }
+
+}  // namespace
+}  // namespace octavo

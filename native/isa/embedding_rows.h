@@ -1,5 +1,13 @@
-// Rows of an embedding table, and sums of them, over any vector type of vector_*.h. Include it inside an
-// anonymous namespace.
+// Rows of an embedding table, and sums of them, over any vector type of vector_*.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/kernels.h"
+
+namespace octavo {
+namespace {
 
 template <class V>
 struct Embeddings {
@@ -121,3 +129,6 @@ struct Embeddings {
     else e.table.is_signed ? bag_of<std::int8_t, std::int32_t>(e) : bag_of<std::uint8_t, std::int32_t>(e);
   }
 };
+
+}  // namespace
+}  // namespace octavo

@@ -1,91 +1,19 @@
-// The parts of row quantization and of the epilogue that every instruction set shares. Include it
-// inside an anonymous namespace, after activations.h.
+// What sums become outputs by, over any vector type of vector_*.h: zero points off, scales, bias, activation,
+// residual, in one order of operations.
+#pragma once
 
-// Scale and zero point of one row or group: the definition in docs/architecture.md.
-template <class V>
-struct RowRange {
-  using F = typename V::F;
-  using I = typename V::I;
+#include <cstddef>
+#include <cstdint>
 
-  float scale, inverse;
-  std::int32_t zero_point;
+#include "contract/kernels.h"
+#include "isa/activations.h"
 
-  // Over n values; a NaN or an infinity among them gives scale NaN and integers 0.
-  static RowRange of(const float* x, std::size_t n) {
-    const ValueRange r = seen(x, n);
-    if (!r.finite) return {__builtin_nanf(""), 0.0f, 0};
-    return from(r.lo, r.hi);
-  }
-
-  static ValueRange seen(const float* x, std::size_t n) {
-    const Partial p = partial(x, n);
-    const std::int32_t hi = V::highest(p.hi);
-    const std::uint32_t lo = V::highest_unsigned(p.lo);
-    return {float_of(lo) + 0.0f, float_of(static_cast<std::uint32_t>(hi)), hi < kInfinity && lo < kMinusInfinity};
-  }
-
-  // A lane's part of the values, by their bits: among integers with a sign the largest is the largest float,
-  // and among those without one it is the lowest, or -0. Infinity and NaN lie beyond all numbers of their sign.
-  static constexpr std::int32_t kInfinity = 0x7f800000;
-  static constexpr std::uint32_t kMinusInfinity = 0xff800000u;
-  struct Partial {
-    I hi = V::set_i(0), lo = V::set_i(INT32_MIN);
-    void see(F x) {
-      const I b = V::once(V::bits(x));
-      see(b, b);
-    }
-    void see(const Partial& p) { see(p.hi, p.lo); }
-    void see(I high, I low) {
-      hi = V::max_i(high, hi);
-      lo = V::max_unsigned(low, lo);
-    }
-  };
-  static inline __attribute__((always_inline)) Partial partial(const float* x, std::size_t n) {
-    Partial p[4];
-    constexpr std::size_t w = V::kWidth;
-    std::size_t i = 0;
-    for (; i + 4 * w <= n; i += 4 * w) {  // four at once hide the latency
-      p[0].see(V::load(x + i));
-      p[1].see(V::load(x + i + w));
-      p[2].see(V::load(x + i + 2 * w));
-      p[3].see(V::load(x + i + 3 * w));
-    }
-    for (; i + w <= n; i += w) p[0].see(V::load(x + i));
-    if (i < n) p[1].see(V::load_n(x + i, static_cast<int>(n - i)));
-    p[0].see(p[1]);
-    p[2].see(p[3]);
-    p[0].see(p[2]);
-    return p[0];
-  }
-
-  static RowRange from(float lo, float hi) {
-    float scale = hi / 255.0f - lo / 255.0f;
-    if (scale < 1e-30f) scale = 1.0f;
-    const float inverse = 1.0f / scale;
-    const float z = __builtin_rintf(-lo * inverse);
-    return {scale, inverse, static_cast<std::int32_t>(z > 255.0f ? 255.0f : z)};
-  }
-
-  bool finite() const { return scale == scale; }
-
- private:
-  static float float_of(std::uint32_t bits) {
-    float x;
-    __builtin_memcpy(&x, &bits, 4);
-    return x;
-  }
-};
-
-inline std::int32_t zero_pair(std::int32_t z) { return int16_pair(z, z * 128); }
-
-// Of zero point z. A group's sum, of 128 differences of uint8, fits int16.
-inline RowQuant row_quant(float scale, std::int32_t z, std::int32_t sum, std::size_t group, std::int32_t extra = 0) {
-  return {scale, group ? int16_pair(z, -sum) : zero_pair(z), sum, extra};
-}
+namespace octavo {
+namespace {
 
 // What one column part (kWidth columns) of the output needs, kept in registers over many rows.
 template <class V>
-struct Finish {
+struct Epilogue {
   using F = typename V::F;
   using I = typename V::I;
 
@@ -96,7 +24,7 @@ struct Finish {
   std::size_t column;
   int columns;  // valid ones, up to kWidth
 
-  inline __attribute__((always_inline)) Finish(const Gemm& gemm, std::size_t first, std::size_t section)
+  inline __attribute__((always_inline)) Epilogue(const Gemm& gemm, std::size_t first, std::size_t section)
       : g(gemm), column(first),
         columns(first >= gemm.weight.n ? 0
                 : gemm.weight.n - first < V::kWidth ? static_cast<int>(gemm.weight.n - first)
@@ -166,10 +94,29 @@ struct Finish {
   }
 };
 
+// One more group of a row: `sum` is its exact integers, less nothing yet.
+template <class V>
+inline __attribute__((always_inline)) typename V::F group_added(typename V::F total, typename V::I sum, typename V::I colsum,
+                                                                typename V::I pair, typename V::F scale) {
+  return V::fma(V::to_float(V::correct(sum, colsum, pair)), scale, total);
+}
+
+// Rows of one column part as integers of a chunk.
+template <class V>
+void finish_raw_rows(const Gemm& g, std::size_t column, std::size_t first, std::size_t count, const typename V::I* sums,
+                     std::size_t step) {
+  const Epilogue<V> of(g, column, g.chunk);
+  for (std::size_t r = 0; r < count; ++r)
+    V::store_i_n(g.raw + (first + r) * g.raw_stride + column, V::correct(sums[r * step], of.colsum, V::set_i(g.quant[first + r].pair)), of.columns);
+}
+
 // Rows of one column part whose sums (integers, or floats of groups) are at sums[0], sums[step], ... Not
 // inlined, so that the activations are in the program once for each instruction set.
 template <class V, class Sum>
 __attribute__((noinline)) void finish_rows(const Gemm& g, std::size_t column, std::size_t first, std::size_t count,
                                            const Sum* sums, std::size_t step) {
-  Finish<V>(g, column, 0).rows(first, count, sums, step);
+  Epilogue<V>(g, column, 0).rows(first, count, sums, step);
 }
+
+}  // namespace
+}  // namespace octavo

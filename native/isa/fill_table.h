@@ -1,20 +1,27 @@
-// The table entries that are one template for every instruction set. Include it inside an anonymous
-// namespace, after a vector_*.h, activations.h and rows.h.
+// The table entries that are one template for every instruction set.
+#pragma once
 
+#include "contract/kernels.h"
+#include "isa/activations.h"
 #include "isa/attention_panel.h"
 #include "isa/cells.h"
-#include "isa/quantize_columns.h"
+#include "isa/convolution.h"
 #include "isa/embedding_rows.h"
 #include "isa/float_product.h"
 #include "isa/half.h"
 #include "isa/half_product.h"
-#include "isa/transpose_words.h"
-#include "isa/convolution.h"
 #include "isa/norm_rows.h"
+#include "isa/quantize_columns.h"
 #include "isa/quantize_weight_runs.h"
+#include "isa/row_range.h"
+#include "isa/transpose_words.h"
 
-template <class V>
-void fill_shared(KernelTable& t) {
+namespace octavo {
+namespace {
+
+// V: a vector_*.h's; Words: a transpose_words*.h's.
+template <class V, class Words>
+void fill_table(KernelTable& t) {
   t.activate = Elementwise<V>::activate;
   t.lstm_cell = Cells<V>::lstm;
   t.gru_cell = Cells<V>::gru;
@@ -29,12 +36,21 @@ void fill_shared(KernelTable& t) {
   t.embedding_bag = Embeddings<V>::bag;
   t.attention = AttentionPanels<V>::attention;
   t.norm_rows = Norms<V>::rows;
-  fill_images<V>(t);
+  t.range = RowRange<V>::seen;
+  t.quantize_pixels = Images<V>::quantize_pixels;
+  t.windows = copy_windows;
+  t.max_pool = Images<V>::max_pool;
+  t.transpose = Images<V>::transpose;
+  t.quantize_levels = Images<V>::quantize_levels;
+  t.depthwise = Images<V>::depthwise;
   t.column_sizes = Columns<V>::sizes;
   t.quantize_columns = Columns<V>::quantize;
   t.weight_range = WeightRuns::range;
   t.quantize_weight = WeightRuns::quantize;
-  t.turn_words = turn_words;
-  t.stream_lines = stream_lines;
-  t.end_of_streams = end_of_streams;
+  t.transpose_words = WordTiles<Words>::transpose;
+  t.stream_lines = WordTiles<Words>::stream_lines;
+  t.end_of_streams = Words::end_of_streams;
 }
+
+}  // namespace
+}  // namespace octavo

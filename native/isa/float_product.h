@@ -1,6 +1,13 @@
 // Float32 products for layers that stay float: one chain of fused multiply-adds for each output, in
-// ascending order of inputs, so that every instruction set gives the same bits. Include it inside an
-// anonymous namespace, after a vector_*.h.
+// ascending order of inputs, so that every instruction set gives the same bits.
+#pragma once
+
+#include <cstddef>
+
+#include "contract/kernels.h"
+
+namespace octavo {
+namespace {
 
 template <class V>
 struct FloatProduct {
@@ -58,3 +65,6 @@ struct FloatProduct {
     for (; block < g.block_end; ++block) rows<1>(g, block);
   }
 };
+
+}  // namespace
+}  // namespace octavo

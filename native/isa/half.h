@@ -1,5 +1,13 @@
-// float16 and bfloat16 <-> float32, over any vector type of vector_*.h. Include it inside an anonymous
-// namespace, after a vector_*.h.
+// float16 and bfloat16 <-> float32, over any vector type of vector_*.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/kernels.h"
+
+namespace octavo {
+namespace {
 
 // A type of 16 bits as memory operations of V.
 template <class V, DType type>
@@ -51,3 +59,6 @@ struct Halves {
     else narrow_as<DType::kBFloat16>(x, y, n);
   }
 };
+
+}  // namespace
+}  // namespace octavo

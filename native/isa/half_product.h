@@ -1,6 +1,16 @@
 // Products with weights of 16 bits, over any vector type of vector_*.h. Each output is one chain of fused
-// multiply-adds in ascending k, so tiles of any size give the same bits. Include it inside an
-// anonymous namespace, after activations.h and half.h.
+// multiply-adds in ascending k, so tiles of any size give the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/kernels.h"
+#include "isa/activations.h"
+#include "isa/half.h"
+
+namespace octavo {
+namespace {
 
 template <class V>
 struct HalfProduct {
@@ -84,3 +94,6 @@ struct HalfProduct {
     else run<HalfMemory<V, DType::kBFloat16>>(g);
   }
 };
+
+}  // namespace
+}  // namespace octavo

@@ -1,5 +1,13 @@
 // Layer normalization of rows. Sums run in 16 lanes whatever the vectors' width, so every instruction set
-// adds the same numbers in the same order. Include it inside an anonymous namespace, after a vector_*.h.
+// adds the same numbers in the same order.
+#pragma once
+
+#include <cstddef>
+
+#include "contract/kernels.h"
+
+namespace octavo {
+namespace {
 
 template <class V>
 struct Norms {
@@ -55,3 +63,6 @@ struct Norms {
     for (std::size_t m = 0; m < r.rows; ++m) row(r.x + m * r.stride, r, r.out + m * r.out_stride);
   }
 };
+
+}  // namespace
+}  // namespace octavo

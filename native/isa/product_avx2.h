@@ -1,4 +1,4 @@
-// The exact int8 product on AVX2. Include it inside an anonymous namespace, after quantize_rows_avx2.h.
+// The exact int8 product on AVX2.
 //
 // vpmaddubsw adds pairs of uint8 x int8 products and saturates at int16, which full-range uint8 would
 // reach. Panels hold |a| <= 128 (a = q - 128) and the signs as masks; w ^ mask is w or -w - 1, in
@@ -8,6 +8,20 @@
 // A dot product of 32 is four instructions (vpxor, vpmaddubsw, vpmaddwd, vpaddd) that share three
 // ports: 24 multiply-accumulates a cycle at most, 1.5 times FMA's 16. Five rows by 16 columns fill
 // the sixteen registers: 10 sums, 2 of weights, 3 temporary ones and the constant.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/kernels.h"
+#include "isa/epilogue.h"
+#include "isa/quantize_rows_avx2.h"
+#include "isa/vector_avx2.h"
+
+namespace octavo {
+namespace {
 
 // One row, one cell, 16 columns. Inline assembly, for GCC 12 spills the sums of the intrinsics.
 #define OCTAVO_MADD_CELL(acc, p, w0, w1, ones, kind)                                                       \
@@ -29,8 +43,6 @@
           [m] "m"(*reinterpret_cast<const std::uint8_t(*)[4]>((p) + 4)), [b0] kind(w0), [b1] kind(w1),     \
           [one] "x"(ones));                                                                                \
   } while (false)
-
-inline std::size_t steps_of(std::size_t k) { return (k + kBlockK - 1) / kBlockK; }
 
 // Weights are asked for this many bytes ahead: processors do not on their own across pages, and few
 // rows wait for weights that are in no cache near (measured: 1.3 to 1.8 times the speed at 1 and 4 rows).
@@ -114,13 +126,7 @@ void madd_raw_tile(const MaddTile& t) {
     acc[r][0] = acc[r][1] = _mm256_set1_epi32(extra_of(a + static_cast<std::size_t>(r) * t.stride(), steps_of(k)));
   madd_sums(a, t.stride(), t.b() + first * kBlockN, steps_of(k), acc);
   keep_sums(acc, sums);
-  for (std::size_t h = 0; h < 2; ++h) {
-    const Finish<Avx2> finish(g, t.block * kBlockN + 8 * h, g.chunk);
-    for (std::size_t r = 0; r < R; ++r) {
-      const __m256i exact = Avx2::correct(sums[h][r], finish.colsum, _mm256_set1_epi32(g.quant[t.row + r].pair));
-      _mm256_maskstore_epi32(g.raw + (t.row + r) * g.raw_stride + finish.column, Avx2::first(finish.columns), exact);
-    }
-  }
+  for (std::size_t h = 0; h < 2; ++h) finish_raw_rows<Avx2>(g, t.block * kBlockN + 8 * h, t.row, R, sums[h], 1);
 }
 
 // Adds eight columns of group `i` to the float sums.
@@ -131,9 +137,7 @@ inline void madd_add_group(const Gemm& g, std::size_t i, std::size_t column, con
 #pragma GCC unroll 8
   for (std::size_t r = 0; r < R; ++r) {
     const RowQuant& q = quant[r * groups];
-    const __m256 f = _mm256_cvtepi32_ps(Avx2::correct(sums[r], colsum, _mm256_set1_epi32(q.pair)));
-    const __m256 scale = _mm256_set1_ps(q.scale);
-    total[r] = i == 0 ? _mm256_mul_ps(f, scale) : _mm256_fmadd_ps(f, scale, total[r]);
+    total[r] = group_added<Avx2>(total[r], sums[r], colsum, _mm256_set1_epi32(q.pair), _mm256_set1_ps(q.scale));
   }
 }
 
@@ -208,3 +212,6 @@ inline std::uint64_t read_bytes(const std::uint8_t* data, std::size_t n) {
   const __m256i all = _mm256_xor_si256(_mm256_xor_si256(x[0], x[1]), _mm256_xor_si256(x[2], x[3]));
   return rest ^ static_cast<std::uint64_t>(sum_quads(all));
 }
+
+}  // namespace
+}  // namespace octavo

@@ -1,6 +1,14 @@
 // Columns of activations as blocks of a packed weight, over any vector type of vector_*.h: a word of a block
-// is four inputs of one column, so that vectors of columns are stored as they come. Include it inside an
-// anonymous namespace.
+// is four inputs of one column, so that vectors of columns are stored as they come.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/kernels.h"
+
+namespace octavo {
+namespace {
 
 template <class V>
 struct Columns {
@@ -64,3 +72,6 @@ struct Columns {
     __builtin_memcpy(to, held, sizeof held);
   }
 };
+
+}  // namespace
+}  // namespace octavo

@@ -1,8 +1,21 @@
 // Row quantization for AVX2, whose panels hold two bytes an input. With a = q - 128, each 4 inputs
 // are a cell of 8 bytes: |a| four times, then 0xff where a < 0 and 0 elsewhere, four times.
 // RowQuant::pair is of z - 128, and RowQuant::extra is the sum of |a| over the negative a: what the
-// product in product_avx2.h misses. Padding is a = 0. Include it inside an anonymous namespace, after
-// rows.h.
+// product in product_avx2.h misses. Padding is a = 0.
+#pragma once
+
+#include <immintrin.h>
+
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/kernels.h"
+#include "isa/row_range.h"
+#include "isa/vector_avx2.h"
+
+namespace octavo {
+namespace {
 
 constexpr std::size_t kCellK = 4, kCellBytes = 8;  // inputs and bytes of a cell
 constexpr std::size_t kCellsK = 32;                // inputs that are written at a time
@@ -60,7 +73,7 @@ inline __m256i to_bytes(const float* x, int n, __m256 inverse, __m256i zero) {
 
 // n inputs of one scale.
 inline RowQuant quantize_section(const float* x, std::size_t n, std::size_t group, std::uint8_t* to) {
-  const auto r = RowRange<Avx2>::of(x, n);
+  const RowScale r = RowRange<Avx2>::scale(x, n);
   if (!r.finite()) {
     __builtin_memset(to, 0, cell_bytes(round_up(n, kPanelK)));
     return {r.scale, 0, 0, 0};
@@ -108,3 +121,6 @@ inline void panel_rows(const PanelRows& p) {
                                   p.scale[at], p.zero_point[at]);
     }
 }
+
+}  // namespace
+}  // namespace octavo

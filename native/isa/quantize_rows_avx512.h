@@ -1,12 +1,18 @@
-// Row quantization for instruction sets with 512-bit vectors, whose panels hold plain uint8. Include
-// it inside an anonymous namespace, after <utility> and rows.h.
+// Row quantization for instruction sets with 512-bit vectors, whose panels hold plain uint8.
+#pragma once
 
-template <int... i>
-using Indices = std::integer_sequence<int, i...>;
-template <int n>
-using Sequence = std::make_integer_sequence<int, n>;
+#include <immintrin.h>
 
-#define OCTAVO_INLINE inline __attribute__((always_inline))
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/kernels.h"
+#include "isa/constant_indices.h"
+#include "isa/row_range.h"
+#include "isa/vector_avx512.h"
+
+namespace octavo {
+namespace {
 
 inline __mmask16 lanes(std::size_t n) { return n >= 16 ? 0xffff : static_cast<__mmask16>((1u << n) - 1u); }
 
@@ -193,3 +199,6 @@ inline void panel_rows(const PanelRows& p) {
       p.quant[m * groups + g] = row_quant(p.scale[m * groups + g], z, sum - static_cast<std::int32_t>(n) * z, p.group);
     }
 }
+
+}  // namespace
+}  // namespace octavo

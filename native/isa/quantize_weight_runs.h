@@ -1,7 +1,16 @@
-// Runs of consecutive weights on their way to integers. Include it inside an anonymous namespace.
+// Runs of consecutive weights on their way to integers.
 // Plain loops over blocks: each is one that the compiler turns into vectors of its file's width, and
 // every lane does what the scalar code says. No std:: function: a copy of one that is not inlined,
 // made for this file's instructions, could be the one that the linker keeps for all files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/kernels.h"
+
+namespace octavo {
+namespace {
 
 struct WeightRuns {
   // Weights worked on at a time: few enough for the first cache. Beside the sums in double, GCC 12
@@ -109,3 +118,6 @@ struct WeightRuns {
     return any == 0;
   }
 };
+
+}  // namespace
+}  // namespace octavo

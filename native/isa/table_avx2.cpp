@@ -1,24 +1,12 @@
 // AVX2 with FMA and F16C, no VNNI: exact int8 products through vpmaddubsw (product_avx2.h).
-#include <immintrin.h>
-
-#include <climits>
-#include <cstdint>
-#include <type_traits>
-
-#include "contract/kernels.h"
 #include "contract/tables.h"
+#include "isa/fill_table.h"
+#include "isa/product_avx2.h"
+#include "isa/quantize_rows_avx2.h"
+#include "isa/transpose_words_avx2.h"
+#include "isa/vector_avx2.h"
 
 namespace octavo {
-namespace {
-
-#include "isa/vector_avx2.h"
-#include "isa/activations.h"
-#include "isa/epilogue.h"
-#include "isa/fill_table.h"
-#include "isa/quantize_rows_avx2.h"
-#include "isa/product_avx2.h"
-
-}  // namespace
 
 KernelTable avx2_table() {
   KernelTable t{};
@@ -29,7 +17,7 @@ KernelTable avx2_table() {
   t.panel_rows = panel_rows;
   t.gemm = madd_gemm;
   t.read = read_bytes;
-  fill_shared<Avx2>(t);
+  fill_table<Avx2, Avx2Words>(t);
   return t;
 }
 

@@ -1,18 +1,17 @@
 // The normative kernels: scalar, one statement for each definition in docs/architecture.md.
-#include <climits>
+#include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
-#include "contract/kernels.h"
+#include "contract/row_scale.h"
 #include "contract/tables.h"
+#include "isa/epilogue.h"
+#include "isa/fill_table.h"
+#include "isa/row_range.h"
+#include "isa/transpose_words.h"
+#include "isa/vector_scalar.h"
 
 namespace octavo {
 namespace {
-
-#include "isa/vector_scalar.h"
-#include "isa/activations.h"
-#include "isa/epilogue.h"
-#include "isa/fill_table.h"
 
 void quantize_rows(const QuantizeRows& q) {
   const std::size_t groups = groups_of(q.k, q.group), stride = round_up(q.k, kPanelK);
@@ -21,7 +20,7 @@ void quantize_rows(const QuantizeRows& q) {
     for (std::size_t g = 0; g < groups; ++g) {
       const std::size_t first = g * q.group, n = q.group && q.k - first > q.group ? q.group : q.k - first;
       const float* x = q.x + m * q.stride + first;
-      const auto r = RowRange<Scalar>::of(x, n);
+      const RowScale r = RowRange<Scalar>::scale(x, n);
       std::int32_t sum = 0;
       for (std::size_t i = 0; i < n; ++i) {
         std::int32_t v = r.finite() ? Scalar::round(x[i] * r.inverse) + r.zero_point : 0;
@@ -68,15 +67,14 @@ void gemm(const Gemm& g) {
       const std::int8_t* block = w.data + n / kBlockN * w.block_bytes();
       if (g.raw) {
         const std::size_t first = g.chunk * kChunkK, last = first + kChunkK < w.k ? first + kChunkK : w.k;
-        const Finish<Scalar> finish(g, n, g.chunk);
-        g.raw[m * g.raw_stride + n] =
-            Scalar::correct(dot(a, block, n % kBlockN, first, last), finish.colsum, quant[0].pair);
+        const std::int32_t sum = dot(a, block, n % kBlockN, first, last);
+        finish_raw_rows<Scalar>(g, n, m, 1, &sum, 1);
         continue;
       }
       float f = 0.0f;
       for (std::size_t i = 0; i < groups; ++i) {
         const std::size_t first = i * g.group, last = g.group && first + g.group < w.k ? first + g.group : w.k;
-        const Finish<Scalar> finish(g, n, i);
+        const Epilogue<Scalar> finish(g, n, i);
         const std::int32_t t = finish.exact(dot(a, block, n % kBlockN, first, last), quant[i]);
         f = i == 0 ? finish.scaled(t, quant[i]) : Scalar::fma(Scalar::to_float(t), quant[i].scale, f);
       }
@@ -102,7 +100,7 @@ KernelTable reference_table() {
   t.panel_rows = panel_rows;
   t.gemm = gemm;
   t.read = read_bytes;
-  fill_shared<Scalar>(t);
+  fill_table<Scalar, AnyWords>(t);
   return t;
 }
 

@@ -1,4 +1,14 @@
-// Eight elements at a time. Include it inside an anonymous namespace of a file built for AVX2 and FMA.
+// Eight elements at a time, for AVX2, FMA and F16C.
+#pragma once
+
+#include <immintrin.h>
+
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+
+namespace octavo {
+namespace {
 
 struct Avx2 {
   using F = __m256;
@@ -18,6 +28,7 @@ struct Avx2 {
   }
   static I load_i(const std::int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
   static void store_i(std::int32_t* p, I x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
+  static void store_i_n(std::int32_t* p, I x, int n) { _mm256_maskstore_epi32(p, first(n), x); }
   static F set(float x) { return _mm256_set1_ps(x); }
   static I set_i(std::int32_t x) { return _mm256_set1_epi32(x); }
 
@@ -115,3 +126,6 @@ struct Avx2 {
   }
   static void store_bytes(void* p, __m128i x, int n) { __builtin_memcpy(p, &x, static_cast<std::size_t>(n)); }
 };
+
+}  // namespace
+}  // namespace octavo

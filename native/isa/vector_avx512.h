@@ -1,5 +1,13 @@
-// Sixteen elements at a time. Include it inside an anonymous namespace of a file built for AVX-512
-// (F, BW, VL, DQ, VNNI).
+// Sixteen elements at a time, for AVX-512 (F, BW, VL, DQ, VNNI).
+#pragma once
+
+#include <immintrin.h>
+
+#include <climits>
+#include <cstdint>
+
+namespace octavo {
+namespace {
 
 struct Avx512 {
   using F = __m512;
@@ -14,6 +22,7 @@ struct Avx512 {
   static void store_n(float* p, F x, int n) { _mm512_mask_storeu_ps(p, first(n), x); }
   static I load_i(const std::int32_t* p) { return _mm512_loadu_si512(p); }
   static void store_i(std::int32_t* p, I x) { _mm512_storeu_si512(p, x); }
+  static void store_i_n(std::int32_t* p, I x, int n) { _mm512_mask_storeu_epi32(p, first(n), x); }
   static F set(float x) { return _mm512_set1_ps(x); }
   static I set_i(std::int32_t x) { return _mm512_set1_epi32(x); }
 
@@ -95,3 +104,6 @@ struct Avx512 {
     return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), rounded, quiet));
   }
 };
+
+}  // namespace
+}  // namespace octavo

@@ -1,6 +1,12 @@
 // One element at a time, with the meaning that x86's vector instructions have: the normative form of
-// the operations that vector_avx2.h and vector_avx512.h spell with intrinsics. Include it inside an
-// anonymous namespace.
+// the operations that vector_avx2.h and vector_avx512.h spell with intrinsics.
+#pragma once
+
+#include <climits>
+#include <cstdint>
+
+namespace octavo {
+namespace {
 
 struct Scalar {
   using F = float;
@@ -16,6 +22,9 @@ struct Scalar {
   }
   static I load_i(const std::int32_t* p) { return *p; }
   static void store_i(std::int32_t* p, I x) { *p = x; }
+  static void store_i_n(std::int32_t* p, I x, int n) {
+    if (n > 0) *p = x;
+  }
   static F set(float x) { return x; }
   static I set_i(std::int32_t x) { return x; }
 
@@ -123,3 +132,6 @@ struct Scalar {
     return bits;
   }
 };
+
+}  // namespace
+}  // namespace octavo

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <limits>
 
+#include "contract/tables.h"
 #include "runtime/arena.h"
 #include "runtime/parallel.h"
-#include "contract/tables.h"
 
 namespace octavo {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/arena.h"
 #include "contract/kernels.h"
 #include "layers/linear.h"
+#include "runtime/arena.h"
 
 namespace octavo {
 

@@ -1,5 +1,17 @@
-// What both ways of a convolution share. Include it inside an anonymous namespace, after vec_scalar.h,
-// elementwise.h and rows.h.
+// What both ways of a convolution share.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "contract/kernels.h"
+#include "contract/row_scale.h"
+#include "contract/tables.h"
+#include "layers/conv.h"
+#include "runtime/parallel.h"
+
+namespace octavo {
+namespace {
 
 struct ConvScratch;
 
@@ -31,14 +43,16 @@ struct ConvCall {
     }
   }
 
-  // Scale and zero point of the i-th of those images.
-  RowRange<Scalar> range(std::size_t i) const {
+  // Of the i-th of those images.
+  RowScale scale(std::size_t i) const {
     ValueRange all = ranges[i * slices];
     for (std::size_t j = 1; j < slices; ++j) {
       const ValueRange& r = ranges[i * slices + j];
       all = {std::min(all.lo, r.lo), std::max(all.hi, r.hi), all.finite && r.finite};
     }
-    if (!all.finite) return {__builtin_nanf(""), 0.0f, 0};
-    return RowRange<Scalar>::from(all.lo, all.hi);
+    return RowScale::from(all);
   }
 };
+
+}  // namespace
+}  // namespace octavo

@@ -1,17 +1,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "layers/conv.h"
-#include "runtime/parallel.h"
 #include "contract/tables.h"
+#include "layers/conv_call.h"
+#include "runtime/parallel.h"
 
 namespace octavo {
 namespace {
-
-#include "isa/vector_scalar.h"
-#include "isa/activations.h"
-#include "isa/epilogue.h"
-#include "layers/conv_call.h"
 
 // Filters over one channel each: planes of q - zero point as floats, in which the sums are exact; no
 // turning of channels. Two phases: ranges, and all the rest.
@@ -51,7 +46,7 @@ struct ByPlanes : ConvCall {
   }
 
   void filter(std::size_t image, std::size_t channel, float* plane) const {
-    const RowRange<Scalar> r = range(image);
+    const RowScale r = scale(image);
     const float* from = x + (image * s.in + channel) * h * w;
     t.quantize_levels({from, h, w, r.inverse, r.zero_point, plane + s.before[0] * row, row, s.before[1], s.stride[1],
                        run});

@@ -1,18 +1,13 @@
 #include <algorithm>
 #include <cstring>
 
-#include "layers/conv.h"
+#include "contract/tables.h"
+#include "layers/conv_call.h"
 #include "layers/pack.h"
 #include "runtime/parallel.h"
-#include "contract/tables.h"
 
 namespace octavo {
 namespace {
-
-#include "isa/vector_scalar.h"
-#include "isa/activations.h"
-#include "isa/epilogue.h"
-#include "layers/conv_call.h"
 
 constexpr std::size_t kBlockRows = 256, kLeastRows = 32;  // windows at a time: at most, and where they are long
 constexpr std::size_t kPanelBytes = 192 << 10;            // of windows at a time: they stay in the L2 cache
@@ -110,7 +105,7 @@ struct ByWindows : ConvCall {
   // Rows begin..end of one group of the padded image.
   void quantize(std::size_t first, std::size_t image, std::size_t group, std::size_t begin,
                 std::size_t end) const {
-    const RowRange<Scalar> r = range(image);
+    const RowScale r = scale(image);
     const std::size_t c = s.group_in(), row_bytes = padded_w * pixel_bytes;
     std::uint8_t* to = base + image * image_bytes + group * group_bytes;
     const float* from = x + (first + image) * image_size() + group * c * h * w;
@@ -191,7 +186,7 @@ struct ByWindows : ConvCall {
   const std::uint8_t* panel(std::size_t image, std::size_t group, std::size_t pixel, std::size_t count,
                             int thread) const {
     const std::size_t rows = count * s.pool_area();
-    const RowRange<Scalar> r = range(image);
+    const RowScale r = scale(image);
     const std::uint8_t* integers = base + image * image_bytes + group * group_bytes;
     if (in_place) {
       integers += pixel * pixel_bytes;

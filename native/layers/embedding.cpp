@@ -5,9 +5,9 @@
 #include <string>
 #include <type_traits>
 
+#include "contract/tables.h"
 #include "runtime/arena.h"
 #include "runtime/parallel.h"
-#include "contract/tables.h"
 
 namespace octavo {
 namespace {

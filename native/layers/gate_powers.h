@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/arena.h"
 #include "layers/rnn.h"
+#include "runtime/arena.h"
 
 namespace octavo {
 

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "runtime/parallel.h"
 #include "contract/tables.h"
+#include "runtime/parallel.h"
 
 namespace octavo {
 namespace {

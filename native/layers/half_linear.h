@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/arena.h"
 #include "contract/kernels.h"
 #include "layers/linear.h"
+#include "runtime/arena.h"
 
 namespace octavo {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "contract/tables.h"
 #include "runtime/arena.h"
 #include "runtime/parallel.h"
-#include "contract/tables.h"
 
 namespace octavo {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/host.h"
-#include "layers/pack.h"
-#include "runtime/parallel.h"
 #include "contract/tables.h"
+#include "layers/pack.h"
+#include "runtime/host.h"
+#include "runtime/parallel.h"
 
 namespace octavo {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/arena.h"
 #include "contract/kernels.h"
+#include "runtime/arena.h"
 
 namespace octavo {
 

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "runtime/arena.h"
+#include "contract/tables.h"
 #include "layers/linear.h"
 #include "layers/pack.h"
+#include "runtime/arena.h"
 #include "runtime/parallel.h"
-#include "contract/tables.h"
 
 namespace octavo {
 namespace {

@@ -22,10 +22,10 @@ bool lines(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % kAlign 
 
 // A block's columns are the rows of q: 16 rows of `tiles` times 64 inputs to 16 blocks each, and back.
 void pack_tiles(const KernelTable& t, const std::int8_t* q, std::size_t stride, std::int8_t* to, std::size_t tiles, bool streamed) {
-  t.turn_words({q, stride, kTileK, to, kCell, kTileBytes, tiles, streamed});
+  t.transpose_words({q, stride, kTileK, to, kCell, kTileBytes, tiles, streamed});
 }
 void unpack_tiles(const KernelTable& t, const std::int8_t* from, std::int8_t* q, std::size_t stride, std::size_t tiles, bool streamed) {
-  t.turn_words({from, kCell, kTileBytes, q, stride, kTileK, tiles, streamed});
+  t.transpose_words({from, kCell, kTileBytes, q, stride, kTileK, tiles, streamed});
 }
 
 // Writes 16 rows past the caches, though they do not begin with a line: strips of their tiles gather in

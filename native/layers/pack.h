@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "contract/kernels.h"
-#include "runtime/parallel.h"
 #include "contract/tables.h"
+#include "runtime/parallel.h"
 
 namespace octavo {
 

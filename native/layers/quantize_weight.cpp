@@ -6,10 +6,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "runtime/arena.h"
-#include "layers/pack.h"
-#include "runtime/parallel.h"
 #include "contract/tables.h"
+#include "layers/pack.h"
+#include "runtime/arena.h"
+#include "runtime/parallel.h"
 
 namespace octavo {
 namespace {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "contract/tables.h"
+#include "layers/rnn_direction.h"
 #include "runtime/arena.h"
 #include "runtime/cpu.h"
 #include "runtime/parallel.h"
-#include "layers/rnn_direction.h"
-#include "contract/tables.h"
 
 namespace octavo {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/parallel.h"
 #include "layers/rnn.h"
+#include "runtime/parallel.h"
 
 namespace octavo {
 

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "runtime/arena.h"
-#include "runtime/host.h"
 #include "contract/kernels.h"
 #include "ort_ops/ort_api.h"
 #include "ort_ops/tensor.h"
+#include "runtime/arena.h"
+#include "runtime/host.h"
 
 namespace octavo::ort {
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "ort_ops/broadcast.h"
 #include "layers/matmul.h"
+#include "ort_ops/broadcast.h"
 
 namespace octavo::ort {
 namespace {

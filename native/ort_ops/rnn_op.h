@@ -26,10 +26,10 @@
 
 #include <vector>
 
-#include "layers/linear.h"
 #include "layers/gate_powers.h"
-#include "ort_ops/operator.h"
+#include "layers/linear.h"
 #include "layers/rnn.h"
+#include "ort_ops/operator.h"
 
 namespace octavo::ort {
 

@@ -3,8 +3,8 @@
 #include <array>
 
 #include "layers/attention.h"
-#include "python/bind.h"
 #include "layers/layer_norm.h"
+#include "python/bind.h"
 #include "runtime/parallel.h"
 
 namespace octavo {

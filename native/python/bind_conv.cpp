@@ -4,8 +4,8 @@
 #include <array>
 #include <optional>
 
-#include "python/bind.h"
 #include "layers/conv.h"
+#include "python/bind.h"
 #include "runtime/parallel.h"
 
 namespace octavo {

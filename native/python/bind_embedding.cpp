@@ -3,8 +3,8 @@
 #include <optional>
 #include <type_traits>
 
-#include "python/bind.h"
 #include "layers/embedding.h"
+#include "python/bind.h"
 #include "runtime/parallel.h"
 
 namespace octavo {

@@ -3,11 +3,11 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/arena.h"
-#include "python/bind.h"
-#include "layers/half_linear.h"
-#include "runtime/parallel.h"
 #include "contract/tables.h"
+#include "layers/half_linear.h"
+#include "python/bind.h"
+#include "runtime/arena.h"
+#include "runtime/parallel.h"
 
 namespace octavo {
 

@@ -1,11 +1,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "contract/tables.h"
 #include "python/bind.h"
 #include "runtime/cpu.h"
 #include "runtime/limits.h"
 #include "runtime/parallel.h"
-#include "contract/tables.h"
 
 namespace octavo {
 

@@ -4,13 +4,13 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/arena.h"
-#include "python/bind.h"
 #include "layers/gate_powers.h"
 #include "layers/linear.h"
 #include "layers/pack.h"
-#include "runtime/parallel.h"
 #include "layers/rnn.h"
+#include "python/bind.h"
+#include "runtime/arena.h"
+#include "runtime/parallel.h"
 
 namespace octavo {
 

@@ -2,10 +2,10 @@
 
 #include <tuple>
 
-#include "python/bind.h"
-#include "runtime/checksum.h"
 #include "layers/pack.h"
 #include "layers/quantize_weight.h"
+#include "python/bind.h"
+#include "runtime/checksum.h"
 
 namespace octavo {
 

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "python/bind.h"
 #include "layers/linear.h"
 #include "layers/pack.h"
+#include "python/bind.h"
 #include "runtime/parallel.h"
 
 namespace octavo {

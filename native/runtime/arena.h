@@ -8,8 +8,8 @@
 #include <new>
 #include <utility>
 
-#include "runtime/host.h"
 #include "contract/kernels.h"
+#include "runtime/host.h"
 
 namespace octavo {
 

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "runtime/cpu.h"
 #include "contract/tables.h"
+#include "runtime/cpu.h"
 
 namespace octavo {
 namespace {

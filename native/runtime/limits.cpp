@@ -6,11 +6,11 @@
 #include <limits>
 #include <vector>
 
-#include "runtime/arena.h"
+#include "contract/tables.h"
 #include "layers/linear.h"
 #include "layers/pack.h"
+#include "runtime/arena.h"
 #include "runtime/parallel.h"
-#include "contract/tables.h"
 
 namespace octavo {
 namespace {

@@ -1,11 +1,21 @@
 // Rows with a scale for each group of 128 inputs, on AMX: two steps of tiles a group. The integers of a
 // few groups go to memory and are added to float sums between the products of the next ones: the sums
-// of a few rows then stay in registers over those groups. Include it inside amx.cpp's anonymous
-// namespace.
+// of a few rows then stay in registers over those groups.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "isa/product_amx.h"
+
+namespace octavo {
+namespace {
 
 constexpr std::size_t kTogether = 3;  // groups at most; their integers take 24 of the L1 cache's 48 kB
 
-// 32 rows by 2 blocks: some groups of them that wait to be added, and the float sums so far.
+// 32 rows by 2 blocks: some groups of them that wait to be added, and the float sums so parts.
 struct PendingGroups {
   static constexpr std::size_t kRows = kSlice, kUnits = 2 * kTile / kRows;  // rows of a unit
 
@@ -106,7 +116,7 @@ inline void group_square(std::size_t row, std::size_t rows, std::size_t block, s
     for (std::size_t s = first * kSteps; s < end; ++s) {
       const bool final = s + 1 == steps;
       if (s % kSteps == 0) clear_sums();
-      if (next) ask(next + s * lines * 64, lines);
+      if (next) prefetch_lines(next + s * lines * 64, lines);
       square_step(a + s * kPanelK, stride, final ? b[0].last : b[0].data + s * kTileBytes, final ? b[1].last : b[1].data + s * kTileBytes);
       pending.work(pace);
       if (s % kSteps == kSteps - 1 || final) pending.keep(s / kSteps - first);
@@ -116,15 +126,15 @@ inline void group_square(std::size_t row, std::size_t rows, std::size_t block, s
 }
 
 // As squares().
-void group_squares(const Gemm& g, std::size_t rows) {
+inline void group_squares(const Gemm& g, std::size_t rows) {
   TileConfig(kTile).load();
   PendingGroups pending(g);
   const std::size_t tiles = (rows + 2 * kTile - 1) / (2 * kTile), steps = round_up(g.weight.k, kPanelK) / kPanelK;
-  const Far far(g.weight, g.block_begin, g.block_end, tiles, 2, 1);
+  const WeightParts parts(g.weight, g.block_begin, g.block_end, tiles, 2, 1);
   BlockTiles b[2];
-  for (std::size_t first = g.block_begin; first < g.block_end; first += far.blocks) {
-    const std::size_t last = first + far.blocks < g.block_end ? first + far.blocks : g.block_end;
-    const std::int8_t *next = far.next(g.weight, first), *end = g.weight.data + g.block_end * g.weight.block_bytes();
+  for (std::size_t first = g.block_begin; first < g.block_end; first += parts.blocks) {
+    const std::size_t last = first + parts.blocks < g.block_end ? first + parts.blocks : g.block_end;
+    const std::int8_t *next = parts.next(g.weight, first), *end = g.weight.data + g.block_end * g.weight.block_bytes();
     const std::size_t lines = (32 + tiles - 1) / tiles;  // a step
     for (std::size_t row = 0; row < rows; row += 2 * kTile)
       for (std::size_t block = first; block < last; block += 2) {
@@ -139,3 +149,6 @@ void group_squares(const Gemm& g, std::size_t rows) {
   pending.work(PendingGroups::kUnits);
   _tile_release();
 }
+
+}  // namespace
+}  // namespace octavo
