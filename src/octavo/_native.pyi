@@ -1,4 +1,4 @@
-"""The C++ core, as native/python/bind_*.cpp define it. `octavo.core.kernels` checks and documents."""
+"""The C++ core, as native/python/ defines it. `octavo.core.kernels` checks and documents."""
 
 from typing import Any
 

@@ -44,7 +44,7 @@ _C = TypeVar("_C", bound="_Convolution")
 _AXES = {1: "[N, C, L]", 2: "[N, C, H, W]"}
 _MOST = 2**31 - 1
 MOST_POOL: int = _native.MOST_POOL
-_DEPTHWISE_TAPS = 512  # of filters of one channel that are packed as they are (native/layers/conv.h)
+_DEPTHWISE_TAPS = 512  # of filters of one channel, packed as they are (native/layers/conv.h)
 
 
 @dataclass(frozen=True)
