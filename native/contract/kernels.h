@@ -36,6 +36,11 @@ constexpr std::size_t groups_of(std::size_t k, std::size_t group) {
 }
 
 enum class Activation : int { kNone, kRelu, kGelu, kGeluTanh, kSilu, kTanh, kSigmoid };
+// How a packed weight holds its integers, in memory and in files. layers/pack.h has a row for each, with its name and
+// its layout; a table has a product for each.
+enum class WeightFormat : int { kInt8 };
+constexpr std::size_t kWeightFormats = 1;
+
 enum class DType : int { kFloat32, kFloat16, kBFloat16 };
 
 // One row (or one group of a row) of quantized activations. Only the table that made it reads it.
@@ -49,10 +54,14 @@ struct RowQuant {
   std::int32_t extra;  // what an instruction set adds to its sums; 0 in most
 };
 
-// A packed weight [n, k]: blocks [ceil(n/16)][ceil(k/4)][16][4] int8, zero padded, 64-byte aligned.
-// Arrays over columns are padded to a multiple of 16.
-struct Weight {
+// Packed integers, 64-byte aligned. kInt8: blocks [ceil(n/16)][ceil(k/4)][16][4] int8, zero padded.
+struct PackedData {
   const std::int8_t* data = nullptr;
+  WeightFormat format = WeightFormat::kInt8;
+};
+
+// A packed weight [n, k]. Arrays over columns are padded to a multiple of 16.
+struct Weight : PackedData {
   std::size_t n = 0, k = 0;
   const float* scale = nullptr;              // [n]
   // Minus the column sums c, as int16 pairs: [sections][n]. A section is a chunk of kChunkK, whose pairs
@@ -419,7 +428,7 @@ struct KernelTable {
   std::size_t rows_per_weight_read;          // for fewer, reading a weight from the L3 cache takes longer than multiplying
   void (*quantize_rows)(const QuantizeRows&);
   void (*panel_rows)(const PanelRows&);
-  void (*gemm)(const Gemm&);
+  void (*products[kWeightFormats])(const Gemm&);  // by WeightFormat
   std::uint64_t (*read)(const std::uint8_t* data, std::size_t bytes);  // reads all, as fast as it can
   void (*activate)(Activation, float* x, std::size_t n);
   // 16-bit floats to and from float32, to the nearest, halves to even; a NaN stays one.
@@ -451,6 +460,9 @@ struct KernelTable {
   // Whole lines of kAlign bytes, `to` aligned; without reading it first, where a processor can.
   void (*stream_lines)(std::int8_t* to, const std::int8_t* from, std::size_t lines);
   void (*end_of_streams)();                  // what was streamed is seen by other threads from here on
+
+  auto& product(WeightFormat format) { return products[static_cast<std::size_t>(format)]; }
+  void gemm(const Gemm& g) const { products[static_cast<std::size_t>(g.weight.format)](g); }
 };
 
 }  // namespace octavo

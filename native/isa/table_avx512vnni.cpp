@@ -16,7 +16,7 @@ KernelTable avx512vnni_table() {
   t.rows_per_weight_read = 16;
   t.quantize_rows = quantize_rows;
   t.panel_rows = panel_rows;
-  t.gemm = Product<Avx512Vnni>::gemm;
+  t.product(WeightFormat::kInt8) = Product<Avx512Vnni>::gemm;
   t.read = read_bytes;
   fill_table<Avx512, Avx512Words>(t);
   t.quantize_pixels = quantize_pixels_avx512;

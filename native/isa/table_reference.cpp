@@ -98,7 +98,7 @@ KernelTable reference_table() {
   t.rows_per_weight_read = 16;
   t.quantize_rows = quantize_rows;
   t.panel_rows = panel_rows;
-  t.gemm = gemm;
+  t.product(WeightFormat::kInt8) = gemm;
   t.read = read_bytes;
   fill_table<Scalar, AnyWords>(t);
   return t;

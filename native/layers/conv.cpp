@@ -39,11 +39,11 @@ void conv_pack(const ConvShape& s, const std::int8_t* q, std::int8_t* packed) {
   }
 }
 
-Conv::Conv(const ConvShape& s, const std::int8_t* packed, const float* scales, const float* biases,
+Conv::Conv(const ConvShape& s, const PackedData& packed, const float* scales, const float* biases,
            Activation act)
     : shape(s), activation(act) {
   if (s.depthwise()) {
-    taps.assign(packed, packed + s.out * s.taps());
+    taps.assign(packed.data, packed.data + s.out * s.taps());
     scale.assign(scales, scales + s.out);
     bias.assign(s.out, 0.0f);
     if (biases) bias.assign(biases, biases + s.out);
@@ -52,7 +52,7 @@ Conv::Conv(const ConvShape& s, const std::int8_t* packed, const float* scales, c
   const std::size_t n = s.group_out();
   groups.reserve(s.groups);
   for (std::size_t g = 0; g < s.groups; ++g)
-    groups.emplace_back(packed + g * packed_bytes(n, s.k()), n, s.k(), 0, scales + g * n, nullptr,
+    groups.emplace_back(PackedData{packed.data + g * layout_of(packed.format).bytes(n, s.k()), packed.format}, n, s.k(), 0, scales + g * n, nullptr,
                         biases ? biases + g * n : nullptr, act);
 }
 

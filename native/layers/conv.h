@@ -41,7 +41,7 @@ struct ConvShape {
 // Results that one pool may have: they are computed together. Depthwise filters have no pools.
 constexpr std::size_t kMostPool = 64;
 
-// Packed weights: for depthwise filters [out][taps] int8 as they are; else for each group a packed
+// Packed weights of int8: for depthwise filters [out][taps] as they are; else for each group a packed
 // [out / groups, k] (pack.h) with k in the order kernel row, kernel column, channel.
 std::size_t conv_packed_bytes(const ConvShape& shape);
 // From q [out][in / groups][kernel height][kernel width]. `packed` is aligned to kAlign.
@@ -50,7 +50,7 @@ void conv_pack(const ConvShape& shape, const std::int8_t* q, std::int8_t* packed
 class Conv {
  public:
   // scale [out], bias [out] or null. The packed data must outlive the layer and be aligned to kAlign.
-  Conv(const ConvShape& shape, const std::int8_t* packed, const float* scale, const float* bias,
+  Conv(const ConvShape& shape, const PackedData& packed, const float* scale, const float* bias,
        Activation activation);
   Conv(Conv&&) = default;
 

@@ -219,10 +219,10 @@ struct Call {
 
 }  // namespace
 
-Linear::Linear(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t group_, const float* scale,
+Linear::Linear(const PackedData& packed, std::size_t n, std::size_t k, std::size_t group_, const float* scale,
                const std::int32_t* zero, const float* bias_, Activation activation_)
     : group(group_), bias(nullptr), activation(activation_) {
-  weight.data = packed;
+  static_cast<PackedData&>(weight) = packed;
   weight.n = n;
   weight.k = k;
   const std::size_t padded = weight.padded_n();
@@ -241,7 +241,7 @@ Linear::Linear(const std::int8_t* packed, std::size_t n, std::size_t k, std::siz
     std::copy(zero, zero + n, reinterpret_cast<std::int32_t*>(base + zeros));
     weight.zero = reinterpret_cast<std::int32_t*>(base + zeros);
   }
-  column_sums(packed, n, k, group, weight.zero, reinterpret_cast<std::int32_t*>(base + sums));
+  column_sums(packed.data, n, k, group, weight.zero, reinterpret_cast<std::int32_t*>(base + sums));
   weight.colsum = reinterpret_cast<std::int32_t*>(base + sums);
 }
 

@@ -15,7 +15,7 @@ class Linear {
  public:
   // scale [n], zero [n] or null, bias [n] or null. The packed data must outlive the layer and be
   // aligned to kAlign.
-  Linear(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t group, const float* scale,
+  Linear(const PackedData& packed, std::size_t n, std::size_t k, std::size_t group, const float* scale,
          const std::int32_t* zero, const float* bias, Activation activation);
 
   Weight weight;

@@ -160,7 +160,7 @@ struct Products {
   void multiply_long(int threads) const {
     for (std::size_t i = 0; i < of.count; ++i) {
       const std::size_t matrix = of.b_of[i];
-      const Linear layer(packed + matrix * matrix_bytes, of.n, of.k, 0, scales + matrix * padded, nullptr, nullptr,
+      const Linear layer({packed + matrix * matrix_bytes, WeightFormat::kInt8}, of.n, of.k, 0, scales + matrix * padded, nullptr, nullptr,
                          Activation::kNone);
       const Rows in{of.a + of.a_of[i] * of.m * of.k, DType::kFloat32, of.m, of.k, nullptr, nullptr};
       const Output out{of.out + i * of.m * of.n, DType::kFloat32, of.n, nullptr, 0};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "contract/tables.h"
 
@@ -73,7 +74,21 @@ int threads_for(std::size_t n, std::size_t k) {
   return threads_ahead_of_time(std::min(n * k / kShare, (n + kBlockN - 1) / kBlockN));
 }
 
+constexpr PackedLayout kLayouts[kWeightFormats] = {{"int8", packed_bytes, pack, unpack}};  // by WeightFormat
+
 }  // namespace
+
+const PackedLayout& layout_of(WeightFormat format) { return kLayouts[static_cast<std::size_t>(format)]; }
+
+WeightFormat weight_format(const std::string& name) {
+  std::string known;
+  for (std::size_t i = 0; i < kWeightFormats; ++i) {
+    if (name == kLayouts[i].name) return static_cast<WeightFormat>(i);
+    known += (i ? ", " : "") + std::string(kLayouts[i].name);
+  }
+  throw std::invalid_argument("weights are in the format '" + name + "', which this release of Octavo does not know (it knows " +
+                              known + "); install a newer one, or quantize the model again");
+}
 
 std::size_t packed_bytes(std::size_t n, std::size_t k) { return round_up(n, kBlockN) / kBlockN * block_bytes(k); }
 

@@ -1,9 +1,10 @@
-// The packed layout of weights: blocks [ceil(n/16)][ceil(k/4)][16][4] int8, zero padded. It is the
-// same for every instruction set, and the layout on disk.
+// The packed layouts of weights: the same for every instruction set, and on disk. That of int8 is blocks
+// [ceil(n/16)][ceil(k/4)][16][4], zero padded.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "contract/kernels.h"
 #include "contract/tables.h"
@@ -11,7 +12,20 @@
 
 namespace octavo {
 
-// Bytes of a packed [n, k].
+// A format of weights as memory and files hold it. What it takes to add one: a WeightFormat, its row in pack.cpp, and
+// a product in each table (docs/architecture.md).
+struct PackedLayout {
+  const char* name;                                                     // in files and in Python
+  std::size_t (*bytes)(std::size_t n, std::size_t k);                   // of a packed [n, k]
+  void (*pack)(const std::int8_t* q, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* packed);
+  void (*unpack)(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* q);
+};
+const PackedLayout& layout_of(WeightFormat format);
+
+// The format of that name. Throws std::invalid_argument, which says which there are.
+WeightFormat weight_format(const std::string& name);
+
+// int8: bytes of a packed [n, k].
 std::size_t packed_bytes(std::size_t n, std::size_t k);
 
 // From rows of `stride` bytes, and back. `packed` is aligned to kAlign.

@@ -48,7 +48,7 @@ Recurrence rnn_kind(const Node& node) {
 
 // The packed weights of all directions in one input, and what belongs to their rows.
 struct Stored {
-  const std::int8_t* packed;
+  PackedData packed;
   const float* scale;
   std::size_t rows, k;  // of a direction
 
@@ -56,7 +56,7 @@ struct Stored {
   Linear layer(std::size_t d, std::size_t first, std::size_t n, const float* bias) const {
     const std::size_t step = (k + kBlockK - 1) / kBlockK * kBlockK;  // bytes of a row
     const std::size_t at = d * rows + first;
-    return Linear(packed + at * step, n, k, 0, scale + at, nullptr, bias, Activation::kNone);
+    return Linear({packed.data + at * step, packed.format}, n, k, 0, scale + at, nullptr, bias, Activation::kNone);
   }
 };
 
@@ -64,7 +64,7 @@ Stored stored(const Node& node, std::size_t index, std::size_t ways, std::size_t
   static constexpr const char* kNames[][3] = {{"W", "W_scale", "W_checksum"}, {"R", "R_scale", "R_checksum"}};
   const char* const* names = kNames[index == 1 ? 0 : 1];
   const Shape shape{dim(ways), dim(rows / kBlockN), dim((k + kBlockK - 1) / kBlockK), kBlockN, kBlockK};
-  const std::int8_t* packed = node.packed(index, names[0], shape, node.integer(names[2]), copy);
+  const PackedData packed = node.packed(index, names[0], shape, node.integer(names[2]), copy);
   return {packed, node.scales(index + 1, names[1], {dim(ways), dim(rows)}), rows, k};
 }
 

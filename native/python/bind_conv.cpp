@@ -1,10 +1,12 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 
 #include <array>
 #include <optional>
 
 #include "layers/conv.h"
+#include "layers/pack.h"
 #include "python/bind.h"
 #include "runtime/parallel.h"
 
@@ -46,18 +48,18 @@ struct BoundConv {
   Conv layer;
 
   BoundConv(const ConvShape& shape, Packed data, Array<const float, 1> scale,
-            const std::optional<Array<const float, 1>>& bias, int activation)
+            const std::optional<Array<const float, 1>>& bias, int activation, const std::string& format)
       : packed(std::move(data)),
-        layer(shape, checked(shape, packed, scale.shape(0) == shape.out && (!bias || bias->shape(0) == shape.out)),
+        layer(shape, checked(shape, packed, weight_format(format), scale.shape(0) == shape.out && (!bias || bias->shape(0) == shape.out)),
               scale.data(), bias ? bias->data() : nullptr, static_cast<Activation>(activation)) {}
 
-  static const std::int8_t* checked(const ConvShape& shape, const Packed& data, bool vectors) {
+  static PackedData checked(const ConvShape& shape, const Packed& data, WeightFormat format, bool vectors) {
     const std::size_t bytes = conv_packed_bytes(shape);
     expect(data.shape(0) == bytes, "Conv: packed needs " + std::to_string(bytes) + " bytes");
     expect(bytes == 0 || reinterpret_cast<std::uintptr_t>(data.data()) % kAlign == 0,
            "Conv: packed needs 64-byte alignment");
     expect(vectors, "Conv: scale and bias need one element an output channel");
-    return reinterpret_cast<const std::int8_t*>(data.data());
+    return {reinterpret_cast<const std::int8_t*>(data.data()), format};
   }
 
   void run(std::uintptr_t x, std::size_t n, std::size_t h, std::size_t w, std::uintptr_t out, int threads) const {
@@ -97,8 +99,8 @@ void bind_conv(nb::module_& m) {
           },
           "q"_a, "packed"_a);
   nb::class_<BoundConv>(m, "Conv")
-      .def(nb::init<const ConvShape&, Packed, Array<const float, 1>, std::optional<Array<const float, 1>>, int>(),
-           "shape"_a, "packed"_a, "scale"_a, "bias"_a.none(), "activation"_a)
+      .def(nb::init<const ConvShape&, Packed, Array<const float, 1>, std::optional<Array<const float, 1>>, int, const std::string&>(),
+           "shape"_a, "packed"_a, "scale"_a, "bias"_a.none(), "activation"_a, "weight_format"_a = "int8")
       .def("run", &BoundConv::run, "x"_a, "n"_a, "h"_a, "w"_a, "out"_a, "threads"_a = 0);
 }
 

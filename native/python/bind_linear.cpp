@@ -1,7 +1,9 @@
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "python/bound_linear.h"
@@ -36,23 +38,28 @@ void run_together(const std::vector<const BoundLinear*>& layers, std::uintptr_t 
 }  // namespace
 
 void bind_linear(nb::module_& m) {
-  m.def("packed_bytes", &packed_bytes, "n"_a, "k"_a);
+  m.def(
+      "packed_bytes",
+      [](std::size_t n, std::size_t k, const std::string& format) { return layout_of(weight_format(format)).bytes(n, k); },
+      "n"_a, "k"_a, "weight_format"_a = "int8");
   m.def(
       "pack",
-      [](Array<const std::int8_t, 2> q, Array<std::uint8_t, 1> packed) {
-        expect(packed.shape(0) == packed_bytes(q.shape(0), q.shape(1)), "pack: the output has the wrong size");
+      [](Array<const std::int8_t, 2> q, Array<std::uint8_t, 1> packed, const std::string& format) {
+        const PackedLayout& layout = layout_of(weight_format(format));
+        expect(packed.shape(0) == layout.bytes(q.shape(0), q.shape(1)), "pack: the output has the wrong size");
         const nb::gil_scoped_release release;
-        pack(q.data(), q.shape(0), q.shape(1), q.shape(1), reinterpret_cast<std::int8_t*>(packed.data()));
+        layout.pack(q.data(), q.shape(0), q.shape(1), q.shape(1), reinterpret_cast<std::int8_t*>(packed.data()));
       },
-      "q"_a, "packed"_a);
+      "q"_a, "packed"_a, "weight_format"_a = "int8");
   m.def(
       "unpack",
-      [](Packed packed, Array<std::int8_t, 2> q) {
-        expect(packed.shape(0) == packed_bytes(q.shape(0), q.shape(1)), "unpack: the input has the wrong size");
+      [](Packed packed, Array<std::int8_t, 2> q, const std::string& format) {
+        const PackedLayout& layout = layout_of(weight_format(format));
+        expect(packed.shape(0) == layout.bytes(q.shape(0), q.shape(1)), "unpack: the input has the wrong size");
         const nb::gil_scoped_release release;
-        unpack(reinterpret_cast<const std::int8_t*>(packed.data()), q.shape(0), q.shape(1), q.shape(1), q.data());
+        layout.unpack(reinterpret_cast<const std::int8_t*>(packed.data()), q.shape(0), q.shape(1), q.shape(1), q.data());
       },
-      "packed"_a, "q"_a);
+      "packed"_a, "q"_a, "weight_format"_a = "int8");
   m.def(
       "quantize_rows",
       [](std::uintptr_t x, int x_type, std::size_t rows, std::size_t k, std::size_t x_stride, std::size_t group,
@@ -67,8 +74,8 @@ void bind_linear(nb::module_& m) {
       "x"_a, "x_type"_a, "rows"_a, "k"_a, "x_stride"_a, "group"_a, "q"_a, "scale"_a, "zero_point"_a);
   nb::class_<BoundLinear>(m, "Linear")
       .def(nb::init<Packed, std::size_t, std::size_t, std::size_t, Array<const float, 1>,
-                    std::optional<Array<const std::int32_t, 1>>, std::optional<Array<const float, 1>>, int, bool>(),
-           "packed"_a, "n"_a, "k"_a, "group"_a, "scale"_a, "zero"_a.none(), "bias"_a.none(), "activation"_a, "live"_a = false)
+                    std::optional<Array<const std::int32_t, 1>>, std::optional<Array<const float, 1>>, int, bool, const std::string&>(),
+           "packed"_a, "n"_a, "k"_a, "group"_a, "scale"_a, "zero"_a.none(), "bias"_a.none(), "activation"_a, "live"_a = false, "weight_format"_a = "int8")
       .def_static("reads_live", &BoundLinear::reads_live, "n"_a)
       .def("run", &BoundLinear::run, "x"_a, "rows"_a, "x_stride"_a, "out"_a, "out_stride"_a, "dtype"_a = 0,
            "residual"_a = 0, "residual_stride"_a = 0, "threads"_a = 0)

@@ -1,4 +1,5 @@
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 
 #include <cstring>
 #include <optional>
@@ -34,14 +35,15 @@ constexpr double kLong = 4e6;
 class BoundMatrix {
  public:
   static BoundMatrix int8(Array<const std::uint8_t, 1> packed, std::size_t n, std::size_t k, Floats scale,
-                          const Vector& bias) {
-    const std::size_t bytes = packed_bytes(n, k);
+                          const Vector& bias, const std::string& format_name) {
+    const WeightFormat format = weight_format(format_name);
+    const std::size_t bytes = layout_of(format).bytes(n, k);
     expect(packed.shape(0) == bytes, "Matrix: packed needs " + std::to_string(bytes) + " bytes");
     expect(reinterpret_cast<std::uintptr_t>(packed.data()) % kAlign == 0, "Matrix: packed needs 64-byte alignment");
     expect(k <= kChunkK, "Matrix: int8 weights have up to " + std::to_string(kChunkK) + " inputs");
     expect(scale.shape(0) == n && (!bias || bias->shape(0) == n), "Matrix: scale and bias need one element a row");
     BoundMatrix m;
-    m.linear_.emplace(reinterpret_cast<const std::int8_t*>(packed.data()), n, k, 0, scale.data(), nullptr,
+    m.linear_.emplace(PackedData{reinterpret_cast<const std::int8_t*>(packed.data()), format}, n, k, 0, scale.data(), nullptr,
                       bias ? bias->data() : nullptr, Activation::kNone);
     m.packed_ = std::move(packed);
     m.n_ = n;
@@ -205,7 +207,7 @@ class BoundRecurrent {
 
 void bind_rnn(nb::module_& m) {
   nb::class_<BoundMatrix>(m, "Matrix")
-      .def_static("int8", &BoundMatrix::int8, "packed"_a, "n"_a, "k"_a, "scale"_a, "bias"_a.none())
+      .def_static("int8", &BoundMatrix::int8, "packed"_a, "n"_a, "k"_a, "scale"_a, "bias"_a.none(), "weight_format"_a = "int8")
       .def_static("float32", &BoundMatrix::float32, "blocks"_a, "n"_a, "bias"_a.none());
   nb::class_<BoundRecurrent>(m, "Recurrent")
       .def(nb::init<int, std::size_t, std::size_t, float, nb::list>(), "kind"_a, "hidden"_a, "output"_a, "clip"_a,

@@ -28,11 +28,11 @@ struct BoundLinear {
   // `live`: what is written into scale and bias counts, where these need no padding (`reads_live`).
   BoundLinear(Packed data, std::size_t n, std::size_t k, std::size_t group, Array<const float, 1> scales,
               const std::optional<Array<const std::int32_t, 1>>& zero,
-              std::optional<Array<const float, 1>> biases, int activation, bool live)
+              std::optional<Array<const float, 1>> biases, int activation, bool live, const std::string& format)
       : packed(std::move(data)),
         scale(std::move(scales)),
         bias(std::move(biases)),
-        layer(checked(packed, n, k, scale.shape(0) == n && (!zero || zero->shape(0) == n) && (!bias || bias->shape(0) == n)),
+        layer(checked(packed, weight_format(format), n, k, scale.shape(0) == n && (!zero || zero->shape(0) == n) && (!bias || bias->shape(0) == n)),
               n, k, group, scale.data(), zero ? zero->data() : nullptr, bias ? bias->data() : nullptr,
               static_cast<Activation>(activation)) {
     if (!live || !reads_live(n)) return;
@@ -43,11 +43,12 @@ struct BoundLinear {
   // Whether arrays over n columns need no padding.
   static bool reads_live(std::size_t n) { return n % kBlockN == 0; }
 
-  static const std::int8_t* checked(const Packed& data, std::size_t n, std::size_t k, bool vectors) {
-    expect(data.shape(0) == packed_bytes(n, k), "Linear: packed needs " + std::to_string(packed_bytes(n, k)) + " bytes");
+  static PackedData checked(const Packed& data, WeightFormat format, std::size_t n, std::size_t k, bool vectors) {
+    const std::size_t bytes = layout_of(format).bytes(n, k);
+    expect(data.shape(0) == bytes, "Linear: packed needs " + std::to_string(bytes) + " bytes");
     expect(data.shape(0) == 0 || reinterpret_cast<std::uintptr_t>(data.data()) % kAlign == 0, "Linear: packed needs 64-byte alignment");
     expect(vectors, "Linear: scale, zero and bias need one element a column");
-    return reinterpret_cast<const std::int8_t*>(data.data());
+    return {reinterpret_cast<const std::int8_t*>(data.data()), format};
   }
 
   double work(std::size_t rows) const {

@@ -73,7 +73,7 @@ double product_seconds(std::size_t rows, std::size_t k, std::size_t n) {
   auto* packed = reinterpret_cast<std::int8_t*>(weights.need(packed_bytes(n, k)));
   std::fill(packed, packed + packed_bytes(n, k), std::int8_t{1});
   const float* scale = floats(scales, n);
-  const Linear layer(packed, n, k, 0, scale, nullptr, scale, Activation::kNone);
+  const Linear layer({packed, WeightFormat::kInt8}, n, k, 0, scale, nullptr, scale, Activation::kNone);
   std::uint8_t* panel = panels.need(round_up(rows, kPanelM) * round_up(k, kPanelK) * t.bytes_per_input);
   auto* quant = reinterpret_cast<RowQuant*>(quants.need(rows * sizeof(RowQuant)));
   t.quantize_rows({floats(inputs, rows * k), rows, k, k, 0, panel, quant, false});
