@@ -6,6 +6,7 @@
 
 #include "contract/kernels.h"
 #include "isa/activations.h"
+#include "isa/quantize_rows.h"
 #include "isa/transpose_words.h"
 
 namespace octavo {
@@ -59,12 +60,6 @@ struct Images {
 
   static int valid(std::size_t n) { return static_cast<int>(n < kWidth ? n : kWidth); }
 
-  // An integer of the quantized image, as a float.
-  static F level(F x, F inverse, F zero) {
-    const F q = V::add(V::to_float(V::round(V::mul(x, inverse))), zero);
-    return V::max(V::set(0.0f), V::min(V::set(255.0f), q));
-  }
-
   static void quantize_pixels(const QuantizePixels& q) {
     const F inverse = V::set(q.inverse), zero = V::set(static_cast<float>(q.zero_point));
     for (std::size_t p = 0; p < q.pixels; p += 16)
@@ -76,7 +71,7 @@ struct Images {
           const float* x = q.x + (c + i) * q.channel_stride + p;
           float levels[16] = {};
           for (std::size_t j = 0; j < pixels; j += kWidth)
-            V::store(levels + j, level(V::load_n(x + j, valid(pixels - j)), inverse, zero));
+            V::store(levels + j, level<V>(V::load_n(x + j, valid(pixels - j)), inverse, zero));
           for (std::size_t j = 0; j < 16; ++j)
             block[i][j] = static_cast<std::uint8_t>(static_cast<std::int32_t>(levels[j]));
         }
@@ -112,7 +107,7 @@ struct Images {
 
   static void quantize_levels(const QuantizeLevels& q) {
     const F inverse = V::set(q.inverse), zero = V::set(static_cast<float>(q.zero_point));
-    const auto from = [&](F x) { return V::sub(level(x, inverse, zero), zero); };
+    const auto from = [&](F x) { return V::sub(level<V>(x, inverse, zero), zero); };
     for (std::size_t r = 0; r < q.rows; ++r) {
       const float* x = q.x + r * q.columns;
       float* to = q.to + r * q.row;

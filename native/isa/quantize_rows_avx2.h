@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "contract/kernels.h"
-#include "isa/row_range.h"
+#include "isa/quantize_rows.h"
 #include "isa/vector_avx2.h"
 
 namespace octavo {
@@ -91,11 +91,10 @@ inline RowQuant quantize_section(const float* x, std::size_t n, std::size_t grou
 inline void quantize_rows(const QuantizeRows& q) {
   const std::size_t groups = groups_of(q.k, q.group), stride = cell_bytes(round_up(q.k, kPanelK));
   for (std::size_t m = 0; m < q.rows; ++m)
-    for (std::size_t g = 0; g < groups; ++g) {
-      const std::size_t first = g * q.group, n = q.group && q.k - first > q.group ? q.group : q.k - first;
+    for_each_group(q.k, q.group, [&](std::size_t g, std::size_t first, std::size_t n) {
       q.quant[m * groups + g] =
           quantize_section(q.x + m * q.stride + first, n, q.group, q.panel + m * stride + cell_bytes(first));
-    }
+    });
 }
 
 inline RowQuant panel_section(const std::uint8_t* q, std::size_t n, std::size_t group, std::uint8_t* to, float scale, std::int32_t z) {
@@ -114,12 +113,11 @@ inline RowQuant panel_section(const std::uint8_t* q, std::size_t n, std::size_t 
 inline void panel_rows(const PanelRows& p) {
   const std::size_t groups = groups_of(p.k, p.group), stride = cell_bytes(round_up(p.k, kPanelK));
   for (std::size_t m = 0; m < p.rows; ++m)
-    for (std::size_t g = 0; g < groups; ++g) {
-      const std::size_t first = g * p.group, n = p.group && p.k - first > p.group ? p.group : p.k - first;
+    for_each_group(p.k, p.group, [&](std::size_t g, std::size_t first, std::size_t n) {
       const std::size_t at = m * groups + g;
       p.quant[at] = panel_section(p.q + m * p.stride + first, n, p.group, p.panel + m * stride + cell_bytes(first),
                                   p.scale[at], p.zero_point[at]);
-    }
+    });
 }
 
 }  // namespace

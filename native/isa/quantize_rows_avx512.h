@@ -8,7 +8,7 @@
 
 #include "contract/kernels.h"
 #include "isa/constant_indices.h"
-#include "isa/row_range.h"
+#include "isa/quantize_rows.h"
 #include "isa/vector_avx512.h"
 
 namespace octavo {
@@ -186,8 +186,7 @@ inline void quantize_rows(const QuantizeRows& q) { q.sums ? quantize_all<true>(q
 inline void panel_rows(const PanelRows& p) {
   const std::size_t groups = groups_of(p.k, p.group), stride = round_up(p.k, kPanelK);
   for (std::size_t m = 0; m < p.rows; ++m)
-    for (std::size_t g = 0; g < groups; ++g) {
-      const std::size_t first = g * p.group, n = p.group && p.k - first > p.group ? p.group : p.k - first;
+    for_each_group(p.k, p.group, [&](std::size_t g, std::size_t first, std::size_t n) {
       std::int32_t sum = 0;
       for (std::size_t i = 0; i < round_up(n, 64); i += 64) {
         const __mmask64 valid = n - i >= 64 ? ~static_cast<__mmask64>(0) : ~static_cast<__mmask64>(0) >> (64 - (n - i));
@@ -197,7 +196,7 @@ inline void panel_rows(const PanelRows& p) {
       }
       const std::int32_t z = p.zero_point[m * groups + g];
       p.quant[m * groups + g] = row_quant(p.scale[m * groups + g], z, sum - static_cast<std::int32_t>(n) * z, p.group);
-    }
+    });
 }
 
 }  // namespace

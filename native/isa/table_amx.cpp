@@ -10,7 +10,7 @@
 namespace octavo {
 namespace {
 
-constexpr std::size_t kFewRows = 6;         // up to here VNNI is as fast
+constexpr std::size_t kFewRows = 6;  // up to here VNNI is as fast
 
 KernelTable vnni;
 
