@@ -101,14 +101,14 @@ struct Cells {
 
   static float* row_of_y(const CellOutput& o, std::size_t row) { return o.y ? o.y + row * o.y_stride : nullptr; }
 
-  // Asks for a row of y that a later loop writes: each step has its own, which no cache has (measured once,
+  // Prefetches a row of y that a later loop writes: each step has its own, which no cache has (measured once,
   // while developing: 1% of a layer of 512 or 1024 units and 16 items).
-  static void ask(const float* y, std::size_t u) {
+  static void prefetch(const float* y, std::size_t u) {
     if (y) __builtin_prefetch(y + u, 1);
   }
 
   // The state of one row from unit u on: into h, and into the units of y that there are.
-  static void keep(const CellOutput& o, std::size_t row, std::size_t u, F h) {
+  static void store_state(const CellOutput& o, std::size_t row, std::size_t u, F h) {
     V::store(o.h + row * o.h_stride + u, h);
     float* y = row_of_y(o, row);
     if (!y) return;
@@ -146,7 +146,7 @@ struct Cells {
         const F in = V::mul(i, under);
         V::store(c + u, V::div(V::fma(V::load(c + u), in, V::mul(over, f)), V::mul(in, f)));
         V::store(g, o);
-        ask(y, u);
+        prefetch(y, u);
       }
       in_twos(s.out.units, [&](auto n, std::size_t first) {
         constexpr int N = n;
@@ -155,7 +155,7 @@ struct Cells {
         const Fractions<N> t(x);  // ONNX Runtime bounds the gates alone
         for (std::size_t i = 0; i < N; ++i) {
           const std::size_t u = first + i * kWidth;
-          keep(s.out, m, u, V::div(t.over[i], V::mul(V::load(gates + at(u, 4)), t.under[i])));
+          store_state(s.out, m, u, V::div(t.over[i], V::mul(V::load(gates + at(u, 4)), t.under[i])));
         }
       });
     }
@@ -189,7 +189,7 @@ struct Cells {
           const F reset = V::div(V::set(1.0f), one_plus(p.value(2 * i))), z_odds = p.value(2 * i + 1);
           V::store(gates + r, V::fma(reset, V::load(gates + h), V::load(x + h)));
           V::store(gates + z, z_odds);
-          ask(y, u);
+          prefetch(y, u);
         }
       });
       in_twos(s.out.units, [&](auto n, std::size_t first) {
@@ -200,7 +200,7 @@ struct Cells {
         for (std::size_t i = 0; i < N; ++i) {
           const std::size_t u = first + i * kWidth;
           const F z_odds = V::load(gates + at(u, 3) + kBlockN);
-          keep(s.out, m, u, mixed(z_odds, f.over[i], f.under[i], V::load(s.before + m * s.before_stride + u)));
+          store_state(s.out, m, u, mixed(z_odds, f.over[i], f.under[i], V::load(s.before + m * s.before_stride + u)));
         }
       });
     }
@@ -236,7 +236,7 @@ struct Cells {
         const F n = V::add(x, V::load(s.gates + m * s.gates_stride + u));
         const F z = V::load(s.update + m * s.update_stride + u), h = V::load(s.before + m * s.before_stride + u);
         const Fraction t(bounded<clipped>(n, s.clip));
-        keep(s.out, m, u, mixed(z, t.over, t.under, h));
+        store_state(s.out, m, u, mixed(z, t.over, t.under, h));
       }
   }
 
@@ -247,7 +247,7 @@ struct Cells {
     for (std::size_t m = 0; m < s.out.rows; ++m)
       for (std::size_t u = 0; u < s.out.units; u += kWidth) {
         const F g = bounded<clipped>(V::load(s.gates + m * s.gates_stride + u), s.clip);
-        keep(s.out, m, u, s.relu ? V::max(V::set(0.0f), g) : Fraction(g).value());
+        store_state(s.out, m, u, s.relu ? V::max(V::set(0.0f), g) : Fraction(g).value());
       }
   }
 

@@ -80,7 +80,7 @@ struct Epilogue {
   void rows(std::size_t first, std::size_t count, const Sum* sums, std::size_t step) const {
     for (std::size_t r = 0; r < count; ++r) {
       const F f = with_scale(sums[r * step], first + r);
-      keep(Elementwise<V>::apply(a, V::fma(f, scale, bias_of(first + r))), first + r);
+      store(Elementwise<V>::apply(a, V::fma(f, scale, bias_of(first + r))), first + r);
     }
   }
   F with_scale(I acc, std::size_t row) const { return scaled(exact(acc, g.quant[row]), g.quant[row]); }
@@ -88,7 +88,7 @@ struct Epilogue {
   F bias_of(std::size_t row) const {
     return g.bias_stride ? V::load_n(g.bias + row * g.bias_stride + column, columns) : bias;
   }
-  void keep(F y, std::size_t row) const {
+  void store(F y, std::size_t row) const {
     if (g.residual) y = V::add(y, V::load_n(g.residual + row * g.residual_stride + column, columns));
     V::store_n(g.out + row * g.out_stride + column, y, columns);
   }

@@ -50,14 +50,14 @@ struct AttentionCall {
   bool biased() const { return in.bias || in.mask; }
 
   // Rows of `width` floats as a panel [width][64]; zeros for queries that there are not.
-  void turn(const float* rows, std::size_t count, std::size_t stride, std::size_t width, float* panel, int thread) const {
+  void transpose(const float* rows, std::size_t count, std::size_t stride, std::size_t width, float* panel, int thread) const {
     if (width % 16 == 0 && count % 16 == 0) return t.transpose({rows, count, width, stride, panel, kPanelQueries});
-    turn_each(count, width, panel, thread, [=](std::size_t r, float* to) { std::memcpy(to, rows + r * stride, width * sizeof(float)); });
+    transpose_each(count, width, panel, thread, [=](std::size_t r, float* to) { std::memcpy(to, rows + r * stride, width * sizeof(float)); });
   }
 
   // The same for rows that write(row, to) writes.
   template <class Write>
-  void turn_each(std::size_t count, std::size_t width, float* panel, int thread, const Write& write) const {
+  void transpose_each(std::size_t count, std::size_t width, float* panel, int thread, const Write& write) const {
     const std::size_t padded = round_up(width, 16), columns = round_up(count, 16);
     float* stage = at(staged, thread);
     for (std::size_t r = 0; r < count; ++r) {
@@ -70,7 +70,7 @@ struct AttentionCall {
 
   // Whether all rows of a bias or mask are the same.
   template <class T>
-  bool alike(const T* rows, std::size_t count) const {
+  bool same_rows(const T* rows, std::size_t count) const {
     if (in.bias_query == 0) return true;
     if (in.bias_key != 1) return false;
     for (std::size_t r = 1; r < count; ++r)
@@ -102,20 +102,20 @@ struct AttentionCall {
         float* own = at(bias, thread);
         p.bias = p.bias_panel = nullptr;
         if (in.bias) {
-          take(p, in.bias + offset, count, own, thread, [](float x) { return x; });
+          load_bias(p, in.bias + offset, count, own, thread, [](float x) { return x; });
         } else {
-          hidden = without_keys(in.mask + offset, count);
-          take(p, in.mask + offset, count, own, thread,
+          hidden = queries_without_keys(in.mask + offset, count);
+          load_bias(p, in.mask + offset, count, own, thread,
                [](std::uint8_t x) { return x ? 0.0f : -std::numeric_limits<float>::infinity(); });
         }
       }
       const float* q_rows = in.q + item * in.q_steps.batch + first * in.q_steps.row + h * in.q_steps.head;
-      turn(q_rows, count, in.q_steps.row, in.depth, at(queries, thread), thread);
+      transpose(q_rows, count, in.q_steps.row, in.depth, at(queries, thread), thread);
       p.k = in.k + item * in.k_steps.batch + h * in.k_steps.head;
       p.v = in.v + item * in.v_steps.batch + h * in.v_steps.head;
       t.attention(p);
       float* out_rows = in.out + (item * in.queries + first) * out_stride + h * in.value_depth;
-      give(p, out_rows, count, out_stride, thread);
+      store_rows(p, out_rows, count, out_stride, thread);
       for (std::size_t r = 0; hidden != 0 && r < count; ++r)
         if (hidden >> r & 1) std::fill(out_rows + r * out_stride, out_rows + r * out_stride + in.value_depth, 0.0f);
     }
@@ -123,20 +123,20 @@ struct AttentionCall {
 
   // Rows of a bias, or of a mask as a bias.
   template <class T, class Value>
-  void take(AttentionPanel& p, const T* rows, std::size_t count, float* own, int thread, const Value& value) const {
+  void load_bias(AttentionPanel& p, const T* rows, std::size_t count, float* own, int thread, const Value& value) const {
     const auto write = [&](std::size_t r, float* to) {
       for (std::size_t i = 0; i < in.keys; ++i) to[i] = value(rows[r * in.bias_query + i * in.bias_key]);
     };
-    if (alike(rows, count)) {
+    if (same_rows(rows, count)) {
       write(0, own);
       p.bias = own;
     } else {
-      turn_each(count, in.keys, own, thread, write);
+      transpose_each(count, in.keys, own, thread, write);
       p.bias_panel = own;
     }
   }
 
-  std::uint64_t without_keys(const std::uint8_t* rows, std::size_t count) const {
+  std::uint64_t queries_without_keys(const std::uint8_t* rows, std::size_t count) const {
     std::uint64_t found = 0;
     for (std::size_t r = 0; r < count; ++r) {
       std::size_t i = 0;
@@ -147,7 +147,7 @@ struct AttentionCall {
   }
 
   // A panel's results to their rows.
-  void give(const AttentionPanel& p, float* rows, std::size_t count, std::size_t stride, int thread) const {
+  void store_rows(const AttentionPanel& p, float* rows, std::size_t count, std::size_t stride, int thread) const {
     const std::size_t padded = round_up(in.value_depth, 16);
     if (padded == in.value_depth && p.columns == count) return t.transpose({p.out, padded, count, kPanelQueries, rows, stride});
     float* stage = at(staged, thread);

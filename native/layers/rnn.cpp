@@ -19,11 +19,11 @@ class Plan {
  public:
   Plan(const Recurrent& net, const Sequence& seq, int threads) : net_(net), seq_(seq), t_(table()), threads_(threads) {
     for (const auto& layer : net.layers) {
-      ways_ = std::max(ways_, layer.size());
+      directions_ = std::max(directions_, layer.size());
       for (const Direction& d : layer) {
         second_ = second_ || !d.second.empty();
         panel_ = std::max(panel_, row_bytes(d.input));
-        slot_panel_ = std::max({slot_panel_, row_bytes(d.state), row_bytes(d.second)});
+        thread_panel_ = std::max({thread_panel_, row_bytes(d.state), row_bytes(d.second)});
       }
     }
     // Input parts that stay in the L2 cache until their steps, beside weights and states, of rows enough to
@@ -38,20 +38,20 @@ class Plan {
 
   const Batch& batch() const { return batch_; }
 
-  Way way(std::size_t layer, std::size_t which) const {
+  DirectionRun direction_run(std::size_t layer, std::size_t which) const {
     const Direction& d = net_.layers[layer][which];
-    const std::size_t ways = net_.layers[layer].size(), outs = ways * net_.output, at = layer * ways + which;
-    Way w;
+    const std::size_t directions = net_.layers[layer].size(), outs = directions * net_.output, at = layer * directions + which;
+    DirectionRun w;
     w.t = &t_;
     w.net = &net_;
     w.batch = &batch_;
     w.direction = &d;
     w.x = layer == 0 ? seq_.x : between(layer - 1);
-    w.x_item = layer == 0 ? seq_.x_item : ways_ * net_.output;
+    w.x_item = layer == 0 ? seq_.x_item : directions_ * net_.output;
     w.x_step = layer == 0 ? seq_.x_step : seq_.batch * w.x_item;
     const bool last = layer + 1 == net_.layers.size();
     w.y = last ? seq_.y : between(layer);
-    if (w.y) w.y += which * (last ? seq_.y_way : net_.output);
+    if (w.y) w.y += which * (last ? seq_.y_direction : net_.output);
     w.y_item = last ? seq_.y_item : outs;
     w.y_step = last ? seq_.y_step : seq_.batch * outs;
     const std::size_t h = at * seq_.batch * net_.output, c = at * seq_.batch * net_.hidden;
@@ -61,21 +61,21 @@ class Plan {
     w.c_end = seq_.c ? seq_.c + c : nullptr;
     w.chunk = chunk_;
     w.panel_stride = row_bytes(d.input);
-    std::uint8_t* base = base_ + way_ + which * way_bytes_;
+    std::uint8_t* base = base_ + runs_ + which * run_bytes_;
     w.panel = base + input_;
     w.quant = reinterpret_cast<RowQuant*>(base + quant_);
-    w.part = floats(base, part_);
+    w.input_gates = floats(base, input_gates_);
     w.h[0] = floats(base, h_[0]);
     w.h[1] = floats(base, h_[1]);
     if (net_.kind == Recurrence::kLstm) w.c = floats(base, c_);
-    if (!d.second.empty()) w.middle = floats(base, middle_);
+    if (!d.second.empty()) w.second_input = floats(base, second_input_);
     w.update = floats(base, update_);
     return w;
   }
 
-  Slot slot(int thread) const {
-    std::uint8_t* base = base_ + slots_ + static_cast<std::size_t>(thread) * slot_bytes_;
-    return {base, reinterpret_cast<RowQuant*>(base + slot_quant_), floats(base, slot_gates_)};
+  ThreadMemory thread_memory(int thread) const {
+    std::uint8_t* base = base_ + threads_memory_ + static_cast<std::size_t>(thread) * thread_bytes_;
+    return {base, reinterpret_cast<RowQuant*>(base + thread_quant_), floats(base, thread_gates_)};
   }
 
  private:
@@ -89,29 +89,29 @@ class Plan {
 
   void lay_out() {
     const std::size_t rows = round_up(chunk_ * seq_.batch, kPanelM), items = seq_.batch, u = units();
-    Layout way;
-    input_ = way.add<std::uint8_t>(rows * panel_);
-    quant_ = way.add<RowQuant>(rows);
-    part_ = way.add<float>(chunk_ * items * u * gates_of(net_.kind));
-    h_[0] = way.add<float>(items * round_up(net_.output, kBlockN));
-    h_[1] = way.add<float>(items * round_up(net_.output, kBlockN));
-    c_ = way.add<float>(net_.kind == Recurrence::kLstm ? items * u : 0);
-    middle_ = way.add<float>(second_ ? items * u : 0);
-    update_ = way.add<float>(net_.kind == Recurrence::kGruReset ? items * u : 0);
-    way_bytes_ = way.bytes();
-    Layout slot;
-    slot.add<std::uint8_t>(round_up(items, kPanelM) * slot_panel_);
-    slot_quant_ = slot.add<RowQuant>(round_up(items, kPanelM));
-    slot_gates_ = slot.add<float>(std::max(items * gates_of(net_.kind) * kBlockN, kGateFloats));
-    slot_bytes_ = slot.bytes();
+    Layout run;
+    input_ = run.add<std::uint8_t>(rows * panel_);
+    quant_ = run.add<RowQuant>(rows);
+    input_gates_ = run.add<float>(chunk_ * items * u * gates_of(net_.kind));
+    h_[0] = run.add<float>(items * round_up(net_.output, kBlockN));
+    h_[1] = run.add<float>(items * round_up(net_.output, kBlockN));
+    c_ = run.add<float>(net_.kind == Recurrence::kLstm ? items * u : 0);
+    second_input_ = run.add<float>(second_ ? items * u : 0);
+    update_ = run.add<float>(net_.kind == Recurrence::kGruReset ? items * u : 0);
+    run_bytes_ = run.bytes();
+    Layout memory;
+    memory.add<std::uint8_t>(round_up(items, kPanelM) * thread_panel_);
+    thread_quant_ = memory.add<RowQuant>(round_up(items, kPanelM));
+    thread_gates_ = memory.add<float>(std::max(items * gates_of(net_.kind) * kBlockN, kGateFloats));
+    thread_bytes_ = memory.bytes();
     Layout all;
     start_ = all.add<std::size_t>(seq_.steps + 1);
     item_ = all.add<std::uint32_t>(seq_.length ? items : 0);
-    way_ = all.add<std::uint8_t>(ways_ * way_bytes_);
-    slots_ = all.add<std::uint8_t>(static_cast<std::size_t>(threads_) * slot_bytes_);
+    runs_ = all.add<std::uint8_t>(directions_ * run_bytes_);
+    threads_memory_ = all.add<std::uint8_t>(static_cast<std::size_t>(threads_) * thread_bytes_);
     const std::size_t layers = net_.layers.size();
     for (std::size_t i = 0; i < 2; ++i)
-      between_[i] = all.add<float>(i + 1 < layers ? seq_.steps * items * ways_ * net_.output : 0);
+      between_[i] = all.add<float>(i + 1 < layers ? seq_.steps * items * directions_ * net_.output : 0);
     base_ = scratch<RnnScratch>(all.bytes());
   }
 
@@ -151,38 +151,38 @@ class Plan {
   int threads_;
   Batch batch_;
   bool second_ = false;
-  std::size_t ways_ = 0, panel_ = 0, slot_panel_ = 0, chunk_ = 0;
+  std::size_t directions_ = 0, panel_ = 0, thread_panel_ = 0, chunk_ = 0;
   std::uint8_t* base_ = nullptr;
-  std::size_t start_ = 0, item_ = 0, way_ = 0, way_bytes_ = 0, slots_ = 0, slot_bytes_ = 0, between_[2] = {0, 0};
-  std::size_t input_ = 0, quant_ = 0, part_ = 0, h_[2] = {0, 0}, c_ = 0, middle_ = 0, update_ = 0;
-  std::size_t slot_quant_ = 0, slot_gates_ = 0;
+  std::size_t start_ = 0, item_ = 0, runs_ = 0, run_bytes_ = 0, threads_memory_ = 0, thread_bytes_ = 0, between_[2] = {0, 0};
+  std::size_t input_ = 0, quant_ = 0, input_gates_ = 0, h_[2] = {0, 0}, c_ = 0, second_input_ = 0, update_ = 0;
+  std::size_t thread_quant_ = 0, thread_gates_ = 0;
 };
 
 // One layer on its threads.
 struct LayerJob {
   const Plan& plan;
-  Way ways[2];
+  DirectionRun runs[2];
   std::size_t count;
-  bool apart;   // each direction on a thread of its own, which meets no other
-  bool halves;  // each direction on half of the threads
+  bool thread_per_direction;  // each direction on a thread of its own, which meets no other
+  bool split_threads;         // each direction on half of the threads
 
   int phases() const {
-    const std::size_t steps = ways[0].batch->steps, chunks = (steps + ways[0].chunk - 1) / ways[0].chunk;
-    return apart ? 1 : static_cast<int>(std::max<std::size_t>(1, chunks + steps * ways[0].parts()));
+    const std::size_t steps = runs[0].batch->steps, chunks = (steps + runs[0].chunk - 1) / runs[0].chunk;
+    return thread_per_direction ? 1 : static_cast<int>(std::max<std::size_t>(1, chunks + steps * runs[0].products()));
   }
 
   void operator()(int phase, int thread, int threads) const {
     const FloatMode mode;
-    if (apart) {
+    if (thread_per_direction) {
       for (std::size_t w = static_cast<std::size_t>(thread); w < count; w += static_cast<std::size_t>(threads))
-        ways[w].alone(plan.slot(thread));
+        runs[w].run_all(plan.thread_memory(thread));
       return;
     }
-    const bool split = halves && threads % 2 == 0;
+    const bool split = split_threads && threads % 2 == 0;
     const auto at = static_cast<std::size_t>(phase);
-    const Slot slot = plan.slot(thread);
-    if (split) return ways[thread % 2].together(at, thread / 2, threads / 2, slot);
-    for (std::size_t w = 0; w < count; ++w) ways[w].together(at, thread, threads, slot);
+    const ThreadMemory memory = plan.thread_memory(thread);
+    if (split) return runs[thread % 2].run_phase(at, thread / 2, threads / 2, memory);
+    for (std::size_t w = 0; w < count; ++w) runs[w].run_phase(at, thread, threads, memory);
   }
 };
 
@@ -195,19 +195,19 @@ double step_microseconds(const Matrix& m, std::size_t rows) {
 int schedule(LayerJob& job, int threads) {
   double one = 0.0;
   for (std::size_t w = 0; w < job.count; ++w)
-    one += step_microseconds(job.ways[w].direction->state, job.ways[w].batch->items) +
-           step_microseconds(job.ways[w].direction->second, job.ways[w].batch->items);
-  const bool alike = job.count == 2 && !job.ways[0].direction->state.int8 == !job.ways[1].direction->state.int8 &&
-                     !job.ways[0].direction->input.int8 == !job.ways[1].direction->input.int8;
-  const double whole = one * static_cast<double>(job.ways[0].batch->steps);
-  job.halves = alike;
-  job.apart = true;
+    one += step_microseconds(job.runs[w].direction->state, job.runs[w].batch->items) +
+           step_microseconds(job.runs[w].direction->second, job.runs[w].batch->items);
+  const bool alike = job.count == 2 && !job.runs[0].direction->state.int8 == !job.runs[1].direction->state.int8 &&
+                     !job.runs[0].direction->input.int8 == !job.runs[1].direction->input.int8;
+  const double whole = one * static_cast<double>(job.runs[0].batch->steps);
+  job.split_threads = alike;
+  job.thread_per_direction = true;
   if (threads < 2) return 1;
-  const double barriers = phase_microseconds() * static_cast<double>(job.ways[0].parts());
+  const double barriers = phase_microseconds() * static_cast<double>(job.runs[0].products());
   const int useful = std::min(threads, static_cast<int>(one / barriers));
   if (alike && useful < 4) return whole > 5.0 ? 2 : 1;
   if (useful < 2) return 1;
-  job.apart = false;
+  job.thread_per_direction = false;
   return useful;
 }
 
@@ -216,7 +216,7 @@ void clear_rest(const Recurrent& net, const Sequence& seq) {
   for (std::size_t b = 0; b < seq.batch; ++b)
     for (std::size_t s = static_cast<std::size_t>(seq.length[b]); s < seq.steps; ++s)
       for (std::size_t w = 0; w < net.layers.back().size(); ++w)
-        std::memset(seq.y + s * seq.y_step + b * seq.y_item + w * seq.y_way, 0, net.output * sizeof(float));
+        std::memset(seq.y + s * seq.y_step + b * seq.y_item + w * seq.y_direction, 0, net.output * sizeof(float));
 }
 
 }  // namespace
@@ -227,7 +227,7 @@ void recurrent(const Recurrent& net, const Sequence& seq, int threads) {
   if (seq.y && seq.length) clear_rest(net, seq);
   for (std::size_t layer = 0; layer < net.layers.size(); ++layer) {
     LayerJob job{plan, {}, net.layers[layer].size(), true, false};
-    for (std::size_t w = 0; w < job.count; ++w) job.ways[w] = plan.way(layer, w);
+    for (std::size_t w = 0; w < job.count; ++w) job.runs[w] = plan.direction_run(layer, w);
     const int used = schedule(job, threads);
     parallel(used, job.phases(), job);
   }

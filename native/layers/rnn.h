@@ -52,7 +52,7 @@ struct Sequence {
   std::size_t steps = 0, batch = 0, x_step = 0, x_item = 0;
   const std::int64_t* length = nullptr;  // [batch], each 0..steps; null: steps
   float* y = nullptr;                    // null: not wanted
-  std::size_t y_step = 0, y_item = 0, y_way = 0;
+  std::size_t y_step = 0, y_item = 0, y_direction = 0;
   const float* h0 = nullptr;             // null: zeros
   const float* c0 = nullptr;
   float* h = nullptr;                    // the states after each item's last step; null: not wanted

@@ -15,36 +15,36 @@ Share columns(Share blocks, std::size_t n) {
 // How many blocks of 16 units a pass should have so that turning back at the ends pays: parts that stay in
 // the L2 cache, of weights that do not fit there beside the input parts of a direction; else as many as
 // there are.
-std::size_t turning(const Matrix& m, std::size_t gates) {
+std::size_t blocks_a_pass(const Matrix& m, std::size_t gates) {
   static const std::size_t half_l2 = l2_cache_bytes() / 2;
   return std::max<std::size_t>(1, half_l2 / (m.int8->block_bytes() * gates));
 }
 
 }  // namespace
 
-void Way::alone(const Slot& slot) const {
-  begin({0, batch->items});
+void DirectionRun::run_all(const ThreadMemory& memory) const {
+  init_states({0, batch->items});
   for (std::size_t s = 0; s < batch->steps; ++s) {
     if (s % chunk == 0) {
-      take_input(s, {0, chunk_rows(s)});
-      input_part(s, {0, units() / kBlockN});
+      load_input(s, {0, chunk_rows(s)});
+      input_product(s, {0, units() / kBlockN});
     }
-    for (std::size_t p = 0; p < parts(); ++p) step(s, p, 0, 1, slot);
+    for (std::size_t p = 0; p < products(); ++p) step(s, p, 0, 1, memory);
   }
 }
 
-void Way::together(std::size_t phase, int thread, int threads, const Slot& slot) const {
-  const std::size_t phases = 1 + chunk * parts(), first = phase / phases * chunk, at = phase % phases;
+void DirectionRun::run_phase(std::size_t phase, int thread, int threads, const ThreadMemory& memory) const {
+  const std::size_t phases = 1 + chunk * products(), first = phase / phases * chunk, at = phase % phases;
   if (at == 0) {
-    if (first == 0) begin(share(batch->items, 1, thread, threads));
-    if (first < batch->steps) take_input(first, share(chunk_rows(first), 1, thread, threads));
+    if (first == 0) init_states(share(batch->items, 1, thread, threads));
+    if (first < batch->steps) load_input(first, share(chunk_rows(first), 1, thread, threads));
     return;
   }
-  if (at == 1) input_part(first, share(units() / kBlockN, 1, thread, threads));
-  step(first + (at - 1) / parts(), (at - 1) % parts(), thread, threads, slot);
+  if (at == 1) input_product(first, share(units() / kBlockN, 1, thread, threads));
+  step(first + (at - 1) / products(), (at - 1) % products(), thread, threads, memory);
 }
 
-void Way::begin(Share rows) const {
+void DirectionRun::init_states(Share rows) const {
   const std::size_t outs = net->output, cells = net->hidden;
   for (std::size_t r = rows.begin; r < rows.end; ++r) {
     const std::size_t item = batch->item_of(r);
@@ -61,32 +61,32 @@ void Way::begin(Share rows) const {
   }
 }
 
-void Way::take_rows(const float* from, std::size_t stride, std::size_t at, std::size_t rows) const {
+void DirectionRun::load_rows(const float* from, std::size_t stride, std::size_t at, std::size_t rows) const {
   const std::size_t k = direction->input.k;
   std::uint8_t* to = panel + at * panel_stride;
   if (direction->input.int8) return t->quantize_rows({from, rows, k, stride, 0, to, quant + at, false});
   for (std::size_t r = 0; r < rows; ++r) std::memcpy(to + r * panel_stride, from + r * stride, k * sizeof(float));
 }
 
-void Way::take_input(std::size_t first, Share rows) const {
+void DirectionRun::load_input(std::size_t first, Share rows) const {
   const bool reverse = direction->reverse, plain = batch->plain(reverse);
   const bool one_run = !reverse && !batch->length && (batch->items == 1 || x_step == batch->items * x_item);
   if (one_run) {
     const std::size_t stride = batch->items == 1 ? x_step : x_item;
-    return take_rows(x + first * x_step + rows.begin * stride, stride, rows.begin, rows.end - rows.begin);
+    return load_rows(x + first * x_step + rows.begin * stride, stride, rows.begin, rows.end - rows.begin);
   }
   const std::size_t last = std::min(first + chunk, batch->steps);
   for (std::size_t s = first; s < last; ++s) {
     const std::size_t before = rows_before(s), alive = batch->alive(s);
     std::size_t r = std::max(rows.begin, before) - before;
     const std::size_t end = std::min(std::max(rows.end, before) - before, alive);
-    if (plain && r < end) take_rows(x + batch->time(reverse, s, 0) * x_step + r * x_item, x_item, before + r, end - r);
+    if (plain && r < end) load_rows(x + batch->time(reverse, s, 0) * x_step + r * x_item, x_item, before + r, end - r);
     for (; !plain && r < end; ++r)
-      take_rows(x + batch->time(reverse, s, r) * x_step + batch->item_of(r) * x_item, 0, before + r, 1);
+      load_rows(x + batch->time(reverse, s, r) * x_step + batch->item_of(r) * x_item, 0, before + r, 1);
   }
 }
 
-void Way::multiply(const Matrix& m, const Operand& a, std::size_t rows, Share blocks, const float* bias,
+void DirectionRun::multiply(const Matrix& m, const Operand& a, std::size_t rows, Share blocks, const float* bias,
                    std::size_t bias_stride, float* out, std::size_t out_stride) const {
   if (!m.int8)
     return t->float_gemm({a.rows, rows, a.stride, m.k, m.weight, blocks.begin, blocks.end, bias, bias_stride, out,
@@ -112,24 +112,24 @@ void Way::multiply(const Matrix& m, const Operand& a, std::size_t rows, Share bl
   t->gemm(g);
 }
 
-void Way::input_part(std::size_t first, Share blocks) const {
+void DirectionRun::input_product(std::size_t first, Share blocks) const {
   const Matrix& m = direction->input;
   const std::size_t last = std::min(first + chunk, batch->steps), gates = gates_of(net->kind);
   const Operand a{panel, quant, reinterpret_cast<const float*>(panel), panel_stride / sizeof(float)};
-  multiply(m, a, batch->start[last] - batch->start[first], {blocks.begin * gates, blocks.end * gates}, m.bias, 0, part,
-           part_stride());
+  multiply(m, a, batch->start[last] - batch->start[first], {blocks.begin * gates, blocks.end * gates}, m.bias, 0, input_gates,
+           input_gates_stride());
 }
 
 // Each thread quantizes the whole state for itself: cheaper than to meet once more.
-Operand Way::state(const Matrix& m, const float* rows, std::size_t stride, std::size_t count, const Slot& slot) const {
-  if (m.int8) t->quantize_rows({rows, count, m.k, stride, 0, slot.panel, slot.quant, false});
-  return {slot.panel, slot.quant, rows, stride};
+Operand DirectionRun::state_operand(const Matrix& m, const float* rows, std::size_t stride, std::size_t count, const ThreadMemory& memory) const {
+  if (m.int8) t->quantize_rows({rows, count, m.k, stride, 0, memory.panel, memory.quant, false});
+  return {memory.panel, memory.quant, rows, stride};
 }
 
 // Blocks in passes, every other step from the other end: what the cache still holds of the weights is
 // used first.
 template <class Pass>
-void Way::passes(std::size_t s, Share blocks, std::size_t widest, Pass pass) const {
+void DirectionRun::passes(std::size_t s, Share blocks, std::size_t widest, Pass pass) const {
   const std::size_t n = blocks.end - blocks.begin, count = (n + widest - 1) / widest;
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t at = s % 2 ? count - 1 - i : i;
@@ -137,55 +137,55 @@ void Way::passes(std::size_t s, Share blocks, std::size_t widest, Pass pass) con
   }
 }
 
-void Way::step(std::size_t s, std::size_t part_of_step, int thread, int threads, const Slot& slot) const {
+void DirectionRun::step(std::size_t s, std::size_t product, int thread, int threads, const ThreadMemory& memory) const {
   const std::size_t rows = batch->alive(s);
   const Share blocks = share(units() / kBlockN, 1, thread, threads);
-  if (part_of_step == 0) return gates(s, blocks, state(direction->state, h[s % 2], outputs(), rows, slot), slot);
-  const Operand a = state(direction->second, middle, units(), rows, slot);
+  if (product == 0) return gate_step(s, blocks, state_operand(direction->state, h[s % 2], outputs(), rows, memory), memory);
+  const Operand a = state_operand(direction->second, second_input, units(), rows, memory);
   if (net->kind == Recurrence::kLstm) project(s, share(direction->second.blocks(), 1, thread, threads), a);
-  else updates(s, blocks, a, slot);
+  else update_step(s, blocks, a, memory);
 }
 
 // In place, field by field: a copy would load what was stored a moment ago in other sizes, which waits
 // until all stores before it are done.
-void Way::output(std::size_t s, Share blocks, CellOutput& o) const {
+void DirectionRun::set_output(std::size_t s, Share blocks, CellOutput& o) const {
   const std::size_t first = blocks.begin * kBlockN;
-  const bool projected = net->kind == Recurrence::kLstm && middle;
+  const bool projected = net->kind == Recurrence::kLstm && second_input;
   const bool direct = !projected && y && batch->plain(direction->reverse);
   o.rows = batch->alive(s);
   o.units = (blocks.end - blocks.begin) * kBlockN;
-  o.h = (projected ? middle : h[(s + 1) % 2]) + first;
+  o.h = (projected ? second_input : h[(s + 1) % 2]) + first;
   o.h_stride = projected ? units() : outputs();
   o.y = direct ? y + batch->time(direction->reverse, s, 0) * y_step + first : nullptr;
   o.y_stride = y_item;
   o.y_units = net->output - first;
 }
 
-void Way::gates(std::size_t s, Share all, const Operand& a, const Slot& slot) const {
-  const std::size_t rows = batch->alive(s), xs = part_stride();
+void DirectionRun::gate_step(std::size_t s, Share all, const Operand& a, const ThreadMemory& memory) const {
+  const std::size_t rows = batch->alive(s), xs = input_gates_stride();
   const std::size_t n = net->kind == Recurrence::kGruReset ? 2 : gates_of(net->kind);  // gates of this product
   const bool adds = net->kind != Recurrence::kGru && net->kind != Recurrence::kGruReset;
   const std::size_t widest = std::min(std::max<std::size_t>(1, kGateFloats / (rows * n * kBlockN)),
-                                      direction->state.int8 ? turning(direction->state, n) : units());
-  const float* x_part = part + rows_before(s) * xs;
+                                      direction->state.int8 ? blocks_a_pass(direction->state, n) : units());
+  const float* x_part = input_gates + rows_before(s) * xs;
   passes(s, all, widest, [&](Share blocks) {
     const std::size_t first = blocks.begin * kBlockN, stride = (blocks.end - blocks.begin) * n * kBlockN;
     multiply(direction->state, a, rows, {blocks.begin * n, blocks.end * n}, adds ? x_part : direction->state.bias,
-             adds ? xs : 0, slot.gates - first * n, stride);
-    cells(s, blocks, slot.gates, stride);
+             adds ? xs : 0, memory.gates - first * n, stride);
+    cells(s, blocks, memory.gates, stride);
   });
-  if (c_end) keep_c(s, all);
-  if (direction->second.empty()) finish(s, all.begin * kBlockN, (all.end - all.begin) * kBlockN);
+  if (c_end) store_final_c(s, all);
+  if (direction->second.empty()) store_outputs(s, all.begin * kBlockN, (all.end - all.begin) * kBlockN);
 }
 
 // From the gates of a pass to its states.
-void Way::cells(std::size_t s, Share blocks, float* gates, std::size_t stride) const {
-  const std::size_t first = blocks.begin * kBlockN, xs = part_stride();
-  const float *x = part + rows_before(s) * xs + first * gates_of(net->kind), *before = h[s % 2] + first;
+void DirectionRun::cells(std::size_t s, Share blocks, float* gates, std::size_t stride) const {
+  const std::size_t first = blocks.begin * kBlockN, xs = input_gates_stride();
+  const float *x = input_gates + rows_before(s) * xs + first * gates_of(net->kind), *before = h[s % 2] + first;
   switch (net->kind) {
     case Recurrence::kLstm: {
       LstmCell cell;
-      output(s, blocks, cell.out);
+      set_output(s, blocks, cell.out);
       cell.gates = gates;
       cell.gates_stride = stride;
       cell.c = c + first;
@@ -196,7 +196,7 @@ void Way::cells(std::size_t s, Share blocks, float* gates, std::size_t stride) c
     }
     case Recurrence::kGru: {
       GruCell cell;
-      output(s, blocks, cell.out);
+      set_output(s, blocks, cell.out);
       cell.x = x;
       cell.x_stride = xs;
       cell.gates = gates;
@@ -209,11 +209,11 @@ void Way::cells(std::size_t s, Share blocks, float* gates, std::size_t stride) c
     }
     case Recurrence::kGruReset:
       return t->reset_cell({batch->alive(s), (blocks.end - blocks.begin) * kBlockN, x, xs, gates, stride, before,
-                            outputs(), middle + first, units(), update + first, units(), net->clip});
+                            outputs(), second_input + first, units(), update + first, units(), net->clip});
     case Recurrence::kRnnTanh:
     case Recurrence::kRnnRelu: {
       RnnCell cell;
-      output(s, blocks, cell.out);
+      set_output(s, blocks, cell.out);
       cell.gates = gates;
       cell.gates_stride = stride;
       cell.relu = net->kind == Recurrence::kRnnRelu;
@@ -223,17 +223,17 @@ void Way::cells(std::size_t s, Share blocks, float* gates, std::size_t stride) c
   }
 }
 
-void Way::updates(std::size_t s, Share all, const Operand& a, const Slot& slot) const {
+void DirectionRun::update_step(std::size_t s, Share all, const Operand& a, const ThreadMemory& memory) const {
   const std::size_t rows = batch->alive(s), widest = std::max<std::size_t>(1, kGateFloats / (rows * kBlockN));
-  const float* x_part = part + rows_before(s) * part_stride();
+  const float* x_part = input_gates + rows_before(s) * input_gates_stride();
   passes(s, all, widest, [&](Share blocks) {
     const std::size_t first = blocks.begin * kBlockN, stride = (blocks.end - blocks.begin) * kBlockN;
-    multiply(direction->second, a, rows, blocks, nullptr, 0, slot.gates - first, stride);
+    multiply(direction->second, a, rows, blocks, nullptr, 0, memory.gates - first, stride);
     UpdateCell cell;
-    output(s, blocks, cell.out);
+    set_output(s, blocks, cell.out);
     cell.x = x_part + first * 3;
-    cell.x_stride = part_stride();
-    cell.gates = slot.gates;
+    cell.x_stride = input_gates_stride();
+    cell.gates = memory.gates;
     cell.gates_stride = stride;
     cell.update = update + first;
     cell.update_stride = units();
@@ -242,10 +242,10 @@ void Way::updates(std::size_t s, Share all, const Operand& a, const Slot& slot) 
     cell.clip = net->clip;
     t->update_cell(cell);
   });
-  finish(s, all.begin * kBlockN, (all.end - all.begin) * kBlockN);
+  store_outputs(s, all.begin * kBlockN, (all.end - all.begin) * kBlockN);
 }
 
-void Way::project(std::size_t s, Share blocks, const Operand& a) const {
+void DirectionRun::project(std::size_t s, Share blocks, const Operand& a) const {
   multiply(direction->second, a, batch->alive(s), blocks, nullptr, 0, h[(s + 1) % 2], outputs());
   if (y && batch->plain(direction->reverse)) {
     const Share own = columns(blocks, net->output);
@@ -253,12 +253,12 @@ void Way::project(std::size_t s, Share blocks, const Operand& a) const {
     for (std::size_t r = 0; r < batch->alive(s); ++r)
       copy(to + r * y_item, h[(s + 1) % 2] + r * outputs() + own.begin, own.end - own.begin);
   }
-  finish(s, blocks.begin * kBlockN, (blocks.end - blocks.begin) * kBlockN);
+  store_outputs(s, blocks.begin * kBlockN, (blocks.end - blocks.begin) * kBlockN);
 }
 
 // What a step's end leaves to do in `count` columns: y where its rows are scattered, and the states of
 // items that end here.
-void Way::finish(std::size_t s, std::size_t first, std::size_t count) const {
+void DirectionRun::store_outputs(std::size_t s, std::size_t first, std::size_t count) const {
   first = std::min(first, net->output);
   count = std::min(count, net->output - first);
   const float* after = h[(s + 1) % 2] + first;
@@ -272,7 +272,7 @@ void Way::finish(std::size_t s, std::size_t first, std::size_t count) const {
       copy(h_end + batch->item_of(r) * net->output + first, after + r * outputs(), count);
 }
 
-void Way::keep_c(std::size_t s, Share blocks) const {
+void DirectionRun::store_final_c(std::size_t s, Share blocks) const {
   const Share own = columns(blocks, net->hidden);
   for (std::size_t r = batch->alive(s + 1); r < batch->alive(s); ++r)
     copy(c_end + batch->item_of(r) * net->hidden + own.begin, c + r * units() + own.begin, own.end - own.begin);

@@ -29,7 +29,7 @@ struct Batch {
 };
 
 // What one thread works with.
-struct Slot {
+struct ThreadMemory {
   std::uint8_t* panel;
   RowQuant* quant;
   float* gates;
@@ -43,7 +43,7 @@ struct Operand {
   std::size_t stride;
 };
 
-struct Way {
+struct DirectionRun {
   const KernelTable* t = nullptr;
   const Recurrent* net = nullptr;
   const Batch* batch = nullptr;
@@ -54,27 +54,27 @@ struct Way {
   std::size_t y_step = 0, y_item = 0;
   const float *h0 = nullptr, *c0 = nullptr;
   float *h_end = nullptr, *c_end = nullptr;
-  std::size_t chunk = 0;                // steps whose input part is made at once
+  std::size_t chunk = 0;                // steps whose inputs' product is made at once
   std::size_t panel_stride = 0;         // bytes of a row in `panel`
   std::uint8_t* panel = nullptr;        // [chunk rows]: the input of a chunk
   RowQuant* quant = nullptr;            // [chunk rows]
-  float* part = nullptr;                // [chunk rows][gates * units]: its product
+  float* input_gates = nullptr;         // [chunk rows][gates * units]: its product
   float* h[2] = {nullptr, nullptr};     // [items][outputs]: before and after a step, in turns
   float* c = nullptr;                   // [items][units]
-  float* middle = nullptr;              // [items][units]: what goes into `second`
+  float* second_input = nullptr;        // [items][units]: what goes into `second`
   float* update = nullptr;              // [items][units]: kGruReset's z
 
   std::size_t units() const { return round_up(net->hidden, kBlockN); }
   std::size_t outputs() const { return round_up(net->output, kBlockN); }
-  std::size_t part_stride() const { return units() * gates_of(net->kind); }
-  // Parts of a step, with a barrier between them.
-  std::size_t parts() const { return direction->second.empty() ? 1 : 2; }
+  std::size_t input_gates_stride() const { return units() * gates_of(net->kind); }
+  // Products of a step, with a barrier between them.
+  std::size_t products() const { return direction->second.empty() ? 1 : 2; }
 
   // All of it, on one thread.
-  void alone(const Slot& slot) const;
+  void run_all(const ThreadMemory& memory) const;
   // One phase of it, on one of several threads. A chunk has a phase for its input, then one for each
   // part of each step.
-  void together(std::size_t phase, int thread, int threads, const Slot& slot) const;
+  void run_phase(std::size_t phase, int thread, int threads, const ThreadMemory& memory) const;
 
  private:
   // Rows of the chunk that begins with step `first`, and those of it before a step.
@@ -82,21 +82,21 @@ struct Way {
     return batch->start[std::min(first + chunk, batch->steps)] - batch->start[first];
   }
   std::size_t rows_before(std::size_t step) const { return batch->start[step] - batch->start[step / chunk * chunk]; }
-  void begin(Share rows) const;                            // the states
-  void take_input(std::size_t first, Share rows) const;    // rows of the chunk from step `first` on
-  void input_part(std::size_t first, Share blocks) const;  // its product, blocks of 16 units
-  void step(std::size_t s, std::size_t part, int thread, int threads, const Slot& slot) const;
-  void take_rows(const float* from, std::size_t stride, std::size_t at, std::size_t rows) const;
-  Operand state(const Matrix& m, const float* rows, std::size_t stride, std::size_t count, const Slot& slot) const;
+  void init_states(Share rows) const;
+  void load_input(std::size_t first, Share rows) const;       // rows of the chunk from step `first` on
+  void input_product(std::size_t first, Share blocks) const;  // its product, blocks of 16 units
+  void step(std::size_t s, std::size_t product, int thread, int threads, const ThreadMemory& memory) const;
+  void load_rows(const float* from, std::size_t stride, std::size_t at, std::size_t rows) const;
+  Operand state_operand(const Matrix& m, const float* rows, std::size_t stride, std::size_t count, const ThreadMemory& memory) const;
   void multiply(const Matrix& m, const Operand& a, std::size_t rows, Share blocks, const float* bias,
                 std::size_t bias_stride, float* out, std::size_t out_stride) const;
-  void gates(std::size_t s, Share blocks, const Operand& a, const Slot& slot) const;
-  void updates(std::size_t s, Share blocks, const Operand& a, const Slot& slot) const;
+  void gate_step(std::size_t s, Share blocks, const Operand& a, const ThreadMemory& memory) const;
+  void update_step(std::size_t s, Share blocks, const Operand& a, const ThreadMemory& memory) const;
   void project(std::size_t s, Share blocks, const Operand& a) const;
   void cells(std::size_t s, Share blocks, float* gates, std::size_t stride) const;
-  void output(std::size_t s, Share blocks, CellOutput& o) const;
-  void finish(std::size_t s, std::size_t first, std::size_t count) const;
-  void keep_c(std::size_t s, Share blocks) const;
+  void set_output(std::size_t s, Share blocks, CellOutput& o) const;
+  void store_outputs(std::size_t s, std::size_t first, std::size_t count) const;
+  void store_final_c(std::size_t s, Share blocks) const;
   template <class Pass>
   void passes(std::size_t s, Share blocks, std::size_t widest, Pass pass) const;
 };

@@ -94,28 +94,28 @@ class BoundRecurrent {
     expect(hidden > 0 && output > 0 && layers.size() > 0, "Recurrent: hidden, output and layers are 1 or more");
     std::size_t inputs = 0;
     for (nb::handle layer : layers) {
-      std::vector<Direction> ways;
-      for (nb::handle way : nb::cast<nb::list>(layer)) {
-        const auto parts = nb::cast<nb::tuple>(way);
-        ways.push_back({nb::cast<bool>(parts[0]), false, view(parts[1]), view(parts[2]), view(parts[3])});
-        if (inputs == 0) inputs = ways.back().input.k;
-        check(ways.back(), inputs);
+      std::vector<Direction> directions;
+      for (nb::handle direction : nb::cast<nb::list>(layer)) {
+        const auto parts = nb::cast<nb::tuple>(direction);
+        directions.push_back({nb::cast<bool>(parts[0]), false, view(parts[1]), view(parts[2]), view(parts[3])});
+        if (inputs == 0) inputs = directions.back().input.k;
+        check(directions.back(), inputs);
       }
-      expect(ways.size() == 1 || ways.size() == 2, "Recurrent: a layer has one or two directions");
-      expect(net_.layers.empty() || ways.size() == net_.layers[0].size(),
+      expect(directions.size() == 1 || directions.size() == 2, "Recurrent: a layer has one or two directions");
+      expect(net_.layers.empty() || directions.size() == net_.layers[0].size(),
              "Recurrent: all layers have the same directions");
-      inputs = ways.size() * output;
-      net_.layers.push_back(std::move(ways));
+      inputs = directions.size() * output;
+      net_.layers.push_back(std::move(directions));
     }
     powers_.fold(net_);
   }
 
   // Addresses, for front ends that have checked them; 0 for what is not there.
   void run(std::uintptr_t x, std::size_t steps, std::size_t batch, std::size_t x_step, std::size_t x_item,
-           std::uintptr_t y, std::size_t y_step, std::size_t y_item, std::size_t y_way, std::uintptr_t h0,
+           std::uintptr_t y, std::size_t y_step, std::size_t y_item, std::size_t y_direction, std::uintptr_t h0,
            std::uintptr_t c0, std::uintptr_t h, std::uintptr_t c, std::uintptr_t lengths, int threads) const {
     call({pointer<const float>(x), steps, batch, x_step, x_item, pointer<const std::int64_t>(lengths),
-          pointer<float>(y), y_step, y_item, y_way, pointer<const float>(h0), pointer<const float>(c0),
+          pointer<float>(y), y_step, y_item, y_direction, pointer<const float>(h0), pointer<const float>(c0),
           pointer<float>(h), pointer<float>(c)},
          threads);
   }
@@ -123,10 +123,10 @@ class BoundRecurrent {
   // Arrays: x [T, B, I] and y [T, B, directions * output] with a contiguous last axis, states contiguous.
   void apply(const ConstCube& x, const Cube& y, const ConstStates& h0, const ConstStates& c0, const States& h,
              const States& c, const Lengths& lengths, int threads) const {
-    const std::size_t steps = x.shape(0), batch = x.shape(1), ways = net_.layers[0].size();
+    const std::size_t steps = x.shape(0), batch = x.shape(1), directions = net_.layers[0].size();
     expect(x.shape(2) == net_.layers[0][0].input.k && last_contiguous(x),
            "x: needs shape [T, B, input_size] with a contiguous last axis");
-    expect(y.shape(0) == steps && y.shape(1) == batch && y.shape(2) == ways * net_.output && last_contiguous(y),
+    expect(y.shape(0) == steps && y.shape(1) == batch && y.shape(2) == directions * net_.output && last_contiguous(y),
            "y: needs shape [T, B, directions * output_size] with a contiguous last axis");
     check_states(h0, "h0", batch, net_.output);
     check_states(c0, "c0", batch, net_.hidden);
@@ -213,7 +213,7 @@ void bind_rnn(nb::module_& m) {
       .def(nb::init<int, std::size_t, std::size_t, float, nb::list>(), "kind"_a, "hidden"_a, "output"_a, "clip"_a,
            "layers"_a)
       .def("run", &BoundRecurrent::run, "x"_a, "steps"_a, "batch"_a, "x_step"_a, "x_item"_a, "y"_a, "y_step"_a,
-           "y_item"_a, "y_way"_a, "h0"_a, "c0"_a, "h"_a, "c"_a, "lengths"_a, "threads"_a)
+           "y_item"_a, "y_direction"_a, "h0"_a, "c0"_a, "h"_a, "c"_a, "lengths"_a, "threads"_a)
       .def("apply", &BoundRecurrent::apply, "x"_a.noconvert(), "y"_a.noconvert(), "h0"_a.noconvert().none(),
            "c0"_a.noconvert().none(), "h"_a.noconvert().none(), "c"_a.noconvert().none(),
            "lengths"_a.noconvert().none(), "threads"_a);
