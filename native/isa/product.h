@@ -1,9 +1,13 @@
-// The int8 product over panels of plain uint8. D is a vector type of vector_*.h with an instruction set's dot
-// product of four uint8 by four int8 in each lane of 32 bits, as product_vnni_avx512.h has it:
+// The int8 product. D is a vector type of vector_*.h with an instruction set's dot product of four uint8 by four int8
+// in each lane of 32 bits, as product_vnni_avx512.h has it:
 //
 //     dot(sum, x, w)             adds the products of inputs x and weights w to the sums; exact
 //     dot_memory(sum, x, p)      the same of weights that lie at p
+//     kInputBytes                of an input in a panel
 //     inputs(p)                  four inputs in each lane
+//     start(extra), extra(a, n)  what sums start with, of RowQuant::extra; the same of n steps of a row
+//     kRowSums                   sums along the inputs of a single row: 4, or 1 where a dot product ends in an addition
+//     kAhead                     bytes between the weights in use and those prefetched in each step; 0: none are
 //     load_weights(p)            weights, to stay in a register while rows pass
 //     in_turn(sum)               no sum is converted before this one
 //     pair_product(colsum, pair) what `correct` adds
@@ -32,25 +36,38 @@ constexpr int kParts = static_cast<int>(kBlockN) / D::kWidth;  // vectors of a b
 template <class D, int R, int C>
 struct ProductSums {
   static constexpr int N = C * kParts<D>;
+  static constexpr std::size_t kCell = kBlockK * D::kInputBytes;  // bytes of four inputs
   using I = typename D::I;
   I v[R * N];
 
   using Rows = Sequence<R>;
   using Vectors = Sequence<N>;
 
-  OCTAVO_INLINE void clear() { clear(Sequence<R * N>{}); }
+  // Begins with what the panel's rows are off by, q `groups` apart from row to row.
+  OCTAVO_INLINE void clear(const RowQuant* q, std::size_t groups) { clear(q, groups, Sequence<R * N>{}); }
   // Begins with minus zero points times column sums. Added at the end, as by Epilogue, it gives the same integer, and
   // is one more operation between the last product and the output.
   OCTAVO_INLINE void start(const RowQuant* q, const std::int32_t* colsum) { start(q, colsum, Rows{}, Vectors{}); }
 
   OCTAVO_INLINE void add(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, std::size_t steps) {
-    for (std::size_t s = 0; s < steps; ++s) step(a + s * 4, stride, b + s * 64, block, Rows{}, Vectors{});
+    if constexpr (R == 1 && D::kAhead) {
+#pragma GCC unroll 4
+      for (std::size_t s = 0; s < steps; ++s) {
+        __builtin_prefetch(b + s * 64 + D::kAhead);
+        step(a + s * kCell, stride, b + s * 64, block, Rows{}, Vectors{});
+      }
+    } else {
+      for (std::size_t s = 0; s < steps; ++s) {
+        if constexpr (D::kAhead) __builtin_prefetch(b + s * 64 + D::kAhead);
+        step(a + s * kCell, stride, b + s * 64, block, Rows{}, Vectors{});
+      }
+    }
   }
   // Beside it prefetches the lines of some blocks from `next` on, one of each a step: weights of the next
   // columns, on their way from the L3 cache or memory while these are multiplied.
   OCTAVO_INLINE void add(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, std::size_t steps,
                          const std::int8_t* next, std::size_t blocks) {
-    if (!blocks) return add(a, stride, b, block, steps);
+    if (D::kAhead || !blocks) return add(a, stride, b, block, steps);
     if (blocks == 1) return add_prefetching<1>(a, stride, b, block, steps, next);
     if (blocks == 2) return add_prefetching<2>(a, stride, b, block, steps, next);
     if (blocks == 3) return add_prefetching<3>(a, stride, b, block, steps, next);
@@ -73,7 +90,7 @@ struct ProductSums {
                                      const std::int8_t* next) {
     for (std::size_t s = 0; s < steps; ++s) {
       prefetch(next + s * 64, block, Sequence<P>{});
-      step(a + s * 4, stride, b + s * 64, block, Rows{}, Vectors{});
+      step(a + s * kCell, stride, b + s * 64, block, Rows{}, Vectors{});
     }
   }
   template <int... i>
@@ -83,11 +100,11 @@ struct ProductSums {
   template <int... r, int... c>
   OCTAVO_INLINE void start(const RowQuant* q, const std::int32_t* colsum, Indices<r...>, Indices<c...> vectors) {
     const I sums[N] = {D::load_i(colsum + c * D::kWidth)...};
-    (start_row<r>(D::set_i(q[r].pair), sums, vectors), ...);
+    (start_row<r>(D::start(q[r].extra), D::set_i(q[r].pair), sums, vectors), ...);
   }
   template <int r, int... c>
-  OCTAVO_INLINE void start_row(I pair, const I (&sums)[N], Indices<c...>) {
-    ((v[r * N + c] = D::pair_product(sums[c], pair)), ...);
+  OCTAVO_INLINE void start_row(I extra, I pair, const I (&sums)[N], Indices<c...>) {
+    ((v[r * N + c] = D::add_i(extra, D::pair_product(sums[c], pair))), ...);
   }
   template <int... i>
   OCTAVO_INLINE void spin(Indices<i...>) {
@@ -103,8 +120,8 @@ struct ProductSums {
     ((to[i] = v[i]), ...);
   }
   template <int... i>
-  OCTAVO_INLINE void clear(Indices<i...>) {
-    ((v[i] = D::set_i(0)), ...);
+  OCTAVO_INLINE void clear(const RowQuant* q, std::size_t groups, Indices<i...>) {
+    ((v[i] = D::start(q[static_cast<std::size_t>(i / N) * groups].extra)), ...);
   }
   template <int... r, int... c>
   OCTAVO_INLINE void step(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, Indices<r...>, Indices<c...> vectors) {
@@ -112,7 +129,7 @@ struct ProductSums {
     (row<r>(D::inputs(a + static_cast<std::size_t>(r) * stride), w, vectors), ...);
   }
   template <int r, int... c>
-  OCTAVO_INLINE void row(I x, const I (&w)[N], Indices<c...>) {
+  OCTAVO_INLINE void row(decltype(D::inputs(nullptr)) x, const I (&w)[N], Indices<c...>) {
     (D::dot(v[r * N + c], x, w[c]), ...);
   }
 };
@@ -162,6 +179,8 @@ struct Product {
   using Kernel = void (*)(const ProductTile&);
   static constexpr int kBlockVectors = kParts<D>;
 
+  static std::size_t row_bytes(const Gemm& g) { return round_up(g.weight.k, kPanelK) * D::kInputBytes; }
+
   // Steps between the rows that are prefetched (fewer, where there are not so many): all of them at once would
   // keep weights waiting.
   static constexpr std::size_t kStepsARow = 4;
@@ -174,21 +193,21 @@ struct Product {
     constexpr int N = C * kBlockVectors;
     const Gemm& g = t.g;
     const bool plain = t.plain(C);
-    const std::size_t stride = round_up(g.weight.k, kPanelK), block = g.weight.block_bytes();
-    const std::uint8_t* a = t.a();
+    const std::size_t stride = row_bytes(g), block = g.weight.block_bytes();
+    const std::uint8_t* a = t.a(stride);
     const std::int8_t *b = t.b(), *next = t.next;
     std::size_t steps = steps_of(g.weight.k);
     // A column's sum is at hand where other tiles have had it; few rows would wait for it.
     constexpr bool starts = R > 4;
     ProductSums<D, R, C> acc;
     if (starts && plain) acc.start(g.quant + t.row, g.weight.colsum + t.block * kBlockN);
-    else acc.clear();
+    else acc.clear(g.quant + t.row, 1);
     if constexpr (prefetches_rows) {
       const std::size_t a_row = steps / R < kStepsARow ? steps / R : kStepsARow;
       for (std::size_t r = 0; r < R; ++r) {
         t.prefetch_row<C>(r);
         acc.add(a, stride, b, block, a_row, next, t.prefetched);
-        a += a_row * kBlockK;
+        a += a_row * kBlockK * D::kInputBytes;
         b += a_row * kBlockK * kBlockN;
         if (t.prefetched) next += a_row * kBlockK * kBlockN;
       }
@@ -207,9 +226,13 @@ struct Product {
     constexpr int N = C * kBlockVectors;
     const Gemm& g = t.g;
     const std::size_t first = g.chunk * kChunkK, k = g.weight.k - first < kChunkK ? g.weight.k - first : kChunkK;
+    const std::size_t stride = row_bytes(g);
+    const std::uint8_t* a = t.a(stride) + first * D::kInputBytes;
     ProductSums<D, R, C> acc;
-    acc.clear();
-    acc.add(t.a() + first, round_up(g.weight.k, kPanelK), t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k));
+    RowQuant q[R];
+    for (std::size_t r = 0; r < R; ++r) q[r].extra = D::extra(a + r * stride, steps_of(k));
+    acc.clear(q, 1);
+    acc.add(a, stride, t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k));
     I sums[R * N];
     acc.store(sums);
     for (std::size_t c = 0; c < N; ++c) finish_raw_rows<D>(g, t.block * kBlockN + c * D::kWidth, t.row, R, sums + c, N);
@@ -220,7 +243,7 @@ struct Product {
   static void group_tile(const ProductTile& t) {
     constexpr int N = C * kBlockVectors;
     const Gemm& g = t.g;
-    const std::size_t groups = groups_of(g.weight.k, g.group), padded = g.weight.padded_n(), stride = round_up(g.weight.k, kPanelK);
+    const std::size_t groups = groups_of(g.weight.k, g.group), padded = g.weight.padded_n(), stride = row_bytes(g);
     const std::size_t column = t.block * kBlockN;
     GroupSums<D, R, C> total;
     total.clear();
@@ -228,8 +251,8 @@ struct Product {
       for (std::size_t r = i; prefetches_rows && r < R; r += groups) t.prefetch_row<C>(r);
       const std::size_t first = i * kGroup, k = g.weight.k - first < kGroup ? g.weight.k - first : kGroup;
       ProductSums<D, R, C> acc;
-      acc.clear();
-      acc.add(t.a() + first, stride, t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k),
+      acc.clear(g.quant + t.row * groups + i, groups);
+      acc.add(t.a(stride) + first * D::kInputBytes, stride, t.b() + first * kBlockN, g.weight.block_bytes(), steps_of(k),
               t.prefetched ? t.next + first * kBlockN : nullptr, t.prefetched);
       total.add(acc, g.weight.colsum + i * padded + column, g.quant + t.row * groups + i, groups);
     }
@@ -246,20 +269,33 @@ struct Product {
     to.store(c, sum, D::load(t.g.weight.scale + t.block * kBlockN + c * D::kWidth));
   }
 
-  // One row, and of a block the vector c: the weights are read once and the sums are short, so four independent ones
-  // along the inputs hide the latency that more rows would. Its sum is no array, as TileOutput's are: GCC would
-  // keep that in memory.
-  static void one_row(const ProductTile& t, int c) {
-    const Gemm& g = t.g;
-    const std::size_t steps = steps_of(g.weight.k);
-    const std::uint8_t* a = t.a();
-    const std::int8_t* b = t.b() + static_cast<std::size_t>(c) * sizeof(I);
-    I acc[4] = {D::set_i(0), D::set_i(0), D::set_i(0), D::set_i(0)};
+  // One row: the weights are read once and the sums are short, so independent ones along the inputs hide the latency
+  // that more rows would.
+  static void one_row(const ProductTile& t) { one_row(t, Sequence<kBlockVectors>{}); }
+  template <int... c>
+  static OCTAVO_INLINE void one_row(const ProductTile& t, Indices<c...>) {
+    const std::size_t steps = steps_of(t.g.weight.k), cell = kBlockK * D::kInputBytes;
+    const std::uint8_t* a = t.a(0);
+    const std::int8_t* b = t.b();
+    constexpr std::size_t sums = D::kRowSums;
+    I acc[sums][kBlockVectors];
+    for (std::size_t i = 0; i < sums; ++i) ((acc[i][c] = D::start(i ? 0 : t.g.quant->extra)), ...);
     std::size_t s = 0;
     for (; s + 4 <= steps; s += 4)
-      for (std::size_t i = 0; i < 4; ++i) D::dot_memory(acc[i], D::inputs(a + (s + i) * 4), b + (s + i) * 64);
-    for (; s < steps; ++s) D::dot_memory(acc[0], D::inputs(a + s * 4), b + s * 64);
-    const I total = D::add_i(D::add_i(acc[0], acc[1]), D::add_i(acc[2], acc[3]));
+      for (std::size_t i = 0; i < 4; ++i) one_step(acc[i % sums], a + (s + i) * cell, b + (s + i) * 64, Indices<c...>{});
+    for (; s < steps; ++s) one_step(acc[0], a + s * cell, b + s * 64, Indices<c...>{});
+    if constexpr (sums == 4) ((acc[0][c] = D::add_i(D::add_i(acc[0][c], acc[1][c]), D::add_i(acc[2][c], acc[3][c]))), ...);
+    (finish_one_row(t, c, acc[0][c]), ...);
+  }
+  template <int... c>
+  static OCTAVO_INLINE void one_step(I (&acc)[kBlockVectors], const std::uint8_t* a, const std::int8_t* b, Indices<c...>) {
+    if constexpr (D::kAhead) __builtin_prefetch(b + D::kAhead);
+    const auto x = D::inputs(a);
+    (D::dot_memory(acc[c], x, b + static_cast<std::size_t>(c) * sizeof(I)), ...);
+  }
+  // Its sum is no array, as TileOutput's are: GCC would keep that in memory.
+  static OCTAVO_INLINE void finish_one_row(const ProductTile& t, int c, I total) {
+    const Gemm& g = t.g;
     if (t.plain(1)) return g.residual ? row_output<true>(t, c, total) : row_output<false>(t, c, total);
     const I sums[1] = {total};  // of its own: what has an address goes through memory
     finish_rows<D>(g, t.block * kBlockN + static_cast<std::size_t>(c) * D::kWidth, t.row, 1, sums, 1);
@@ -330,8 +366,7 @@ struct Product {
     if (g.group && (g.rows <= 4 || g.rows == 8)) return panels<ProductKind::kGroups, D::kWidestOfFewGroups>(g);
     if (g.group) return panels<ProductKind::kGroups, D::kWidestOfGroups>(g);
     if (g.rows == 1) {
-      for (std::size_t block = g.block_begin; block < g.block_end; ++block)
-        for (int c = 0; c < kBlockVectors; ++c) one_row({g, 0, block}, c);
+      for (std::size_t block = g.block_begin; block < g.block_end; ++block) one_row({g, 0, block});
       return;
     }
     panels<ProductKind::kRows, D::kWidest>(g);

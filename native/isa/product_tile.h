@@ -16,7 +16,7 @@ struct ProductTile {
   const std::int8_t* next = nullptr;  // blocks to prefetch meanwhile, if any
   std::size_t prefetched = 0;         // how many
 
-  const std::uint8_t* a() const { return g.panel + row * round_up(g.weight.k, kPanelK); }
+  const std::uint8_t* a(std::size_t stride) const { return g.panel + row * stride; }
   const std::int8_t* b() const { return g.weight.data + block * g.weight.block_bytes(); }
   float* out(std::size_t r, std::size_t c) const { return g.out + (row + r) * g.out_stride + (block + c) * kBlockN; }
 

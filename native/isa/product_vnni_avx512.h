@@ -19,6 +19,7 @@ namespace {
 struct Avx512Vnni : Avx512 {
   // Blocks of a tile: of rows with one scale, and of groups, whose sums take twice the registers.
   static constexpr int kWidest = 4, kWidestOfGroups = 2, kWidestOfFewGroups = 3;
+  static constexpr std::size_t kInputBytes = 1, kAhead = 0, kRowSums = 4;
   static constexpr int tallest(bool groups, int blocks) { return !groups ? 6 : blocks == 3 ? 4 : 7; }
 
   static OCTAVO_INLINE void dot(I& sum, I x, I w) { __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w)); }
@@ -36,6 +37,8 @@ struct Avx512Vnni : Avx512 {
     __asm__("" : "+v"(w));
     return w;
   }
+  static OCTAVO_INLINE I start(std::int32_t) { return _mm512_setzero_si512(); }
+  static std::int32_t extra(const std::uint8_t*, std::size_t) { return 0; }
   static OCTAVO_INLINE I pair_product(I colsum, I pair) { return _mm512_madd_epi16(colsum, pair); }
   template <class Sum>
   static OCTAVO_INLINE void in_turn(Sum& sum) {
@@ -46,7 +49,8 @@ struct Avx512Vnni : Avx512 {
 // Twenty-eight independent sums: more than latency times ports.
 inline void vnni_peak(std::size_t turns) {
   ProductSums<Avx512Vnni, 7, 4> acc;
-  acc.clear();
+  const RowQuant none{};
+  acc.clear(&none, 0);
   for (std::size_t i = 0; i < turns; ++i) acc.spin();
   acc.keep();
 }
