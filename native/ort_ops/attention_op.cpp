@@ -1,9 +1,9 @@
-#include "attention_op.h"
+#include "ort_ops/attention_op.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "broadcast.h"
+#include "ort_ops/broadcast.h"
 
 namespace octavo::ort {
 namespace {

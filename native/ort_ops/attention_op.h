@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "attention.h"
-#include "operator.h"
+#include "layers/attention.h"
+#include "ort_ops/operator.h"
 
 namespace octavo::ort {
 

@@ -1,4 +1,4 @@
-#include "broadcast.h"
+#include "ort_ops/broadcast.h"
 
 #include <algorithm>
 

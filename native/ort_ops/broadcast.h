@@ -4,8 +4,8 @@
 #include <array>
 #include <cstddef>
 
-#include "kernel.h"
-#include "tensor.h"
+#include "ort_ops/kernel.h"
+#include "ort_ops/tensor.h"
 
 namespace octavo::ort {
 

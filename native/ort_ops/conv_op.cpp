@@ -1,4 +1,4 @@
-#include "conv_op.h"
+#include "ort_ops/conv_op.h"
 
 #include <algorithm>
 #include <utility>
@@ -113,7 +113,7 @@ void Window::describe(ConvShape& s, const std::int64_t* sizes) const {
 
 ConvOp::ConvOp(const Node& node) : window_(window_of(node)) {
   const ConvShape shape = shape_of(node, window_);
-  const std::int8_t* packed =
+  const PackedData packed =
       node.packed(1, "W", {static_cast<std::int64_t>(conv_packed_bytes(shape))}, node.integer("checksum"), copy_);
   const float* scale = node.scales(2, "W_scale", {static_cast<std::int64_t>(shape.out)});
   const float* bias = node.constant<float>(3, "B", {static_cast<std::int64_t>(shape.out)}).data;

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "conv.h"
-#include "operator.h"
+#include "layers/conv.h"
+#include "ort_ops/operator.h"
 
 namespace octavo::ort {
 

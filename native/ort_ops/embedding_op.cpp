@@ -1,4 +1,4 @@
-#include "embedding_op.h"
+#include "ort_ops/embedding_op.h"
 
 #include <algorithm>
 
@@ -45,7 +45,7 @@ EmbeddingOp::EmbeddingOp(const Node& node) : rows_(node.size("V")), packed_(node
   row_ = row_of(node, dim);
   const auto rows = static_cast<std::int64_t>(rows_), columns = static_cast<std::int64_t>(dim);
   const Shape shape = packed_ ? packed_shape(rows_, dim) : Shape{rows, columns};
-  const std::int8_t* q = node.packed(1, "W", shape, node.integer("checksum"), copy_);
+  const std::int8_t* q = node.packed(1, "W", shape, node.integer("checksum"), copy_).data;
   const float* scale = node.scales(2, "W_scale", {rows});
   const std::int8_t* zero = node.constant<std::int8_t>(3, "W_zero_point", {rows}).data;
   if (std::any_of(zero, zero + rows_, [](std::int8_t z) { return z != 0; })) zeros_.assign(zero, zero + rows_);

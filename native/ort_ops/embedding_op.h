@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "embedding.h"
-#include "operator.h"
+#include "layers/embedding.h"
+#include "ort_ops/operator.h"
 
 namespace octavo::ort {
 

@@ -1,4 +1,4 @@
-#include "kernel.h"
+#include "ort_ops/kernel.h"
 
 #include <unistd.h>
 
@@ -8,8 +8,9 @@
 #include <cstring>
 #include <sstream>
 
-#include "checksum.h"
-#include "parallel.h"
+#include "layers/pack.h"
+#include "runtime/checksum.h"
+#include "runtime/parallel.h"
 
 namespace octavo::ort {
 namespace {
@@ -174,17 +175,17 @@ AnyTensor Node::any_constant(std::size_t index, const char* name) const {
   return tensor_of(api, value, name);
 }
 
-const std::int8_t* Node::packed(std::size_t index, const char* name, const Shape& shape, std::int64_t wanted,
-                                Buffer& copy) const {
+PackedData Node::packed(std::size_t index, const char* name, const Shape& shape, std::int64_t wanted, Buffer& copy) const {
+  const WeightFormat format = weight_format(text("weight_format", layout_of(WeightFormat::kInt8).name));
   const Tensor<std::int8_t> found = constant<std::int8_t>(index, name, shape);
   const std::size_t bytes = shape.elements();
   if (static_cast<std::uint64_t>(wanted) != checksum(found.data, bytes))
     fail(std::string(name) + " does not hold what was written (its checksum differs): the file is damaged; "
          "quantize the model again or get the file again");
-  if (reinterpret_cast<std::uintptr_t>(found.data) % kAlign == 0) return found.data;
+  if (reinterpret_cast<std::uintptr_t>(found.data) % kAlign == 0) return {found.data, format};
   std::uint8_t* own = copy.need(bytes);
   std::memcpy(own, found.data, bytes);
-  return reinterpret_cast<const std::int8_t*>(own);
+  return {reinterpret_cast<const std::int8_t*>(own), format};
 }
 
 const float* Node::scales(std::size_t index, const char* name, const Shape& shape) const {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "arena.h"
-#include "host.h"
-#include "kernels.h"
-#include "ort_api.h"
-#include "tensor.h"
+#include "contract/kernels.h"
+#include "ort_ops/ort_api.h"
+#include "ort_ops/tensor.h"
+#include "runtime/arena.h"
+#include "runtime/host.h"
 
 namespace octavo::ort {
 
@@ -56,9 +56,10 @@ class Node {
     return found;
   }
 
-  // A packed weight: int8 of that shape whose bytes have the checksum that they were written with. It is
-  // referred to where it lies on a cache line, else copied into `copy`.
-  const std::int8_t* packed(std::size_t index, const char* name, const Shape& shape, std::int64_t checksum,
+  // A packed weight: int8 of that shape whose bytes have the checksum that they were written with, in the format that
+  // the attribute `weight_format` names (int8 where there is none). It is referred to where it lies on a cache line,
+  // else copied into `copy`.
+  PackedData packed(std::size_t index, const char* name, const Shape& shape, std::int64_t checksum,
                             Buffer& copy) const;
   // Finite and above zero.
   const float* scales(std::size_t index, const char* name, const Shape& shape) const;

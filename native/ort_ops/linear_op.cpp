@@ -1,9 +1,9 @@
-#include "linear_op.h"
+#include "ort_ops/linear_op.h"
 
 #include <algorithm>
 #include <sstream>
 
-#include "broadcast.h"
+#include "ort_ops/broadcast.h"
 
 namespace octavo::ort {
 namespace {
@@ -30,7 +30,7 @@ std::size_t group_of(const Node& node) {
 Linear layer_of(const Node& node, std::size_t first, std::size_t n, std::int64_t checksum, Activation activation, Buffer& copy) {
   const std::size_t k = node.size("K");
   const Shape columns{static_cast<std::int64_t>(n)};
-  const std::int8_t* packed = node.packed(first, "W", packed_shape(n, k), checksum, copy);
+  const PackedData packed = node.packed(first, "W", packed_shape(n, k), checksum, copy);
   const float* scale = node.scales(first + 1, "W_scale", columns);
   const std::int8_t* zero = node.constant<std::int8_t>(first + 2, "W_zero_point", columns).data;
   const float* bias = node.constant<float>(first + 3, "B", columns).data;

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "linear.h"
-#include "operator.h"
+#include "layers/linear.h"
+#include "ort_ops/operator.h"
 
 namespace octavo::ort {
 

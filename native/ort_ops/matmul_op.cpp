@@ -1,9 +1,9 @@
-#include "matmul_op.h"
+#include "ort_ops/matmul_op.h"
 
 #include <utility>
 
-#include "broadcast.h"
-#include "matmul.h"
+#include "layers/matmul.h"
+#include "ort_ops/broadcast.h"
 
 namespace octavo::ort {
 namespace {

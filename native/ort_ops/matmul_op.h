@@ -1,7 +1,7 @@
 // ai.octavo.MatMul: the product of two activations, which are both quantized as they come.
 #pragma once
 
-#include "operator.h"
+#include "ort_ops/operator.h"
 
 namespace octavo::ort {
 

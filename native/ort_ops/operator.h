@@ -15,7 +15,7 @@
 #include <memory>
 #include <new>
 
-#include "kernel.h"
+#include "ort_ops/kernel.h"
 
 namespace octavo::ort {
 

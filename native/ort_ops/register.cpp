@@ -5,13 +5,13 @@
 #include <tuple>
 #include <vector>
 
-#include "attention_op.h"
-#include "conv_op.h"
-#include "embedding_op.h"
-#include "linear_op.h"
-#include "matmul_op.h"
-#include "operator.h"
-#include "rnn_op.h"
+#include "ort_ops/attention_op.h"
+#include "ort_ops/conv_op.h"
+#include "ort_ops/embedding_op.h"
+#include "ort_ops/linear_op.h"
+#include "ort_ops/matmul_op.h"
+#include "ort_ops/operator.h"
+#include "ort_ops/rnn_op.h"
 
 #define OCTAVO_EXPORT extern "C" __attribute__((visibility("default")))
 

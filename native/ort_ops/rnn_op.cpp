@@ -1,4 +1,4 @@
-#include "rnn_op.h"
+#include "ort_ops/rnn_op.h"
 
 #include <algorithm>
 #include <cmath>
@@ -48,7 +48,7 @@ Recurrence rnn_kind(const Node& node) {
 
 // The packed weights of all directions in one input, and what belongs to their rows.
 struct Stored {
-  const std::int8_t* packed;
+  PackedData packed;
   const float* scale;
   std::size_t rows, k;  // of a direction
 
@@ -56,16 +56,16 @@ struct Stored {
   Linear layer(std::size_t d, std::size_t first, std::size_t n, const float* bias) const {
     const std::size_t step = (k + kBlockK - 1) / kBlockK * kBlockK;  // bytes of a row
     const std::size_t at = d * rows + first;
-    return Linear(packed + at * step, n, k, 0, scale + at, nullptr, bias, Activation::kNone);
+    return Linear({packed.data + at * step, packed.format}, n, k, 0, scale + at, nullptr, bias, Activation::kNone);
   }
 };
 
-Stored stored(const Node& node, std::size_t index, std::size_t ways, std::size_t rows, std::size_t k, Buffer& copy) {
+Stored stored(const Node& node, std::size_t index, std::size_t directions, std::size_t rows, std::size_t k, Buffer& copy) {
   static constexpr const char* kNames[][3] = {{"W", "W_scale", "W_checksum"}, {"R", "R_scale", "R_checksum"}};
   const char* const* names = kNames[index == 1 ? 0 : 1];
-  const Shape shape{dim(ways), dim(rows / kBlockN), dim((k + kBlockK - 1) / kBlockK), kBlockN, kBlockK};
-  const std::int8_t* packed = node.packed(index, names[0], shape, node.integer(names[2]), copy);
-  return {packed, node.scales(index + 1, names[1], {dim(ways), dim(rows)}), rows, k};
+  const Shape shape{dim(directions), dim(rows / kBlockN), dim((k + kBlockK - 1) / kBlockK), kBlockN, kBlockK};
+  const PackedData packed = node.packed(index, names[0], shape, node.integer(names[2]), copy);
+  return {packed, node.scales(index + 1, names[1], {dim(directions), dim(rows)}), rows, k};
 }
 
 Matrix matrix(const Linear& layer) {
@@ -115,20 +115,20 @@ RecurrentOp::RecurrentOp(const Node& node, Recurrence kind) {
 
 void RecurrentOp::read_weights(const Node& node) {
   const std::vector<bool> reversed = directions_of(node);
-  const std::size_t ways = reversed.size(), inputs = node.size("input_size", 1, kChunkK);
+  const std::size_t directions = reversed.size(), inputs = node.size("input_size", 1, kChunkK);
   const std::size_t units = round_up(net_.hidden, kBlockN), rows = gates_of(net_.kind) * units;
-  const bool apart = net_.kind == Recurrence::kGru, reset = net_.kind == Recurrence::kGruReset;
-  const std::size_t biases = apart ? 2 : 1, direct = reset ? 2 * units : rows;
-  const Stored w = stored(node, 1, ways, rows, inputs, copies_[0]);
-  const Stored r = stored(node, 3, ways, rows, net_.hidden, copies_[1]);
-  const float* bias = node.constant<float>(5, "B", {dim(ways), dim(biases), dim(rows)}).data;
-  linears_.reserve(3 * ways);  // what follows points into it
+  const bool separate_biases = net_.kind == Recurrence::kGru, reset = net_.kind == Recurrence::kGruReset;
+  const std::size_t biases = separate_biases ? 2 : 1, direct = reset ? 2 * units : rows;
+  const Stored w = stored(node, 1, directions, rows, inputs, copies_[0]);
+  const Stored r = stored(node, 3, directions, rows, net_.hidden, copies_[1]);
+  const float* bias = node.constant<float>(5, "B", {dim(directions), dim(biases), dim(rows)}).data;
+  linears_.reserve(3 * directions);  // what follows points into it
   net_.layers.resize(1);
-  for (std::size_t d = 0; d < ways; ++d, bias += biases * rows) {
+  for (std::size_t d = 0; d < directions; ++d, bias += biases * rows) {
     Direction direction;
     direction.reverse = reversed[d];
     direction.input = matrix(linears_.emplace_back(w.layer(d, 0, rows, bias)));
-    direction.state = matrix(linears_.emplace_back(r.layer(d, 0, direct, apart ? bias + rows : nullptr)));
+    direction.state = matrix(linears_.emplace_back(r.layer(d, 0, direct, separate_biases ? bias + rows : nullptr)));
     if (reset) direction.second = matrix(linears_.emplace_back(r.layer(d, direct, units, nullptr)));
     net_.layers[0].push_back(direction);
   }
@@ -147,7 +147,7 @@ void RecurrentOp::read_given(const Node& node) {
 }
 
 Shape RecurrentOp::state_shape(std::size_t batch) const {
-  return batch_first_ ? Shape{dim(batch), dim(ways()), dim(net_.hidden)} : Shape{dim(ways()), dim(batch), dim(net_.hidden)};
+  return batch_first_ ? Shape{dim(batch), dim(directions()), dim(net_.hidden)} : Shape{dim(directions()), dim(batch), dim(net_.hidden)};
 }
 
 // As the core takes it; null where it is not given.
@@ -159,7 +159,7 @@ const float* RecurrentOp::initial(Call& call, std::size_t index, const char* nam
     throw Error(std::string(name) + " has shape " + given.shape.text() + "; it has to be " + shape.text());
   if (!swapped(batch)) return given.data;
   float* turned = floats(call, shape.elements());
-  swap_axes(given.data, batch, ways(), net_.hidden, turned);
+  swap_axes(given.data, batch, directions(), net_.hidden, turned);
   return turned;
 }
 
@@ -174,14 +174,14 @@ void RecurrentOp::finish(const Final& state, const Sequence& sequence) const {
   const std::size_t batch = sequence.batch, hidden = net_.hidden;
   for (std::size_t b = 0; b < batch; ++b) {
     if (sequence.steps > 0 && (!sequence.length || sequence.length[b] > 0)) continue;
-    for (std::size_t d = 0; d < ways(); ++d) std::memset(state.from + (d * batch + b) * hidden, 0, hidden * sizeof(float));
+    for (std::size_t d = 0; d < directions(); ++d) std::memset(state.from + (d * batch + b) * hidden, 0, hidden * sizeof(float));
   }
-  if (state.from != state.to) swap_axes(state.from, ways(), batch, hidden, state.to);
+  if (state.from != state.to) swap_axes(state.from, directions(), batch, hidden, state.to);
 }
 
 void RecurrentOp::run(Call& call) const {
   const Tensor<float> x = call.input<float>(0, "X");
-  const std::size_t inputs = net_.layers[0][0].input.k, hidden = net_.hidden, width = ways() * hidden;
+  const std::size_t inputs = net_.layers[0][0].input.k, hidden = net_.hidden, width = directions() * hidden;
   if (x.shape.rank != 3 || x.shape.last() != dim(inputs))
     throw Error("X has shape " + x.shape.text() + "; it has to be " + (batch_first_ ? "[B, T, " : "[T, B, ") +
                 std::to_string(inputs) + "]");
@@ -195,11 +195,11 @@ void RecurrentOp::run(Call& call) const {
   if (lengths_) s.length = lengths_in(call, lengths_, s.batch, s.steps);
   s.h0 = initial(call, initial_h_, "initial_h", s.batch);
   s.c0 = initial(call, initial_c_, "initial_c", s.batch);
-  s.y = call.output_if_wanted(0, batch_first_ ? Shape{dim(s.batch), dim(s.steps), dim(ways()), dim(hidden)}
-                                              : Shape{dim(s.steps), dim(ways()), dim(s.batch), dim(hidden)});
+  s.y = call.output_if_wanted(0, batch_first_ ? Shape{dim(s.batch), dim(s.steps), dim(directions()), dim(hidden)}
+                                              : Shape{dim(s.steps), dim(directions()), dim(s.batch), dim(hidden)});
   s.y_step = batch_first_ ? width : s.batch * width;
   s.y_item = batch_first_ ? s.steps * width : hidden;
-  s.y_way = batch_first_ ? hidden : s.batch * hidden;
+  s.y_direction = batch_first_ ? hidden : s.batch * hidden;
   const Final h = final(call, 1, s.batch);
   const Final c = net_.kind == Recurrence::kLstm ? final(call, 2, s.batch) : Final{nullptr, nullptr};
   s.h = h.from;
@@ -216,9 +216,9 @@ void RecurrentOp::infer_up_to(std::int64_t most, const Inference& inference) {
   if (x.size() != 3 || size < 0) return;
   const bool batch_first = inference.integer("layout", 0) == 1;
   const Dim steps = x[batch_first ? 1 : 0], batch = x[batch_first ? 0 : 1], hidden = Inference::known(size);
-  const Dim ways = Inference::known(inference.text("direction", "forward") == "bidirectional" ? 2 : 1);
-  inference.output(0, batch_first ? Inference::Dims{batch, steps, ways, hidden} : Inference::Dims{steps, ways, batch, hidden});
-  const Inference::Dims state = batch_first ? Inference::Dims{batch, ways, hidden} : Inference::Dims{ways, batch, hidden};
+  const Dim directions = Inference::known(inference.text("direction", "forward") == "bidirectional" ? 2 : 1);
+  inference.output(0, batch_first ? Inference::Dims{batch, steps, directions, hidden} : Inference::Dims{steps, directions, batch, hidden});
+  const Inference::Dims state = batch_first ? Inference::Dims{batch, directions, hidden} : Inference::Dims{directions, batch, hidden};
   // ONNX Runtime does not say how many outputs there are, and writes beyond them where it is told to.
   const std::int64_t outputs = std::min<std::int64_t>(inference.integer("outputs", 1), most);
   for (std::int64_t i = 1; i < outputs; ++i) inference.output(static_cast<std::size_t>(i), state);

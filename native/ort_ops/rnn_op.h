@@ -26,10 +26,10 @@
 
 #include <vector>
 
-#include "linear.h"
-#include "gate_powers.h"
-#include "operator.h"
-#include "rnn.h"
+#include "layers/gate_powers.h"
+#include "layers/linear.h"
+#include "layers/rnn.h"
+#include "ort_ops/operator.h"
 
 namespace octavo::ort {
 
@@ -52,10 +52,10 @@ class RecurrentOp {
  private:
   void read_weights(const Node& node);
   void read_given(const Node& node);
-  std::size_t ways() const { return net_.layers[0].size(); }
+  std::size_t directions() const { return net_.layers[0].size(); }
   Shape state_shape(std::size_t batch) const;
   // Whether the core's [D, B, H] is not what the states of the node look like in memory.
-  bool swapped(std::size_t batch) const { return batch_first_ && ways() > 1 && batch > 1; }
+  bool swapped(std::size_t batch) const { return batch_first_ && directions() > 1 && batch > 1; }
   const float* initial(Call& call, std::size_t index, const char* name, std::size_t batch) const;
 
   // A final state: where it goes (null: nothing reads it), and where the core puts it.

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "ort_api.h"
+#include "ort_ops/ort_api.h"
 
 namespace octavo::ort {
 

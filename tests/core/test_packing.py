@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from octavo import _native
-from octavo.core.kernels import PackedWeight, aligned, pack, packed_bytes, unpack
+from octavo.core.kernels import (
+    PackedWeight,
+    WeightFormat,
+    aligned,
+    pack,
+    packed_bytes,
+    unpack,
+)
 
 LONG = [(1, 200_000), (3000, 2), (517, 1031), (2065, 2112), (2048, 2050)]
 """The last two are so large that results go past the caches."""
@@ -100,6 +107,29 @@ def test_what_cannot_be_packed_says_so() -> None:
         unpack(np.zeros(64, np.int8), 1, 1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"\[-1, 2\] cannot be"):
         packed_bytes(-1, 2)
+
+
+def test_formats_have_the_names_that_the_core_knows() -> None:
+    for known in WeightFormat:
+        assert WeightFormat.parse(known.value) is known
+        assert _native.packed_bytes(3, 5, known.value) == packed_bytes(3, 5, known)
+
+
+def test_an_unknown_format_is_refused_by_name() -> None:
+    message = "the format 'int3', which this release of Octavo does not know .it knows int8"
+    packed, scale, q = pack(integers(3, 5)), np.ones(3, np.float32), integers(3, 5)
+    filters = _native.ConvShape(3, 5, 1, [1, 1], [1, 1], [1, 1], [0, 0], [0, 0], [1, 1])
+    for refused in (
+        lambda: WeightFormat.parse("int3"),
+        lambda: _native.packed_bytes(3, 5, "int3"),
+        lambda: _native.pack(q, packed, "int3"),
+        lambda: _native.unpack(packed, q, "int3"),
+        lambda: _native.Linear(packed, 3, 5, 0, scale, None, None, 0, False, "int3"),
+        lambda: _native.Matrix.int8(packed, 3, 5, scale, None, "int3"),
+        lambda: _native.Conv(filters, packed, scale, None, 0, "int3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            refused()
 
 
 def test_a_packed_weight_checks_its_fields() -> None:

@@ -124,6 +124,7 @@ def test_shapes_are_inferred() -> None:
         ({"D": 2**31 - 1, "V": 2**31 - 1}, "is too large"),
         ({"shape": [5, 5]}, r"the attribute shape is \[5, 5\]; its product has to be D, 24"),
         ({"shape": [-4, -6]}, r"the attribute shape is \[-4\]; its product"),
+        ({"weight_format": "int4"}, "weights are in the format 'int4', which this release"),
         ({"checksum": 1}, "its checksum differs"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",

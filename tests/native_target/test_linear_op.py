@@ -327,6 +327,11 @@ LINEAR_REFUSALS: dict[str, tuple[Change, str]] = {
     "N-of-as-many-blocks": (sets("N", 34), "W_scale has shape [33]; the attributes say [34]"),
     "another-K": (sets("K", 24), "W has shape [3, 5, 16, 4]; the attributes say [3, 6, 16, 4]"),
     "another-group": (sets("group_size", 64), "group_size is 64; it is 0 (one scale a row) or 128"),
+    "unknown-weight-format": (
+        sets("weight_format", "int4"),
+        "weights are in the format 'int4', which this release of Octavo does not know (it knows "
+        "int8); install a newer one, or quantize the model again",
+    ),
     "unknown-activation": (
         sets("activation", "elu"),
         "the activation 'elu' is unknown; there are none, relu, gelu, gelu_tanh, silu, tanh, "

@@ -200,6 +200,7 @@ BROKEN: dict[str, tuple[Callable[[onnx.ModelProto], None], str]] = {
     "B": (lambda m: with_constant(m, 5, lambda a: a[:, :1]), r"B has shape \[1, 1, 96\]"),
     "hidden": (lambda m: with_attribute(m, "hidden_size", 0), "hidden_size is 0, not in 1..32640"),
     "inputs": (lambda m: with_attribute(m, "input_size", 32641), "input_size is 32641, not in 1.."),
+    "format": (lambda m: with_attribute(m, "weight_format", "int4"), "are in the format 'int4'"),
     "direction": (lambda m: with_attribute(m, "direction", "up"), "direction 'up' is unknown"),
     "layout": (lambda m: with_attribute(m, "layout", 2), "layout is 2; it is 0 or 1"),
     "clip": (lambda m: with_attribute(m, "clip", -1.0), "clip is -1.0+; it is 0 .none. or"),

@@ -36,7 +36,7 @@ from octavo.core.kernels.buffers import (
     rows_of,
 )
 from octavo.core.kernels.machine import checked_threads
-from octavo.core.kernels.packing import Bytes, Float32, Int8, aligned, unpack
+from octavo.core.kernels.packing import Bytes, Float32, Int8, WeightFormat, aligned, unpack
 from octavo.core.kernels.weight import quantize_weight
 from octavo.core.qtype import Grid, QType
 
@@ -44,7 +44,7 @@ _C = TypeVar("_C", bound="_Convolution")
 _AXES = {1: "[N, C, L]", 2: "[N, C, H, W]"}
 _MOST = 2**31 - 1
 MOST_POOL: int = _native.MOST_POOL
-_DEPTHWISE_TAPS = 512  # of filters of one channel that are packed as they are (native/conv.h)
+_DEPTHWISE_TAPS = 512  # of filters of one channel, packed as they are (native/layers/conv.h)
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,7 @@ class PackedFilters:
     shape: tuple[int, ...]
     groups: int
     scale: Float32
+    format: WeightFormat = WeightFormat.INT8
 
     @property
     def axes(self) -> int:
@@ -173,7 +174,12 @@ class _Convolution:
         self.activation = Activation.parse(activation)
         self._shape = _native_shape(filters.shape, filters.groups, window)
         self._native = _native.Conv(
-            self._shape, filters.packed, filters.scale, bias, self.activation.code
+            self._shape,
+            filters.packed,
+            filters.scale,
+            bias,
+            self.activation.code,
+            filters.format.value,
         )
         self.run = self._native.run
 

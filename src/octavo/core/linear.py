@@ -87,6 +87,7 @@ class Linear:
             bias,
             self.activation.code,
             live,
+            weight.format.value,
         )
         self.run = self._native.run
 

@@ -45,7 +45,7 @@ class Recurrent:
     run: Callable[..., None]
     """The layers over addresses, for front ends: no checks, nothing allocated.
 
-    `run(x, steps, batch, x_step, x_item, y, y_step, y_item, y_way, h0, c0, h, c, lengths,
+    `run(x, steps, batch, x_step, x_item, y, y_step, y_item, y_direction, h0, c0, h, c, lengths,
     threads)`: `x` and `y` are addresses of float32 whose last axis is contiguous; strides are in
     elements, from step to step, batch item to item and (y) direction to direction. `h0`, `c0`, `h`
     and `c` are contiguous float32 [layers * directions, batch, output_size] (c: hidden_size),

@@ -54,7 +54,7 @@ class Matrix:
         if isinstance(self.weight, FloatWeight):
             return _native.Matrix.float32(self.weight.blocks, self.weight.n, self.bias)
         w = self.weight
-        return _native.Matrix.int8(w.packed, w.n, w.k, w.scale, self.bias)
+        return _native.Matrix.int8(w.packed, w.n, w.k, w.scale, self.bias, w.format.value)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from octavo.core.kernels.machine import (
 )
 from octavo.core.kernels.packing import (
     PackedWeight,
+    WeightFormat,
     aligned,
     checksum,
     pack,
@@ -81,6 +82,7 @@ __all__ = [
     "QuantizedWeight",
     "Rnn",
     "RnnCell",
+    "WeightFormat",
     "aligned",
     "checksum",
     "cpu_features",

@@ -1,12 +1,13 @@
-"""The packed layout of weights: `[ceil(N/16)][ceil(K/4)][16][4]` int8, zero padded.
+"""The packed layouts of weights; that of int8 is `[ceil(N/16)][ceil(K/4)][16][4]`, zero padded.
 
-It is the same for every instruction set, and the layout on disk: a file is mapped and used where it
-lies, if the packed bytes begin at a multiple of 64.
+They are the same for every instruction set, and on disk: a file is mapped and used where it lies,
+if the packed bytes begin at a multiple of 64.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,31 @@ GROUP = 128
 """Inputs that share a scale where rows carry groups."""
 
 
+class WeightFormat(Enum):
+    """How a packed weight holds its integers. A file that does not say holds int8."""
+
+    INT8 = "int8"
+
+    @classmethod
+    def parse(cls, text: str) -> WeightFormat:
+        """The format called `text`; ValueError names the known ones."""
+        try:
+            return cls(text)
+        except ValueError:
+            known = ", ".join(f.value for f in cls)
+            raise ValueError(
+                f"weights are in the format {text!r}, which this release of Octavo does not know "
+                f"(it knows {known}); install a newer one, or quantize the model again"
+            ) from None
+
+
 @dataclass(frozen=True)
 class PackedWeight:
     """A quantized weight [n, k] as kernels read it: `w = (q - zero_point) * scale`.
 
-    `packed` uint8 [packed_bytes(n, k)], contiguous and 64-byte aligned, from `pack` or mapped from
-    a file; `scale` float32 [n]; `zero_point` int32 [n], each -128..127, or None where all are 0.
+    `packed` uint8 [packed_bytes(n, k, format)], contiguous and 64-byte aligned, from `pack` or
+    mapped from a file; `scale` float32 [n]; `zero_point` int32 [n], each -128..127, or None where
+    all are 0.
     `group` tells how the *inputs* are quantized: one scale a row (0), or one a row and 128 inputs.
     Raises TypeError or ValueError, which names the field, for anything else.
     """
@@ -41,9 +61,11 @@ class PackedWeight:
     scale: Float32
     zero_point: Int32 | None = None
     group: int = 0
+    format: WeightFormat = WeightFormat.INT8
 
     def __post_init__(self) -> None:
-        expect_array(self.packed, "packed", np.uint8, (packed_bytes(self.n, self.k),))
+        size = packed_bytes(self.n, self.k, self.format)
+        expect_array(self.packed, "packed", np.uint8, (size,))
         if self.packed.size and self.packed.ctypes.data % ALIGNMENT:
             raise ValueError(
                 f"packed: begins {self.packed.ctypes.data % ALIGNMENT} bytes behind a multiple of "
@@ -58,14 +80,14 @@ class PackedWeight:
 
     def unpack(self) -> Int8:
         """The integers, int8 [n, k]."""
-        return unpack(self.packed, self.n, self.k)
+        return unpack(self.packed, self.n, self.k, self.format)
 
 
-def packed_bytes(n: int, k: int) -> int:
+def packed_bytes(n: int, k: int, weight_format: WeightFormat = WeightFormat.INT8) -> int:
     """Bytes of a packed weight [n, k]."""
     if n < 0 or k < 0:
         raise ValueError(f"a weight [{n}, {k}] cannot be: sizes are 0 or more")
-    return _native.packed_bytes(n, k)
+    return _native.packed_bytes(n, k, weight_format.value)
 
 
 def aligned(nbytes: int, alignment: int = ALIGNMENT) -> Bytes:
@@ -75,7 +97,7 @@ def aligned(nbytes: int, alignment: int = ALIGNMENT) -> Bytes:
     return room[first : first + nbytes]
 
 
-def pack(q: Any) -> Bytes:
+def pack(q: Any, weight_format: WeightFormat = WeightFormat.INT8) -> Bytes:
     """The packed form of int8 `q` [N, K] in new aligned memory.
 
     Raises TypeError for another dtype, ValueError for another rank.
@@ -83,19 +105,20 @@ def pack(q: Any) -> Bytes:
     integers = array_of(q, "q", np.int8)
     if integers.ndim != 2:
         raise ValueError(f"q: shape {integers.shape} must be [N, K]")
-    packed = aligned(packed_bytes(*integers.shape))
-    _native.pack(integers, packed)
+    n, k = integers.shape
+    packed = aligned(packed_bytes(n, k, weight_format))
+    _native.pack(integers, packed, weight_format.value)
     return packed
 
 
-def unpack(packed: Bytes, n: int, k: int) -> Int8:
+def unpack(packed: Bytes, n: int, k: int, weight_format: WeightFormat = WeightFormat.INT8) -> Int8:
     """The int8 [n, k] that `packed` (any alignment) holds.
 
     Raises TypeError for another dtype than uint8, ValueError for another size.
     """
-    expect_array(packed, "packed", np.uint8, (packed_bytes(n, k),))
+    expect_array(packed, "packed", np.uint8, (packed_bytes(n, k, weight_format),))
     q = aligned(n * k).view(np.int8).reshape(n, k)
-    _native.unpack(packed, q)
+    _native.unpack(packed, q, weight_format.value)
     return q
 
 

@@ -1,0 +1,468 @@
+// The contract between the drivers (linear, rnn, conv, embedding) and the instruction sets.
+//
+// Each instruction set is one file that fills one KernelTable; reference.cpp is scalar and
+// normative. Every entry gives the same bits in every table: integers are exact, and floating point
+// is a fixed sequence of IEEE operations for each element (docs/architecture.md, "Numbers").
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace octavo {
+
+constexpr std::size_t kBlockN = 16;        // output channels of a block of packed weights
+constexpr std::size_t kBlockK = 4;         // inputs of a block
+constexpr std::size_t kPanelK = 64;        // a panel's rows are padded with zeros to this many inputs
+constexpr std::size_t kPanelM = 16;        // kernels may read (not write) a panel's rows up to this multiple
+constexpr std::size_t kAlign = 64;         // bytes
+constexpr std::size_t kChunkK = 32640;     // inputs whose sums fit int32, and half of a column sum int16
+constexpr std::size_t kGroup = 128;        // inputs that share a scale where rows carry groups
+
+constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Blocks along k inputs.
+constexpr std::size_t steps_of(std::size_t k) { return (k + kBlockK - 1) / kBlockK; }
+
+// Two int16 in one int32, as vpdpwssd reads them.
+constexpr std::int32_t int16_pair(std::int32_t low, std::int32_t high) {
+  return static_cast<std::int32_t>((static_cast<std::uint32_t>(high) << 16) | (static_cast<std::uint32_t>(low) & 0xffffu));
+}
+
+// Scales of a row: one for each started group, at least one.
+constexpr std::size_t groups_of(std::size_t k, std::size_t group) {
+  return group && k ? (k + group - 1) / group : 1;
+}
+
+enum class Activation : int { kNone, kRelu, kGelu, kGeluTanh, kSilu, kTanh, kSigmoid };
+// How a packed weight holds its integers, in memory and in files. layers/pack.h has a row for each, with its name and
+// its layout; a table has a product for each.
+enum class WeightFormat : int { kInt8 };
+constexpr std::size_t kWeightFormats = 1;
+
+enum class DType : int { kFloat32, kFloat16, kBFloat16 };
+
+// One row (or one group of a row) of quantized activations. Only the table that made it reads it.
+struct RowQuant {
+  float scale;         // NaN where the row holds NaN or infinity
+  // Two int16 that one vpdpwssd or vpmaddwd multiplies with Weight::colsum, which subtracts the zero points: of the
+  // zero point z (z, 128 z), of a group's (z, -sum), or, where no sums are wanted, anything in the place of
+  // -sum: it meets zeros.
+  std::int32_t pair;
+  std::int32_t sum;    // sum of (q - z), for affine weights without groups
+  std::int32_t extra;  // what an instruction set adds to its sums; 0 in most
+};
+
+// Packed integers, 64-byte aligned. kInt8: blocks [ceil(n/16)][ceil(k/4)][16][4] int8, zero padded.
+struct PackedData {
+  const std::int8_t* data = nullptr;
+  WeightFormat format = WeightFormat::kInt8;
+};
+
+// A packed weight [n, k]. Arrays over columns are padded to a multiple of 16.
+struct Weight : PackedData {
+  std::size_t n = 0, k = 0;
+  const float* scale = nullptr;              // [n]
+  // Minus the column sums c, as int16 pairs: [sections][n]. A section is a chunk of kChunkK, whose pairs
+  // are (c % 128, c / 128, floored), or a group of 128 inputs, where c fits int16: then (c, zero).
+  const std::int32_t* colsum = nullptr;
+  const std::int32_t* zero = nullptr;        // [n], affine weights; null where all are 0. Not for groups
+  std::size_t blocks() const { return (n + kBlockN - 1) / kBlockN; }
+  std::size_t padded_n() const { return blocks() * kBlockN; }
+  std::size_t block_bytes() const { return steps_of(k) * kBlockK * kBlockN; }
+};
+
+// Quantizes `rows` rows of float32 into a panel.
+struct QuantizeRows {
+  const float* x;
+  std::size_t rows, k, stride;               // stride in elements
+  std::size_t group;                         // inputs of a scale: kGroup, or 0 for the whole row
+  std::uint8_t* panel;                       // [rows][round_up(k, kPanelK) * bytes_per_input]
+  RowQuant* quant;                           // [rows][groups]
+  bool sums;                                 // whether RowQuant::sum is wanted
+};
+
+// Integers that are quantized already, as a panel.
+struct PanelRows {
+  const std::uint8_t* q;
+  std::size_t rows, k, stride;
+  const float* scale;                        // [rows * groups]
+  const std::int32_t* zero_point;            // [rows * groups], 0..255
+  std::size_t group;
+  std::uint8_t* panel;
+  RowQuant* quant;
+  bool sums;
+};
+
+// out[m, n] = act(fma(f, weight.scale[n], bias[m, n])) + residual[m, n] with f = t * row scale (for
+// groups: fma over the groups in ascending order), t the exact integer sum less its zero points.
+struct Gemm {
+  const std::uint8_t* panel;
+  std::size_t rows;
+  const RowQuant* quant;                     // [rows][groups]
+  std::size_t group;                         // kGroup or 0
+  Weight weight;
+  std::size_t block_begin, block_end;        // blocks of 16 columns to make
+  const float* bias;                         // null: zero
+  std::size_t bias_stride;                   // 0: one bias for all rows, else elements from row to row
+  const float* residual;                     // null: none
+  std::size_t residual_stride;
+  Activation activation;
+  float* out;                                // column 0 of row 0
+  std::size_t out_stride;
+  // For k > kChunkK: writes the integers of one chunk instead, less zero point times column sum, and
+  // nothing of the above.
+  std::int32_t* raw;                         // null: the usual
+  std::size_t raw_stride;
+  std::size_t chunk;
+};
+
+// out[m, n] = act(s + bias[n]) + residual[m, n], s = fma(x[m, k], w[n, k], s) in ascending k from 0.
+struct HalfGemm {
+  const float* x;
+  std::size_t rows, stride;
+  const std::uint16_t* weight;               // [ceil(n/16)][k][16] of `type`, zero padded, aligned
+  DType type;                                // kFloat16 or kBFloat16
+  std::size_t n, k;
+  std::size_t block_begin, block_end;        // blocks of 16 columns to make
+  const float* bias;                         // [n], padded to a multiple of 16
+  const float* residual;                     // null: none
+  std::size_t residual_stride;
+  Activation activation;
+  float* out;                                // column 0 of row 0
+  std::size_t out_stride;
+};
+
+// A quantized embedding table [rows, dim], row by row.
+struct EmbeddingTable {
+  const std::uint8_t* data;                  // int8 or uint8
+  bool is_signed;
+  std::size_t dim;
+  const float* scale;                        // [rows]
+  const std::int32_t* zero;                  // [rows]; null where all are 0
+};
+
+// out[i, :] = float(q - zero) * scale of row indices[i], for i in begin..end-1. Indices are valid.
+struct EmbeddingLookup {
+  EmbeddingTable table;
+  const void* indices;
+  bool wide;                                 // int64, else int32
+  std::size_t begin, end;
+  float* out;                                // row of index 0
+  std::size_t out_stride;
+};
+
+enum class BagMode : int { kSum, kMean, kMax };
+
+// Bags begin..end-1, each of indices starts[b]..starts[b+1]-1 in ascending order. Sum:
+// s = fma(float(q - zero), scale * weight, s) from 0. Mean: that, divided by how many there were.
+struct EmbeddingBag {
+  EmbeddingTable table;
+  const void* indices;
+  bool wide;
+  std::size_t count;                         // of indices
+  const std::size_t* starts;
+  std::size_t begin, end;
+  const float* weights;                      // one for each index; null: 1
+  std::int64_t padding;                      // this index is passed over; -1: none
+  BagMode mode;
+  float* out;                                // row of bag 0
+  std::size_t out_stride;
+};
+
+// out[m, n] = s, s = fma(x[m, k], w[n, k], s) in ascending k from bias[m, n].
+struct FloatGemm {
+  const float* x;
+  std::size_t rows, x_stride, k;
+  const float* weight;                       // [blocks][k][16], zero padded
+  std::size_t block_begin, block_end;        // blocks of 16 columns to make; they are written whole
+  const float* bias;                         // null: zero
+  std::size_t bias_stride;                   // 0: one bias for all rows, else elements from row to row
+  float* out;                                // column 0 of row 0
+  std::size_t out_stride;
+};
+
+// One step of a recurrent layer, after its products, for some batch items and some hidden units. Gates
+// lie in blocks: [units / 16][gates][16], so that one pass makes all gates of 16 units. Pointers are to
+// the first of the units; strides are from item to item. `clip` bounds the gates before their sigmoid
+// or tanh to -clip..clip; 0: nothing does. With `powers` gates come multiplied by the factors below, and
+// nothing bounds them.
+constexpr float kSigmoidPower = -1.44269504f, kTanhPower = 2.88539008f;  // -log2 e, 2 log2 e
+struct CellOutput {
+  std::size_t rows, units;                   // units: a multiple of 16
+  float* h;                                  // [rows][units]
+  std::size_t h_stride;
+  float* y;                                  // h again, without padded units; null: not wanted
+  std::size_t y_stride, y_units;             // y_units: how many units there are from the first on
+};
+
+// c = sigmoid(f) c + sigmoid(i) tanh(n), h = sigmoid(o) tanh(c)
+struct LstmCell {
+  CellOutput out;
+  float* gates;                              // [rows][units * 4]: i f n o; overwritten
+  std::size_t gates_stride;
+  float* c;                                  // [rows][units], read and written
+  std::size_t c_stride;
+  float clip;
+  bool powers;
+};
+
+// r = sigmoid(x_r + g_r), z = sigmoid(x_z + g_z), n = tanh(x_n + r g_n), h = (1 - z) n + z before
+struct GruCell {
+  CellOutput out;
+  const float* x;                            // [rows][units * 3]: r z n of the input, with its bias
+  std::size_t x_stride;
+  float* gates;                              // [rows][units * 3]: r z n of the state, with its bias; overwritten
+  std::size_t gates_stride;
+  const float* before;                       // [rows][units]
+  std::size_t before_stride;
+  float clip;
+  bool powers;
+};
+
+// The GRU whose reset gate comes before the product (ONNX's linear_before_reset = 0) has two halves:
+// reset = sigmoid(x_r + g_r) before, update = exp(-(x_z + g_z)) ...
+struct ResetCell {
+  std::size_t rows, units;
+  const float* x;                            // [rows][units * 3], as GruCell's
+  std::size_t x_stride;
+  const float* gates;                        // [rows][units * 2]: r z of the state
+  std::size_t gates_stride;
+  const float* before;
+  std::size_t before_stride;
+  float* reset;                              // [rows][units]
+  std::size_t reset_stride;
+  float* update;                             // [rows][units]
+  std::size_t update_stride;
+  float clip;
+};
+
+// ... and, after the product of reset, n = tanh(x_n + g), h = (1 - z) n + z before, z = 1 / (1 + update).
+struct UpdateCell {
+  CellOutput out;
+  const float* x;
+  std::size_t x_stride;
+  const float* gates;                        // [rows][units]
+  std::size_t gates_stride;
+  const float* update;
+  std::size_t update_stride;
+  const float* before;
+  std::size_t before_stride;
+  float clip;
+};
+
+// h = tanh(g), or relu(g)
+struct RnnCell {
+  CellOutput out;
+  const float* gates;                        // [rows][units]
+  std::size_t gates_stride;
+  bool relu;
+  float clip;
+};
+
+// The parts of a convolution. A float image is [channels][pixels]; quantized it is channels last, so
+// that a window's inputs lie side by side.
+struct ValueRange {
+  float lo, hi;                              // lo <= 0 <= hi
+  bool finite;                               // whether no value is NaN or infinite
+};
+
+// Pixels that lie side by side in every channel, as integers: clamp(round(x * inverse) + zero_point).
+struct QuantizePixels {
+  const float* x;
+  std::size_t channels, channel_stride, pixels;
+  float inverse;
+  std::int32_t zero_point;
+  std::uint8_t* to;                          // [pixels][stride], `channels` bytes of each are written
+  std::size_t stride;
+};
+
+// Rows of a panel from windows of a quantized image: each window is `segments` runs of `length` bytes.
+struct Windows {
+  const std::uint8_t* image;                 // 63 bytes behind it are readable
+  std::size_t width, row_step, pixel_step;   // windows in a row; bytes from row to row, from window to window
+  std::size_t first, count;
+  const std::size_t* offset;                 // [segments], from the window's start, in bytes
+  std::size_t segments, length;
+  std::uint8_t* to;                          // [count][stride] and 128 bytes; zeros behind a window
+  std::size_t stride;                        // a multiple of kPanelK
+};
+
+// The largest of each `down` by `across` rows, column by column: to[i][c] = max over d and a of
+// from[d * row_step + i * across + a][c]. `to` may be `from`. Of NaN and numbers it may be either: images
+// are NaN as a whole.
+struct MaxPool {
+  const float* from;                         // readable and writable up to multiples of 16 columns
+  std::size_t stride;                        // floats from row to row, of `to` too
+  std::size_t count, columns;                // of results
+  std::size_t down, across, row_step;        // row_step: in rows
+  float* to;
+};
+
+// to[c][r] = from[r][c].
+struct Transpose {
+  const float* from;                         // readable up to multiples of 16 rows and columns
+  std::size_t rows, columns, stride;
+  float* to;
+  std::size_t to_stride;
+};
+
+// q - zero_point as floats. With a step the columns of a row are dealt out, so that windows which lie
+// `step` apart are side by side: column i, counted from `first`, goes to (i % step) * run + i / step.
+struct QuantizeLevels {
+  const float* x;                            // [rows][columns]
+  std::size_t rows, columns;
+  float inverse;
+  std::int32_t zero_point;
+  float* to;
+  std::size_t row;                           // floats from row to row
+  std::size_t first, step, run;
+};
+
+// One channel by one filter over a plane of such floats: the sums are integers below 2^24, so exact.
+// out = act(fma(sum * scale, weight_scale, bias)).
+struct Depthwise {
+  const float* plane;                        // 64 floats behind it are readable
+  std::size_t row_step;                      // floats from an output row's windows to the next's
+  const std::size_t* offset;                 // [taps], of each tap from a window's start
+  const float* weight;                       // [taps]
+  std::size_t taps, rows, columns;
+  float scale, weight_scale, bias;
+  Activation activation;
+  float* out;                                // [rows][columns]
+};
+
+// Up to 16 columns of activations [k][stride] on their way into a packed weight: the largest size in each
+// column, NaN where it holds NaN or infinity, 0 beyond `columns`.
+struct ColumnSizes {
+  const float* x;
+  std::size_t k, stride, columns;
+  float* largest;                            // [16]
+};
+
+// clamp(round(x * inverse), -127, 127) as a block of a packed weight, inputs padded with zeros to whole
+// steps of 4. Adds the integers of each column to `sums`.
+struct QuantizeColumns {
+  const float* x;                            // [k][stride], as in ColumnSizes
+  std::size_t k, stride, columns;
+  const float* inverse;                      // [16]
+  std::int8_t* to;                           // [ceil(k/4)][16][4]
+  std::int32_t* sums;                        // [16]
+};
+
+// Attention of one head for queries that lie side by side (attention_panel.h). Rows of panels have
+// kPanelQueries floats; `columns` of them, a multiple of 16, are made.
+constexpr std::size_t kPanelQueries = 64;
+struct AttentionPanel {
+  const float* queries;                      // [depth][64]
+  std::size_t columns, depth, keys, value_depth;
+  float scale;                               // of the products with k
+  const float* k;                            // [keys][depth]
+  std::size_t k_stride;
+  const float* v;                            // [keys][value_depth]
+  std::size_t v_stride;
+  const float* bias;                         // [keys], the same for all queries; null: none
+  const float* bias_panel;                   // [keys][64]; null: none
+  float* scores;                             // [keys][64], scratch
+  float* sums;                               // [64], scratch
+  float* out;                                // [value_depth][64]
+};
+
+// Rows to mean 0 and variance 1: out = fma((x - mean) * (1 / sqrt(variance + eps)), weight, bias), the sums in
+// 16 lanes (of every 16th element) that are then added by halves.
+struct NormRows {
+  const float* x;                            // [rows][columns]
+  std::size_t rows, columns, stride;
+  const float* weight;                       // [columns]
+  const float* bias;                         // [columns]
+  float eps;
+  float* out;                                // [rows][columns]; may be x
+  std::size_t out_stride;
+};
+
+// Widens lo <= 0 <= hi by n weights: one pair by all of them, or with `each` n pairs. False where one is
+// NaN or infinite.
+struct WeightRange {
+  const float* w;
+  std::size_t n;
+  bool each;
+  float *lo, *hi;
+};
+
+// Sums over weights go in lanes, so that vectors add them in no other order, and in double: the square of a
+// float above 1e19 or below 1e-19 does not fit into a float.
+constexpr std::size_t kWeightLanes = 16;
+struct WeightSums {
+  double signal[kWeightLanes];               // of w^2
+  double noise[kWeightLanes];                // of (w - dequantized w)^2
+};
+
+// q = clamp(round_half_even(w / scale), lo, hi) + zero_point, by one scale, lo, hi and zero point, or with
+// `each` n of them. Adds to `sums`.
+struct WeightRun {
+  const float* w;
+  std::size_t n;
+  bool each;
+  const float *scale, *lo, *hi;
+  const std::int32_t* zero_point;
+  bool is_signed;
+  void* q;                                   // int8 or uint8
+  WeightSums* sums;
+};
+
+// Tiles of 16 rows of 16 words of four bytes, turned: word j of row i becomes word i of row j. `streamed`:
+// as stream_lines writes; `to` and what leads from there are multiples of kAlign then.
+struct TransposeWords {
+  const std::int8_t* from;
+  std::size_t stride, step;                  // bytes from row to row, from tile to tile
+  std::int8_t* to;
+  std::size_t to_stride, to_step;
+  std::size_t tiles;
+  bool streamed;
+};
+
+struct KernelTable {
+  const char* name;
+  std::size_t bytes_per_input;               // of a panel: 1, or more where rows are kept in another form
+  std::size_t rows_per_weight_read;          // for fewer, reading a weight from the L3 cache takes longer than multiplying
+  void (*quantize_rows)(const QuantizeRows&);
+  void (*panel_rows)(const PanelRows&);
+  void (*products[kWeightFormats])(const Gemm&);  // by WeightFormat
+  std::uint64_t (*read)(const std::uint8_t* data, std::size_t bytes);  // reads all, as fast as it can
+  void (*activate)(Activation, float* x, std::size_t n);
+  // 16-bit floats to and from float32, to the nearest, halves to even; a NaN stays one.
+  void (*widen)(DType from, const void* x, float* y, std::size_t n);
+  void (*narrow)(DType to, const float* x, void* y, std::size_t n);
+  void (*half_gemm)(const HalfGemm&);
+  void (*embedding_lookup)(const EmbeddingLookup&);
+  void (*embedding_bag)(const EmbeddingBag&);
+  void (*lstm_cell)(const LstmCell&);
+  void (*gru_cell)(const GruCell&);
+  void (*reset_cell)(const ResetCell&);
+  void (*update_cell)(const UpdateCell&);
+  void (*rnn_cell)(const RnnCell&);
+  void (*float_gemm)(const FloatGemm&);
+  ValueRange (*range)(const float* x, std::size_t n);
+  void (*quantize_pixels)(const QuantizePixels&);
+  void (*windows)(const Windows&);
+  void (*max_pool)(const MaxPool&);
+  void (*transpose)(const Transpose&);
+  void (*quantize_levels)(const QuantizeLevels&);
+  void (*depthwise)(const Depthwise&);
+  void (*column_sizes)(const ColumnSizes&);
+  void (*quantize_columns)(const QuantizeColumns&);
+  bool (*weight_range)(const WeightRange&);
+  void (*quantize_weight)(const WeightRun&);
+  void (*attention)(const AttentionPanel&);
+  void (*norm_rows)(const NormRows&);
+  void (*transpose_words)(const TransposeWords&);
+  // Whole lines of kAlign bytes, `to` aligned; without reading it first, where a processor can.
+  void (*stream_lines)(std::int8_t* to, const std::int8_t* from, std::size_t lines);
+  void (*end_of_streams)();                  // what was streamed is seen by other threads from here on
+
+  auto& product(WeightFormat format) { return products[static_cast<std::size_t>(format)]; }
+  void gemm(const Gemm& g) const { products[static_cast<std::size_t>(g.weight.format)](g); }
+};
+
+}  // namespace octavo

@@ -1,0 +1,18 @@
+// Indices that are constants for the compiler's front end: GCC keeps an array in registers only where it is
+// indexed by nothing else, and only where all that does so is inlined.
+#pragma once
+
+#include <utility>
+
+#define OCTAVO_INLINE inline __attribute__((always_inline))
+
+namespace octavo {
+namespace {
+
+template <int... i>
+using Indices = std::integer_sequence<int, i...>;
+template <int n>
+using Sequence = std::make_integer_sequence<int, n>;
+
+}  // namespace
+}  // namespace octavo

@@ -1,0 +1,70 @@
+// The normative kernels: scalar, one statement for each definition in docs/architecture.md.
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/tables.h"
+#include "isa/epilogue.h"
+#include "isa/fill_table.h"
+#include "isa/quantize_rows.h"
+#include "isa/transpose_words.h"
+#include "isa/vector_scalar.h"
+
+namespace octavo {
+namespace {
+
+std::int32_t dot(const std::uint8_t* a, const std::int8_t* block, std::size_t column, std::size_t first,
+                 std::size_t last) {
+  std::int32_t acc = 0;
+  for (std::size_t k = first; k < last; ++k)
+    acc += a[k] * block[(k / kBlockK * kBlockN + column) * kBlockK + k % kBlockK];
+  return acc;
+}
+
+void gemm(const Gemm& g) {
+  const Weight& w = g.weight;
+  const std::size_t stride = round_up(w.k, kPanelK), groups = groups_of(w.k, g.group);
+  for (std::size_t m = 0; m < g.rows; ++m) {
+    const std::uint8_t* a = g.panel + m * stride;
+    const RowQuant* quant = g.quant + m * groups;
+    for (std::size_t n = g.block_begin * kBlockN; n < g.block_end * kBlockN && n < w.n; ++n) {
+      const std::int8_t* block = w.data + n / kBlockN * w.block_bytes();
+      if (g.raw) {
+        const std::size_t first = g.chunk * kChunkK, last = first + kChunkK < w.k ? first + kChunkK : w.k;
+        const std::int32_t sum = dot(a, block, n % kBlockN, first, last);
+        finish_raw_rows<Scalar>(g, n, m, 1, &sum, 1);
+        continue;
+      }
+      float f = 0.0f;
+      for (std::size_t i = 0; i < groups; ++i) {
+        const std::size_t first = i * g.group, last = g.group && first + g.group < w.k ? first + g.group : w.k;
+        const Epilogue<Scalar> finish(g, n, i);
+        const std::int32_t t = finish.exact(dot(a, block, n % kBlockN, first, last), quant[i]);
+        f = i == 0 ? finish.scaled(t, quant[i]) : Scalar::fma(Scalar::to_float(t), quant[i].scale, f);
+      }
+      finish_rows<Scalar>(g, n, m, 1, &f, 1);
+    }
+  }
+}
+
+std::uint64_t read_bytes(const std::uint8_t* data, std::size_t n) {
+  std::uint64_t all = 0;
+  for (std::size_t i = 0; i < n; ++i) all ^= data[i];
+  return all;
+}
+
+}  // namespace
+
+KernelTable reference_table() {
+  KernelTable t{};
+  t.name = "reference";
+  t.bytes_per_input = 1;
+  t.rows_per_weight_read = 16;
+  t.quantize_rows = PlainRows<Scalar>::quantize;
+  t.panel_rows = PlainRows<Scalar>::panel;
+  t.product(WeightFormat::kInt8) = gemm;
+  t.read = read_bytes;
+  fill_table<Scalar, AnyWords>(t);
+  return t;
+}
+
+}  // namespace octavo

@@ -1,0 +1,118 @@
+#include "layers/embedding.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+
+#include "contract/tables.h"
+#include "runtime/arena.h"
+#include "runtime/parallel.h"
+
+namespace octavo {
+namespace {
+
+// How many threads earn their start on `bytes` of rows read and written.
+int useful_threads(int threads, double bytes) {
+  return std::max(1, std::min(threads, static_cast<int>(bytes / 48e3)));
+}
+
+template <class Index>
+void check(const Index* indices, std::size_t count, std::size_t rows) {
+  using Unsigned = std::make_unsigned_t<Index>;
+  Unsigned highest = 0;  // negative ones are the highest
+  for (std::size_t i = 0; i < count; ++i) highest = std::max(highest, static_cast<Unsigned>(indices[i]));
+  if (count == 0 || highest < rows) return;
+  for (std::size_t i = 0; i < count; ++i)
+    if (static_cast<Unsigned>(indices[i]) >= rows)
+      throw std::out_of_range("indices: position " + std::to_string(i) + " holds " + std::to_string(indices[i]) +
+                              ", and the table has " + std::to_string(rows) + " rows");
+}
+
+void check(const Indices& indices, std::size_t rows) {
+  if (indices.wide) check(static_cast<const std::int64_t*>(indices.data), indices.count, rows);
+  else check(static_cast<const std::int32_t*>(indices.data), indices.count, rows);
+}
+
+struct StartScratch;
+
+// Where each bag begins, and the end of the last.
+const std::size_t* starts_of(const Bags& bags, std::size_t indices) {
+  auto* starts = reinterpret_cast<std::size_t*>(scratch<StartScratch>((bags.count + 1) * sizeof(std::size_t)));
+  const std::size_t given = bags.count + (bags.last ? 1 : 0);
+  std::int64_t before = 0;
+  for (std::size_t b = 0; b < given; ++b) {
+    const std::int64_t at = !bags.offsets ? static_cast<std::int64_t>(b * bags.length)
+                            : bags.wide   ? static_cast<const std::int64_t*>(bags.offsets)[b]
+                                          : static_cast<const std::int32_t*>(bags.offsets)[b];
+    if (b == 0 ? at != 0 : at < before || at > static_cast<std::int64_t>(indices))
+      throw std::invalid_argument("offsets: have to begin with 0 and ascend to at most " + std::to_string(indices) +
+                                  ", the number of indices; offset " + std::to_string(b) + " is " + std::to_string(at) +
+                                  (b ? " after " + std::to_string(before) : ""));
+    starts[b] = static_cast<std::size_t>(at);
+    before = at;
+  }
+  if (!bags.last) starts[bags.count] = indices;
+  return starts;
+}
+
+}  // namespace
+
+void embedding_lookup(const EmbeddingTable& rows_of, std::size_t rows, const Indices& indices, float* out,
+                      std::size_t out_stride, int threads) {
+  check(indices, rows);
+  const KernelTable& t = table();
+  threads = useful_threads(threads, 5.0 * static_cast<double>(indices.count) * static_cast<double>(rows_of.dim));
+  auto work = [&](int, int thread, int of) {
+    const FloatMode mode;
+    const Share part = share(indices.count, 1, thread, of);
+    t.embedding_lookup({rows_of, indices.data, indices.wide, part.begin, part.end, out, out_stride});
+  };
+  parallel(threads, 1, work);
+}
+
+void packed_lookup(const EmbeddingTable& rows_of, std::size_t rows, const Indices& indices, float* out, int threads) {
+  check(indices, rows);
+  const std::size_t dim = rows_of.dim, steps = round_up(dim, kBlockK) / kBlockK, cell = kBlockN * kBlockK;
+  threads = useful_threads(threads, (4.0 + static_cast<double>(kAlign / kBlockK)) * static_cast<double>(indices.count) *
+                                        static_cast<double>(dim));
+  auto work = [&](int, int thread, int of) {
+    const FloatMode mode;
+    const Share part = share(indices.count, 1, thread, of);
+    for (std::size_t i = part.begin; i < part.end; ++i) {
+      const std::size_t r = indices.wide ? static_cast<std::size_t>(static_cast<const std::int64_t*>(indices.data)[i])
+                                         : static_cast<std::size_t>(static_cast<const std::int32_t*>(indices.data)[i]);
+      const auto* q = reinterpret_cast<const std::int8_t*>(rows_of.data) + r / kBlockN * steps * cell + r % kBlockN * kBlockK;
+      const std::int32_t zero = rows_of.zero ? rows_of.zero[r] : 0;
+      const float scale = rows_of.scale[r];
+      float* to = out + i * dim;
+      for (std::size_t d = 0; d < dim; d += kBlockK, q += cell)
+        for (std::size_t j = 0; j < kBlockK && d + j < dim; ++j) to[d + j] = static_cast<float>(q[j] - zero) * scale;
+    }
+  };
+  parallel(threads, 1, work);
+}
+
+void embedding_bag(const EmbeddingTable& rows_of, std::size_t rows, const Indices& indices, const Bags& bags,
+                   float* out, std::size_t out_stride, int threads) {
+  check(indices, rows);
+  if (bags.count == 0) return;
+  const std::size_t* starts = starts_of(bags, indices.count);
+  const KernelTable& t = table();
+  const auto all = static_cast<double>(indices.count + 4 * bags.count);
+  threads = useful_threads(threads, all * static_cast<double>(rows_of.dim));
+  auto work = [&](int, int thread, int of) {
+    const FloatMode mode;
+    // Bags as their indices lie in equal shares: some bags are long.
+    const Share part = share(indices.count, 1, thread, of);
+    const auto bag = [&](std::size_t index) {
+      return static_cast<std::size_t>(std::lower_bound(starts, starts + bags.count, index) - starts);
+    };
+    const std::size_t begin = thread == 0 ? 0 : bag(part.begin), end = thread + 1 == of ? bags.count : bag(part.end);
+    t.embedding_bag({rows_of, indices.data, indices.wide, indices.count, starts, begin, end, bags.weights, bags.padding,
+                     bags.mode, out, out_stride});
+  };
+  parallel(threads, 1, work);
+}
+
+}  // namespace octavo

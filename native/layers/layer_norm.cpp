@@ -1,0 +1,29 @@
+#include "layers/layer_norm.h"
+
+#include <algorithm>
+
+#include "contract/tables.h"
+#include "runtime/arena.h"
+#include "runtime/parallel.h"
+
+namespace octavo {
+
+void layer_norm(const NormRows& in, int threads) {
+  if (in.rows == 0 || in.columns == 0) return;
+  // Microseconds that a thread's start has to earn; a value takes about .4 ns.
+  const double work = static_cast<double>(in.rows * in.columns) * 4e-4 / 7.0;
+  threads = std::max(1, std::min(threads, static_cast<int>(std::min(1e6, work))));
+  const KernelTable& t = table();
+  auto part = [&](int, int thread, int all) {
+    const FloatMode mode;
+    const Share mine = share(in.rows, 1, thread, all);
+    NormRows some = in;
+    some.x += mine.begin * in.stride;
+    some.out += mine.begin * in.out_stride;
+    some.rows = mine.end - mine.begin;
+    t.norm_rows(some);
+  };
+  parallel(threads, 1, part);
+}
+
+}  // namespace octavo

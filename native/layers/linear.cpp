@@ -1,0 +1,293 @@
+#include "layers/linear.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "contract/tables.h"
+#include "layers/pack.h"
+#include "runtime/host.h"
+#include "runtime/parallel.h"
+
+namespace octavo {
+namespace {
+
+constexpr std::size_t kStepM = 32;       // rows of a kernel's largest tile
+constexpr std::size_t kStepN = 4;        // blocks of its widest
+constexpr std::size_t kPanelBytes = 512 << 10;  // quantized rows at a time: they stay in the L2 cache
+constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 16-bit outputs
+
+// What a core of AVX512-VNNI does in a microsecond: multiply-accumulates, bytes of weights read from its L2
+// cache, inputs quantized.
+constexpr double kMacs = 2.4e5, kBytes = 1e5, kInputs = 1.1e4;
+
+// How many threads earn their start: by 3 microseconds of work each with OpenMP's threads or ours, by 4 with
+// ONNX Runtime's. Both measured: where cores share a last cache a third of it would do; where they do not, more
+// is lost below than won.
+int useful_threads(int threads, double macs, double bytes) {
+  const double start = host() ? 4.0 : 2.9;
+  return static_cast<int>(std::max(1.0, std::min<double>(threads, std::max(macs / kMacs, bytes / kBytes) / start)));
+}
+
+// What the threads of a call divide among themselves.
+enum class Split {
+  kRows,     // each quantizes some rows and computes all of their columns
+  kColumns,  // each quantizes some rows; when all are there, each computes some columns of all rows
+  kCopies,   // each quantizes all rows for itself, and computes some columns of them
+};
+
+Split split_of(int threads, std::size_t rows, std::size_t k) {
+  if (threads == 1 || rows >= static_cast<std::size_t>(threads) * kStepM) return Split::kRows;
+  // Up to a phase's length a thread quantizes faster than it waits for the others.
+  return static_cast<double>(rows * k) <= kInputs * phase_microseconds() ? Split::kCopies : Split::kColumns;
+}
+
+struct LinearScratch;
+
+// One call of linear(), as its threads see it.
+struct Call {
+  const KernelTable& t;
+  const Linear* const* layers;
+  std::size_t count;
+  const Rows& in;
+  const Output* outs;
+  std::size_t k, group, groups;
+  bool sums;
+  Split split;
+  std::size_t panel_stride, chunk;  // rows at a time of one thread (kRows), or all
+  std::uint8_t* base;
+  std::size_t panels, quants, staging, per_thread;
+
+  bool long_sums() const { return k > kChunkK && group == 0; }
+  bool staged() const {
+    for (std::size_t i = 0; i < count; ++i)
+      if (outs[i].type != DType::kFloat32) return true;
+    return long_sums();
+  }
+
+  float* stage(int thread) const { return reinterpret_cast<float*>(base + staging + thread * per_thread); }
+  RowQuant* quant(int slot) const {
+    return reinterpret_cast<RowQuant*>(base + quants) + slot * round_up(chunk, kPanelM) * groups;
+  }
+  std::uint8_t* panel(int slot) const { return base + panels + slot * round_up(chunk, kPanelM) * panel_stride; }
+
+  void plan(int threads) {
+    panel_stride = round_up(k, kPanelK) * t.bytes_per_input;
+    split = split_of(threads, in.rows, k);
+    const std::size_t fit = std::max<std::size_t>(2 * kStepM, kPanelBytes / std::max<std::size_t>(1, panel_stride) / kStepM * kStepM);
+    chunk = split == Split::kRows ? std::min(in.rows, fit) : in.rows;
+    const std::size_t slots = split == Split::kColumns ? 1 : static_cast<std::size_t>(threads);
+    Layout layout;
+    panels = layout.add<std::uint8_t>(slots * round_up(chunk, kPanelM) * panel_stride);
+    quants = layout.add<RowQuant>(slots * round_up(chunk, kPanelM) * groups);
+    Layout one;
+    one.add<float>(in.type == DType::kFloat32 || in.scale ? 0 : k);
+    if (staged()) one.add<double>(kTileRows * kTileBlocks * kBlockN * 2);
+    per_thread = one.bytes();
+    staging = layout.add<std::uint8_t>(per_thread * static_cast<std::size_t>(threads));
+    base = scratch<LinearScratch>(layout.bytes());
+  }
+
+  // Rows first..last of the input into rows `at` of a slot.
+  void quantize(std::size_t first, std::size_t last, int slot, std::size_t at, int thread) const {
+    std::uint8_t* to = panel(slot) + at * panel_stride;
+    RowQuant* q = quant(slot) + at * groups;
+    if (in.scale) {
+      t.panel_rows({static_cast<const std::uint8_t*>(in.x) + first * in.stride, last - first, k, in.stride,
+                    in.scale + first * groups, in.zero_point + first * groups, group, to, q, sums});
+    } else if (in.type == DType::kFloat32) {
+      t.quantize_rows({static_cast<const float*>(in.x) + first * in.stride, last - first, k, in.stride, group, to, q, sums});
+    } else {
+      const auto* x = static_cast<const std::uint16_t*>(in.x);
+      for (std::size_t m = first; m < last; ++m) {
+        t.widen(in.type, x + m * in.stride, stage(thread), k);
+        t.quantize_rows({stage(thread), 1, k, k, group, to + (m - first) * panel_stride, q + (m - first) * groups, sums});
+      }
+    }
+  }
+
+  // Columns of one layer for `rows` rows that lie in a slot at `at` and are rows `first`.. of the call.
+  void multiply(std::size_t which, int slot, std::size_t at, std::size_t first, std::size_t rows, Share blocks, int thread) const {
+    const Linear& layer = *layers[which];
+    const Output& out = outs[which];
+    Gemm g{};
+    g.panel = panel(slot) + at * panel_stride;
+    g.rows = rows;
+    g.quant = quant(slot) + at * groups;
+    g.group = group;
+    g.weight = layer.weight;
+    g.block_begin = blocks.begin;
+    g.block_end = blocks.end;
+    g.bias = layer.bias;
+    g.activation = layer.activation;
+    if (out.type == DType::kFloat32 && !long_sums()) {
+      g.out = static_cast<float*>(out.data) + first * out.stride;
+      g.out_stride = out.stride;
+      if (out.residual) g.residual = static_cast<const float*>(out.residual) + first * out.residual_stride;
+      g.residual_stride = out.residual_stride;
+      t.gemm(g);
+    } else {
+      for (std::size_t m = 0; m < rows; m += kTileRows)
+        for (std::size_t b = blocks.begin; b < blocks.end; b += kTileBlocks)
+          stage_tile(g, out, first, m, std::min(kTileRows, rows - m), {b, std::min(b + kTileBlocks, blocks.end)}, thread);
+    }
+  }
+
+  // One tile through float32 scratch: 16-bit outputs, or sums too long for int32.
+  void stage_tile(const Gemm& whole, const Output& out, std::size_t first, std::size_t m, std::size_t rows, Share blocks, int thread) const {
+    constexpr std::size_t kWide = kTileBlocks * kBlockN;
+    float* tile = stage(thread) + (in.type == DType::kFloat32 || in.scale ? 0 : round_up(k, 16));
+    float* extra = tile + kTileRows * kWide;
+    const std::size_t column = blocks.begin * kBlockN;
+    const std::size_t columns = std::min(blocks.end * kBlockN, whole.weight.n) - column;
+    Gemm g = whole;
+    g.panel += m * panel_stride;
+    g.quant += m * groups;
+    g.rows = rows;
+    g.block_begin = blocks.begin;
+    g.block_end = blocks.end;
+    g.out = tile - column;  // the kernel adds the column
+    g.out_stride = kWide;
+    if (long_sums()) long_tile(g, tile, extra, column, columns);
+    else t.gemm(g);
+    for (std::size_t r = 0; r < rows; ++r) {
+      float* y = tile + r * kWide;
+      const std::size_t at = (first + m + r) * out.stride + column;
+      if (out.residual) add_residual(out, (first + m + r) * out.residual_stride + column, y, extra, columns);
+      if (out.type == DType::kFloat32) std::memcpy(static_cast<float*>(out.data) + at, y, columns * sizeof(float));
+      else t.narrow(out.type, y, static_cast<std::uint16_t*>(out.data) + at, columns);
+    }
+  }
+
+  void add_residual(const Output& out, std::size_t at, float* y, float* extra, std::size_t columns) const {
+    if (out.type == DType::kFloat32) std::memcpy(extra, static_cast<const float*>(out.residual) + at, columns * sizeof(float));
+    else t.widen(out.type, static_cast<const std::uint16_t*>(out.residual) + at, extra, columns);
+    for (std::size_t c = 0; c < columns; ++c) y[c] += extra[c];
+  }
+
+  // Chunks in int32, their sum in int64; rare, so the rest is scalar.
+  void long_tile(Gemm g, float* tile, float* extra, std::size_t column, std::size_t columns) const {
+    constexpr std::size_t kWide = kTileBlocks * kBlockN;
+    auto* raw = reinterpret_cast<std::int32_t*>(tile);
+    auto* total = reinterpret_cast<std::int64_t*>(extra);  // kTileRows * kWide doubles follow
+    std::fill(total, total + g.rows * kWide, 0);
+    g.raw = raw - column;
+    g.raw_stride = kWide;
+    for (g.chunk = 0; g.chunk < sections(k, 0); ++g.chunk) {
+      t.gemm(g);
+      for (std::size_t i = 0; i < g.rows * kWide; ++i)
+        if (i % kWide < columns) total[i] += raw[i];
+    }
+    for (std::size_t r = 0; r < g.rows; ++r) {
+      for (std::size_t c = 0; c < columns; ++c) {
+        std::int64_t sum = total[r * kWide + c];
+        if (g.weight.zero) sum -= static_cast<std::int64_t>(g.weight.zero[column + c]) * g.quant[r].sum;
+        const float f = static_cast<float>(sum) * g.quant[r].scale;
+        tile[r * kWide + c] = __builtin_fmaf(f, g.weight.scale[column + c], g.bias ? g.bias[column + c] : 0.0f);
+      }
+      t.activate(g.activation, tile + r * kWide, columns);
+    }
+  }
+
+  // This thread's columns of all rows, which lie in a slot.
+  void columns(int slot, int thread, int threads) const {
+    for (std::size_t i = 0; i < count; ++i)
+      multiply(i, slot, 0, 0, in.rows, share(layers[i]->weight.blocks(), kStepN, thread, threads), thread);
+  }
+
+  int phases() const { return split == Split::kColumns ? 2 : 1; }
+
+  void operator()(int phase, int thread, int threads) const {
+    const FloatMode mode;
+    if (split == Split::kRows) {
+      const Share rows = share(in.rows, kPanelM, thread, threads);
+      for (std::size_t m = rows.begin; m < rows.end; m += chunk) {
+        const std::size_t n = std::min(chunk, rows.end - m);
+        quantize(m, m + n, thread, 0, thread);
+        for (std::size_t i = 0; i < count; ++i) multiply(i, thread, 0, m, n, {0, layers[i]->weight.blocks()}, thread);
+      }
+    } else if (split == Split::kCopies) {
+      quantize(0, in.rows, thread, 0, thread);
+      columns(thread, thread, threads);
+    } else if (phase == 0) {
+      const Share rows = share(in.rows, 1, thread, threads);
+      quantize(rows.begin, rows.end, 0, rows.begin, thread);
+    } else {
+      columns(0, thread, threads);
+    }
+  }
+};
+
+}  // namespace
+
+Linear::Linear(const PackedData& packed, std::size_t n, std::size_t k, std::size_t group_, const float* scale,
+               const std::int32_t* zero, const float* bias_, Activation activation_)
+    : group(group_), bias(nullptr), activation(activation_) {
+  static_cast<PackedData&>(weight) = packed;
+  weight.n = n;
+  weight.k = k;
+  const std::size_t padded = weight.padded_n();
+  Layout layout;
+  const std::size_t scales = layout.add<float>(padded), biases = layout.add<float>(padded),
+                    zeros = layout.add<std::int32_t>(padded), sums = layout.add<std::int32_t>(padded * sections(k, group));
+  std::uint8_t* base = arrays_.need(layout.bytes());
+  std::memset(base, 0, layout.bytes());
+  std::copy(scale, scale + n, reinterpret_cast<float*>(base + scales));
+  weight.scale = reinterpret_cast<float*>(base + scales);
+  if (bias_) {
+    std::copy(bias_, bias_ + n, reinterpret_cast<float*>(base + biases));
+    bias = reinterpret_cast<float*>(base + biases);
+  }
+  if (zero) {
+    std::copy(zero, zero + n, reinterpret_cast<std::int32_t*>(base + zeros));
+    weight.zero = reinterpret_cast<std::int32_t*>(base + zeros);
+  }
+  column_sums(packed.data, n, k, group, weight.zero, reinterpret_cast<std::int32_t*>(base + sums));
+  weight.colsum = reinterpret_cast<std::int32_t*>(base + sums);
+}
+
+void linear(const Linear* const* layers, std::size_t count, const Rows& in, const Output* outs, int threads) {
+  std::size_t columns = 0, most_blocks = 0;
+  bool sums = false;
+  for (std::size_t i = 0; i < count; ++i) {
+    columns += layers[i]->weight.n;
+    most_blocks = std::max(most_blocks, layers[i]->weight.blocks());
+    sums = sums || layers[i]->weight.zero;
+  }
+  if (in.rows == 0 || columns == 0) return;
+  const std::size_t k = layers[0]->weight.k, group = layers[0]->group;
+  const double bytes = static_cast<double>(columns) * static_cast<double>(k);
+  threads = useful_threads(threads, bytes * static_cast<double>(in.rows), bytes);
+  // Who gets no columns would quantize for nothing.
+  if (split_of(threads, in.rows, k) == Split::kCopies) threads = std::min(threads, static_cast<int>((most_blocks + kStepN - 1) / kStepN));
+  Call call{table(), layers, count, in, outs, k, group, groups_of(k, group), sums, Split::kRows, 0, 0, nullptr, 0, 0, 0, 0};
+  call.plan(threads);
+  parallel(threads, call.phases(), call);
+}
+
+void quantize_rows(const Rows& in, std::size_t k, std::size_t group, std::uint8_t* q, std::size_t q_stride,
+                   float* scale, std::int32_t* zero_point) {
+  // In the scalar table's panels the integers are plain, so they can be copied out.
+  static const KernelTable plain = reference_table();
+  const KernelTable& t = table().bytes_per_input == 1 ? table() : plain;
+  const std::size_t groups = groups_of(k, group), stride = round_up(k, kPanelK);
+  Layout layout;
+  const std::size_t panel = layout.add<std::uint8_t>(kPanelM * stride), quant = layout.add<RowQuant>(groups), wide = layout.add<float>(k);
+  std::uint8_t* base = scratch<LinearScratch>(layout.bytes());
+  auto* one = reinterpret_cast<RowQuant*>(base + quant);
+  const FloatMode mode;
+  for (std::size_t m = 0; m < in.rows; ++m) {
+    const float* x = static_cast<const float*>(in.x) + m * in.stride;
+    if (in.type != DType::kFloat32) {
+      t.widen(in.type, static_cast<const std::uint16_t*>(in.x) + m * in.stride, reinterpret_cast<float*>(base + wide), k);
+      x = reinterpret_cast<float*>(base + wide);
+    }
+    t.quantize_rows({x, 1, k, k, group, base + panel, one, false});
+    std::memcpy(q + m * q_stride, base + panel, k);
+    for (std::size_t g = 0; g < groups; ++g) {
+      scale[m * groups + g] = one[g].scale;
+      zero_point[m * groups + g] = one[g].pair & 0xffff;
+    }
+  }
+}
+
+}  // namespace octavo

@@ -1,0 +1,55 @@
+// Dynamically quantized linear layers: rows in, rows out, over the table in use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "contract/kernels.h"
+#include "runtime/arena.h"
+
+namespace octavo {
+
+// A layer: what does not change from call to call. It owns the arrays over columns, padded, and
+// refers to the packed weight.
+class Linear {
+ public:
+  // scale [n], zero [n] or null, bias [n] or null. The packed data must outlive the layer and be
+  // aligned to kAlign.
+  Linear(const PackedData& packed, std::size_t n, std::size_t k, std::size_t group, const float* scale,
+         const std::int32_t* zero, const float* bias, Activation activation);
+
+  Weight weight;
+  std::size_t group;
+  const float* bias;  // padded; null without one
+  Activation activation;
+
+ private:
+  Buffer arrays_;
+};
+
+// Rows to quantize, or (with `scale`) rows of integers that are quantized already.
+struct Rows {
+  const void* x = nullptr;
+  DType type = DType::kFloat32;
+  std::size_t rows = 0, stride = 0;  // elements
+  const float* scale = nullptr;      // [rows][groups]; then x is uint8
+  const std::int32_t* zero_point = nullptr;
+};
+
+struct Output {
+  void* data = nullptr;
+  DType type = DType::kFloat32;
+  std::size_t stride = 0;           // elements
+  const void* residual = nullptr;   // of the output's type; null: none
+  std::size_t residual_stride = 0;
+};
+
+// Layers over one input (Q, K and V): it is quantized once. All have the same k and group.
+// Throws std::bad_alloc before anything is written.
+void linear(const Linear* const* layers, std::size_t count, const Rows& in, const Output* outs, int threads);
+
+// Integers [rows][k] with scale and zero point of each row, or of each group of it.
+void quantize_rows(const Rows& in, std::size_t k, std::size_t group, std::uint8_t* q, std::size_t q_stride,
+                   float* scale, std::int32_t* zero_point);
+
+}  // namespace octavo

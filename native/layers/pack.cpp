@@ -1,0 +1,161 @@
+#include "layers/pack.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "contract/tables.h"
+
+namespace octavo {
+namespace {
+
+constexpr std::size_t kCell = kBlockN * kBlockK;  // bytes of one block
+// Inputs of a tile: 16 blocks, and a whole cache line of each row. Where rows lie a power of two apart, the
+// lines of 16 rows fall on each other in the first cache, and one that is left half read is fetched again.
+constexpr std::size_t kTileK = 64;
+constexpr std::size_t kTileBytes = kTileK * kBlockN;
+constexpr std::size_t kShare = 1 << 19;  // bytes worth a thread's while
+constexpr std::size_t kStreamed = 4 << 20;  // bytes from which results go past the caches, in whole lines
+
+std::size_t block_bytes(std::size_t k) { return round_up(k, kBlockK) * kBlockN; }
+
+bool lines(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % kAlign == 0; }
+
+// A block's columns are the rows of q: 16 rows of `tiles` times 64 inputs to 16 blocks each, and back.
+void pack_tiles(const KernelTable& t, const std::int8_t* q, std::size_t stride, std::int8_t* to, std::size_t tiles, bool streamed) {
+  t.transpose_words({q, stride, kTileK, to, kCell, kTileBytes, tiles, streamed});
+}
+void unpack_tiles(const KernelTable& t, const std::int8_t* from, std::int8_t* q, std::size_t stride, std::size_t tiles, bool streamed) {
+  t.transpose_words({from, kCell, kTileBytes, q, stride, kTileK, tiles, streamed});
+}
+
+// Writes 16 rows past the caches, though they do not begin with a line: strips of their tiles gather in
+// the first cache, and whole lines go on from there.
+class Strips {
+ public:
+  Strips(const KernelTable& t, std::int8_t* q, std::size_t stride) : t_(t), q_(q), stride_(stride) {}
+
+  // `whole` inputs, a multiple of a tile's, of a row of blocks.
+  void unpack(const std::int8_t* from, std::size_t whole) {
+    // Lines that rows share are read first, one after another if they were not asked for.
+    for (std::size_t c = 0; c < kBlockN; ++c) {
+      __builtin_prefetch(q_ + c * stride_, 1);
+      __builtin_prefetch(q_ + c * stride_ + whole, 1);
+    }
+    for (std::size_t i = 0; i < whole; i += kWide) {
+      const std::size_t wide = std::min(kWide, whole - i);
+      unpack_tiles(t_, from + i * kBlockN, rows_[0] + kTileK, sizeof rows_[0], wide / kTileK, false);
+      for (std::size_t c = 0; c < kBlockN; ++c) write(c, i, wide, i + wide == whole);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kWide = 3 * kTileK;  // an eighth faster than 4, measured; 2 is as fast, 8 slower
+
+  // Of row c the inputs i .. i + wide - 1. Its lines end short of them, where the row begins amid a line:
+  // the rest stays for the next strip.
+  void write(std::size_t c, std::size_t i, std::size_t wide, bool last) {
+    std::int8_t *row = rows_[c], *to = q_ + c * stride_;
+    const std::size_t head = (kAlign - reinterpret_cast<std::uintptr_t>(to) % kAlign) % kAlign;
+    if (i == 0) std::memcpy(to, row + kTileK, head);
+    const std::size_t before = i == 0 ? 0 : kTileK;  // of the strip before
+    t_.stream_lines(to + i + head - before, row + kTileK + head - before, (wide + before) / kTileK - 1);
+    if (last) std::memcpy(to + i + wide + head - kTileK, row + wide + head, kTileK - head);
+    else std::memcpy(row, row + wide, kTileK);
+  }
+
+  const KernelTable& t_;
+  std::int8_t* q_;
+  std::size_t stride_;
+  alignas(kAlign) std::int8_t rows_[kBlockN][kTileK + kWide];  // a tile of the strip before, and the strip
+};
+
+int threads_for(std::size_t n, std::size_t k) {
+  return threads_ahead_of_time(std::min(n * k / kShare, (n + kBlockN - 1) / kBlockN));
+}
+
+constexpr PackedLayout kLayouts[kWeightFormats] = {{"int8", packed_bytes, pack, unpack}};  // by WeightFormat
+
+}  // namespace
+
+const PackedLayout& layout_of(WeightFormat format) { return kLayouts[static_cast<std::size_t>(format)]; }
+
+WeightFormat weight_format(const std::string& name) {
+  std::string known;
+  for (std::size_t i = 0; i < kWeightFormats; ++i) {
+    if (name == kLayouts[i].name) return static_cast<WeightFormat>(i);
+    known += (i ? ", " : "") + std::string(kLayouts[i].name);
+  }
+  throw std::invalid_argument("weights are in the format '" + name + "', which this release of Octavo does not know (it knows " +
+                              known + "); install a newer one, or quantize the model again");
+}
+
+std::size_t packed_bytes(std::size_t n, std::size_t k) { return round_up(n, kBlockN) / kBlockN * block_bytes(k); }
+
+bool streams(std::size_t n, std::size_t k, const std::int8_t* packed) { return packed_bytes(n, k) >= kStreamed && lines(packed); }
+
+void pack_block(const KernelTable& t, const std::int8_t* q, std::size_t stride, std::size_t columns, std::size_t k, std::int8_t* to, bool streamed) {
+  std::size_t i = columns == kBlockN ? k / kTileK * kTileK : 0;
+  pack_tiles(t, q, stride, to, i / kTileK, streamed);
+  for (; i < k; i += kTileK) {
+    const std::size_t inputs = std::min(k - i, kTileK);
+    std::int8_t rows[kTileBytes] = {}, cells[kTileBytes];
+    for (std::size_t c = 0; c < columns; ++c) std::memcpy(rows + c * kTileK, q + c * stride + i, inputs);
+    pack_tiles(t, rows, kTileK, cells, 1, false);
+    std::memcpy(to + i * kBlockN, cells, round_up(inputs, kBlockK) * kBlockN);
+  }
+}
+
+void pack(const std::int8_t* q, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* packed) {
+  const KernelTable& t = table();
+  const bool streamed = streams(n, k, packed);
+  for_each_block(n, threads_for(n, k), streamed, [&](std::size_t first, std::size_t columns, std::size_t) {
+    pack_block(t, q + first * stride, stride, columns, k, packed + first / kBlockN * block_bytes(k), streamed);
+  });
+}
+
+void unpack(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* q) {
+  const KernelTable& t = table();
+  const bool streamed = n * k >= kStreamed, whole_lines = lines(q) && stride % kAlign == 0;
+  // It may be while others infer.
+  for_each_block(n, std::min(threads_for(n, k), num_threads()), streamed, [&](std::size_t first, std::size_t columns, std::size_t) {
+    const std::int8_t* from = packed + first / kBlockN * block_bytes(k);
+    std::int8_t* to = q + first * stride;
+    std::size_t i = columns == kBlockN ? k / kTileK * kTileK : 0;
+    if (streamed && !whole_lines) Strips(t, to, stride).unpack(from, i);
+    else unpack_tiles(t, from, to, stride, i / kTileK, streamed);
+    for (; i < k; i += kTileK) {
+      const std::size_t inputs = std::min(k - i, kTileK);
+      std::int8_t cells[kTileBytes] = {}, rows[kTileBytes];
+      std::memcpy(cells, from + i * kBlockN, round_up(inputs, kBlockK) * kBlockN);
+      unpack_tiles(t, cells, rows, kTileK, 1, false);
+      for (std::size_t c = 0; c < columns; ++c) std::memcpy(to + c * stride + i, rows + c * kTileK, inputs);
+    }
+  });
+}
+
+std::int32_t column_pair(std::int32_t sum) {
+  const std::int32_t c = -sum, high = c >= 0 ? c / 128 : -((-c + 127) / 128);
+  return int16_pair(c - high * 128, high);
+}
+
+std::size_t sections(std::size_t k, std::size_t group) { return groups_of(k, group ? group : kChunkK); }
+
+void column_sums(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t group, const std::int32_t* zero, std::int32_t* colsum) {
+  const std::size_t step = group ? group : kChunkK, padded = round_up(n, kBlockN);
+  for (std::size_t s = 0; s < sections(k, group); ++s)
+    for (std::size_t first = 0; first < padded; first += kBlockN) {
+      const std::int8_t* block = packed + first / kBlockN * block_bytes(k);
+      std::int32_t sums[kBlockN] = {};
+      const std::size_t last = (s + 1) * step < k ? (s + 1) * step : round_up(k, kBlockK);  // padding is 0
+      for (std::size_t i = s * step; i < last; i += kBlockK)
+        for (std::size_t c = 0; c < kBlockN; ++c) {
+          const std::int8_t* cell = block + i * kBlockN + c * kBlockK;
+          sums[c] += cell[0] + cell[1] + cell[2] + cell[3];
+        }
+      for (std::size_t c = 0; c < kBlockN; ++c)
+        colsum[s * padded + first + c] = group ? int16_pair(-sums[c], zero ? zero[first + c] : 0) : column_pair(sums[c]);
+    }
+}
+
+}  // namespace octavo

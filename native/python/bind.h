@@ -1,0 +1,58 @@
+// What the binding files share. Each binds one part of the core; bindings.cpp calls them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "contract/kernels.h"
+
+namespace octavo {
+
+namespace nb = nanobind;
+
+template <class T, std::size_t D>
+using Array = nb::ndarray<T, nb::ndim<D>, nb::c_contig, nb::device::cpu>;
+
+inline void expect(bool condition, const std::string& what) {
+  if (!condition) throw nb::value_error(what.c_str());
+}
+
+// A raw address from Python: numpy's ctypes.data, torch's data_ptr().
+template <class T>
+T* pointer(std::uintptr_t address) {
+  return reinterpret_cast<T*>(address);
+}
+
+// Lets other Python threads run while a call is long enough to be worth it (giving the lock up and
+// taking it again costs more than a small layer).
+class MaybeRelease {
+ public:
+  explicit MaybeRelease(bool wanted) {
+    if (wanted) state_ = PyEval_SaveThread();
+  }
+  ~MaybeRelease() {
+    if (state_) PyEval_RestoreThread(state_);
+  }
+  MaybeRelease(const MaybeRelease&) = delete;
+  MaybeRelease& operator=(const MaybeRelease&) = delete;
+
+ private:
+  PyThreadState* state_ = nullptr;
+};
+
+void bind_weights(nb::module_& m);
+void bind_machine(nb::module_& m);
+void bind_linear(nb::module_& m);
+void bind_rnn(nb::module_& m);
+void bind_conv(nb::module_& m);
+void bind_half(nb::module_& m);
+void bind_embedding(nb::module_& m);
+void bind_attention(nb::module_& m);
+void bind_sources(nb::module_& m);
+void bind_torch(nb::module_& m);
+
+}  // namespace octavo

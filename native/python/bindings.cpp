@@ -1,0 +1,15 @@
+#include "python/bind.h"
+
+NB_MODULE(_native, m) {
+  m.doc() = "Octavo's C++ core. Use it through octavo.core.kernels, which checks and documents.";
+  octavo::bind_weights(m);
+  octavo::bind_machine(m);
+  octavo::bind_linear(m);
+  octavo::bind_rnn(m);
+  octavo::bind_conv(m);
+  octavo::bind_half(m);
+  octavo::bind_embedding(m);
+  octavo::bind_attention(m);
+  octavo::bind_sources(m);
+  octavo::bind_torch(m);
+}

@@ -1,0 +1,65 @@
+#include "runtime/cpu.h"
+
+#include <unistd.h>
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace octavo {
+
+#if defined(__x86_64__)
+namespace {
+
+// XCR0: which register states the operating system saves. Bits 17 and 18 are AMX's tiles.
+std::uint64_t xcr0() {
+  std::uint32_t eax, ebx, ecx, edx;
+  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & (1u << 27))) return 0;
+  std::uint32_t low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (static_cast<std::uint64_t>(high) << 32) | low;
+}
+
+}  // namespace
+
+std::vector<std::string> cpu_features() {
+  std::vector<std::string> names{"sse2"};
+  std::uint32_t eax, ebx, ecx, edx;
+  const std::uint64_t saved = xcr0();
+  const bool ymm = (saved & 0x6) == 0x6, zmm = (saved & 0xe6) == 0xe6;
+  const bool tiles = (saved & 0x60000) == 0x60000;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) && ymm) {
+    if (ecx & (1u << 12)) names.push_back("fma");
+    if (ecx & (1u << 29)) names.push_back("f16c");
+  }
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return names;
+  const std::uint32_t subleaves = eax;
+  if (ymm && (ebx & (1u << 5))) names.push_back("avx2");
+  if (zmm && (ebx & (1u << 16))) names.push_back("avx512f");
+  if (zmm && (ebx & (1u << 17))) names.push_back("avx512dq");
+  if (zmm && (ebx & (1u << 30))) names.push_back("avx512bw");
+  if (zmm && (ebx & (1u << 31))) names.push_back("avx512vl");
+  if (zmm && (ecx & (1u << 11))) names.push_back("avx512vnni");
+  if (tiles && (edx & (1u << 25))) names.push_back("amxint8");
+  if (subleaves >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && ymm && (eax & (1u << 4)))
+    names.push_back("avxvnni");
+  return names;
+}
+
+#elif defined(__aarch64__)
+std::vector<std::string> cpu_features() { return {"neon"}; }
+#else
+std::vector<std::string> cpu_features() { return {}; }
+#endif
+
+std::size_t l2_cache_bytes() {
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+  const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  if (bytes > 0) return static_cast<std::size_t>(bytes);
+#endif
+  return 1 << 20;
+}
+
+}  // namespace octavo
