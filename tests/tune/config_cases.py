@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from octavo.tune.config.schema import Root
-from octavo.tune.config.section import Kind, Section, child
+from octavo.tune.inc.fields import Kind, Section, child
+from octavo.tune.inc.schema import Root
 
 Place = tuple[str, ...]
 Case = tuple[list[Any], list[tuple[Any, str]]]

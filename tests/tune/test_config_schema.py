@@ -7,8 +7,8 @@ import pytest
 
 from octavo.errors import ConfigError, OctavoError, listed
 from octavo.tune import Config, load_config
-from octavo.tune.config.problems import dotted
-from octavo.tune.config.section import Section
+from octavo.tune.inc.fields import Section
+from octavo.tune.inc.problems import dotted
 from tests.tune.config_cases import (
     MAPPING,
     NAME,

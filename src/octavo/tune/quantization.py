@@ -14,10 +14,10 @@ from octavo.recipe import dump_recipe, preset
 from octavo.recipe.target import Target
 from octavo.recipe.tuning import Approach, TuneResult
 from octavo.tune.api import tune
-from octavo.tune.config.load import load_config
-from octavo.tune.config.result import Config
 from octavo.tune.evaluators import is_torch, weighted
 from octavo.tune.from_config import arguments, criterion_for, model_of
+from octavo.tune.inc.config import Config
+from octavo.tune.inc.load import load_config
 
 _ATTRIBUTES = ("model", "eval_func", "calib_dataloader", "eval_dataloader", "metric")
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from octavo.recipe import Kind, Layer, Recipe, Rule, Scheme
-from octavo.tune.config.entry import Entry
+from octavo.core.qtype import QType
+from octavo.recipe import (
+    FLOAT,
+    ActivationScheme,
+    Granularity,
+    Kind,
+    Layer,
+    Recipe,
+    Rule,
+    Scheme,
+    WeightScheme,
+)
 from octavo.tune.criterion import Criterion
 
+_GRANULARITY = {"per_channel": Granularity.CHANNEL, "per_tensor": Granularity.TENSOR}
+_FLOAT16 = Scheme(WeightScheme(QType.FLOAT16, Granularity.TENSOR), None)
+_INTEGERS = ("int8", "uint8")
 FRONT_ENDS = {"onnxrt": "onnx", "pytorch": "torch", "tensorflow": "tensorflow"}
 
 
@@ -50,6 +65,74 @@ class Objective(NamedTuple):
     name: str
     weight: float = 1.0
     higher_is_better: bool | None = None
+
+
+class Part(NamedTuple):
+    """What is said of weights, or of activations: the values a search may take, the first one
+    first. Empty where nothing is said."""
+
+    granularity: tuple[str, ...] = ()
+    scheme: tuple[str, ...] = ()
+    dtype: tuple[str, ...] = ()
+    algorithm: tuple[str, ...] = ()
+
+    def over(self, weaker: Part) -> Part:
+        """This part, with what it leaves out taken from `weaker`."""
+        return Part(*(mine or theirs for mine, theirs in zip(self, weaker, strict=True)))
+
+    def choices(self) -> Iterator[_Choice]:
+        """Every combination, the first values first."""
+        return (_Choice(*values) for values in product(*(said or ("",) for said in self)))
+
+
+class _Choice(NamedTuple):
+    """One value of each field of a Part; "" where nothing is said."""
+
+    granularity: str
+    scheme: str
+    dtype: str
+    algorithm: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the file says of the layers whose names match `regex` whole, or of one of the operator
+    types `ops`; of all layers where it has neither. `line` is where, `path` as what."""
+
+    path: str
+    line: int
+    weight: Part = Part()
+    activation: Part = Part()
+    regex: str | None = None
+    ops: tuple[str, ...] = ()
+
+    def matches(self, layer: Layer) -> bool:
+        """Whether the entry speaks of `layer`."""
+        if self.regex is not None:
+            return re.fullmatch(self.regex, layer.name) is not None
+        return not self.ops or layer.op in self.ops
+
+    def over(self, weaker: Entry) -> Entry:
+        """This entry, with what it leaves out taken from `weaker`."""
+        return replace(
+            self,
+            weight=self.weight.over(weaker.weight),
+            activation=self.activation.over(weaker.activation),
+        )
+
+    def schemes(self, start: Scheme) -> tuple[Scheme, ...]:
+        """What the layers may become, the file's first choice first; `start` where it is silent."""
+        pairs = product(self.weight.choices(), self.activation.choices())
+        return tuple(dict.fromkeys(_scheme(start, weight, act) for weight, act in pairs))
+
+    def rules(self, scheme: Scheme) -> tuple[Rule, ...]:
+        """Rules that give the layers `scheme`."""
+        reason = f"{self.path} says so (line {self.line})" if scheme.is_float else ""
+        if self.regex is not None:
+            return (Rule(scheme, regex=self.regex, reason=reason, line=self.line),)
+        if not self.ops:
+            return (Rule(scheme, name="*", reason=reason, line=self.line),)
+        return tuple(Rule(scheme, op=op, reason=reason, line=self.line) for op in self.ops)
 
 
 @dataclass(frozen=True)
@@ -155,3 +238,39 @@ class Config:
             for e in self.entries
             if not any(map(e.matches, layers))
         )
+
+
+def _scheme(start: Scheme, weight: _Choice, activation: _Choice) -> Scheme:
+    if weight.dtype in ("fp32", "bf16"):
+        return FLOAT
+    if weight.dtype == "fp16":
+        return _FLOAT16
+    base = start if start.weight is not None else Scheme()
+    assert base.weight is not None
+    held = _weight(base.weight, weight)
+    if not held.qtype.is_integer:
+        return Scheme(held, None)
+    return Scheme(held, _activation(base.activation, activation))
+
+
+def _weight(start: WeightScheme, choice: _Choice) -> WeightScheme:
+    granularity = _GRANULARITY.get(choice.granularity, start.granularity)
+    observer = {"": start.observer, "minmax": "minmax", "kl": "histogram"}[choice.algorithm]
+    return replace(
+        start,
+        qtype=QType(choice.dtype) if choice.dtype in _INTEGERS else start.qtype,
+        granularity=granularity,
+        symmetric=choice.scheme == "sym" if choice.scheme else start.symmetric,
+        observer=observer if granularity is Granularity.TENSOR else "minmax",
+        block=start.block if granularity is Granularity.BLOCK else None,
+    )
+
+
+def _activation(start: ActivationScheme | None, choice: _Choice) -> ActivationScheme | None:
+    if choice.dtype and choice.dtype not in _INTEGERS:
+        return None
+    if start is None and not choice.dtype:
+        return None
+    if choice.granularity:
+        return ActivationScheme(granularity=_GRANULARITY[choice.granularity])
+    return start or ActivationScheme()

@@ -1,4 +1,4 @@
-"""From a file that fits the schema to a Config: defaults, and what one key means for another."""
+"""Reads a tuning configuration: the file, its mistakes, and what one key means for another."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from octavo.recipe.document import Document
-from octavo.tune.config.checks import MULTI_OBJECTIVES
-from octavo.tune.config.entries import read_entries
-from octavo.tune.config.problems import Place, dotted
-from octavo.tune.config.result import (
+from pydantic import ValidationError
+
+from octavo.errors import ConfigError, OptionError, did_you_mean
+from octavo.recipe.document import Document, FileKind, read_text
+from octavo.tune.criterion import Criterion
+from octavo.tune.inc.config import (
     FRONT_ENDS,
     Config,
     Inert,
@@ -18,19 +19,67 @@ from octavo.tune.config.result import (
     MultiMetrics,
     Objective,
 )
-from octavo.tune.config.schema_data import dataset_words
-from octavo.tune.config.section import Idle, Section
-from octavo.tune.criterion import Criterion
+from octavo.tune.inc.entries import read_entries
+from octavo.tune.inc.fields import Idle, Section
+from octavo.tune.inc.problems import (
+    ACCURACY,
+    MULTI_OBJECTIVES,
+    PERFORMANCE,
+    Place,
+    checks,
+    dotted,
+    error_of,
+    problems_of,
+)
+from octavo.tune.inc.schema import APPROACHES, Root
+from octavo.tune.inc.schema_data import dataset_words
 
-_ACCURACY = ("evaluation", "accuracy")
-_PERFORMANCE = ("evaluation", "performance")
+CONFIG = FileKind("configuration", "start with `model:`", ConfigError)
 _QLINEAR = (
     "onnxrt_qlinearops names operators (QLinearMatMul, QLinearConv) whose scales must be known "
     "before the model runs; dynamic quantization writes the integer operators of onnxrt_integerops"
 )
 
 
-def build(root: Section, document: Document, path: Path, notes: Sequence[str] = ()) -> Config:
+def load_config(path: str | Path, *, approach: str | None = None) -> Config:
+    """The configuration in the YAML file `path`, of Neural Compressor 1.x.
+
+    `approach` (`dynamic`, `static` or `auto`) takes the place of the file's quantization.approach,
+    so that a file for static quantization or for training runs as dynamic. The file is read and
+    never written. Raises ConfigError: one line for each mistake, with file, line, key, value and
+    what is allowed; and OptionError for another approach.
+    """
+    path = Path(path)
+    document = Document(read_text(path, CONFIG), str(path), CONFIG)
+    notes = [] if approach is None else _override(document, approach)
+    try:
+        root = Root.model_validate(document.data)
+    except ValidationError as error:
+        raise error_of(problems_of(error), document) from None
+    problems = list(checks(root))
+    if problems:
+        raise error_of(problems, document)
+    return _build(root, document, path, notes)
+
+
+def _override(document: Document, approach: str) -> list[str]:
+    """Writes `approach` over the document's; says so where that changes something."""
+    names = {short: name for name, short in APPROACHES.items()}
+    if approach not in names:
+        raise OptionError(f"approach={approach!r} (--approach).{did_you_mean(approach, names)}")
+    data = document.data
+    section = data.get("quantization") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(section, dict | None):
+        return []  # the schema says what is wrong with it
+    said = (section or {}).get("approach")
+    data["quantization"] = {**(section or {}), "approach": names[approach]}
+    if said is None or said == names[approach]:
+        return []
+    line = document.line(("quantization", "approach"))
+    return [f"line {line}: quantization.approach: {said} is done as {names[approach]}, as asked"]
+
+
+def _build(root: Section, document: Document, path: Path, notes: Sequence[str] = ()) -> Config:
     """The configuration that `root`, read from `path`, asks for; `checks` found nothing wrong.
 
     `notes` come before those that are made here.
@@ -60,14 +109,14 @@ def build(root: Section, document: Document, path: Path, notes: Sequence[str] = 
         resume=root.get("tuning", "workspace", "resume", default=False),
         inputs=root.get("model", "inputs", default=()),
         outputs=root.get("model", "outputs", default=()),
-        metric=next(iter(_metrics(root.get(*_ACCURACY, "metric"))), None),
-        multi_metrics=_multi_metrics(root.get(*_ACCURACY, "multi_metrics")),
-        iteration=root.get(*_ACCURACY, "iteration", default=-1),
-        warmup=root.get(*_PERFORMANCE, "warmup", default=5),
-        performance_iteration=root.get(*_PERFORMANCE, "iteration", default=-1),
+        metric=next(iter(_metrics(root.get(*ACCURACY, "metric"))), None),
+        multi_metrics=_multi_metrics(root.get(*ACCURACY, "multi_metrics")),
+        iteration=root.get(*ACCURACY, "iteration", default=-1),
+        warmup=root.get(*PERFORMANCE, "warmup", default=5),
+        performance_iteration=root.get(*PERFORMANCE, "iteration", default=-1),
         sampling_size=root.get("quantization", "calibration", "sampling_size", default=(100,)),
         dataset=_dataset(root),
-        batch_size=root.get(*_ACCURACY, "dataloader", "batch_size"),
+        batch_size=root.get(*ACCURACY, "dataloader", "batch_size"),
         inert=tuple(inert),
         notes=(*notes, *_notes(root, document, framework, said), *entries.notes),
         model_wise=entries.model_wise,
@@ -177,6 +226,6 @@ def _plain(value: Any) -> Any:
 
 
 def _dataset(root: Section) -> str | None:
-    places = (_ACCURACY, ("quantization", "calibration"), _PERFORMANCE)
+    places = (ACCURACY, ("quantization", "calibration"), PERFORMANCE)
     found = (dataset_words(root.get(*place, "dataloader")) for place in places)
     return next(filter(None, found), None)

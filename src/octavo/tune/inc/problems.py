@@ -1,16 +1,89 @@
-"""What does not fit together in a configuration whose every key and value is known."""
+"""What is wrong with a file: one error, a line each, `FILE:LINE: dotted.path: what is wrong`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from octavo.tune.config.problems import Place, Problem
-from octavo.tune.config.section import Section
+from pydantic import ValidationError
 
-_ACCURACY = ("evaluation", "accuracy")
-_PERFORMANCE = ("evaluation", "performance")
+from octavo.errors import ConfigError, listed, near_misses
+from octavo.recipe.document import Document
+from octavo.tune.inc.fields import Kind, Section, child
+from octavo.tune.inc.schema import Root
+
+Place = tuple[str | int, ...]
+
+ACCURACY = ("evaluation", "accuracy")
+PERFORMANCE = ("evaluation", "performance")
 MULTI_OBJECTIVES = ("multi_objectives", "multi_objective")
 """One key under its two names."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong at `place`, the keys from the outermost one on."""
+
+    place: Place
+    message: str
+
+
+def error_of(problems: Iterable[Problem], document: Document) -> ConfigError:
+    """All problems in the order of their lines, a line each."""
+    lines = sorted(
+        ((document.line(p.place), p) for p in problems), key=lambda numbered: numbered[0]
+    )
+    return ConfigError(
+        "\n".join(
+            f"{document.source}:{line}: {dotted(p.place) or 'the file'}: {p.message}"
+            for line, p in lines
+        )
+    )
+
+
+def problems_of(error: ValidationError) -> list[Problem]:
+    """What pydantic found, in Octavo's words."""
+    return [_problem(found) for found in error.errors(include_url=False)]
+
+
+def dotted(place: Place) -> str:
+    """`quantization.op_wise['/conv'].weight`."""
+    words = ""
+    for key in place:
+        plain = isinstance(key, str) and key.isidentifier()
+        words += f".{key}" if plain else f"[{key!r}]"
+    return words.removeprefix(".")
+
+
+def _problem(found: Mapping[str, Any]) -> Problem:
+    place = tuple(found["loc"])
+    if place and place[-1] == "[key]":
+        place = place[:-1]
+    if found["type"] == "extra_forbidden":
+        key, known = str(place[-1]), _keys(place[:-1])
+        allowed = listed(known) or "none"
+        near = near_misses(key, known)
+        return Problem(place, f"unknown key {key!r}; allowed: {allowed}{'.' if near else ''}{near}")
+    if found["type"] == "missing":
+        return Problem(place, f"{_owner(place)} needs the key {place[-1]!r}; add it")
+    cause = found.get("ctx", {}).get("error")
+    return Problem(place, str(cause) if cause is not None else found["msg"])
+
+
+def _owner(place: Place) -> str:
+    return f"`{dotted(place[:-1])}`" if len(place) > 1 else "a configuration"
+
+
+def _keys(place: Place) -> list[str]:
+    """The keys of the section at `place`."""
+    kind: Kind = Root
+    for key in place:
+        kind = child(kind, key)
+    return list(kind.model_fields)
+
+
+# --- what does not fit together, though every key and value is known ---
 
 
 def checks(root: Section) -> Iterator[Problem]:
@@ -24,7 +97,7 @@ def checks(root: Section) -> Iterator[Problem]:
             ("tuning", "multi_objective"), "is there beside multi_objectives; give one of the two"
         )
     yield from _check_metrics(root)
-    for place in (("quantization", "calibration"), _ACCURACY, _PERFORMANCE):
+    for place in (("quantization", "calibration"), ACCURACY, PERFORMANCE):
         sets = root.get(*place, "dataloader", "dataset")
         if sets is not None and len(sets.given()) > 1:
             yield Problem(
@@ -85,18 +158,18 @@ def _check_weights(
 
 
 def _check_metrics(root: Section) -> Iterator[Problem]:
-    accuracy = root.get(*_ACCURACY)
+    accuracy = root.get(*ACCURACY)
     if accuracy is None:
         return
     one, several = accuracy.get("metric"), accuracy.get("multi_metrics")
     if one is not None and several is not None:
-        yield Problem((*_ACCURACY, "multi_metrics"), "is there beside metric; give one of the two")
+        yield Problem((*ACCURACY, "multi_metrics"), "is there beside metric; give one of the two")
     if one is not None and len(one.given()) > 1:
-        yield Problem((*_ACCURACY, "metric"), f"names {_and(one)}; name one, or use multi_metrics")
+        yield Problem((*ACCURACY, "metric"), f"names {_and(one)}; name one, or use multi_metrics")
     if several is None:
         return
     place, count = (
-        (*_ACCURACY, "multi_metrics"),
+        (*ACCURACY, "multi_metrics"),
         len(set(several.given()) - {"weight", "higher_is_better"}),
     )
     if not count:
