@@ -20,11 +20,11 @@ from octavo.errors import EvaluationError, OptionError
 from octavo.recipe import FLOAT, Rule, preset
 from octavo.tune.evaluators import Called
 from octavo.tune.runners import DEATHS, InExecutor, InProcess, Runner, Workers, is_lost
-from octavo.tune.work import Errors, Evaluate, Form, Measured, Setting, Task
+from octavo.tune.tasks import Errors, Evaluate, Setting, Task, TaskResult, Variant
 from tests.tune.simulated_target import Simulated, evaluate
 
-INT8 = Form(preset("int8"))
-TASKS: list[Task] = [Evaluate(Form(None)), Evaluate(INT8), Errors(preset("int8"), (("fc1",),))]
+INT8 = Variant(preset("int8"))
+TASKS: list[Task] = [Evaluate(Variant(None)), Evaluate(INT8), Errors(preset("int8"), (("fc1",),))]
 
 
 def setting(**options: Any) -> Setting:
@@ -40,7 +40,7 @@ MAKERS: dict[str, Callable[[], Runner]] = {
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_runner_gives_the_same_answers_in_the_tasks_order(name: str) -> None:
-    seen: dict[int, Measured] = {}
+    seen: dict[int, TaskResult] = {}
     with MAKERS[name]() as runner:
         found = runner.run(TASKS, None, seen.__setitem__)
     values = [m.value for m in found if m is not None]
@@ -84,7 +84,7 @@ class Dies:
 def test_a_worker_that_dies_costs_its_task_only(tmp_path: Path, workers: int, times: int) -> None:
     it = Setting(Simulated((0.1, 0.2)), Called(Dies(str(tmp_path / "deaths"), times)))
     with Workers(it, workers) as runner:
-        found = runner.run([*TASKS, Evaluate(Form(None))], None, lambda i, m: None)
+        found = runner.run([*TASKS, Evaluate(Variant(None))], None, lambda i, m: None)
     assert [m.value for m in (found[0], found[2], found[3]) if m is not None] == [
         [1.0, 8000],
         [[0.2], 1],
@@ -144,7 +144,7 @@ def test_ctrl_c_ends_the_workers_at_once() -> None:
 PARENT = """
 import sys
 from octavo.tune.runners import Workers
-from octavo.tune.work import Evaluate
+from octavo.tune.tasks import Evaluate
 from tests.tune.test_runners import INT8, setting
 if __name__ == "__main__":
     with Workers(setting(seconds=60.0, calls=sys.argv[1]), 2) as workers:
@@ -223,6 +223,6 @@ def test_threads_that_share_a_setting_get_their_own_models() -> None:
     it = Setting(Simulated((0.1,) * 6, seconds=0.001), Called(evaluate))
     with ThreadPoolExecutor(6) as pool:
         runner = InExecutor(it, pool, 6)
-        found = runner.run([Evaluate(Form(r)) for r in recipes] * 20, None, lambda i, m: None)
+        found = runner.run([Evaluate(Variant(r)) for r in recipes] * 20, None, lambda i, m: None)
     values = [m.value[0] for m in found if m is not None]
     assert values == [pytest.approx(0.4 + 0.1 * n) for n in range(6)] * 20

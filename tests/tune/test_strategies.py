@@ -8,10 +8,12 @@ import pytest
 from octavo.errors import OptionError
 from octavo.recipe import FLOAT, Scheme
 from octavo.recipe.tuning import Trial
-from octavo.tune.strategies import STRATEGIES, optuna_search, random_search, strategy
-from octavo.tune.strategies._batches import BATCH, groups
-from octavo.tune.strategies._ranking import pronounced_gap, proportional
-from tests.tune.simulated_ground import (
+from octavo.tune.inc import optuna_search
+from octavo.tune.inc import strategies as named_strategies
+from octavo.tune.plan import strategy_named
+from octavo.tune.ranking import gap_position, proportional_count
+from octavo.tune.trial_memory import BATCH, groups
+from tests.tune.simulated_context import (
     BLOCKS,
     GROUPS,
     HALF,
@@ -21,19 +23,20 @@ from tests.tune.simulated_ground import (
     drive,
     space_of,
 )
-from tests.tune.simulated_ground import sums as summed
+from tests.tune.simulated_context import sums as summed
 
 EVEN = {f"l{at}": 0.004 for at in range(4)}  # two of four may stay quantized
+STRATEGIES = ["auto", *named_strategies.STRATEGIES]
 QUICK = [name for name in STRATEGIES if name != "bayesian"]  # which takes seconds
 
 
 def search(name: str, count: int, loss: object, most: int = 2000, **more: object) -> Outcome:
-    ground = Simulated(space_of(count, more.pop("raised", ())), loss, **more)  # type: ignore[arg-type]
-    return drive(strategy(name), ground, most)
+    context = Simulated(space_of(count, more.pop("raised", ())), loss, **more)  # type: ignore[arg-type]
+    return drive(strategy_named(name), context, most)
 
 
 def words(outcome: Outcome) -> list[str]:
-    return [candidate.words for candidate in outcome.candidates]
+    return [candidate.description for candidate in outcome.candidates]
 
 
 # --- by name ---
@@ -42,18 +45,18 @@ def words(outcome: Outcome) -> list[str]:
 def test_the_strategies_are_known_by_name() -> None:
     assert list(STRATEGIES) == "auto basic mse random exhaustive bayesian tpe".split()
     for name in STRATEGIES:
-        assert strategy(name).name == name
-        assert strategy(name).converges is (name == "auto")
+        assert strategy_named(name).name == name
+        assert strategy_named(name).converges is (name == "auto")
 
 
 def test_an_unknown_strategy_is_refused_with_its_neighbours() -> None:
     with pytest.raises(OptionError, match=r"unknown strategy 'bayes'.*'bayesian'.*Known: auto, "):
-        strategy("bayes")
+        strategy_named("bayes")
 
 
 def test_sigopt_is_refused_with_the_reason_and_the_way_out() -> None:
     with pytest.raises(OptionError, match=r"'sigopt' is refused: .*account.*'tpe'"):
-        strategy("sigopt")
+        strategy_named("sigopt")
 
 
 @pytest.mark.parametrize("name", ["bayesian", "tpe"])
@@ -62,14 +65,14 @@ def test_without_optuna_the_error_says_how_to_get_it(
 ) -> None:
     monkeypatch.setattr(optuna_search, "find_spec", lambda module: None)
     with pytest.raises(OptionError, match="pip install optuna"):
-        strategy(name)
+        strategy_named(name)
 
 
 def test_without_torch_bayesian_says_so_and_tpe_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optuna_search, "find_spec", lambda m: None if m == "torch" else m)
-    strategy("tpe")
+    strategy_named("tpe")
     with pytest.raises(OptionError, match=r"needs torch.*'tpe'"):
-        strategy("bayesian")
+        strategy_named("bayesian")
 
 
 # --- common to all ---
@@ -101,13 +104,13 @@ def test_every_trial_fails_and_it_ends(name: str) -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_search_is_repeated_and_resumed_exactly(name: str) -> None:
-    def ground() -> Simulated:
+    def context() -> Simulated:
         return Simulated(space_of(8, (BLOCKS, HALF)), summed({f"l{at}": 0.02 for at in range(8)}))
 
-    whole = drive(strategy(name), ground(), 40)
-    assert drive(strategy(name), ground(), 40).candidates == whole.candidates
+    whole = drive(strategy_named(name), context(), 40)
+    assert drive(strategy_named(name), context(), 40).candidates == whole.candidates
     for most in {1, min(14, len(whole.trials) - 1)}:
-        resumed = drive(strategy(name), ground(), 40, recorded=whole.trials[:most])
+        resumed = drive(strategy_named(name), context(), 40, recorded=whole.trials[:most])
         assert resumed.candidates == whole.candidates
 
 
@@ -168,8 +171,8 @@ def test_mse_leaves_layers_float_the_worst_first_and_adds_them_up() -> None:
     outcome = search("mse", 4, summed(damage), keeps_going=True)
     changed = [set(outcome.changed(trial)) for trial in outcome.trials]
     assert changed == [set(), {"l1"}, {"l1", "l3"}, {"l0", "l1", "l3"}]
-    assert list(outcome.ground.ranking) == ["l1", "l3", "l0", "l2"]
-    assert outcome.ground.runs == 4
+    assert list(outcome.context.ranking) == ["l1", "l3", "l0", "l2"]
+    assert outcome.context.runs == 4
 
 
 # --- exhaustive ---
@@ -194,7 +197,7 @@ def test_exhaustive_finds_the_smallest_repair() -> None:
 
 @pytest.mark.parametrize("small", [1, 4096], ids=["drawn", "listed"])
 def test_random_draws_everything_once(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_search, "SMALL", small)
+    monkeypatch.setattr(named_strategies, "SMALL", small)
     outcome = search("random", 3, lambda held: 0.5, raised=(HALF, BLOCKS))
     assert len({c.recipe for c in outcome.candidates}) == len(outcome.candidates) == 4**3 - 1
 
@@ -229,20 +232,20 @@ def test_tpe_comes_to_better_recipes_than_random_draws() -> None:
 
 
 def test_bayesian_is_repeated_exactly() -> None:
-    def ground() -> Simulated:
+    def context() -> Simulated:
         return Simulated(space_of(3, (HALF,)), summed({"l1": 0.5}), keeps_going=True)
 
-    whole = drive(strategy("bayesian"), ground(), 13)
+    whole = drive(strategy_named("bayesian"), context(), 13)
     assert whole.best.meets
     assert len({candidate.recipe for candidate in whole.candidates}) == 13
-    resumed = drive(strategy("bayesian"), ground(), 13, recorded=whole.trials[:9])
+    resumed = drive(strategy_named("bayesian"), context(), 13, recorded=whole.trials[:9])
     assert resumed.candidates == whole.candidates
 
 
 def test_many_layers_share_numbers_the_worst_have_their_own() -> None:
     damage = {f"l{at}": 1.0 / (1 + at) for at in range(100)}
-    ground = Simulated(space_of(100), summed(damage))
-    sharing = optuna_search._sharing(ground, 16)
+    context = Simulated(space_of(100), summed(damage))
+    sharing = optuna_search._sharing(context, 16)
     assert [len(group) for group in sharing[:8]] == [1] * 8
     assert [group[0].layer.name for group in sharing[:8]] == [f"l{at}" for at in range(8)]
     assert {len(group) for group in sharing[8:]} == {11, 12}
@@ -262,7 +265,7 @@ def test_what_does_not_meet_is_worse_than_all_that_does_and_worse_with_its_loss(
         error = "Traceback" if loss is None else ""
         return Trial(1, None, "", "", loss=loss, meets=meets, score=score, error=error)
 
-    ground = Simulated(space_of(2), lambda held: 0.0)
+    context = Simulated(space_of(2), lambda held: 0.0)
     trials = [
         trial(0.0, 5.0, meets=True),
         trial(0.005, -3.0, meets=True),
@@ -271,7 +274,7 @@ def test_what_does_not_meet_is_worse_than_all_that_does_and_worse_with_its_loss(
         trial(math.inf, 0.0),
         trial(None, 0.0),
     ]
-    *worths, failed = optuna_search._worths(trials, ground)
+    *worths, failed = optuna_search._worths(trials, context)
     assert failed is None
     assert worths[:2] == [5.0, -3.0]
     known = [worth for worth in worths if worth is not None]
@@ -306,7 +309,7 @@ def test_optuna_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_clear_gap_in_a_ranking(errors: list[float], gap: int | None) -> None:
-    assert pronounced_gap(errors) == gap
+    assert gap_position(errors) == gap
 
 
 @pytest.mark.parametrize(
@@ -321,7 +324,7 @@ def test_a_clear_gap_in_a_ranking(errors: list[float], gap: int | None) -> None:
     ],
 )
 def test_a_guess_from_the_loss(errors: list[float], loss: float | None, count: int) -> None:
-    assert proportional(errors, Trial(1, None, "", "", loss=loss), 0.01) == count
+    assert proportional_count(errors, Trial(1, None, "", "", loss=loss), 0.01) == count
 
 
 @pytest.mark.parametrize("length", [0, 1, 5, 12])

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.recipe import FLOAT, Kind, Scheme, plan, preset
+from octavo.tune.auto import Auto, most_evaluations
 from octavo.tune.search import Candidate
 from octavo.tune.space import Space
-from octavo.tune.strategies.auto import Auto, most_evaluations
-from tests.tune.simulated_ground import (
+from tests.tune.simulated_context import (
     BLOCKS,
     BOUND,
     GROUPS,
@@ -61,7 +61,7 @@ def test_a_recipe_that_meets_the_criterion_is_the_only_trial() -> None:
     outcome = auto(12, lambda held: 0.0)
     assert outcome.changed() == {}
     assert len(outcome.trials) == 1
-    assert outcome.ground.runs == 0
+    assert outcome.context.runs == 0
 
 
 # --- one bad layer ---
@@ -74,8 +74,8 @@ def test_one_bad_layer_is_found_by_the_second_trial(count: int, share: float) ->
     outcome = auto(count, sums(damage(count, {bad: 0.5})))
     assert outcome.changed() == {f"l{bad}": FLOAT}
     assert len(outcome.trials) == 2
-    assert next(iter(outcome.ground.ranking)) == f"l{bad}"
-    assert outcome.ground.runs <= count + 2 * math.log2(count) + 8
+    assert next(iter(outcome.context.ranking)) == f"l{bad}"
+    assert outcome.context.runs <= count + 2 * math.log2(count) + 8
 
 
 @pytest.mark.parametrize("count", SIZES)
@@ -230,7 +230,7 @@ def test_every_trial_fails_and_it_ends() -> None:
 def test_an_output_that_is_not_finite_ranks_first() -> None:
     each = sums(damage(12, {4: 0.5}))
     outcome = auto(12, each, error=lambda held: math.nan if "l4" in held else each(held))
-    assert next(iter(outcome.ground.ranking)) == "l4"
+    assert next(iter(outcome.context.ranking)) == "l4"
     assert outcome.changed() == {"l4": FLOAT}
 
 
@@ -270,15 +270,15 @@ def test_it_always_ends_within_the_bound_and_repeats_nothing(case: tuple[int, in
 def test_it_can_be_stopped_at_any_trial_and_goes_on_from_there() -> None:
     total = sums({f"l{at}": 2 * BOUND / 12 for at in range(12)}, {BLOCKS: 0.3})
 
-    def ground() -> Simulated:
+    def context() -> Simulated:
         return Simulated(space_of(12), lambda held: total(held) ** 2 / BOUND, total)
 
-    whole = drive(Auto(), ground())
+    whole = drive(Auto(), context())
     assert len(whole.trials) > 5
     for most in range(1, len(whole.trials)):
-        part = drive(Auto(), ground(), most)
+        part = drive(Auto(), context(), most)
         assert part.candidates == whole.candidates[:most]
-        resumed = drive(Auto(), ground(), recorded=part.trials)
+        resumed = drive(Auto(), context(), recorded=part.trials)
         assert resumed.candidates == whole.candidates
 
 
@@ -328,20 +328,20 @@ def test_one_kind_stays_quantized_though_all_cost_time() -> None:
 
 @pytest.mark.parametrize("timed", [False, True])
 def test_no_survey_without_need(timed: bool) -> None:
-    ground = surveying({"e"})
-    ground.timed = timed
+    context = surveying({"e"})
+    context.timed = timed
     if timed:
-        ground.space = space_of(4)  # one kind
-    drive(Auto(), ground)
-    assert ground.timings == 0
+        context.space = space_of(4)  # one kind
+    drive(Auto(), context)
+    assert context.timings == 0
 
 
 def test_the_search_goes_on_from_the_surveyed_start() -> None:
-    ground = surveying({"e"})
-    ground.loss = sums({"l3": 0.5, "e0": 0.5})
-    outcome = drive(Auto(), ground)
+    context = surveying({"e"})
+    context.loss = sums({"l3": 0.5, "e0": 0.5})
+    outcome = drive(Auto(), context)
     assert outcome.changed() == {"e0": FLOAT, "e1": FLOAT, "l3": FLOAT}
-    assert set(ground.ranking) == {*(f"l{at}" for at in range(6)), "r"}
+    assert set(context.ranking) == {*(f"l{at}" for at in range(6)), "r"}
 
 
 # --- with a timeout ---
@@ -368,6 +368,6 @@ def test_it_gives_back_layers_that_need_not_have_been_changed() -> None:
 def test_the_same_seed_gives_the_same_neighbours_and_another_seed_others() -> None:
     def words(seed: int) -> list[str]:
         outcome = auto(12, lambda held: 0.0, keeps_going=True, most=30, seed=seed)
-        return [candidate.words for candidate in outcome.candidates]
+        return [candidate.description for candidate in outcome.candidates]
 
     assert words(1) == words(1) != words(2)

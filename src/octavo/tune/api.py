@@ -23,7 +23,7 @@ from octavo.tune.criterion import Criterion
 from octavo.tune.evaluators import evaluator as make_evaluator
 from octavo.tune.history import History
 from octavo.tune.loop import Limits, Loop
-from octavo.tune.measuring import Measuring
+from octavo.tune.measurements import Measurements
 from octavo.tune.objective import Objective
 from octavo.tune.plan import (
     Plan,
@@ -36,8 +36,8 @@ from octavo.tune.plan import (
     checked_timeout,
 )
 from octavo.tune.runners import InExecutor, InProcess, Runner, Workers
+from octavo.tune.tasks import Setting
 from octavo.tune.view import Quiet, View
-from octavo.tune.work import Setting
 
 
 def tune(
@@ -172,7 +172,7 @@ def tune(
         folder = None if workspace is None else Path(workspace)
         history = stack.enter_context(History(folder, plan.subject(data, setting), resume=resume))
         runner, clock = _runners(stack, setting, workers, executor)
-        measuring = Measuring(plan.criterion, plan.objective, history, runner, clock, watcher)
+        measuring = Measurements(plan.criterion, plan.objective, history, runner, clock, watcher)
         loop = Loop(measuring, target.decisions, limits, seed, evaluator.agreement_only)
         watcher.start(
             target.label,

@@ -27,10 +27,10 @@ FloatModel = Callable[[], Built]
 
 
 class Evaluator(Protocol):
-    """Measures accuracy. `words` say how."""
+    """Measures accuracy."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """How accuracy is measured."""
 
     def identity(self) -> Any:
@@ -64,8 +64,7 @@ class Called:
     agreement_only: bool = False
 
     @property
-    def words(self) -> str:
-        """The callable's name."""
+    def description(self) -> str:
         if isinstance(self.evaluate, str):
             return self.evaluate
         name = getattr(self.evaluate, "__qualname__", type(self.evaluate).__qualname__)
@@ -73,11 +72,11 @@ class Called:
 
     def identity(self) -> Any:
         """Its name, and its source where it can be had: another text may measure otherwise."""
-        return [self.words, _source_digest(self.evaluate)]
+        return [self.description, _source_digest(self.evaluate)]
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
         """What the callable returns: a number, or a dict with one named `accuracy`."""
-        return as_number(self.callable()(built.model), self.words)
+        return as_number(self.callable()(built.model), self.description)
 
     def callable(self) -> Callable[[Any], Any]:
         """The callable itself. Raises OptionError where the name leads to none."""
@@ -92,7 +91,6 @@ class Called:
         return found  # type: ignore[no-any-return]
 
     def feeds(self, count: int) -> Sequence[Feed]:
-        """The first inputs of the data beside it."""
         return () if self.data is None else self.data.feeds(count)
 
 
@@ -135,12 +133,12 @@ def checked_name(text: str) -> str:
     return text
 
 
-def as_number(given: Any, words: str) -> float:
+def as_number(given: Any, name: str) -> float:
     """The accuracy in what `evaluate` returned. Raises InputDataError where there is none."""
     if isinstance(given, Mapping):
         if "accuracy" not in given:
             raise InputDataError(
-                f"{words} returned a dict with {listed(map(repr, given)) or 'nothing'}; the "
+                f"{name} returned a dict with {listed(map(repr, given)) or 'nothing'}; the "
                 "number to keep is to be called 'accuracy'"
             )
         given = given["accuracy"]
@@ -150,7 +148,7 @@ def as_number(given: Any, words: str) -> float:
         return float(given)
     except (TypeError, ValueError):
         raise InputDataError(
-            f"{words} returned {given!r:.80} ({type(given).__name__}); needs a number, or a dict "
+            f"{name} returned {given!r:.80} ({type(given).__name__}); needs a number, or a dict "
             "with one named 'accuracy'"
         ) from None
 
@@ -195,8 +193,7 @@ class OnData:
         return all(each.metric.needs_references for each in self.metrics)
 
     @property
-    def words(self) -> str:
-        """The metrics' names and the data's."""
+    def description(self) -> str:
         names = [
             each.metric.name + ("" if each.weight is None else f" (weight {each.weight:g})")
             for each in self.metrics
@@ -206,7 +203,7 @@ class OnData:
     def identity(self) -> Any:
         """All that the number depends on but the data's content."""
         each = [[m.metric.name, m.metric.options, m.weight, m.upwards] for m in self.metrics]
-        return [self.words, each, self.limit, self.relative]
+        return [self.description, each, self.limit, self.relative]
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -248,7 +245,6 @@ class OnData:
         ]
 
     def feeds(self, count: int) -> Sequence[Feed]:
-        """The first inputs of the data."""
         return self.data.feeds(count)
 
 
@@ -278,13 +274,12 @@ class MadeUp:
         return {**self.__dict__, "_expected": None, "_inputs": ()}
 
     @property
-    def words(self) -> str:
-        """What it is."""
+    def description(self) -> str:
         return "agreement with the float model on made-up inputs"
 
     def identity(self) -> Any:
         """Seed and shapes are in the history anyway."""
-        return [self.words]
+        return [self.description]
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
         """At most 1; -inf where the model gives numbers that are not finite."""

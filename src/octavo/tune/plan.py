@@ -13,13 +13,13 @@ from octavo.measure.data import Dataset
 from octavo.recipe import Granularity, Recipe, Rule, Scheme, load_recipe, preset
 from octavo.recipe.target import Feed, Target
 from octavo.recipe.tuning import Approach
+from octavo.tune.auto import Auto
 from octavo.tune.criterion import Criterion
 from octavo.tune.evaluators import Evaluator
 from octavo.tune.objective import Objective
 from octavo.tune.search import Strategy
 from octavo.tune.space import Space
-from octavo.tune.strategies import strategy as strategy_of
-from octavo.tune.work import Setting
+from octavo.tune.tasks import Setting
 
 APPROACHES = ("dynamic", "static", "auto")
 Shapes = Mapping[str, Sequence[int]]
@@ -53,7 +53,7 @@ class Plan:
                     f"({'; '.join(reasons[:5]) or 'it has no layer that holds weights'}); there is "
                     "nothing to tune: change the recipe (--recipe, --ops), or give another model"
                 )
-            found.append((strategy_of(self.strategy), space))
+            found.append((strategy_named(self.strategy), space))
         return found
 
     def _raised(self) -> tuple[Scheme, ...]:
@@ -79,6 +79,24 @@ class Plan:
             "calibration": len(setting.calibration),
             "shapes": [{name: list(shape) for name, shape in s.items()} for s in setting.shapes],
         }
+
+
+def strategy_named(name: str) -> Strategy:
+    """The strategy called `name`: `auto`, or one of Neural Compressor's.
+
+    Raises OptionError for an unknown one, for one that is refused, and where a library that it
+    needs is not installed.
+    """
+    if name == Auto.name:
+        return Auto()
+    from octavo.tune.inc.strategies import REFUSED, STRATEGIES
+
+    if name in REFUSED:
+        raise OptionError(f"strategy {name!r} is refused: {REFUSED[name]}")
+    if name not in STRATEGIES:
+        known = [Auto.name, *STRATEGIES]
+        raise OptionError(f"unknown strategy {name!r}.{did_you_mean(name, known)}")
+    return STRATEGIES[name]()
 
 
 def checked_shapes(given: Shapes | Sequence[Shapes]) -> tuple[dict[str, tuple[int, ...]], ...]:

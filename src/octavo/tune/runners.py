@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from octavo.errors import EvaluationError, OptionError
-from octavo.tune.work import Measured, Packed, Setting, Task, perform, perform_packed
+from octavo.tune.tasks import Packed, Setting, Task, TaskResult, perform, perform_packed
 
 DEATHS = 3
 """How often a task may lose its worker before it counts as failed."""
@@ -32,7 +32,7 @@ _SCRATCH = "octavo-workers-"
 _PR_SET_PDEATHSIG = 1
 _POLL = 0.5  # seconds between looks at the clock, and at whether the parent lives
 
-OnDone = Callable[[int, Measured], None]
+OnDone = Callable[[int, TaskResult], None]
 """Called with a task's place among the tasks, and what it gave, as soon as that is known."""
 
 
@@ -44,7 +44,7 @@ class Runner(Protocol):
 
     def run(
         self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
-    ) -> list[Measured | None]:
+    ) -> list[TaskResult | None]:
         """What each task gave; None for those that were not done at `deadline` (time.monotonic)."""
 
     def __enter__(self) -> Runner: ...
@@ -62,9 +62,8 @@ class InProcess:
 
     def run(
         self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
-    ) -> list[Measured | None]:
-        """See Runner."""
-        answers: list[Measured | None] = [None] * len(tasks)
+    ) -> list[TaskResult | None]:
+        answers: list[TaskResult | None] = [None] * len(tasks)
         for i, task in enumerate(tasks):
             if deadline is not None and time.monotonic() >= deadline:
                 break
@@ -92,8 +91,7 @@ class InExecutor:
 
     def run(
         self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
-    ) -> list[Measured | None]:
-        """See Runner."""
+    ) -> list[TaskResult | None]:
         try:
             waiting = {
                 self._executor.submit(perform_packed, self._packed, self._path, task): i
@@ -104,14 +102,16 @@ class InExecutor:
                 f"the executor takes no more tasks: {error or type(error).__name__}. Give one that "
                 "replaces workers that die, or workers=N; a search with a workspace can be resumed"
             ) from error
-        answers: list[Measured | None] = [None] * len(tasks)
+        answers: list[TaskResult | None] = [None] * len(tasks)
         try:
             for future in _finished(waiting, deadline):
                 i = waiting[future]
                 try:
                     answers[i] = found = _result(future)
                 except (futures.BrokenExecutor, futures.CancelledError) as error:
-                    answers[i] = found = Measured(None, f"{_LOST}: {error or type(error).__name__}")
+                    answers[i] = found = TaskResult(
+                        None, f"{_LOST}: {error or type(error).__name__}"
+                    )
                 on_done(i, found)
         finally:
             for future in waiting:
@@ -141,9 +141,8 @@ class Workers:
 
     def run(
         self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
-    ) -> list[Measured | None]:
-        """See Runner."""
-        answers: list[Measured | None] = [None] * len(tasks)
+    ) -> list[TaskResult | None]:
+        answers: list[TaskResult | None] = [None] * len(tasks)
         deaths = [0] * len(tasks)
         left = set(range(len(tasks)))
         while left:
@@ -164,7 +163,7 @@ class Workers:
             for i in left.intersection(batch):
                 deaths[i] += 1
                 if deaths[i] >= DEATHS:
-                    answers[i] = found = Measured(None, _DIED.format(DEATHS))
+                    answers[i] = found = TaskResult(None, _DIED.format(DEATHS))
                     left.discard(i)
                     on_done(i, found)
         return answers
@@ -174,12 +173,12 @@ class Workers:
         tasks: Sequence[Task],
         places: Sequence[int],
         deadline: float | None,
-        answers: list[Measured | None],
+        answers: list[TaskResult | None],
         on_done: OnDone,
     ) -> bool:
         """Fills in answers; True if a worker died."""
         pool = self._started()
-        waiting: dict[futures.Future[Measured], int] = {}
+        waiting: dict[futures.Future[TaskResult], int] = {}
         try:
             for place, task in zip(places, tasks, strict=True):
                 waiting[pool.submit(perform_packed, self._packed, self._path, task)] = place
@@ -258,8 +257,8 @@ def is_lost(error: str) -> bool:
 
 
 def _finished(
-    waiting: dict[futures.Future[Measured], int], deadline: float | None
-) -> Iterator[futures.Future[Measured]]:
+    waiting: dict[futures.Future[TaskResult], int], deadline: float | None
+) -> Iterator[futures.Future[TaskResult]]:
     """Futures as they finish, until the deadline. Wakes up for Ctrl-C."""
     left = set(waiting)
     while left:
@@ -274,14 +273,14 @@ def _finished(
         yield from done
 
 
-def _result(future: futures.Future[Measured]) -> Measured:
+def _result(future: futures.Future[TaskResult]) -> TaskResult:
     """What the task gave. An executor's own errors are the trial's; a broken pool is not."""
     try:
         return future.result()
     except (BrokenProcessPool, futures.CancelledError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever an executor raises for a lost worker
-        return Measured(None, f"{type(error).__name__}: {error}")
+        return TaskResult(None, f"{type(error).__name__}: {error}")
 
 
 def _packed(setting: Setting) -> Packed:

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A recipe to try; `words` say it in words, such as `int8, 2 of 37 layers float: a, b`."""
+    """A recipe to try; `description` is such as `int8, 2 of 37 layers float: a, b`."""
 
     recipe: Recipe
-    words: str
+    description: str
     approach: Approach = Approach.DYNAMIC
 
 
-class Ground(Protocol):
+class SearchContext(Protocol):
     """What a strategy may ask beside trials. Nothing of it counts as an evaluation."""
 
     @property
@@ -80,11 +80,11 @@ class Strategy(Protocol):
     """A way to search.
 
     `converges` says that it ends by itself in a few trials and stops no sooner; the others are
-    stopped at the first trial that meets the criterion, unless `Ground.keeps_going`.
+    stopped at the first trial that meets the criterion, unless `SearchContext.keeps_going`.
     """
 
     name: str
     converges: bool
 
-    def search(self, ground: Ground) -> Steps:
+    def search(self, context: SearchContext) -> Steps:
         """The search, as a generator."""

@@ -49,20 +49,14 @@ class View(Protocol):
 class Quiet:
     """Nobody watches. See View."""
 
-    def start(self, *what: object, **more: object) -> None:
-        """Nothing."""
+    def start(self, *what: object, **more: object) -> None: ...
 
-    def doing(self, text: str) -> None:
-        """Nothing."""
+    def doing(self, text: str) -> None: ...
 
-    def baseline(self, trial: Trial) -> None:
-        """Nothing."""
+    def baseline(self, trial: Trial) -> None: ...
 
-    def ranked(self, pairs: Sequence[tuple[str, float]], model_runs: int) -> None:
-        """Nothing."""
+    def ranked(self, pairs: Sequence[tuple[str, float]], model_runs: int) -> None: ...
 
-    def trial(self, trial: Trial, best: bool) -> None:
-        """Nothing."""
+    def trial(self, trial: Trial, best: bool) -> None: ...
 
-    def note(self, text: str) -> None:
-        """Nothing."""
+    def note(self, text: str) -> None: ...

@@ -85,6 +85,9 @@ class Part(NamedTuple):
         return (_Choice(*values) for values in product(*(said or ("",) for said in self)))
 
 
+_SILENT = Part()
+
+
 class _Choice(NamedTuple):
     """One value of each field of a Part; "" where nothing is said."""
 
@@ -101,8 +104,8 @@ class Entry:
 
     path: str
     line: int
-    weight: Part = Part()
-    activation: Part = Part()
+    weight: Part = _SILENT
+    activation: Part = _SILENT
     regex: str | None = None
     ops: tuple[str, ...] = ()
 

@@ -118,7 +118,8 @@ def child(kind: Kind, key: str | int) -> Kind:
     if isinstance(kind, type) and issubclass(kind, Section):
         field = kind.model_fields.get(str(key))
         return None if field is None else field.annotation
-    return get_args(kind)[1] if get_origin(kind) is dict else None
+    origin: Any = get_origin(kind)
+    return get_args(kind)[1] if origin is dict else None
 
 
 def wrong(value: Any, what: str, allowed: str) -> ValueError:

@@ -22,11 +22,10 @@ from typing import Any
 
 from octavo.errors import OptionError, pip_install
 from octavo.recipe.tuning import Trial
-from octavo.tune.search import Ground, Steps
+from octavo.tune.ranking import rank_layers
+from octavo.tune.search import SearchContext, Steps
 from octavo.tune.space import Choice, Space
-from octavo.tune.strategies._batches import BATCH, groups
-from octavo.tune.strategies._ranking import ranked
-from octavo.tune.strategies._tried import Assignment, Key, Tried
+from octavo.tune.trial_memory import BATCH, Assignment, Key, TrialMemory, groups
 
 STARTUP = 8  # random trials before a sampler's own
 TRIES = 200  # changes to a proposal that was tried already, before the space counts as exhausted
@@ -52,14 +51,14 @@ class _Sampled:
         """Optuna's sampler."""
         raise NotImplementedError
 
-    def search(self, ground: Ground) -> Steps:
+    def search(self, context: SearchContext) -> Steps:
         """Trials without end, or until the space is exhausted; the recipe itself is the first."""
-        tried = Tried(ground)
+        tried = TrialMemory(context)
         yield from tried.ask([{}])
-        sharing = _sharing(ground, self.dimensions)
-        draw = random.Random(ground.seed)
+        sharing = _sharing(context, self.dimensions)
+        draw = random.Random(context.seed)
         with _quiet():
-            sampler = self.sampler(ground.seed)
+            sampler = self.sampler(context.seed)
         points: dict[Key, Point] = {frozenset(): (0,) * len(sharing)}
         while batch := self._proposals(sampler, sharing, tried, points, draw):
             for point in batch:
@@ -70,7 +69,7 @@ class _Sampled:
         self,
         sampler: Any,
         sharing: Sequence[Sequence[Choice]],
-        tried: Tried,
+        tried: TrialMemory,
         points: dict[Key, Point],
         draw: random.Random,
     ) -> list[Point]:
@@ -78,7 +77,7 @@ class _Sampled:
         tops = [max(len(choice.schemes) for choice in group) - 1 for group in sharing]
         if not tops:
             return []
-        space = tried.ground.space
+        space = tried.context.space
         found: dict[Key, Point] = {}
         with _quiet():
             study, numbers = _study(sampler, tops, tried, points)
@@ -134,12 +133,12 @@ class Tpe(_Sampled):
         return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True)
 
 
-def _sharing(ground: Ground, dimensions: int) -> list[list[Choice]]:
+def _sharing(context: SearchContext, dimensions: int) -> list[list[Choice]]:
     """The layers that share a number; see the module."""
-    choices = list(ground.space.choices)
+    choices = list(context.space.choices)
     if len(choices) <= dimensions:
         return [[choice] for choice in choices]
-    ranking = ranked(ground, [choice.layer.name for choice in ground.space.quantized])
+    ranking = rank_layers(context, [choice.layer.name for choice in context.space.quantized])
     choices.sort(key=lambda choice: -ranking.get(choice.layer.name, 0.0))
     worst, rest = choices[: dimensions // 2], choices[dimensions // 2 :]
     return [[choice] for choice in worst] + groups(rest, dimensions - len(worst))
@@ -157,7 +156,7 @@ def _assignment(sharing: Sequence[Sequence[Choice]], point: Point) -> Assignment
 
 
 def _quantizes(space: Space, sharing: Sequence[Sequence[Choice]], point: Point) -> bool:
-    return bool(space.held(_assignment(sharing, point)))
+    return bool(space.quantized_layers(_assignment(sharing, point)))
 
 
 def _nudged(point: Point, tops: Sequence[int], draw: random.Random) -> Point:
@@ -166,7 +165,7 @@ def _nudged(point: Point, tops: Sequence[int], draw: random.Random) -> Point:
 
 
 def _study(
-    sampler: Any, tops: Sequence[int], tried: Tried, points: dict[Key, Point]
+    sampler: Any, tops: Sequence[int], tried: TrialMemory, points: dict[Key, Point]
 ) -> tuple[Any, dict[str, Any]]:
     """A study of all trials so far, made anew: a trial's worth changes with those after it."""
     import optuna
@@ -174,7 +173,7 @@ def _study(
     numbers = {str(at): optuna.distributions.IntDistribution(0, top) for at, top in enumerate(tops)}
     study = optuna.create_study(sampler=sampler)
     known = [(points[key], trial) for key, trial in tried.trials.items()]
-    worths = _worths([trial for _, trial in known], tried.ground)
+    worths = _worths([trial for _, trial in known], tried.context)
     for (point, _), worth in zip(known, worths, strict=True):
         if worth is not None:
             params = {str(at): number for at, number in enumerate(point)}
@@ -184,11 +183,11 @@ def _study(
     return study, numbers
 
 
-def _worths(trials: Sequence[Trial], ground: Ground) -> list[float | None]:
+def _worths(trials: Sequence[Trial], context: SearchContext) -> list[float | None]:
     """What each trial is worth, the less the better; None for those that failed."""
     scores = [t.score for t in trials if t.meets and t.score is not None]
-    if ground.baseline.score is not None:
-        scores.append(ground.baseline.score)
+    if context.baseline.score is not None:
+        scores.append(context.baseline.score)
     top = max(scores, default=0.0)
     width = (top - min(scores, default=0.0)) or abs(top) or 1.0
     worths: list[float | None] = []
@@ -198,7 +197,7 @@ def _worths(trials: Sequence[Trial], ground: Ground) -> list[float | None]:
         elif trial.meets:
             worths.append(top if trial.score is None else trial.score)
         else:
-            worths.append(top + width * (1 + _share(trial.loss - ground.bound, ground.bound)))
+            worths.append(top + width * (1 + _share(trial.loss - context.bound, context.bound)))
     return worths
 
 

@@ -15,8 +15,8 @@ from octavo.tune.criterion import Criterion
 from octavo.tune.history import History, digest
 from octavo.tune.objective import Objective
 from octavo.tune.runners import Runner, is_lost
+from octavo.tune.tasks import Errors, Evaluate, Peak, Task, TaskResult, Time, Variant
 from octavo.tune.view import View
-from octavo.tune.work import Errors, Evaluate, Form, Measured, Peak, Task, Time
 
 
 class TimeUpError(Exception):
@@ -24,7 +24,7 @@ class TimeUpError(Exception):
 
 
 @dataclass
-class Measuring:
+class Measurements:
     """What is measured, and where: `runner` evaluates, `clock` times, one task at a time.
 
     Every measurement is in the history before it is used. Methods raise TimeUpError at `deadline`
@@ -75,14 +75,14 @@ class Measuring:
         known = self.history.get("evaluated", self.baseline.key)
         trial = self._evaluated_baseline() if known is None else Trial.from_dict(known)
         if self.timed:
-            times = _useful(self._alone(Time((Form(None),))))
+            times = _useful(self._alone(Time((Variant(None),))))
             trial = replace(trial, latency=times[0][0], time_ratio=1.0)
         if self.weighed:
-            trial = replace(trial, peak_memory=_useful(self._alone(Peak(Form(None)))))
+            trial = replace(trial, peak_memory=_useful(self._alone(Peak(Variant(None)))))
         return replace(trial, score=1.0, elapsed=self.elapsed())
 
     def _evaluated_baseline(self) -> Trial:
-        (measured,) = self.runner.run([Evaluate(Form(None))], self.deadline, _nobody)
+        (measured,) = self.runner.run([Evaluate(Variant(None))], self.deadline, _nobody)
         if measured is None:
             raise TimeUpError
         accuracy, size = _useful(measured)
@@ -129,18 +129,18 @@ class Measuring:
         found = {i: self._recalled("evaluated", trial) for i, trial in enumerate(trials)}
         todo = [i for i, trial in found.items() if trial is None]
 
-        def done(at: int, measured: Measured) -> None:
+        def done(at: int, measured: TaskResult) -> None:
             trial = self._judged(trials[todo[at]], measured)
             final = trial.failed or not (self.timed or self.weighed)
             found[todo[at]] = trial = self._scored(trial) if final else trial
             self._keep("trial" if final else "evaluated", trial.key, trial.to_dict())
 
-        tasks = [Evaluate(Form(trials[i].recipe, trials[i].approach)) for i in todo]
+        tasks = [Evaluate(Variant(trials[i].recipe, trials[i].approach)) for i in todo]
         if None in self.runner.run(tasks, self.deadline, done):
             raise TimeUpError
         return [trial for trial in found.values() if trial is not None]
 
-    def _judged(self, trial: Trial, measured: Measured) -> Trial:
+    def _judged(self, trial: Trial, measured: TaskResult) -> Trial:
         trial = replace(trial, seconds=measured.seconds, elapsed=self.elapsed())
         if measured.error:
             return replace(trial, error=measured.error)
@@ -158,10 +158,10 @@ class Measuring:
 
     def _weighed(self, trial: Trial) -> Trial:
         """With latency and memory, where the objective asks for them, and the score."""
-        form = Form(trial.recipe, trial.approach)
+        form = Variant(trial.recipe, trial.approach)
         if self.timed:
             self.view.doing(f"timing trial {trial.index}")
-            measured = self._alone(Time((Form(None), form)))
+            measured = self._alone(Time((Variant(None), form)))
             if measured.error:
                 return replace(trial, error=measured.error, meets=False, accuracy=None)
             seconds, ratio, low, high = measured.value[1]
@@ -190,7 +190,7 @@ class Measuring:
     def errors(
         self, recipe: Recipe, sets: Sequence[Collection[str]]
     ) -> tuple[Sequence[float], int]:
-        """Errors of the output (see Ground), and the runs of the model that they took.
+        """Errors of the output (see SearchContext), and the runs of the model that they took.
 
         Where they cannot be measured, all are 0, and a note says why.
         """
@@ -209,7 +209,7 @@ class Measuring:
         values, feeds = found
         return values, len(ordered) * feeds
 
-    def time_ratios(self, forms: Sequence[Form]) -> list[tuple[float, float]]:
+    def time_ratios(self, forms: Sequence[Variant]) -> list[tuple[float, float]]:
         """Quartiles of each form's time over the first one's.
 
         Where they cannot be measured, all are 1, and a note says why.
@@ -228,7 +228,7 @@ class Measuring:
             self._keep("times", key, found)
         return [(low, high) for _, _, low, high in found]
 
-    def _alone(self, task: Task) -> Measured:
+    def _alone(self, task: Task) -> TaskResult:
         """One task on the host whose clock counts, with nothing beside it."""
         (measured,) = self.clock.run([task], self.deadline, _nobody)
         if measured is None:
@@ -243,15 +243,15 @@ class Measuring:
         self.view.note(text)
 
 
-def _nobody(place: int, measured: Measured) -> None:
+def _nobody(place: int, measured: TaskResult) -> None:
     """Nobody waits for a single task."""
 
 
-def _last_line(measured: Measured) -> str:
+def _last_line(measured: TaskResult) -> str:
     return brief(Exception(measured.error.strip().splitlines()[-1]))
 
 
-def _useful(measured: Measured) -> Any:
+def _useful(measured: TaskResult) -> Any:
     """What the float model measured. Raises EvaluationError where that is an error or no number."""
     if measured.error:
         raise EvaluationError(

@@ -2,7 +2,7 @@
 
 The evaluations grow with the logarithm of the number of layers. They are
 
-1. the recipe as it is; where the objective is timed, without the kinds that cost time (`_survey`).
+1. the recipe as it is; where the objective is timed, without the kinds that cost time (`ranking`).
 2. prefixes of the ranking left float: a first guess from a gap in the ranking, or from the loss;
    from there steps of growing size until one prefix meets the criterion and one does not, then
    halves of what lies between. A prefix whose last layer alone is to blame is reduced to it.
@@ -17,16 +17,24 @@ a recipe that was evaluated, but perhaps not the smallest change.
 from __future__ import annotations
 
 import math
+import random
 from bisect import bisect_left
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from octavo.recipe import FLOAT, Scheme
 from octavo.recipe.tuning import Trial
-from octavo.tune.search import Candidate, Ground, Steps
-from octavo.tune.strategies._beyond import by_promise, go_on
-from octavo.tune.strategies._ranking import pronounced_gap, proportional, ranked
-from octavo.tune.strategies._survey import surveyed
-from octavo.tune.strategies._tried import Assignment, Tried
+from octavo.tune.ranking import (
+    gap_position,
+    leave_slow_kinds_float,
+    proportional_count,
+    rank_layers,
+)
+from octavo.tune.search import Candidate, SearchContext, Steps
+from octavo.tune.space import Choice
+from octavo.tune.trial_memory import BATCH, Assignment, TrialMemory
+
+CHANGES = (1, 1, 1, 2, 3)  # layers that a random neighbour changes, one of these
+MISSES = 500  # neighbours in a row that were tried already: there are no others
 
 
 def most_evaluations(layers: int) -> int:
@@ -35,39 +43,41 @@ def most_evaluations(layers: int) -> int:
 
 
 class Auto:
-    """Octavo's own way; see the module."""
+    """Octavo's own strategy; see the module."""
 
     name = "auto"
     converges = True
 
-    def search(self, ground: Ground) -> Steps:
+    def search(self, context: SearchContext) -> Steps:
         """At most `most_evaluations` trials, and without bound where the search keeps going."""
-        tried = Tried(ground, most_evaluations(len(ground.space.quantized)))
-        start = surveyed(ground)
+        tried = TrialMemory(context, most_evaluations(len(context.space.quantized)))
+        start = leave_slow_kinds_float(context)
         sensitivities: dict[str, float] = {}
         if not (yield from tried.meets(start)):
-            names = [c.layer.name for c in ground.space.quantized if c.layer.name not in start]
-            sensitivities = ranked(ground, names) if names else {}
+            names = [c.layer.name for c in context.space.quantized if c.layer.name not in start]
+            sensitivities = rank_layers(context, names) if names else {}
             yield from _Repair(tried, start, sensitivities).steps()
-        if ground.keeps_going:
+        if context.keeps_going:
             tried.limit = None
-            yield from go_on(tried, sensitivities)
+            yield from improve_best(tried, sensitivities)
 
 
 class _Repair:
     """From a start that fails to the smallest change of it that meets the criterion."""
 
-    def __init__(self, tried: Tried, start: Assignment, sensitivities: dict[str, float]) -> None:
+    def __init__(
+        self, tried: TrialMemory, start: Assignment, sensitivities: dict[str, float]
+    ) -> None:
         self.tried = tried
         self.start = start
         self.sensitivities = sensitivities
         self.order = list(sensitivities)  # the worst first
-        self.choices = {c.layer.name: c for c in tried.ground.space.choices}
+        self.choices = {c.layer.name: c for c in tried.context.space.choices}
 
     def steps(self) -> Steps:
         errors = list(self.sensitivities.values())
-        gap = pronounced_gap(errors)
-        guess = gap or proportional(errors, self.tried.best_trial, self.tried.ground.bound)
+        gap = gap_position(errors)
+        guess = gap or proportional_count(errors, self.tried.best_trial, self.tried.context.bound)
         count = yield from self._smallest(guess, FLOAT)
         # One layer to blame that is not the worst of the ranking: all before it are innocent. So
         # it is where no prefix helps, and the last layer alone does harm. A gap that was right
@@ -162,7 +172,7 @@ class _Repair:
         """
         changed = [self.choices[name] for name in self._members()]
         few = 1 + int(math.log2(len(self.order)))
-        for choice in by_promise(changed, self.sensitivities)[:few]:
+        for choice in least_harmful_first(changed, self.sensitivities)[:few]:
             variant = {**self.tried.best, choice.layer.name: choice.own}
             if not self.tried.knows(variant) and not self.tried.hopeless(variant):
                 yield from self.tried.ask([variant])
@@ -177,3 +187,81 @@ class _Repair:
         for name in names:
             rungs.update(dict.fromkeys(self.choices[name].rungs))
         return list(rungs)
+
+
+# --- after its end: better recipes near the best one, for as long as there is time ---
+
+
+def improve_best(tried: TrialMemory, sensitivities: Mapping[str, float]) -> Steps:
+    """Gives layers of the best recipe back one at a time, then tries random neighbours of it.
+
+    Ends where all of them were tried. Layers without a sensitivity are not given back.
+    """
+    if tried.met:
+        yield from _give_back(tried, sensitivities)
+    draw = random.Random(tried.context.seed)
+    while batch := _neighbours(tried, draw):
+        yield from tried.ask(batch)
+
+
+def _give_back(tried: TrialMemory, sensitivities: Mapping[str, float]) -> Steps:
+    moved = True
+    while moved:
+        moved = False
+        for move in _moves(tried, sensitivities):
+            before = tried.best_trial
+            yield from tried.ask([move])
+            if tried.best_trial is not before:
+                moved = True
+                break
+
+
+def _moves(tried: TrialMemory, sensitivities: Mapping[str, float]) -> Iterator[Assignment]:
+    """The best assignment with one layer nearer to the recipe's own scheme, the likeliest first."""
+    best = dict(tried.best)
+    changed = [
+        c for c in tried.context.space.choices if c.layer.name in best.keys() & sensitivities
+    ]
+    for choice in least_harmful_first(changed, sensitivities):
+        name = choice.layer.name
+        below = choice.schemes[: choice.schemes.index(best[name])]
+        for scheme in below:
+            move = {**best, name: scheme}
+            if not tried.knows(move):
+                yield move
+
+
+def least_harmful_first(choices: list[Choice], sensitivities: Mapping[str, float]) -> list[Choice]:
+    """Those that harm the output least first, among equals those that compute and hold most."""
+    return sorted(
+        choices,
+        key=lambda c: (
+            sensitivities.get(c.layer.name, 0.0),
+            -(c.layer.macs_per_row or 0),
+            -c.layer.bytes,
+        ),
+    )
+
+
+def _neighbours(tried: TrialMemory, draw: random.Random) -> list[Assignment]:
+    """Up to BATCH new neighbours of the best assignment; none where all were tried."""
+    found: list[Assignment] = []
+    keys = set()
+    misses = 0
+    while len(found) < BATCH and misses < MISSES:
+        near = _neighbour(tried, draw)
+        key = tried.key(near)
+        if key in keys or tried.knows(near) or not tried.context.space.quantized_layers(near):
+            misses += 1
+            continue
+        keys.add(key)
+        found.append(near)
+    return found
+
+
+def _neighbour(tried: TrialMemory, draw: random.Random) -> Assignment:
+    choices = tried.context.space.choices
+    near: dict[str, Scheme] = dict(tried.best)
+    for choice in draw.sample(choices, min(draw.choice(CHANGES), len(choices))):
+        near[choice.layer.name] = draw.choice(choice.schemes)
+    return near

@@ -1,29 +1,36 @@
-"""What a search has tried, by what its candidates change; none is yielded twice."""
+"""What a search has tried, by what its candidates change; none is yielded twice.
+
+Beside it how strategies cut sequences: into batches of candidates, and into groups of layers.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
+from typing import TypeAlias, TypeVar
 
 from octavo.recipe import Scheme
 from octavo.recipe.tuning import Trial
-from octavo.tune.search import Candidate, Ground
+from octavo.tune.search import Candidate, SearchContext
 
 Assignment: TypeAlias = Mapping[str, Scheme]
 Key: TypeAlias = frozenset[tuple[str, Scheme]]
+Item = TypeVar("Item")
+
+BATCH = 4  # candidates yielded at once, whatever the number of workers: results depend on it
 NEAR = 2.0  # errors of outputs within this factor are alike
 FAR = 25.0  # and with one below the other by this factor (5 in distance) they are not
 
 
-class Tried:
+class TrialMemory:
     """Asks for trials, remembers them, and ends by itself after `limit` of them.
 
-    `best` is the best assignment so far (see `Ground.better`), `best_trial` its trial.
+    `best` is the best assignment so far (see `SearchContext.better`), `best_trial` its trial.
     """
 
-    def __init__(self, ground: Ground, limit: int | None = None) -> None:
-        self.ground = ground
+    def __init__(self, context: SearchContext, limit: int | None = None) -> None:
+        self.context = context
         self.limit = limit
         self.trials: dict[Key, Trial] = {}
         self.best: Assignment = {}
@@ -43,7 +50,7 @@ class Tried:
 
     def key(self, assignment: Assignment) -> Key:
         """Equal for assignments that give the same recipe."""
-        return frozenset(self.ground.space.settle(assignment).items())
+        return frozenset(self.context.space.settle(assignment).items())
 
     def knows(self, assignment: Assignment) -> bool:
         """Whether it was tried."""
@@ -56,19 +63,19 @@ class Tried:
 
         None for what is beyond the limit, and for what would be the float model.
         """
-        space = self.ground.space
+        space = self.context.space
         new: dict[Key, Assignment] = {}
         for assignment in assignments:
             key = self.key(assignment)
             if key in self.trials or key in new or len(new) >= self.left:
                 continue
-            if not key or space.held(assignment):
+            if not key or space.quantized_layers(assignment):
                 new[key] = assignment
         if new:
             trials = yield [space.candidate(a) for a in new.values()]
             for (key, assignment), trial in zip(new.items(), trials, strict=True):
                 self.trials[key], self._asked[key] = trial, assignment
-                if self.best_trial is None or self.ground.better(trial, self.best_trial):
+                if self.best_trial is None or self.context.better(trial, self.best_trial):
                     self.best, self.best_trial = assignment, trial
         return [self.trials.get(self.key(assignment)) for assignment in assignments]
 
@@ -83,9 +90,9 @@ class Tried:
         """The output's error: one run of the model, no evaluation. Infinite where it is NaN."""
         key = self.key(assignment)
         if key not in self._proxies:
-            space = self.ground.space
+            space = self.context.space
             recipe = space.candidate(assignment).recipe
-            (error,) = self.ground.errors(recipe, [space.held(assignment)])
+            (error,) = self.context.errors(recipe, [space.quantized_layers(assignment)])
             self._proxies[key] = math.inf if math.isnan(error) else error
         return self._proxies[key]
 
@@ -114,3 +121,16 @@ class Tried:
     def _failures(self) -> list[Key]:
         """Trials that gave an accuracy, and one that is not enough."""
         return [key for key, trial in self.trials.items() if not (trial.meets or trial.failed)]
+
+
+def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """`items` by BATCH, in order; no more of them are read than are given out."""
+    rest = iter(items)
+    while batch := list(islice(rest, BATCH)):
+        yield batch
+
+
+def groups(items: Sequence[Item], count: int) -> list[list[Item]]:
+    """`items` in `count` runs of consecutive ones, whose lengths differ by one at most."""
+    edges = [at * len(items) // count for at in range(count + 1)] if items else []
+    return [list(items[a:b]) for a, b in pairwise(edges) if a < b]

@@ -46,7 +46,7 @@ def sums(damage: Mapping[str, float], softer: Mapping[Scheme, float] | None = No
 
 @dataclass
 class Simulated:
-    """A Ground whose accuracy is 1 - `loss`(held), and whose output's error is `error`(held).
+    """A context whose accuracy is 1 - `loss`(held), and whose output's error is `error`(held).
 
     `loss` may raise: then the trial fails. The score is the bytes of all layers.
     """
@@ -121,7 +121,7 @@ class Simulated:
 class Outcome:
     """What a driven strategy asked for, batch by batch, and got."""
 
-    ground: Simulated
+    context: Simulated
     batches: list[list[Candidate]]
     trials: list[Trial]
     ended: bool
@@ -134,30 +134,30 @@ class Outcome:
     def best(self) -> Trial:
         found = self.trials[0]
         for trial in self.trials[1:]:
-            found = trial if self.ground.better(trial, found) else found
+            found = trial if self.context.better(trial, found) else found
         return found
 
     def changed(self, trial: Trial | None = None) -> dict[str, Scheme]:
         """What the trial's (the best one's) recipe does not hold as the base recipe says."""
         trial = trial or self.best
         assert trial.recipe is not None
-        held = self.ground.held(trial.recipe)
+        held = self.context.held(trial.recipe)
         return {
             c.layer.name: held.get(c.layer.name, FLOAT)
-            for c in self.ground.space.choices
+            for c in self.context.space.choices
             if held.get(c.layer.name, FLOAT) != c.own
         }
 
 
 def drive(
-    way: Strategy, ground: Simulated, most: int = 2000, recorded: Sequence[Trial] = ()
+    way: Strategy, context: Simulated, most: int = 2000, recorded: Sequence[Trial] = ()
 ) -> Outcome:
     """Runs `way` until it ends, is met (where it does not converge) or has had `most` trials.
 
     The first trials are taken from `recorded`, as a resumed search does it.
     """
-    steps = way.search(ground)
-    outcome = Outcome(ground, [], [], ended=False)
+    steps = way.search(context)
+    outcome = Outcome(context, [], [], ended=False)
     try:
         batch = list(next(steps))
         while True:
@@ -170,12 +170,12 @@ def drive(
                     assert recorded[index - 1].recipe == candidate.recipe
                     trial = recorded[index - 1]
                 else:
-                    held = ground.held(candidate.recipe)
+                    held = context.held(candidate.recipe)
                     assert held, "a model with nothing quantized is no trial"
-                    trial = ground.trial(index, candidate.recipe, held, candidate.words)
+                    trial = context.trial(index, candidate.recipe, held, candidate.description)
                 outcome.trials.append(trial)
                 answers.append(trial)
-            stop = any(t.meets for t in answers) and not (way.converges or ground.keeps_going)
+            stop = any(t.meets for t in answers) and not (way.converges or context.keeps_going)
             if stop or len(outcome.trials) >= most:
                 steps.close()
                 return outcome

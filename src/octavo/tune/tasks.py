@@ -26,7 +26,7 @@ from octavo.tune.evaluators import Evaluator
 
 
 @dataclass(frozen=True)
-class Form:
+class Variant:
     """A form of the model: the float one for `recipe` None."""
 
     recipe: Recipe | None
@@ -37,21 +37,21 @@ class Form:
 class Evaluate:
     """Measures accuracy and size of `form`."""
 
-    form: Form
+    form: Variant
 
 
 @dataclass(frozen=True)
 class Time:
     """Times `forms` in turns."""
 
-    forms: tuple[Form, ...]
+    forms: tuple[Variant, ...]
 
 
 @dataclass(frozen=True)
 class Peak:
     """Measures the memory that `form` needs."""
 
-    form: Form
+    form: Variant
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ Task = Evaluate | Time | Peak | Errors
 
 
 @dataclass(frozen=True)
-class Measured:
+class TaskResult:
     """What a task gives: its `value` (plain data), or the traceback of what went wrong.
 
     Values: Evaluate [accuracy, bytes]; Time a list of [seconds, ratio to the first form, its lower
@@ -96,14 +96,14 @@ class Setting:
     time_budget: float = 10.0
     samples: int = 2
     path: tuple[str, ...] = ()
-    _last: tuple[Form, Built] | None = field(default=None, repr=False)
+    _last: tuple[Variant, Built] | None = field(default=None, repr=False)
     _float: Built | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {k: v for k, v in self.__dict__.items() if k != "timed_feeds"}
         return {**kept, "_last": None, "_float": None}
 
-    def built(self, form: Form) -> Built:
+    def built(self, form: Variant) -> Built:
         """The model in `form`; the one asked for last, and the float one, are kept."""
         if form.recipe is None:
             if self._float is None:
@@ -115,7 +115,7 @@ class Setting:
             self._last = last = (form, self._build(form))
         return last[1]
 
-    def _build(self, form: Form) -> Built:
+    def _build(self, form: Variant) -> Built:
         assert form.recipe is not None
         calibration = self.calibration if form.approach is Approach.STATIC else None
         return self.target.build(form.recipe, calibration)
@@ -140,7 +140,7 @@ class Setting:
         """The task's value."""
         if isinstance(task, Evaluate):
             built = self.built(task.form)
-            accuracy = self.evaluator.accuracy(built, lambda: self.built(Form(None)))
+            accuracy = self.evaluator.accuracy(built, lambda: self.built(Variant(None)))
             return [accuracy, built.bytes]
         if isinstance(task, Time):
             return self._times(task.forms)
@@ -150,7 +150,7 @@ class Setting:
         feeds = self.feeds()
         return [list(self.target.errors(task.recipe, task.sets, feeds)), len(feeds)]
 
-    def _times(self, forms: Sequence[Form]) -> list[list[float]]:
+    def _times(self, forms: Sequence[Variant]) -> list[list[float]]:
         """Each form's seconds (over all timed inputs), and their ratio to the first one's."""
         few = len(forms) <= 2  # the float model and the one that was evaluated last
         models = [self.built(f) if few or f.recipe is None else self._build(f) for f in forms]
@@ -192,7 +192,7 @@ class Packed:
 _SETTINGS: dict[str, Setting] = {}
 
 
-def perform_packed(packed: Packed, path: Sequence[str], task: Task) -> Measured:
+def perform_packed(packed: Packed, path: Sequence[str], task: Task) -> TaskResult:
     """`perform` in another process, which keeps the setting for the next task.
 
     `path` are folders in which the modules that the setting names are found.
@@ -206,10 +206,10 @@ def perform_packed(packed: Packed, path: Sequence[str], task: Task) -> Measured:
     try:
         return perform(_SETTINGS[packed.token], task)
     except KeyboardInterrupt:  # raised by evaluate: Ctrl-C is the parent's
-        return Measured(None, traceback.format_exc())
+        return TaskResult(None, traceback.format_exc())
 
 
-def perform(setting: Setting, task: Task) -> Measured:
+def perform(setting: Setting, task: Task) -> TaskResult:
     """The task's value, or the traceback of the error that it stopped with."""
     start = time.monotonic()
     try:
@@ -218,4 +218,4 @@ def perform(setting: Setting, task: Task) -> Measured:
         value, error = None, f"{type(known).__name__}: {known}"
     except (Exception, SystemExit):  # noqa: BLE001 - evaluate may raise anything; the search goes on
         value, error = None, traceback.format_exc()
-    return Measured(value, error, time.monotonic() - start)
+    return TaskResult(value, error, time.monotonic() - start)
