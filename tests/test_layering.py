@@ -32,22 +32,15 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     # These two see models through callables only: no model library, no front end.
     "measure": (
         {"recipe", "core", "errors"},
-        # torchmetrics takes tensors, so that its metrics load torch (late, where it is asked for).
-        {
-            "numpy",
-            "scipy",
-            "sklearn",
-            "sacrebleu",
-            "jiwer",
-            "pyarrow",
-            "ruamel",
-            "torchmetrics",
-            "torch",
-        },
+        {"numpy", "pyarrow"},
     ),
     "tune": (
         {"measure", "recipe", "core", "files", "front_ends", "errors"},
-        {"numpy", "optuna", "pydantic", "ruamel", "dask", "distributed"},
+        {
+            *("numpy", "optuna", "pydantic", "ruamel", "dask", "distributed"),
+            # Metrics: torchmetrics takes tensors, so that its own load torch (late).
+            *("scipy", "sklearn", "sacrebleu", "jiwer", "torchmetrics", "torch"),
+        },
     ),
     "report": ({"recipe", "core", "errors"}, {"rich", "jinja2"}),
     "cli": (

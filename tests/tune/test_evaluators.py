@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from octavo.errors import OptionError
-from octavo.measure.metrics import metric
 from octavo.recipe.target import Built
 from octavo.recipe.tuning import Status
 from octavo.tune import Criterion, tune
 from octavo.tune.evaluators import Called, Evaluator, OnData, Weighted, evaluator, weighted
+from octavo.tune.inc.metrics import metric
 from tests.tune.simulated_target import Simulated, evaluate
 
 TARGET = Simulated((0.1,))

@@ -80,7 +80,7 @@ def tune(
             and returns its accuracy, a number or a dict with one named `accuracy`; or its name,
             `module:function`.
         metric: in place of `evaluate`: a metric's name, (name, options), or several of
-            ((name, options), weight); see `octavo.measure.metrics`. Or an object with reset(),
+            ((name, options), weight); see `octavo.tune.inc.metrics`. Or an object with reset(),
             update(predictions, labels) and result(), as Neural Compressor has them; predictions
             are the list of an ONNX model's outputs, or what a PyTorch model returns.
         data: for the metric: a .npz, .jsonl, .csv or .parquet file, or an iterable of (inputs,

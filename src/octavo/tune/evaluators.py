@@ -16,10 +16,8 @@ from typing import Any, Protocol
 from octavo.errors import InputDataError, OptionError, listed
 from octavo.files.named import named
 from octavo.files.nearby import near_module
-from octavo.measure.accuracy import accuracy, outputs
+from octavo.measure.accuracy import CLOSENESS, Metric, accuracy, outputs
 from octavo.measure.data import BATCH_SIZE, Dataset, read_data
-from octavo.measure.metrics import Metric, of_object
-from octavo.measure.metrics import metric as metric_named
 from octavo.recipe.target import Built, Feed, Target
 from octavo.tune.criterion import Criterion
 
@@ -289,7 +287,7 @@ class MadeUp:
         if self._expected is None:
             self._expected = [list(float_model().run(feed)) for feed in self._inputs]
         got = [list(built.run(feed)) for feed in self._inputs]
-        return metric_named("closeness").score(got, self._expected)
+        return CLOSENESS.score(got, self._expected)
 
     def feeds(self, count: int) -> Sequence[Feed]:
         """None of its own: the search makes some up."""
@@ -310,13 +308,10 @@ def evaluator(
     label: str | None = None,
 ) -> Evaluator:
     """How accuracy is measured, from the arguments of `tune`. Raises OptionError."""
-    file = isinstance(data, (str, os.PathLike))
-    if data is not None:
-        data = (
-            read_data(os.fspath(data), label=label, batch_size=batch_size)
-            if file
-            else Dataset.of(data, label=label)
-        )
+    if isinstance(data, (str, os.PathLike)):
+        data = read_data(os.fspath(data), label=label, batch_size=batch_size)
+    elif data is not None:
+        data = Dataset.of(data, label=label)
     if evaluate is not None:
         if metric is not None:
             raise OptionError("evaluate and metric: give one of them; both measure the accuracy")
@@ -333,11 +328,8 @@ def evaluator(
                 "or evaluate (--evaluate module:function) in its place"
             )
         return MadeUp(target, shapes, seed)
-    source = (
-        read_data(os.fspath(data)) if isinstance(data, (str, os.PathLike)) else Dataset.of(data)
-    )
-    metrics = weighted("closeness" if metric is None else metric, tensors=is_torch(target))
-    return OnData(metrics, source, limit, relative)
+    metrics = weighted(CLOSENESS if metric is None else metric, tensors=is_torch(target))
+    return OnData(metrics, data, limit, relative)
 
 
 def is_torch(target: Target) -> bool:
@@ -373,9 +365,9 @@ def weighted(given: Any, *, tensors: bool = False) -> tuple[Weighted, ...]:
 def _metric(given: Any, tensors: bool) -> Metric:
     if isinstance(given, Metric):
         return given
-    if isinstance(given, str):
-        return metric_named(given)
-    if isinstance(given, tuple):
-        name, options = given
-        return metric_named(name, options)
-    return of_object(given, tensors=tensors)
+    from octavo.tune.inc.metric_objects import metric_of_object
+    from octavo.tune.inc.metrics import metric
+
+    if isinstance(given, (str, tuple)):
+        return metric(*((given,) if isinstance(given, str) else given))
+    return metric_of_object(given, tensors=tensors)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import OptionError
-from octavo.measure.metrics import metric
 from octavo.recipe import Layer, Recipe, Rule
 from octavo.tune.criterion import Criterion
 from octavo.tune.evaluators import Weighted
 from octavo.tune.inc.config import Config, MultiMetrics
+from octavo.tune.inc.metrics import metric
 
 
 def arguments(config: Config, base: Recipe, layers: Sequence[Layer]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.errors import InputDataError, OptionError
-from octavo.measure.metrics import Metric, metric, metric_names
+from octavo.measure.accuracy import Metric
+from octavo.tune.inc.metrics import metric, metric_names
 
 Array = npt.NDArray[Any]
 

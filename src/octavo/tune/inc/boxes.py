@@ -12,16 +12,14 @@ sequence each, of which names or classes are empty; or for each image a mapping 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from octavo.errors import InputDataError, OptionError, brief
-from octavo.measure.metrics.arrays import batches
-from octavo.measure.metrics.definition import Entry, Option, Outputs, whole
+from octavo.measure.accuracy import Outputs, batches
 
 COCO_THRESHOLDS = "0.5:0.05:0.95"
 KEYS = {
@@ -163,40 +161,3 @@ def _names(path: str) -> dict[str, int]:
         raise OptionError(
             f"anno_path {path}: cannot be read as lines `name: class`: {brief(error)}"
         ) from error
-
-
-def _overlap(value: Any) -> bool:
-    return value == COCO_THRESHOLDS or (isinstance(value, float) and 0 <= value <= 1)
-
-
-def _order(value: Any) -> bool:
-    needed = {"boxes", "scores", "classes"}
-    return (
-        isinstance(value, Mapping)
-        and needed <= set(value) <= {*needed, "num_detections"}
-        and all(whole(-1).valid(v) for v in value.values())
-        and all(value[key] >= 0 for key in needed)
-    )
-
-
-_PATH = {"anno_path": Option(lambda value: isinstance(value, str), "the path of a YAML file")}
-_KEY = {"map_key": Option.one_of(*KEYS)}
-_ORDER = {"output_index_mapping": Option(_order, "places of boxes, scores and classes")}
-_FREE = {
-    "iou_thrs": Option(_overlap, f"a fraction from 0.0 to 1.0, or {COCO_THRESHOLDS}"),
-    "map_points": Option(lambda value: value in POINTS and type(value) is int, "0, 11, 101"),
-}
-_coco = partial(mean_ap, iou_thrs=COCO_THRESHOLDS, map_points=101)
-
-
-def _entry(score: Callable[..., float], **options: Option) -> Entry:
-    needed = ("torch", "torchmetrics", "torchvision", "pycocotools")
-    return Entry(score, options=options, libraries=needed)
-
-
-METRICS = {
-    "mAP": _entry(mean_ap, **_PATH, **_FREE, **_KEY, **_ORDER),
-    "COCOmAP": _entry(_coco, **_PATH, **_KEY, **_ORDER),
-    "COCOmAPv2": _entry(_coco, **_PATH, **_FREE, **_KEY, **_ORDER),
-    "VOCmAP": _entry(mean_ap, **_PATH, **_KEY, **_ORDER),
-}

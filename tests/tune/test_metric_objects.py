@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from octavo.errors import InputDataError, OptionError
-from octavo.measure.metrics import Against, of_object
+from octavo.measure.accuracy import Against
+from octavo.tune.inc.metric_objects import metric_of_object
 
 
 class Hits:
@@ -71,7 +72,7 @@ LABELS = [np.array([1, 1]), np.array([2])]
     [(Hits(), False, 2 / 3), (Hits(2), False, 1.0), (TorchHits(), True, 2 / 3)],
 )
 def test_it_is_fed_batch_by_batch(metric: Any, tensors: bool, expected: float) -> None:
-    found = of_object(metric, tensors=tensors)
+    found = metric_of_object(metric, tensors=tensors)
     assert found.name == type(metric).__name__
     assert found.higher_is_better
     assert found.against is Against.LABELS
@@ -88,18 +89,18 @@ def test_several_outputs_of_a_module_are_a_tuple() -> None:
             assert all(isinstance(one, torch.Tensor) for one in predictions)
             self.right, self.seen = len(predictions), 1
 
-    assert of_object(Count(), tensors=True).score([[SCORES, SCORES]], LABELS[:1]) == 2
+    assert metric_of_object(Count(), tensors=True).score([[SCORES, SCORES]], LABELS[:1]) == 2
 
 
 def test_what_it_says_of_itself_is_heard() -> None:
-    found = of_object(Distance())
+    found = metric_of_object(Distance())
     assert not found.higher_is_better
     assert found.against is Against.FLOAT_MODEL
     assert found.score(BATCHES, [[SCORES[:2] + 1], [SCORES[2:]]]) == pytest.approx(6.0)
 
 
 def test_one_that_is_wrapped_is_made() -> None:
-    found = of_object(Wrapped(Hits, "top2", k=2))
+    found = metric_of_object(Wrapped(Hits, "top2", k=2))
     assert found.name == "top2"
     assert found.score(BATCHES, LABELS) == 1.0
 
@@ -114,7 +115,7 @@ def test_one_that_is_wrapped_is_made() -> None:
 )
 def test_what_is_no_metric_is_refused(given: Any, said: str) -> None:
     with pytest.raises(OptionError, match=said):
-        of_object(given)
+        metric_of_object(given)
 
 
 def test_a_result_that_is_no_number_is_an_error() -> None:
@@ -123,4 +124,4 @@ def test_a_result_that_is_no_number_is_an_error() -> None:
             return {"top1": 0.5}
 
     with pytest.raises(InputDataError, match=r"Odd: result\(\) returned .*needs a number"):
-        of_object(Odd()).score(BATCHES, LABELS)
+        metric_of_object(Odd()).score(BATCHES, LABELS)

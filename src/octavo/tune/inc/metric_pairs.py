@@ -6,27 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from octavo.errors import InputDataError
-from octavo.measure.metrics.definition import Outputs
+from octavo.measure.accuracy import Array, Outputs, batches
 
-Array = npt.NDArray[Any]
 NO_CLASS = np.iinfo(np.int64).min  # of scores that hold NaN: no label is equal to it
-
-
-def batches(predictions: Sequence[Outputs], labels: Sequence[Any]) -> Iterator[tuple[Array, Any]]:
-    """The first output of each batch, with the batch's label as it is."""
-    if not predictions:
-        raise InputDataError("there are no predictions to score; the data holds no samples")
-    if len(predictions) != len(labels):
-        raise InputDataError(
-            f"{len(predictions)} batches were predicted and {len(labels)} have labels; one each"
-        )
-    for number, (outputs, label) in enumerate(zip(predictions, labels, strict=True)):
-        if len(outputs) == 0:
-            raise InputDataError(f"batch {number}: the model returned no output")
-        yield np.asarray(outputs[0]), label
 
 
 def label_array(label: Any, number: int) -> Array:
@@ -136,3 +120,49 @@ def number_pairs(
         if without_ones(output).shape != without_ones(target).shape:
             raise misfit(number, output, target, "they have one shape")
         yield output.astype(np.float64).ravel(), target.astype(np.float64).ravel()
+
+
+def text_pairs(
+    predictions: Sequence[Outputs], labels: Sequence[Any]
+) -> tuple[list[str], list[list[str]]]:
+    """Each sample's predicted text, and its references."""
+    found: list[str] = []
+    wanted: list[list[str]] = []
+    for number, (output, label) in enumerate(batches(predictions, labels)):
+        texts = [_text(item) for item in output.ravel().tolist()]
+        plain = label.tolist() if isinstance(label, np.ndarray) else label
+        answers = [
+            _answers(a) for a in ([plain] if isinstance(plain, (str, bytes)) else plain or ())
+        ]
+        if None in texts:
+            raise InputDataError(
+                f"batch {number}: the metric compares texts, and the model's first output is "
+                f"{list(output.shape)} of {output.dtype}; decode it in an `evaluate` function"
+            )
+        if None in answers or len(answers) != len(texts):
+            raise InputDataError(
+                f"batch {number}: {len(texts)} texts are predicted, and the label is "
+                f"{_shown(label)}; it is a list with a text for each"
+            )
+        found += [t for t in texts if t is not None]
+        wanted += [a for a in answers if a is not None]
+    return found, wanted
+
+
+def _shown(label: Any) -> str:
+    return repr(label) if len(repr(label)) < 60 else f"{repr(label)[:60]} ..."
+
+
+def _text(item: Any) -> str | None:
+    if isinstance(item, bytes):
+        return item.decode("utf-8", "replace")
+    return item if isinstance(item, str) else None
+
+
+def _answers(item: Any) -> list[str] | None:
+    """One sample's references; None where they are no texts."""
+    if isinstance(item, np.ndarray):
+        item = item.tolist()
+    texts = [_text(part) for part in (item if isinstance(item, (list, tuple)) else [item])]
+    known = [text for text in texts if text is not None]
+    return known if known and len(known) == len(texts) else None

@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 
 from octavo.errors import InputDataError
-from octavo.measure.metrics.arrays import Array, batches, label_array, misfit
-from octavo.measure.metrics.definition import BOOLEAN, Entry, Outputs
-from octavo.measure.metrics.texts import text_pairs
+from octavo.measure.accuracy import Array, Outputs, batches
+from octavo.tune.inc.metric_pairs import label_array, misfit, text_pairs
 
 
 def squad(predictions: Sequence[Outputs], labels: Sequence[Any], exact: bool = False) -> float:
@@ -98,6 +97,3 @@ def _overlap(found: tuple[int, int], wanted: tuple[float, float]) -> float:
     shared = min(found[1], wanted[1]) - max(found[0], wanted[0]) + 1
     lengths = found[1] - found[0] + 1 + wanted[1] - wanted[0] + 1
     return 2.0 * shared / lengths if shared > 0 else 0.0
-
-
-METRICS = {"SquadF1": Entry(squad, options={"exact": BOOLEAN})}

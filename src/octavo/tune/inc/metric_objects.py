@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from octavo.errors import InputDataError, OptionError
-from octavo.measure.metrics.definition import Against, Metric, Outputs
+from octavo.measure.accuracy import Against, Metric, Outputs
 
 METHODS = ("reset", "update", "result")
 
 
-def of_object(given: Any, *, tensors: bool = False) -> Metric:
+def metric_of_object(given: Any, *, tensors: bool = False) -> Metric:
     """The metric that `given` computes by reset(), update(predictions, labels) a batch, result().
 
     Predictions are the list of the model's outputs, as ONNX Runtime gives them; with `tensors`, as
