@@ -2,60 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
+from octavo.core.fresh_process import ChildError, added_at_peak, call, require_memory_figures
 from octavo.errors import ModelError
 from octavo.onnx.custom_ops import CustomOps, libraries_in_force
-from octavo.onnx.tuning.child import ChildError, call
-from octavo.onnx.tuning.feed_files import read_feed, write_feed
-from octavo.onnx.tuning.scratch import Scratch
+from octavo.onnx.tuning.running import opened
 from octavo.recipe.target import Feed
-
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-_RESET_PEAK = "5"
 
 
 def peak_memory(model: Path, feed: Feed, threads: int | None) -> int:
     """Bytes that opening the file at `model` and one run add to a fresh process, at their peak.
 
-    Mapped files count as far as they are read. Raises ModelError where the model does not run, or
-    the system is not Linux, and OptionError where session options are in force.
+    Raises ModelError where the model does not run, or the system is not Linux, and OptionError
+    where session options are in force.
     """
-    if not _STATUS.is_file():
-        raise ModelError("peak memory is read from /proc, which only Linux has")
-    with Scratch() as place:
-        inputs = place.folder / "feed.npz"
-        write_feed(inputs, feed)
-        try:
-            found = call(
-                measure,
-                model=str(model),
-                inputs=str(inputs),
-                threads=threads,
-                custom_ops=libraries_in_force(),
-            )
-        except ChildError as error:
-            raise ModelError(f"{model} does not run to have its memory measured: {error}") from None
-    return int(found)
+    require_memory_figures("peak memory is read from /proc, which only Linux has")
+    custom_ops = libraries_in_force()
+    try:
+        return int(
+            call(measure, model=model, feed=dict(feed), threads=threads, custom_ops=custom_ops)
+        )
+    except ChildError as error:
+        raise ModelError(f"{model} does not run to have its memory measured: {error}") from None
 
 
-def measure(model: str, inputs: str, threads: int | None, custom_ops: list[str]) -> int:
+def measure(model: Path, feed: Feed, threads: int | None, custom_ops: list[str]) -> int:
     """Runs in the fresh process: ONNX Runtime and the inputs are there before it begins."""
-    from octavo.onnx.tuning.running import opened
-
-    feed, operators = read_feed(Path(inputs)), CustomOps.of(custom_ops)
-    with contextlib.suppress(OSError):  # a process is allowed to, but perhaps not in a container
-        _CLEAR.write_text(_RESET_PEAK, encoding="ascii")
-    before = _kilobytes("VmRSS")
-    with operators.in_force():
-        opened(model, threads).run(None, feed)
-    return max(0, _kilobytes("VmHWM") - before) * 1024
-
-
-def _kilobytes(field: str) -> int:
-    for line in _STATUS.read_text(encoding="ascii").splitlines():
-        name, _, value = line.partition(":")
-        if name == field:
-            return int(value.split()[0])
-    raise ModelError(f"{_STATUS} has no {field}")
+    with CustomOps.of(custom_ops).in_force():
+        return added_at_peak(lambda: opened(model, threads).run(None, feed))

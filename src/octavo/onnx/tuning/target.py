@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
+import octavo
 from octavo.errors import OptionError, OutputError, RecipeError, did_you_mean
 from octavo.files.staging import Staging, output_error
 from octavo.onnx.check.verify import verify
@@ -18,15 +21,13 @@ from octavo.onnx.custom_ops import NO_PROCESS, CustomOps, Libraries
 from octavo.onnx.inputs import fed, read_inputs
 from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.options import plain_request
-from octavo.onnx.tuning.digest import digest
 from octavo.onnx.tuning.inputs import random_feeds
-from octavo.onnx.tuning.layers import Layers
 from octavo.onnx.tuning.memory import peak_memory
 from octavo.onnx.tuning.running import built, files_bytes, named, opened
 from octavo.onnx.tuning.scratch import Scratch
 from octavo.onnx.tuning.sensitivity import Sensitivity
 from octavo.onnx.tuning.static import copy_model, is_static, quantize_static
-from octavo.onnx.tuning.writing import Writer
+from octavo.onnx.tuning.writing import Layers, Writer
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
 from octavo.recipe.target import Built, Feed
 
@@ -135,7 +136,7 @@ class OnnxTarget:
 
     def fingerprint(self) -> str:
         """SHA-256 of the model's files and the options; the file's name is no part of it."""
-        return digest(self._source, {**self._options, "threads": self._threads})
+        return _digest(self._source, {**self._options, "threads": self._threads})
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
         """As `octavo.onnx.inspect(model, recipe).decisions`; the model is read once.
@@ -291,3 +292,25 @@ class OnnxTarget:
         with Scratch() as place:
             place.model.write_bytes(self._origin.SerializeToString())
             yield place.model
+
+
+def _digest(source: Source, options: Mapping[str, Any]) -> str:
+    """SHA-256 of the model's bytes, those of its data files, the options and Octavo's version."""
+    total = hashlib.sha256()
+    total.update(json.dumps({**options, "octavo": octavo.__version__}, sort_keys=True).encode())
+    if source.path is None:
+        assert source.proto is not None
+        total.update(source.proto.SerializeToString(deterministic=True))
+    else:
+        _add_file(source.path, total)
+    for path in sorted(source.data_files):
+        total.update(path.name.encode())
+        _add_file(path, total)
+    return total.hexdigest()
+
+
+def _add_file(path: Path, total: Any) -> None:
+    with path.open("rb", buffering=0) as file:
+        piece = memoryview(bytearray(1 << 22))
+        while count := file.readinto(piece):
+            total.update(piece[:count])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import importlib
 import pickle
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +11,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from octavo.core.fresh_process import ChildError, added_at_peak, call, require_memory_figures
 from octavo.errors import ModelError, brief
 from octavo.recipe.target import Feed
 from octavo.torch.tuning.calls import Caller
-
-_CODE = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from octavo.torch.tuning.footprint import measure
-measure(*sys.argv[2:])
-"""
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True)
@@ -67,8 +58,9 @@ def peak_memory(model: nn.Module, factory: str, saved: bool, caller: Caller, fee
     `saved`: it is quantized, and opened from a file; else a factory makes it there. Raises
     ModelError where the other process cannot have the model, or cannot tell its memory.
     """
-    if not _STATUS.exists():
-        raise ModelError("a process's peak memory is known on Linux only; choose another objective")
+    require_memory_figures(
+        "a process's peak memory is known on Linux only; choose another objective"
+    )
     if not factory:
         _refuse_scripts(model)
     modules = tuple(sorted({type(m).__module__ for m in model.modules()}))
@@ -76,7 +68,14 @@ def peak_memory(model: nn.Module, factory: str, saved: bool, caller: Caller, fee
         path = Path(folder) / "model" if saved or not factory else None
         if path is not None:
             _write(model, path, factory)
-        return _in_a_child(Opening(factory, path, modules, caller, feed), Path(folder))
+        opening = Opening(factory, path, modules, caller, feed)
+        try:
+            return int(call(measure, opening=opening))
+        except ChildError as error:
+            raise ModelError(
+                f"the process that measures memory ended with exit code {error.exit_code}: "
+                f"{error.last_line}"
+            ) from None
 
 
 def _refuse_scripts(model: nn.Module) -> None:
@@ -104,45 +103,13 @@ def _write(model: nn.Module, path: Path, factory: str) -> None:
         ) from error
 
 
-def _in_a_child(opening: Opening, folder: Path) -> int:
-    """A plain process: one of multiprocessing would run a script that has no `__main__` guard."""
-    task, answer = folder / "task", folder / "answer"
-    task.write_bytes(pickle.dumps(opening))
-    done = subprocess.run(
-        [sys.executable, "-c", _CODE, json.dumps(sys.path), str(task), str(answer)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,  # a factory may talk
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    if not answer.exists():
-        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise ModelError(
-            f"the process that measures memory ended with exit code {done.returncode}: {last}"
-        )
-    return int(answer.read_text())
-
-
-def measure(task: str, answer: str) -> None:
-    """What that process does: reads an `Opening`, and writes down bytes."""
-    opening: Opening = pickle.loads(Path(task).read_bytes())
-    Path(answer).write_text(str(_measured(opening)))
-
-
-def _measured(opening: Opening) -> int:
-    import importlib
-
-    import octavo.torch
-
-    assert octavo.torch
+def measure(opening: Opening) -> int:
+    """What that process does: imports what the model's code needs, then opens and runs it."""
     for name in (*opening.modules, opening.factory.partition(":")[0]):
         if name and name != "__main__":
             importlib.import_module(name)
     _warm_up()
-    _forget_peak()
-    before = _status("VmRSS")
-    opening.caller.run(opening.model(), opening.feed)
-    return max(0, _status("VmHWM") - before)
+    return added_at_peak(lambda: opening.caller.run(opening.model(), opening.feed))
 
 
 def _warm_up() -> None:
@@ -152,18 +119,3 @@ def _warm_up() -> None:
     x = torch.ones(64, 64)
     with torch.inference_mode():
         QuantizedLinear.from_float(nn.Linear(64, 64))(x @ x)
-
-
-def _forget_peak() -> None:
-    try:
-        _CLEAR.write_text("5")
-    except OSError:
-        return  # the peak since the start then counts, which imports may have set
-
-
-def _status(key: str) -> int:
-    """Bytes."""
-    for line in _STATUS.read_text().splitlines():
-        if line.startswith(f"{key}:"):
-            return int(line.split()[1]) * 1024
-    raise ModelError(f"{_STATUS} has no {key}")
