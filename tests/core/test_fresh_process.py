@@ -34,10 +34,10 @@ def test_arguments_and_answers_are_whatever_can_be_pickled(capfd: pytest.Capture
 
 
 def test_what_went_wrong_is_the_last_that_it_said() -> None:
-    with pytest.raises(ChildError, match="^ValueError: no such thing$") as caught:
+    with pytest.raises(ChildError, match=r"^ValueError: no such thing$") as caught:
         call(failed)
     assert caught.value.exit_code == 1 and caught.value.last_line == "ValueError: no such thing"
-    with pytest.raises(ChildError, match="^its process was ended by signal 9$"):
+    with pytest.raises(ChildError, match=r"^its process was ended by signal 9$"):
         call(killed)
 
 

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from octavo.errors import InputDataError, OctavoError
-from octavo.measure.latency import time_ratios
+from octavo.measure.timing import time_ratios
 from octavo.recipe import Recipe
 from octavo.recipe.target import Built, Feed, Target
 from octavo.recipe.tuning import Approach
