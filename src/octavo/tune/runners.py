@@ -14,13 +14,14 @@ import signal
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from octavo.errors import EvaluationError, OptionError
 from octavo.tune.tasks import Packed, Setting, Task, TaskResult, perform, perform_packed
@@ -36,26 +37,27 @@ OnDone = Callable[[int, TaskResult], None]
 """Called with a task's place among the tasks, and what it gave, as soon as that is known."""
 
 
-class Runner(Protocol):
+class Runner(ABC):
     """Runs tasks."""
 
-    parallel: int
+    parallel = 1
     """How many tasks it runs at once."""
 
+    @abstractmethod
     def run(
         self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
     ) -> list[TaskResult | None]:
         """What each task gave; None for those that were not done at `deadline` (time.monotonic)."""
 
-    def __enter__(self) -> Runner: ...
+    def __enter__(self) -> Runner:
+        return self
 
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(self, *error: object) -> None:
+        return None
 
 
-class InProcess:
+class InProcess(Runner):
     """One task at a time, in this process. The deadline is looked at between tasks."""
-
-    parallel = 1
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -71,14 +73,8 @@ class InProcess:
             on_done(i, found)
         return answers
 
-    def __enter__(self) -> InProcess:
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        return None
-
-
-class InExecutor:
+class InExecutor(Runner):
     """Any `concurrent.futures.Executor`, such as a Dask cluster's.
 
     At the deadline tasks that have not begun are cancelled; those that run are left behind, as an
@@ -118,14 +114,8 @@ class InExecutor:
                 future.cancel()
         return answers
 
-    def __enter__(self) -> InExecutor:
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        return None
-
-
-class Workers:
+class Workers(Runner):
     """Processes of our own on this machine, which are ended at the deadline.
 
     A worker that dies costs its task's time: the task is given to a new one, up to DEATHS times.
@@ -211,9 +201,6 @@ class Workers:
                 process.kill()  # one that has no group of its own yet
         pool.shutdown(wait=True, cancel_futures=True)
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def __enter__(self) -> Workers:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.kill()
