@@ -9,7 +9,7 @@ from octavo.errors import ConfigError, OctavoError, listed
 from octavo.tune import Config, load_config
 from octavo.tune.inc.fields import Section
 from octavo.tune.inc.problems import dotted
-from tests.tune.config_cases import (
+from tests.tune.inc.config_cases import (
     MAPPING,
     NAME,
     REFUSED,
