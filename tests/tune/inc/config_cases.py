@@ -5,13 +5,14 @@ them.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from octavo.tune.inc.fields import Kind, Section, child
-from octavo.tune.inc.schema import Root
+from octavo.tune.inc.schema import ROOT
+from octavo.tune.inc.sections import ByName, Kind, key_of
 
 Place = tuple[str, ...]
+Keys = Mapping[str, Kind]
 Case = tuple[list[Any], list[tuple[Any, str]]]
 
 WHOLE: Case = (
@@ -107,6 +108,7 @@ CASES: dict[str, Case] = {
         "RandomResizedCrop.scale ratio mean std mean_value low high sparse_ratio".split(), NUMBERS
     ),
     "multi_objectives.weight": NUMBERS,
+    "multi_objective.weight": NUMBERS,
     "multi_metrics.weight": NUMBERS,
     "loss_weights": ([0.5, [0, 1]], [(-1, "0 or more"), ("x", "a number")]),
     "higher_is_better": FLAGS,
@@ -186,33 +188,36 @@ REFUSED = """pruning distillation auto_distillation nas train graph_optimization
 model_conversion""".split()
 
 
-def sections() -> Iterator[tuple[Place, type[Section]]]:
-    """Every section, each kind of it once, and where it may stand."""
-    seen: set[type[Section]] = set()
+def sections() -> Iterator[tuple[Place, Keys]]:
+    """Every section, each that has others in it once, and where it may stand."""
+    seen: set[int] = set()
 
-    def walk(kind: Kind, place: Place) -> Iterator[tuple[Place, type[Section]]]:
-        if isinstance(kind, type) and issubclass(kind, Section):
-            if kind in seen:
-                return
-            seen.add(kind)
+    def walk(kind: Kind, place: Place) -> Iterator[tuple[Place, Keys]]:
+        kind = key_of(kind).kind
+        if isinstance(kind, Mapping) and id(kind) not in seen:
+            if any(isinstance(key_of(inner).kind, Mapping) for inner in kind.values()):
+                seen.add(id(kind))
             yield place, kind
-            for key in kind.model_fields:
-                yield from walk(child(kind, key), (*place, key))
-        elif child(kind, NAME) is not None:
-            yield from walk(child(kind, NAME), (*place, NAME))
+            for key, inner in kind.items():
+                yield from walk(inner, (*place, key))
+        elif isinstance(kind, ByName):
+            yield from walk(kind.kind, (*place, NAME))
 
-    yield from walk(Root, ())
+    yield from walk(ROOT, ())
 
 
-def leaves(kind: type[Section]) -> list[str]:
+def leaves(kind: Keys) -> list[str]:
     """The keys of a section that hold a value, not a section."""
-    found = []
-    for key in kind.model_fields:
-        inner = child(kind, key)
-        is_section = isinstance(inner, type) and issubclass(inner, Section)
-        if not is_section and child(inner, NAME) is None and key not in REFUSED:
-            found.append(key)
-    return found
+    return [
+        key
+        for key, inner in kind.items()
+        if not isinstance(key_of(inner).kind, (Mapping, ByName)) and key not in REFUSED
+    ]
+
+
+def required(kind: Keys) -> list[str]:
+    """The keys of a section that may not be left out."""
+    return [key for key, inner in kind.items() if key_of(inner).needed]
 
 
 def case(place: Place) -> Case:
@@ -230,12 +235,12 @@ def document(place: Place, values: dict[str, Any]) -> dict[str, Any]:
         "model": {"name": "m", "framework": "onnxrt_integerops"},
         "quantization": {"approach": "post_training_dynamic_quant"},
     }
-    kind: Kind = Root
+    kind: Kind = ROOT
     at = root
     for depth, key in enumerate((*place, "")):
-        if isinstance(kind, type) and issubclass(kind, Section):
-            for name, field in kind.model_fields.items():
-                if field.is_required() and name != key:
+        if isinstance(kind, Mapping):
+            for name in required(kind):
+                if name != key:
                     at.setdefault(name, sample((*place[:depth], name), child(kind, name)))
         if key:
             kind, at = child(kind, key), at.setdefault(key, {})
@@ -243,13 +248,15 @@ def document(place: Place, values: dict[str, Any]) -> dict[str, Any]:
     return root
 
 
+def child(kind: Kind, key: str) -> Kind:
+    """What stands at `key` in a section or mapping of the kind `kind`."""
+    return key_of(kind.kind if isinstance(kind, ByName) else kind[key]).kind
+
+
 def sample(place: Place, kind: Kind) -> Any:
     """A value that `place` takes."""
-    if isinstance(kind, type) and issubclass(kind, Section):
-        fields = kind.model_fields.items()
-        return {
-            n: sample((*place, n), child(kind, n)) for n, field in fields if field.is_required()
-        }
+    if isinstance(kind, Mapping):
+        return {name: sample((*place, name), child(kind, name)) for name in required(kind)}
     return case(place)[0][0]
 
 

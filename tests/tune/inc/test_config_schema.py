@@ -7,16 +7,17 @@ import pytest
 
 from octavo.errors import ConfigError, OctavoError, listed
 from octavo.tune import Config, load_config
-from octavo.tune.inc.fields import Section
-from octavo.tune.inc.problems import dotted
+from octavo.tune.inc.sections import dotted
 from tests.tune.inc.config_cases import (
     MAPPING,
     NAME,
     REFUSED,
+    Keys,
     Place,
     case,
     document,
     leaves,
+    required,
     sections,
     yaml_of,
 )
@@ -68,16 +69,14 @@ def rows(place: Place, keys: list[str], which: int) -> list[dict[str, Any]]:
 
 
 @each_section
-def test_every_key_takes_what_it_may(tmp_path: Path, place: Place, kind: type[Section]) -> None:
+def test_every_key_takes_what_it_may(tmp_path: Path, place: Place, kind: Keys) -> None:
     for values in TOGETHER.get(place) or rows(place, leaves(kind), 0):
         text, _ = yaml_of(document(place, values))
         assert load(tmp_path, text).model_name
 
 
 @each_section
-def test_every_key_refuses_what_it_may_not(
-    tmp_path: Path, place: Place, kind: type[Section]
-) -> None:
+def test_every_key_refuses_what_it_may_not(tmp_path: Path, place: Place, kind: Keys) -> None:
     keys = leaves(kind)
     wrong = rows(place, keys, 1)
     for key in set(keys) - {"hawq_v2_loss"}:
@@ -99,10 +98,8 @@ def test_every_key_refuses_what_it_may_not(
 
 
 @each_section
-def test_an_unknown_key_is_refused_at_every_level(
-    tmp_path: Path, place: Place, kind: type[Section]
-) -> None:
-    known = list(kind.model_fields)
+def test_an_unknown_key_is_refused_at_every_level(tmp_path: Path, place: Place, kind: Keys) -> None:
+    known = list(kind)
     unknown = {"qqqq": 1, **({f"{known[0]}z": 1} if known else {})}
     text, lines = yaml_of(document(place, unknown))
     messages = error_of(tmp_path, text).splitlines()
@@ -115,7 +112,7 @@ def test_an_unknown_key_is_refused_at_every_level(
 
 
 @each_section
-def test_a_section_is_a_mapping_or_empty(tmp_path: Path, place: Place, kind: type[Section]) -> None:
+def test_a_section_is_a_mapping_or_empty(tmp_path: Path, place: Place, kind: Keys) -> None:
     if not place:
         return
     *outer, last = place
@@ -124,8 +121,8 @@ def test_a_section_is_a_mapping_or_empty(tmp_path: Path, place: Place, kind: typ
         message = error_of(tmp_path, text)
         assert message.startswith(f"conf.yaml:{lines[place]}: {dotted(place)}: value ")
         assert "is not a section; allowed: a mapping with " in message
-        assert listed(kind.model_fields) in message
-    needed = [key for key, field in kind.model_fields.items() if field.is_required()]
+        assert listed(kind) in message
+    needed = required(kind)
     text, lines = yaml_of(document(tuple(outer), {last: None}))
     if needed:
         message = error_of(tmp_path, text)

@@ -3,5 +3,5 @@
 Nothing else imports this folder but by name: `octavo.tune` gives `load_config`, `Config` and
 `Quantization`, and strategies and metrics are looked up here when they are asked for.
 
-    file -> schema (fields) -> problems | load -> config -> arguments of octavo.tune.tune
+    file -> load: schema (sections, values) -> config (entries) -> arguments of octavo.tune.tune
 """

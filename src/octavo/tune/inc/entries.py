@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from octavo.recipe.document import Document
 from octavo.tune.inc.config import Entry, Part
-from octavo.tune.inc.fields import Section
-from octavo.tune.inc.problems import Place, dotted
+from octavo.tune.inc.sections import Place, Section, dotted
 
 _FLOATS = (("fp32",), ("bf16",))
 _EVERYTHING = "default_qconfig"  # an op_wise key of Neural Compressor's PyTorch FX front end

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from octavo.errors import ConfigError, OptionError, did_you_mean
 from octavo.recipe.document import Document, FileKind, read_text
 from octavo.tune.criterion import Criterion
@@ -20,19 +18,21 @@ from octavo.tune.inc.config import (
     Objective,
 )
 from octavo.tune.inc.entries import read_entries
-from octavo.tune.inc.fields import Idle, Section
-from octavo.tune.inc.problems import (
+from octavo.tune.inc.schema import APPROACHES, ROOT
+from octavo.tune.inc.schema_data import dataset_words
+from octavo.tune.inc.sections import (
     ACCURACY,
     MULTI_OBJECTIVES,
     PERFORMANCE,
     Place,
+    Problem,
+    Section,
     checks,
     dotted,
     error_of,
-    problems_of,
+    key_of,
+    read,
 )
-from octavo.tune.inc.schema import APPROACHES, Root
-from octavo.tune.inc.schema_data import dataset_words
 
 CONFIG = FileKind("configuration", "start with `model:`", ConfigError)
 _QLINEAR = (
@@ -52,11 +52,9 @@ def load_config(path: str | Path, *, approach: str | None = None) -> Config:
     path = Path(path)
     document = Document(read_text(path, CONFIG), str(path), CONFIG)
     notes = [] if approach is None else _override(document, approach)
-    try:
-        root = Root.model_validate(document.data)
-    except ValidationError as error:
-        raise error_of(problems_of(error), document) from None
-    problems = list(checks(root))
+    problems: list[Problem] = []
+    root = read(ROOT, document.data, (), problems)
+    problems = problems or list(checks(root))
     if problems:
         raise error_of(problems, document)
     return _build(root, document, path, notes)
@@ -126,17 +124,15 @@ def _build(root: Section, document: Document, path: Path, notes: Sequence[str] =
 
 def _inert(section: Section, place: Place, document: Document, asked: set[str]) -> Iterator[Inert]:
     """The idle keys of `section`; what lies below one is not listed again."""
-    for key, value in section.given().items():
-        here = (*place, key)
-        found = [m for m in type(section).model_fields[key].metadata if isinstance(m, Idle)]
-        if found and not asked.intersection(found[0].needed_by):
-            yield Inert(document.line(here), dotted(here), found[0].reason)
-        elif isinstance(value, Section):
-            yield from _inert(value, here, document, asked)
-        elif isinstance(value, dict):
-            for name, inner in value.items():
-                if isinstance(inner, Section):
-                    yield from _inert(inner, (*here, name), document, asked)
+    for name, value in section.given().items():
+        here, key = (*place, name), key_of(section.keys[name])
+        if key.idle and not asked.intersection(key.used_by):
+            yield Inert(document.line(here), dotted(here), key.idle)
+            continue
+        by_name = value.items() if isinstance(value, dict) else ()
+        for at, inner in ((here, value), *(((*here, key), inner) for key, inner in by_name)):
+            if isinstance(inner, Section):
+                yield from _inert(inner, at, document, asked)
 
 
 def _notes(root: Section, document: Document, framework: str, approach: str) -> Iterator[str]:

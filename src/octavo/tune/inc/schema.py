@@ -1,7 +1,7 @@
 """A configuration of Neural Compressor 1.x, whole: every key, and what it may be.
 
 What Octavo does not do is known here all the same: such keys are refused by name, with the reason,
-or said to be idle (`fields.Idle`).
+or said to be idle (`sections.Key`).
 """
 
 from __future__ import annotations
@@ -9,32 +9,28 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from octavo.tune.inc import fields
-from octavo.tune.inc.fields import (
+from octavo.tune.inc import values
+from octavo.tune.inc.schema_data import Dataloader, Postprocess, Train
+from octavo.tune.inc.sections import ByName, Kind, idle, needed
+from octavo.tune.inc.values import (
     NUMBER,
     NUMBERS,
     POSITIVE,
     WHOLE,
-    Kind,
     anything,
-    by_name,
     either,
     flag,
-    idle,
     many,
     names,
-    needed,
     number,
     numeral,
     one_of,
     refused,
-    section,
     share,
     some_of,
     text,
     whole,
 )
-from octavo.tune.inc.schema_data import Dataloader, Postprocess, Train
 
 FRAMEWORKS = {
     name: name
@@ -81,42 +77,40 @@ def _regex(value: Any) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise fields.wrong(
+        raise values.wrong(
             value, f"a regular expression ({error})", "one that matches whole operator names"
         ) from None
     return str(value)
 
 
-_LAYERS = section(
-    {
-        "weight": {
-            "granularity": some_of("a granularity", "per_channel", "per_tensor"),
-            "scheme": some_of("a scheme", "asym", "sym", "asym_float"),
-            "dtype": some_of("a dtype", *_DTYPES),
-            "algorithm": some_of("an algorithm", "minmax", "kl"),
-            "bit": idle(
-                many(number(0, 7, above=True), "a list of bits"),
-                "Neural Compressor uses it for low-precision training only",
-            ),
-        },
-        "activation": {
-            "granularity": many(
-                either({"per_tensor": "per_tensor"}, _NO_GRANULARITY, "a granularity"),
-                "a list of granularities",
-            ),
-            "scheme": some_of("a scheme", "asym", "sym"),
-            "dtype": some_of("a dtype", *_DTYPES),
-            "compute_dtype": idle(
-                some_of("a dtype", "int8", "uint8", "fp32", "bf16", "None"),
-                "activations are quantized to uint8 where they are quantized",
-            ),
-            "algorithm": idle(
-                some_of("an algorithm", *_ALGORITHMS),
-                "an activation's range is from its least value to its greatest",
-            ),
-        },
-    }
-)
+_LAYERS: dict[str, Kind] = {
+    "weight": {
+        "granularity": some_of("a granularity", "per_channel", "per_tensor"),
+        "scheme": some_of("a scheme", "asym", "sym", "asym_float"),
+        "dtype": some_of("a dtype", *_DTYPES),
+        "algorithm": some_of("an algorithm", "minmax", "kl"),
+        "bit": idle(
+            many(number(0, 7, above=True), "a list of bits"),
+            "Neural Compressor uses it for low-precision training only",
+        ),
+    },
+    "activation": {
+        "granularity": many(
+            either({"per_tensor": "per_tensor"}, _NO_GRANULARITY, "a granularity"),
+            "a list of granularities",
+        ),
+        "scheme": some_of("a scheme", "asym", "sym"),
+        "dtype": some_of("a dtype", *_DTYPES),
+        "compute_dtype": idle(
+            some_of("a dtype", "int8", "uint8", "fp32", "bf16", "None"),
+            "activations are quantized to uint8 where they are quantized",
+        ),
+        "algorithm": idle(
+            some_of("an algorithm", *_ALGORITHMS),
+            "an activation's range is from its least value to its greatest",
+        ),
+    },
+}
 _QUANT_LEVEL = idle(one_of("a level", "auto", 0, 1), "the strategy says where the search starts")
 _RECIPES: dict[str, Kind] = {
     **dict.fromkeys(
@@ -142,8 +136,8 @@ _QUANTIZATION: dict[str, Kind] = {
     },
     "recipes": _RECIPES,
     "model_wise": _LAYERS,
-    "optype_wise": by_name(text, _LAYERS),
-    "op_wise": by_name(_regex, _LAYERS),
+    "optype_wise": ByName(text, _LAYERS),
+    "op_wise": ByName(_regex, _LAYERS),
     "quant_level": _QUANT_LEVEL,
 }
 
@@ -161,7 +155,7 @@ METRICS: dict[str, Kind] = {
     "topk": one_of("a k that Neural Compressor has", 1, 5),
     "mAP": {
         "anno_path": text,
-        "iou_thrs": fields.iou_thresholds,
+        "iou_thrs": values.iou_thresholds,
         "map_points": one_of("a number of recall points", 0, 11, 101),
     },
     "COCOmAP": _MAP_KEY,
@@ -187,19 +181,17 @@ METRICS: dict[str, Kind] = {
     **dict.fromkeys(("Accuracy", "agreement"), _THRESHOLD),
     **{key: {} for key in "Loss Pearson Spearman WER CER closeness".split()},
 }
-_CONFIGS = section(
-    {
-        **dict.fromkeys(
-            """cores_per_instance num_of_instance inter_num_of_threads
+_CONFIGS: dict[str, Kind] = {
+    **dict.fromkeys(
+        """cores_per_instance num_of_instance inter_num_of_threads
             intra_num_of_threads""".split(),
-            idle(POSITIVE, _PROCESSES),
-        ),
-        "kmp_blocktime": idle(whole(0), _PROCESSES),
-        "kmp_affinity": idle(text, _PROCESSES),
-    }
-)
+        idle(POSITIVE, _PROCESSES),
+    ),
+    "kmp_blocktime": idle(whole(0), _PROCESSES),
+    "kmp_affinity": idle(text, _PROCESSES),
+}
 _RUNS: dict[str, Kind] = {
-    "iteration": fields.count_or_all,
+    "iteration": values.count_or_all,
     "configs": _CONFIGS,
     "dataloader": idle(
         Dataloader, "Octavo ships no data sets: give the data with --data, or an evaluate function"
@@ -234,13 +226,11 @@ _NO_STRATEGY = {
 _NO_SETTING = "Octavo's strategies have no such setting"
 _SIGOPT = "it is for SigOpt, a web service that is closed"
 _OBJECTIVE = one_of("an objective", "performance", "accuracy", "modelsize", "footprint")
-_OBJECTIVES = section(
-    {
-        "objective": needed(many(_OBJECTIVE, "a list of objectives")),
-        "weight": NUMBERS,
-        "higher_is_better": _FLAGS,
-    }
-)
+_OBJECTIVES: dict[str, Kind] = {
+    "objective": needed(many(_OBJECTIVE, "a list of objectives")),
+    "weight": NUMBERS,
+    "higher_is_better": _FLAGS,
+}
 _TUNING: dict[str, Kind] = {
     "strategy": {
         "name": needed(either(STRATEGIES, _NO_STRATEGY, "a strategy")),
@@ -263,7 +253,7 @@ _TUNING: dict[str, Kind] = {
     "exit_policy": {"timeout": number(0), "max_trials": POSITIVE, "performance_only": flag},
     "random_seed": whole(0, 2**32 - 1),
     "tensorboard": idle(flag, "Octavo writes no TensorBoard logs; --report draws the search"),
-    "workspace": {"path": text, "resume": fields.flag_or_text},
+    "workspace": {"path": text, "resume": values.flag_or_text},
     "diagnosis": idle(
         {
             "diagnosis_after_tuning": flag,
@@ -294,23 +284,21 @@ _REFUSED = {
         "Octavo does not convert models trained for quantization: give the float model;"
     ),
 }
-Root = section(
-    {
-        "model": needed(
-            {
-                "name": needed(text),
-                "framework": needed(either(FRAMEWORKS, _NO_FRAMEWORK, "a framework")),
-                "inputs": idle(names, _MODEL_SAYS, "tensorflow"),
-                "outputs": idle(names, _MODEL_SAYS, "tensorflow"),
-            }
-        ),
-        "version": fields.version,
-        "device": either({"cpu": "cpu"}, {"gpu": "Octavo's int8 models are for CPUs"}, "a device"),
-        "quantization": _QUANTIZATION,
-        "evaluation": _EVALUATION,
-        "tuning": _TUNING,
-        "use_bf16": idle(flag, _NO_MIXED),
-        "quant_level": _QUANT_LEVEL,
-        **{key: refused(f"{reason} {_TO_QUANTIZE}") for key, reason in _REFUSED.items()},
-    }
-)
+ROOT: dict[str, Kind] = {
+    "model": needed(
+        {
+            "name": needed(text),
+            "framework": needed(either(FRAMEWORKS, _NO_FRAMEWORK, "a framework")),
+            "inputs": idle(names, _MODEL_SAYS, "tensorflow"),
+            "outputs": idle(names, _MODEL_SAYS, "tensorflow"),
+        }
+    ),
+    "version": values.version,
+    "device": either({"cpu": "cpu"}, {"gpu": "Octavo's int8 models are for CPUs"}, "a device"),
+    "quantization": _QUANTIZATION,
+    "evaluation": _EVALUATION,
+    "tuning": _TUNING,
+    "use_bf16": idle(flag, _NO_MIXED),
+    "quant_level": _QUANT_LEVEL,
+    **{key: refused(f"{reason} {_TO_QUANTIZE}") for key, reason in _REFUSED.items()},
+}

@@ -5,22 +5,19 @@ Octavo ships no data sets, and does not train.
 
 from __future__ import annotations
 
-from octavo.tune.inc.fields import (
+from octavo.tune.inc.sections import Kind, Section, needed
+from octavo.tune.inc.values import (
     NUMBER,
     NUMBERS,
     POSITIVE,
     WHOLE,
-    Kind,
-    Section,
     any_list,
     flag,
     many,
     names,
-    needed,
     number,
     numeral,
     one_of,
-    section,
     shapes,
     some_of,
     text,
@@ -98,16 +95,14 @@ _SQUAD = {
     "do_lower_case": flag,
     "max_seq_length": WHOLE,
 }
-Postprocess = section(
-    {
-        "transform": {
-            "LabelShift": WHOLE,
-            "Collect": {"length": needed(WHOLE)},
-            "SquadV1": _SQUAD,
-            "SquadV1ModelZoo": _SQUAD,
-        }
+Postprocess: dict[str, Kind] = {
+    "transform": {
+        "LabelShift": WHOLE,
+        "Collect": {"length": needed(WHOLE)},
+        "SquadV1": _SQUAD,
+        "SquadV1ModelZoo": _SQUAD,
     }
-)
+}
 
 _ROOT = {"root": needed(text)}
 _RANGE = {"low": NUMBERS, "high": NUMBERS, "dtype": names}
@@ -154,17 +149,15 @@ DATASETS: dict[str, Kind] = {
         "evaluate": flag,
     },
 }
-Dataloader = section(
-    {
-        "dataset": needed(DATASETS),
-        "batch_size": POSITIVE,
-        "last_batch": one_of("a way to end", "rollover", "discard"),
-        "shuffle": flag,
-        "distributed": flag,
-        "filter": {"LabelBalance": {"size": needed(POSITIVE)}},
-        "transform": TRANSFORMS,
-    }
-)
+Dataloader: dict[str, Kind] = {
+    "dataset": needed(DATASETS),
+    "batch_size": POSITIVE,
+    "last_batch": one_of("a way to end", "rollover", "discard"),
+    "shuffle": flag,
+    "distributed": flag,
+    "filter": {"LabelBalance": {"size": needed(POSITIVE)}},
+    "transform": TRANSFORMS,
+}
 
 _ADAM = {
     **dict.fromkeys(("learning_rate", "beta_1", "beta_2", "epsilon"), NUMBER),
@@ -181,46 +174,44 @@ def _distillation(*losses: str) -> dict[str, Kind]:
     return {"loss_types": some_of("a loss", *losses), "loss_weights": _LOSS_WEIGHTS}
 
 
-Train = section(
-    {
-        "criterion": needed(
-            {
-                "CrossEntropyLoss": _CROSS_ENTROPY,
-                "SparseCategoricalCrossentropy": _CROSS_ENTROPY,
-                "KnowledgeDistillationLoss": {
-                    "temperature": _ABOVE_0,
-                    **_distillation("CE", "KL", "MSE"),
-                },
-                "IntermediateLayersKnowledgeDistillationLoss": {
-                    "layer_mappings": needed(any_list),
-                    **_distillation("MSE", "KL", "L1"),
-                    "add_origin_loss": flag,
-                },
-                "SelfKnowledgeDistillationLoss": {
-                    "layer_mappings": needed(any_list),
-                    **_distillation("L2", "CE", "KL"),
-                    "add_origin_loss": flag,
-                    "temperature": _ABOVE_0,
-                },
-            }
-        ),
-        "optimizer": {
-            "SGD": {
-                "learning_rate": needed(NUMBER),
-                "momentum": NUMBER,
-                "nesterov": flag,
-                "weight_decay": NUMBER,
+Train: dict[str, Kind] = {
+    "criterion": needed(
+        {
+            "CrossEntropyLoss": _CROSS_ENTROPY,
+            "SparseCategoricalCrossentropy": _CROSS_ENTROPY,
+            "KnowledgeDistillationLoss": {
+                "temperature": _ABOVE_0,
+                **_distillation("CE", "KL", "MSE"),
             },
-            "AdamW": {"weight_decay": needed(NUMBER), **_ADAM},
-            "Adam": _ADAM,
+            "IntermediateLayersKnowledgeDistillationLoss": {
+                "layer_mappings": needed(any_list),
+                **_distillation("MSE", "KL", "L1"),
+                "add_origin_loss": flag,
+            },
+            "SelfKnowledgeDistillationLoss": {
+                "layer_mappings": needed(any_list),
+                **_distillation("L2", "CE", "KL"),
+                "add_origin_loss": flag,
+                "temperature": _ABOVE_0,
+            },
+        }
+    ),
+    "optimizer": {
+        "SGD": {
+            "learning_rate": needed(NUMBER),
+            "momentum": NUMBER,
+            "nesterov": flag,
+            "weight_decay": NUMBER,
         },
-        "dataloader": Dataloader,
-        **dict.fromkeys("epoch start_epoch end_epoch iteration frequency".split(), WHOLE),
-        "execution_mode": one_of("an execution mode", "eager", "graph"),
-        "postprocess": Postprocess,
-        "hostfile": text,
-    }
-)
+        "AdamW": {"weight_decay": needed(NUMBER), **_ADAM},
+        "Adam": _ADAM,
+    },
+    "dataloader": Dataloader,
+    **dict.fromkeys("epoch start_epoch end_epoch iteration frequency".split(), WHOLE),
+    "execution_mode": one_of("an execution mode", "eager", "graph"),
+    "postprocess": Postprocess,
+    "hostfile": text,
+}
 
 
 def dataset_words(loader: Section | None) -> str | None:

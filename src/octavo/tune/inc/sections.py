@@ -1,19 +1,19 @@
-"""What is wrong with a file: one error, a line each, `FILE:LINE: dotted.path: what is wrong`."""
+"""What the schema is made of, how a file is read by it, and what is wrong with the file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from octavo.errors import ConfigError, listed, near_misses
 from octavo.recipe.document import Document
-from octavo.tune.inc.fields import Kind, Section, child
-from octavo.tune.inc.schema import Root
+from octavo.tune.inc.values import wrong
 
 Place = tuple[str | int, ...]
+Kind = Any
+"""What the schema says of a key: a check, a mapping of keys to kinds (a section), a ByName, or a
+Key around one of these."""
 
 ACCURACY = ("evaluation", "accuracy")
 PERFORMANCE = ("evaluation", "performance")
@@ -29,6 +29,118 @@ class Problem:
     message: str
 
 
+@dataclass(frozen=True)
+class Key:
+    """A key that may not be left out (`needed`), or that changes nothing, for the reason `idle`,
+    unless one of `used_by` (a front end or an approach) is what the file asks for."""
+
+    kind: Kind
+    needed: bool = False
+    idle: str = ""
+    used_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ByName:
+    """A mapping from names that pass `name` to `kind`."""
+
+    name: Callable[[Any], str]
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a file says: values by key, those left out are not there. `keys` are the schema's."""
+
+    keys: Mapping[str, Kind]
+    said: Mapping[str, Any]
+
+    def given(self) -> dict[str, Any]:
+        """What the file itself says, by key, in the schema's order."""
+        return {key: self.said[key] for key in self.keys if key in self.said}
+
+    def get(self, *path: str, default: Any = None) -> Any:
+        """What the file says at `path`, else `default`."""
+        value: Any = self
+        for key in path:
+            if not isinstance(value, Section) or key not in value.said:
+                return default
+            value = value.said[key]
+        return value
+
+
+def needed(kind: Kind) -> Key:
+    """`kind`, of a key that may not be left out."""
+    return Key(kind, needed=True)
+
+
+def idle(kind: Kind, reason: str, *used_by: str) -> Key:
+    """`kind`, of a key that changes nothing unless one of `used_by` is asked for."""
+    return Key(kind, idle=reason, used_by=used_by)
+
+
+def key_of(kind: Kind) -> Key:
+    """What is said of a key beside its kind."""
+    return kind if isinstance(kind, Key) else Key(kind)
+
+
+def read(kind: Kind, value: Any, place: Place, problems: list[Problem]) -> Any:
+    """`value` as it is used, sections as Section; what does not fit is added to `problems`."""
+    kind = key_of(kind).kind
+    try:
+        if isinstance(kind, Mapping):
+            return _section(kind, value, place, problems)
+        if isinstance(kind, ByName):
+            return _by_name(kind, value, place, problems)
+        return kind(value)
+    except ValueError as error:
+        problems.append(Problem(place, str(error)))
+        return None
+
+
+def _section(
+    keys: Mapping[str, Kind], value: Any, place: Place, problems: list[Problem]
+) -> Section:
+    if value is not None and not isinstance(value, Mapping):
+        raise wrong(value, "a section", f"a mapping with {listed(keys) or 'nothing'}")
+    data = value or {}
+    found = {}
+    for key, kind in keys.items():
+        if key in data:
+            found[key] = read(kind, data[key], (*place, key), problems)
+        elif key_of(kind).needed:
+            owner = f"`{dotted(place)}`" if place else "a configuration"
+            problems.append(Problem((*place, key), f"{owner} needs the key {key!r}; add it"))
+    for key in data:
+        if not isinstance(key, str):
+            problems.append(Problem((*place, key), "Keys should be strings"))
+        elif key not in keys:
+            allowed, near = listed(keys) or "none", near_misses(key, keys)
+            message = f"unknown key {key!r}; allowed: {allowed}{'.' if near else ''}{near}"
+            problems.append(Problem((*place, key), message))
+    return Section(keys, found)
+
+
+def _by_name(kind: ByName, value: Any, place: Place, problems: list[Problem]) -> dict[str, Any]:
+    if value is not None and not isinstance(value, dict):
+        raise wrong(value, "a mapping", "a mapping")
+    for name in value or {}:
+        read(kind.name, name, (*place, name), problems)
+    return {
+        name: read(kind.kind, inner, (*place, name), problems)
+        for name, inner in (value or {}).items()
+    }
+
+
+def dotted(place: Place) -> str:
+    """`quantization.op_wise['/conv'].weight`."""
+    text = ""
+    for key in place:
+        plain = isinstance(key, str) and key.isidentifier()
+        text += f".{key}" if plain else f"[{key!r}]"
+    return text.removeprefix(".")
+
+
 def error_of(problems: Iterable[Problem], document: Document) -> ConfigError:
     """All problems in the order of their lines, a line each."""
     lines = sorted(
@@ -40,47 +152,6 @@ def error_of(problems: Iterable[Problem], document: Document) -> ConfigError:
             for line, p in lines
         )
     )
-
-
-def problems_of(error: ValidationError) -> list[Problem]:
-    """What pydantic found, in Octavo's words."""
-    return [_problem(found) for found in error.errors(include_url=False)]
-
-
-def dotted(place: Place) -> str:
-    """`quantization.op_wise['/conv'].weight`."""
-    words = ""
-    for key in place:
-        plain = isinstance(key, str) and key.isidentifier()
-        words += f".{key}" if plain else f"[{key!r}]"
-    return words.removeprefix(".")
-
-
-def _problem(found: Mapping[str, Any]) -> Problem:
-    place = tuple(found["loc"])
-    if place and place[-1] == "[key]":
-        place = place[:-1]
-    if found["type"] == "extra_forbidden":
-        key, known = str(place[-1]), _keys(place[:-1])
-        allowed = listed(known) or "none"
-        near = near_misses(key, known)
-        return Problem(place, f"unknown key {key!r}; allowed: {allowed}{'.' if near else ''}{near}")
-    if found["type"] == "missing":
-        return Problem(place, f"{_owner(place)} needs the key {place[-1]!r}; add it")
-    cause = found.get("ctx", {}).get("error")
-    return Problem(place, str(cause) if cause is not None else found["msg"])
-
-
-def _owner(place: Place) -> str:
-    return f"`{dotted(place[:-1])}`" if len(place) > 1 else "a configuration"
-
-
-def _keys(place: Place) -> list[str]:
-    """The keys of the section at `place`."""
-    kind: Kind = Root
-    for key in place:
-        kind = child(kind, key)
-    return list(kind.model_fields)
 
 
 # --- what does not fit together, though every key and value is known ---

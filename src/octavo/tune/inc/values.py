@@ -1,4 +1,4 @@
-"""What the schema is made of: sections with known keys, and what one value may be.
+"""What one value of a configuration may be.
 
 A check is given a value as the file has it and returns it as it is used. Spellings are those that
 Neural Compressor 1.x took: `a, b` and `a b` for a list, one value where a list is asked for, YAML
@@ -10,116 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from reprlib import repr as short
-from typing import Annotated, Any, TypeVar, get_args, get_origin
-
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    PlainValidator,
-    create_model,
-    model_validator,
-)
+from typing import Any, TypeVar
 
 from octavo import errors
 from octavo.errors import near_misses
 
 T = TypeVar("T")
-Kind = Any
-"""What the schema says of a key: a check, a mapping of keys to kinds, or a type made of these."""
-
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-
-
-@dataclass(frozen=True)
-class Idle:
-    """Beside a key's type: it is accepted and changes nothing, for `reason`.
-
-    Unless `needed_by`, a framework or an approach, is what the file asks for.
-    """
-
-    reason: str
-    needed_by: tuple[str, ...] = ()
-
-
-class Section(BaseModel):
-    """A mapping with known keys. One that is left empty in the file has none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
-
-    @model_validator(mode="before")
-    @classmethod
-    def _mapping(cls, data: Any) -> Any:
-        if data is None:
-            return {}
-        if not isinstance(data, Mapping):
-            keys = errors.listed(cls.model_fields) or "nothing"
-            raise wrong(data, "a section", f"a mapping with {keys}")
-        return data
-
-    def given(self) -> dict[str, Any]:
-        """What the file itself says, by key, in the schema's order."""
-        fields = type(self).model_fields
-        return {key: getattr(self, key) for key in fields if key in self.model_fields_set}
-
-    def get(self, *path: str, default: Any = None) -> Any:
-        """What the file says at `path`, else `default`."""
-        value: Any = self
-        for key in path:
-            if not isinstance(value, Section) or key not in value.model_fields_set:
-                return default
-            value = getattr(value, key)
-        return value
-
-
-@dataclass(frozen=True)
-class _Needed:
-    kind: Kind
-
-
-def section(keys: Mapping[str, Kind]) -> type[Section]:
-    """A section with these keys. What the file leaves out is None: see `Section.get`."""
-    fields: dict[str, Any] = {
-        key: (_type(kind.kind), ...) if isinstance(kind, _Needed) else (_type(kind), None)
-        for key, kind in keys.items()
-    }
-    return create_model("Section", __base__=Section, **fields)
-
-
-def _type(kind: Kind) -> Any:
-    """What pydantic takes as the type of a field."""
-    if isinstance(kind, Mapping):
-        return section(kind)
-    is_check = callable(kind) and not isinstance(kind, type) and get_origin(kind) is None
-    return Annotated[Any, PlainValidator(kind)] if is_check else kind
-
-
-def needed(kind: Kind) -> Kind:
-    """`kind`, of a key that may not be left out."""
-    return _Needed(kind)
-
-
-def idle(kind: Kind, reason: str, *needed_by: str) -> Kind:
-    """`kind`, of a key that changes nothing unless one of `needed_by` is asked for: see Idle."""
-    return Annotated[_type(kind), Idle(reason, needed_by)]
-
-
-def by_name(key: Callable[[Any], str], kind: Kind) -> Kind:
-    """The type of a mapping from names that pass `key` to `kind`."""
-    names: Any = dict[_type(key), _type(kind)]  # type: ignore[misc]
-    return Annotated[names, BeforeValidator(_mapping_or_nothing)]
-
-
-def child(kind: Kind, key: str | int) -> Kind:
-    """The type of what stands at `key` in a section or mapping of the type `kind`; None if none."""
-    if isinstance(kind, type) and issubclass(kind, Section):
-        field = kind.model_fields.get(str(key))
-        return None if field is None else field.annotation
-    origin: Any = get_origin(kind)
-    return get_args(kind)[1] if origin is dict else None
 
 
 def wrong(value: Any, what: str, allowed: str) -> ValueError:
@@ -306,13 +205,6 @@ def any_list(value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise wrong(value, "a list", "a list")
     return tuple(value)
-
-
-def _mapping_or_nothing(value: Any) -> dict[str, Any]:
-    """A YAML mapping, empty where the file leaves it so."""
-    if value is not None and not isinstance(value, dict):
-        raise wrong(value, "a mapping", "a mapping")
-    return value or {}
 
 
 def refused(reason: str) -> Callable[[Any], Any]:
