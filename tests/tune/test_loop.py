@@ -21,9 +21,9 @@ from octavo.tune.loop import Limits, Loop
 from octavo.tune.measurements import Measurements
 from octavo.tune.plan import strategy_named
 from octavo.tune.runners import InProcess
+from octavo.tune.search import Quiet
 from octavo.tune.space import Space
 from octavo.tune.tasks import Setting
-from octavo.tune.view import Quiet
 from tests.tune.simulated_target import Simulated, evaluate
 
 STRATEGIES = ("auto", "basic", "mse", "random", "exhaustive", "tpe")

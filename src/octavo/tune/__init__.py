@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from octavo.recipe.tuning import Trial as Trial
     from octavo.recipe.tuning import TuneResult as TuneResult
     from octavo.tune.api import tune as tune
-    from octavo.tune.criterion import Criterion as Criterion
+    from octavo.tune.goals import Criterion as Criterion
+    from octavo.tune.goals import Objective as Objective
     from octavo.tune.inc.config import Config as Config
     from octavo.tune.inc.load import load_config as load_config
-    from octavo.tune.objective import Objective as Objective
     from octavo.tune.quantization import Quantization as Quantization
 
 _HOME = {
     "Config": "octavo.tune.inc.config",
-    "Criterion": "octavo.tune.criterion",
-    "Objective": "octavo.tune.objective",
+    "Criterion": "octavo.tune.goals",
+    "Objective": "octavo.tune.goals",
     "Quantization": "octavo.tune.quantization",
     "Status": "octavo.recipe.tuning",
     "Trial": "octavo.recipe.tuning",

@@ -19,12 +19,11 @@ from octavo.recipe import Recipe, Rule
 from octavo.recipe.report import Report
 from octavo.recipe.target import Target
 from octavo.recipe.tuning import Approach, Status, TuneResult
-from octavo.tune.criterion import Criterion
 from octavo.tune.evaluators import evaluator as make_evaluator
+from octavo.tune.goals import Criterion, Objective
 from octavo.tune.history import History
 from octavo.tune.loop import Limits, Loop
 from octavo.tune.measurements import Measurements
-from octavo.tune.objective import Objective
 from octavo.tune.plan import (
     Plan,
     Shapes,
@@ -36,8 +35,8 @@ from octavo.tune.plan import (
     checked_timeout,
 )
 from octavo.tune.runners import InExecutor, InProcess, Runner, Workers
+from octavo.tune.search import Quiet, View
 from octavo.tune.tasks import Setting
-from octavo.tune.view import Quiet, View
 
 
 def tune(
@@ -115,7 +114,7 @@ def tune(
         executor: any concurrent.futures.Executor for the evaluations, such as a Dask client's;
             latency is measured on this host, one at a time.
         output: where the best model is written, if it meets the criterion.
-        view: who watches (`octavo.tune.view.View`).
+        view: who watches (`octavo.tune.search.View`).
         path: folders in which modules named in strings are found by workers.
         options: of the model's front end: target, cpu, quant_format, threads, sess_options,
             custom_ops; example_inputs.

@@ -19,7 +19,7 @@ from octavo.files.nearby import near_module
 from octavo.measure.accuracy import CLOSENESS, Metric, accuracy, outputs
 from octavo.measure.data import BATCH_SIZE, Dataset, read_data
 from octavo.recipe.target import Built, Feed, Target
-from octavo.tune.criterion import Criterion
+from octavo.tune.goals import Criterion
 
 FloatModel = Callable[[], Built]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from octavo.errors import OptionError
 from octavo.recipe import Layer, Recipe, Rule
-from octavo.tune.criterion import Criterion
 from octavo.tune.evaluators import Weighted
+from octavo.tune.goals import Criterion
 from octavo.tune.inc.config import Config, MultiMetrics
 from octavo.tune.inc.metrics import metric
 

@@ -11,12 +11,11 @@ from typing import Any
 from octavo.errors import EvaluationError, brief
 from octavo.recipe import Recipe
 from octavo.recipe.tuning import Trial
-from octavo.tune.criterion import Criterion
+from octavo.tune.goals import Criterion, Objective
 from octavo.tune.history import History, digest
-from octavo.tune.objective import Objective
 from octavo.tune.runners import Runner, is_lost
+from octavo.tune.search import View
 from octavo.tune.tasks import Errors, Evaluate, Peak, Task, TaskResult, Time, Variant
-from octavo.tune.view import View
 
 
 class TimeUpError(Exception):

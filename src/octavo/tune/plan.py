@@ -14,9 +14,8 @@ from octavo.recipe import Granularity, Recipe, Rule, Scheme, load_recipe, preset
 from octavo.recipe.target import Feed, Target
 from octavo.recipe.tuning import Approach
 from octavo.tune.auto import Auto
-from octavo.tune.criterion import Criterion
 from octavo.tune.evaluators import Evaluator
-from octavo.tune.objective import Objective
+from octavo.tune.goals import Criterion, Objective
 from octavo.tune.search import Strategy
 from octavo.tune.space import Space
 from octavo.tune.tasks import Setting

@@ -4,6 +4,8 @@ A strategy yields candidates, a batch at a time, and is sent their trials in the
 decides what to try; the loop decides when to stop, never evaluates one model twice, and answers
 from the history what was measured before. So a strategy must depend on nothing but its arguments,
 the seed and the trials it was sent: a search that is resumed replays it.
+
+A View is told of all that happens.
 """
 
 from __future__ import annotations
@@ -88,3 +90,57 @@ class Strategy(Protocol):
 
     def search(self, context: SearchContext) -> Steps:
         """The search, as a generator."""
+
+
+class View(Protocol):
+    """Told of every event as it happens. `octavo.report.tuning_view` draws them."""
+
+    def start(
+        self,
+        model: str,
+        criterion: str,
+        objective: str,
+        strategy: str,
+        layers: int,
+        max_trials: int,
+        deadline_seconds: float | None,
+        *,
+        bound: float,
+        relative: bool,
+    ) -> None:
+        """What is searched for, and how long: `deadline_seconds` is None without a clock.
+
+        `bound` is the largest loss that meets the criterion, `relative` says that losses are
+        shares.
+        """
+
+    def doing(self, text: str) -> None:
+        """What is being done now."""
+
+    def baseline(self, trial: Trial) -> None:
+        """The float model was measured."""
+
+    def ranked(self, pairs: Sequence[tuple[str, float]], model_runs: int) -> None:
+        """Layers by their effect on the output."""
+
+    def trial(self, trial: Trial, best: bool) -> None:
+        """A trial was measured; `best` if it is the best so far."""
+
+    def note(self, text: str) -> None:
+        """Something to know."""
+
+
+class Quiet:
+    """Nobody watches. See View."""
+
+    def start(self, *what: object, **more: object) -> None: ...
+
+    def doing(self, text: str) -> None: ...
+
+    def baseline(self, trial: Trial) -> None: ...
+
+    def ranked(self, pairs: Sequence[tuple[str, float]], model_runs: int) -> None: ...
+
+    def trial(self, trial: Trial, best: bool) -> None: ...
+
+    def note(self, text: str) -> None: ...

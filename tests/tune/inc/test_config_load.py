@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from octavo.errors import ConfigError, OptionError
 from octavo.tune import load_config
-from octavo.tune.criterion import Criterion
+from octavo.tune.goals import Criterion
 from octavo.tune.inc.config import Config, Inert, MetricSpec, MultiMetrics
 
 BERT = Path(__file__).with_name("bert_dynamic.yaml")

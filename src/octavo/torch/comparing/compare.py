@@ -22,8 +22,7 @@ from octavo.recipe.comparison import (
 )
 from octavo.recipe.differing import LayerErrors, Output
 from octavo.torch.comparing.pairing import Pair, Pairing, check, float_weights, pair_up
-from octavo.torch.comparing.values import named_arrays
-from octavo.torch.comparing.watched import Returned
+from octavo.torch.comparing.watched import Returned, named_arrays
 from octavo.torch.convert import twin
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]

@@ -10,8 +10,7 @@ from torch import nn
 
 from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
 from octavo.recipe import Layer
-from octavo.torch.comparing.values import Array, floats
-from octavo.torch.comparing.watched import Attention, Plain, Stack, Watched
+from octavo.torch.comparing.watched import Array, Attention, Plain, Stack, Watched, floats
 from octavo.torch.inventory import Part, held_weights, inventory
 from octavo.torch.mapping import own_type
 from octavo.torch.modules._base import QuantizedModule

@@ -21,7 +21,7 @@ from octavo.recipe import (
     Scheme,
     WeightScheme,
 )
-from octavo.tune.criterion import Criterion
+from octavo.tune.goals import Criterion
 
 _GRANULARITY = {"per_channel": Granularity.CHANNEL, "per_tensor": Granularity.TENSOR}
 _FLOAT16 = Scheme(WeightScheme(QType.FLOAT16, Granularity.TENSOR), None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from octavo.errors import ConfigError, OptionError, did_you_mean
 from octavo.recipe.document import Document, FileKind, read_text
-from octavo.tune.criterion import Criterion
+from octavo.tune.goals import Criterion
 from octavo.tune.inc.config import (
     FRONT_ENDS,
     Config,
