@@ -15,7 +15,7 @@ from octavo.errors import EvaluationError, HistoryError, OutputError
 from octavo.recipe import preset
 from octavo.recipe.tuning import Status, Trial, TuneResult
 from octavo.tune import Criterion, Objective, tune
-from octavo.tune.evaluators import Called
+from octavo.tune.evaluators import CallableEvaluator
 from octavo.tune.history import History
 from octavo.tune.loop import Limits, Loop
 from octavo.tune.measurements import Measurements
@@ -290,7 +290,7 @@ class TimesUp:
 def test_a_trial_that_was_evaluated_counts_though_its_timing_was_cut_off(
     error: BaseException | None,
 ) -> None:
-    setting = Setting(Simulated((0.0, 0.0)), Called(evaluate), rounds=2, warmup=0)
+    setting = Setting(Simulated((0.0, 0.0)), CallableEvaluator(evaluate), rounds=2, warmup=0)
     measuring = Measurements(
         Criterion(relative=0.01),
         Objective(),

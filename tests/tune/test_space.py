@@ -46,7 +46,7 @@ def test_a_linear_layer_has_its_own_scheme_then_the_raised_ones_then_float() -> 
     (choice,) = space([layer("a")]).choices
     assert choice.schemes == (Scheme(), GROUPS, BLOCKS, HALF, FLOAT)
     assert choice.own == Scheme()
-    assert choice.rungs == (GROUPS, BLOCKS, HALF)
+    assert choice.intermediate_schemes == (GROUPS, BLOCKS, HALF)
 
 
 @pytest.mark.parametrize("kind", [Kind.CONV, Kind.LSTM, Kind.GRU, Kind.ATTENTION])
@@ -78,7 +78,7 @@ def test_nothing_coarser_than_the_recipes_own_counts_as_raised(
     base: str, rungs: tuple[Scheme, ...]
 ) -> None:
     (choice,) = space([layer("a")], preset(base), raised=(Scheme(), *RAISED)).choices
-    assert choice.rungs == rungs
+    assert choice.intermediate_schemes == rungs
 
 
 def test_layers_that_the_recipe_leaves_float_are_not_in_the_space() -> None:
@@ -252,4 +252,4 @@ def test_a_lookup_beside_a_product_that_the_recipe_itself_leaves_float_is_as_it_
 def test_a_7_bit_weight_can_be_raised_to_8() -> None:
     narrow = replace(INT8, default=Scheme(WeightScheme(reduce_range=True)))
     (choice,) = space([layer("a")], narrow, raised=(Scheme(),)).choices
-    assert choice.rungs == (Scheme(),)
+    assert choice.intermediate_schemes == (Scheme(),)

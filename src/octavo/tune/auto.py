@@ -30,7 +30,7 @@ from octavo.tune.ranking import (
     rank_layers,
 )
 from octavo.tune.search import Candidate, SearchContext, Steps
-from octavo.tune.space import Choice
+from octavo.tune.space import LayerChoice
 from octavo.tune.trial_memory import BATCH, Assignment, TrialMemory
 
 CHANGES = (1, 1, 1, 2, 3)  # layers that a random neighbour changes, one of these
@@ -185,7 +185,7 @@ class _Repair:
         """What any of `names` can be raised to, the fastest first."""
         rungs: dict[Scheme, None] = {}
         for name in names:
-            rungs.update(dict.fromkeys(self.choices[name].rungs))
+            rungs.update(dict.fromkeys(self.choices[name].intermediate_schemes))
         return list(rungs)
 
 
@@ -231,7 +231,9 @@ def _moves(tried: TrialMemory, sensitivities: Mapping[str, float]) -> Iterator[A
                 yield move
 
 
-def least_harmful_first(choices: list[Choice], sensitivities: Mapping[str, float]) -> list[Choice]:
+def least_harmful_first(
+    choices: list[LayerChoice], sensitivities: Mapping[str, float]
+) -> list[LayerChoice]:
     """Those that harm the output least first, among equals those that compute and hold most."""
     return sorted(
         choices,

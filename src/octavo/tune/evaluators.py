@@ -50,7 +50,7 @@ class Evaluator(Protocol):
 
 
 @dataclass
-class Called:
+class CallableEvaluator:
     """A callable that is given the model, or its name as `module:function`.
 
     `data`, where there are any, are for calibration and timing: the callable has its own.
@@ -152,7 +152,7 @@ def as_number(given: Any, name: str) -> float:
 
 
 @dataclass(frozen=True)
-class Weighted:
+class WeightedMetric:
     """One metric of several. Without a `weight` each of them has to meet the criterion."""
 
     metric: Metric
@@ -167,7 +167,7 @@ class Weighted:
 
 
 @dataclass
-class OnData:
+class MetricEvaluator:
     """Metrics by name on data.
 
     Of several with weights, the accuracy is their weighted mean; without weights it is 1 less the
@@ -175,7 +175,7 @@ class OnData:
     how those losses count). `limit` is the number of batches that are used, -1 all.
     """
 
-    metrics: tuple[Weighted, ...]
+    metrics: tuple[WeightedMetric, ...]
     data: Dataset
     limit: int = -1
     relative: bool = True
@@ -229,7 +229,7 @@ class OnData:
         weights = [each.weight or 0.0 for each in self.metrics]
         return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
 
-    def _loss(self, each: Weighted, base: float, value: float) -> float:
+    def _loss(self, each: WeightedMetric, base: float, value: float) -> float:
         bound = {"relative": 0.0} if self.relative else {"absolute": 0.0}
         return Criterion(**bound, higher_is_better=each.upwards).loss(base, value)
 
@@ -254,7 +254,7 @@ def _remembered(built: Built, data: Dataset, limit: int) -> Callable[[Feed], Seq
 
 
 @dataclass
-class MadeUp:
+class ClosenessEvaluator:
     """Closeness to the float model on made-up inputs: 1 less the worst output's relative error.
 
     That is all that can be said without labels; the status says `met (agreement only)`.
@@ -320,16 +320,18 @@ def evaluator(
                 f"evaluate is a {type(evaluate).__name__}; needs a callable that takes the model "
                 "and returns its accuracy, or its name as module:function"
             )
-        return Called(checked_name(evaluate) if isinstance(evaluate, str) else evaluate, data)
+        return CallableEvaluator(
+            checked_name(evaluate) if isinstance(evaluate, str) else evaluate, data
+        )
     if data is None:
         if metric is not None:
             raise OptionError(
                 "a metric needs data: give data (--data, a .npz, .jsonl, .csv or .parquet file), "
                 "or evaluate (--evaluate module:function) in its place"
             )
-        return MadeUp(target, shapes, seed)
-    metrics = weighted(CLOSENESS if metric is None else metric, tensors=is_torch(target))
-    return OnData(metrics, data, limit, relative)
+        return ClosenessEvaluator(target, shapes, seed)
+    metrics = weighted_metrics(CLOSENESS if metric is None else metric, tensors=is_torch(target))
+    return MetricEvaluator(metrics, data, limit, relative)
 
 
 def is_torch(target: Target) -> bool:
@@ -337,18 +339,20 @@ def is_torch(target: Target) -> bool:
     return target.output_suffix == ".safetensors"
 
 
-def weighted(given: Any, *, tensors: bool = False) -> tuple[Weighted, ...]:
+def weighted_metrics(given: Any, *, tensors: bool = False) -> tuple[WeightedMetric, ...]:
     """Metrics from a name, (name, options), an object, or a list of (one of these, weight).
 
     Objects have reset, update and result; `tensors` says what they get (`of_object`).
     """
-    if isinstance(given, Weighted):
+    if isinstance(given, WeightedMetric):
         return (given,)
     named = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
     if named or not isinstance(given, (list, tuple)):
-        return (Weighted(_metric(given, tensors)),)
+        return (WeightedMetric(_metric(given, tensors)),)
     found = tuple(
-        each if isinstance(each, Weighted) else Weighted(_metric(each[0], tensors), each[1])
+        each
+        if isinstance(each, WeightedMetric)
+        else WeightedMetric(_metric(each[0], tensors), each[1])
         for each in given
     )
     if not found or len({each.weight is None for each in found}) > 1:

@@ -10,7 +10,7 @@ from typing import Any
 
 from octavo.errors import OptionError
 from octavo.recipe import Layer, Recipe, Rule
-from octavo.tune.evaluators import Weighted
+from octavo.tune.evaluators import WeightedMetric
 from octavo.tune.goals import Criterion
 from octavo.tune.inc.config import Config, MultiMetrics
 from octavo.tune.inc.metrics import metric
@@ -46,7 +46,7 @@ def arguments(config: Config, base: Recipe, layers: Sequence[Layer]) -> dict[str
     return {key: value for key, value in found.items() if value is not None}
 
 
-def criterion_for(config: Config, metrics: Sequence[Weighted]) -> Criterion:
+def criterion_for(config: Config, metrics: Sequence[WeightedMetric]) -> Criterion:
     """The file's criterion; which accuracy is better the metrics say, where the file does not."""
     if not metrics or config.direction_said:
         return config.criterion
@@ -63,22 +63,22 @@ def _alternatives(config: Config, base: Recipe, layers: Sequence[Layer]) -> list
     ]
 
 
-def metrics_of(config: Config) -> tuple[Weighted, ...]:
+def metrics_of(config: Config) -> tuple[WeightedMetric, ...]:
     """The file's metrics. Raises OptionError for one that is unknown or not installed."""
     if config.multi_metrics is not None:
         return _several(config.multi_metrics)
     if config.metric is not None:
-        return (Weighted(metric(config.metric.name, config.metric.options)),)
+        return (WeightedMetric(metric(config.metric.name, config.metric.options)),)
     return ()
 
 
-def _several(said: MultiMetrics) -> tuple[Weighted, ...]:
+def _several(said: MultiMetrics) -> tuple[WeightedMetric, ...]:
     count = len(said.metrics)
     weights = said.weights or (None,) * count
     upwards = said.higher_is_better or (None,) * count
     upwards = upwards * count if len(upwards) == 1 else upwards
     return tuple(
-        Weighted(metric(m.name, m.options), weight, up)
+        WeightedMetric(metric(m.name, m.options), weight, up)
         for m, weight, up in zip(said.metrics, weights, upwards, strict=True)
     )
 

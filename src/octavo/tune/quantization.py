@@ -14,7 +14,7 @@ from octavo.recipe import dump_recipe, preset
 from octavo.recipe.target import Target
 from octavo.recipe.tuning import Approach, TuneResult
 from octavo.tune.api import tune
-from octavo.tune.evaluators import is_torch, weighted
+from octavo.tune.evaluators import is_torch, weighted_metrics
 from octavo.tune.from_config import arguments, criterion_for, model_of
 from octavo.tune.inc.config import Config
 from octavo.tune.inc.load import load_config
@@ -65,7 +65,7 @@ class Quantization:
         layers = [decision.layer for decision in target.decisions(base)]
         given = arguments(self.config, base, layers)
         if self.metric is not None:
-            given["metric"] = metrics = weighted(self.metric, tensors=is_torch(target))
+            given["metric"] = metrics = weighted_metrics(self.metric, tensors=is_torch(target))
             given["criterion"] = criterion_for(self.config, metrics)
         if self.eval_func is not None or self.eval_dataloader is None:
             given.pop("metric", None)

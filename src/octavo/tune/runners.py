@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import EvaluationError, OptionError
-from octavo.tune.tasks import Packed, Setting, Task, TaskResult, perform, perform_packed
+from octavo.tune.tasks import PackedSetting, Setting, Task, TaskResult, perform, perform_packed
 
 DEATHS = 3
 """How often a task may lose its worker before it counts as failed."""
@@ -270,9 +270,9 @@ def _result(future: futures.Future[TaskResult]) -> TaskResult:
         return TaskResult(None, f"{type(error).__name__}: {error}")
 
 
-def _packed(setting: Setting) -> Packed:
+def _packed(setting: Setting) -> PackedSetting:
     try:
-        return Packed.of(setting)
+        return PackedSetting.of(setting)
     except Exception as error:
         raise OptionError(
             f"model, evaluate and data go to other processes and must be picklable: {error}. Name "

@@ -27,7 +27,7 @@ _INPUT_FINENESS = (Granularity.TENSOR, Granularity.ROW, Granularity.GROUP)
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayerChoice:
     """What one layer may become.
 
     The first scheme is the recipe's own. FLOAT is the last, unless it is the recipe's own.
@@ -42,7 +42,7 @@ class Choice:
         return self.schemes[0]
 
     @property
-    def rungs(self) -> tuple[Scheme, ...]:
+    def intermediate_schemes(self) -> tuple[Scheme, ...]:
         """The schemes between the recipe's own and FLOAT."""
         return tuple(scheme for scheme in self.schemes[1:] if not scheme.is_float)
 
@@ -56,7 +56,7 @@ class Space:
     """
 
     base: Recipe
-    choices: tuple[Choice, ...]
+    choices: tuple[LayerChoice, ...]
     total_layers: int
     approach: Approach = Approach.DYNAMIC
 
@@ -81,7 +81,7 @@ class Space:
         for decision in decisions:
             options = _options(decision, base, alternatives, raised)
             if len(options) > 1:
-                choices.append(Choice(decision.layer, options))
+                choices.append(LayerChoice(decision.layer, options))
         return cls(base, tuple(choices), len(decisions), approach)
 
     @property
@@ -90,7 +90,7 @@ class Space:
         return math.prod(len(choice.schemes) for choice in self.choices)
 
     @property
-    def quantized(self) -> tuple[Choice, ...]:
+    def quantized(self) -> tuple[LayerChoice, ...]:
         """The choices whose layers the base recipe quantizes."""
         return tuple(choice for choice in self.choices if not choice.own.is_float)
 

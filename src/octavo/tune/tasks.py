@@ -176,14 +176,14 @@ def _call(model: Built, feed: Feed) -> Any:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedSetting:
     """A setting, pickled; `token` tells it from others."""
 
     blob: bytes
     token: str
 
     @classmethod
-    def of(cls, setting: Setting) -> Packed:
+    def of(cls, setting: Setting) -> PackedSetting:
         """Raises what pickling raises."""
         blob = pickle.dumps(setting)
         return cls(blob, hashlib.sha256(blob).hexdigest())
@@ -192,7 +192,7 @@ class Packed:
 _SETTINGS: dict[str, Setting] = {}
 
 
-def perform_packed(packed: Packed, path: Sequence[str], task: Task) -> TaskResult:
+def perform_packed(packed: PackedSetting, path: Sequence[str], task: Task) -> TaskResult:
     """`perform` in another process, which keeps the setting for the next task.
 
     `path` are folders in which the modules that the setting names are found.

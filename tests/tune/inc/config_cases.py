@@ -46,8 +46,8 @@ COUNTS: Case = (["8, 16, 32", 100, [1, 2]], [("8, x", "1 or more"), (0, "1 or mo
 BITS: Case = ([7.0, [1, 7]], [(8, "up to 7"), (0, "above 0"), ("x", "a number")])
 
 
-def word(*known: Any, wrong: Any = "nonsense") -> Case:
-    return [*known], [(wrong, f"allowed: {', '.join(map(str, known))}"), (2.5, "allowed: ")]
+def word(*known: Any, wrong_value: Any = "nonsense") -> Case:
+    return [*known], [(wrong_value, f"allowed: {', '.join(map(str, known))}"), (2.5, "allowed: ")]
 
 
 def some(*known: str) -> Case:

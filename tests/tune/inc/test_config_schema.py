@@ -78,14 +78,14 @@ def test_every_key_takes_what_it_may(tmp_path: Path, place: Place, kind: Keys) -
 @each_section
 def test_every_key_refuses_what_it_may_not(tmp_path: Path, place: Place, kind: Keys) -> None:
     keys = leaves(kind)
-    wrong = rows(place, keys, 1)
+    wrong_value = rows(place, keys, 1)
     for key in set(keys) - {"hawq_v2_loss"}:
         for extra in ((None, "value (nothing)"), (MAPPING, "value {'a': 1}")):
-            row = next((row for row in wrong if key not in row), None)
+            row = next((row for row in wrong_value if key not in row), None)
             if row is None:
-                wrong.append(row := {})
+                wrong_value.append(row := {})
             row[key] = extra
-    for row in wrong:
+    for row in wrong_value:
         text, lines = yaml_of(document(place, {key: value for key, (value, _) in row.items()}))
         messages = error_of(tmp_path, text).splitlines()
         assert len(messages) == len(row)

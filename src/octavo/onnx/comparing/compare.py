@@ -23,7 +23,7 @@ from octavo.graph.native import DOMAIN
 from octavo.graph.walk import opset_of
 from octavo.onnx import normalize
 from octavo.onnx.comparing.opening import Cut, Shown
-from octavo.onnx.comparing.pairing import Pairing, pair_up
+from octavo.onnx.comparing.pairing import LayerPairing, pair_up
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
@@ -159,7 +159,7 @@ def _outputs(
 
 
 def _errors(
-    float_path: Path, quantized_path: Path, pairing: Pairing, feeds: Sequence[Feed]
+    float_path: Path, quantized_path: Path, pairing: LayerPairing, feeds: Sequence[Feed]
 ) -> list[LayerErrors]:
     """What the runs say of every quantized layer."""
     read = [_multiplied_activations(pair.site) for pair in pairing.pairs]
@@ -183,7 +183,7 @@ def _errors(
 
 
 def _layers(
-    floating: Source, pairing: Pairing, errors: Sequence[LayerErrors]
+    floating: Source, pairing: LayerPairing, errors: Sequence[LayerErrors]
 ) -> list[LayerDifference]:
     """Every quantized layer, in the order in which they run."""
     constants = Constants(opset_of(floating.model))

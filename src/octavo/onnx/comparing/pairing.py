@@ -42,7 +42,7 @@ _APART = (
 
 
 @dataclass(frozen=True)
-class Pair:
+class LayerPair:
     """One quantized layer, where it stands in the float model.
 
     `at` are the shared values that show its outputs.
@@ -54,18 +54,18 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Pairing:
+class LayerPairing:
     """The quantized layers in the order in which they run, and how many are float in both.
 
     `shared` are the activations that both main graphs have.
     """
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[LayerPair, ...]
     left_float: int
     shared: frozenset[str]
 
 
-def pair_up(floating: Source, quantized: Source) -> Pairing:
+def pair_up(floating: Source, quantized: Source) -> LayerPairing:
     """Finds the layers of `floating` in `quantized`; both are normalized.
 
     Raises ModelError where the two do not belong together, or nothing is quantized.
@@ -82,7 +82,7 @@ def pair_up(floating: Source, quantized: Source) -> Pairing:
             f"{quantized.label} holds no quantized layers; quantize the model first, or give the "
             "quantized file second: octavo compare FLOAT INT8"
         )
-    return Pairing(_noted(pairs), len(sites) - len(pairs), shared)
+    return LayerPairing(_noted(pairs), len(sites) - len(pairs), shared)
 
 
 class _Search:
@@ -112,7 +112,7 @@ class _Search:
             for name, value in graph.initializers.items()
         }
 
-    def pair(self, site: Site) -> Pair | None:
+    def pair(self, site: Site) -> LayerPair | None:
         """None where the layer is float in both, or nothing comes of it."""
         node = self._held_by[site.node]
         at = tuple(n for n in next_shared(node, self._shared, self._held_by) if n in self._values)
@@ -124,7 +124,7 @@ class _Search:
         notes = []
         if node is not site.node:
             notes.append(f"measured at the outputs of {node.op_type} {node.name!r}, which holds it")
-        return Pair(site, at, tuple(notes))
+        return LayerPair(site, at, tuple(notes))
 
     def _is_as_it_was(self, site: Site) -> bool:
         """Whether the quantized model has the layer's node, and what it reads is float."""
@@ -161,7 +161,7 @@ def _before(node: ir.Node, known: Collection[str | None]) -> Iterator[ir.Node]:
         stack += new
 
 
-def _noted(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+def _noted(pairs: Sequence[LayerPair]) -> tuple[LayerPair, ...]:
     """Says of layers that show at the same values only that they cannot be told apart."""
     together: dict[tuple[str, ...], list[str]] = {}
     for pair in pairs:

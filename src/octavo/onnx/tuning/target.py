@@ -27,7 +27,7 @@ from octavo.onnx.tuning.running import built, files_bytes, named, opened
 from octavo.onnx.tuning.scratch import Scratch
 from octavo.onnx.tuning.sensitivity import Sensitivity
 from octavo.onnx.tuning.static import copy_model, is_static, quantize_static
-from octavo.onnx.tuning.writing import Layers, Writer
+from octavo.onnx.tuning.writing import LayerDecisions, Writer
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
 from octavo.recipe.target import Built, Feed
 
@@ -93,7 +93,7 @@ class OnnxTarget:
     def _forget(self) -> None:
         """Begins without anything that was read, converted or opened."""
         self._read: Source | None = None
-        self._layers = Layers(self._origin, **self._options)
+        self._layers = LayerDecisions(self._origin, **self._options)
         self._writer = Writer(self._origin, **self._options)
         self._sensitivity: Sensitivity | None = None
 

@@ -28,7 +28,7 @@ from octavo.recipe import FLOAT, Decision, Recipe, Report, Scheme, Verification
 Check = Callable[[Source, Converted], Verification]
 
 
-class Layers:
+class LayerDecisions:
     """Reads the model once, and asks once what the target can hold of a layer and a scheme."""
 
     def __init__(self, origin: Origin, *, target: str, cpu: str, quant_format: str) -> None:

@@ -10,7 +10,14 @@ from torch import nn
 
 from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
 from octavo.recipe import Layer
-from octavo.torch.comparing.watched import Array, Attention, Plain, Stack, Watched, floats
+from octavo.torch.comparing.watched import (
+    Array,
+    Watched,
+    WatchedAttention,
+    WatchedLayer,
+    WatchedStack,
+    float_arrays,
+)
 from octavo.torch.inventory import Part, held_weights, inventory
 from octavo.torch.mapping import own_type
 from octavo.torch.modules._base import QuantizedModule
@@ -20,7 +27,7 @@ from octavo.torch.quantize import check_float
 
 
 @dataclass(frozen=True)
-class Pair:
+class ModulePair:
     """Two modules of one name; `layers` are in the order of `watched`, None for float ones."""
 
     name: str
@@ -29,14 +36,14 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Pairing:
+class ModulePairing:
     """All pairs with a quantized layer, and how many layers are float in both models."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ModulePair, ...]
     left_float: int
 
 
-def check(floating: object, quantized: object) -> None:
+def check_models(floating: object, quantized: object) -> None:
     """Raises OptionError for what is no module, AlreadyQuantizedError where the float model comes
     second."""
     if not isinstance(quantized, nn.Module):
@@ -50,7 +57,7 @@ def check(floating: object, quantized: object) -> None:
         ) from error
 
 
-def pair_up(floating: nn.Module, quantized: nn.Module) -> Pairing:
+def pair_up(floating: nn.Module, quantized: nn.Module) -> ModulePairing:
     """Finds the quantized layers by their names.
 
     Raises ModelError where the two do not belong together or nothing is quantized.
@@ -75,12 +82,12 @@ def pair_up(floating: nn.Module, quantized: nn.Module) -> Pairing:
             f"quantized_module ({type(quantized).__name__}) holds no quantized layers: quantize it "
             "first with octavo.torch.quantize_dynamic"
         )
-    return Pairing(tuple(pairs), len(parts) - found)
+    return ModulePairing(tuple(pairs), len(parts) - found)
 
 
 def _pair(
     name: str, parts: list[Part], by_module: dict[str, list[Part]], theirs: Any, ours: Any
-) -> Pair | None:
+) -> ModulePair | None:
     if not is_quantized(theirs, ours):
         return None
     own = [part.layer for part in parts]
@@ -88,21 +95,21 @@ def _pair(
         last = by_module.get(f"{name}.out_proj".removeprefix("."))
         is_held = last and is_quantized(theirs.out_proj, ours.out_proj)
         output = last[0].layer if last and is_held else None
-        return Pair(name, (own[0], output), Attention(theirs, ours))
+        return ModulePair(name, (own[0], output), WatchedAttention(theirs, ours))
     if isinstance(ours, QuantizedRecurrent) and len(parts) > 1:
         layers = tuple(
             None if storage == "float32" else layer
             for layer, storage in zip(own, ours.storage, strict=True)
         )
-        return Pair(name, layers, Stack(theirs, ours))
-    return Pair(name, (own[0],), Plain(ours))
+        return ModulePair(name, layers, WatchedStack(theirs, ours))
+    return ModulePair(name, (own[0],), WatchedLayer(ours))
 
 
 def float_weights(floating: nn.Module, layer: Layer) -> Iterator[Array]:
     """The layer's weights in the float model, one by one."""
     for name, _ in layer.weights:
         module, _, own = name.rpartition(".")
-        yield from floats(held_weights(floating.get_submodule(module))[own]).values()
+        yield from float_arrays(held_weights(floating.get_submodule(module))[own]).values()
 
 
 def is_quantized(theirs: nn.Module, ours: nn.Module) -> bool:

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 from octavo.errors import InputDataError, brief, listed
 from octavo.recipe.target import Feed
 from octavo.torch.tuning.calls import Caller
-from octavo.torch.tuning.drawing import Draw, Table, audio, guesses, image, like
+from octavo.torch.tuning.drawing import Draw, Table, draw_audio, draw_guesses, draw_image, draw_like
 
 RUNS = 4
 """Inputs that are made, each with values of its own."""
@@ -95,13 +95,13 @@ def _of_shapes(
     shapes: Mapping[str, Sequence[int]], tables: Sequence[Table], known: Plan
 ) -> Iterator[Plan]:
     longest = max((shape[1] for shape in shapes.values() if len(shape) > 1), default=1)
-    ways = [list(guesses(name, shape, tables, longest)) for name, shape in shapes.items()]
+    ways = [list(draw_guesses(name, shape, tables, longest)) for name, shape in shapes.items()]
     for some in itertools.product(*ways):
         yield {**known, **dict(zip(shapes, some, strict=True))}
 
 
 def _each_like(value: Any, shape: Sequence[int] | None) -> Any:
-    return tree_map(lambda leaf: like(leaf, shape), value)
+    return tree_map(lambda leaf: draw_like(leaf, shape), value)
 
 
 def _drawn(plan: Plan, rng: np.random.Generator) -> Feed:
@@ -134,9 +134,9 @@ def _signal(model: nn.Module, shape: Sequence[int]) -> Draw | None:
     """A picture or a sound, where the model's first convolution reads one."""
     first = next((m for m in model.modules() if isinstance(m, (nn.Conv1d, nn.Conv2d))), None)
     if isinstance(first, nn.Conv2d) and first.in_channels in (1, 3) and len(shape) == 4:
-        return image(shape)
+        return draw_image(shape)
     if isinstance(first, nn.Conv1d) and first.in_channels == 1 and shape[-1] >= _LENGTHS[-1]:
-        return audio(shape)
+        return draw_audio(shape)
     return None
 
 

@@ -18,7 +18,7 @@ from octavo.torch.tuning.calls import Caller
 
 
 @dataclass(frozen=True)
-class Opening:
+class MeasuredRun:
     """How another process comes by a model, and calls it.
 
     `factory` is the float model's as `module:factory`, "" where it has none. `path` is a file that
@@ -68,7 +68,7 @@ def peak_memory(model: nn.Module, factory: str, saved: bool, caller: Caller, fee
         path = Path(folder) / "model" if saved or not factory else None
         if path is not None:
             _write(model, path, factory)
-        opening = Opening(factory, path, modules, caller, feed)
+        opening = MeasuredRun(factory, path, modules, caller, feed)
         try:
             return int(call(measure, opening=opening))
         except ChildError as error:
@@ -103,7 +103,7 @@ def _write(model: nn.Module, path: Path, factory: str) -> None:
         ) from error
 
 
-def measure(opening: Opening) -> int:
+def measure(opening: MeasuredRun) -> int:
     """What that process does: imports what the model's code needs, then opens and runs it."""
     for name in (*opening.modules, opening.factory.partition(":")[0]):
         if name and name != "__main__":

@@ -59,7 +59,7 @@ class MultiMetrics:
     higher_is_better: tuple[bool, ...] = ()
 
 
-class Objective(NamedTuple):
+class ObjectiveSpec(NamedTuple):
     """What a search makes small or large; `higher_is_better` is None where the file is silent."""
 
     name: str
@@ -98,7 +98,7 @@ class _Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
+class LayerEntry:
     """What the file says of the layers whose names match `regex` whole, or of one of the operator
     types `ops`; of all layers where it has neither. `line` is where, `path` as what."""
 
@@ -115,7 +115,7 @@ class Entry:
             return re.fullmatch(self.regex, layer.name) is not None
         return not self.ops or layer.op in self.ops
 
-    def over(self, weaker: Entry) -> Entry:
+    def over(self, weaker: LayerEntry) -> LayerEntry:
         """This entry, with what it leaves out taken from `weaker`."""
         return replace(
             self,
@@ -156,7 +156,7 @@ class Config:
     framework: str
     approach: str
     criterion: Criterion
-    objectives: tuple[Objective, ...]
+    objectives: tuple[ObjectiveSpec, ...]
     direction_said: bool = False
     strategy: str = "auto"
     timeout: float = 0.0
@@ -177,8 +177,10 @@ class Config:
     batch_size: int | None = None
     inert: tuple[Inert, ...] = ()
     notes: tuple[str, ...] = ()
-    model_wise: Entry | None = None
-    entries: tuple[Entry, ...] = ()  # op_wise, then optype_wise: the first that matches decides
+    model_wise: LayerEntry | None = None
+    entries: tuple[
+        LayerEntry, ...
+    ] = ()  # op_wise, then optype_wise: the first that matches decides
 
     @property
     def front_end(self) -> str:

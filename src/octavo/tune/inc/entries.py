@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from octavo.recipe.document import Document
-from octavo.tune.inc.config import Entry, Part
+from octavo.tune.inc.config import LayerEntry, Part
 from octavo.tune.inc.sections import Place, Section, dotted
 
 _FLOATS = (("fp32",), ("bf16",))
@@ -27,25 +27,25 @@ _FROM_TENSORFLOW = {
 
 
 @dataclass(frozen=True)
-class Entries:
+class LayerEntries:
     """What a file says of all layers (None: nothing), and of some: op_wise, then optype_wise.
 
     `notes` say what is done otherwise.
     """
 
-    model_wise: Entry | None = None
-    others: tuple[Entry, ...] = ()
+    model_wise: LayerEntry | None = None
+    others: tuple[LayerEntry, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def read_entries(quantization: Section | None, front_end: str, document: Document) -> Entries:
+def read_entries(quantization: Section | None, front_end: str, document: Document) -> LayerEntries:
     """The entries of `quantization`.
 
     As in Neural Compressor an op_wise entry leaves to model_wise what it does not say, and an
     optype_wise entry stands alone.
     """
     if quantization is None:
-        return Entries()
+        return LayerEntries()
     model = _entry(quantization.get("model_wise"), ("quantization", "model_wise"), document)
     notes = [] if model is None else [*_notes_on(model, model)]
     types = _named(quantization, "optype_wise", document)
@@ -64,10 +64,10 @@ def read_entries(quantization: Section | None, front_end: str, document: Documen
     for name, entry in types.items():
         notes += _notes_on(entry, entry)
         found.append(replace(entry, ops=_operators(name, front_end)))
-    return Entries(model, tuple(found), tuple(notes))
+    return LayerEntries(model, tuple(found), tuple(notes))
 
 
-def _named(quantization: Section, key: str, document: Document) -> dict[str, Entry]:
+def _named(quantization: Section, key: str, document: Document) -> dict[str, LayerEntry]:
     said = quantization.get(key, default={}).items()
     found = {name: _entry(wise, ("quantization", key, name), document) for name, wise in said}
     return {name: entry for name, entry in found.items() if entry is not None}
@@ -81,14 +81,14 @@ def _operators(name: str, front_end: str) -> tuple[str, ...]:
     return (name, f"com.microsoft.{name}") if name in _CONTRIB else (name,)
 
 
-def _entry(wise: Section | None, place: Place, document: Document) -> Entry | None:
+def _entry(wise: Section | None, place: Place, document: Document) -> LayerEntry | None:
     """The entry at `place`; None where nothing is said."""
     if wise is None:
         return None
     weight, activation = _part(wise.get("weight")), _part(wise.get("activation"))
     if weight == Part() and activation == Part():
         return None
-    return Entry(dotted(place), document.line(place), weight, activation)
+    return LayerEntry(dotted(place), document.line(place), weight, activation)
 
 
 def _part(said: Section | None) -> Part:
@@ -98,7 +98,7 @@ def _part(said: Section | None) -> Part:
     return Part(**{key: said.get(key, default=()) for key in keys})
 
 
-def _notes_on(entry: Entry, whole: Entry) -> Iterator[str]:
+def _notes_on(entry: LayerEntry, whole: LayerEntry) -> Iterator[str]:
     """What is done otherwise than `entry` says; `whole` has what it leaves to a weaker one too."""
     where = f"line {entry.line}: {entry.path}"
     weight, activation = entry.weight, entry.activation

@@ -15,7 +15,7 @@ from octavo.tune.inc.config import (
     Inert,
     MetricSpec,
     MultiMetrics,
-    Objective,
+    ObjectiveSpec,
 )
 from octavo.tune.inc.entries import read_entries
 from octavo.tune.inc.schema import APPROACHES, ROOT
@@ -27,7 +27,7 @@ from octavo.tune.inc.sections import (
     Place,
     Problem,
     Section,
-    checks,
+    consistency_problems,
     dotted,
     error_of,
     key_of,
@@ -54,7 +54,7 @@ def load_config(path: str | Path, *, approach: str | None = None) -> Config:
     notes = [] if approach is None else _override(document, approach)
     problems: list[Problem] = []
     root = read(ROOT, document.data, (), problems)
-    problems = problems or list(checks(root))
+    problems = problems or list(consistency_problems(root))
     if problems:
         raise error_of(problems, document)
     return _build(root, document, path, notes)
@@ -78,7 +78,7 @@ def _override(document: Document, approach: str) -> list[str]:
 
 
 def _build(root: Section, document: Document, path: Path, notes: Sequence[str] = ()) -> Config:
-    """The configuration that `root`, read from `path`, asks for; `checks` found nothing wrong.
+    """The configuration that `root`, read from `path`, asks for, with no problems in it.
 
     `notes` come before those that are made here.
     """
@@ -180,16 +180,16 @@ def _direction_said(said: Section | None) -> bool:
     return said is not None and "higher_is_better" in said.given()
 
 
-def _objectives(tuning: Section | None) -> tuple[Objective, ...]:
+def _objectives(tuning: Section | None) -> tuple[ObjectiveSpec, ...]:
     multi = _multi(tuning)
     if tuning is None or multi is None:
         name = "performance" if tuning is None else tuning.get("objective", default="performance")
-        return (Objective(name),)
+        return (ObjectiveSpec(name),)
     names = multi.get("objective")
     weights = multi.get("weight", default=(1.0,) * len(names))
     better = multi.get("higher_is_better", default=(None,))
     better = better * len(names) if len(better) == 1 else better
-    return tuple(map(Objective, names, weights, better))
+    return tuple(map(ObjectiveSpec, names, weights, better))
 
 
 def _multi(tuning: Section | None) -> Section | None:

@@ -24,12 +24,12 @@ def label_array(label: Any, number: int) -> Array:
     return array.reshape(1) if array.ndim == 0 else array
 
 
-def without_ones(array: Array) -> Array:
+def squeezed(array: Array) -> Array:
     """`array` without axes of length 1, but with at least one axis: [B, 1] becomes [B]."""
     return array.squeeze() if array.size != 1 else array.reshape(1)
 
 
-def misfit(number: int, scores: Array, labels: Array, wanted: str) -> InputDataError:
+def mismatch(number: int, scores: Array, labels: Array, wanted: str) -> InputDataError:
     """The error for predictions and labels that do not fit."""
     return InputDataError(
         f"batch {number}: predictions {list(scores.shape)} of {scores.dtype} and labels "
@@ -37,7 +37,7 @@ def misfit(number: int, scores: Array, labels: Array, wanted: str) -> InputDataE
     )
 
 
-def classes(scores: Array, axis: int, threshold: float = 0.5) -> Array:
+def predicted_classes(scores: Array, axis: int, threshold: float = 0.5) -> Array:
     """The predicted class of each sample, or of each token or pixel.
 
     Floating-point scores [B, C], [B, T, C] (`axis` -1), [B, C, H, W] (`axis` 1) give the class with
@@ -78,7 +78,7 @@ def label_classes(label: Any, number: int, scores: Array) -> Array:
         hot = labels.astype(np.float64)
         if np.isin(hot, (0, 1)).all() and (hot.sum(axis=1) == 1).all():
             return np.asarray(hot.argmax(axis=1))
-    raise misfit(number, scores, labels, "labels are classes [batch], or rows with a single 1")
+    raise mismatch(number, scores, labels, "labels are classes [batch], or rows with a single 1")
 
 
 def class_pairs(
@@ -88,13 +88,13 @@ def class_pairs(
     found, true = [], []
     for number, (scores, label) in enumerate(batches(predictions, labels)):
         expected = label_classes(label, number, scores)
-        predicted = classes(scores, class_axis(scores, expected), threshold)
+        predicted = predicted_classes(scores, class_axis(scores, expected), threshold)
         if predicted.shape != expected.shape:
             wanted = "scores are [batch, classes] or [batch], labels [batch]"
-            raise misfit(number, scores, label_array(label, number), wanted)
+            raise mismatch(number, scores, label_array(label, number), wanted)
         if (predicted.dtype.kind in "OUS") != (expected.dtype.kind in "OUS"):
             wanted = "both are numbers, or both are texts"
-            raise misfit(number, scores, label_array(label, number), wanted)
+            raise mismatch(number, scores, label_array(label, number), wanted)
         found.append(predicted.ravel())
         true.append(expected.ravel())
     return np.concatenate(found), np.concatenate(true)
@@ -116,9 +116,9 @@ def number_pairs(
     for number, (output, label) in enumerate(batches(predictions, labels)):
         target = label_array(label, number)
         if output.dtype.kind not in "fiub" or target.dtype.kind not in "fiub":
-            raise misfit(number, output, target, "both are numbers")
-        if without_ones(output).shape != without_ones(target).shape:
-            raise misfit(number, output, target, "they have one shape")
+            raise mismatch(number, output, target, "both are numbers")
+        if squeezed(output).shape != squeezed(target).shape:
+            raise mismatch(number, output, target, "they have one shape")
         yield output.astype(np.float64).ravel(), target.astype(np.float64).ravel()
 
 

@@ -24,11 +24,11 @@ from octavo.tune.inc.metric_pairs import (
     NO_CLASS,
     class_axis,
     class_pairs,
-    classes,
     label_array,
     label_classes,
-    misfit,
+    mismatch,
     number_pairs,
+    predicted_classes,
     refuse_nan_labels,
     text_pairs,
 )
@@ -63,7 +63,7 @@ def _hits(scores: Array, label: Any, batch: int, k: int) -> Array:
     true = label_classes(label, batch, scores)
     if scores.dtype.kind != "f" or scores.ndim != 2 or true.shape != scores.shape[:1]:
         wanted = "topk takes scores [batch, classes] and labels [batch]"
-        raise misfit(batch, scores, label_array(label, batch), wanted)
+        raise mismatch(batch, scores, label_array(label, batch), wanted)
     count = scores.shape[1]
     if k > count:
         raise InputDataError(f"topk: k is {k}, and the model tells {count} classes apart")
@@ -119,7 +119,7 @@ def roc(predictions: Sequence[Outputs], labels: Sequence[Any]) -> float:
         fits = columns.ndim == 2 and columns.shape[1] in (1, 2) and output.dtype.kind in "fiub"
         if not fits or expected.shape != columns.shape[:1]:
             wanted = "ROC takes scores [batch], [batch, 1] or [batch, 2] and labels [batch]"
-            raise misfit(i, output, label_array(label, i), wanted)
+            raise mismatch(i, output, label_array(label, i), wanted)
         columns = columns.astype(np.float64)
         scores.append(columns[:, -1] - (columns[:, 0] if columns.shape[1] == 2 else 0.0))
         true.append(expected)
@@ -145,7 +145,9 @@ def agreement(
     same = []
     for a, b in output_pairs(first, theirs):
         axis = class_axis(b)
-        same.append((classes(a, axis, threshold) == classes(b, axis, threshold)).ravel())
+        same.append(
+            (predicted_classes(a, axis, threshold) == predicted_classes(b, axis, threshold)).ravel()
+        )
     equal = np.concatenate(same)
     if equal.size == 0:
         raise InputDataError("there are no samples to compare: the first output is empty")

@@ -33,7 +33,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Entry:
+class MetricEntry:
     """A metric by name: its function `score(predictions, labels, **options)` and its options.
 
     A value that is no mapping is the option `bare` (`topk: 5`). `libraries` must be installed.
@@ -134,40 +134,42 @@ _coco = partial(mean_ap, iou_thrs=COCO_THRESHOLDS, map_points=101)
 
 def _error(
     score: Callable[..., float], options: Mapping[str, Option] = _COMPARE, *libraries: str
-) -> Entry:
-    return Entry(score, higher_is_better=False, options=options, libraries=libraries)
+) -> MetricEntry:
+    return MetricEntry(score, higher_is_better=False, options=options, libraries=libraries)
 
 
-METRICS: dict[str, Entry] = {
+METRICS: dict[str, MetricEntry] = {
     # classes
-    "topk": Entry(scores.topk, options={"k": whole(1)}, bare="k"),
-    "Accuracy": Entry(scores.accuracy, options=_THRESHOLD),
-    "F1": Entry(
+    "topk": MetricEntry(scores.topk, options={"k": whole(1)}, bare="k"),
+    "Accuracy": MetricEntry(scores.accuracy, options=_THRESHOLD),
+    "F1": MetricEntry(
         scores.f1,
         options={"average": Option.one_of(*scores.AVERAGES), **_THRESHOLD},
         libraries=("sklearn",),
     ),
-    "ROC": Entry(
+    "ROC": MetricEntry(
         scores.roc,  # Neural Compressor's tasks all mean the same there
         options={"task": Option.one_of("dlrm", "dien", "wide_deep")},
         inert=frozenset(["task"]),
         libraries=("sklearn",),
     ),
-    "GLUE": Entry(
+    "GLUE": MetricEntry(
         scores.glue, options={"task": Option.one_of(*scores.TASKS)}, libraries=("sklearn",)
     ),
-    "mIOU": Entry(
+    "mIOU": MetricEntry(
         scores.miou, options={"num_classes": whole(2)}, libraries=("torch", "torchmetrics")
     ),
     # numbers
     "MSE": _error(partial(scores.mean_error, of=np.square)),
     "RMSE": _error(scores.rmse),
     "MAE": _error(partial(scores.mean_error, of=np.abs)),
-    "Loss": Entry(scores.loss, higher_is_better=False, against=Against.NOTHING),
-    "Pearson": Entry(partial(scores.correlation, function="pearsonr"), libraries=("scipy",)),
-    "Spearman": Entry(partial(scores.correlation, function="spearmanr"), libraries=("scipy",)),
+    "Loss": MetricEntry(scores.loss, higher_is_better=False, against=Against.NOTHING),
+    "Pearson": MetricEntry(partial(scores.correlation, function="pearsonr"), libraries=("scipy",)),
+    "Spearman": MetricEntry(
+        partial(scores.correlation, function="spearmanr"), libraries=("scipy",)
+    ),
     # texts
-    "BLEU": Entry(
+    "BLEU": MetricEntry(
         scores.bleu,
         options={
             "tokenize": Option.one_of("13a", "intl", "char", "zh", "none"),
@@ -177,15 +179,15 @@ METRICS: dict[str, Entry] = {
     ),
     "WER": _error(partial(scores.error_rate, function="wer"), {}, "jiwer"),
     "CER": _error(partial(scores.error_rate, function="cer"), {}, "jiwer"),
-    "SquadF1": Entry(squad, options={"exact": BOOLEAN}),
+    "SquadF1": MetricEntry(squad, options={"exact": BOOLEAN}),
     # boxes
-    "mAP": Entry(mean_ap, options={**_BOXES, **_RECALL}, libraries=_BOX_LIBRARIES),
-    "COCOmAP": Entry(_coco, options=_BOXES, libraries=_BOX_LIBRARIES),
-    "COCOmAPv2": Entry(_coco, options={**_BOXES, **_RECALL}, libraries=_BOX_LIBRARIES),
-    "VOCmAP": Entry(mean_ap, options=_BOXES, libraries=_BOX_LIBRARIES),
+    "mAP": MetricEntry(mean_ap, options={**_BOXES, **_RECALL}, libraries=_BOX_LIBRARIES),
+    "COCOmAP": MetricEntry(_coco, options=_BOXES, libraries=_BOX_LIBRARIES),
+    "COCOmAPv2": MetricEntry(_coco, options={**_BOXES, **_RECALL}, libraries=_BOX_LIBRARIES),
+    "VOCmAP": MetricEntry(mean_ap, options=_BOXES, libraries=_BOX_LIBRARIES),
     # the float model's outputs
-    "agreement": Entry(scores.agreement, against=Against.FLOAT_MODEL, options=_THRESHOLD),
-    "closeness": Entry(closeness, against=Against.FLOAT_MODEL),
+    "agreement": MetricEntry(scores.agreement, against=Against.FLOAT_MODEL, options=_THRESHOLD),
+    "closeness": MetricEntry(closeness, against=Against.FLOAT_MODEL),
 }
 
 

@@ -24,7 +24,7 @@ from octavo.errors import OptionError, pip_install
 from octavo.recipe.tuning import Trial
 from octavo.tune.ranking import rank_layers
 from octavo.tune.search import SearchContext, Steps
-from octavo.tune.space import Choice, Space
+from octavo.tune.space import LayerChoice, Space
 from octavo.tune.trial_memory import BATCH, Assignment, Key, TrialMemory, groups
 
 STARTUP = 8  # random trials before a sampler's own
@@ -68,7 +68,7 @@ class _Sampled:
     def _proposals(
         self,
         sampler: Any,
-        sharing: Sequence[Sequence[Choice]],
+        sharing: Sequence[Sequence[LayerChoice]],
         tried: TrialMemory,
         points: dict[Key, Point],
         draw: random.Random,
@@ -133,7 +133,7 @@ class Tpe(_Sampled):
         return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True)
 
 
-def _sharing(context: SearchContext, dimensions: int) -> list[list[Choice]]:
+def _sharing(context: SearchContext, dimensions: int) -> list[list[LayerChoice]]:
     """The layers that share a number; see the module."""
     choices = list(context.space.choices)
     if len(choices) <= dimensions:
@@ -144,7 +144,7 @@ def _sharing(context: SearchContext, dimensions: int) -> list[list[Choice]]:
     return [[choice] for choice in worst] + groups(rest, dimensions - len(worst))
 
 
-def _assignment(sharing: Sequence[Sequence[Choice]], point: Point) -> Assignment:
+def _assignment(sharing: Sequence[Sequence[LayerChoice]], point: Point) -> Assignment:
     """Each layer as far up its schemes as its number is between 0 and its group's longest."""
     assignment = {}
     for group, number in zip(sharing, point, strict=True):
@@ -155,7 +155,7 @@ def _assignment(sharing: Sequence[Sequence[Choice]], point: Point) -> Assignment
     return assignment
 
 
-def _quantizes(space: Space, sharing: Sequence[Sequence[Choice]], point: Point) -> bool:
+def _quantizes(space: Space, sharing: Sequence[Sequence[LayerChoice]], point: Point) -> bool:
     return bool(space.quantized_layers(_assignment(sharing, point)))
 
 

@@ -77,7 +77,7 @@ def _regex(value: Any) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise values.wrong(
+        raise values.wrong_value(
             value, f"a regular expression ({error})", "one that matches whole operator names"
         ) from None
     return str(value)

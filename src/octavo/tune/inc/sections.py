@@ -8,7 +8,7 @@ from typing import Any
 
 from octavo.errors import ConfigError, listed, near_misses
 from octavo.recipe.document import Document
-from octavo.tune.inc.values import wrong
+from octavo.tune.inc.values import wrong_value
 
 Place = tuple[str | int, ...]
 Kind = Any
@@ -102,7 +102,7 @@ def _section(
     keys: Mapping[str, Kind], value: Any, place: Place, problems: list[Problem]
 ) -> Section:
     if value is not None and not isinstance(value, Mapping):
-        raise wrong(value, "a section", f"a mapping with {listed(keys) or 'nothing'}")
+        raise wrong_value(value, "a section", f"a mapping with {listed(keys) or 'nothing'}")
     data = value or {}
     found = {}
     for key, kind in keys.items():
@@ -123,7 +123,7 @@ def _section(
 
 def _by_name(kind: ByName, value: Any, place: Place, problems: list[Problem]) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
-        raise wrong(value, "a mapping", "a mapping")
+        raise wrong_value(value, "a mapping", "a mapping")
     for name in value or {}:
         read(kind.name, name, (*place, name), problems)
     return {
@@ -157,7 +157,7 @@ def error_of(problems: Iterable[Problem], document: Document) -> ConfigError:
 # --- what does not fit together, though every key and value is known ---
 
 
-def checks(root: Section) -> Iterator[Problem]:
+def consistency_problems(root: Section) -> Iterator[Problem]:
     """What does not fit together."""
     yield from _check_approach(root)
     yield from _check_criterion(root.get("tuning", "accuracy_criterion"))

@@ -21,7 +21,7 @@ import numpy as np
 
 from octavo.errors import InputDataError
 from octavo.measure.accuracy import Array, Outputs, batches
-from octavo.tune.inc.metric_pairs import label_array, misfit, text_pairs
+from octavo.tune.inc.metric_pairs import label_array, mismatch, text_pairs
 
 
 def squad(predictions: Sequence[Outputs], labels: Sequence[Any], exact: bool = False) -> float:
@@ -66,7 +66,7 @@ def _span_scores(predictions: Sequence[Outputs], labels: Sequence[Any], exact: b
             wanted = wanted[None]
         fits = start.ndim == 2 and start.shape == end.shape and start.size
         if not fits or wanted.shape != (len(start), 2):
-            raise misfit(
+            raise mismatch(
                 number,
                 start,
                 wanted,

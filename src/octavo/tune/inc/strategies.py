@@ -63,8 +63,11 @@ class Basic:
 
 def _whole_models(space: Space) -> list[Assignment]:
     """Each scheme beside the recipe's own and float, for every layer that can have it."""
-    rungs = dict.fromkeys(rung for choice in space.choices for rung in choice.rungs)
-    return [{c.layer.name: rung for c in space.choices if rung in c.rungs} for rung in rungs]
+    rungs = dict.fromkeys(rung for choice in space.choices for rung in choice.intermediate_schemes)
+    return [
+        {c.layer.name: rung for c in space.choices if rung in c.intermediate_schemes}
+        for rung in rungs
+    ]
 
 
 def _units(space: Space, start: Assignment, trials: int) -> list[list[str]]:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-def wrong(value: Any, what: str, allowed: str) -> ValueError:
+def wrong_value(value: Any, what: str, allowed: str) -> ValueError:
     """The error of a value that is not `what`."""
     said = "(nothing)" if value is None else short(value)
     return ValueError(f"value {said} is not {what}; allowed: {allowed}")
@@ -31,9 +31,9 @@ def text(value: Any) -> str:
     """Text that is not empty."""
     if not isinstance(value, str):
         quotes = "text; put it in quotes" if isinstance(value, (bool, int, float)) else "text"
-        raise wrong(value, "text", quotes)
+        raise wrong_value(value, "text", quotes)
     if not value.strip():
-        raise wrong(value, "text", "text that is not empty")
+        raise wrong_value(value, "text", "text that is not empty")
     return value
 
 
@@ -43,7 +43,7 @@ def flag(value: Any) -> bool:
         return value
     found = _FLAGS.get(value.strip().lower()) if isinstance(value, str) else None
     if found is None:
-        raise wrong(value, "a switch", "true, false")
+        raise wrong_value(value, "a switch", "true, false")
     return found
 
 
@@ -57,9 +57,9 @@ def whole(low: int | None = None, high: int | None = None) -> Callable[[Any], in
 
     def check(value: Any) -> int:
         if type(value) is not int:
-            raise wrong(value, "a whole number", bounds)
+            raise wrong_value(value, "a whole number", bounds)
         if (low is not None and value < low) or (high is not None and value > high):
-            raise wrong(value, "in range", bounds)
+            raise wrong_value(value, "in range", bounds)
         return value
 
     return check
@@ -78,9 +78,9 @@ def number(
     def check(value: Any) -> float:
         found = _float(value)
         if found is None:
-            raise wrong(value, "a number", words)
+            raise wrong_value(value, "a number", words)
         if not math.isfinite(found) or not low <= found <= high or (above and found == low):
-            raise wrong(value, "in range", words)
+            raise wrong_value(value, "in range", words)
         return found
 
     return check
@@ -96,9 +96,9 @@ def share(below: float = math.inf) -> Callable[[Any], float]:
         percent = isinstance(value, str) and re.fullmatch(r"\s*(-?\d+(\.\d+)?)\s*%\s*", value)
         found = float(percent[1]) / 100 if percent else _float(value)
         if found is None:
-            raise wrong(value, "a number", words)
+            raise wrong_value(value, "a number", words)
         if not -math.inf < found < below:
-            raise wrong(value, "in range", words)
+            raise wrong_value(value, "in range", words)
         return found
 
     return check
@@ -111,7 +111,7 @@ def one_of(what: str, *known: T) -> Callable[[Any], T]:
         for one in known:
             if value == one and isinstance(value, bool) == isinstance(one, bool):
                 return one
-        raise wrong(value, what, _listed(value, known))
+        raise wrong_value(value, what, _listed(value, known))
 
     return check
 
@@ -129,7 +129,7 @@ def many(check: Callable[[Any], T], what: str) -> Callable[[Any], tuple[T, ...]]
     def check_all(value: Any) -> tuple[T, ...]:
         items = _items(value)
         if not items:
-            raise wrong(value, what, "a list, or one value")
+            raise wrong_value(value, what, "a list, or one value")
         return tuple(check(item) for item in items)
 
     return check_all
@@ -167,7 +167,7 @@ def version(value: Any) -> float:
     """1.0, as a number or in quotes."""
     found = _float(value)
     if found != 1:
-        raise wrong(value, "a version that is known here", "1.0 (Neural Compressor 1.x)")
+        raise wrong_value(value, "a version that is known here", "1.0 (Neural Compressor 1.x)")
     return found
 
 
@@ -175,7 +175,7 @@ def count_or_all(value: Any) -> int:
     """A whole number above 0, or -1 for all there are."""
     if type(value) is int and (value == -1 or value > 0):
         return value
-    raise wrong(value, "a number of batches", "a whole number, 1 or more, or -1 for all")
+    raise wrong_value(value, "a number of batches", "a whole number, 1 or more, or -1 for all")
 
 
 def iou_thresholds(value: Any) -> float | str:
@@ -184,7 +184,7 @@ def iou_thresholds(value: Any) -> float | str:
         return str(value)
     found = _float(value)
     if found is None or not 0 <= found <= 1:
-        raise wrong(value, "an IoU threshold", "0.5:0.05:0.95, or a number from 0 to 1")
+        raise wrong_value(value, "an IoU threshold", "0.5:0.05:0.95, or a number from 0 to 1")
     return found
 
 
@@ -192,7 +192,7 @@ def flag_or_text(value: Any) -> bool | str:
     """A switch, or text that is not empty."""
     if isinstance(value, bool) or (isinstance(value, str) and value.strip()):
         return value
-    raise wrong(value, "a switch or a path", "true, false, or the path of a history")
+    raise wrong_value(value, "a switch or a path", "true, false, or the path of a history")
 
 
 def anything(value: Any) -> Any:
@@ -203,7 +203,7 @@ def anything(value: Any) -> Any:
 def any_list(value: Any) -> tuple[Any, ...]:
     """A YAML list of whatever it is."""
     if not isinstance(value, list):
-        raise wrong(value, "a list", "a list")
+        raise wrong_value(value, "a list", "a list")
     return tuple(value)
 
 
@@ -227,7 +227,7 @@ def either(known: dict[str, T], reasons: dict[str, str], what: str) -> Callable[
                 f"value {value!r} is not {what} here: {reasons[value]}; allowed: "
                 + errors.listed(known)
             )
-        raise wrong(value, what, _listed(value, (*known,)))
+        raise wrong_value(value, what, _listed(value, (*known,)))
 
     return check
 
@@ -253,7 +253,7 @@ def _items(value: Any) -> list[Any]:
 def _empty(value: Any, what: str) -> list[Any]:
     if value == []:
         return []
-    raise wrong(value, what, "names, as a list or with commas between them")
+    raise wrong_value(value, what, "names, as a list or with commas between them")
 
 
 NUMBER = number()
