@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from octavo.tune.goals import Objective as Objective
     from octavo.tune.inc.config import Config as Config
     from octavo.tune.inc.load import load_config as load_config
-    from octavo.tune.quantization import Quantization as Quantization
+    from octavo.tune.inc.quantization import Quantization as Quantization
 
 _HOME = {
     "Config": "octavo.tune.inc.config",
     "Criterion": "octavo.tune.goals",
     "Objective": "octavo.tune.goals",
-    "Quantization": "octavo.tune.quantization",
+    "Quantization": "octavo.tune.inc.quantization",
     "Status": "octavo.recipe.tuning",
     "Trial": "octavo.recipe.tuning",
     "TuneResult": "octavo.recipe.tuning",

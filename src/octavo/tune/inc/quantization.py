@@ -1,8 +1,11 @@
-"""Neural Compressor's Python call: `Quantization('conf.yaml')`, `.fit()`, `.save(path)`."""
+"""Neural Compressor's Python call: `Quantization('conf.yaml')`, `.fit()`, `.save(path)`, and what a
+configuration file says as arguments of `octavo.tune.tune`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +13,15 @@ from octavo.errors import OptionError, did_you_mean
 from octavo.files.text import write_text
 from octavo.front_ends import target_of
 from octavo.measure.data import Dataset
-from octavo.recipe import dump_recipe, preset
+from octavo.recipe import Layer, Recipe, Rule, dump_recipe, preset
 from octavo.recipe.target import Target
 from octavo.recipe.tuning import Approach, TuneResult
 from octavo.tune.api import tune
-from octavo.tune.evaluators import is_torch, weighted_metrics
-from octavo.tune.from_config import arguments, criterion_for, model_of
+from octavo.tune.evaluators import WeightedMetric, is_torch, weighted_metrics
+from octavo.tune.goals import Criterion
 from octavo.tune.inc.config import Config
 from octavo.tune.inc.load import load_config
+from octavo.tune.inc.metrics import metric
 
 _ATTRIBUTES = ("model", "eval_func", "calib_dataloader", "eval_dataloader", "metric")
 
@@ -128,3 +132,87 @@ class QuantizedModel:
 
     def __str__(self) -> str:
         return str(self.result)
+
+
+def arguments(config: Config, base: Recipe, layers: Sequence[Layer]) -> dict[str, Any]:
+    """Keyword arguments for `octavo.tune.tune`.
+
+    `base` is the recipe that the file adjusts, `layers` are the model's: what the file says of
+    others is left out (`Config.unmatched`).
+    """
+    metrics = metrics_of(config)
+    found: dict[str, Any] = {
+        "metric": metrics or None,
+        "criterion": criterion_for(config, metrics),
+        "objective": tuple((part.name, part.weight) for part in config.objectives),
+        "strategy": config.strategy,
+        "recipe": config.recipe(base, layers),
+        "alternatives": _alternatives(config, base, layers),
+        "approach": config.approach,
+        "timeout": config.timeout,
+        "max_trials": config.max_trials,
+        "seed": config.seed,
+        "iteration": config.iteration,
+        "batch_size": config.batch_size,
+        "warmup": config.warmup,
+        "calibration_samples": config.sampling_size[0],
+        "workspace": config.workspace,
+        "resume": bool(config.resume),
+    }
+    if config.performance_iteration > 1:
+        found["rounds"] = config.performance_iteration
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def criterion_for(config: Config, metrics: Sequence[WeightedMetric]) -> Criterion:
+    """The file's criterion; which accuracy is better the metrics say, where the file does not."""
+    if not metrics or config.direction_said:
+        return config.criterion
+    several = len(metrics) > 1 and metrics[0].weight is None
+    return replace(config.criterion, higher_is_better=several or metrics[0].upwards)
+
+
+def _alternatives(config: Config, base: Recipe, layers: Sequence[Layer]) -> list[Rule]:
+    """The file's further choices, layer by layer."""
+    return [
+        Rule(scheme, regex=re.escape(layer.name))
+        for layer in layers
+        for scheme in config.allowed(layer, base)[1:]
+    ]
+
+
+def metrics_of(config: Config) -> tuple[WeightedMetric, ...]:
+    """The file's metrics. Raises OptionError for one that is unknown or not installed."""
+    if config.multi_metrics is None:
+        said = config.metric
+        return () if said is None else (WeightedMetric(metric(said.name, said.options)),)
+    several = config.multi_metrics
+    count = len(several.metrics)
+    weights = several.weights or (None,) * count
+    upwards = several.higher_is_better or (None,) * count
+    upwards = upwards * count if len(upwards) == 1 else upwards
+    return tuple(
+        WeightedMetric(metric(m.name, m.options), weight, up)
+        for m, weight, up in zip(several.metrics, weights, upwards, strict=True)
+    )
+
+
+def without_data(config: Config) -> str | None:
+    """Why the file's metric cannot be used without data, and what to do; None without a metric."""
+    if config.metric is None and config.multi_metrics is None:
+        return None
+    said = f" {config.dataset} is not shipped with Octavo;" if config.dataset else ""
+    return (
+        f"{config.path}: evaluation.accuracy: the metric needs data:{said} give them with --data "
+        "(.npz, .jsonl, .csv, .parquet), or --evaluate module:function in the metric's place"
+    )
+
+
+def model_of(config: Config, given: str | Path | None) -> str | Path:
+    """The model to tune: what is given beside the file, which has a name only."""
+    if given is None:
+        raise OptionError(
+            f"{config.path} names model {config.model_name!r}, not its file: give it with --model "
+            "(an ONNX file, or module:factory for PyTorch)"
+        )
+    return given
