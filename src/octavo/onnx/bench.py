@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from octavo.core.feeds import shape_text
+from octavo.core.fresh_process import ChildError, call
 from octavo.errors import InputDataError, ModelError, OctavoError, brief, listed
 from octavo.onnx.inputs import Feed, read_inputs
 from octavo.onnx.load import Source, load
-from octavo.onnx.tuning.child import ChildError, call
 from octavo.onnx.tuning.inputs import random_feeds
-from octavo.onnx.tuning.memory import peak_memory
-from octavo.onnx.tuning.running import opened
-from octavo.onnx.tuning.scratch import Scratch
+from octavo.onnx.tuning.sessions import Scratch, opened, peak_memory
 from octavo.onnx.tuning.static import copy_model
 
 Shapes = Mapping[str, Sequence[int]]

@@ -23,7 +23,7 @@ from octavo.errors import OctavoError
 from octavo.graph.emitter import Names
 from octavo.onnx.check.lens import Lens, force
 from octavo.onnx.check.reach import layers_run
-from octavo.onnx.comparing.opening import Cut, Shown, Values, input_like
+from octavo.onnx.comparing.probes import Cut, Shown, Values, input_like
 from octavo.onnx.inputs import Feed
 from octavo.onnx.load import Source
 from octavo.onnx.maps import as_array

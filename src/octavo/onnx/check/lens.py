@@ -21,8 +21,14 @@ from octavo.graph.walk import opset_of
 from octavo.onnx import normalize
 from octavo.onnx.check.budget import Memory
 from octavo.onnx.check.points import Points
-from octavo.onnx.comparing.opening import Shown, Values, input_like
-from octavo.onnx.comparing.values import holders, next_shared, shared_values
+from octavo.onnx.comparing.probes import (
+    Shown,
+    Values,
+    holders,
+    input_like,
+    next_shared,
+    shared_values,
+)
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import inventory
 from octavo.onnx.load import Origin, Source, load

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from octavo.graph.walk import opset_of
 from octavo.onnx.check.information import Bounds, Squash
-from octavo.onnx.comparing.values import reads
+from octavo.onnx.comparing.probes import reads
 from octavo.onnx.constants import RANDOM_OPS, Constants
 
 MOST = 24

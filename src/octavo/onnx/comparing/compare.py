@@ -22,8 +22,8 @@ from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, Opt
 from octavo.graph.native import DOMAIN
 from octavo.graph.walk import opset_of
 from octavo.onnx import normalize
-from octavo.onnx.comparing.opening import Cut, Shown
 from octavo.onnx.comparing.pairing import LayerPairing, pair_up
+from octavo.onnx.comparing.probes import Cut, Shown
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
@@ -31,7 +31,7 @@ from octavo.onnx.inventory import Site
 from octavo.onnx.load import Source, load
 from octavo.onnx.maps import as_array
 from octavo.onnx.tuning.inputs import random_feeds
-from octavo.onnx.tuning.running import opened
+from octavo.onnx.tuning.sessions import opened
 from octavo.recipe import Kind
 from octavo.recipe.comparison import Comparison, LayerDifference, OutputDifference, worst_first
 from octavo.recipe.differing import LayerErrors, Output

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from octavo.errors import ModelError
 from octavo.graph.native import DOMAIN
 from octavo.graph.walk import graphs_of, opset_of
-from octavo.onnx.comparing.values import (
+from octavo.onnx.comparing.probes import (
     holders,
     next_shared,
     nodes_in,

@@ -3,5 +3,6 @@
 target  ->  writing      the layers under a recipe; quantized files, nothing compared
         ->  static       ONNX Runtime's own static quantizer
         ->  sensitivity  what quantizing some layers does to the outputs
-        ->  inputs, running, memory   made-up inputs; sessions; bytes in a fresh process
+        ->  inputs       made-up inputs that the model has run on
+        ->  sessions     models opened and run, and the memory that they take
 """

@@ -20,8 +20,7 @@ import numpy.typing as npt
 from octavo.core.tally import Tally
 from octavo.errors import OctavoError
 from octavo.onnx.maps import as_array
-from octavo.onnx.tuning.running import opened
-from octavo.onnx.tuning.scratch import Scratch
+from octavo.onnx.tuning.sessions import Scratch, opened
 from octavo.onnx.tuning.writing import Writer
 from octavo.recipe import Recipe
 from octavo.recipe.target import Feed

@@ -24,7 +24,7 @@ from octavo.onnx.inventory import inventory
 from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.save import ONE_FILE_LIMIT, Place, save
 from octavo.onnx.store import TensorStore
-from octavo.onnx.tuning.scratch import Scratch
+from octavo.onnx.tuning.sessions import Scratch
 from octavo.recipe import Decision, Granularity, Kind, WeightScheme
 from octavo.recipe.target import Feed
 

@@ -22,10 +22,8 @@ from octavo.onnx.inputs import fed, read_inputs
 from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.options import plain_request
 from octavo.onnx.tuning.inputs import random_feeds
-from octavo.onnx.tuning.memory import peak_memory
-from octavo.onnx.tuning.running import built, files_bytes, named, opened
-from octavo.onnx.tuning.scratch import Scratch
 from octavo.onnx.tuning.sensitivity import Sensitivity
+from octavo.onnx.tuning.sessions import Scratch, built, files_bytes, named, opened, peak_memory
 from octavo.onnx.tuning.static import copy_model, is_static, quantize_static
 from octavo.onnx.tuning.writing import LayerDecisions, Writer
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme

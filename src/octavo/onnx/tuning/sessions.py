@@ -1,18 +1,25 @@
-"""Opens models for tuning, and runs them."""
+"""Models on disk and in sessions: a place that goes once they are open, how tuning runs them, and
+the memory that they take."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
-from octavo.errors import InputDataError, did_you_mean, listed
-from octavo.onnx.custom_ops import session_options
+from octavo.core.fresh_process import ChildError, added_at_peak, call, require_memory_figures
+from octavo.errors import InputDataError, ModelError, OutputError, did_you_mean, listed
+from octavo.files.staging import output_error
+from octavo.onnx.custom_ops import CustomOps, libraries_in_force, session_options
 from octavo.onnx.maps import as_array
 from octavo.onnx.session import session
 from octavo.recipe import Report
@@ -32,6 +39,48 @@ _DTYPES = {
     "tensor(uint32)": "uint32",
     "tensor(uint64)": "uint64",
 }
+
+
+class Scratch:
+    """A place for one model, in the folder that TMPDIR names. Use as a context manager.
+
+    ONNX Runtime has read or mapped a model's files once a session is open: they can go then.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix="octavo-"))
+        except OSError as error:
+            raise output_error(error, Path(tempfile.gettempdir())) from error
+        self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    @property
+    def out(self) -> Path:
+        """What messages call it."""
+        return self.folder
+
+    @property
+    def model(self) -> Path:
+        """Where the model file goes."""
+        return self.folder / "model.onnx"
+
+    @property
+    def data(self) -> Path:
+        """Where the data file goes, if it needs one."""
+        return self.folder / "model.onnx.data"
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._remove()
+        if isinstance(error, OSError) and not isinstance(error, OutputError):
+            raise output_error(error, self.folder) from error
 
 
 def opened(path: str | os.PathLike[str], threads: int | None) -> ort.InferenceSession:
@@ -114,3 +163,25 @@ def _as(dtype: str | None, value: Any) -> Any:
 def files_bytes(folder: Path) -> int:
     """The size of all files in a folder."""
     return sum(p.stat().st_size for p in folder.iterdir() if p.is_file())
+
+
+def peak_memory(model: Path, feed: Feed, threads: int | None) -> int:
+    """Bytes that opening the file at `model` and one run add to a fresh process, at their peak.
+
+    Raises ModelError where the model does not run, or the system is not Linux, and OptionError
+    where session options are in force.
+    """
+    require_memory_figures("peak memory is read from /proc, which only Linux has")
+    custom_ops = libraries_in_force()
+    try:
+        return int(
+            call(measure, model=model, feed=dict(feed), threads=threads, custom_ops=custom_ops)
+        )
+    except ChildError as error:
+        raise ModelError(f"{model} does not run to have its memory measured: {error}") from None
+
+
+def measure(model: Path, feed: Feed, threads: int | None, custom_ops: list[str]) -> int:
+    """Runs in the fresh process: ONNX Runtime and the inputs are there before it begins."""
+    with CustomOps.of(custom_ops).in_force():
+        return added_at_peak(lambda: opened(model, threads).run(None, feed))
