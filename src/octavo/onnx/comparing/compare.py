@@ -23,7 +23,7 @@ from octavo.graph.native import DOMAIN
 from octavo.graph.walk import opset_of
 from octavo.onnx import normalize
 from octavo.onnx.comparing.pairing import LayerPairing, pair_up
-from octavo.onnx.comparing.probes import Cut, Shown
+from octavo.onnx.comparing.probes import LayerProbe, ValueProbe
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
@@ -31,7 +31,7 @@ from octavo.onnx.inventory import Site
 from octavo.onnx.load import Source, load
 from octavo.onnx.maps import as_array
 from octavo.onnx.tuning.inputs import random_feeds
-from octavo.onnx.tuning.sessions import opened
+from octavo.onnx.tuning.sessions import open_session
 from octavo.recipe import Kind
 from octavo.recipe.comparison import Comparison, LayerDifference, OutputDifference, worst_first
 from octavo.recipe.differing import LayerErrors, Output
@@ -129,12 +129,12 @@ def _outputs(
     float_path: Path, quantized_path: Path, inputs: CheckInputs | None
 ) -> tuple[list[Feed], tuple[OutputDifference, ...]]:
     """The feeds, and how the files differ on them as users run them."""
-    theirs, source = opened(float_path, None), load(float_path)
+    theirs, source = open_session(float_path, None), load(float_path)
     if inputs is None:
         feeds = random_feeds(source, theirs, {}, 0, give="some (inputs, --inputs DATA)")
     else:
         feeds = read_inputs(inputs, source.model.graph)
-    ours = opened(quantized_path, None)
+    ours = open_session(quantized_path, None)
     names = [o.name for o in theirs.get_outputs()]
     scores = {v.name: holds_scores(v) for v in source.model.graph.outputs}
     columns = {name: Output(name, scores.get(name, True)) for name in names}
@@ -164,10 +164,10 @@ def _errors(
     """What the runs say of every quantized layer."""
     read = [_multiplied_activations(pair.site) for pair in pairing.pairs]
     at = [name for pair in pairing.pairs for name in pair.at]
-    ours = Shown(_read(quantized_path).model, at, str(quantized_path))
-    cut = Cut(_read(quantized_path).model, at, pairing.shared, str(quantized_path))
+    ours = ValueProbe(_read(quantized_path).model, at, str(quantized_path))
+    cut = LayerProbe(_read(quantized_path).model, at, pairing.shared, str(quantized_path))
     seen = [*at, *cut.needs, *chain.from_iterable(read)]
-    theirs = Shown(_read(float_path).model, seen, str(float_path))
+    theirs = ValueProbe(_read(float_path).model, seen, str(float_path))
     errors = [LayerErrors() for _ in pairing.pairs]
     for feed in feeds:
         expected = theirs.run(feed)

@@ -11,12 +11,12 @@ from octavo.errors import ModelError
 from octavo.graph.native import DOMAIN
 from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx.comparing.probes import (
-    holders,
-    next_shared,
+    first_shared_values,
+    main_graph_nodes,
     nodes_in,
-    reads,
-    region,
+    nodes_making,
     shared_values,
+    values_read,
 )
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site, inventory
@@ -96,7 +96,7 @@ class _Search:
         constants: Constants,
     ) -> None:
         self._shared, self._constants = shared, constants
-        self._held_by = holders(floating.graph)
+        self._held_by = main_graph_nodes(floating.graph)
         self._values = {
             v.name: v for node in quantized.graph for v in node.outputs if v.name in shared
         }
@@ -115,10 +115,12 @@ class _Search:
     def pair(self, site: Site) -> LayerPair | None:
         """None where the layer is float in both, or nothing comes of it."""
         node = self._held_by[site.node]
-        at = tuple(n for n in next_shared(node, self._shared, self._held_by) if n in self._values)
+        at = tuple(
+            n for n in first_shared_values(node, self._shared, self._held_by) if n in self._values
+        )
         if not at or self._is_as_it_was(site):
             return None
-        nodes = {n: None for name in at for n in region(self._values[name], self._shared)}
+        nodes = {n: None for name in at for n in nodes_making(self._values[name], self._shared)}
         if not any(self._is_quantized(inner) for n in nodes for inner in nodes_in(n)):
             return None
         notes = []
@@ -149,14 +151,14 @@ class _Search:
 
 def _before(node: ir.Node, known: Collection[str | None]) -> Iterator[ir.Node]:
     """Nodes that make `node`'s inputs, as far as these are others than `known`."""
-    stack = [v for v in reads(node) if v.name not in known]
+    stack = [v for v in values_read(node) if v.name not in known]
     seen = set(stack)
     while stack:
         producer = stack.pop().producer()
         if producer is None:
             continue
         yield producer
-        new = [v for v in reads(producer) if v not in seen and v.name not in known]
+        new = [v for v in values_read(producer) if v not in seen and v.name not in known]
         seen.update(new)
         stack += new
 

@@ -19,7 +19,7 @@ from octavo.graph.walk import opset_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.save import save
 from octavo.onnx.store import TensorStore
-from octavo.onnx.tuning.sessions import Scratch, opened
+from octavo.onnx.tuning.sessions import Scratch, open_session
 
 Values = dict[str, npt.NDArray[Any]]
 
@@ -45,24 +45,24 @@ def _activations(model: ir.Model) -> Iterator[str]:
                 yield value.name
 
 
-def reads(node: ir.Node) -> Iterator[ir.Value]:
+def values_read(node: ir.Node) -> Iterator[ir.Value]:
     """What a node reads: its inputs, and what its subgraphs read of graphs around it."""
     yield from (v for v in node.inputs if v is not None)
-    for body in bodies(node):
+    for body in subgraphs(node):
         for inner in body:
-            yield from reads(inner)
+            yield from values_read(inner)
         yield from (v for v in body.outputs if v is not None)
 
 
 def nodes_in(node: ir.Node) -> Iterator[ir.Node]:
     """The node, and all nodes of its subgraphs."""
     yield node
-    for body in bodies(node):
+    for body in subgraphs(node):
         for inner in body:
             yield from nodes_in(inner)
 
 
-def bodies(node: ir.Node) -> Iterator[ir.Graph]:
+def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
     """The node's subgraphs."""
     for attribute in node.attributes.values():
         if attribute.type is ir.AttributeType.GRAPH:
@@ -71,12 +71,12 @@ def bodies(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
-def holders(main: ir.Graph) -> dict[ir.Node, ir.Node]:
+def main_graph_nodes(main: ir.Graph) -> dict[ir.Node, ir.Node]:
     """By each node, of subgraphs too, the one of the main graph that it is or lies in."""
     return {inner: node for node in main for inner in nodes_in(node)}
 
 
-def region(value: ir.Value, shared: Collection[str]) -> dict[ir.Node, None]:
+def nodes_making(value: ir.Value, shared: Collection[str]) -> dict[ir.Node, None]:
     """The nodes of the main graph that make `value` of shared values (and constants)."""
     found: dict[ir.Node, None] = {}
     producer = value.producer()
@@ -87,11 +87,11 @@ def region(value: ir.Value, shared: Collection[str]) -> dict[ir.Node, None]:
         if node is None or node in found or node.graph is not main:
             continue
         found[node] = None
-        stack += [v.producer() for v in reads(node) if v.name not in shared]
+        stack += [v.producer() for v in values_read(node) if v.name not in shared]
     return found
 
 
-def next_shared(
+def first_shared_values(
     node: ir.Node, shared: Collection[str], held_by: Mapping[ir.Node, ir.Node]
 ) -> tuple[str, ...]:
     """Which of `node`'s outputs are shared; else the first shared values computed of them."""
@@ -110,7 +110,7 @@ def next_shared(
 # --- sessions ---
 
 
-class Shown:
+class ValueProbe:
     """A session whose outputs are the values with these names."""
 
     def __init__(self, model: ir.Model, names: Iterable[str], label: str) -> None:
@@ -129,7 +129,7 @@ class Shown:
         return {**feed, **found}
 
 
-class Cut:
+class LayerProbe:
     """The quantized layers of a model alone, each fed from outside.
 
     `at` are the layers' outputs; what makes them of `shared` values stays, and takes those from
@@ -143,8 +143,8 @@ class Cut:
         made = {v.name: v for node in model.graph for v in node.outputs if v.name}
         self._at = list(dict.fromkeys(at))
         self._model, self._label = model, label
-        self._nodes = {n: None for name in self._at for n in region(made[name], shared)}
-        fed = {v: None for n in self._nodes for v in reads(n) if v.name in shared}
+        self._nodes = {n: None for name in self._at for n in nodes_making(made[name], shared)}
+        fed = {v: None for n in self._nodes for v in values_read(n) if v.name in shared}
         self._fed: dict[str, ir.Value] = {v.name or "": v for v in fed}
         self._outputs = [made[name] for name in self._at]
         self._runner: Any = None
@@ -173,7 +173,7 @@ class Cut:
             for i, value in enumerate(node.inputs):
                 if value in inputs:
                     node.replace_input_with(i, inputs[value])
-            for body in bodies(node):
+            for body in subgraphs(node):
                 body.outputs[:] = [inputs.get(v, v) for v in body.outputs]
         graph.outputs[:] = self._outputs
         graph.inputs[:] = [v for v in graph.inputs if v.is_initializer()] + list(inputs.values())
@@ -184,7 +184,7 @@ class Cut:
         """Takes out what no layer needs, even where subgraphs of nodes that go refer to it."""
         graph = self._model.graph
         graph.remove([node for node in graph if node not in self._nodes])
-        needed = {v for node in self._nodes for v in reads(node)}
+        needed = {v for node in self._nodes for v in values_read(node)}
         for name, value in list(graph.initializers.items()):
             if value not in needed:
                 del graph.initializers[name]
@@ -206,7 +206,7 @@ def _opened(model: ir.Model, label: str) -> Any:
     try:
         with Scratch() as place:
             save(model, place, TensorStore(None), {})
-            return opened(place.model, None)
+            return open_session(place.model, None)
     except ModelError as error:
         raise ModelError(
             f"{label}: its layers cannot be looked at, as ONNX Runtime does not open the model "

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from octavo.core.tally import Tally
 from octavo.errors import OctavoError
 from octavo.onnx.maps import as_array
-from octavo.onnx.tuning.sessions import Scratch, opened
+from octavo.onnx.tuning.sessions import Scratch, open_session
 from octavo.onnx.tuning.writing import Writer
 from octavo.recipe import Recipe
 from octavo.recipe.target import Feed
@@ -72,7 +72,7 @@ class Sensitivity:
         try:
             with Scratch() as place:
                 switches = self._writer.write_switched(self.recipe, place)
-                return _Switched(opened(place.model, self._threads), switches)
+                return _Switched(open_session(place.model, self._threads), switches)
         except OctavoError:  # the float model's own errors come up in `_converted`
             return None
 
@@ -81,7 +81,7 @@ class Sensitivity:
         with Scratch() as place:
             self._writer.write_part(self.recipe, layers, place)
             try:
-                model = opened(place.model, self._threads)
+                model = open_session(place.model, self._threads)
                 return _runs(model, feeds)
             except Exception:  # noqa: BLE001 - ONNX Runtime's exceptions have no common base
                 return None

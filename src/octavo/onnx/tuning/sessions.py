@@ -83,7 +83,7 @@ class Scratch:
             raise output_error(error, self.folder) from error
 
 
-def opened(path: str | os.PathLike[str], threads: int | None) -> ort.InferenceSession:
+def open_session(path: str | os.PathLike[str], threads: int | None) -> ort.InferenceSession:
     """A session on a file, float or quantized. None leaves the threads to ONNX Runtime.
 
     Raises ModelError.
@@ -93,13 +93,15 @@ def opened(path: str | os.PathLike[str], threads: int | None) -> ort.InferenceSe
         return session(path, sess_options=options)
 
 
-def built(runner: ort.InferenceSession, size: int, report: Report | None = None) -> Built:
+def built_session(runner: ort.InferenceSession, size: int, report: Report | None = None) -> Built:
     """`runner` as tuning takes it, outputs that are maps as arrays; `size` in bytes."""
 
     types = {given.name: _DTYPES.get(given.type) for given in runner.get_inputs()}
 
     def run(feed: Feed) -> list[Any]:
-        fed = {name: _as(types.get(name), value) for name, value in named(feed, types).items()}
+        fed = {
+            name: _as(types.get(name), value) for name, value in feed_by_name(feed, types).items()
+        }
         try:
             return [as_array(output) for output in runner.run(None, fed)]
         except Exception as error:
@@ -111,7 +113,7 @@ def built(runner: ort.InferenceSession, size: int, report: Report | None = None)
     return Built(runner, run, size, report)
 
 
-def named(feed: Feed, inputs: Iterable[str]) -> dict[str, Any]:
+def feed_by_name(feed: Feed, inputs: Iterable[str]) -> dict[str, Any]:
     """`feed` by the names of `inputs`, in whose order values without a name ("0", "1", ..) come.
 
     Raises InputDataError for more values than inputs, and for names that are none.
@@ -160,7 +162,7 @@ def _as(dtype: str | None, value: Any) -> Any:
     return value.astype(dtype) if value.dtype.kind in "biuf" else value
 
 
-def files_bytes(folder: Path) -> int:
+def total_bytes(folder: Path) -> int:
     """The size of all files in a folder."""
     return sum(p.stat().st_size for p in folder.iterdir() if p.is_file())
 
@@ -184,4 +186,4 @@ def peak_memory(model: Path, feed: Feed, threads: int | None) -> int:
 def measure(model: Path, feed: Feed, threads: int | None, custom_ops: list[str]) -> int:
     """Runs in the fresh process: ONNX Runtime and the inputs are there before it begins."""
     with CustomOps.of(custom_ops).in_force():
-        return added_at_peak(lambda: opened(model, threads).run(None, feed))
+        return added_at_peak(lambda: open_session(model, threads).run(None, feed))

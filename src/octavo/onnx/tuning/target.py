@@ -23,7 +23,14 @@ from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.options import plain_request
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.sensitivity import Sensitivity
-from octavo.onnx.tuning.sessions import Scratch, built, files_bytes, named, opened, peak_memory
+from octavo.onnx.tuning.sessions import (
+    Scratch,
+    built_session,
+    feed_by_name,
+    open_session,
+    peak_memory,
+    total_bytes,
+)
 from octavo.onnx.tuning.static import copy_model, is_static, quantize_static
 from octavo.onnx.tuning.writing import LayerDecisions, Writer
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
@@ -150,7 +157,7 @@ class OnnxTarget:
     def float_model(self) -> Built:
         """The unmodified model, opened."""
         with self._float_file() as path:
-            return built(self._open(path), self._source.bytes)
+            return built_session(self._open(path), self._source.bytes)
 
     def build(self, recipe: Recipe, calibration: Sequence[Feed] | None = None) -> Built:
         """The quantized model, opened and not compared with the float one.
@@ -163,11 +170,11 @@ class OnnxTarget:
             if not place.model.exists():
                 return self.float_model()
             runner = self._open(place.model)
-            return built(runner, files_bytes(place.folder), report)
+            return built_session(runner, total_bytes(place.folder), report)
 
     def _open(self, path: Path) -> ort.InferenceSession:
         with self._custom_ops.in_force():
-            return opened(path, self._threads)
+            return open_session(path, self._threads)
 
     def _write(
         self, recipe: Recipe, calibration: Sequence[Feed] | None, place: Scratch
@@ -279,7 +286,7 @@ class OnnxTarget:
         """In the types of the model's inputs; InputDataError where they do not fit."""
         graph = self._source.model.graph
         inputs = [value.name or "" for value in fed(graph)]
-        return [*read_inputs([named(feed, inputs) for feed in feeds], graph)]
+        return [*read_inputs([feed_by_name(feed, inputs) for feed in feeds], graph)]
 
     @contextmanager
     def _float_file(self) -> Iterator[Path]:
