@@ -10,15 +10,9 @@ from octavo.errors import OptionError
 from octavo.recipe.target import Built
 from octavo.recipe.tuning import Status
 from octavo.tune import Criterion, tune
-from octavo.tune.evaluators import (
-    CallableEvaluator,
-    Evaluator,
-    MetricEvaluator,
-    WeightedMetric,
-    evaluator,
-    weighted_metrics,
-)
+from octavo.tune.evaluators import CallableEvaluator, Evaluator, MetricEvaluator, WeightedMetric
 from octavo.tune.inc.metrics import metric
+from octavo.tune.plan import checked_evaluator, weighted_metrics
 from tests.tune.simulated_target import Simulated, evaluate
 
 TARGET = Simulated((0.1,))
@@ -26,7 +20,9 @@ DATA = [({"x": np.arange(6.0).reshape(3, 2)}, np.array([1, 1, 0]))]
 
 
 def made(evaluate: Any = None, metric: Any = None, data: Any = None) -> Evaluator:
-    return evaluator(evaluate, metric, data, TARGET, shapes=(), seed=0, limit=-1, relative=True)
+    return checked_evaluator(
+        evaluate, metric, data, TARGET, shapes=(), seed=0, limit=-1, relative=True
+    )
 
 
 def model(scale: float = 1.0) -> Built:

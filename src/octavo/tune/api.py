@@ -19,7 +19,6 @@ from octavo.recipe import Recipe, Rule
 from octavo.recipe.report import Report
 from octavo.recipe.target import Target
 from octavo.recipe.tuning import Approach, Status, TuneResult
-from octavo.tune.evaluators import evaluator as make_evaluator
 from octavo.tune.goals import Criterion, Objective
 from octavo.tune.history import History
 from octavo.tune.loop import Limits, Loop
@@ -30,6 +29,7 @@ from octavo.tune.plan import (
     checked_approaches,
     checked_calibration,
     checked_criterion,
+    checked_evaluator,
     checked_recipe,
     checked_shapes,
     checked_timeout,
@@ -125,7 +125,7 @@ def tune(
     """
     target = target_of(model, **options)
     shaped = checked_shapes(shapes)
-    evaluator = make_evaluator(
+    evaluator = checked_evaluator(
         evaluate,
         metric,
         data,

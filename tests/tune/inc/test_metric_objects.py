@@ -11,7 +11,7 @@ import torch
 
 from octavo.errors import InputDataError, OptionError
 from octavo.measure.accuracy import Against
-from octavo.tune.inc.metric_objects import metric_of_object
+from octavo.tune.inc.metrics import metric_of_object
 
 
 class Hits:
