@@ -227,9 +227,9 @@ def test_a_native_file_without_its_library(
 def test_memory_that_cannot_be_measured_is_a_note(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from octavo.onnx.tuning import memory
+    from octavo.core import fresh_process
 
-    monkeypatch.setattr(memory, "_STATUS", folder / "absent")
+    monkeypatch.setattr(fresh_process, "_STATUS", folder / "absent")
     found = data(capsys, "float.onnx")
     assert found["models"][0]["peak_memory"] is None
     assert found["notes"] == [

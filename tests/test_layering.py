@@ -19,7 +19,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "files": ({"errors"}, set()),
     "core": ({"errors", "_native"}, {"numpy"}),
-    "recipe": ({"core", "errors"}, {"ruamel", "pydantic"}),
+    "recipe": ({"core", "errors"}, {"ruamel"}),
     "graph": ({"recipe", "core", "errors"}, {"numpy", "onnx_ir"}),
     "onnx": (
         {"graph", "recipe", "core", "files", "errors"},
@@ -32,22 +32,15 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     # These two see models through callables only: no model library, no front end.
     "measure": (
         {"recipe", "core", "errors"},
-        # torchmetrics takes tensors, so that its metrics load torch (late, where it is asked for).
-        {
-            "numpy",
-            "scipy",
-            "sklearn",
-            "sacrebleu",
-            "jiwer",
-            "pyarrow",
-            "ruamel",
-            "torchmetrics",
-            "torch",
-        },
+        {"numpy", "pyarrow"},
     ),
     "tune": (
         {"measure", "recipe", "core", "files", "front_ends", "errors"},
-        {"numpy", "optuna", "pydantic", "ruamel", "dask", "distributed"},
+        {
+            *("numpy", "optuna", "ruamel", "dask", "distributed"),
+            # Metrics: torchmetrics takes tensors, so that its own load torch (late).
+            *("scipy", "sklearn", "sacrebleu", "jiwer", "torchmetrics", "torch"),
+        },
     ),
     "report": ({"recipe", "core", "errors"}, {"rich", "jinja2"}),
     "cli": (
@@ -63,6 +56,8 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "": ({"onnx", "torch", "tune", "measure", "report", "recipe", "core", "errors"}, set()),
 }
 FRONT_ENDS = {"onnx", "torch"}
+# Folders that the rest of Octavo imports inside functions only.
+LATE_ONLY = ("octavo.tune.inc",)
 MAY_LOAD_FRONT_ENDS_LATE = {"cli", "front_ends", ""}
 
 # (importer, imported): (inside functions only?, why)
@@ -157,6 +152,10 @@ def violations(source: str, module: str, is_package: bool = False) -> list[str]:
             found.append(f"{where}: {part or 'octavo'} may not import octavo.{target}")
         elif target in FRONT_ENDS and part != target and not (item.late or item.for_types):
             found.append(f"{where}: octavo.{target} may be imported inside functions only")
+        for folder in LATE_ONLY:
+            inside, own = _is_in(item.module, folder), _is_in(module, folder)
+            if inside and not own and not (item.late or item.for_types):
+                found.append(f"{where}: {folder} may be imported inside functions only")
     return found
 
 
@@ -167,6 +166,10 @@ def _is_exception(module: str, item: Import) -> bool:
         and (item.late or not late_only)
         for (importer, imported), (late_only, _) in EXCEPTIONS.items()
     )
+
+
+def _is_in(module: str, folder: str) -> bool:
+    return f"{module}.".startswith(f"{folder}.")
 
 
 def unreachable(sources: dict[str, str], entry_points: set[str]) -> set[str]:
@@ -300,6 +303,7 @@ def test_every_exception_is_needed(importer: str, imported: str) -> None:
         ("octavo.cli", "from octavo.onnx import inspect", "may be imported inside functions only"),
         ("octavo.cli", "import onnx", "cli may not import onnx"),
         ("octavo", "import octavo.torch", "octavo.torch may be imported inside functions only"),
+        ("octavo.tune.x", "from octavo.tune.inc import load", "inside functions only"),
         ("octavo.extra", "", "part 'extra' is not in the table"),
     ],
 )

@@ -22,7 +22,7 @@ from sybil import Example
 from octavo.cli import evidence, main
 from octavo.onnx.bench import BenchFile
 from octavo.tune import api as tune_api
-from octavo.tune import quantization
+from octavo.tune.inc import quantization
 from tests.docs.shown import differs
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,8 @@ from functools import partial
 import pytest
 
 from octavo.errors import OptionError
-from octavo.measure import latency
-from octavo.measure.latency import time_ratios
-from octavo.measure.timing import Comparison, Timing, interleave, pooled
+from octavo.measure import timing
+from octavo.measure.timing import Comparison, Timing, interleave, pooled, time_ratios
 
 
 class Clock:
@@ -160,7 +159,7 @@ def test_a_long_call_is_not_made_once_more_to_wake_it() -> None:
 def test_time_ratios_of_two_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     on_clock = partial(interleave, wall=lambda: clock.now, cpu=lambda: clock.busy)
-    monkeypatch.setattr(latency, "interleave", on_clock)
+    monkeypatch.setattr(timing, "interleave", on_clock)
     found = time_ratios(
         {"float": lambda: clock.work(0.02), "int8": lambda: clock.work(0.01)}, rounds=5, warmup=1
     )

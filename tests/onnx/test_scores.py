@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from octavo.onnx.comparing.scores import holds_scores
+from octavo.onnx.comparing.compare import holds_scores
 from octavo.recipe.comparison import Comparison, LayerDifference
 from octavo.recipe.differing import Output
 from octavo.report.comparison import comparison_text

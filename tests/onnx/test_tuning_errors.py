@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 from octavo.errors import InputDataError, ModelError, RecipeError
 from octavo.onnx import OnnxTarget
 from octavo.onnx.tuning import sensitivity, target
-from octavo.onnx.tuning.distance import worst_error
+from octavo.onnx.tuning.sensitivity import worst_error
 from octavo.recipe import FLOAT, PRESETS, Kind, Recipe, Rule, Scheme
 from tests.onnx import target_models
 from tests.onnx.helpers import F32, build, mlp, normal

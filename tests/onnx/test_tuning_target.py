@@ -23,7 +23,7 @@ from octavo.errors import (
     VerificationError,
 )
 from octavo.onnx import OnnxTarget, inspect, quantize_dynamic, session
-from octavo.onnx.tuning.distance import worst_error
+from octavo.onnx.tuning.sensitivity import worst_error
 from octavo.recipe import FLOAT, PRESETS, Recipe, Rule
 from octavo.recipe.target import Target
 from tests.onnx import target_models

@@ -16,7 +16,7 @@ from octavo.core.metrics import relative_error
 from octavo.errors import InputDataError, RecipeError
 from octavo.recipe import FLOAT, PRESETS, Recipe, Rule
 from octavo.torch import TorchTarget
-from octavo.torch.tuning.variants import Variants
+from octavo.torch.tuning.sensitivity import Variants
 from tests.torch.tuning_models import Attends, Feedforward, Speech, Tied, Wrapped, normalized
 
 pytestmark = [
@@ -105,9 +105,9 @@ def test_each_form_gives_the_bits_of_a_conversion(case: Any) -> None:
     for some in sets:
         built = target.build(narrowed(recipe, names, some))
         expected = built.run(feed)
-        if not variants.by_hooks(some):
+        if not variants.need_conversion(some):
             for _ in range(2):  # the second time with layers that were made before
-                with variants.having(some) as form:
+                with variants.quantized(some) as form:
                     found = caller.run(form, feed)
                 for a, b in zip(found, expected, strict=True):
                     np.testing.assert_array_equal(a, b)
@@ -146,13 +146,13 @@ def test_what_ends_a_run_leaves_the_next_one_alone(error: type[BaseException]) -
     model = Attends()
     target = TorchTarget(model)
     variants = Variants(model, target._model.layers, INT8)
-    with variants.having([]) as form:
+    with variants.quantized([]) as form:
         expected = target._model.caller.run(form, _x(2, 5, 16))
-    with pytest.raises(error), variants.having(["look", "encoder.layers.0.linear1"]) as form:
+    with pytest.raises(error), variants.quantized(["look", "encoder.layers.0.linear1"]) as form:
         changed = target._model.caller.run(form, _x(2, 5, 16))
         raise error
     assert not np.array_equal(changed[0], expected[0])
-    with variants.having([]) as form:
+    with variants.quantized([]) as form:
         for a, b in zip(target._model.caller.run(form, _x(2, 5, 16)), expected, strict=True):
             np.testing.assert_array_equal(a, b)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.errors import OptionError
-from octavo.tune.criterion import Criterion
+from octavo.tune.goals import Criterion
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from octavo.errors import OptionError
-from octavo.measure.metrics import metric
 from octavo.recipe.target import Built
 from octavo.recipe.tuning import Status
 from octavo.tune import Criterion, tune
-from octavo.tune.evaluators import Called, Evaluator, OnData, Weighted, evaluator, weighted
+from octavo.tune.evaluators import CallableEvaluator, Evaluator, MetricEvaluator, WeightedMetric
+from octavo.tune.inc.metrics import metric
+from octavo.tune.plan import checked_evaluator, weighted_metrics
 from tests.tune.simulated_target import Simulated, evaluate
 
 TARGET = Simulated((0.1,))
@@ -19,7 +20,9 @@ DATA = [({"x": np.arange(6.0).reshape(3, 2)}, np.array([1, 1, 0]))]
 
 
 def made(evaluate: Any = None, metric: Any = None, data: Any = None) -> Evaluator:
-    return evaluator(evaluate, metric, data, TARGET, shapes=(), seed=0, limit=-1, relative=True)
+    return checked_evaluator(
+        evaluate, metric, data, TARGET, shapes=(), seed=0, limit=-1, relative=True
+    )
 
 
 def model(scale: float = 1.0) -> Built:
@@ -58,8 +61,11 @@ def test_weighted_metrics_are_their_mean() -> None:
 
 def test_metrics_without_weights_each_have_to_meet_the_criterion() -> None:
     def loss(relative: bool) -> float:
-        metrics = (Weighted(metric("topk")), Weighted(metric("MSE", {"compare_label": False})))
-        it = OnData(metrics, weighted_data(), relative=relative)
+        metrics = (
+            WeightedMetric(metric("topk")),
+            WeightedMetric(metric("MSE", {"compare_label": False})),
+        )
+        it = MetricEvaluator(metrics, weighted_data(), relative=relative)
         assert it.accuracy(model(), model) == 1.0
         return 1.0 - it.accuracy(model(1.5), model)
 
@@ -103,7 +109,7 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], words: str) -> N
 
 def test_weights_are_for_all_or_for_none() -> None:
     with pytest.raises(OptionError, match="for all of them or for none"):
-        weighted([("topk", 1.0), ("F1", None)])
+        weighted_metrics([("topk", 1.0), ("F1", None)])
 
 
 @pytest.mark.parametrize(
@@ -130,14 +136,14 @@ def test_arguments_of_tune_that_are_wrong(arguments: dict[str, Any], words: str)
 def test_a_callable_by_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "judged.py").write_text("def score(model):\n    return 0.25\nnumber = 3\n")
-    assert Called("judged:score").accuracy(model(), model) == 0.25
+    assert CallableEvaluator("judged:score").accuracy(model(), model) == 0.25
     with pytest.raises(OptionError, match="judged:number is a int"):
-        Called("judged:number").callable()
+        CallableEvaluator("judged:number").callable()
     for name in ("nowhere:score", "judged.py", "judged"):
         with pytest.raises(OptionError, match=r"no module 'nowhere'|is not module:function"):
             made(evaluate=name)
     with pytest.raises(OptionError, match="scores"):
-        Called("judged:scores").callable()
+        CallableEvaluator("judged:scores").callable()
 
 
 def test_a_criterion_that_is_given_keeps_its_direction() -> None:

@@ -15,15 +15,15 @@ from octavo.errors import EvaluationError, HistoryError, OutputError
 from octavo.recipe import preset
 from octavo.recipe.tuning import Status, Trial, TuneResult
 from octavo.tune import Criterion, Objective, tune
-from octavo.tune.evaluators import Called
+from octavo.tune.evaluators import CallableEvaluator
 from octavo.tune.history import History
 from octavo.tune.loop import Limits, Loop
-from octavo.tune.measuring import Measuring
+from octavo.tune.measurements import Measurements
+from octavo.tune.plan import strategy_named
 from octavo.tune.runners import InProcess
+from octavo.tune.search import Quiet
 from octavo.tune.space import Space
-from octavo.tune.strategies import strategy
-from octavo.tune.view import Quiet
-from octavo.tune.work import Setting
+from octavo.tune.tasks import Setting
 from tests.tune.simulated_target import Simulated, evaluate
 
 STRATEGIES = ("auto", "basic", "mse", "random", "exhaustive", "tpe")
@@ -290,8 +290,8 @@ class TimesUp:
 def test_a_trial_that_was_evaluated_counts_though_its_timing_was_cut_off(
     error: BaseException | None,
 ) -> None:
-    setting = Setting(Simulated((0.0, 0.0)), Called(evaluate), rounds=2, warmup=0)
-    measuring = Measuring(
+    setting = Setting(Simulated((0.0, 0.0)), CallableEvaluator(evaluate), rounds=2, warmup=0)
+    measuring = Measurements(
         Criterion(relative=0.01),
         Objective(),
         History(None, {}),
@@ -301,7 +301,7 @@ def test_a_trial_that_was_evaluated_counts_though_its_timing_was_cut_off(
     )
     loop = Loop(measuring, setting.target.decisions, Limits(timeout=60.0))
     space = Space.of(setting.target.decisions(preset("int8")), preset("int8"))
-    status = loop.run([(strategy("exhaustive"), space)])
+    status = loop.run([(strategy_named("exhaustive"), space)])
     assert status is (Status.MET if error is None else Status.INTERRUPTED)
     assert [(trial.index, trial.meets, trial.latency) for trial in loop.trials] == [(1, True, None)]
     assert loop.best is loop.trials[0]

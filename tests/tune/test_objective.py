@@ -5,7 +5,7 @@ import pytest
 
 from octavo.errors import OptionError
 from octavo.recipe.tuning import Trial
-from octavo.tune.objective import Objective
+from octavo.tune.goals import Objective
 
 FLOAT = Trial(
     0, None, "float", "", accuracy=0.8, latency=2.0, time_ratio=1.0, bytes=1000, peak_memory=5000

@@ -18,17 +18,18 @@ import pytest
 
 from octavo.errors import EvaluationError, OptionError
 from octavo.recipe import FLOAT, Rule, preset
-from octavo.tune.evaluators import Called
+from octavo.tune.evaluators import CallableEvaluator
 from octavo.tune.runners import DEATHS, InExecutor, InProcess, Runner, Workers, is_lost
-from octavo.tune.work import Errors, Evaluate, Form, Measured, Setting, Task
+from octavo.tune.tasks import Errors, Evaluate, Setting, Task, TaskResult, Variant
 from tests.tune.simulated_target import Simulated, evaluate
 
-INT8 = Form(preset("int8"))
-TASKS: list[Task] = [Evaluate(Form(None)), Evaluate(INT8), Errors(preset("int8"), (("fc1",),))]
+INT8 = Variant(preset("int8"))
+TASKS: list[Task] = [Evaluate(Variant(None)), Evaluate(INT8), Errors(preset("int8"), (("fc1",),))]
 
 
 def setting(**options: Any) -> Setting:
-    return Setting(Simulated((0.1, 0.2), **options), Called(evaluate), path=(os.getcwd(),))  # noqa: PTH109
+    here = os.getcwd()  # noqa: PTH109
+    return Setting(Simulated((0.1, 0.2), **options), CallableEvaluator(evaluate), path=(here,))
 
 
 MAKERS: dict[str, Callable[[], Runner]] = {
@@ -40,7 +41,7 @@ MAKERS: dict[str, Callable[[], Runner]] = {
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_runner_gives_the_same_answers_in_the_tasks_order(name: str) -> None:
-    seen: dict[int, Measured] = {}
+    seen: dict[int, TaskResult] = {}
     with MAKERS[name]() as runner:
         found = runner.run(TASKS, None, seen.__setitem__)
     values = [m.value for m in found if m is not None]
@@ -53,7 +54,7 @@ def broken(model: Any) -> float:
 
 
 def test_an_error_of_evaluate_is_its_traceback_and_the_next_task_runs() -> None:
-    it = Setting(Simulated((0.1,)), Called(broken))
+    it = Setting(Simulated((0.1,)), CallableEvaluator(broken))
     failed, fine = InProcess(it).run(
         [Evaluate(INT8), Errors(preset("int8"), (("fc0",),))], None, lambda i, m: None
     )
@@ -82,9 +83,9 @@ class Dies:
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("times", [1, DEATHS + 5])
 def test_a_worker_that_dies_costs_its_task_only(tmp_path: Path, workers: int, times: int) -> None:
-    it = Setting(Simulated((0.1, 0.2)), Called(Dies(str(tmp_path / "deaths"), times)))
+    it = Setting(Simulated((0.1, 0.2)), CallableEvaluator(Dies(str(tmp_path / "deaths"), times)))
     with Workers(it, workers) as runner:
-        found = runner.run([*TASKS, Evaluate(Form(None))], None, lambda i, m: None)
+        found = runner.run([*TASKS, Evaluate(Variant(None))], None, lambda i, m: None)
     assert [m.value for m in (found[0], found[2], found[3]) if m is not None] == [
         [1.0, 8000],
         [[0.2], 1],
@@ -126,7 +127,7 @@ def one_thread() -> ThreadPoolExecutor:
 
 
 def test_what_cannot_be_pickled_is_refused_with_the_way_out() -> None:
-    it = Setting(Simulated((0.1,)), Called(lambda model: 1.0))
+    it = Setting(Simulated((0.1,)), CallableEvaluator(lambda model: 1.0))
     with pytest.raises(OptionError, match=r"picklable.*module:function"):
         Workers(it, 1)
 
@@ -144,7 +145,7 @@ def test_ctrl_c_ends_the_workers_at_once() -> None:
 PARENT = """
 import sys
 from octavo.tune.runners import Workers
-from octavo.tune.work import Evaluate
+from octavo.tune.tasks import Evaluate
 from tests.tune.test_runners import INT8, setting
 if __name__ == "__main__":
     with Workers(setting(seconds=60.0, calls=sys.argv[1]), 2) as workers:
@@ -187,7 +188,7 @@ def _alive(pid: int) -> bool:
 
 
 def test_an_executor_that_breaks_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    it = Setting(Simulated((0.1, 0.2)), Called(Dies(str(tmp_path / "deaths"), 99)))
+    it = Setting(Simulated((0.1, 0.2)), CallableEvaluator(Dies(str(tmp_path / "deaths"), 99)))
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         runner = InExecutor(it, pool, 1)
         (found,) = runner.run([Evaluate(INT8)], None, lambda i, m: None)
@@ -201,7 +202,7 @@ def test_workers_leave_no_temporary_files(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # others search at the same time
     monkeypatch.setattr(tempfile, "tempdir", None)
     abandoned = Path(tempfile.mkdtemp(prefix="octavo-workers-999999999-"))
-    with Workers(Setting(Simulated((0.1,)), Called(writes)), 1) as workers:
+    with Workers(Setting(Simulated((0.1,)), CallableEvaluator(writes)), 1) as workers:
         (found,) = workers.run([Evaluate(INT8)], None, lambda i, m: None)
     assert found is not None
     assert found.value[0] == 1.0
@@ -220,9 +221,9 @@ def test_threads_that_share_a_setting_get_their_own_models() -> None:
         preset("int8").with_rules_first(*(Rule(FLOAT, name=f"fc{i}") for i in range(n)))
         for n in range(6)
     ]
-    it = Setting(Simulated((0.1,) * 6, seconds=0.001), Called(evaluate))
+    it = Setting(Simulated((0.1,) * 6, seconds=0.001), CallableEvaluator(evaluate))
     with ThreadPoolExecutor(6) as pool:
         runner = InExecutor(it, pool, 6)
-        found = runner.run([Evaluate(Form(r)) for r in recipes] * 20, None, lambda i, m: None)
+        found = runner.run([Evaluate(Variant(r)) for r in recipes] * 20, None, lambda i, m: None)
     values = [m.value[0] for m in found if m is not None]
     assert values == [pytest.approx(0.4 + 0.1 * n) for n in range(6)] * 20

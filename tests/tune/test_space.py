@@ -21,7 +21,7 @@ from octavo.recipe import (
 from octavo.recipe.tuning import Approach
 from octavo.recipe.yaml_io import loads_recipe
 from octavo.tune.space import Space
-from tests.tune.simulated_ground import BLOCKS, GROUPS, HALF, RAISED, layer, layers, space_of
+from tests.tune.simulated_context import BLOCKS, GROUPS, HALF, RAISED, layer, layers, space_of
 
 INT8 = preset("int8")
 EVERY_KIND = Recipe("every kind", Scheme())
@@ -46,7 +46,7 @@ def test_a_linear_layer_has_its_own_scheme_then_the_raised_ones_then_float() -> 
     (choice,) = space([layer("a")]).choices
     assert choice.schemes == (Scheme(), GROUPS, BLOCKS, HALF, FLOAT)
     assert choice.own == Scheme()
-    assert choice.rungs == (GROUPS, BLOCKS, HALF)
+    assert choice.intermediate_schemes == (GROUPS, BLOCKS, HALF)
 
 
 @pytest.mark.parametrize("kind", [Kind.CONV, Kind.LSTM, Kind.GRU, Kind.ATTENTION])
@@ -78,7 +78,7 @@ def test_nothing_coarser_than_the_recipes_own_counts_as_raised(
     base: str, rungs: tuple[Scheme, ...]
 ) -> None:
     (choice,) = space([layer("a")], preset(base), raised=(Scheme(), *RAISED)).choices
-    assert choice.rungs == rungs
+    assert choice.intermediate_schemes == rungs
 
 
 def test_layers_that_the_recipe_leaves_float_are_not_in_the_space() -> None:
@@ -120,7 +120,7 @@ def test_no_deviation_is_the_base_recipe_itself() -> None:
     found = space_of(2)
     candidate = found.candidate({"l0": Scheme()})
     assert candidate.recipe is found.base
-    assert candidate.words == "int8"
+    assert candidate.description == "int8"
 
 
 def test_each_layer_that_deviates_has_a_rule_of_its_own_before_all_others() -> None:
@@ -194,22 +194,24 @@ def test_an_unknown_layer_is_an_error_that_names_its_neighbours() -> None:
     ],
 )
 def test_words_say_what_deviates(count: int, assignment: dict[str, Scheme], words: str) -> None:
-    assert space_of(count).candidate(assignment).words == words
+    assert space_of(count).candidate(assignment).description == words
 
 
 def test_words_stay_short() -> None:
     found = space_of(40).candidate({f"l{at}": FLOAT for at in range(30)})
-    assert found.words == "int8, 30 of 40 layers float: l0, l1, l2, l3 and 26 more"
+    assert found.description == "int8, 30 of 40 layers float: l0, l1, l2, l3 and 26 more"
 
 
 def test_words_can_be_given() -> None:
-    assert space_of(2).candidate({"l0": FLOAT}, "all but the first").words == "all but the first"
+    assert (
+        space_of(2).candidate({"l0": FLOAT}, "all but the first").description == "all but the first"
+    )
 
 
 def test_a_static_space_makes_static_candidates_and_says_so() -> None:
     found = replace(space_of(2), approach=Approach.STATIC).candidate({"l0": FLOAT})
     assert found.approach is Approach.STATIC
-    assert found.words == "int8 static, 1 of 2 layers float: l0"
+    assert found.description == "int8 static, 1 of 2 layers float: l0"
 
 
 # --- shared weights ---
@@ -224,7 +226,7 @@ def tied() -> Space:
 def test_a_lookup_becomes_float_with_the_product_that_shares_its_table() -> None:
     found = tied()
     assert found.settle({"head": FLOAT}) == {"table": FLOAT, "head": FLOAT}
-    assert found.held({"head": FLOAT}) == {"middle"}
+    assert found.quantized_layers({"head": FLOAT}) == {"middle"}
     assert found.candidate({"head": FLOAT}) == found.candidate({"head": FLOAT, "table": FLOAT})
 
 
@@ -250,4 +252,4 @@ def test_a_lookup_beside_a_product_that_the_recipe_itself_leaves_float_is_as_it_
 def test_a_7_bit_weight_can_be_raised_to_8() -> None:
     narrow = replace(INT8, default=Scheme(WeightScheme(reduce_range=True)))
     (choice,) = space([layer("a")], narrow, raised=(Scheme(),)).choices
-    assert choice.rungs == (Scheme(),)
+    assert choice.intermediate_schemes == (Scheme(),)

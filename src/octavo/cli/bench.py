@@ -88,7 +88,7 @@ class Bench:
     def add_ort(self, stack: contextlib.ExitStack) -> None:
         """Quantizes the first model as ONNX Runtime does; where that fails, a note says so."""
         from octavo.onnx.bench import BenchFile, quantized_by_ort
-        from octavo.onnx.tuning.scratch import Scratch
+        from octavo.onnx.tuning.sessions import Scratch
         from octavo.recipe.evidence import ORT
 
         self._say("quantizing with ONNX Runtime", 0)

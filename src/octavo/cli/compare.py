@@ -38,7 +38,7 @@ def compared(floating: str, quantized: Path, inputs: Path | None) -> Comparison:
         )
     if of_torch:
         need_torch()
-        from octavo.torch.comparing.files import compare_saved
+        from octavo.torch.comparing.saved_models import compare_saved
 
         with contextlib.redirect_stdout(sys.stderr):  # stdout is for the report
             return compare_saved(floating, quantized, inputs)

@@ -136,7 +136,7 @@ class _Measured:
         from octavo.measure.benchmark import compare
         from octavo.recipe.benchmark import Benchmark
         from octavo.recipe.evidence import FLOAT, QUANTIZED
-        from octavo.torch.comparing.files import timed_pair
+        from octavo.torch.comparing.saved_models import timed_pair
 
         self.notes.append("ONNX Runtime's own int8 is not timed: the model is a PyTorch module")
         start = perf_counter()

@@ -52,7 +52,7 @@ def told_by(floating: str, quantized: Path) -> Report | None:
         from octavo.onnx.told import report_in
 
         return report_in(quantized, Path(floating))
-    from octavo.torch.comparing.files import saved_report
+    from octavo.torch.comparing.saved_models import saved_report
 
     return replace(saved_report(floating, quantized), source=floating, output=str(quantized))
 

@@ -49,7 +49,7 @@ def run(
     """Searches, shows how it goes on stderr, and writes what was asked for."""
     from octavo.report.tuning_view import TuningView
     from octavo.tune import load_config, tune
-    from octavo.tune.from_config import arguments, model_of
+    from octavo.tune.inc.quantization import arguments, model_of
 
     config = load_config(conf, approach=approach)
     model = str(model_of(config, model))
@@ -111,7 +111,7 @@ def _measure_by(
     """Changes the arguments where the command line or performance_only measure in place of the
     file's metric. Raises OptionError for a metric without data."""
     from octavo.tune import Criterion
-    from octavo.tune.from_config import without_data
+    from octavo.tune.inc.quantization import without_data
 
     if evaluate is not None or config.performance_only:
         given.pop("metric", None)

@@ -7,9 +7,12 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
 
 from octavo.errors import OptionError
-from octavo.measure.interval import middle
 from octavo.measure.openings import Call, Clock, Opener, Opening, Openings
 from octavo.recipe.benchmark import Benchmark, Pair, Timed
 
@@ -18,6 +21,8 @@ FEW = 8  # twos of openings, for which ranks are 99% sure
 ENOUGH = 16  # twos of openings, below which none ends early
 PRECISE = 0.004  # an interval that reaches this far to each side need not become narrower
 MOST = 200  # twos of openings
+# Student's t at 99.5%, by degrees of freedom from 1: for values too few for ranks to be that sure.
+_STUDENT = (63.657, 9.925, 5.841, 4.604, 4.032, 3.707)
 
 Progress = Callable[[str, int, int], None]
 
@@ -102,7 +107,7 @@ def _precise(found: Sequence[tuple[Opening, Opening]], pairs: Sequence[tuple[str
     """Whether no interval needs to become narrower. Their place plays no part: that would bias."""
     if len(found) < ENOUGH or len(found) % 4:
         return False
-    intervals = (middle(_log_ratios(a, b, found)) for a, b in pairs)
+    intervals = (middle_interval(_log_ratios(a, b, found)) for a, b in pairs)
     return all(high - low <= 2 * PRECISE for _, low, high in intervals)
 
 
@@ -120,7 +125,7 @@ def _log_ratios(a: str, b: str, found: Sequence[tuple[Opening, Opening]]) -> lis
 def _pair(
     a: str, b: str, found: Sequence[tuple[Opening, Opening]], shape: str, threads: int | None
 ) -> Pair:
-    ratio, low, high = map(_exp, middle(_log_ratios(a, b, found)))
+    ratio, low, high = map(_exp, middle_interval(_log_ratios(a, b, found)))
     return Pair(a, b, shape, threads, ratio, low, high, 2 * len(found))
 
 
@@ -197,3 +202,44 @@ def _named(callables: Mapping[str, Call] | Sequence[Call]) -> dict[str, Call]:
                 "function without arguments, such as lambda: model(x)"
             )
     return named
+
+
+def middle_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """(estimate, low, high) of the middle of two or more noisy `values`, 99% sure.
+
+    Values are taken to spread evenly around their middle, as the difference of two timings does
+    that were made alike. The interval is the one of Wilcoxon's signed-rank test: its bounds are
+    averages of two values each (Walsh averages), and the estimate is the median of all of them
+    (Hodges and Lehmann, 1963). It needs no shape of the distribution, loses 5% against Student's
+    on normal values, and holds while fewer than 29% of the values are wild. Below eight values it
+    is Student's, which takes them to be normal.
+    """
+    given = np.asarray(values, dtype=np.float64)
+    if len(given) < 2:
+        raise ValueError(f"{len(given)} values have no interval; give 2 or more")
+    if len(given) - 2 < len(_STUDENT):
+        mean = float(given.mean())
+        reach = _STUDENT[len(given) - 2] * float(given.std(ddof=1)) / math.sqrt(len(given))
+        return mean, mean - reach, mean + reach
+    first, second = np.triu_indices(len(given))
+    walsh = np.sort((given[first] + given[second]) / 2)
+    outside = _averages_below(len(given))
+    return float(np.median(walsh)), float(walsh[outside]), float(walsh[-1 - outside])
+
+
+@lru_cache
+def _averages_below(n: int) -> int:
+    """How many of the smallest Walsh averages of `n` values lie below the interval."""
+    below = np.cumsum(_signed_rank_chances(n))
+    return int(np.searchsorted(below, 0.005, side="right")) - 1
+
+
+def _signed_rank_chances(n: int) -> npt.NDArray[np.float64]:
+    """The chance of each sum of ranks 1..n, of which each is taken or not as a coin falls."""
+    chances = np.zeros(n * (n + 1) // 2 + 1)
+    chances[0] = 1.0
+    for rank in range(1, n + 1):
+        taken = np.zeros_like(chances)
+        taken[rank:] = chances[:-rank]
+        chances = (chances + taken) / 2
+    return chances

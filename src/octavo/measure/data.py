@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import InputDataError, OptionError, did_you_mean
-from octavo.measure.items import Batch, Feed, Remembered, batch
+from octavo.measure.items import Batch, Feed, Replayable, batch
 from octavo.measure.readers import READERS, require_library
 
 BATCH_SIZE = 32
@@ -62,7 +62,7 @@ class Dataset:
         if isinstance(items, (str, bytes, os.PathLike)):
             raise InputDataError(f"the data is {items!r}; files are read by read_data")
         if isinstance(items, Iterator):
-            items = Remembered(items)
+            items = Replayable(items)
         return cls(f"the data ({type(items).__name__})", _Items(items, label))
 
 

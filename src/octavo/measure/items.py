@@ -48,7 +48,7 @@ def batch(item: Any, number: int, label: str | None) -> Batch:
     """`item`, the `number`th from 0, as a feed and its label."""
     try:
         if isinstance(item, Mapping):
-            return split(item, label, f"item {number}")
+            return split_label(item, label, f"item {number}")
         pair = isinstance(item, (tuple, list)) and len(item) == 2
         inputs, found = item if pair else (item, None)
         if isinstance(item, tuple) and not pair:
@@ -74,7 +74,7 @@ def feed(inputs: Any) -> Feed:
     return {str(position): array(part) for position, part in enumerate(parts)}
 
 
-def split(columns: Mapping[str, Any], label: str | None, where: str) -> Batch:
+def split_label(columns: Mapping[str, Any], label: str | None, where: str) -> Batch:
     """Columns by name as a feed and its label."""
     name = label_name(columns, label, where)
     inputs = {key: value for key, value in columns.items() if key != name}
@@ -101,7 +101,7 @@ def label_name(columns: Iterable[str], label: str | None, where: str) -> str | N
     return found[0] if found else None
 
 
-class Remembered:
+class Replayable:
     """The items of an iterator that runs only once, kept as they come so that they come again."""
 
     def __init__(self, items: Iterator[Any]) -> None:
@@ -119,5 +119,5 @@ class Remembered:
             yield self._seen[position]
             position += 1
 
-    def __reduce__(self) -> tuple[type[Remembered], tuple[Iterator[Any]]]:
-        return Remembered, (iter(list(self)),)  # a generator cannot be pickled, a list's can
+    def __reduce__(self) -> tuple[type[Replayable], tuple[Iterator[Any]]]:
+        return Replayable, (iter(list(self)),)  # a generator cannot be pickled, a list's can

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import InputDataError, OptionError, brief, pip_install
-from octavo.measure.items import Batch, Feed, array, label_name, split
+from octavo.measure.items import Batch, Feed, array, label_name, split_label
 
 
 def read_npz(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
@@ -42,7 +42,7 @@ def read_npz(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:
         )
     for start in range(0, max(lengths.values(), default=0), batch_size):
         part = {name: a[start : start + batch_size] for name, a in arrays.items()}
-        yield split(part, label, f"data {path}")
+        yield split_label(part, label, f"data {path}")
 
 
 def read_jsonl(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from octavo.core.feeds import shape_text
+from octavo.core.fresh_process import ChildError, call
 from octavo.errors import InputDataError, ModelError, OctavoError, brief, listed
 from octavo.onnx.inputs import Feed, read_inputs
 from octavo.onnx.load import Source, load
-from octavo.onnx.tuning.child import ChildError, call
 from octavo.onnx.tuning.inputs import random_feeds
-from octavo.onnx.tuning.memory import peak_memory
-from octavo.onnx.tuning.running import opened
-from octavo.onnx.tuning.scratch import Scratch
+from octavo.onnx.tuning.sessions import Scratch, open_session, peak_memory
 from octavo.onnx.tuning.static import copy_model
 
 Shapes = Mapping[str, Sequence[int]]
@@ -36,7 +34,7 @@ class BenchFile:
     def open(self, threads: int | None = None) -> Any:
         """A session. Raises ModelError, which names the file."""
         try:
-            return opened(self.path, threads)
+            return open_session(self.path, threads)
         except ModelError as error:
             said = str(error).replace(str(self.path), self.name)
             named = self.name in said

@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from octavo.recipe.tuning import Trial as Trial
     from octavo.recipe.tuning import TuneResult as TuneResult
     from octavo.tune.api import tune as tune
-    from octavo.tune.config.load import load_config as load_config
-    from octavo.tune.config.result import Config as Config
-    from octavo.tune.criterion import Criterion as Criterion
-    from octavo.tune.objective import Objective as Objective
-    from octavo.tune.quantization import Quantization as Quantization
+    from octavo.tune.goals import Criterion as Criterion
+    from octavo.tune.goals import Objective as Objective
+    from octavo.tune.inc.config import Config as Config
+    from octavo.tune.inc.load import load_config as load_config
+    from octavo.tune.inc.quantization import Quantization as Quantization
 
 _HOME = {
-    "Config": "octavo.tune.config.result",
-    "Criterion": "octavo.tune.criterion",
-    "Objective": "octavo.tune.objective",
-    "Quantization": "octavo.tune.quantization",
+    "Config": "octavo.tune.inc.config",
+    "Criterion": "octavo.tune.goals",
+    "Objective": "octavo.tune.goals",
+    "Quantization": "octavo.tune.inc.quantization",
     "Status": "octavo.recipe.tuning",
     "Trial": "octavo.recipe.tuning",
     "TuneResult": "octavo.recipe.tuning",
-    "load_config": "octavo.tune.config.load",
+    "load_config": "octavo.tune.inc.load",
     "tune": "octavo.tune.api",
 }
 

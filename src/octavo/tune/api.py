@@ -19,25 +19,24 @@ from octavo.recipe import Recipe, Rule
 from octavo.recipe.report import Report
 from octavo.recipe.target import Target
 from octavo.recipe.tuning import Approach, Status, TuneResult
-from octavo.tune.criterion import Criterion
-from octavo.tune.evaluators import evaluator as make_evaluator
+from octavo.tune.goals import Criterion, Objective
 from octavo.tune.history import History
 from octavo.tune.loop import Limits, Loop
-from octavo.tune.measuring import Measuring
-from octavo.tune.objective import Objective
+from octavo.tune.measurements import Measurements
 from octavo.tune.plan import (
     Plan,
     Shapes,
     checked_approaches,
     checked_calibration,
     checked_criterion,
+    checked_evaluator,
     checked_recipe,
     checked_shapes,
     checked_timeout,
 )
 from octavo.tune.runners import InExecutor, InProcess, Runner, Workers
-from octavo.tune.view import Quiet, View
-from octavo.tune.work import Setting
+from octavo.tune.search import Quiet, View
+from octavo.tune.tasks import Setting
 
 
 def tune(
@@ -80,7 +79,7 @@ def tune(
             and returns its accuracy, a number or a dict with one named `accuracy`; or its name,
             `module:function`.
         metric: in place of `evaluate`: a metric's name, (name, options), or several of
-            ((name, options), weight); see `octavo.measure.metrics`. Or an object with reset(),
+            ((name, options), weight); see `octavo.tune.inc.metrics`. Or an object with reset(),
             update(predictions, labels) and result(), as Neural Compressor has them; predictions
             are the list of an ONNX model's outputs, or what a PyTorch model returns.
         data: for the metric: a .npz, .jsonl, .csv or .parquet file, or an iterable of (inputs,
@@ -115,7 +114,7 @@ def tune(
         executor: any concurrent.futures.Executor for the evaluations, such as a Dask client's;
             latency is measured on this host, one at a time.
         output: where the best model is written, if it meets the criterion.
-        view: who watches (`octavo.tune.view.View`).
+        view: who watches (`octavo.tune.search.View`).
         path: folders in which modules named in strings are found by workers.
         options: of the model's front end: target, cpu, quant_format, threads, sess_options,
             custom_ops; example_inputs.
@@ -126,7 +125,7 @@ def tune(
     """
     target = target_of(model, **options)
     shaped = checked_shapes(shapes)
-    evaluator = make_evaluator(
+    evaluator = checked_evaluator(
         evaluate,
         metric,
         data,
@@ -172,7 +171,7 @@ def tune(
         folder = None if workspace is None else Path(workspace)
         history = stack.enter_context(History(folder, plan.subject(data, setting), resume=resume))
         runner, clock = _runners(stack, setting, workers, executor)
-        measuring = Measuring(plan.criterion, plan.objective, history, runner, clock, watcher)
+        measuring = Measurements(plan.criterion, plan.objective, history, runner, clock, watcher)
         loop = Loop(measuring, target.decisions, limits, seed, evaluator.agreement_only)
         watcher.start(
             target.label,

@@ -6,8 +6,6 @@ import hashlib
 import importlib.util
 import inspect
 import itertools
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,22 +13,19 @@ from typing import Any, Protocol
 
 from octavo.errors import InputDataError, OptionError, listed
 from octavo.files.named import named
-from octavo.files.nearby import near_module
-from octavo.measure.accuracy import accuracy, outputs
-from octavo.measure.data import BATCH_SIZE, Dataset, read_data
-from octavo.measure.metrics import Metric, of_object
-from octavo.measure.metrics import metric as metric_named
+from octavo.measure.accuracy import CLOSENESS, Metric, accuracy, outputs
+from octavo.measure.data import Dataset
 from octavo.recipe.target import Built, Feed, Target
-from octavo.tune.criterion import Criterion
+from octavo.tune.goals import Criterion
 
 FloatModel = Callable[[], Built]
 
 
 class Evaluator(Protocol):
-    """Measures accuracy. `words` say how."""
+    """Measures accuracy."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """How accuracy is measured."""
 
     def identity(self) -> Any:
@@ -52,7 +47,7 @@ class Evaluator(Protocol):
 
 
 @dataclass
-class Called:
+class CallableEvaluator:
     """A callable that is given the model, or its name as `module:function`.
 
     `data`, where there are any, are for calibration and timing: the callable has its own.
@@ -64,8 +59,7 @@ class Called:
     agreement_only: bool = False
 
     @property
-    def words(self) -> str:
-        """The callable's name."""
+    def description(self) -> str:
         if isinstance(self.evaluate, str):
             return self.evaluate
         name = getattr(self.evaluate, "__qualname__", type(self.evaluate).__qualname__)
@@ -73,11 +67,11 @@ class Called:
 
     def identity(self) -> Any:
         """Its name, and its source where it can be had: another text may measure otherwise."""
-        return [self.words, _source_digest(self.evaluate)]
+        return [self.description, _source_digest(self.evaluate)]
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
         """What the callable returns: a number, or a dict with one named `accuracy`."""
-        return as_number(self.callable()(built.model), self.words)
+        return as_number(self.callable()(built.model), self.description)
 
     def callable(self) -> Callable[[Any], Any]:
         """The callable itself. Raises OptionError where the name leads to none."""
@@ -92,7 +86,6 @@ class Called:
         return found  # type: ignore[no-any-return]
 
     def feeds(self, count: int) -> Sequence[Feed]:
-        """The first inputs of the data beside it."""
         return () if self.data is None else self.data.feeds(count)
 
 
@@ -111,36 +104,12 @@ def _source_digest(evaluate: Any) -> str:
     return hashlib.sha256(text).hexdigest()[:24]
 
 
-def checked_name(text: str) -> str:
-    """`module:function` as it is, where the module can be found; it is not imported.
-
-    Raises OptionError.
-    """
-    module, colon, function = text.partition(":")
-    form = all(part.isidentifier() for name in (module, function) for part in name.split("."))
-    if not (colon and form):
-        raise OptionError(f"evaluate {text!r} is not module:function, such as mymodule:evaluate")
-    here = os.getcwd()  # noqa: PTH109 - as sys.path has it
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        found = None
-    if found is None:
-        raise OptionError(
-            f"evaluate {text}: there is no module {module!r}, neither in the current folder {here} "
-            f"nor installed.{near_module(module)}"
-        )
-    return text
-
-
-def as_number(given: Any, words: str) -> float:
+def as_number(given: Any, name: str) -> float:
     """The accuracy in what `evaluate` returned. Raises InputDataError where there is none."""
     if isinstance(given, Mapping):
         if "accuracy" not in given:
             raise InputDataError(
-                f"{words} returned a dict with {listed(map(repr, given)) or 'nothing'}; the "
+                f"{name} returned a dict with {listed(map(repr, given)) or 'nothing'}; the "
                 "number to keep is to be called 'accuracy'"
             )
         given = given["accuracy"]
@@ -150,13 +119,13 @@ def as_number(given: Any, words: str) -> float:
         return float(given)
     except (TypeError, ValueError):
         raise InputDataError(
-            f"{words} returned {given!r:.80} ({type(given).__name__}); needs a number, or a dict "
+            f"{name} returned {given!r:.80} ({type(given).__name__}); needs a number, or a dict "
             "with one named 'accuracy'"
         ) from None
 
 
 @dataclass(frozen=True)
-class Weighted:
+class WeightedMetric:
     """One metric of several. Without a `weight` each of them has to meet the criterion."""
 
     metric: Metric
@@ -171,7 +140,7 @@ class Weighted:
 
 
 @dataclass
-class OnData:
+class MetricEvaluator:
     """Metrics by name on data.
 
     Of several with weights, the accuracy is their weighted mean; without weights it is 1 less the
@@ -179,7 +148,7 @@ class OnData:
     how those losses count). `limit` is the number of batches that are used, -1 all.
     """
 
-    metrics: tuple[Weighted, ...]
+    metrics: tuple[WeightedMetric, ...]
     data: Dataset
     limit: int = -1
     relative: bool = True
@@ -195,8 +164,7 @@ class OnData:
         return all(each.metric.needs_references for each in self.metrics)
 
     @property
-    def words(self) -> str:
-        """The metrics' names and the data's."""
+    def description(self) -> str:
         names = [
             each.metric.name + ("" if each.weight is None else f" (weight {each.weight:g})")
             for each in self.metrics
@@ -206,7 +174,7 @@ class OnData:
     def identity(self) -> Any:
         """All that the number depends on but the data's content."""
         each = [[m.metric.name, m.metric.options, m.weight, m.upwards] for m in self.metrics]
-        return [self.words, each, self.limit, self.relative]
+        return [self.description, each, self.limit, self.relative]
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -234,7 +202,7 @@ class OnData:
         weights = [each.weight or 0.0 for each in self.metrics]
         return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
 
-    def _loss(self, each: Weighted, base: float, value: float) -> float:
+    def _loss(self, each: WeightedMetric, base: float, value: float) -> float:
         bound = {"relative": 0.0} if self.relative else {"absolute": 0.0}
         return Criterion(**bound, higher_is_better=each.upwards).loss(base, value)
 
@@ -248,7 +216,6 @@ class OnData:
         ]
 
     def feeds(self, count: int) -> Sequence[Feed]:
-        """The first inputs of the data."""
         return self.data.feeds(count)
 
 
@@ -260,7 +227,7 @@ def _remembered(built: Built, data: Dataset, limit: int) -> Callable[[Feed], Seq
 
 
 @dataclass
-class MadeUp:
+class ClosenessEvaluator:
     """Closeness to the float model on made-up inputs: 1 less the worst output's relative error.
 
     That is all that can be said without labels; the status says `met (agreement only)`.
@@ -278,13 +245,12 @@ class MadeUp:
         return {**self.__dict__, "_expected": None, "_inputs": ()}
 
     @property
-    def words(self) -> str:
-        """What it is."""
+    def description(self) -> str:
         return "agreement with the float model on made-up inputs"
 
     def identity(self) -> Any:
         """Seed and shapes are in the history anyway."""
-        return [self.words]
+        return [self.description]
 
     def accuracy(self, built: Built, float_model: FloatModel) -> float:
         """At most 1; -inf where the model gives numbers that are not finite."""
@@ -294,93 +260,8 @@ class MadeUp:
         if self._expected is None:
             self._expected = [list(float_model().run(feed)) for feed in self._inputs]
         got = [list(built.run(feed)) for feed in self._inputs]
-        return metric_named("closeness").score(got, self._expected)
+        return CLOSENESS.score(got, self._expected)
 
     def feeds(self, count: int) -> Sequence[Feed]:
         """None of its own: the search makes some up."""
         return ()
-
-
-def evaluator(
-    evaluate: Any,
-    metric: Any,
-    data: Any,
-    target: Target,
-    *,
-    shapes: tuple[dict[str, tuple[int, ...]], ...],
-    seed: int,
-    limit: int,
-    relative: bool,
-    batch_size: int = BATCH_SIZE,
-    label: str | None = None,
-) -> Evaluator:
-    """How accuracy is measured, from the arguments of `tune`. Raises OptionError."""
-    file = isinstance(data, (str, os.PathLike))
-    if data is not None:
-        data = (
-            read_data(os.fspath(data), label=label, batch_size=batch_size)
-            if file
-            else Dataset.of(data, label=label)
-        )
-    if evaluate is not None:
-        if metric is not None:
-            raise OptionError("evaluate and metric: give one of them; both measure the accuracy")
-        if not callable(evaluate) and not isinstance(evaluate, str):
-            raise OptionError(
-                f"evaluate is a {type(evaluate).__name__}; needs a callable that takes the model "
-                "and returns its accuracy, or its name as module:function"
-            )
-        return Called(checked_name(evaluate) if isinstance(evaluate, str) else evaluate, data)
-    if data is None:
-        if metric is not None:
-            raise OptionError(
-                "a metric needs data: give data (--data, a .npz, .jsonl, .csv or .parquet file), "
-                "or evaluate (--evaluate module:function) in its place"
-            )
-        return MadeUp(target, shapes, seed)
-    source = (
-        read_data(os.fspath(data)) if isinstance(data, (str, os.PathLike)) else Dataset.of(data)
-    )
-    metrics = weighted("closeness" if metric is None else metric, tensors=is_torch(target))
-    return OnData(metrics, source, limit, relative)
-
-
-def is_torch(target: Target) -> bool:
-    """Whether it is a PyTorch model."""
-    return target.output_suffix == ".safetensors"
-
-
-def weighted(given: Any, *, tensors: bool = False) -> tuple[Weighted, ...]:
-    """Metrics from a name, (name, options), an object, or a list of (one of these, weight).
-
-    Objects have reset, update and result; `tensors` says what they get (`of_object`).
-    """
-    if isinstance(given, Weighted):
-        return (given,)
-    named = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
-    if named or not isinstance(given, (list, tuple)):
-        return (Weighted(_metric(given, tensors)),)
-    found = tuple(
-        each if isinstance(each, Weighted) else Weighted(_metric(each[0], tensors), each[1])
-        for each in given
-    )
-    if not found or len({each.weight is None for each in found}) > 1:
-        raise OptionError("metrics: give at least one, and a weight for all of them or for none")
-    if found[0].weight is not None and len({each.upwards for each in found}) > 1:
-        said = ", ".join(f"{m.metric.name} {'higher' if m.upwards else 'lower'}" for m in found)
-        raise OptionError(
-            f"metrics: a weighted mean needs one direction, and which is better differs ({said}); "
-            "leave the weights out, and each has to meet the criterion"
-        )
-    return found
-
-
-def _metric(given: Any, tensors: bool) -> Metric:
-    if isinstance(given, Metric):
-        return given
-    if isinstance(given, str):
-        return metric_named(given)
-    if isinstance(given, tuple):
-        name, options = given
-        return metric_named(name, options)
-    return of_object(given, tensors=tensors)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from octavo.recipe import Decision, Recipe
 from octavo.recipe.tuning import Status, Trial
 from octavo.tune.history import digest
-from octavo.tune.measuring import Measuring, TimeUpError
+from octavo.tune.measurements import Measurements, TimeUpError
 from octavo.tune.search import Candidate, Strategy
 from octavo.tune.space import Space
-from octavo.tune.work import Form
+from octavo.tune.tasks import Variant
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class _EnoughError(Exception):
 
 @dataclass
 class Loop:
-    """One search; also the ground that its strategies stand on (`tune.search.Ground`).
+    """One search; also what its strategies are given (`tune.search.SearchContext`).
 
     `decide` gives a recipe's decisions layer by layer.
     """
 
-    measuring: Measuring
+    measuring: Measurements
     decide: Callable[[Recipe], Sequence[Decision]]
     limits: Limits
     seed: int = 0
@@ -167,48 +167,41 @@ class Loop:
         return Trial(
             0,
             candidate.recipe,
-            candidate.words,
+            candidate.description,
             digest([candidate.approach.value, held]) if quantized else self.baseline.key,
             candidate.approach,
             layers=len(decisions),
             quantized=quantized,
         )
 
-    # --- what a strategy may ask: see Ground ---
+    # --- what a strategy may ask: see SearchContext ---
 
     @property
     def space(self) -> Space:
-        """The layers and what each may become."""
         assert self._space is not None
         return self._space
 
     @property
     def max_trials(self) -> int:
-        """How many trials there may be in all."""
         return self._trials_allowed
 
     @property
     def timed(self) -> bool:
-        """Whether the objective depends on latency."""
         return self.measuring.timed
 
     @property
     def keeps_going(self) -> bool:
-        """Whether the search goes on after a recipe meets the criterion."""
         return self.limits.keeps_going
 
     @property
     def baseline(self) -> Trial:
-        """The float model's trial."""
         return self.measuring.baseline
 
     @property
     def bound(self) -> float:
-        """The largest loss that meets the criterion."""
         return self.measuring.criterion.bound
 
     def errors(self, recipe: Recipe, sets: Sequence[Collection[str]]) -> Sequence[float]:
-        """The output's error with each set of layers quantized."""
         if not sets:
             return []
         values, runs = self.measuring.errors(recipe, sets)
@@ -216,16 +209,13 @@ class Loop:
         return values
 
     def rank(self, sensitivities: Mapping[str, float]) -> None:
-        """Shows what each layer alone does to the output."""
         self.ranking = tuple(sorted(sensitivities.items(), key=lambda pair: -pair[1]))
         self.measuring.view.ranked(self.ranking, self.model_runs)
 
     def time_ratios(self, candidates: Sequence[Candidate]) -> Sequence[tuple[float, float]]:
-        """Quartiles of each candidate's time over the first one's."""
-        return self.measuring.time_ratios([Form(c.recipe, c.approach) for c in candidates])
+        return self.measuring.time_ratios([Variant(c.recipe, c.approach) for c in candidates])
 
     def better(self, a: Trial, b: Trial) -> bool:
-        """Whether `a` is the better result."""
         if a.meets != b.meets or not a.meets:
             return a.meets or (not b.meets and _or_inf(a.loss) < _or_inf(b.loss))
         return _or_inf(a.score) < _or_inf(b.score)

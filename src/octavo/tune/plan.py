@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
-from octavo.measure.data import Dataset
+from octavo.files.nearby import near_module
+from octavo.measure.accuracy import CLOSENESS, Metric
+from octavo.measure.data import BATCH_SIZE, Dataset, read_data
 from octavo.recipe import Granularity, Recipe, Rule, Scheme, load_recipe, preset
 from octavo.recipe.target import Feed, Target
 from octavo.recipe.tuning import Approach
-from octavo.tune.criterion import Criterion
-from octavo.tune.evaluators import Evaluator
-from octavo.tune.objective import Objective
+from octavo.tune.auto import Auto
+from octavo.tune.evaluators import (
+    CallableEvaluator,
+    ClosenessEvaluator,
+    Evaluator,
+    MetricEvaluator,
+    WeightedMetric,
+)
+from octavo.tune.goals import Criterion, Objective
 from octavo.tune.search import Strategy
 from octavo.tune.space import Space
-from octavo.tune.strategies import strategy as strategy_of
-from octavo.tune.work import Setting
+from octavo.tune.tasks import Setting
 
 APPROACHES = ("dynamic", "static", "auto")
 Shapes = Mapping[str, Sequence[int]]
@@ -53,7 +62,7 @@ class Plan:
                     f"({'; '.join(reasons[:5]) or 'it has no layer that holds weights'}); there is "
                     "nothing to tune: change the recipe (--recipe, --ops), or give another model"
                 )
-            found.append((strategy_of(self.strategy), space))
+            found.append((strategy_named(self.strategy), space))
         return found
 
     def _raised(self) -> tuple[Scheme, ...]:
@@ -81,6 +90,24 @@ class Plan:
         }
 
 
+def strategy_named(name: str) -> Strategy:
+    """The strategy called `name`: `auto`, or one of Neural Compressor's.
+
+    Raises OptionError for an unknown one, for one that is refused, and where a library that it
+    needs is not installed.
+    """
+    if name == Auto.name:
+        return Auto()
+    from octavo.tune.inc.strategies import REFUSED, STRATEGIES
+
+    if name in REFUSED:
+        raise OptionError(f"strategy {name!r} is refused: {REFUSED[name]}")
+    if name not in STRATEGIES:
+        known = [Auto.name, *STRATEGIES]
+        raise OptionError(f"unknown strategy {name!r}.{did_you_mean(name, known)}")
+    return STRATEGIES[name]()
+
+
 def checked_shapes(given: Shapes | Sequence[Shapes]) -> tuple[dict[str, tuple[int, ...]], ...]:
     """Each mapping of `given` with whole numbers; empty ones left out."""
     each = [given] if isinstance(given, Mapping) else list(given)
@@ -93,6 +120,112 @@ def checked_criterion(given: Criterion | float, evaluator: Evaluator) -> Criteri
         return given
     lower = evaluator.higher_is_better is False
     return Criterion(relative=given, higher_is_better=not lower)
+
+
+def checked_evaluator(
+    evaluate: Any,
+    metric: Any,
+    data: Any,
+    target: Target,
+    *,
+    shapes: tuple[dict[str, tuple[int, ...]], ...],
+    seed: int,
+    limit: int,
+    relative: bool,
+    batch_size: int = BATCH_SIZE,
+    label: str | None = None,
+) -> Evaluator:
+    """How accuracy is measured, from the arguments of `tune`. Raises OptionError."""
+    if isinstance(data, (str, os.PathLike)):
+        data = read_data(os.fspath(data), label=label, batch_size=batch_size)
+    elif data is not None:
+        data = Dataset.of(data, label=label)
+    if evaluate is not None:
+        if metric is not None:
+            raise OptionError("evaluate and metric: give one of them; both measure the accuracy")
+        if not callable(evaluate) and not isinstance(evaluate, str):
+            raise OptionError(
+                f"evaluate is a {type(evaluate).__name__}; needs a callable that takes the model "
+                "and returns its accuracy, or its name as module:function"
+            )
+        return CallableEvaluator(
+            checked_name(evaluate) if isinstance(evaluate, str) else evaluate, data
+        )
+    if data is None:
+        if metric is not None:
+            raise OptionError(
+                "a metric needs data: give data (--data, a .npz, .jsonl, .csv or .parquet file), "
+                "or evaluate (--evaluate module:function) in its place"
+            )
+        return ClosenessEvaluator(target, shapes, seed)
+    metrics = weighted_metrics(CLOSENESS if metric is None else metric, tensors=is_torch(target))
+    return MetricEvaluator(metrics, data, limit, relative)
+
+
+def is_torch(target: Target) -> bool:
+    """Whether it is a PyTorch model."""
+    return target.output_suffix == ".safetensors"
+
+
+def weighted_metrics(given: Any, *, tensors: bool = False) -> tuple[WeightedMetric, ...]:
+    """Metrics from a name, (name, options), an object, or a list of (one of these, weight).
+
+    Objects have reset, update and result; `tensors` says what they get (`metric_of_object`).
+    """
+    if isinstance(given, WeightedMetric):
+        return (given,)
+    named = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+    if named or not isinstance(given, (list, tuple)):
+        return (WeightedMetric(_metric(given, tensors)),)
+    found = tuple(
+        each
+        if isinstance(each, WeightedMetric)
+        else WeightedMetric(_metric(each[0], tensors), each[1])
+        for each in given
+    )
+    if not found or len({each.weight is None for each in found}) > 1:
+        raise OptionError("metrics: give at least one, and a weight for all of them or for none")
+    if found[0].weight is not None and len({each.upwards for each in found}) > 1:
+        said = ", ".join(f"{m.metric.name} {'higher' if m.upwards else 'lower'}" for m in found)
+        raise OptionError(
+            f"metrics: a weighted mean needs one direction, and which is better differs ({said}); "
+            "leave the weights out, and each has to meet the criterion"
+        )
+    return found
+
+
+def _metric(given: Any, tensors: bool) -> Metric:
+    if isinstance(given, Metric):
+        return given
+    from octavo.tune.inc.metrics import metric, metric_of_object
+
+    if isinstance(given, (str, tuple)):
+        return metric(*((given,) if isinstance(given, str) else given))
+    return metric_of_object(given, tensors=tensors)
+
+
+def checked_name(text: str) -> str:
+    """`module:function` as it is, where the module can be found; it is not imported.
+
+    Raises OptionError.
+    """
+    module, colon, function = text.partition(":")
+    form = all(part.isidentifier() for name in (module, function) for part in name.split("."))
+    if not (colon and form):
+        raise OptionError(f"evaluate {text!r} is not module:function, such as mymodule:evaluate")
+    here = os.getcwd()  # noqa: PTH109 - as sys.path has it
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None:
+        raise OptionError(
+            f"evaluate {text}: there is no module {module!r}, neither in the current folder {here} "
+            f"nor installed.{near_module(module)}"
+        )
+    return text
 
 
 def checked_recipe(given: str | Path | Recipe) -> Recipe:

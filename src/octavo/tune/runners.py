@@ -14,16 +14,17 @@ import signal
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from octavo.errors import EvaluationError, OptionError
-from octavo.tune.work import Measured, Packed, Setting, Task, perform, perform_packed
+from octavo.tune.tasks import PackedSetting, Setting, Task, TaskResult, perform, perform_packed
 
 DEATHS = 3
 """How often a task may lose its worker before it counts as failed."""
@@ -32,39 +33,39 @@ _SCRATCH = "octavo-workers-"
 _PR_SET_PDEATHSIG = 1
 _POLL = 0.5  # seconds between looks at the clock, and at whether the parent lives
 
-OnDone = Callable[[int, Measured], None]
+OnDone = Callable[[int, TaskResult], None]
 """Called with a task's place among the tasks, and what it gave, as soon as that is known."""
 
 
-class Runner(Protocol):
+class Runner(ABC):
     """Runs tasks."""
 
-    parallel: int
+    parallel = 1
     """How many tasks it runs at once."""
 
+    @abstractmethod
     def run(
         self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
-    ) -> list[Measured | None]:
+    ) -> list[TaskResult | None]:
         """What each task gave; None for those that were not done at `deadline` (time.monotonic)."""
 
-    def __enter__(self) -> Runner: ...
+    def __enter__(self) -> Runner:
+        return self
 
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(self, *error: object) -> None:
+        return None
 
 
-class InProcess:
+class InProcess(Runner):
     """One task at a time, in this process. The deadline is looked at between tasks."""
-
-    parallel = 1
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
 
     def run(
         self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
-    ) -> list[Measured | None]:
-        """See Runner."""
-        answers: list[Measured | None] = [None] * len(tasks)
+    ) -> list[TaskResult | None]:
+        answers: list[TaskResult | None] = [None] * len(tasks)
         for i, task in enumerate(tasks):
             if deadline is not None and time.monotonic() >= deadline:
                 break
@@ -72,14 +73,8 @@ class InProcess:
             on_done(i, found)
         return answers
 
-    def __enter__(self) -> InProcess:
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        return None
-
-
-class InExecutor:
+class InExecutor(Runner):
     """Any `concurrent.futures.Executor`, such as a Dask cluster's.
 
     At the deadline tasks that have not begun are cancelled; those that run are left behind, as an
@@ -92,8 +87,7 @@ class InExecutor:
 
     def run(
         self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
-    ) -> list[Measured | None]:
-        """See Runner."""
+    ) -> list[TaskResult | None]:
         try:
             waiting = {
                 self._executor.submit(perform_packed, self._packed, self._path, task): i
@@ -104,28 +98,24 @@ class InExecutor:
                 f"the executor takes no more tasks: {error or type(error).__name__}. Give one that "
                 "replaces workers that die, or workers=N; a search with a workspace can be resumed"
             ) from error
-        answers: list[Measured | None] = [None] * len(tasks)
+        answers: list[TaskResult | None] = [None] * len(tasks)
         try:
             for future in _finished(waiting, deadline):
                 i = waiting[future]
                 try:
                     answers[i] = found = _result(future)
                 except (futures.BrokenExecutor, futures.CancelledError) as error:
-                    answers[i] = found = Measured(None, f"{_LOST}: {error or type(error).__name__}")
+                    answers[i] = found = TaskResult(
+                        None, f"{_LOST}: {error or type(error).__name__}"
+                    )
                 on_done(i, found)
         finally:
             for future in waiting:
                 future.cancel()
         return answers
 
-    def __enter__(self) -> InExecutor:
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        return None
-
-
-class Workers:
+class Workers(Runner):
     """Processes of our own on this machine, which are ended at the deadline.
 
     A worker that dies costs its task's time: the task is given to a new one, up to DEATHS times.
@@ -141,9 +131,8 @@ class Workers:
 
     def run(
         self, tasks: Sequence[Task], deadline: float | None, on_done: OnDone
-    ) -> list[Measured | None]:
-        """See Runner."""
-        answers: list[Measured | None] = [None] * len(tasks)
+    ) -> list[TaskResult | None]:
+        answers: list[TaskResult | None] = [None] * len(tasks)
         deaths = [0] * len(tasks)
         left = set(range(len(tasks)))
         while left:
@@ -164,7 +153,7 @@ class Workers:
             for i in left.intersection(batch):
                 deaths[i] += 1
                 if deaths[i] >= DEATHS:
-                    answers[i] = found = Measured(None, _DIED.format(DEATHS))
+                    answers[i] = found = TaskResult(None, _DIED.format(DEATHS))
                     left.discard(i)
                     on_done(i, found)
         return answers
@@ -174,12 +163,12 @@ class Workers:
         tasks: Sequence[Task],
         places: Sequence[int],
         deadline: float | None,
-        answers: list[Measured | None],
+        answers: list[TaskResult | None],
         on_done: OnDone,
     ) -> bool:
         """Fills in answers; True if a worker died."""
         pool = self._started()
-        waiting: dict[futures.Future[Measured], int] = {}
+        waiting: dict[futures.Future[TaskResult], int] = {}
         try:
             for place, task in zip(places, tasks, strict=True):
                 waiting[pool.submit(perform_packed, self._packed, self._path, task)] = place
@@ -212,9 +201,6 @@ class Workers:
                 process.kill()  # one that has no group of its own yet
         pool.shutdown(wait=True, cancel_futures=True)
         shutil.rmtree(self._scratch, ignore_errors=True)
-
-    def __enter__(self) -> Workers:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.kill()
@@ -258,8 +244,8 @@ def is_lost(error: str) -> bool:
 
 
 def _finished(
-    waiting: dict[futures.Future[Measured], int], deadline: float | None
-) -> Iterator[futures.Future[Measured]]:
+    waiting: dict[futures.Future[TaskResult], int], deadline: float | None
+) -> Iterator[futures.Future[TaskResult]]:
     """Futures as they finish, until the deadline. Wakes up for Ctrl-C."""
     left = set(waiting)
     while left:
@@ -274,19 +260,19 @@ def _finished(
         yield from done
 
 
-def _result(future: futures.Future[Measured]) -> Measured:
+def _result(future: futures.Future[TaskResult]) -> TaskResult:
     """What the task gave. An executor's own errors are the trial's; a broken pool is not."""
     try:
         return future.result()
     except (BrokenProcessPool, futures.CancelledError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever an executor raises for a lost worker
-        return Measured(None, f"{type(error).__name__}: {error}")
+        return TaskResult(None, f"{type(error).__name__}: {error}")
 
 
-def _packed(setting: Setting) -> Packed:
+def _packed(setting: Setting) -> PackedSetting:
     try:
-        return Packed.of(setting)
+        return PackedSetting.of(setting)
     except Exception as error:
         raise OptionError(
             f"model, evaluate and data go to other processes and must be picklable: {error}. Name "

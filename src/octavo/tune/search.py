@@ -4,6 +4,8 @@ A strategy yields candidates, a batch at a time, and is sent their trials in the
 decides what to try; the loop decides when to stop, never evaluates one model twice, and answers
 from the history what was measured before. So a strategy must depend on nothing but its arguments,
 the seed and the trials it was sent: a search that is resumed replays it.
+
+A View is told of all that happens.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A recipe to try; `words` say it in words, such as `int8, 2 of 37 layers float: a, b`."""
+    """A recipe to try; `description` is such as `int8, 2 of 37 layers float: a, b`."""
 
     recipe: Recipe
-    words: str
+    description: str
     approach: Approach = Approach.DYNAMIC
 
 
-class Ground(Protocol):
+class SearchContext(Protocol):
     """What a strategy may ask beside trials. Nothing of it counts as an evaluation."""
 
     @property
@@ -80,11 +82,65 @@ class Strategy(Protocol):
     """A way to search.
 
     `converges` says that it ends by itself in a few trials and stops no sooner; the others are
-    stopped at the first trial that meets the criterion, unless `Ground.keeps_going`.
+    stopped at the first trial that meets the criterion, unless `SearchContext.keeps_going`.
     """
 
     name: str
     converges: bool
 
-    def search(self, ground: Ground) -> Steps:
+    def search(self, context: SearchContext) -> Steps:
         """The search, as a generator."""
+
+
+class View(Protocol):
+    """Told of every event as it happens. `octavo.report.tuning_view` draws them."""
+
+    def start(
+        self,
+        model: str,
+        criterion: str,
+        objective: str,
+        strategy: str,
+        layers: int,
+        max_trials: int,
+        deadline_seconds: float | None,
+        *,
+        bound: float,
+        relative: bool,
+    ) -> None:
+        """What is searched for, and how long: `deadline_seconds` is None without a clock.
+
+        `bound` is the largest loss that meets the criterion, `relative` says that losses are
+        shares.
+        """
+
+    def doing(self, text: str) -> None:
+        """What is being done now."""
+
+    def baseline(self, trial: Trial) -> None:
+        """The float model was measured."""
+
+    def ranked(self, pairs: Sequence[tuple[str, float]], model_runs: int) -> None:
+        """Layers by their effect on the output."""
+
+    def trial(self, trial: Trial, best: bool) -> None:
+        """A trial was measured; `best` if it is the best so far."""
+
+    def note(self, text: str) -> None:
+        """Something to know."""
+
+
+class Quiet:
+    """Nobody watches. See View."""
+
+    def start(self, *what: object, **more: object) -> None: ...
+
+    def doing(self, text: str) -> None: ...
+
+    def baseline(self, trial: Trial) -> None: ...
+
+    def ranked(self, pairs: Sequence[tuple[str, float]], model_runs: int) -> None: ...
+
+    def trial(self, trial: Trial, best: bool) -> None: ...
+
+    def note(self, text: str) -> None: ...

@@ -20,14 +20,14 @@ from octavo.recipe.tuning import Approach
 from octavo.tune.search import Candidate
 
 REASON = "tuning left it float"
-SHOWN = 4  # layer names in a candidate's words
+SHOWN = 4  # layer names in a candidate's description
 
 _FINENESS = (Granularity.TENSOR, Granularity.CHANNEL, Granularity.BLOCK)
 _INPUT_FINENESS = (Granularity.TENSOR, Granularity.ROW, Granularity.GROUP)
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayerChoice:
     """What one layer may become.
 
     The first scheme is the recipe's own. FLOAT is the last, unless it is the recipe's own.
@@ -42,7 +42,7 @@ class Choice:
         return self.schemes[0]
 
     @property
-    def rungs(self) -> tuple[Scheme, ...]:
+    def intermediate_schemes(self) -> tuple[Scheme, ...]:
         """The schemes between the recipe's own and FLOAT."""
         return tuple(scheme for scheme in self.schemes[1:] if not scheme.is_float)
 
@@ -56,7 +56,7 @@ class Space:
     """
 
     base: Recipe
-    choices: tuple[Choice, ...]
+    choices: tuple[LayerChoice, ...]
     total_layers: int
     approach: Approach = Approach.DYNAMIC
 
@@ -81,7 +81,7 @@ class Space:
         for decision in decisions:
             options = _options(decision, base, alternatives, raised)
             if len(options) > 1:
-                choices.append(Choice(decision.layer, options))
+                choices.append(LayerChoice(decision.layer, options))
         return cls(base, tuple(choices), len(decisions), approach)
 
     @property
@@ -90,7 +90,7 @@ class Space:
         return math.prod(len(choice.schemes) for choice in self.choices)
 
     @property
-    def quantized(self) -> tuple[Choice, ...]:
+    def quantized(self) -> tuple[LayerChoice, ...]:
         """The choices whose layers the base recipe quantizes."""
         return tuple(choice for choice in self.choices if not choice.own.is_float)
 
@@ -120,7 +120,7 @@ class Space:
                 settled[layer.name] = scheme
         return settled
 
-    def held(self, assignment: Mapping[str, Scheme]) -> frozenset[str]:
+    def quantized_layers(self, assignment: Mapping[str, Scheme]) -> frozenset[str]:
         """The names of the layers that `assignment` leaves quantized; empty for the float model."""
         settled = self.settle(assignment)
         return frozenset(
@@ -129,8 +129,8 @@ class Space:
             if not settled.get(choice.layer.name, choice.own).is_float
         )
 
-    def candidate(self, assignment: Mapping[str, Scheme], words: str = "") -> Candidate:
-        """The base recipe with a rule for each layer that deviates; `words` replace our own.
+    def candidate(self, assignment: Mapping[str, Scheme], description: str = "") -> Candidate:
+        """The base recipe with a rule for each layer that deviates; `description` replaces our own.
 
         Raises RecipeError for a layer that is not in the space.
         """
@@ -140,9 +140,9 @@ class Space:
             rules = (_rule(name, scheme) for name, scheme in settled.items())
             name = f"{recipe.name.removesuffix(' tuned')} tuned"
             recipe = replace(recipe.with_rules_first(*rules), name=name)
-        return Candidate(recipe, words or self._words(settled), self.approach)
+        return Candidate(recipe, description or self._describe(settled), self.approach)
 
-    def _words(self, settled: Mapping[str, Scheme]) -> str:
+    def _describe(self, settled: Mapping[str, Scheme]) -> str:
         parts = [self.base.name]
         if self.approach is Approach.STATIC:
             parts[0] += " static"

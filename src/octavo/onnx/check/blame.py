@@ -23,7 +23,7 @@ from octavo.errors import OctavoError
 from octavo.graph.emit.emitter import Names
 from octavo.onnx.check.lens import Lens, force
 from octavo.onnx.check.reach import layers_run
-from octavo.onnx.comparing.opening import Cut, Shown, Values, input_like
+from octavo.onnx.comparing.probes import LayerProbe, ValueProbe, Values, input_like
 from octavo.onnx.inputs import Feed
 from octavo.onnx.load import Source
 from octavo.onnx.maps import as_array
@@ -82,8 +82,10 @@ class Blame:
         """What quantizing a layer adds to its value where it is fed the float model's, and the
         error that this is."""
         self._lens.refuse_large(at, feed)
-        cut = Cut(self._lens.quantized(), at, self._lens.shared, "the quantized model, cut,")
-        theirs = Shown(self._lens.floating(), [*at, *cut.needs], "the float model, looked into,")
+        cut = LayerProbe(self._lens.quantized(), at, self._lens.shared, "the quantized model, cut,")
+        theirs = ValueProbe(
+            self._lens.floating(), [*at, *cut.needs], "the float model, looked into,"
+        )
         expected = theirs.run(feed)
         alone = cut.run(expected)
         found = {}
@@ -115,7 +117,7 @@ class _Perturbed:
 
     def __init__(self, lens: Lens, at: Sequence[str], value: str, forced: Sequence[str]) -> None:
         self._lens, self._at, self._value, self._forced = lens, at, value, forced
-        self._runner: Shown | None = None
+        self._runner: ValueProbe | None = None
         self._zeros: dict[str, npt.NDArray[Any]] = {}
         self._inputs: dict[str, str] = {}
         self._given: dict[str, npt.NDArray[Any]] = {}
@@ -132,7 +134,7 @@ class _Perturbed:
 
     def _open(self, feed: Feed) -> None:
         seen = [*self._at, *self._forced]
-        plain = Shown(self._lens.floating(), seen, "the float model, looked into,").run(feed)
+        plain = ValueProbe(self._lens.floating(), seen, "the float model, looked into,").run(feed)
         model = self._lens.floating()
         names = force(model, self._forced, plain)
         self._given = {new: plain[old] for old, new in names.items()}
@@ -147,7 +149,7 @@ class _Perturbed:
             self._zeros[self._inputs[name]] = np.zeros((), dtype)
             if name == self._shown:
                 self._shown = moved
-        self._runner = Shown(model, [self._shown], "the float model, changed,")
+        self._runner = ValueProbe(model, [self._shown], "the float model, changed,")
 
 
 def _add_input(

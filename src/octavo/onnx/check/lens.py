@@ -21,8 +21,14 @@ from octavo.graph.emit.emitter import Names
 from octavo.onnx import normalize
 from octavo.onnx.check.budget import Memory
 from octavo.onnx.check.points import Points
-from octavo.onnx.comparing.opening import Shown, Values, input_like
-from octavo.onnx.comparing.values import holders, next_shared, shared_values
+from octavo.onnx.comparing.probes import (
+    ValueProbe,
+    Values,
+    first_shared_values,
+    input_like,
+    main_graph_nodes,
+    shared_values,
+)
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import inventory
 from octavo.onnx.load import Origin, Source, load
@@ -65,10 +71,10 @@ class Lens:
         if self._names is None:
             return {}
         model = self.floating()
-        held_by = holders(model.graph)
+        held_by = main_graph_nodes(model.graph)
         sites = inventory(model, Constants(opset_of(model)))
         return {
-            site.layer.name: next_shared(held_by[site.node], self.shared, held_by)
+            site.layer.name: first_shared_values(held_by[site.node], self.shared, held_by)
             for site in sites
             if site.layer.name in self._names
         }
@@ -113,10 +119,10 @@ class Look:
     def __init__(self, lens: Lens, shown: Sequence[str], forced: Sequence[str]) -> None:
         self._lens, self._forced = lens, tuple(dict.fromkeys(forced))
         self._shown = [*dict.fromkeys(shown)]
-        self._theirs = Shown(
+        self._theirs = ValueProbe(
             lens.floating(), [*self._shown, *self._forced], "the float model, looked into,"
         )
-        self._ours: Shown | None = None
+        self._ours: ValueProbe | None = None
         self._given: dict[str, str] = {}
 
     def run(self, feed: Mapping[str, Any]) -> tuple[Values, Values]:
@@ -128,11 +134,11 @@ class Look:
         ours = self._ours.run({**feed, **{new: theirs[old] for old, new in self._given.items()}})
         return theirs, ours
 
-    def _open(self, theirs: Values) -> Shown:
+    def _open(self, theirs: Values) -> ValueProbe:
         model = self._lens.quantized()
         self._given = force(model, self._forced, theirs)
         wanted = [name for name in self._shown if name not in self._forced]
-        return Shown(model, wanted, "the quantized model, looked into,")
+        return ValueProbe(model, wanted, "the quantized model, looked into,")
 
 
 def force(model: ir.Model, names: Iterable[str], values: Values) -> dict[str, str]:

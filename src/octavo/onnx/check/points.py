@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.check.information import Bounds, Squash
-from octavo.onnx.comparing.values import reads
+from octavo.onnx.comparing.probes import values_read
 from octavo.onnx.constants import RANDOM_OPS, Constants
 
 MOST = 24
@@ -131,7 +131,7 @@ class Points:
         for current in waiting:  # grows while it is walked
             value = self._made.get(current)
             node = None if value is None else value.producer()
-            for read in [] if node is None else reads(node):
+            for read in [] if node is None else values_read(node):
                 if not read.name or read.name in seen or read.name not in self._computed:
                     continue
                 seen.add(read.name)
@@ -150,7 +150,7 @@ class Points:
                 continue  # the layer itself, or what took it in
             value = self._made.get(current)
             node = None if value is None else value.producer()
-            for read in [] if node is None else reads(node):
+            for read in [] if node is None else values_read(node):
                 if not read.name or read.name in seen or read.name not in self._computed:
                     continue
                 seen.add(read.name)
@@ -167,7 +167,7 @@ class Points:
             return frozenset(n for n, v in self._made.items() if n and not constants.is_constant(v))
         found = set(layers)
         for node in model.graph:  # in order, as ONNX asks
-            if any(v.name in found for v in reads(node)):
+            if any(v.name in found for v in values_read(node)):
                 found.update(v.name for v in node.outputs if v.name)
         return frozenset(found)
 
@@ -176,7 +176,7 @@ class Points:
         while stack:
             value = self._made.get(stack.pop())
             node = None if value is None else value.producer()
-            for read in [] if node is None else reads(node):
+            for read in [] if node is None else values_read(node):
                 if read.name and read.name not in found:
                     found.add(read.name)
                     stack.append(read.name)

@@ -9,29 +9,41 @@ layer.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
+import numpy.typing as npt
+import onnx_ir as ir
 import onnxruntime as ort
 
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
 from octavo.graph.analysis.walk import opset_of
 from octavo.ir import DOMAIN
 from octavo.onnx import normalize
-from octavo.onnx.comparing import operands
-from octavo.onnx.comparing.opening import Cut, Shown
-from octavo.onnx.comparing.pairing import Pairing, pair_up
-from octavo.onnx.comparing.scores import holds_scores
+from octavo.onnx.comparing.pairing import LayerPairing, pair_up
+from octavo.onnx.comparing.probes import LayerProbe, ValueProbe
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
+from octavo.onnx.inventory import Site
 from octavo.onnx.load import Source, load
 from octavo.onnx.maps import as_array
 from octavo.onnx.tuning.inputs import random_feeds
-from octavo.onnx.tuning.running import opened
+from octavo.onnx.tuning.sessions import open_session
+from octavo.recipe import Kind
 from octavo.recipe.comparison import Comparison, LayerDifference, OutputDifference, worst_first
 from octavo.recipe.differing import LayerErrors, Output
+
+_NO_PRODUCT = frozenset({Kind.EMBEDDING, Kind.OTHER})
+"""Kinds that look rows up, or of which nobody knows what they multiply."""
+_SAME = frozenset("Identity Cast Reshape Squeeze Unsqueeze Transpose Slice Gather Flatten".split())
+_VECTORS = frozenset(
+    "LayerNormalization SkipLayerNormalization SimplifiedLayerNormalization RMSNormalization "
+    "LpNormalization Tanh".split()
+)
+"""What hidden states and embeddings come out of."""
 
 
 def compare(
@@ -117,12 +129,12 @@ def _outputs(
     float_path: Path, quantized_path: Path, inputs: CheckInputs | None
 ) -> tuple[list[Feed], tuple[OutputDifference, ...]]:
     """The feeds, and how the files differ on them as users run them."""
-    theirs, source = opened(float_path, None), load(float_path)
+    theirs, source = open_session(float_path, None), load(float_path)
     if inputs is None:
         feeds = random_feeds(source, theirs, {}, 0, give="some (inputs, --inputs DATA)")
     else:
         feeds = read_inputs(inputs, source.model.graph)
-    ours = opened(quantized_path, None)
+    ours = open_session(quantized_path, None)
     names = [o.name for o in theirs.get_outputs()]
     scores = {v.name: holds_scores(v) for v in source.model.graph.outputs}
     columns = {name: Output(name, scores.get(name, True)) for name in names}
@@ -147,15 +159,15 @@ def _outputs(
 
 
 def _errors(
-    float_path: Path, quantized_path: Path, pairing: Pairing, feeds: Sequence[Feed]
+    float_path: Path, quantized_path: Path, pairing: LayerPairing, feeds: Sequence[Feed]
 ) -> list[LayerErrors]:
     """What the runs say of every quantized layer."""
-    read = [operands.activations(pair.site) for pair in pairing.pairs]
+    read = [_multiplied_activations(pair.site) for pair in pairing.pairs]
     at = [name for pair in pairing.pairs for name in pair.at]
-    ours = Shown(_read(quantized_path).model, at, str(quantized_path))
-    cut = Cut(_read(quantized_path).model, at, pairing.shared, str(quantized_path))
+    ours = ValueProbe(_read(quantized_path).model, at, str(quantized_path))
+    cut = LayerProbe(_read(quantized_path).model, at, pairing.shared, str(quantized_path))
     seen = [*at, *cut.needs, *chain.from_iterable(read)]
-    theirs = Shown(_read(float_path).model, seen, str(float_path))
+    theirs = ValueProbe(_read(float_path).model, seen, str(float_path))
     errors = [LayerErrors() for _ in pairing.pairs]
     for feed in feeds:
         expected = theirs.run(feed)
@@ -171,14 +183,59 @@ def _errors(
 
 
 def _layers(
-    floating: Source, pairing: Pairing, errors: Sequence[LayerErrors]
+    floating: Source, pairing: LayerPairing, errors: Sequence[LayerErrors]
 ) -> list[LayerDifference]:
     """Every quantized layer, in the order in which they run."""
     constants = Constants(opset_of(floating.model))
     layers = []
     for pair, error in zip(pairing.pairs, errors, strict=True):
-        for array in operands.weights(pair.site, constants):
+        for array in _float_weights(pair.site, constants):
             error.weights(array)
         layer = pair.site.layer
         layers.append(error.found(layer.name, layer.kind.value, layer.op, pair.at, pair.notes))
     return layers
+
+
+def _multiplied_activations(site: Site) -> tuple[str, ...]:
+    """Names of what the node multiplies with its weights, or of both operands without weights.
+
+    Empty for a lookup, an operator without a rule, and a layer in a subgraph: what flows there is
+    not seen from outside.
+    """
+    if site.layer.kind in _NO_PRODUCT or site.layer.scope:
+        return ()
+    # Every operator that has a rule takes activations and matrix first, in either order.
+    operands = (v for v in site.node.inputs[:2] if v is not None and v not in site.weights)
+    return tuple(dict.fromkeys(v.name for v in operands if v.name))
+
+
+def _float_weights(site: Site, constants: Constants) -> Iterator[npt.NDArray[Any]]:
+    """The layer's weights one by one, as they are stored: perhaps transposed."""
+    for weight in site.weights:
+        leaf = constants.root(weight).leaf
+        yield constants.array(leaf)
+        constants.release(leaf)
+
+
+def holds_scores(value: ir.Value) -> bool:
+    """False for an output of which the graph says that it holds vectors."""
+    node = value.producer()
+    while node is not None and node.op_type in _SAME and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    return node is None or not (node.op_type in _VECTORS or _normalizes(node))
+
+
+def _normalizes(node: ir.Node) -> bool:
+    """A layer normalization in parts: Add(Mul(Div(.., Sqrt(..)), scale), bias)."""
+    for op in ("Add", "Mul", "Div"):
+        if node.op_type != op:
+            return False
+        if op == "Div":
+            root = None if node.inputs[1] is None else node.inputs[1].producer()
+            return root is not None and root.op_type == "Sqrt"
+        makers = [v.producer() for v in node.inputs if v is not None]
+        deeper = [m for m in makers if m is not None]
+        if len(deeper) != 1:
+            return False
+        node = deeper[0]
+    return False

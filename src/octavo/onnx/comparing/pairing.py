@@ -10,13 +10,13 @@ import onnx_ir as ir
 from octavo.errors import ModelError
 from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.ir import DOMAIN
-from octavo.onnx.comparing.values import (
-    holders,
-    next_shared,
+from octavo.onnx.comparing.probes import (
+    first_shared_values,
+    main_graph_nodes,
     nodes_in,
-    reads,
-    region,
+    nodes_making,
     shared_values,
+    values_read,
 )
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import Site, inventory
@@ -42,7 +42,7 @@ _APART = (
 
 
 @dataclass(frozen=True)
-class Pair:
+class LayerPair:
     """One quantized layer, where it stands in the float model.
 
     `at` are the shared values that show its outputs.
@@ -54,18 +54,18 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Pairing:
+class LayerPairing:
     """The quantized layers in the order in which they run, and how many are float in both.
 
     `shared` are the activations that both main graphs have.
     """
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[LayerPair, ...]
     left_float: int
     shared: frozenset[str]
 
 
-def pair_up(floating: Source, quantized: Source) -> Pairing:
+def pair_up(floating: Source, quantized: Source) -> LayerPairing:
     """Finds the layers of `floating` in `quantized`; both are normalized.
 
     Raises ModelError where the two do not belong together, or nothing is quantized.
@@ -82,7 +82,7 @@ def pair_up(floating: Source, quantized: Source) -> Pairing:
             f"{quantized.label} holds no quantized layers; quantize the model first, or give the "
             "quantized file second: octavo compare FLOAT INT8"
         )
-    return Pairing(_noted(pairs), len(sites) - len(pairs), shared)
+    return LayerPairing(_noted(pairs), len(sites) - len(pairs), shared)
 
 
 class _Search:
@@ -96,7 +96,7 @@ class _Search:
         constants: Constants,
     ) -> None:
         self._shared, self._constants = shared, constants
-        self._held_by = holders(floating.graph)
+        self._held_by = main_graph_nodes(floating.graph)
         self._values = {
             v.name: v for node in quantized.graph for v in node.outputs if v.name in shared
         }
@@ -112,19 +112,21 @@ class _Search:
             for name, value in graph.initializers.items()
         }
 
-    def pair(self, site: Site) -> Pair | None:
+    def pair(self, site: Site) -> LayerPair | None:
         """None where the layer is float in both, or nothing comes of it."""
         node = self._held_by[site.node]
-        at = tuple(n for n in next_shared(node, self._shared, self._held_by) if n in self._values)
+        at = tuple(
+            n for n in first_shared_values(node, self._shared, self._held_by) if n in self._values
+        )
         if not at or self._is_as_it_was(site):
             return None
-        nodes = {n: None for name in at for n in region(self._values[name], self._shared)}
+        nodes = {n: None for name in at for n in nodes_making(self._values[name], self._shared)}
         if not any(self._is_quantized(inner) for n in nodes for inner in nodes_in(n)):
             return None
         notes = []
         if node is not site.node:
             notes.append(f"measured at the outputs of {node.op_type} {node.name!r}, which holds it")
-        return Pair(site, at, tuple(notes))
+        return LayerPair(site, at, tuple(notes))
 
     def _is_as_it_was(self, site: Site) -> bool:
         """Whether the quantized model has the layer's node, and what it reads is float."""
@@ -149,19 +151,19 @@ class _Search:
 
 def _before(node: ir.Node, known: Collection[str | None]) -> Iterator[ir.Node]:
     """Nodes that make `node`'s inputs, as far as these are others than `known`."""
-    stack = [v for v in reads(node) if v.name not in known]
+    stack = [v for v in values_read(node) if v.name not in known]
     seen = set(stack)
     while stack:
         producer = stack.pop().producer()
         if producer is None:
             continue
         yield producer
-        new = [v for v in reads(producer) if v not in seen and v.name not in known]
+        new = [v for v in values_read(producer) if v not in seen and v.name not in known]
         seen.update(new)
         stack += new
 
 
-def _noted(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+def _noted(pairs: Sequence[LayerPair]) -> tuple[LayerPair, ...]:
     """Says of layers that show at the same values only that they cannot be told apart."""
     together: dict[tuple[str, ...], list[str]] = {}
     for pair in pairs:

@@ -1,1 +1,8 @@
-"""What tuning asks of ONNX models (`octavo.recipe.target.Target`): see `octavo.onnx.OnnxTarget`."""
+"""What tuning asks of an ONNX model (`octavo.recipe.target.Target`): `OnnxTarget`.
+
+target  ->  writing      the layers under a recipe; quantized files, nothing compared
+        ->  static       ONNX Runtime's own static quantizer
+        ->  sensitivity  what quantizing some layers does to the outputs
+        ->  inputs       made-up inputs that the model has run on
+        ->  sessions     models opened and run, and the memory that they take
+"""

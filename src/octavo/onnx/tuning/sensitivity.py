@@ -1,4 +1,12 @@
-"""What quantizing some layers does to a model's outputs, for many sets of layers."""
+"""What quantizing some layers does to a model's outputs, for many sets of layers.
+
+    x -> layer -> y -> ...     becomes     x -+-> layer ------+
+                                              +-> its twin ---+-> Where(switch) -> y -> ...
+
+The layers are then quantized by a conversion like any other, their twins stay float, and one model
+answers for each set of layers what quantizing them does. A switch is a boolean input of the graph,
+so that nothing can be folded; layers in subgraphs read it from outside.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +15,18 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from octavo.core.tally import Tally
 from octavo.errors import OctavoError
 from octavo.onnx.maps import as_array
-from octavo.onnx.tuning.distance import Runs, worst_error
-from octavo.onnx.tuning.running import opened
-from octavo.onnx.tuning.scratch import Scratch
+from octavo.onnx.tuning.sessions import Scratch, open_session
 from octavo.onnx.tuning.writing import Writer
 from octavo.recipe import Recipe
 from octavo.recipe.target import Feed
+
+Runs = Sequence[Sequence[Any]]
+"""The outputs of each run, in the model's order."""
 
 SAME = 1e-6
 """The most that the switched model, all switches off, may differ from the float one: rounding."""
@@ -61,7 +72,7 @@ class Sensitivity:
         try:
             with Scratch() as place:
                 switches = self._writer.write_switched(self.recipe, place)
-                return _Switched(opened(place.model, self._threads), switches)
+                return _Switched(open_session(place.model, self._threads), switches)
         except OctavoError:  # the float model's own errors come up in `_converted`
             return None
 
@@ -70,7 +81,7 @@ class Sensitivity:
         with Scratch() as place:
             self._writer.write_part(self.recipe, layers, place)
             try:
-                model = opened(place.model, self._threads)
+                model = open_session(place.model, self._threads)
                 return _runs(model, feeds)
             except Exception:  # noqa: BLE001 - ONNX Runtime's exceptions have no common base
                 return None
@@ -94,3 +105,28 @@ class _Switched:
             return _runs(self._runner, [{**feed, **self._off, **on} for feed in feeds])
         except Exception:  # noqa: BLE001 - ONNX Runtime's exceptions have no common base
             return None
+
+
+def worst_error(expected: Runs, got: Runs) -> float:
+    """The relative error of the worst floating-point output, over all runs as one.
+
+    Infinite where `got` has another shape, or is not finite where `expected` is. A model without
+    floating-point outputs is judged by its other numbers.
+    """
+    outputs = list(zip(zip(*expected, strict=True), zip(*got, strict=True), strict=True))
+    floats = [pair for pair in outputs if all(_kind(a) == "f" for a in pair[0])]
+    others = [pair for pair in outputs if all(_kind(a) in "iub" for a in pair[0])]
+    return max((_error(a, b) for a, b in floats or others), default=0.0)
+
+
+def _kind(value: Any) -> str:
+    return value.dtype.kind if isinstance(value, np.ndarray) else "?"
+
+
+def _error(expected: Sequence[npt.NDArray[Any]], got: Sequence[npt.NDArray[Any]]) -> float:
+    tally = Tally()
+    for theirs, ours in zip(expected, got, strict=True):
+        if theirs.shape != ours.shape:
+            return math.inf
+        tally.add(theirs, ours)
+    return tally.error

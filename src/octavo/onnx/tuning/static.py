@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from octavo.core.fresh_process import ChildError, call
 from octavo.core.qtype import QType
 from octavo.errors import ModelError
 from octavo.graph.analysis.walk import opset_of
@@ -23,9 +24,7 @@ from octavo.onnx.inventory import inventory
 from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.save import ONE_FILE_LIMIT, Place, save
 from octavo.onnx.store import TensorStore
-from octavo.onnx.tuning.child import ChildError, call
-from octavo.onnx.tuning.feed_files import read_feed, write_feed
-from octavo.onnx.tuning.scratch import Scratch
+from octavo.onnx.tuning.sessions import Scratch
 from octavo.recipe import Decision, Granularity, Kind, WeightScheme
 from octavo.recipe.target import Feed
 
@@ -55,15 +54,13 @@ def quantize_static(
     chosen = {d.layer.name: d for d in decisions if is_static(d)}
     with Scratch() as work:
         excluded = _write_named(source, chosen, work)
-        for i, feed in enumerate(calibration):
-            write_feed(work.folder / f"feed{i}.npz", feed)
         weight = next(d.scheme.weight for d in chosen.values() if d.scheme.weight)
         try:
             call(
                 run_quantizer,
-                folder=str(work.folder),
-                output=str(place.model),
-                feeds=len(calibration),
+                folder=work.folder,
+                output=place.model,
+                feeds=[dict(feed) for feed in calibration],
                 quant_format=quant_format,
                 per_channel=weight.granularity is Granularity.CHANNEL,
                 reduce_range=weight.reduce_range,
@@ -121,9 +118,9 @@ def _write_named(source: Source, chosen: dict[str, Any], work: Scratch) -> list[
 
 
 def run_quantizer(
-    folder: str,
-    output: str,
-    feeds: int,
+    folder: Path,
+    output: Path,
+    feeds: list[Feed],
     quant_format: str,
     per_channel: bool,
     reduce_range: bool,
@@ -144,7 +141,7 @@ def run_quantizer(
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     _register_always(custom_ops)
-    model, inferred = Path(folder) / "model.onnx", Path(folder) / "inferred.onnx"
+    model, inferred = folder / "model.onnx", folder / "inferred.onnx"
     try:
         quant_pre_process(
             model,
@@ -159,7 +156,7 @@ def run_quantizer(
     q.quantize_static(
         inferred,
         output,
-        _Reader(read_feed(Path(folder) / f"feed{i}.npz") for i in range(feeds)),
+        _Reader(iter(feeds)),
         quant_format=q.QuantFormat.QDQ if quant_format == "qdq" else q.QuantFormat.QOperator,
         op_types_to_quantize=[op for op in ops if op in known],
         per_channel=per_channel,

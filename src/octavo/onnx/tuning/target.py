@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +13,7 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
+import octavo
 from octavo.errors import OptionError, OutputError, RecipeError, did_you_mean
 from octavo.files.staging import Staging, output_error
 from octavo.onnx.check.verify import verify
@@ -18,15 +21,18 @@ from octavo.onnx.custom_ops import NO_PROCESS, CustomOps, Libraries
 from octavo.onnx.inputs import fed, read_inputs
 from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.options import plain_request
-from octavo.onnx.tuning.digest import digest
 from octavo.onnx.tuning.inputs import random_feeds
-from octavo.onnx.tuning.layers import Layers
-from octavo.onnx.tuning.memory import peak_memory
-from octavo.onnx.tuning.running import built, files_bytes, named, opened
-from octavo.onnx.tuning.scratch import Scratch
 from octavo.onnx.tuning.sensitivity import Sensitivity
+from octavo.onnx.tuning.sessions import (
+    Scratch,
+    built_session,
+    feed_by_name,
+    open_session,
+    peak_memory,
+    total_bytes,
+)
 from octavo.onnx.tuning.static import copy_model, is_static, quantize_static
-from octavo.onnx.tuning.writing import Writer
+from octavo.onnx.tuning.writing import LayerDecisions, Writer
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
 from octavo.recipe.target import Built, Feed
 
@@ -92,7 +98,7 @@ class OnnxTarget:
     def _forget(self) -> None:
         """Begins without anything that was read, converted or opened."""
         self._read: Source | None = None
-        self._layers = Layers(self._origin, **self._options)
+        self._layers = LayerDecisions(self._origin, **self._options)
         self._writer = Writer(self._origin, **self._options)
         self._sensitivity: Sensitivity | None = None
 
@@ -135,7 +141,7 @@ class OnnxTarget:
 
     def fingerprint(self) -> str:
         """SHA-256 of the model's files and the options; the file's name is no part of it."""
-        return digest(self._source, {**self._options, "threads": self._threads})
+        return _digest(self._source, {**self._options, "threads": self._threads})
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
         """As `octavo.onnx.inspect(model, recipe).decisions`; the model is read once.
@@ -151,7 +157,7 @@ class OnnxTarget:
     def float_model(self) -> Built:
         """The unmodified model, opened."""
         with self._float_file() as path:
-            return built(self._open(path), self._source.bytes)
+            return built_session(self._open(path), self._source.bytes)
 
     def build(self, recipe: Recipe, calibration: Sequence[Feed] | None = None) -> Built:
         """The quantized model, opened and not compared with the float one.
@@ -164,11 +170,11 @@ class OnnxTarget:
             if not place.model.exists():
                 return self.float_model()
             runner = self._open(place.model)
-            return built(runner, files_bytes(place.folder), report)
+            return built_session(runner, total_bytes(place.folder), report)
 
     def _open(self, path: Path) -> ort.InferenceSession:
         with self._custom_ops.in_force():
-            return opened(path, self._threads)
+            return open_session(path, self._threads)
 
     def _write(
         self, recipe: Recipe, calibration: Sequence[Feed] | None, place: Scratch
@@ -280,7 +286,7 @@ class OnnxTarget:
         """In the types of the model's inputs; InputDataError where they do not fit."""
         graph = self._source.model.graph
         inputs = [value.name or "" for value in fed(graph)]
-        return [*read_inputs([named(feed, inputs) for feed in feeds], graph)]
+        return [*read_inputs([feed_by_name(feed, inputs) for feed in feeds], graph)]
 
     @contextmanager
     def _float_file(self) -> Iterator[Path]:
@@ -291,3 +297,25 @@ class OnnxTarget:
         with Scratch() as place:
             place.model.write_bytes(self._origin.SerializeToString())
             yield place.model
+
+
+def _digest(source: Source, options: Mapping[str, Any]) -> str:
+    """SHA-256 of the model's bytes, those of its data files, the options and Octavo's version."""
+    total = hashlib.sha256()
+    total.update(json.dumps({**options, "octavo": octavo.__version__}, sort_keys=True).encode())
+    if source.path is None:
+        assert source.proto is not None
+        total.update(source.proto.SerializeToString(deterministic=True))
+    else:
+        _add_file(source.path, total)
+    for path in sorted(source.data_files):
+        total.update(path.name.encode())
+        _add_file(path, total)
+    return total.hexdigest()
+
+
+def _add_file(path: Path, total: Any) -> None:
+    with path.open("rb", buffering=0) as file:
+        piece = memoryview(bytearray(1 << 22))
+        while count := file.readinto(piece):
+            total.update(piece[:count])

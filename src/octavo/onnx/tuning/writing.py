@@ -1,24 +1,76 @@
-"""Writes quantized forms of one model, without comparing them with it."""
+"""One model under any recipe: what becomes of its layers, and quantized forms of it as files.
+
+Hundreds of recipes are asked for. Nothing that is written is compared with the float model.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
+import onnx_ir as ir
+
 from octavo.errors import OutputError
+from octavo.graph.emit.emitter import Names
 from octavo.onnx.convert import Converted, make_context
+from octavo.onnx.inventory import Site
 from octavo.onnx.load import Origin, Source, load
+from octavo.onnx.operators.reader import Reading
 from octavo.onnx.options import Request, plain_request
-from octavo.onnx.prepare import Prepared, prepare
+from octavo.onnx.prepare import Prepared, Survey, decisions_on, needed_opset, prepare, survey
 from octavo.onnx.produce import files_size, produce, report_of
-from octavo.onnx.resolve import resolve_all
+from octavo.onnx.resolve import resolve, resolve_all
 from octavo.onnx.save import Place, misfortune
 from octavo.onnx.store import TensorStore
-from octavo.onnx.tuning.switches import add_switches
-from octavo.recipe import FLOAT, Decision, Recipe, Report, Verification
+from octavo.recipe import FLOAT, Decision, Recipe, Report, Scheme, Verification
 
 Check = Callable[[Source, Converted], Verification]
+
+
+class LayerDecisions:
+    """Reads the model once, and asks once what the target can hold of a layer and a scheme."""
+
+    def __init__(self, origin: Origin, *, target: str, cpu: str, quant_format: str) -> None:
+        self._origin = origin
+        self._options = {"target": target, "cpu": cpu, "quant_format": quant_format}
+        self._surveys: dict[int, tuple[Survey, Reading]] = {}
+        self._resolved: dict[tuple[int, int, Scheme], Decision] = {}
+
+    def decisions(self, recipe: Recipe) -> list[Decision]:
+        """What a conversion by `recipe` holds, layer by layer."""
+        request = plain_request(recipe, **self._options)
+        opset = needed_opset(request)
+        found, context = self._survey(opset, request)
+        return [
+            decision if decision.scheme.is_float else self._held(opset, i, decision, context)
+            for i, decision in enumerate(decisions_on(found, request))
+        ]
+
+    def _held(self, opset: int, index: int, decision: Decision, context: Reading) -> Decision:
+        key = (opset, index, decision.scheme)
+        known = self._resolved.get(key)
+        if known is None:
+            site = self._surveys[opset][0].sites[index]
+            known = self._resolved[key] = resolve(site, decision, context).decision
+        return known
+
+    def _survey(self, opset: int, request: Request) -> tuple[Survey, Reading]:
+        """By the opset that is needed: raising it may change nodes."""
+        if opset not in self._surveys:
+            source = load(self._origin)
+            found = survey(source, opset, allow_quantized=False)
+            context = make_context(
+                source.model,
+                TensorStore(None),
+                found.constants,
+                opset=found.opset,
+                target=request.target,
+                cpu=request.cpu,
+                quant_format=request.quant_format,
+            )
+            self._surveys[opset] = found, context
+        return self._surveys[opset]
 
 
 class Writer:
@@ -95,3 +147,55 @@ def _produce(source: Source, prepared: Prepared, request: Request, place: Place)
         raise
     except OSError as error:
         raise misfortune(error, source, place) from error
+
+
+def add_switches(model: ir.Model, sites: Iterable[Site]) -> dict[str, str]:
+    """Changes `model`; returns the name of each layer's switch: True takes the layer, to be
+    quantized, False its float twin."""
+    names = Names(model)
+    switches = {}
+    for site in sites:
+        switch = ir.Value(
+            name=names.values.new("octavo_switch"),
+            type=ir.TensorType(ir.DataType.BOOL),
+            shape=ir.Shape([]),
+        )
+        model.graph.inputs.append(switch)
+        _add_twin(site.node, switch, names)
+        assert switch.name is not None
+        switches[site.layer.name] = switch.name
+    return switches
+
+
+def _add_twin(node: ir.Node, switch: ir.Value, names: Names) -> None:
+    twin = ir.Node(
+        node.domain,
+        node.op_type,
+        list(node.inputs),
+        list(node.attributes.values()),
+        overload=node.overload,
+        num_outputs=len(node.outputs),
+        version=node.version,
+        name=names.nodes.new(f"{node.name or node.op_type}_float"),
+    )
+    chosen = []
+    for quantized, plain in zip(node.outputs, twin.outputs, strict=True):
+        if not quantized.name or not (quantized.uses() or quantized.is_graph_output()):
+            plain.name = ""  # nothing reads it
+            continue
+        result = ir.Value(name=quantized.name, type=quantized.type, shape=quantized.shape)
+        quantized.replace_all_uses_with(result, replace_graph_outputs=True)
+        plain.name = names.values.new(f"{result.name}_float")
+        plain.type, plain.shape = quantized.type, quantized.shape
+        quantized.name = names.values.new(f"{result.name}_quantized")
+        chosen.append(
+            ir.node(
+                "Where",
+                [switch, quantized, plain],
+                outputs=[result],
+                name=names.nodes.new(f"{result.name}_switch"),
+            )
+        )
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    graph.insert_after(node, [twin, *chosen])

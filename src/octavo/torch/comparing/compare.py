@@ -21,9 +21,14 @@ from octavo.recipe.comparison import (
     worst_first,
 )
 from octavo.recipe.differing import LayerErrors, Output
-from octavo.torch.comparing.pairing import Pair, Pairing, check, float_weights, pair_up
-from octavo.torch.comparing.values import named_arrays
-from octavo.torch.comparing.watched import Returned
+from octavo.torch.comparing.pairing import (
+    ModulePair,
+    ModulePairing,
+    check_models,
+    float_weights,
+    pair_up,
+)
+from octavo.torch.comparing.watched import Returned, named_arrays
 from octavo.torch.convert import twin
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
@@ -51,7 +56,7 @@ def compare_calls(
     floating: nn.Module, quantized: nn.Module, calls: Sequence[Call], inputs: str = "given"
 ) -> Comparison:
     """As `compare`, over several runs; `inputs` is what the result says of where they are from."""
-    check(floating, quantized)
+    check_models(floating, quantized)
     floating = twin(floating)
     pairing = pair_up(floating, quantized)
     with torch.inference_mode(), _slow_attention():
@@ -107,7 +112,7 @@ def _copied(leaf: Any) -> Any:
 class _Errors:
     """Errors of all layers, over all runs."""
 
-    def __init__(self, pairing: Pairing) -> None:
+    def __init__(self, pairing: ModulePairing) -> None:
         self._pairs = pairing.pairs
         self._errors = [[LayerErrors() for _ in pair.layers] for pair in pairing.pairs]
 
@@ -132,7 +137,7 @@ class _Errors:
         expected[index].append([result.reference for result in results])
 
     def _running(self, got: Any, index: int, args: Any, keywords: Any, output: Any) -> None:
-        got[index].append(self._pairs[index].watched.running(args, keywords, output))
+        got[index].append(self._pairs[index].watched.outputs_in_model(args, keywords, output))
 
     def _accumulate(
         self, index: int, expected: list[list[Returned]], got: list[list[Returned]]
@@ -163,7 +168,7 @@ class _Errors:
 
 @contextmanager
 def _watching(
-    model: nn.Module, pairs: Sequence[Pair], seen: Callable[[int, Any, Any, Any], None]
+    model: nn.Module, pairs: Sequence[ModulePair], seen: Callable[[int, Any, Any, Any], None]
 ) -> Iterator[None]:
     """Calls `seen` with a pair's place, arguments and output whenever its module is called.
 

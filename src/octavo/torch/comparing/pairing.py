@@ -11,9 +11,15 @@ from torch import nn
 from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
 from octavo.recipe import Layer
 from octavo.torch.blocks.stand_in import own_type
-from octavo.torch.comparing.values import Array, floats
-from octavo.torch.comparing.watched import Attention, Plain, Stack, Watched
-from octavo.torch.inventory import Part, held_weights, inventory
+from octavo.torch.comparing.watched import (
+    Array,
+    Watched,
+    WatchedAttention,
+    WatchedLayer,
+    WatchedStack,
+    float_arrays,
+)
+from octavo.torch.inventory import ModuleLayer, inventory, weights_of
 from octavo.torch.layers.attention import QuantizedMultiheadAttention
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.recurrent import QuantizedRecurrent
@@ -21,7 +27,7 @@ from octavo.torch.quantize import check_float
 
 
 @dataclass(frozen=True)
-class Pair:
+class ModulePair:
     """Two modules of one name; `layers` are in the order of `watched`, None for float ones."""
 
     name: str
@@ -30,14 +36,14 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Pairing:
+class ModulePairing:
     """All pairs with a quantized layer, and how many layers are float in both models."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[ModulePair, ...]
     left_float: int
 
 
-def check(floating: object, quantized: object) -> None:
+def check_models(floating: object, quantized: object) -> None:
     """Raises OptionError for what is no module, AlreadyQuantizedError where the float model comes
     second."""
     if not isinstance(quantized, nn.Module):
@@ -51,7 +57,7 @@ def check(floating: object, quantized: object) -> None:
         ) from error
 
 
-def pair_up(floating: nn.Module, quantized: nn.Module) -> Pairing:
+def pair_up(floating: nn.Module, quantized: nn.Module) -> ModulePairing:
     """Finds the quantized layers by their names.
 
     Raises ModelError where the two do not belong together or nothing is quantized.
@@ -59,7 +65,7 @@ def pair_up(floating: nn.Module, quantized: nn.Module) -> Pairing:
     parts = inventory(floating)
     theirs, ours = dict(floating.named_modules()), dict(quantized.named_modules())
     _refuse_others(parts, ours, quantized)
-    by_module: dict[str, list[Part]] = {}
+    by_module: dict[str, list[ModuleLayer]] = {}
     for part in parts:
         by_module.setdefault(part.module, []).append(part)
     pairs = []
@@ -76,12 +82,16 @@ def pair_up(floating: nn.Module, quantized: nn.Module) -> Pairing:
             f"quantized_module ({type(quantized).__name__}) holds no quantized layers: quantize it "
             "first with octavo.torch.quantize_dynamic"
         )
-    return Pairing(tuple(pairs), len(parts) - found)
+    return ModulePairing(tuple(pairs), len(parts) - found)
 
 
 def _pair(
-    name: str, parts: list[Part], by_module: dict[str, list[Part]], theirs: Any, ours: Any
-) -> Pair | None:
+    name: str,
+    parts: list[ModuleLayer],
+    by_module: dict[str, list[ModuleLayer]],
+    theirs: Any,
+    ours: Any,
+) -> ModulePair | None:
     if not is_quantized(theirs, ours):
         return None
     own = [part.layer for part in parts]
@@ -89,21 +99,21 @@ def _pair(
         last = by_module.get(f"{name}.out_proj".removeprefix("."))
         is_held = last and is_quantized(theirs.out_proj, ours.out_proj)
         output = last[0].layer if last and is_held else None
-        return Pair(name, (own[0], output), Attention(theirs, ours))
+        return ModulePair(name, (own[0], output), WatchedAttention(theirs, ours))
     if isinstance(ours, QuantizedRecurrent) and len(parts) > 1:
         layers = tuple(
             None if storage == "float32" else layer
             for layer, storage in zip(own, ours.storage, strict=True)
         )
-        return Pair(name, layers, Stack(theirs, ours))
-    return Pair(name, (own[0],), Plain(ours))
+        return ModulePair(name, layers, WatchedStack(theirs, ours))
+    return ModulePair(name, (own[0],), WatchedLayer(ours))
 
 
 def float_weights(floating: nn.Module, layer: Layer) -> Iterator[Array]:
     """The layer's weights in the float model, one by one."""
     for name, _ in layer.weights:
         module, _, own = name.rpartition(".")
-        yield from floats(held_weights(floating.get_submodule(module))[own]).values()
+        yield from float_arrays(weights_of(floating.get_submodule(module))[own]).values()
 
 
 def is_quantized(theirs: nn.Module, ours: nn.Module) -> bool:
@@ -111,7 +121,9 @@ def is_quantized(theirs: nn.Module, ours: nn.Module) -> bool:
     return isinstance(ours, QuantizedModule) or own_type(ours) is not own_type(theirs)
 
 
-def _refuse_others(parts: list[Part], ours: dict[str, nn.Module], quantized: nn.Module) -> None:
+def _refuse_others(
+    parts: list[ModuleLayer], ours: dict[str, nn.Module], quantized: nn.Module
+) -> None:
     lacking = [part.layer.name for part in parts if part.module not in ours]
     if lacking:
         raise ModelError(

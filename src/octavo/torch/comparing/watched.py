@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
-from octavo.torch.comparing.values import Array, arrays, floats
 from octavo.torch.layers.recurrent import QuantizedRecurrent
 
+Array = npt.NDArray[Any]
 Args = tuple[Any, ...]
 Keywords = Mapping[str, Any]
 Returned = list[Array]
 
 
 @dataclass(frozen=True)
-class Alone:
+class LayerCall:
     """One call of a layer of the float module: what it was given, and what it returned.
 
     `given` are the tensors that it multiplies, by names; `other` is what the quantized layer
@@ -40,32 +42,34 @@ class Watched(ABC):
     """One pair of modules."""
 
     @abstractmethod
-    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[Alone]:
+    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[LayerCall]:
         """One call of each layer.
 
         `args` and `keywords` are those of a call of the float module, `output` what it returned.
         """
 
     @abstractmethod
-    def running(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
+    def outputs_in_model(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
         """What each layer of the quantized module returned in a call of it."""
 
 
-class Plain(Watched):
+class WatchedLayer(Watched):
     """One layer."""
 
     def __init__(self, quantized: nn.Module) -> None:
         self._quantized = quantized
 
-    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[Alone]:
+    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[LayerCall]:
         x = next(iter((*args, *keywords.values())), None)
-        return [Alone(floats(x), arrays(output), arrays(self._quantized(*args, **keywords)))]
+        return [
+            LayerCall(float_arrays(x), arrays(output), arrays(self._quantized(*args, **keywords)))
+        ]
 
-    def running(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
+    def outputs_in_model(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
         return [arrays(output)]
 
 
-class Attention(Watched):
+class WatchedAttention(Watched):
     """The projections with the attention between them, then `out_proj`.
 
     The first part's outputs are what the module returns where its output layer does nothing.
@@ -76,14 +80,16 @@ class Attention(Watched):
         self._quantized = _with_output(quantized, nn.Identity())
         self._out_proj: Any = quantized.out_proj
 
-    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[Alone]:
+    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[LayerCall]:
         found = self._floating(*args, **keywords)
-        projected = floats(_projected(*args, **keywords))
-        inner = Alone(projected, arrays(found), arrays(self._quantized(*args, **keywords)))
-        last = Alone(floats(found[0]), arrays(output[0]), arrays(self._out_proj(found[0])))
+        projected = float_arrays(_projected(*args, **keywords))
+        inner = LayerCall(projected, arrays(found), arrays(self._quantized(*args, **keywords)))
+        last = LayerCall(
+            float_arrays(found[0]), arrays(output[0]), arrays(self._out_proj(found[0]))
+        )
         return [inner, last]
 
-    def running(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
+    def outputs_in_model(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
         return [arrays(self._quantized(*args, **keywords)), arrays(output[0])]
 
 
@@ -112,25 +118,25 @@ def _with_output(module: nn.Module, out_proj: nn.Module) -> nn.Module:
     return made
 
 
-class Stack(Watched):
+class WatchedStack(Watched):
     """RNN layers in a row, each as a module of one layer over the same weights."""
 
     def __init__(self, floating: nn.RNNBase, quantized: QuantizedRecurrent) -> None:
         self._floating = [_float_layer(floating, i) for i in range(floating.num_layers)]
         self._quantized = [quantized_layer(quantized, i) for i in range(quantized.num_layers)]
 
-    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[Alone]:
+    def alone(self, args: Args, keywords: Keywords, output: Any) -> list[LayerCall]:
         x, states = _called(*args, **keywords)
         found = []
         for i, layer in enumerate(self._floating):
             state = _of_layer(states, i, len(self._floating))
             result = layer(x, state)
             other = self._quantized[i](x, state)
-            found.append(Alone(floats(x), arrays(result), arrays(other)))
+            found.append(LayerCall(float_arrays(x), arrays(result), arrays(other)))
             x = result[0]
         return found
 
-    def running(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
+    def outputs_in_model(self, args: Args, keywords: Keywords, output: Any) -> list[Returned]:
         x, states = _called(*args, **keywords)
         found = []
         for i, layer in enumerate(self._quantized):
@@ -194,3 +200,54 @@ def _renumbered(name: str, old: int, new: int) -> str:
     """`weight_ih_l0_reverse` as `weight_ih_l1_reverse`."""
     base, _, way = name.rpartition(f"_l{old}")
     return f"{base}_l{new}{way}"
+
+
+# --- tensors in what modules return, as arrays that nothing else writes into ---
+
+
+def arrays(value: Any) -> list[Array]:
+    """All tensors in `value`, copied."""
+    return list(named_arrays(value).values())
+
+
+def named_arrays(value: Any) -> dict[str, Array]:
+    """All tensors in `value`, copied, by where they are: `output`, `last_hidden_state`, `1.0`."""
+    return {name or "output": _array(tensor) for name, tensor in _tensors(value, "")}
+
+
+def float_arrays(value: Any) -> dict[str, Array]:
+    """All floating-point tensors in `value` by where they are, not copied where they can be read
+    as they lie."""
+    found = {name: tensor for name, tensor in _tensors(value, "") if tensor.is_floating_point()}
+    return {name: _readable(tensor).numpy() for name, tensor in found.items()}
+
+
+def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    items: Any = ()
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, PackedSequence):  # lengths and orders are the inputs' own
+        yield name, value.data
+    elif isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, (list, tuple)):
+        items = enumerate(value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        items = ((field.name, getattr(value, field.name)) for field in fields(value))
+    for key, item in items:
+        yield from _tensors(item, f"{name}.{key}".removeprefix("."))
+
+
+def _array(tensor: Tensor) -> Array:
+    found: Array = _readable(tensor).clone(memory_format=torch.contiguous_format).numpy()
+    return found
+
+
+def _readable(tensor: Tensor) -> Tensor:
+    """What NumPy can take."""
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    if tensor.dtype is torch.bfloat16:
+        tensor = tensor.float()
+    return tensor

@@ -1,1 +1,7 @@
-"""Tuning PyTorch models: what the search asks of this front end."""
+"""What tuning asks of a PyTorch model (`octavo.recipe.target.Target`): `TorchTarget`.
+
+target  ->  calls        inputs by name, outputs as arrays
+        ->  made_up      inputs in the place of real ones, of what `drawing` draws
+        ->  sensitivity  what quantizing some layers does to the outputs
+        ->  memory       bytes in a fresh process
+"""

@@ -23,7 +23,7 @@ _POSITION_WORDS = frozenset(["position", "positions", "pos"])
 _INDEX_WORDS = ("id", "ids", "idx", "index", "indices", "token", "tokens", "tok", "toks")
 
 
-def like(example: Any, shape: Sequence[int] | None = None) -> Any:
+def draw_like(example: Any, shape: Sequence[int] | None = None) -> Any:
     """What draws values like those of `example`; the example itself where it is no array.
 
     Floating-point numbers are normal with the example's mean and deviation, integers and booleans
@@ -65,7 +65,7 @@ class Table:
     padding: int | None = None
 
 
-def guesses(
+def draw_guesses(
     name: str, shape: Sequence[int], tables: Sequence[Table], longest: int = 1
 ) -> Iterator[Draw]:
     """Ways to draw an input of which the name and the shape are known, the likeliest first.
@@ -131,12 +131,12 @@ def _normal(size: tuple[int, ...]) -> Draw:
     return lambda rng: rng.standard_normal(size, np.float32)
 
 
-def image(size: Sequence[int]) -> Draw:
+def draw_image(size: Sequence[int]) -> Draw:
     """Pictures, with channels before height and width."""
     return lambda rng: picture(tuple(size), False, rng).astype(np.float32)
 
 
-def audio(size: Sequence[int]) -> Draw:
+def draw_audio(size: Sequence[int]) -> Draw:
     """Samples of a sound along the last axis."""
     return lambda rng: sound(tuple(size), _RATE, rng).astype(np.float32)
 

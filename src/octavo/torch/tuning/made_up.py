@@ -14,16 +14,18 @@ from torch.utils._pytree import tree_map
 
 from octavo.errors import InputDataError, brief, listed
 from octavo.recipe.target import Feed
-from octavo.torch.layers.registry import covering
 from octavo.torch.tuning.calls import Caller
-from octavo.torch.tuning.drawing import Draw, Table, audio, guesses, image, like
+from octavo.torch.tuning.drawing import Draw, Table, draw_audio, draw_guesses, draw_image, draw_like
 
 RUNS = 4
 """Inputs that are made, each with values of its own."""
 
 _TRIES = 200  # of what inputs might be; those that do not fit fail early
+_PIXELS = (32, 28, 64, 96, 128, 224, 256)
+_PIXELS_OF_DEEP = (224, 256, 64, 32, 128, 96, 28)
 _DEEP = 16  # the product of strides: of fewer pixels nothing would be left to look at
-_SHORTEST_SOUND = 16000  # samples
+_LENGTHS = (16, 64, 256, 1024, 16000)
+_LENGTHS_OF_SOUND = (16000, 1024, 48000, 256, 64)
 
 GIVE = "example_inputs, the shape of each input (--shape name=1x128), or data (--data FILE)"
 """What a search is given in place of what is made up."""
@@ -93,13 +95,13 @@ def _of_shapes(
     shapes: Mapping[str, Sequence[int]], tables: Sequence[Table], known: Plan
 ) -> Iterator[Plan]:
     longest = max((shape[1] for shape in shapes.values() if len(shape) > 1), default=1)
-    ways = [list(guesses(name, shape, tables, longest)) for name, shape in shapes.items()]
+    ways = [list(draw_guesses(name, shape, tables, longest)) for name, shape in shapes.items()]
     for some in itertools.product(*ways):
         yield {**known, **dict(zip(shapes, some, strict=True))}
 
 
 def _each_like(value: Any, shape: Sequence[int] | None) -> Any:
-    return tree_map(lambda leaf: like(leaf, shape), value)
+    return tree_map(lambda leaf: draw_like(leaf, shape), value)
 
 
 def _drawn(plan: Plan, rng: np.random.Generator) -> Feed:
@@ -132,9 +134,9 @@ def _signal(model: nn.Module, shape: Sequence[int]) -> Draw | None:
     """A picture or a sound, where the model's first convolution reads one."""
     first = next((m for m in model.modules() if isinstance(m, (nn.Conv1d, nn.Conv2d))), None)
     if isinstance(first, nn.Conv2d) and first.in_channels in (1, 3) and len(shape) == 4:
-        return image(shape)
-    if isinstance(first, nn.Conv1d) and first.in_channels == 1 and shape[-1] >= _SHORTEST_SOUND:
-        return audio(shape)
+        return draw_image(shape)
+    if isinstance(first, nn.Conv1d) and first.in_channels == 1 and shape[-1] >= _LENGTHS[-1]:
+        return draw_audio(shape)
     return None
 
 
@@ -151,5 +153,22 @@ def _shapes(model: nn.Module) -> Iterator[tuple[int, ...]]:
 
 
 def _shapes_for(module: nn.Module, is_deep: bool) -> list[tuple[int, ...]]:
-    declared = covering(module)
-    return [] if declared is None else declared.inputs(module, is_deep)
+    if isinstance(module, nn.Linear):
+        return [(4, module.in_features), (4, 16, module.in_features)]
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        return [(4, 16), (16,)]
+    if isinstance(module, nn.RNNBase):
+        return [(4, 16, module.input_size) if module.batch_first else (16, 4, module.input_size)]
+    if isinstance(module, nn.RNNCellBase):
+        return [(4, module.input_size)]
+    if isinstance(module, nn.MultiheadAttention):
+        return [(4, 16, module.embed_dim)]
+    if isinstance(module, nn.Conv1d) and is_deep and module.in_channels == 1:
+        of = [[(2, 1, length), (2, length)] for length in _LENGTHS_OF_SOUND]
+        return list(itertools.chain.from_iterable(of))
+    if isinstance(module, nn.Conv1d):
+        return [(4, module.in_channels, length) for length in _LENGTHS]
+    if isinstance(module, nn.Conv2d):
+        items, pixels = (2, _PIXELS_OF_DEEP) if is_deep else (4, _PIXELS)
+        return [(items, module.in_channels, size, size) for size in pixels]
+    return []

@@ -1,9 +1,17 @@
-"""What quantizing some layers alone does to a model's outputs."""
+"""What quantizing some layers alone does to a model's outputs, without a conversion each.
+
+    float model  ->  twin: modules of its own over the same weights
+    each set     ->  its layers put in the twin's places, the twin run, the places put back
+
+The caller's model is never written to, so that nothing can be left behind in it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,11 +22,22 @@ from octavo.core.metrics import relative_error
 from octavo.errors import InputDataError, RecipeError, brief, did_you_mean
 from octavo.recipe import FLOAT, Recipe, Rule
 from octavo.recipe.target import Built, Feed
+from octavo.torch.blocks.activations import fuse
+from octavo.torch.blocks.fast_path import ENCODERS, leave_fast_path
+from octavo.torch.blocks.stand_in import put
+from octavo.torch.carry_over import made_by_hooks
+from octavo.torch.choice import Choice, SchemeChoice
+from octavo.torch.convert import in_place_of, twin
+from octavo.torch.inventory import Part
 from octavo.torch.plan import Layers
+from octavo.torch.quantizer import Quantizer
 from octavo.torch.tuning.calls import Caller
-from octavo.torch.tuning.variants import Variants
 
 Outputs = Sequence[npt.NDArray[Any]]
+Places = dict[int, list[tuple[nn.Module, str]]]
+"""By the id of a module: who holds it, under which name."""
+
+_MISSING = object()
 
 
 def output_errors(
@@ -43,10 +62,10 @@ def output_errors(
 
     def measured(some: frozenset[str]) -> float:
         try:
-            if variants.by_hooks(some):
-                model = build(only(recipe, known, some)).model
+            if variants.need_conversion(some):
+                model = build(_with_only(recipe, known, some)).model
                 return _worst(caller, model, feeds, expected)
-            with variants.having(some) as model:
+            with variants.quantized(some) as model:
                 return _worst(caller, model, feeds, expected)
         except Exception:  # noqa: BLE001 - a model that fails is as wrong as can be
             return math.inf
@@ -54,7 +73,7 @@ def output_errors(
     return [measured(frozenset(some)) for some in sets]
 
 
-def only(recipe: Recipe, known: Sequence[str], some: Collection[str]) -> Recipe:
+def _with_only(recipe: Recipe, known: Sequence[str], some: Collection[str]) -> Recipe:
     """`recipe`, under which all of the `known` layers but `some` stay float."""
     floats = (Rule(FLOAT, name=name, reason="not asked for") for name in known if name not in some)
     return recipe.with_rules_first(*floats)
@@ -93,3 +112,143 @@ def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
         return 0.0
     finite = np.isfinite(a)
     return relative_error(a[finite], b[finite]) if np.isfinite(b[finite]).all() else math.inf
+
+
+class _Edits:
+    """What was written into dicts, and how they were before."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[dict[str, Any], str, Any]] = []
+        self._types: list[tuple[nn.Module, type]] = []
+
+    def keep(self, holder: dict[str, Any], *keys: str) -> None:
+        """Notes entries that are about to change, or to come."""
+        self._before += [(holder, key, holder.get(key, _MISSING)) for key in keys]
+
+    def keep_type(self, module: nn.Module) -> None:
+        """Notes a module's type, which is about to change."""
+        self._types.append((module, type(module)))
+
+    def put(self, holder: dict[str, Any], key: str, value: Any) -> None:
+        """Changes an entry."""
+        self.keep(holder, key)
+        holder[key] = value
+
+    def undo(self) -> None:
+        """Makes the dicts as they were."""
+        for holder, key, value in reversed(self._before):
+            if value is _MISSING:
+                holder.pop(key, None)
+            else:
+                holder[key] = value
+        for module, kind in self._types:
+            put(module, kind)
+
+
+class Variants:
+    """The forms of `model` in which some layers are as `recipe` says and all others float.
+
+    Each quantized layer is made once, but for RNN stacks, whose layers are made together.
+    """
+
+    def __init__(self, model: nn.Module, layers: Layers, recipe: Recipe) -> None:
+        self._model = twin(model)
+        self._layers = layers
+        self._modules = dict(self._model.named_modules())
+        self._places = _places(self._model)
+        self._encoders = [
+            (module, {id(m) for m in module.modules()})
+            for module in self._model.modules()
+            if isinstance(module, ENCODERS)
+        ]
+        self._planned: dict[str, Choice] = {
+            d.layer.name: SchemeChoice(d.scheme)
+            for d in layers.decisions(recipe)
+            if not d.scheme.is_float
+        }
+        self._parts: dict[str, list[Part]] = defaultdict(list)
+        for part in layers.parts:
+            self._parts[part.module].append(part)
+        self._home = {part.layer.name: part.module for part in layers.parts}
+        self._order = {module: i for i, module in enumerate(self._parts)}
+        self._made: dict[str, nn.Module] = {}
+
+    def need_conversion(self, chosen: Collection[str]) -> bool:
+        """Whether hooks make the weights of one of the layers, so that a conversion takes them
+        off: such a form cannot be had here."""
+        return any(made_by_hooks(self._modules[self._home[name]]) for name in chosen)
+
+    @contextmanager
+    def quantized(self, chosen: Collection[str]) -> Iterator[nn.Module]:
+        """The form in which the layers named `chosen` are quantized, inside of the context only.
+
+        The recipe may leave some of them float. What a layer raises that cannot be quantized is
+        raised here.
+        """
+        edits = _Edits()
+        try:
+            yield self._changed(self._choices(chosen), edits)
+        finally:
+            edits.undo()
+
+    def _choices(self, chosen: Collection[str]) -> dict[str, list[Choice | None]]:
+        """By module, in the model's order: a choice for each of its layers, None for float."""
+        wanted = {
+            name for name in chosen if name in self._planned and self._owner_is_chosen(name, chosen)
+        }
+        modules = sorted({self._home[name] for name in wanted}, key=self._order.__getitem__)
+        return {
+            module: [
+                self._planned[name] if name in wanted else None
+                for name in (part.layer.name for part in self._parts[module])
+            ]
+            for module in modules
+        }
+
+    def _owner_is_chosen(self, name: str, chosen: Collection[str]) -> bool:
+        owner = self._layers.read_by[name]
+        return owner is None or owner in chosen
+
+    def _changed(self, choices: dict[str, list[Choice | None]], edits: _Edits) -> nn.Module:
+        model = self._model
+        gone: set[int] = set()
+        parents: dict[int, nn.Module] = {}
+        further: Places = defaultdict(list)  # children that a new layer took over
+        for name, some in choices.items():
+            old, new = self._modules[name], self._quantized(name, some)
+            gone.add(id(old))
+            for parent, child in (*self._places[id(old)], *further[id(old)]):
+                edits.put(parent._modules, child, new)
+                parents[id(parent)] = parent
+            for child, module in new._modules.items():
+                further[id(module)].append((new, child))
+            model = new if old is model else model
+        for encoder, held in self._encoders:
+            if gone & held:
+                edits.keep(encoder.__dict__, "activation_relu_or_gelu", "use_nested_tensor")
+                leave_fast_path(encoder)
+        for parent in parents.values():
+            edits.keep_type(parent)
+            fuse(parent)
+        return model
+
+    def _quantized(self, name: str, choices: list[Choice | None]) -> nn.Module:
+        if name in self._made:
+            return self._made[name]
+        parts = self._parts[name]
+        choice = next(c for c in choices if c is not None)
+        assert isinstance(choice, SchemeChoice)
+        fit = self._layers.replacement(parts[0], choice.scheme)
+        new = in_place_of(self._modules[name], fit.target, parts, choices, Quantizer())
+        if parts[0].index is None:
+            self._made[name] = new
+        return new
+
+
+def _places(model: nn.Module) -> Places:
+    found: Places = defaultdict(list)
+    for module in model.modules():
+        for name, child in module._modules.items():
+            if child is not None:
+                found[id(child)].append((module, name))
+    return found

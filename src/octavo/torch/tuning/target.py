@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+import octavo
 from octavo.errors import OptionError
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
 from octavo.recipe.target import Built, Feed
 from octavo.torch.convert import twin
+from octavo.torch.files.tensors import held, places
 from octavo.torch.plan import Layers
 from octavo.torch.quantize import check_float, quantize_dynamic, report
 from octavo.torch.reports import model_bytes
 from octavo.torch.tuning.calls import Caller
+
+_PLAIN = (bool, int, float, str, type(None))
 
 
 class TorchTarget:
@@ -66,9 +72,7 @@ class TorchTarget:
 
     def fingerprint(self) -> str:
         """A digest of the model's types, settings and tensors, and of our version and PyTorch's."""
-        from octavo.torch.tuning.fingerprint import fingerprint
-
-        return fingerprint(self._model.module)
+        return _fingerprint(self._model.module)
 
     def decisions(self, recipe: Recipe) -> Sequence[Decision]:
         """What `build(recipe)` would hold, layer by layer; as `octavo.torch.inspect` has it.
@@ -100,7 +104,7 @@ class TorchTarget:
     def save(
         self, recipe: Recipe, out: Path, calibration: Sequence[Feed] | None = None
     ) -> Report | None:
-        """Writes the quantized model to `out`, for `octavo.torch.load`, and says what is in it.
+        """Writes the quantized model to `out`, for `octavo.torch.files.load`, and says what is in it.
 
         Raises as `build`, and OutputError.
         """
@@ -148,7 +152,7 @@ class TorchTarget:
         Weights and activations; not PyTorch, nor the modules that define the model. Raises
         ModelError where a process cannot be had or given the model.
         """
-        from octavo.torch.tuning.footprint import peak_memory
+        from octavo.torch.tuning.memory import peak_memory
 
         _refuse_static(calibration)
         found = self._model
@@ -187,3 +191,47 @@ def _refuse_static(calibration: Sequence[Feed] | None) -> None:
             "calibration data is for static quantization, which PyTorch models have none of here; "
             "use approach dynamic"
         )
+
+
+def _fingerprint(model: nn.Module) -> str:
+    """SHA-256 over the types of the modules, their plain settings and all tensors, in hexadecimal.
+
+    Beside them over the versions of Octavo and PyTorch, whose kernels compute. Reads the weights
+    once, at the speed of the digest.
+    """
+    digest = hashlib.sha256(f"octavo {octavo.__version__}, torch {torch.__version__}\n".encode())
+    found = places(model)
+    for line in _structure(found.modules):
+        digest.update(f"{line}\n".encode())
+    digest.update(repr(sorted(found.again.items())).encode())
+    first: dict[int, str] = {}
+    for item in held(found.modules):
+        tensor, name = item.tensor, item.name
+        known = first.setdefault(id(tensor), name)
+        digest.update(f"{name} {known} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        if known == name:
+            digest.update(_bytes(tensor))
+    return digest.hexdigest()
+
+
+def _structure(modules: dict[str, nn.Module]) -> Iterator[str]:
+    for name, module in modules.items():
+        kind = type(module)
+        settings = {
+            key: value
+            for key, value in module.__dict__.items()
+            if not key.startswith("_") and key != "training" and _is_plain(value)
+        }
+        yield f"{name}: {kind.__module__}.{kind.__qualname__} {sorted(settings.items())}"
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(item) for item in value)
+    return isinstance(value, _PLAIN)
+
+
+def _bytes(tensor: Tensor) -> Any:
+    """The tensor's memory, row by row."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return plain.reshape(-1).view(torch.uint8).numpy().data

@@ -1,1 +1,0 @@
-"""Tuning configurations: the YAML files of Neural Compressor 1.x, validated, as plain data."""

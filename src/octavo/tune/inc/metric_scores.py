@@ -1,0 +1,307 @@
+"""What each metric computes, most of it by a library.
+
+Classes come out of the first output: the largest of the scores [batch, classes]; of one score a
+sample, [batch] or [batch, 1], class 1 above `threshold` (0.5: probabilities; give 0 for logits);
+integers, booleans and texts as they are. Labels are classes [batch] or [batch, 1], or one-hot rows.
+Tokens and pixels count as samples where scores and labels have more axes.
+
+Numbers are the first output's, and labels are as many. Texts are one a sample, [batch] or
+[batch, 1]; a label is a text a sample, for BLEU also a list of texts, each of them a right answer.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from octavo.errors import InputDataError, brief, listed
+from octavo.measure.accuracy import Array, Outputs, batches, output_pairs
+from octavo.tune.inc.metric_pairs import (
+    NO_CLASS,
+    class_axis,
+    class_pairs,
+    label_array,
+    label_classes,
+    mismatch,
+    number_pairs,
+    predicted_classes,
+    refuse_nan_labels,
+    text_pairs,
+)
+
+AVERAGES = ("binary", "micro", "macro", "weighted")
+TASKS = ("mrpc", "qqp", "qnli", "rte", "sts-b", "cola", "mnli", "wnli", "sst-2")
+
+# --- classes ---
+
+
+def accuracy(
+    predictions: Sequence[Outputs], labels: Sequence[Any], threshold: float = 0.5
+) -> float:
+    """The share of samples whose class is right; scores that hold NaN are wrong."""
+    predicted, true = class_pairs(predictions, labels, threshold)
+    return float(np.mean(predicted == true))
+
+
+def topk(predictions: Sequence[Outputs], labels: Sequence[Any], k: int = 1) -> float:
+    """The share of samples whose true class is among the `k` largest scores [batch, classes].
+
+    Of equal scores the first come first; rows that hold NaN are wrong. Integers are predicted
+    classes, for k = 1 only.
+    """
+    if k == 1 and all(s.dtype.kind in "iu" for s, _ in batches(predictions, labels)):
+        return accuracy(predictions, labels)
+    hits = [_hits(s, label, i, k) for i, (s, label) in enumerate(batches(predictions, labels))]
+    return float(np.mean(np.concatenate(hits)))
+
+
+def _hits(scores: Array, label: Any, batch: int, k: int) -> Array:
+    true = label_classes(label, batch, scores)
+    if scores.dtype.kind != "f" or scores.ndim != 2 or true.shape != scores.shape[:1]:
+        wanted = "topk takes scores [batch, classes] and labels [batch]"
+        raise mismatch(batch, scores, label_array(label, batch), wanted)
+    count = scores.shape[1]
+    if k > count:
+        raise InputDataError(f"topk: k is {k}, and the model tells {count} classes apart")
+    outside = [c for c in true.tolist() if not (isinstance(c, (int, float)) and 0 <= c < count)]
+    if outside:
+        raise InputDataError(
+            f"batch {batch}: the label {outside[0]!r} is no class from 0 to {count - 1}, of which "
+            f"the model gives scores {list(scores.shape)}"
+        )
+    index = true.astype(np.int64)[:, None]
+    own = np.take_along_axis(scores, index, axis=1)
+    before = (scores > own) | ((scores == own) & (np.arange(count) < index))
+    return np.asarray((before.sum(axis=1) < k) & ~np.isnan(scores).any(axis=1))
+
+
+def f1(
+    predictions: Sequence[Outputs],
+    labels: Sequence[Any],
+    average: str = "binary",
+    threshold: float = 0.5,
+) -> float:
+    """scikit-learn's F1 score, of class 1 (`average: binary`) or averaged over classes.
+
+    NaN where a score is NaN.
+    """
+    from sklearn.metrics import f1_score
+
+    predicted, true = class_pairs(predictions, labels, threshold)
+    refuse_nan_labels(true)
+    if predicted.dtype.kind not in "OUS" and (predicted == NO_CLASS).any():
+        return math.nan
+    known = set(predicted.tolist()) | set(true.tolist())
+    if average == "binary" and not known <= {0, 1}:
+        shown = listed(sorted(map(repr, known)), 5)
+        raise InputDataError(
+            f"F1 of the classes 0 and 1, and these are {shown}: for others give `average`, one of "
+            f"{', '.join(AVERAGES[1:])}"
+        )
+    return float(f1_score(true, predicted, average=average, zero_division=0.0))
+
+
+def roc(predictions: Sequence[Outputs], labels: Sequence[Any]) -> float:
+    """The area under the ROC curve (scikit-learn's) of two classes.
+
+    Scores are [batch] or [batch, 1], or [batch, 2], whose difference is taken; NaN where one is.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    scores, true = [], []
+    for i, (output, label) in enumerate(batches(predictions, labels)):
+        expected = label_classes(label, i, output)
+        columns = output[:, None] if output.ndim == 1 else output
+        fits = columns.ndim == 2 and columns.shape[1] in (1, 2) and output.dtype.kind in "fiub"
+        if not fits or expected.shape != columns.shape[:1]:
+            wanted = "ROC takes scores [batch], [batch, 1] or [batch, 2] and labels [batch]"
+            raise mismatch(i, output, label_array(label, i), wanted)
+        columns = columns.astype(np.float64)
+        scores.append(columns[:, -1] - (columns[:, 0] if columns.shape[1] == 2 else 0.0))
+        true.append(expected)
+    all_scores, all_true = np.concatenate(scores), np.concatenate(true)
+    if set(all_true.tolist()) != {0, 1}:
+        shown = listed(sorted(map(repr, set(all_true.tolist()))), 5)
+        raise InputDataError(f"ROC needs labels 0 and 1, both of them; the data has {shown}")
+    if np.isnan(all_scores).any():
+        return math.nan
+    return float(roc_auc_score(all_true, all_scores))
+
+
+def agreement(
+    predictions: Sequence[Outputs], references: Sequence[Outputs], threshold: float = 0.5
+) -> float:
+    """The share of samples for which the first output gives the class that the float model gives.
+
+    Classes are those of `Accuracy`; the class axis is the second of images ([B, C, H, W]), else the
+    last. Where both give NaN they agree.
+    """
+    first = [outputs[:1] for outputs in predictions]
+    theirs = [() if outputs is None else outputs[:1] for outputs in references]
+    same = []
+    for a, b in output_pairs(first, theirs):
+        axis = class_axis(b)
+        same.append(
+            (predicted_classes(a, axis, threshold) == predicted_classes(b, axis, threshold)).ravel()
+        )
+    equal = np.concatenate(same)
+    if equal.size == 0:
+        raise InputDataError("there are no samples to compare: the first output is empty")
+    return float(np.mean(equal))
+
+
+def glue(predictions: Sequence[Outputs], labels: Sequence[Any], task: str = "mrpc") -> float:
+    """Matthews' correlation for cola, the mean of Pearson's and Spearman's for sts-b, accuracy for
+    the others (for mrpc and qqp as well, as Neural Compressor has it; their F1 is the metric F1).
+    """
+    if task == "cola":
+        return matthews(predictions, labels)
+    if task == "sts-b":
+        both = (correlation(predictions, labels, f) for f in ("pearsonr", "spearmanr"))
+        return sum(both) / 2
+    return accuracy(predictions, labels)
+
+
+def matthews(predictions: Sequence[Outputs], labels: Sequence[Any]) -> float:
+    """scikit-learn's Matthews correlation; 0 where one class alone is predicted, NaN for NaN."""
+    from sklearn.metrics import matthews_corrcoef
+
+    predicted, true = class_pairs(predictions, labels)
+    refuse_nan_labels(true)
+    if (predicted == NO_CLASS).any():
+        return math.nan
+    return float(matthews_corrcoef(true, predicted))
+
+
+def miou(predictions: Sequence[Outputs], labels: Sequence[Any], num_classes: int = 21) -> float:
+    """torchmetrics' Jaccard index over all pixels, the mean of the classes that occur.
+
+    The first output has classes [batch, height, width] or scores [batch, classes, height, width].
+    Pixels whose label is not from 0 to `num_classes` - 1 are left out; a score of NaN is wrong.
+    """
+    import torch
+    from torchmetrics.functional.classification import multiclass_jaccard_index
+
+    predicted, true = class_pairs(predictions, labels)
+    counted = (true >= 0) & (true < num_classes)
+    predicted, true = predicted[counted].astype(np.int64), true[counted].astype(np.int64)
+    if true.size == 0:
+        raise InputDataError(f"mIOU: no pixel has a label from 0 to {num_classes - 1}")
+    if predicted.max() >= num_classes:
+        raise InputDataError(
+            f"mIOU: the model predicts class {predicted.max()}, and num_classes is {num_classes}"
+        )
+    # NaN pixels are no class: one more than there are takes them, and its own share is left out.
+    predicted = np.where(predicted < 0, num_classes, predicted)
+    shares = multiclass_jaccard_index(
+        torch.from_numpy(predicted), torch.from_numpy(true), num_classes + 1, average="none"
+    ).numpy()[:num_classes]
+    occurs = np.isin(np.arange(num_classes), np.concatenate([predicted, true]))
+    return float(shares[occurs].mean())
+
+
+# --- numbers ---
+
+
+def mean_error(
+    predictions: Sequence[Outputs],
+    labels: Sequence[Any],
+    of: Callable[[Array], Array],
+    compare_label: bool = True,
+) -> float:
+    """The mean of squares or absolute values (`of`) of the differences, over every number of the
+    first output; with `compare_label` False, over every floating-point output, from the float
+    model's."""
+    return _mean(of(d) for d in _differences(predictions, labels, compare_label))
+
+
+def rmse(
+    predictions: Sequence[Outputs], labels: Sequence[Any], compare_label: bool = True
+) -> float:
+    """The root of the mean square of the differences."""
+    return math.sqrt(mean_error(predictions, labels, np.square, compare_label))
+
+
+def _differences(
+    predictions: Sequence[Outputs], labels: Sequence[Any], compare_label: bool
+) -> Iterator[Array]:
+    if compare_label:
+        for predicted, true in number_pairs(predictions, labels):
+            yield predicted - true
+        return
+    for other, reference in output_pairs(predictions, labels):
+        if other.dtype.kind == "f":
+            yield other.astype(np.float64) - reference.astype(np.float64)
+
+
+def _mean(parts: Iterator[Array]) -> float:
+    total, count = 0.0, 0
+    for part in parts:
+        total += float(part.sum())
+        count += part.size
+    if count == 0:
+        raise InputDataError("there are no numbers to compare: the outputs are empty or no floats")
+    return total / count
+
+
+def loss(predictions: Sequence[Outputs], labels: Sequence[Any]) -> float:
+    """The mean of the first output, which is the loss itself; labels are not looked at."""
+    return _mean(
+        output.astype(np.float64) for output, _ in batches(predictions, [None] * len(predictions))
+    )
+
+
+def correlation(predictions: Sequence[Outputs], labels: Sequence[Any], function: str) -> float:
+    """SciPy's `pearsonr` or `spearmanr`; NaN where one side is constant or holds NaN."""
+    from scipy import stats
+
+    pairs = list(number_pairs(predictions, labels))
+    x = np.concatenate([predicted for predicted, _ in pairs])
+    y = np.concatenate([true for _, true in pairs])
+    if x.size < 2:
+        raise InputDataError(f"a correlation needs two numbers at least; there is {x.size}")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return math.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # constant input: NaN says it
+        return float(getattr(stats, function)(x, y).statistic)
+
+
+# --- texts ---
+
+
+def bleu(
+    predictions: Sequence[Outputs],
+    labels: Sequence[Any],
+    tokenize: str = "13a",
+    lowercase: bool = False,
+) -> float:
+    """sacreBLEU's corpus BLEU, 0 to 100."""
+    from sacrebleu.metrics import BLEU
+
+    found, wanted = text_pairs(predictions, labels)
+    most = max(map(len, wanted))
+    streams = [
+        [answers[i] if i < len(answers) else None for answers in wanted] for i in range(most)
+    ]
+    metric = BLEU(tokenize=tokenize, lowercase=lowercase)
+    return float(metric.corpus_score(found, streams).score)
+
+
+def error_rate(predictions: Sequence[Outputs], labels: Sequence[Any], function: str) -> float:
+    """jiwer's `wer` (words) or `cer` (characters) over all texts: 0 is perfect, and it can exceed
+    1."""
+    import jiwer
+
+    found, wanted = text_pairs(predictions, labels)
+    several = next((answers for answers in wanted if len(answers) != 1), None)
+    if several:
+        raise InputDataError(f"an error rate takes one reference a sample, not {several!r}")
+    try:
+        return float(getattr(jiwer, function)([answers[0] for answers in wanted], found))
+    except ValueError as error:  # an empty reference
+        raise InputDataError(f"the error rate cannot be computed: {brief(error)}") from error

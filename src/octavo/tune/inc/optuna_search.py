@@ -1,0 +1,224 @@
+"""Searches that learn from their trials, through Optuna's samplers.
+
+Each layer is one whole number: how far up its schemes it goes, from the recipe's own to float. So
+the sampler knows that float16 lies between int8 and float. A sampler learns little from hundreds of
+numbers, and a Gaussian process takes minutes over them: beyond `dimensions` layers they are ranked
+by what each does to the output, the first half of the numbers are the worst layers', and equal
+groups of the others share one number each.
+
+What a trial is worth is its score where it meets the criterion. Where it does not, it is worse than
+every trial that does, the more so the greater its loss. Failed trials are left out.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from octavo.errors import OptionError, pip_install
+from octavo.recipe.tuning import Trial
+from octavo.tune.ranking import rank_layers
+from octavo.tune.search import SearchContext, Steps
+from octavo.tune.space import LayerChoice, Space
+from octavo.tune.trial_memory import BATCH, Assignment, Key, TrialMemory, groups
+
+STARTUP = 8  # random trials before a sampler's own
+TRIES = 200  # changes to a proposal that was tried already, before the space counts as exhausted
+
+Point = tuple[int, ...]
+
+
+class _Sampled:
+    """What the two have in common: `dimensions` numbers, proposed by `sampler`."""
+
+    name = ""
+    converges = False
+    dimensions = 0
+
+    def __init__(self) -> None:
+        if find_spec("optuna") is None:
+            raise OptionError(
+                f"strategy {self.name!r} needs Optuna: {pip_install('optuna')}; strategy 'auto' "
+                "needs nothing more"
+            )
+
+    def sampler(self, seed: int) -> Any:
+        """Optuna's sampler."""
+        raise NotImplementedError
+
+    def search(self, context: SearchContext) -> Steps:
+        """Trials without end, or until the space is exhausted; the recipe itself is the first."""
+        tried = TrialMemory(context)
+        yield from tried.ask([{}])
+        sharing = _sharing(context, self.dimensions)
+        draw = random.Random(context.seed)
+        with _quiet():
+            sampler = self.sampler(context.seed)
+        points: dict[Key, Point] = {frozenset(): (0,) * len(sharing)}
+        while batch := self._proposals(sampler, sharing, tried, points, draw):
+            for point in batch:
+                points[tried.key(_assignment(sharing, point))] = point
+            yield from tried.ask([_assignment(sharing, point) for point in batch])
+
+    def _proposals(
+        self,
+        sampler: Any,
+        sharing: Sequence[Sequence[LayerChoice]],
+        tried: TrialMemory,
+        points: dict[Key, Point],
+        draw: random.Random,
+    ) -> list[Point]:
+        """Up to BATCH new points; none where no new one is found."""
+        tops = [max(len(choice.schemes) for choice in group) - 1 for group in sharing]
+        if not tops:
+            return []
+        space = tried.context.space
+        found: dict[Key, Point] = {}
+        with _quiet():
+            study, numbers = _study(sampler, tops, tried, points)
+            # Within a batch each proposal is taken for a bad one, so that the next goes elsewhere.
+            lie = max((done.value for done in study.trials), default=0.0)
+            for _ in range(BATCH):
+                asked = study.ask(numbers)
+                study.tell(asked, lie)
+                point: Point = tuple(asked.params[str(at)] for at in range(len(tops)))
+                for _ in range(TRIES):
+                    key = tried.key(_assignment(sharing, point))
+                    if key not in points and key not in found and _quantizes(space, sharing, point):
+                        found[key] = point
+                        break
+                    point = _nudged(point, tops, draw)
+        return list(found.values())
+
+
+class Bayesian(_Sampled):
+    """A Gaussian process: about half a second of computing for each trial.
+
+    Needs torch, which Optuna's is computed with.
+    """
+
+    name = "bayesian"
+    dimensions = 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        if find_spec("torch") is None or find_spec("scipy") is None:
+            raise OptionError(
+                "strategy 'bayesian' needs torch and SciPy, which Optuna's Gaussian process is "
+                f"computed with: {pip_install('torch', 'scipy')}; strategy 'tpe' needs neither"
+            )
+
+    def sampler(self, seed: int) -> Any:
+        """Optuna's GPSampler."""
+        import optuna
+
+        return optuna.samplers.GPSampler(seed=seed, n_startup_trials=STARTUP)
+
+
+class Tpe(_Sampled):
+    """A tree-structured Parzen estimator."""
+
+    name = "tpe"
+    dimensions = 64
+
+    def sampler(self, seed: int) -> Any:
+        """Optuna's TPESampler, over all numbers together."""
+        import optuna
+
+        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP, multivariate=True)
+
+
+def _sharing(context: SearchContext, dimensions: int) -> list[list[LayerChoice]]:
+    """The layers that share a number; see the module."""
+    choices = list(context.space.choices)
+    if len(choices) <= dimensions:
+        return [[choice] for choice in choices]
+    ranking = rank_layers(context, [choice.layer.name for choice in context.space.quantized])
+    choices.sort(key=lambda choice: -ranking.get(choice.layer.name, 0.0))
+    worst, rest = choices[: dimensions // 2], choices[dimensions // 2 :]
+    return [[choice] for choice in worst] + groups(rest, dimensions - len(worst))
+
+
+def _assignment(sharing: Sequence[Sequence[LayerChoice]], point: Point) -> Assignment:
+    """Each layer as far up its schemes as its number is between 0 and its group's longest."""
+    assignment = {}
+    for group, number in zip(sharing, point, strict=True):
+        top = max(len(choice.schemes) for choice in group) - 1
+        for choice in group:
+            at = math.ceil(number * (len(choice.schemes) - 1) / top)
+            assignment[choice.layer.name] = choice.schemes[at]
+    return assignment
+
+
+def _quantizes(space: Space, sharing: Sequence[Sequence[LayerChoice]], point: Point) -> bool:
+    return bool(space.quantized_layers(_assignment(sharing, point)))
+
+
+def _nudged(point: Point, tops: Sequence[int], draw: random.Random) -> Point:
+    at = draw.randrange(len(point))
+    return (*point[:at], draw.randint(0, tops[at]), *point[at + 1 :])
+
+
+def _study(
+    sampler: Any, tops: Sequence[int], tried: TrialMemory, points: dict[Key, Point]
+) -> tuple[Any, dict[str, Any]]:
+    """A study of all trials so far, made anew: a trial's worth changes with those after it."""
+    import optuna
+
+    numbers = {str(at): optuna.distributions.IntDistribution(0, top) for at, top in enumerate(tops)}
+    study = optuna.create_study(sampler=sampler)
+    known = [(points[key], trial) for key, trial in tried.trials.items()]
+    worths = _worths([trial for _, trial in known], tried.context)
+    for (point, _), worth in zip(known, worths, strict=True):
+        if worth is not None:
+            params = {str(at): number for at, number in enumerate(point)}
+            study.add_trial(
+                optuna.trial.create_trial(params=params, distributions=numbers, value=worth)
+            )
+    return study, numbers
+
+
+def _worths(trials: Sequence[Trial], context: SearchContext) -> list[float | None]:
+    """What each trial is worth, the less the better; None for those that failed."""
+    scores = [t.score for t in trials if t.meets and t.score is not None]
+    if context.baseline.score is not None:
+        scores.append(context.baseline.score)
+    top = max(scores, default=0.0)
+    width = (top - min(scores, default=0.0)) or abs(top) or 1.0
+    worths: list[float | None] = []
+    for trial in trials:
+        if trial.failed or trial.loss is None:
+            worths.append(None)
+        elif trial.meets:
+            worths.append(top if trial.score is None else trial.score)
+        else:
+            worths.append(top + width * (1 + _share(trial.loss - context.bound, context.bound)))
+    return worths
+
+
+def _share(excess: float, bound: float) -> float:
+    """From 0 to 1, growing with `excess`, half where it is as large as the bound itself."""
+    unit = abs(bound) or 1.0
+    if math.isnan(excess) or excess == math.inf:
+        return 1.0
+    return max(excess, 0.0) / (unit + max(excess, 0.0))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Optuna's log and its warnings that a sampler is experimental."""
+    import optuna
+
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)

@@ -1,0 +1,266 @@
+"""Measures what a search asks for: from the history where it is there, else by running tasks."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from octavo.errors import EvaluationError, brief
+from octavo.recipe import Recipe
+from octavo.recipe.tuning import Trial
+from octavo.tune.goals import Criterion, Objective
+from octavo.tune.history import History, digest
+from octavo.tune.runners import Runner, is_lost
+from octavo.tune.search import View
+from octavo.tune.tasks import Errors, Evaluate, Peak, Task, TaskResult, Time, Variant
+
+
+class TimeUpError(Exception):
+    """The deadline has come."""
+
+
+@dataclass
+class Measurements:
+    """What is measured, and where: `runner` evaluates, `clock` times, one task at a time.
+
+    Every measurement is in the history before it is used. Methods raise TimeUpError at `deadline`
+    (of time.monotonic; None for no clock).
+    """
+
+    criterion: Criterion
+    objective: Objective
+    history: History
+    runner: Runner
+    clock: Runner
+    view: View
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        self.start = time.monotonic() - self.history.elapsed
+        self.notes: list[str] = []
+        self.baseline = Trial(0, None, "float model", "float")
+
+    def elapsed(self) -> float:
+        """Seconds since the search began, those before a resumption included."""
+        return time.monotonic() - self.start
+
+    @property
+    def timed(self) -> bool:
+        """Whether latency is measured."""
+        return self.objective.needs("performance")
+
+    @property
+    def weighed(self) -> bool:
+        """Whether memory is measured."""
+        return self.objective.needs("footprint")
+
+    # --- the float model ---
+
+    def measure_baseline(self) -> Trial:
+        """The float model's trial. Raises EvaluationError where it has no accuracy."""
+        found = self.history.get("baseline", "")
+        if found is not None:
+            self.baseline = Trial.from_dict(found)
+        else:
+            self.view.doing("evaluating the float model")
+            self.baseline = self._measured_baseline()
+            self._keep("baseline", "", self.baseline.to_dict())
+        return self.baseline
+
+    def _measured_baseline(self) -> Trial:
+        known = self.history.get("evaluated", self.baseline.key)
+        trial = self._evaluated_baseline() if known is None else Trial.from_dict(known)
+        if self.timed:
+            times = _useful(self._alone(Time((Variant(None),))))
+            trial = replace(trial, latency=times[0][0], time_ratio=1.0)
+        if self.weighed:
+            trial = replace(trial, peak_memory=_useful(self._alone(Peak(Variant(None)))))
+        return replace(trial, score=1.0, elapsed=self.elapsed())
+
+    def _evaluated_baseline(self) -> Trial:
+        (measured,) = self.runner.run([Evaluate(Variant(None))], self.deadline, _nobody)
+        if measured is None:
+            raise TimeUpError
+        accuracy, size = _useful(measured)
+        trial = replace(
+            self.baseline,
+            accuracy=accuracy,
+            loss=0.0,
+            meets=True,
+            bytes=size,
+            seconds=measured.seconds,
+        )
+        if self.timed or self.weighed:
+            self._keep("evaluated", trial.key, trial.to_dict())
+        return trial
+
+    # --- trials ---
+
+    def measure(self, blank: Sequence[Trial]) -> list[Trial]:
+        """The trials with what they measured; each is kept as soon as it is known."""
+        known = {trial.key: self._recalled("trial", trial) for trial in blank}
+        todo = [trial for trial in blank if known[trial.key] is None]
+        if todo:
+            for trial in self._evaluated(todo):
+                known[trial.key] = trial
+                if not trial.failed and (self.timed or self.weighed):
+                    known[trial.key] = done = self._weighed(trial)
+                    self._keep("trial", trial.key, done.to_dict())
+        return [found for trial in blank if (found := known[trial.key]) is not None]
+
+    def known(self, blank: Trial) -> Trial | None:
+        """What is known of a trial whose measurement was cut off; None for nothing."""
+        return self._recalled("trial", blank) or self._recalled("evaluated", blank)
+
+    def _recalled(self, kind: str, blank: Trial) -> Trial | None:
+        """From the history; what failed for a lost worker or a full disk is tried again."""
+        found = self.history.get(kind, blank.key)
+        trial = None if found is None else replace(Trial.from_dict(found), index=blank.index)
+        return None if trial is None or is_lost(trial.error) else trial
+
+    def _evaluated(self, trials: Sequence[Trial]) -> list[Trial]:
+        """With accuracy and size."""
+        numbers = ", ".join(str(trial.index) for trial in trials)
+        self.view.doing(f"evaluating trial{'s' if len(trials) > 1 else ''} {numbers}")
+        found = {i: self._recalled("evaluated", trial) for i, trial in enumerate(trials)}
+        todo = [i for i, trial in found.items() if trial is None]
+
+        def done(at: int, measured: TaskResult) -> None:
+            trial = self._judged(trials[todo[at]], measured)
+            final = trial.failed or not (self.timed or self.weighed)
+            found[todo[at]] = trial = self._scored(trial) if final else trial
+            self._keep("trial" if final else "evaluated", trial.key, trial.to_dict())
+
+        tasks = [Evaluate(Variant(trials[i].recipe, trials[i].approach)) for i in todo]
+        if None in self.runner.run(tasks, self.deadline, done):
+            raise TimeUpError
+        return [trial for trial in found.values() if trial is not None]
+
+    def _judged(self, trial: Trial, measured: TaskResult) -> Trial:
+        trial = replace(trial, seconds=measured.seconds, elapsed=self.elapsed())
+        if measured.error:
+            return replace(trial, error=measured.error)
+        accuracy, size = measured.value
+        if not math.isfinite(accuracy):
+            return replace(trial, error=f"the accuracy is {accuracy}", bytes=size)
+        assert self.baseline.accuracy is not None
+        return replace(
+            trial,
+            accuracy=accuracy,
+            bytes=size,
+            loss=self.criterion.loss(self.baseline.accuracy, accuracy),
+            meets=self.criterion.meets(self.baseline.accuracy, accuracy),
+        )
+
+    def _weighed(self, trial: Trial) -> Trial:
+        """With latency and memory, where the objective asks for them, and the score."""
+        form = Variant(trial.recipe, trial.approach)
+        if self.timed:
+            self.view.doing(f"timing trial {trial.index}")
+            measured = self._alone(Time((Variant(None), form)))
+            if measured.error:
+                return replace(trial, error=measured.error, meets=False, accuracy=None)
+            seconds, ratio, low, high = measured.value[1]
+            trial = replace(
+                trial,
+                latency=seconds,
+                time_ratio=ratio,
+                float_latency=measured.value[0][0],
+                time_low=low,
+                time_high=high,
+            )
+        if self.weighed:
+            self.view.doing(f"measuring the memory of trial {trial.index}")
+            measured = self._alone(Peak(form))
+            if measured.error:
+                return replace(trial, error=measured.error, meets=False, accuracy=None)
+            trial = replace(trial, peak_memory=measured.value)
+        return self._scored(replace(trial, elapsed=self.elapsed()))
+
+    def _scored(self, trial: Trial) -> Trial:
+        higher = self.criterion.higher_is_better
+        return replace(trial, score=self.objective.score(trial, self.baseline, higher))
+
+    # --- beside trials ---
+
+    def errors(
+        self, recipe: Recipe, sets: Sequence[Collection[str]]
+    ) -> tuple[Sequence[float], int]:
+        """Errors of the output (see SearchContext), and the runs of the model that they took.
+
+        Where they cannot be measured, all are 0, and a note says why.
+        """
+        ordered = tuple(tuple(sorted(names)) for names in sets)
+        key = digest([recipe.to_dict(), ordered])
+        found = self.history.get("errors", key)
+        if found is None:
+            some = f"{len(ordered)} sets of layers" if len(ordered) > 1 else "some layers"
+            self.view.doing(f"running the model with {some} quantized")
+            measured = self._alone(Errors(recipe, ordered))
+            found = measured.value
+            if measured.error:
+                self._note(f"layers are not ranked by their effect: {_last_line(measured)}")
+                found = [[0.0] * len(ordered), 0]
+            self._keep("errors", key, found)
+        values, feeds = found
+        return values, len(ordered) * feeds
+
+    def time_ratios(self, forms: Sequence[Variant]) -> list[tuple[float, float]]:
+        """Quartiles of each form's time over the first one's.
+
+        Where they cannot be measured, all are 1, and a note says why.
+        """
+        key = digest(
+            [[form.approach.value, form.recipe and form.recipe.to_dict()] for form in forms]
+        )
+        found = self.history.get("times", key)
+        if found is None:
+            self.view.doing("timing which kinds of layers are worth quantizing")
+            measured = self._alone(Time(tuple(forms)))
+            found = measured.value
+            if measured.error:
+                self._note(f"kinds of layers are not timed: {_last_line(measured)}")
+                found = [[0.0, 1.0, 1.0, 1.0] for _ in forms]
+            self._keep("times", key, found)
+        return [(low, high) for _, _, low, high in found]
+
+    def _alone(self, task: Task) -> TaskResult:
+        """One task on the host whose clock counts, with nothing beside it."""
+        (measured,) = self.clock.run([task], self.deadline, _nobody)
+        if measured is None:
+            raise TimeUpError
+        return measured
+
+    def _keep(self, kind: str, key: str, value: Any) -> None:
+        self.history.put(kind, key, value, self.elapsed())
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self.view.note(text)
+
+
+def _nobody(place: int, measured: TaskResult) -> None:
+    """Nobody waits for a single task."""
+
+
+def _last_line(measured: TaskResult) -> str:
+    return brief(Exception(measured.error.strip().splitlines()[-1]))
+
+
+def _useful(measured: TaskResult) -> Any:
+    """What the float model measured. Raises EvaluationError where that is an error or no number."""
+    if measured.error:
+        raise EvaluationError(
+            f"the float model cannot be evaluated, so that there is nothing to keep:\n"
+            f"{measured.error.rstrip()}"
+        )
+    value = measured.value[0] if isinstance(measured.value, list) else measured.value
+    if isinstance(value, float) and not math.isfinite(value):
+        raise EvaluationError(
+            f"the float model's accuracy is {value}: no loss can be told from it. Mend evaluate, "
+            "or the data"
+        )
+    return measured.value

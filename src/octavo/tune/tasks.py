@@ -1,0 +1,221 @@
+"""What trials do, as functions of plain data that run in any process.
+
+A `Setting` says what a whole search shares; it travels pickled, once for each task, and a process
+unpickles it once. The last model that a process built is kept, so that what is evaluated and then
+timed is built once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from octavo.errors import InputDataError, OctavoError
+from octavo.measure.timing import time_ratios
+from octavo.recipe import Recipe
+from octavo.recipe.target import Built, Feed, Target
+from octavo.recipe.tuning import Approach
+from octavo.tune.evaluators import Evaluator
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A form of the model: the float one for `recipe` None."""
+
+    recipe: Recipe | None
+    approach: Approach = Approach.DYNAMIC
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measures accuracy and size of `form`."""
+
+    form: Variant
+
+
+@dataclass(frozen=True)
+class Time:
+    """Times `forms` in turns."""
+
+    forms: tuple[Variant, ...]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Measures the memory that `form` needs."""
+
+    form: Variant
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Measures the output's error with each of `sets` of layers quantized, all others float."""
+
+    recipe: Recipe
+    sets: tuple[tuple[str, ...], ...]
+
+
+Task = Evaluate | Time | Peak | Errors
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What a task gives: its `value` (plain data), or the traceback of what went wrong.
+
+    Values: Evaluate [accuracy, bytes]; Time a list of [seconds, ratio to the first form, its lower
+    and upper quartile] a form; Peak bytes; Errors [the numbers, how many inputs each ran on].
+    """
+
+    value: Any
+    error: str = ""
+    seconds: float = 0.0
+
+
+@dataclass
+class Setting:
+    """What all tasks of a search share.
+
+    `shapes` are those of the inputs that are timed, one entry for each; without, the evaluator's
+    own inputs or made-up ones serve. `path` are folders in which modules are found.
+    """
+
+    target: Target
+    evaluator: Evaluator
+    shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
+    calibration: tuple[Feed, ...] = ()
+    seed: int = 0
+    warmup: int = 2
+    rounds: int = 11
+    time_budget: float = 10.0
+    samples: int = 2
+    path: tuple[str, ...] = ()
+    _last: tuple[Variant, Built] | None = field(default=None, repr=False)
+    _float: Built | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {k: v for k, v in self.__dict__.items() if k != "timed_feeds"}
+        return {**kept, "_last": None, "_float": None}
+
+    def built(self, form: Variant) -> Built:
+        """The model in `form`; the one asked for last, and the float one, are kept."""
+        if form.recipe is None:
+            if self._float is None:
+                self._float = self.target.float_model()
+            return self._float
+        last = self._last  # of this thread's own: an executor's threads share the setting
+        if last is None or last[0] != form:
+            self._last = last = None  # its memory is free before the next one is made
+            self._last = last = (form, self._build(form))
+        return last[1]
+
+    def _build(self, form: Variant) -> Built:
+        assert form.recipe is not None
+        calibration = self.calibration if form.approach is Approach.STATIC else None
+        return self.target.build(form.recipe, calibration)
+
+    @cached_property
+    def timed_feeds(self) -> tuple[Feed, ...]:
+        """The inputs of the runs that are timed."""
+        if self.shapes:
+            return tuple(self.target.made_up(shape, self.seed)[0] for shape in self.shapes)
+        return tuple(self.feeds()[:1])
+
+    def feeds(self) -> tuple[Feed, ...]:
+        """A few inputs that the model accepts: from the data if there are any."""
+        found = self.evaluator.feeds(self.samples)
+        if found:
+            return tuple(found)
+        for shape in self.shapes or ({},):
+            return tuple(self.target.made_up(shape, self.seed)[: self.samples])
+        raise InputDataError("no inputs")  # pragma: no cover - made_up gives one or raises
+
+    def perform(self, task: Task) -> Any:
+        """The task's value."""
+        if isinstance(task, Evaluate):
+            built = self.built(task.form)
+            accuracy = self.evaluator.accuracy(built, lambda: self.built(Variant(None)))
+            return [accuracy, built.bytes]
+        if isinstance(task, Time):
+            return self._times(task.forms)
+        if isinstance(task, Peak):
+            calibration = self.calibration if task.form.approach is Approach.STATIC else None
+            return self.target.peak_memory(task.form.recipe, self.timed_feeds[0], calibration)
+        feeds = self.feeds()
+        return [list(self.target.errors(task.recipe, task.sets, feeds)), len(feeds)]
+
+    def _times(self, forms: Sequence[Variant]) -> list[list[float]]:
+        """Each form's seconds (over all timed inputs), and their ratio to the first one's."""
+        few = len(forms) <= 2  # the float model and the one that was evaluated last
+        models = [self.built(f) if few or f.recipe is None else self._build(f) for f in forms]
+        found = [[0.0, 1.0, 1.0, 1.0] for _ in forms]
+        for feed in self.timed_feeds:
+            runs = {str(i): _call(model, feed) for i, model in enumerate(models)}
+            compared = time_ratios(
+                runs,
+                warmup=self.warmup,
+                rounds=self.rounds,
+                budget_seconds=self.time_budget / len(self.timed_feeds),
+            )
+            for i, row in enumerate(found):
+                ratio = compared.time(str(i), over="0")
+                row[0] += compared[str(i)].median
+                for at, value in enumerate((ratio.median, ratio.low, ratio.high), 1):
+                    row[at] *= value ** (1 / len(self.timed_feeds))
+        return found
+
+
+def _call(model: Built, feed: Feed) -> Any:
+    return lambda: model.run(feed)
+
+
+@dataclass(frozen=True)
+class PackedSetting:
+    """A setting, pickled; `token` tells it from others."""
+
+    blob: bytes
+    token: str
+
+    @classmethod
+    def of(cls, setting: Setting) -> PackedSetting:
+        """Raises what pickling raises."""
+        blob = pickle.dumps(setting)
+        return cls(blob, hashlib.sha256(blob).hexdigest())
+
+
+_SETTINGS: dict[str, Setting] = {}
+
+
+def perform_packed(packed: PackedSetting, path: Sequence[str], task: Task) -> TaskResult:
+    """`perform` in another process, which keeps the setting for the next task.
+
+    `path` are folders in which the modules that the setting names are found.
+    """
+    for folder in path:
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    if packed.token not in _SETTINGS:
+        _SETTINGS.clear()
+        _SETTINGS[packed.token] = pickle.loads(packed.blob)
+    try:
+        return perform(_SETTINGS[packed.token], task)
+    except KeyboardInterrupt:  # raised by evaluate: Ctrl-C is the parent's
+        return TaskResult(None, traceback.format_exc())
+
+
+def perform(setting: Setting, task: Task) -> TaskResult:
+    """The task's value, or the traceback of the error that it stopped with."""
+    start = time.monotonic()
+    try:
+        value, error = setting.perform(task), ""
+    except OctavoError as known:
+        value, error = None, f"{type(known).__name__}: {known}"
+    except (Exception, SystemExit):  # noqa: BLE001 - evaluate may raise anything; the search goes on
+        value, error = None, traceback.format_exc()
+    return TaskResult(value, error, time.monotonic() - start)

@@ -1,0 +1,557 @@
+"""Configurations as people have them: what comes out, what is idle, and files that are none."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.errors import ConfigError, OptionError
+from octavo.tune import load_config
+from octavo.tune.goals import Criterion
+from octavo.tune.inc.config import Config, Inert, MetricSpec, MultiMetrics
+
+BERT = Path(__file__).with_name("bert_dynamic.yaml")
+HEAD = "model: {name: m, framework: %s}\n"
+DYNAMIC = "quantization: {approach: post_training_dynamic_quant}\n"
+
+
+def load(tmp_path: Path, text: str, framework: str = "onnxrt_integerops") -> Config:
+    path = tmp_path / "conf.yaml"
+    path.write_text(f"model: {{name: m, framework: {framework}}}\n{text}", encoding="utf-8")
+    return load_config(path)
+
+
+def error_of(tmp_path: Path, text: str, framework: str = "onnxrt_integerops") -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, framework)
+    return str(caught.value).replace(f"{tmp_path}/", "").splitlines()
+
+
+def test_a_file_as_it_stands() -> None:
+    config = load_config(str(BERT))
+    assert config == Config(
+        path=BERT,
+        model_name="bert",
+        framework="onnxrt_integerops",
+        approach="dynamic",
+        criterion=Criterion(relative=0.01),
+        objectives=(("performance", 1.0, None),),  # type: ignore[arg-type]
+        strategy="auto",
+        timeout=0,
+        max_trials=100,
+        performance_only=False,
+        seed=9527,
+        sampling_size=(8, 16, 32),
+        inert=config.inert,
+    )
+    assert (config.front_end, config.quant_format) == ("onnx", "qoperator")
+    (idle,) = config.inert
+    assert (idle.line, idle.path) == (8, "quantization.calibration.sampling_size")
+    assert "dynamic quantization" in idle.reason
+    assert str(idle) == f"line 8: {idle.path} does nothing here: {idle.reason}"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes")
+def test_the_file_is_never_written(tmp_path: Path) -> None:
+    path = tmp_path / "conf.yaml"
+    path.write_bytes(BERT.read_bytes())
+    path.chmod(stat.S_IRUSR)
+    os.utime(path, ns=(10**18, 10**18))
+    before = path.stat()
+    assert load_config(path).model_name == "bert"
+    after = path.stat()
+    assert path.read_bytes() == BERT.read_bytes()
+    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+    assert [p.name for p in tmp_path.iterdir()] == ["conf.yaml"]
+
+
+def test_nothing_said_means_the_defaults(tmp_path: Path) -> None:
+    config = load(tmp_path, "")
+    assert config.approach == "static"  # Neural Compressor's default
+    assert config.criterion == Criterion(relative=0.01)
+    assert [tuple(o) for o in config.objectives] == [("performance", 1.0, None)]
+    assert (config.strategy, config.timeout, config.max_trials) == ("auto", 0, 100)
+    assert (config.seed, config.workspace, config.resume) == (1978, None, False)
+    assert (config.metric, config.multi_metrics, config.dataset) == (None, None, None)
+    assert (config.iteration, config.warmup, config.performance_iteration) == (-1, 5, -1)
+    assert (config.inert, config.notes, config.entries) == ((), (), ())
+    assert config.sampling_size == (100,)
+
+
+EVERYTHING = """\
+version: 1.0
+device: cpu
+quantization:
+  approach: post_training_auto_quant
+  calibration: {sampling_size: [50, 100]}
+  recipes: {scale_propagation_concat: True}
+evaluation:
+  accuracy:
+    metric:
+      topk: 5
+    iteration: 20
+    dataloader:
+      batch_size: 8
+      dataset:
+        GLUE:
+          data_dir: /data
+          model_name_or_path: bert-base-uncased
+          dynamic_length: no
+      transform: {Resize: {size: 256}, ToTensor: }
+    postprocess: {transform: {LabelShift: 1}}
+  performance:
+    warmup: 10
+    iteration: 200
+    configs:
+      cores_per_instance: 4
+      num_of_instance: 7
+tuning:
+  strategy: {name: bayesian, sigopt_project_id: x}
+  accuracy_criterion: {absolute: 0.02, higher_is_better: False}
+  objective: modelsize
+  exit_policy: {timeout: 3600, max_trials: 50, performance_only: True}
+  random_seed: 7
+  tensorboard: True
+  workspace: {path: ./work, resume: ./work/history.snapshot}
+  diagnosis: {op_list: a b}
+"""
+
+
+def test_everything_said(tmp_path: Path) -> None:
+    config = load(tmp_path, EVERYTHING, "onnxrt_qdq")
+    assert config.approach == "auto"
+    assert config.quant_format == "qdq"
+    assert config.sampling_size == (50, 100)
+    assert config.metric == MetricSpec("topk", {"k": 5})
+    assert (config.iteration, config.warmup, config.performance_iteration) == (20, 10, 200)
+    assert config.dataset == (
+        "GLUE (data_dir /data, model_name_or_path bert-base-uncased, dynamic_length False)"
+    )
+    assert config.criterion == Criterion(absolute=0.02, higher_is_better=False)
+    assert [o.name for o in config.objectives] == ["modelsize"]
+    assert (config.strategy, config.timeout, config.max_trials) == ("bayesian", 3600, 50)
+    assert config.performance_only is True
+    assert (config.seed, config.workspace) == (7, Path("work"))
+    assert config.resume == "./work/history.snapshot"
+    assert [(i.line, i.path) for i in config.inert] == [
+        (7, "quantization.recipes.scale_propagation_concat"),
+        (13, "evaluation.accuracy.dataloader"),
+        (21, "evaluation.accuracy.postprocess"),
+        (26, "evaluation.performance.configs.cores_per_instance"),
+        (27, "evaluation.performance.configs.num_of_instance"),
+        (29, "tuning.strategy.sigopt_project_id"),
+        (34, "tuning.tensorboard"),
+        (36, "tuning.diagnosis"),
+    ]
+    assert all(i.reason for i in config.inert)
+
+
+@pytest.mark.parametrize(
+    ("framework", "front_end", "quant_format"),
+    [
+        ("onnxrt_integerops", "onnx", "qoperator"),
+        ("onnxrt_qoperator", "onnx", "qoperator"),
+        ("onnxrt_qlinearops", "onnx", "qoperator"),
+        ("onnxrt_qdq", "onnx", "qdq"),
+        ("pytorch", "torch", None),
+        ("pytorch_fx", "torch", None),
+        ("pytorch_ipex", "torch", None),
+        ("tensorflow", "tensorflow", "qoperator"),
+        ("tensorflow_itex", "tensorflow", "qoperator"),
+    ],
+)
+def test_frameworks(
+    tmp_path: Path, framework: str, front_end: str, quant_format: str | None
+) -> None:
+    config = load(tmp_path, DYNAMIC, framework)
+    assert (config.framework, config.front_end) == (framework, front_end)
+    assert config.quant_format == quant_format
+    assert len(config.notes) == (framework == "onnxrt_qlinearops")
+
+
+def test_qlinearops_are_told_apart_where_they_cannot_be_meant(tmp_path: Path) -> None:
+    (note,) = load(tmp_path, DYNAMIC, "onnxrt_qlinearops").notes
+    assert note.startswith("line 1: model.framework: onnxrt_qlinearops names operators (QLinear")
+    assert load(tmp_path, "", "onnxrt_qlinearops").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("", "conf.yaml:1: quantization.approach: it is left out, and so post_training_static_qua"),
+        ("quantization:\n", "conf.yaml:2: quantization.approach: it is left out, and so post_trai"),
+        (
+            "quantization:\n  approach: post_training_static_quant\n",
+            "conf.yaml:3: quantization.approach: post_training_static_quant, which PyTorch models",
+        ),
+    ],
+)
+def test_static_quantization_of_pytorch_is_refused(tmp_path: Path, text: str, start: str) -> None:
+    for framework in ("pytorch", "pytorch_fx", "pytorch_ipex"):
+        (message,) = error_of(tmp_path, text, framework)
+        assert message.startswith(start)
+        assert "no static int8 layers" in message
+        assert "Run the file as dynamic: --approach dynamic" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("", []),
+        ("quantization:\n", []),
+        (
+            "quantization: {approach: post_training_static_quant, calibration: {sampling_size: 3}}",
+            ["line 2: quantization.approach: post_training_static_quant is done as post_train"],
+        ),
+        (
+            "quantization: {approach: quant_aware_training}",
+            ["line 2: quantization.approach: quant_aware_training is done as post_training_dyn"],
+        ),
+        ("quantization: {approach: nonsense}", ["line 2: quantization.approach: nonsense is done"]),
+        ("quantization: {approach: post_training_dynamic_quant}", []),
+    ],
+)
+@pytest.mark.parametrize("framework", ["pytorch", "onnxrt_integerops", "tensorflow"])
+def test_any_file_runs_as_dynamic_where_that_is_asked(
+    tmp_path: Path, text: str, notes: list[str], framework: str
+) -> None:
+    path = tmp_path / "conf.yaml"
+    path.write_text(HEAD % framework + text)
+    before = path.read_text()
+    config = load_config(path, approach="dynamic")
+    assert config.approach == "dynamic"
+    assert len(config.notes) == len(notes)
+    assert all(a.startswith(b) for a, b in zip(config.notes, notes, strict=True))
+    if "calibration" in text:
+        assert [i.path for i in config.inert] == ["quantization.calibration.sampling_size"]
+    assert path.read_text() == before
+
+
+def test_an_approach_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "conf.yaml").write_text(HEAD % "pytorch")
+    with pytest.raises(OptionError, match=r"--approach.*Did you mean 'dynamic'"):
+        load_config(tmp_path / "conf.yaml", approach="dynamics")
+    (tmp_path / "conf.yaml").write_text((HEAD % "pytorch") + "quantization: 3\n")
+    with pytest.raises(ConfigError, match="quantization: value 3 is not a section"):
+        load_config(tmp_path / "conf.yaml", approach="dynamic")
+
+
+def test_names_of_older_releases(tmp_path: Path) -> None:
+    dynamic = "quantization: {approach: post_training_dynamic_quant}\n"
+    config = load(tmp_path, dynamic, "onnxrt_qdqops")
+    assert (config.framework, config.quant_format) == ("onnxrt_qdq", "qdq")
+    old = tuning(tmp_path, "multi_objective: {objective: [modelsize, footprint], weight: 0.7 0.3}")
+    new = tuning(tmp_path, "multi_objectives: {objective: [modelsize, footprint], weight: 0.7 0.3}")
+    assert old.objectives == new.objectives
+    assert [one.weight for one in old.objectives] == [0.7, 0.3]
+    text = "tuning:\n  multi_objective: {objective: modelsize, weight: 0}\n"
+    (message,) = error_of(tmp_path, text)
+    assert "tuning.multi_objective.weight: has to be 0 or more" in message
+    text = (
+        "tuning: {multi_objective: {objective: modelsize}, multi_objectives: {objective: accuracy}}"
+    )
+    (message,) = error_of(tmp_path, text)
+    assert "tuning.multi_objective: is there beside multi_objectives" in message
+
+
+def test_a_negative_bound_asks_for_a_gain(tmp_path: Path) -> None:
+    config = tuning(tmp_path, "accuracy_criterion: {relative: -0.01}")
+    assert config.criterion.relative == -0.01
+    assert any("-0.01 asks for more accuracy than the float model's" in n for n in config.notes)
+
+
+def test_auto_is_dynamic_for_pytorch(tmp_path: Path) -> None:
+    text = (
+        "quantization:\n  approach: post_training_auto_quant\n  calibration: {sampling_size: 3}\n"
+    )
+    config = load(tmp_path, text, "pytorch_fx")
+    assert config.approach == "dynamic"
+    (note,) = config.notes
+    assert note.startswith("line 3: quantization.approach: Octavo has no static int8 layers")
+    assert [i.path for i in config.inert] == ["quantization.calibration.sampling_size"]
+
+
+def test_keys_are_idle_only_where_they_do_nothing(tmp_path: Path) -> None:
+    text = "quantization: {{approach: {}, calibration: {{sampling_size: 5}}}}\n"
+    static = load(tmp_path, text.format("post_training_static_quant"))
+    dynamic = load(tmp_path, text.format("post_training_dynamic_quant"))
+    assert (len(static.inert), len(dynamic.inert)) == (0, 1)
+    path = tmp_path / "conf.yaml"
+    for framework, idle in (("tensorflow", 0), ("onnxrt_qdq", 2)):
+        path.write_text(
+            f"model:\n  name: m\n  framework: {framework}\n  inputs: a, b\n  outputs: [c]\n"
+        )
+        config = load_config(path)
+        assert (config.inputs, config.outputs) == (("a", "b"), ("c",))
+        assert len(config.inert) == idle
+        assert not idle or config.inert[0] == Inert(4, "model.inputs", config.inert[0].reason)
+
+
+def tuning(tmp_path: Path, text: str) -> Config:
+    return load(tmp_path, f"{DYNAMIC}tuning: {{{text}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "criterion"),
+    [
+        ("relative:  0.01", Criterion(relative=0.01)),
+        ("relative: 1%", Criterion(relative=0.01)),
+        ('relative: "0.5%"', Criterion(relative=0.005)),
+        ("relative: 0", Criterion(relative=0.0)),
+        ("relative: 1e-3", Criterion(relative=0.001)),
+        ("absolute: 2", Criterion(absolute=2.0)),
+        ("absolute: 0.1, higher_is_better: no", Criterion(absolute=0.1, higher_is_better=False)),
+    ],
+)
+def test_criteria(tmp_path: Path, text: str, criterion: Criterion) -> None:
+    assert tuning(tmp_path, f"accuracy_criterion: {{{text}}}").criterion == criterion
+
+
+@pytest.mark.parametrize(
+    ("text", "objectives"),
+    [
+        ("objective: footprint", [("footprint", 1.0, None)]),
+        (
+            "multi_objectives: {objective: 'performance, modelsize', weight: 0.7 0.3}",
+            [("performance", 0.7, None), ("modelsize", 0.3, None)],
+        ),
+        (
+            "multi_objectives: {objective: [accuracy, footprint], higher_is_better: 'True False'}",
+            [("accuracy", 1.0, True), ("footprint", 1.0, False)],
+        ),
+        (
+            "multi_objectives: {objective: [modelsize, footprint], higher_is_better: False}",
+            [("modelsize", 1.0, False), ("footprint", 1.0, False)],
+        ),
+        ("multi_objectives: {objective: modelsize}", [("modelsize", 1.0, None)]),
+    ],
+)
+def test_objectives(tmp_path: Path, text: str, objectives: list[Any]) -> None:
+    assert [tuple(o) for o in tuning(tmp_path, text).objectives] == objectives
+
+
+def test_several_objectives_come_before_one(tmp_path: Path) -> None:
+    config = tuning(tmp_path, "objective: footprint, multi_objectives: {objective: modelsize}")
+    assert [o.name for o in config.objectives] == ["modelsize"]
+    assert config.notes == (
+        "line 3: tuning.objective: multi_objectives decide, as in Neural Compressor",
+    )
+
+
+@pytest.mark.parametrize(("said", "done"), [("mse_v2", "mse"), ("conservative", "basic")])
+def test_strategies_that_are_done_as_another_say_so(tmp_path: Path, said: str, done: str) -> None:
+    config = tuning(tmp_path, f"strategy: {{name: {said}}}")
+    assert config.strategy == done
+    assert config.notes == (f"line 3: tuning.strategy.name: {said} is done as {done}",)
+    assert tuning(tmp_path, "strategy: {name: auto}").strategy == "auto"
+
+
+def accuracy(tmp_path: Path, text: str) -> Config:
+    return load(tmp_path, f"{DYNAMIC}evaluation:\n  accuracy: {{{text}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "metric"),
+    [
+        ("metric: {topk: 1}", MetricSpec("topk", {"k": 1})),
+        ("metric: {GLUE: {task: mrpc}}", MetricSpec("GLUE", {"task": "mrpc"})),
+        ("metric: {SquadF1: }", MetricSpec("SquadF1")),
+        ("metric: {F1: }", MetricSpec("F1")),
+        ("metric: {F1: {average: macro}}", MetricSpec("F1", {"average": "macro"})),
+        ("metric: {Accuracy: {threshold: 0}}", MetricSpec("Accuracy", {"threshold": 0})),
+        (
+            "metric: {COCOmAPv2: {output_index_mapping: {boxes: 0, scores: 2, classes: 1}}}",
+            MetricSpec(
+                "COCOmAPv2", {"output_index_mapping": {"boxes": 0, "scores": 2, "classes": 1}}
+            ),
+        ),
+        ("metric: ", None),
+    ],
+)
+def test_metrics(tmp_path: Path, text: str, metric: MetricSpec | None) -> None:
+    assert accuracy(tmp_path, text).metric == metric
+
+
+def test_several_metrics(tmp_path: Path) -> None:
+    text = "multi_metrics: {weight: 0.9 0.1, higher_is_better: 'True, False', topk: 1, MSE: {}}"
+    config = accuracy(tmp_path, text)
+    assert config.metric is None
+    assert config.multi_metrics == MultiMetrics(
+        (MetricSpec("topk", {"k": 1}), MetricSpec("MSE")), (0.9, 0.1), (True, False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        (
+            "tuning:\n  accuracy_criterion: {relative: 0.1, absolute: 0.1}",
+            "conf.yaml:3: tuning.accuracy_criterion: has both of relative and absolute",
+        ),
+        (
+            "tuning:\n  accuracy_criterion: {higher_is_better: true}",
+            "conf.yaml:3: tuning.accuracy_criterion: has neither of relative and absolute",
+        ),
+        (
+            "tuning:\n  multi_objectives:\n    objective: modelsize, footprint\n    weight: 1 2 3",
+            "conf.yaml:5: tuning.multi_objectives.weight: has 3 values for 2 objectives",
+        ),
+        (
+            "tuning:\n  multi_objectives: {objective: modelsize, weight: 0}",
+            "conf.yaml:3: tuning.multi_objectives.weight: has to be 0 or more each, and above 0",
+        ),
+        (
+            "tuning:\n  multi_objectives: {objective: 'modelsize, modelsize'}",
+            "conf.yaml:3: tuning.multi_objectives.objective: names an objective twice",
+        ),
+        (
+            "tuning:\n  multi_objectives: {objective: modelsize, higher_is_better: [no, no]}",
+            "conf.yaml:3: tuning.multi_objectives.higher_is_better: has 2 values for 1 objectives",
+        ),
+        (
+            "evaluation:\n  accuracy:\n    metric: {topk: 1}\n    multi_metrics: {topk: 1}",
+            "conf.yaml:5: evaluation.accuracy.multi_metrics: is there beside metric",
+        ),
+        (
+            "evaluation:\n  accuracy: {metric: {topk: 1, F1: }}",
+            "conf.yaml:3: evaluation.accuracy.metric: names topk and F1; name one",
+        ),
+        (
+            "evaluation:\n  accuracy: {multi_metrics: {weight: 1 2, topk: 1}}",
+            "conf.yaml:3: evaluation.accuracy.multi_metrics.weight: has 2 values for 1 metrics",
+        ),
+        (
+            "evaluation:\n  accuracy: {multi_metrics: {higher_is_better: 'no, no', topk: 1}}",
+            "conf.yaml:3: evaluation.accuracy.multi_metrics.higher_is_better: has 2 values for 1",
+        ),
+        (
+            "evaluation:\n  accuracy: {multi_metrics: {}}",
+            "conf.yaml:3: evaluation.accuracy.multi_metrics: names no metric",
+        ),
+        (
+            "evaluation:\n  performance: {dataloader: {dataset: {MNIST: {root: a}, "
+            "CIFAR10: {root: b}}}}",
+            "conf.yaml:3: evaluation.performance.dataloader.dataset: names CIFAR10 and MNIST",
+        ),
+    ],
+)
+def test_what_does_not_fit_together(tmp_path: Path, text: str, start: str) -> None:
+    (message,) = error_of(tmp_path, text)
+    assert message.startswith(start)
+
+
+def test_all_mistakes_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = (
+        "tuning:\n  objective: speed\n  exit_policy:\n    max_trial: 3\n    timeout: soon\n"
+        "quantization:\n  op_wise:\n    conv1:\n      weight:\n        dtype:\n"
+        "          - int8\n          - int4\n"
+        "pruning:\nmodle: x\n"
+    )
+    messages = error_of(tmp_path, text)
+    starts = [
+        "conf.yaml:3: tuning.objective: value 'speed' is not an objective; allowed: performance, ",
+        "conf.yaml:5: tuning.exit_policy.max_trial: unknown key 'max_trial'; allowed: timeout, max",
+        "conf.yaml:6: tuning.exit_policy.timeout: value 'soon' is not a number; allowed: ",
+        "conf.yaml:11: quantization.op_wise.conv1.weight.dtype: value 'int4' is not a dtype; allow",
+        "conf.yaml:14: pruning: Octavo does not prune",
+        "conf.yaml:15: modle: unknown key 'modle'; allowed: model, version, ",
+    ]
+    assert [m[: len(s)] for m, s in zip(messages, starts, strict=True)] == starts
+    assert "Did you mean 'max_trials'?" in messages[1]
+    assert "Did you mean 'model' or" in messages[5] or "Did you mean 'model'?" in messages[5]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "1: the configuration is empty; start with `model:`"),
+        ("# nothing\n\n", "1: the configuration is empty; start with `model:`"),
+        (
+            "- a\n- b\n",
+            "1: the file: value ['a', 'b'] is not a section; allowed: a mapping with mo",
+        ),
+        ("hello", "1: the file: value 'hello' is not a section; allowed: a mapping with model, "),
+        ("model:\n  name: a\n  name: b\n", "3: key 'name' is there twice"),
+        ("model: {name: a\ntuning: {}", "2: while parsing a flow mapping: expected ',' or '}'"),
+        ("model:\n  name: a\n\tframework: b", "3: while scanning"),
+        ("model:\n  name: *gone\n", "2: found undefined alias 'gone'"),
+        ("[" * 500, "1: the configuration is nested too deeply"),
+        ("model:\n  name: !env HOME\n", "2: cannot read the value of type !env"),
+    ],
+)
+def test_files_that_are_no_configuration(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "conf.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}:{message}")
+    assert type(caught.value) is ConfigError
+
+
+def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "conf.yaml").write_text("model:")
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "config.yaml")
+    assert str(caught.value) == (
+        f"{tmp_path}/config.yaml: there is no such configuration file. "
+        "Did you mean 'conf.yaml'? Known: conf.yaml."
+    )
+    with pytest.raises(ConfigError, match="cannot read the configuration: Is a directory"):
+        load_config(tmp_path)
+    (tmp_path / "latin.yaml").write_bytes("model:\n  name: größe\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin\.yaml:2: a configuration is UTF-8 text; byte 0x"):
+        load_config(tmp_path / "latin.yaml")
+
+
+KEYS = """model name framework tuning quantization approach op_wise a weight dtype evaluation
+accuracy metric topk multi_metrics strategy objective accuracy_criterion relative dataloader
+dataset dummy shape exit_policy timeout sampling_size inputs""".split()
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text("ab,%1. ", max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(KEYS),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(tree=TREES)
+def test_whatever_the_file_holds_it_loads_or_says_where_it_is_wrong(
+    tmp_path_factory: pytest.TempPathFactory, tree: Any
+) -> None:
+    import json
+
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(json.dumps(tree, indent=1).replace("NaN", ".nan").replace("Infinity", ".inf"))
+    before = path.read_bytes()
+    try:
+        assert isinstance(load_config(path), Config)
+    except ConfigError as error:
+        assert all(line.startswith(f"{path}:") for line in str(error).splitlines())
+    assert path.read_bytes() == before
+
+
+def test_importing_tuning_loads_neither_pydantic_nor_yaml() -> None:
+    code = "import sys, octavo.tune; octavo.tune.Config; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "octavo" in loaded and not {"pydantic", "ruamel", "optuna", "torch", "onnx"} & loaded
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    import octavo.tune
+
+    with pytest.raises(AttributeError, match=r"has no attribute 'loads'; it has .*load_config"):
+        octavo.tune.loads  # noqa: B018
