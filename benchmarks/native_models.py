@@ -10,7 +10,6 @@ from benchmarks import (
     native_costs,
     native_minilm,
     native_rnn,
-    native_threads,
 )
 from benchmarks.sections import Rows
 from benchmarks.speed import settings
@@ -29,6 +28,5 @@ def sections(folder: Path, quick: bool, processes: int) -> dict[str, Rows]:
             f"{of.name}, target native": partial(native_classifiers.rows, of, folder, chosen, quick)
             for of in native_classifiers.CLASSIFIERS
         },
-        native_threads.SECTION: partial(native_threads.rows, folder, quick),
         "Opening a large model": partial(native_costs.rows, folder, weights, times),
     }

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import results, tune_cluster, tune_kills, tune_models, tune_planted
+from benchmarks import results, tune_models, tune_planted
 from benchmarks.sections import every
 
 
@@ -26,8 +26,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         sections = {
             **tune_planted.sections(folder, options.quick),
             **tune_models.sections(folder, options.quick),
-            **tune_cluster.sections(folder, options.quick),
-            **tune_kills.sections(folder, options.quick),
         }
         chosen = {k: v for k, v in sections.items() if options.only.lower() in k.lower()}
         rows = every(chosen)

@@ -21,7 +21,6 @@ from benchmarks import (
     native_models,
     native_rnn,
     native_speed,
-    native_threads,
     onnx_layers,
     variants,
 )
@@ -140,21 +139,6 @@ def test_a_share_counts_bytes(tmp_path: Path) -> None:
     assert part.note == "3 of 4 layers; float: m0"
 
 
-def test_threads_give_the_same_bits(linear: Path, tmp_path: Path) -> None:
-    native, _ = variants.quantized(NATIVE, linear, tmp_path)
-    seen = native_threads.concurrent(native, [feed(rows) for rows in (1, 3, 8)], 80)
-    assert (seen.calls, seen.different) == (80, 0)
-
-
-def test_one_bit_is_seen(linear: Path) -> None:
-    session, feeds = open_session(linear), [feed(2), feed(3)]
-    wanted = [[session.run(None, f)[0].tobytes()] for f in feeds]
-    assert native_threads.different(session, feeds, wanted) == 0
-    changed = bytearray(wanted[1][0])
-    changed[-4] ^= 1
-    assert native_threads.different(session, feeds, [wanted[0], [bytes(changed)]]) == 1
-
-
 def test_opening_is_measured_in_a_child(tmp_path: Path) -> None:
     rows = list(native_costs.rows(tmp_path, 1, 1))
     assert [row.at_most for row in rows] == [1.0, 1.0, None, None]
@@ -188,7 +172,7 @@ def test_costs_are_medians(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_part_of_the_table_has_a_section(tmp_path: Path) -> None:
     found = native_models.sections(tmp_path, True, 1)
     named: Sequence[str] = ("all-MiniLM-L6", "LSTM", "GRU", "silero-vad", "magika", "nano-ocr")
-    for name in (*named, "Fashion-MNIST", "8 threads", "Opening"):
+    for name in (*named, "Fashion-MNIST", "Opening"):
         assert sum(name in title for title in found) == 1, name
 
 
