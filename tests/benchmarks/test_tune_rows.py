@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks import runner, tune_models, tune_planted, tune_stacks
 from benchmarks import tune as script
-from benchmarks import tune_models, tune_planted, tune_stacks
 from benchmarks.results import Row
-from benchmarks.timing import Comparison, Timing
+from octavo.measure.timing import Comparison, Timing
 from octavo.onnx import OnnxTarget
 from octavo.recipe import Kind, Layer, Recipe, plan
 from octavo.recipe.tuning import Status, Trial, TuneResult
@@ -104,7 +104,7 @@ def test_a_part_can_be_asked_for(
         asked.extend(sections)
         return [Row("figure", 1.0, at_most=0.5, section="part")]
 
-    monkeypatch.setattr(script, "every", every)
+    monkeypatch.setattr(runner, "every", every)
     assert script.main(["--only", "silero"]) == 0
     assert asked
     assert all("silero" in title for title in asked)

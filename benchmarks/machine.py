@@ -1,4 +1,4 @@
-"""Beside timing in turns: what other programs used of the machine, and a process without AMX."""
+"""The machine under a benchmark: what other programs use of it, and a process without AMX."""
 
 from __future__ import annotations
 
@@ -9,20 +9,6 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-
-from octavo.measure.timing import Comparison, Ratio, Timing, idle, interleave, pooled
-
-__all__ = [
-    "Comparison",
-    "Ratio",
-    "Timing",
-    "amx_granted",
-    "idle",
-    "interleave",
-    "other_programs",
-    "pooled",
-    "without_amx",
-]
 
 
 def other_programs() -> Callable[[], float]:

@@ -9,10 +9,11 @@ import sys
 
 import pytest
 
-from benchmarks import children, kernels, parts, parts_rnn, ratios, rnn
-from benchmarks.children import Answer, Job
+from benchmarks import kernels, parts, rnn, rows, runner
+from benchmarks.machine import other_programs
 from benchmarks.results import REPOSITORY
-from benchmarks.timing import Comparison, Timing, idle, interleave, other_programs
+from benchmarks.runner import Answer, Job
+from octavo.measure.timing import Comparison, Timing, idle, interleave
 
 
 def comparison(**seconds: float) -> Comparison:
@@ -20,19 +21,20 @@ def comparison(**seconds: float) -> Comparison:
 
 
 def test_a_job_survives_its_way() -> None:
-    job = Job("linear", ((1, 384, 384), (8, 768, 768)), threads=2, amx=False, peers=("a", "b"))
+    cells = ((1, 384, 384), (8, 768, 768))
+    job = Job("parts:linear", cells, threads=2, amx=False, peers=("a", "b"))
     assert Job.from_json(job.to_json()) == job
 
 
 def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OCTAVO_ISA", "reference")
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
-    found = Job("linear", (), threads=2).environment()
+    found = Job("parts:linear", (), threads=2).environment()
     assert "OCTAVO_ISA" not in found
     assert "ATEN_CPU_CAPABILITY" not in found
     assert found["OMP_NUM_THREADS"] == "2"
     assert found["PATH"] == os.environ["PATH"]
-    held = Job("linear", (), isa="avx2", avx2=True).environment()
+    held = Job("parts:linear", (), isa="avx2", avx2=True).environment()
     assert held["OCTAVO_ISA"] == held["ATEN_CPU_CAPABILITY"] == "avx2"
     assert held["ONEDNN_MAX_CPU_ISA"] == held["MKL_ENABLE_INSTRUCTIONS"] == "AVX2"
 
@@ -40,49 +42,48 @@ def test_the_environment_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("amx", [True, False])
 def test_a_child_answers(amx: bool) -> None:
     cells, names = ((2, 32, 16),), ("torch fp32",)
-    answer = children.run(Job("linear", cells, amx=amx, rounds=2, peers=names, ours=False))
+    answer = runner.run(Job("parts:linear", cells, amx=amx, rounds=2, peers=names, ours=False))
     assert list(answer.found) == ["2 x 32 x 16"]
     assert len(answer.found["2 x 32 x 16"]["torch fp32"].seconds) == 2
     assert answer.isa == ""
     assert 0 <= answer.others < (os.cpu_count() or 1)
 
 
-def test_every_part_has_rows_and_every_row_a_part() -> None:
+def test_every_part_has_rows_and_a_function() -> None:
     assert set(kernels.WITH_PEERS) < set(kernels.PARTS)
-    asked = {"linear", "peak", "bandwidth", "packing", "groups", "scaling", "alternating", "conv"}
-    assert set(parts.PARTS) == asked
-    assert set(parts_rnn.PARTS) == set(rnn.LEAST)
+    for name in ("linear", "conv", "peak", "alternating", *kernels.SHARES):
+        assert callable(getattr(parts, name))
     assert parts.cell_of(parts.label((8, 768, 3072))) == (8, 768, 3072)
-    assert parts_rnn.label((256, 2, 2, 16, 50)) == "H256 x2 bidirectional, batch 16, 50 steps"
+    assert rnn.label((256, 2, 2, 16, 50)) == "H256 x2 bidirectional, batch 16, 50 steps"
     assert len(kernels.GRID) == 56
     assert len(rnn.GRID) == 32
 
 
 def test_speed_is_over_the_fastest_of_each_cell() -> None:
     found = {"1 x 1 x 1": comparison(a=1, b=2, c=4), "2 x 1 x 1": comparison(a=4, b=6, c=5)}
-    each = ratios.speeds(found, "a", ["b", "c"])
+    each = rows.speeds(found, "a", ["b", "c"])
     assert [(s.cell, s.over, s.ratio.median) for s in each] == [
         ("1 x 1 x 1", "b", 2.0),
         ("2 x 1 x 1", "c", 1.25),
     ]
-    mean = ratios.mean_row("mean", each, 1.6, "s")
+    mean = rows.mean_row("mean", each, 1.6, "s")
     assert mean.measured == pytest.approx(math.sqrt(2.5))
     assert not mean.reached
-    slowest = ratios.slowest_row("slowest", each, 1.0, "s")
+    slowest = rows.slowest_row("slowest", each, 1.0, "s")
     assert (slowest.measured, slowest.reached) == (1.25, True)
     assert slowest.note.startswith("2 x 1 x 1, to c; ")
-    notes = [row.note for row in ratios.cell_rows(found, "a", ["b", "c"], "s")]
+    notes = [row.note for row in rows.cell_rows(found, "a", ["b", "c"], "s")]
     assert notes[0] == "to b; a 1000000.0, b 2000000.0, c 4000000.0 us"
 
 
 def test_the_least_share_is_what_is_asked_for() -> None:
     found = {"x": comparison(a=1, b=2), "y": comparison(a=1, b=4)}
     shares = {cell: compared.time("a", over="b") for cell, compared in found.items()}
-    least, *each = ratios.share_rows(shares, 0.3, found, "s")
+    least, *each = rows.share_rows(shares, 0.3, found, "s")
     assert (least.measured, least.reached, least.note) == (0.25, False, "y")
     assert [row.measured for row in each] == [0.5, 0.25]
     assert [row.reached for row in each] == [None, None]
-    (only,) = ratios.share_rows({"x": shares["x"]}, 0.3, found, "s")
+    (only,) = rows.share_rows({"x": shares["x"]}, 0.3, found, "s")
     assert only.reached
 
 
@@ -121,7 +122,7 @@ def test_settle_comes_before_each_call_and_is_not_timed() -> None:
 def test_idle_waits_for_a_thread_that_spins() -> None:
     code = (
         "import ctypes, threading, time\n"
-        "from benchmarks.timing import idle\n"
+        "from octavo.measure.timing import idle\n"
         "def waited():\n"
         "    end = time.perf_counter() + 0.3\n"
         "    def spin():\n"
@@ -146,5 +147,5 @@ def test_other_programs_are_seen_and_ones_own_work_is_not() -> None:
     code = "import time\nwhile time.process_time() < 0.5: pass"
     subprocess.run([sys.executable, "-c", code], check=True)
     assert watch() > 0.3
-    (row,) = ratios.machine_rows(Answer("", watch(), {}), "s")
+    (row,) = rows.machine_rows(Answer("", watch(), {}), "s")
     assert not row.reached
