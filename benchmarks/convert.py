@@ -6,7 +6,6 @@ time of a long chain in ONNX Runtime's quantizer is measured once, as it takes a
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -15,11 +14,14 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks import memory, results
+import numpy as np
+from onnx import helper, numpy_helper
+
+from benchmarks import large, runner
 from benchmarks.results import Row, say
-from benchmarks.timing import interleave
 from benchmarks.variants import QD, QD_CHANNEL, octavo_quantize, onnxruntime_quantize
 from benchmarks.zoo import minilm
+from octavo.measure.timing import interleave
 
 MOST_OF_TIME = 0.25  # of quantize_dynamic's
 MOST_GROWTH = 1.3  # of the time for a node, 500 to 4000 nodes
@@ -60,54 +62,33 @@ def chain_rows(folder: Path, quick: bool) -> Iterator[Row]:
     models = {length: write_chain(folder, length) for length in LENGTHS}
     each = {str(n): partial(octavo_quantize, model, out) for n, model in models.items()}
     found = interleave(each, rounds=3 if quick else 7, warmup=1, least=2.0)
-    first, last = LENGTHS[0], LENGTHS[-1]
     for length in LENGTHS:
         seconds = found[str(length)].median
-        note = f"{seconds:.3f} s"
-        yield Row(
-            f"{length} nodes", seconds / length * 1e3, "ms a node", section=section, note=note
-        )
-    growth = found.time(str(last), str(first))
-    scale = first / last
-    yield Row(
-        f"time a node at {last} over that at {first}",
-        growth.median * scale,
-        at_most=MOST_GROWTH,
-        section=section,
-        note=f"quartiles {growth.low * scale:.3f} to {growth.high * scale:.3f}",
-    )
+        per_node, note = seconds / length * 1e3, f"{seconds:.3f} s"
+        yield Row(f"{length} nodes", per_node, "ms a node", section=section, note=note)
+    first, last = LENGTHS[0], LENGTHS[-1]
+    growth, scale = found.time(str(last), str(first)), first / last
+    what = f"time a node at {last} over that at {first}"
+    note = f"quartiles {growth.low * scale:.3f} to {growth.high * scale:.3f}"
+    yield Row(what, growth.median * scale, at_most=MOST_GROWTH, section=section, note=note)
     length = 1000 if quick else last
     say(f"conversion time, {length} chained MatMuls in quantize_dynamic")
     # Once, between two of ours: the machine may be another one a minute later.
-    calls: dict[str, Callable[[], object]] = {
-        "before": partial(octavo_quantize, models[length], out),
-        QD: partial(onnxruntime_quantize, models[length], out),
-        "after": partial(octavo_quantize, models[length], out),
-    }
-    took = {name: _seconds(call) for name, call in calls.items()}
-    ours = (took["before"] + took["after"]) / 2
-    yield Row(
-        f"{length} nodes: times as fast as {QD}",
-        took[QD] / ours,
-        "x",
-        at_least=None if quick else LEAST_FASTER,
-        section=section,
-        note=f"{took['before']:.2f} and {took['after']:.2f} s to {took[QD]:.1f} s",
-    )
+    ours, theirs = octavo_quantize, onnxruntime_quantize
+    before, peer, after = (_seconds(f, models[length], out) for f in (ours, theirs, ours))
+    what, note = f"{length} nodes: times as fast as {QD}", f"{before:.2f} and {after:.2f} s"
+    least, ratio = None if quick else LEAST_FASTER, peer / ((before + after) / 2)
+    yield Row(what, ratio, "x", at_least=least, section=section, note=f"{note} to {peer:.1f} s")
 
 
-def _seconds(call: Callable[[], object]) -> float:
+def _seconds(quantize: Callable[..., object], model: Path, out: Path) -> float:
     start = time.perf_counter()
-    call()
+    quantize(model, out)
     return time.perf_counter() - start
 
 
 def write_chain(folder: Path, length: int) -> Path:
     """`length` MatMuls in a row, with weights of 8 x 8 to 16 x 16."""
-    import numpy as np
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
     random = np.random.RandomState(length)
     widths = [8, *(8 + 2 * (i % 5) for i in range(length))]
     nodes, weights = [], []
@@ -115,53 +96,39 @@ def write_chain(folder: Path, length: int) -> Path:
         values = random.standard_normal(shape).astype(np.float32) / np.float32(shape[0] ** 0.5)
         weights.append(numpy_helper.from_array(values, f"w{i}"))
         nodes.append(helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"], name=f"m{i}"))
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, ["rows", widths[0]])],
-        [helper.make_tensor_value_info(f"x{length}", TensorProto.FLOAT, ["rows", widths[-1]])],
-        weights,
-    )
-    path = folder / f"chain-{length}.onnx"
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
-    return path
+    return large.save(nodes, weights, widths[0], widths[-1], folder / f"chain-{length}.onnx")
 
 
 def memory_rows(folder: Path, quick: bool) -> Iterator[Row]:
     """A model with 4 GB of external data, converted by a process of its own."""
     weights = 8 if quick else 64
-    say(f"peak memory: writing {weights * memory.WEIGHT_BYTES / 1e9:.1f} GB")
-    model, out = memory.write_model(folder, weights), folder / "large.int8.onnx"
+    written = weights * large.WEIGHT_BYTES / 1e9
+    say(f"peak memory: writing {written:.1f} GB")
+    model, out = large.write_model(folder, weights), folder / "large.int8.onnx"
     say("peak memory: converting")
-    own, found = memory.peak(), memory.peak(model, out)
-    if found.quantized != weights:
-        raise RuntimeError(f"{found.quantized} of {weights} layers were quantized")
+    own, found = large.child("convert"), large.child("convert", model, out)
+    if found["quantized"] != weights:
+        raise RuntimeError(f"{found['quantized']} of {weights} layers were quantized")
     size = sum(file.stat().st_size for file in folder.glob("large.int8.onnx*"))
     yield Row(
         "above the interpreter's own",
-        (found.bytes - own.bytes) / 1e6,
+        (found["bytes"] - own["bytes"]) / 1e6,
         "MB",
         at_most=MOST_MEMORY / 1e6,
         section=f"Peak memory, {weights} weights of 4096 x 4096 float32 in external data",
-        note=f"{found.bytes / 1e6:.0f} MB to {own.bytes / 1e6:.0f} MB; "
-        f"{weights * memory.WEIGHT_BYTES / 1e9:.2f} GB to {size / 1e9:.2f} GB on disk in "
-        f"{found.seconds:.1f} s",
+        note=f"{found['bytes'] / 1e6:.0f} MB to {own['bytes'] / 1e6:.0f} MB; {written:.2f} GB to "
+        f"{size / 1e9:.2f} GB on disk in {found['seconds']:.1f} s",
     )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures, prints and keeps the rows."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.convert", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="less of all; writes no result")
-    options = parser.parse_args(arguments)
-    rows: list[Row] = []
-    for part in (minilm_rows, chain_rows, memory_rows):
-        with tempfile.TemporaryDirectory(prefix="octavo-convert-") as name:
-            rows += part(Path(name), options.quick)
-    found = results.result("convert", "Conversion: time and memory", rows, arguments)
-    results.publish(found, options.quick)
+    options = runner.parser("convert", __doc__).parse_args(arguments)
+    parts = {"minilm": minilm_rows, "chain": chain_rows, "memory": memory_rows}
+    with tempfile.TemporaryDirectory(prefix="octavo-convert-") as name:
+        sections = {part: partial(rows, Path(name), options.quick) for part, rows in parts.items()}
+        runner.publish("convert", "Conversion: time and memory", sections, options, arguments)
     return 0
 
 

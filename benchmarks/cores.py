@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks import ours
-from benchmarks.timing import Comparison, idle
+from octavo.measure.timing import Comparison, idle
 
 ENOUGH = 0.95  # of as many times one thread's speed as there are threads
 LOOP_SECONDS = 0.004  # of each reading

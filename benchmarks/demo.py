@@ -6,13 +6,12 @@ in a process of its own), error, and the accuracy on three labelled tasks. Takes
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,14 +20,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import latency, results, variants
-from benchmarks.latency import Shape
-from benchmarks.timing import Comparison
+from benchmarks.latency import Setting
 from benchmarks.variants import FLOAT, NATIVE, OCTAVO, QD, QD_CHANNEL
 from benchmarks.zoo import minilm
 from benchmarks.zoo.sessions import open_session
+from octavo.measure.timing import Comparison
 
-SHORT, LONG = (1, 32), (8, 128)
-SHAPES: tuple[Shape, ...] = (SHORT, LONG)
+SHAPES = ((1, 32), (8, 128))
+SHORT, LONG = map(latency.label, SHAPES)
 MODEL, RESULT = "all-MiniLM-L6.onnx", "all-MiniLM-L6.int8.onnx"
 NATIVE_RESULT = "all-MiniLM-L6.native.onnx"
 LABELS = {
@@ -49,24 +48,14 @@ class Outcome:
     scores: minilm.Scores
 
 
-@contextlib.contextmanager
-def workplace() -> Iterator[Path]:
-    """A temporary folder with the float model under a short name."""
-    with tempfile.TemporaryDirectory(prefix="octavo-demo-") as name:
-        (Path(name) / MODEL).symlink_to(minilm.onnx_path())
-        yield Path(name)
-
-
 def quantize(folder: Path, console: Console) -> dict[str, Path]:
     """Octavo's files by its command line, the peers' by ONNX Runtime's function."""
+    (folder / MODEL).symlink_to(minilm.onnx_path())
     _octavo(["quantize", MODEL, "-o", RESULT], folder, console)
     console.print()
     _octavo(["quantize", MODEL, "-o", NATIVE_RESULT, "--target", "native"], folder, console)
-    files = {FLOAT: folder / MODEL}
-    for name in (QD, QD_CHANNEL):
-        files[name] = folder / f"{name.replace(' ', '-')}.onnx"
-        variants.onnxruntime_quantize(files[FLOAT], files[name], per_channel=name == QD_CHANNEL)
-    return {**files, OCTAVO: folder / RESULT, NATIVE: folder / NATIVE_RESULT}
+    peers = variants.every((FLOAT, QD, QD_CHANNEL), folder / MODEL, folder).files
+    return {**peers, OCTAVO: folder / RESULT, NATIVE: folder / NATIVE_RESULT}
 
 
 def _octavo(arguments: Sequence[str], folder: Path, console: Console) -> None:
@@ -91,7 +80,7 @@ def evaluate(files: Mapping[str, Path]) -> dict[str, Outcome]:
     }
 
 
-def table(outcomes: Mapping[str, Outcome], found: Mapping[Shape, Comparison]) -> Table:
+def table(outcomes: Mapping[str, Outcome], found: Mapping[str, Comparison]) -> Table:
     """One line for each model."""
     title = "all-MiniLM-L6 in ONNX Runtime, one thread"
     shown = Table(
@@ -103,44 +92,44 @@ def table(outcomes: Mapping[str, Outcome], found: Mapping[Shape, Comparison]) ->
         shown.add_column(head, justify="right", no_wrap=True)
     for name, outcome in outcomes.items():
         cells = [LABELS[name], f"{outcome.bytes / 1e6:.1f}"]
-        for shape in SHAPES:
+        for shape in (SHORT, LONG):
             cells.append(f"{found[shape][name].median * 1e3:.3g}")
             cells.append(f"{found[shape].speed(name, FLOAT).median:.2f}x")
-        s = outcome.scores
         cells.append("" if name == FLOAT else f"{outcome.error:.4f}")
-        cells += [f"{s.lee:.3f}", f"{s.wordsim:.3f}", f"{s.trec:.3f}"]
+        cells += [f"{score:.3f}" for score in outcome.scores.by_task().values()]
         shown.add_row(*cells, style="bold" if name in (OCTAVO, NATIVE) else "")
     return shown
 
 
-def conclusion(outcomes: Mapping[str, Outcome], found: Mapping[Shape, Comparison]) -> str:
+def conclusion(outcomes: Mapping[str, Outcome], found: Mapping[str, Comparison]) -> str:
     """What the table says, in a sentence made of its figures."""
+
+    def speeds(of: str, over: str, digits: int) -> list[str]:
+        return [f"{found[shape].speed(of, over).median:.{digits}f}" for shape in (SHORT, LONG)]
+
     exact, ours, native = outcomes[FLOAT], outcomes[OCTAVO], outcomes[NATIVE]
-    speeds = [found[shape].speed(OCTAVO, FLOAT).median for shape in SHAPES]
-    peer = [found[shape].speed(OCTAVO, QD_CHANNEL).median for shape in SHAPES]
-    own = [found[shape].speed(NATIVE, FLOAT).median for shape in SHAPES]
-    less = [outcomes[name].error / ours.error for name in (QD, QD_CHANNEL)]
-    drift = max(
-        abs(value - exact.scores.to_dict()[task]) for task, value in ours.scores.to_dict().items()
-    )
+    short, long = speeds(OCTAVO, FLOAT, 1)
+    pairs = zip(*(o.scores.by_task().values() for o in (ours, exact)), strict=True)
     return (
         f"Octavo's file is {exact.bytes / ours.bytes:.1f} times smaller than the float model and "
-        f"{speeds[0]:.1f} (1x32) and {speeds[1]:.1f} (8x128) times as fast, which is {peer[0]:.2f} "
-        f"and {peer[1]:.2f} times the speed of quantize_dynamic per channel; its error is "
-        f"{less[0]:.0f} times smaller than quantize_dynamic's and {less[1]:.1f} times smaller than "
-        f"that of quantize_dynamic per channel, and no score is further than {drift:.4f} from the "
-        f"float model's. With Octavo's own operators (target native) it is {own[0]:.1f} and "
-        f"{own[1]:.1f} times as fast as the float model, and its error is {native.error:.4f}."
+        f"{short} (1x32) and {long} (8x128) times as fast, which is "
+        f"{' and '.join(speeds(OCTAVO, QD_CHANNEL, 2))} times the speed of quantize_dynamic per "
+        f"channel; its error is {outcomes[QD].error / ours.error:.0f} times smaller than "
+        f"quantize_dynamic's and {outcomes[QD_CHANNEL].error / ours.error:.1f} times smaller than "
+        f"that of quantize_dynamic per channel, and no score is further than "
+        f"{max(abs(a - b) for a, b in pairs):.4f} from the float model's. With Octavo's own "
+        f"operators (target native) it is {' and '.join(speeds(NATIVE, FLOAT, 1))} times as fast "
+        f"as the float model, and its error is {native.error:.4f}."
     )
 
 
 def main() -> int:
     """Runs the demo."""
     console = Console(width=None if sys.stdout.isatty() else 100)
-    with workplace() as folder:
-        files = quantize(folder, console)
+    with tempfile.TemporaryDirectory(prefix="octavo-demo-") as name:
+        files = quantize(Path(name), console)
         results.say("measuring latency")
-        found = latency.measure(files, SHAPES, processes=4)
+        found = latency.compare(files, latency.tokens(SHAPES), Setting(processes=4))
         results.say("measuring error and labelled accuracy")
         outcomes = evaluate(files)
     machine = results.machine()

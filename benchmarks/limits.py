@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks import ours
 from benchmarks.ours import Part
-from benchmarks.timing import Comparison, Timing
+from octavo.measure.timing import Comparison, Timing
 
 CALL, LIMIT, PARTS = "a call", "limit", "all parts"
 READS = 20  # the fastest of them counts

@@ -6,18 +6,19 @@ beside the peers'; target native's are in `native_models`.
 
 from __future__ import annotations
 
-import tempfile
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from benchmarks import held, latency, native_models, results, sections, variants
+from benchmarks import latency, native_models, rows, runner, variants
+from benchmarks.latency import SHAPES, Setting
 from benchmarks.results import Row, say
-from benchmarks.timing import Comparison
-from benchmarks.variants import FLOAT, OCTAVO, QD, QD_CHANNEL
+from benchmarks.variants import FLOAT, OCTAVO, PRESETS, QD, QD_CHANNEL
 from benchmarks.zoo import magika, minilm, silero
 from benchmarks.zoo.sessions import open_session
-from octavo.recipe import Report
+from octavo.measure.timing import Comparison
 
 LEAST_SPEED = 0.97  # of quantize_dynamic per channel
 MOST_ERROR = 0.003  # 1 - cosine of hidden states
@@ -25,7 +26,6 @@ SCORE_MARGIN = 0.005
 MOST_BYTES = 23.5e6
 LEAST_AUC = 0.990
 LEAST_AGREEMENT, LEAST_SHARE = 0.995, 0.90
-NAMES = {"lee": "Lee, Pearson", "wordsim": "WordSim353, Spearman", "trec": "TREC probe, accuracy"}
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,17 @@ def minilm_rows(folder: Path, effort: Effort) -> Iterator[Row]:
     exporters: tuple[minilm.Exporter, ...] = ("torchscript", "dynamo")
     for exporter in exporters[: effort.exporters]:
         asked = exporter == "torchscript"
-        say(f"all-MiniLM-L6, {exporter}: quantizing")
-        files, report = variants.four(minilm.onnx_path(exporter), folder)
         where = "all-MiniLM-L6" if asked else "all-MiniLM-L6, dynamo export"
-        yield from accuracy_rows(files, where, asked)
-        yield from size_rows(files, report, where, asked)
-        yield from speed_rows(files, where, asked, effort)
+        say(f"{where}: quantizing")
+        made = variants.every((FLOAT, QD, QD_CHANNEL, OCTAVO), minilm.onnx_path(exporter), folder)
+        yield from accuracy_rows(made.files, where, asked)
+        section = f"{where}: size"
+        for name, path in made.files.items():
+            most = MOST_BYTES / 1e6 if asked and name == OCTAVO else None
+            size = path.stat().st_size / 1e6
+            yield Row(f"{name}: file", size, "MB", at_most=most, section=section)
+        yield rows.table_row(made.reports[OCTAVO], "embedding table", asked, section)
+        yield from speed_rows(made.files, where, asked, effort)
 
 
 def accuracy_rows(files: Mapping[str, Path], where: str, asked: bool) -> Iterator[Row]:
@@ -65,110 +70,69 @@ def accuracy_rows(files: Mapping[str, Path], where: str, asked: bool) -> Iterato
         most = MOST_ERROR if asked and name == OCTAVO else None
         yield Row(f"{name}: 1 - cosine of hidden states", error, "", at_most=most, section=section)
     evaluation = minilm.Evaluation(minilm.embedder(sessions[FLOAT]))
-    scores = {n: evaluation.scores(minilm.embedder(s)).to_dict() for n, s in sessions.items()}
-    for task, words in NAMES.items():
-        for name, found in scores.items():
-            exact = scores[FLOAT][task]
-            bounded = asked and name == OCTAVO
-            yield Row(
-                f"{words}: {name}",
-                found[task],
-                at_least=exact - SCORE_MARGIN if bounded else None,
-                at_most=exact + SCORE_MARGIN if bounded else None,
-                section=section,
-                note="" if name == FLOAT else f"{found[task] - exact:+.4f} from float",
-            )
-
-
-def size_rows(files: Mapping[str, Path], report: Report, where: str, asked: bool) -> Iterator[Row]:
-    """Sizes of the files, and how the embedding table is held."""
-    section = f"{where}: size"
-    for name, path in files.items():
-        most = MOST_BYTES / 1e6 if asked and name == OCTAVO else None
-        yield Row(f"{name}: file", path.stat().st_size / 1e6, "MB", at_most=most, section=section)
-    yield held.table_row(report, "embedding table", asked, section)
+    scores = {n: evaluation.scores(minilm.embedder(s)).by_task() for n, s in sessions.items()}
+    bounded = OCTAVO if asked else ""
+    yield from rows.task_rows(scores, tuple(files), bounded, SCORE_MARGIN, {}, section)
 
 
 def speed_rows(files: Mapping[str, Path], where: str, asked: bool, effort: Effort) -> Iterator[Row]:
     """Latency with and without AMX on one thread, and on two as far as there are two cores."""
-    machine = results.machine()
-    modes = [True, False] if "amxint8" in machine.instruction_sets else [True]
-    for threads in (1, 2) if asked and machine.cores > 1 and not effort.quick else (1,):
-        for amx in modes:
-            words = f"{threads} thread{'s' * (threads > 1)}"
-            words += "" if len(modes) == 1 else ", AMX" if amx else ", AMX refused (VNNI only)"
-            say(f"{where}: latency, {words}")
-            processes = effort.processes if asked and threads == 1 else effort.informing
-            found = latency.measure(files, threads=threads, processes=processes, amx=amx)
-            section = f"{where}: speed, {words}"
-            for shape, comparison in found.items():
-                yield from _speeds(comparison, latency.label(shape), section, asked, threads)
+    for setting in latency.settings(False, effort.processes):
+        if setting.threads > 1 and (not asked or effort.quick):
+            continue
+        if not asked or setting.threads > 1:
+            setting = replace(setting, processes=effort.informing)  # noqa: PLW2901
+        section = f"{where}: speed, {setting.words}"
+        say(section)
+        for shape, found in latency.compare(files, latency.tokens(SHAPES), setting).items():
+            for peer in (QD_CHANNEL, QD, FLOAT):
+                least = (
+                    LEAST_SPEED if asked and peer == QD_CHANNEL and setting.threads == 1 else None
+                )
+                yield _speed(found, OCTAVO, peer, f"{shape}: speed over {peer}", least, section)
 
 
-def _speeds(
-    found: Comparison, shape: str, section: str, asked: bool, threads: int
-) -> Iterator[Row]:
-    for peer in (QD_CHANNEL, QD, FLOAT):
-        speed = found.speed(OCTAVO, peer)
-        bounded = asked and peer == QD_CHANNEL and threads == 1
-        yield Row(
-            f"{shape}: speed over {peer}",
-            speed.median,
-            "x",
-            at_least=LEAST_SPEED if bounded else None,
-            section=section,
-            note=f"{found[OCTAVO].median * 1e3:.2f} ms to {found[peer].median * 1e3:.2f} ms; "
-            f"quartiles {speed.low:.3f} to {speed.high:.3f}",
-        )
+def _speed(
+    found: Comparison, of: str, over: str, what: str, least: float | None, section: str
+) -> Row:
+    speed, note = found.speed(of, over), rows.note_of(found, of, over)
+    return Row(what, speed.median, "x", at_least=least, section=section, note=note)
 
 
 def preset_rows(folder: Path, effort: Effort) -> Iterator[Row]:
     """What the other presets and formats do to all-MiniLM-L6: for information."""
-    model = minilm.onnx_path()
     say("all-MiniLM-L6: other presets")
-    files, refused = variants.presets(model, folder)
-    section = "all-MiniLM-L6: Octavo's other presets"
-    for name, reason in refused.items():
-        yield Row(name, float("nan"), section=section, note=reason)
+    model, section = minilm.onnx_path(), "all-MiniLM-L6: Octavo's other presets"
+    made = variants.every((FLOAT, *PRESETS), model, folder)
+    for name, why in made.refused.items():
+        yield Row(name, math.nan, section=section, note=why)
     exact = open_session(model)
+    files = {name: path for name, path in made.files.items() if name != FLOAT}
     for name, path in files.items():
         error = minilm.hidden_state_error(exact, open_session(path))
         yield Row(f"{name}: 1 - cosine of hidden states", error, section=section)
         yield Row(f"{name}: file", path.stat().st_size / 1e6, "MB", section=section)
-    shapes = ((1, 32), (8, 128))
-    found = latency.measure({FLOAT: model, **files}, shapes, processes=effort.informing)
-    for shape, comparison in found.items():
+    feeds = latency.tokens(((1, 32), (8, 128)))
+    found = latency.compare(made.files, feeds, Setting(processes=effort.informing))
+    for shape, compared in found.items():
         for name in files:
-            speed = comparison.speed(name, FLOAT)
-            what = f"{name}: {latency.label(shape)}, speed over float"
-            note = f"quartiles {speed.low:.3f} to {speed.high:.3f}"
-            yield Row(what, speed.median, "x", section=section, note=note)
+            yield _speed(compared, name, FLOAT, f"{name}: {shape}, speed over float", None, section)
 
 
 def silero_rows(folder: Path) -> Iterator[Row]:
     """silero-vad in the three forms in which an LSTM's weights occur."""
-    section = "silero-vad"
     for form, path in silero.forms().items():
         say(f"silero-vad, {form}")
         out = folder / f"silero-{form}.onnx"
         report = variants.octavo_quantize(path, out)
         exact, found = (silero.scores(open_session(file)) for file in (path, out))
+        what = f"{form}: area under the ROC curve over frames"
+        note = f"float {exact.auc:.4f}; accuracy {found.accuracy:.4f}, float {exact.accuracy:.4f}"
+        yield Row(what, found.auc, at_least=LEAST_AUC, section="silero-vad", note=note)
         lstms = [o for o in report.layers if o.layer.op == "LSTM"]
-        yield Row(
-            f"{form}: area under the ROC curve over frames",
-            found.auc,
-            at_least=LEAST_AUC,
-            section=section,
-            note=f"float {exact.auc:.4f}; accuracy {found.accuracy:.4f}, float "
-            f"{exact.accuracy:.4f}",
-        )
-        yield Row(
-            f"{form}: LSTM layers quantized",
-            sum(o.quantized for o in lstms),
-            f"of {len(lstms)}",
-            at_least=max(1, len(lstms)),
-            section=section,
-        )
+        what, count = f"{form}: LSTM layers quantized", sum(o.quantized for o in lstms)
+        least = max(1, len(lstms))
+        yield Row(what, count, f"of {len(lstms)}", at_least=least, section="silero-vad")
 
 
 def magika_rows(folder: Path) -> Iterator[Row]:
@@ -177,29 +141,24 @@ def magika_rows(folder: Path) -> Iterator[Row]:
     section, out = "magika", folder / "magika.onnx"
     report = variants.octavo_quantize(magika.model_path(), out)
     exact, found = open_session(magika.model_path()), open_session(out)
-    yield Row(
-        "top-1 agreement with float",
-        magika.top1_agreement(exact, found),
-        at_least=LEAST_AGREEMENT,
-        section=section,
-        note=f"{len(magika.known_files())} files; accuracy {magika.accuracy(found):.4f}, float "
-        f"{magika.accuracy(exact):.4f}",
-    )
+    agreement = magika.top1_agreement(exact, found)
+    note = f"{len(magika.known_files())} files; accuracy {magika.accuracy(found):.4f}, float "
+    note += f"{magika.accuracy(exact):.4f}"
+    what = "top-1 agreement with float"
+    yield Row(what, agreement, at_least=LEAST_AGREEMENT, section=section, note=note)
     products = [o for o in report.layers if o.layer.op == "MatMul" and o.layer.weights]
     held = sum(o.bytes_before for o in products if o.quantized)
-    yield Row(
-        "share of the MatMul weights' bytes held as int8",
-        held / sum(o.bytes_before for o in products),
-        at_least=LEAST_SHARE,
-        section=section,
-    )
+    what = "share of the MatMul weights' bytes held as int8"
+    share = held / sum(o.bytes_before for o in products)
+    yield Row(what, share, at_least=LEAST_SHARE, section=section)
 
 
-def all_rows(effort: Effort) -> list[Row]:
-    """Of the three models in target portable, then of target native."""
-    with tempfile.TemporaryDirectory(prefix="octavo-models-") as name:
-        folder = Path(name)
-        rows = [*silero_rows(folder), *magika_rows(folder)]
-        rows = [*minilm_rows(folder, effort), *preset_rows(folder, effort), *rows]
-        native = native_models.sections(folder, effort.quick, effort.processes)
-        return [*rows, *sections.every(native)]
+def sections(folder: Path, effort: Effort) -> dict[str, runner.Rows]:
+    """Of the three models in target portable, then of target native; files are made in `folder`."""
+    return {
+        "all-MiniLM-L6": partial(minilm_rows, folder, effort),
+        "all-MiniLM-L6: other presets": partial(preset_rows, folder, effort),
+        "silero-vad": partial(silero_rows, folder),
+        "magika": partial(magika_rows, folder),
+        **native_models.sections(folder, effort.quick, effort.processes),
+    }

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks import cores, limits, ours, peers
-from benchmarks.children import Cell, Job
 from benchmarks.ours import OCTAVO
 from benchmarks.peers import Bound, Float32, Layer
-from benchmarks.timing import Comparison, Timing, idle, interleave, pooled
+from benchmarks.runner import Cell, Job
+from octavo.measure.timing import Comparison, Timing, idle, interleave, pooled
 
 PEAK, FASTEST, READ = "peak", "fastest call", "plain read"
 ROWS, GROUPS, GROUP = "per row", "groups of 128", 128
@@ -309,15 +309,3 @@ def conv(job: Job) -> dict[str, Comparison]:
         bound = {name: layer(x) for name, layer in layers.items()}
         found[conv_label(cell)] = compare(bound, job.rounds)
     return found
-
-
-PARTS: dict[str, Callable[[Job], dict[str, Comparison]]] = {
-    "linear": linear,
-    "peak": peak,
-    "bandwidth": bandwidth,
-    "groups": groups,
-    "packing": packing,
-    "scaling": scaling,
-    "alternating": alternating,
-    "conv": conv,
-}

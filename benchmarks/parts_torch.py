@@ -7,104 +7,94 @@ make them, outside inference mode.
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from benchmarks import torch_variants
-from benchmarks.children import Job
-from benchmarks.timing import Comparison, idle, interleave
+from benchmarks.large import high_water
+from benchmarks.runner import Job
 from benchmarks.torch_variants import AO, OCTAVO
-from benchmarks.zoo import g2p, minilm, nano_ocr
-
-if TYPE_CHECKING:
-    import torch
+from benchmarks.zoo import g2p, nano_ocr
+from benchmarks.zoo import minilm as zoo
+from octavo.measure.timing import Comparison, idle, interleave
 
 PRETRAINED, PRETRAINED_AO = "from_pretrained", "from_pretrained and torch.ao"
 Calls = dict[str, Callable[[], object]]
 
 
-def _modules(job: Job, model: Callable[[], torch.nn.Module]) -> dict[str, torch.nn.Module]:
-    import torch
-
+def _compared(
+    job: Job,
+    model: Callable[[], torch.nn.Module],
+    call: Callable[[torch.nn.Module, tuple[int, ...]], tuple[str, Callable[[], object]]],
+) -> dict[str, Comparison]:
+    """For each cell the label and the calls of all variants that `call` makes of it."""
     with torch.inference_mode(False):
         exact = model()
-        return {name: torch_variants.quantized(name, exact) for name in job.peers}
-
-
-def _compare(calls: Calls, job: Job) -> Comparison:
-    """All modules use PyTorch's own pool, which spins on for a while after a call."""
+        made = {name: torch_variants.quantized(name, exact) for name in job.peers}
+    # All modules use PyTorch's own pool, which spins on for a while after a call.
     settle = None if job.threads == 1 else lambda name: idle()
-    return interleave(calls, rounds=job.rounds, settle=settle)
+    found = {}
+    for cell in job.cells:
+        bound = {name: call(module, cell) for name, module in made.items()}
+        label = next(label for label, _ in bound.values())
+        calls = {name: run for name, (_, run) in bound.items()}
+        found[label] = interleave(calls, rounds=job.rounds, settle=settle)
+    return found
 
 
-def minilm_label(batch: int, length: int) -> str:
-    """`8x128`."""
-    return f"{batch}x{length}"
-
-
-def _minilm(job: Job) -> dict[str, Comparison]:
+def minilm(job: Job) -> dict[str, Comparison]:
     """all-MiniLM-L6, eager; a cell is batch and length, all of it real tokens."""
-    import torch
 
-    made, found = _modules(job, partial(minilm.torch_model, minilm.SERVED)), {}
-    for batch, length in job.cells:
+    def call(module: torch.nn.Module, cell: tuple[int, ...]) -> tuple[str, Callable[[], object]]:
         torch.manual_seed(0)
-        tokens = torch.randint(1000, 30000, (batch, length))
+        tokens = torch.randint(1000, 30000, cell)
         feed = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
         feed["token_type_ids"] = torch.zeros_like(tokens)
-        calls: Calls = {name: partial(module, **feed) for name, module in made.items()}
-        found[minilm_label(batch, length)] = _compare(calls, job)
-    return found
+        return "x".join(map(str, cell)), partial(module, **feed)
+
+    return _compared(job, partial(zoo.torch_model, zoo.SERVED), call)
 
 
-def g2p_label(count: int) -> str:
-    return f"{count} words, one by one"
+def g2p_en(job: Job) -> dict[str, Comparison]:
+    """A cell is how many words."""
+
+    def call(module: torch.nn.Module, cell: tuple[int, ...]) -> tuple[str, Callable[[], object]]:
+        return f"{cell[0]} words, one by one", partial(g2p.decode, module, g2p.words(cell[0]))
+
+    return _compared(job, g2p.torch_model, call)
 
 
-def _g2p(job: Job) -> dict[str, Comparison]:
-    """g2p-en; a cell is how many words."""
-    made, found = _modules(job, g2p.torch_model), {}
-    for (count,) in job.cells:
-        calls: Calls = {n: partial(g2p.decode, m, g2p.words(count)) for n, m in made.items()}
-        found[g2p_label(count)] = _compare(calls, job)
-    return found
-
-
-def ocr_label(count: int) -> str:
-    return f"{count} image{'s' * (count > 1)}"
-
-
-def _ocr(job: Job) -> dict[str, Comparison]:
+def ocr(job: Job) -> dict[str, Comparison]:
     """nano-ocr; a cell is how many images at once."""
-    made, found = _modules(job, nano_ocr.torch_model), {}
-    for (count,) in job.cells:
-        pixels = nano_ocr.images(count)
-        calls: Calls = {name: partial(module, pixels) for name, module in made.items()}
-        found[ocr_label(count)] = _compare(calls, job)
-    return found
+
+    def call(module: torch.nn.Module, cell: tuple[int, ...]) -> tuple[str, Callable[[], object]]:
+        label = f"{cell[0]} image{'s' * (cell[0] > 1)}"
+        return label, partial(module, nano_ocr.images(cell[0]))
+
+    return _compared(job, nano_ocr.torch_model, call)
 
 
-def _load(job: Job) -> dict[str, Comparison]:
+def loading(job: Job) -> dict[str, Comparison]:
     """all-MiniLM-L6 from a file of Octavo's, and from the checkpoint; the files are in memory."""
-    import torch
-
     with torch.inference_mode(False), tempfile.TemporaryDirectory(prefix="octavo-load-") as name:
         file = Path(name, "minilm")
         calls: Calls = {PRETRAINED: _pretrained, PRETRAINED_AO: _pretrained_ao}
         if OCTAVO in job.peers:
-            module = torch_variants.quantized(OCTAVO, minilm.torch_model(minilm.SERVED))
-            torch_variants.save(module, file)
+            module = torch_variants.quantized(OCTAVO, zoo.torch_model(zoo.SERVED))
+            torch_variants.front_end().save(module, file)
             calls[OCTAVO] = partial(load, file)
         return {"load": interleave(calls, rounds=job.rounds)}
 
 
 def load(file: Path) -> torch.nn.Module:
     """all-MiniLM-L6 as Octavo saved it."""
-    made: torch.nn.Module = torch_variants.front_end().load(
-        file, partial(minilm.untrained_model, minilm.SERVED)
-    )
+    factory = partial(zoo.untrained_model, zoo.SERVED)
+    made: torch.nn.Module = torch_variants.front_end().load(file, factory)
     return made
 
 
@@ -114,17 +104,46 @@ def _pretrained() -> torch.nn.Module:
 
     logging.set_verbosity_error()  # not the report on the pooler that is left out
     logging.disable_progress_bar()
-    options: dict[str, Any] = {"local_files_only": True, "attn_implementation": minilm.SERVED}
-    return BertModel.from_pretrained(str(minilm.model_dir()), add_pooling_layer=False, **options)
+    options: dict[str, Any] = {"local_files_only": True, "attn_implementation": zoo.SERVED}
+    return BertModel.from_pretrained(str(zoo.model_dir()), add_pooling_layer=False, **options)
 
 
 def _pretrained_ao() -> torch.nn.Module:
     return torch_variants.quantized(AO, _pretrained())
 
 
-PARTS: dict[str, Callable[[Job], dict[str, Comparison]]] = {
-    "all-MiniLM-L6": _minilm,
-    "g2p-en": _g2p,
-    "nano-ocr": _ocr,
-    "load": _load,
-}
+def decoder(layers: int) -> torch.nn.Module:
+    """TinyLlama-1.1B's shape has 22 layers."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=32000,
+        hidden_size=2048,
+        intermediate_size=5632,
+        num_hidden_layers=layers,
+        num_attention_heads=32,
+        num_key_value_heads=4,
+        max_position_embeddings=2048,
+        tie_word_embeddings=False,
+        dtype="float32",
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+def quantizing(job: Job) -> dict[str, float]:
+    """What quantizing a decoder in place takes, by a process that does nothing else.
+
+    Parameters, bytes of the largest layer, seconds, and bytes resident at most with the float model
+    (`float_peak`) and after quantizing it (`peak`). The cell is how many layers.
+    """
+    with torch.inference_mode(False):
+        # What a first call loads is no part of the cost.
+        torch_variants.quantized(job.peers[0], torch.nn.Sequential(torch.nn.Linear(64, 64)))
+        model = decoder(job.cells[0][0])
+        largest = max(sum(p.nbytes for p in m.parameters(recurse=False)) for m in model.modules())
+        parameters, before = sum(p.numel() for p in model.parameters()), high_water()
+        start = time.perf_counter()
+        torch_variants.quantized(job.peers[0], model, inplace=True)
+        seconds = time.perf_counter() - start
+    costs = {"parameters": parameters, "largest": largest, "seconds": seconds}
+    return {**costs, "float_peak": before, "peak": high_water()}

@@ -1,7 +1,8 @@
 """A benchmark's result: what was asked, what was measured, on which machine, by which code.
 
-`write` leaves `NAME.json` for programs and `NAME.md` for people in `benchmarks/results/`. A figure
-that was missed stays in both, as `missed`. Neither holds a path of the machine.
+`write` leaves `NAME.json` in `benchmarks/results/`, a row a line, and
+`python -m benchmarks.results [NAME]` prints it as tables. A figure that was missed stays there.
+No path of the machine does.
 
 Speeds are of a kind of processor: there are results of one with AMX (NAME) and of one without
 (NAME_vnni), side by side; a script writes the one of the machine that it runs on.
@@ -17,7 +18,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,10 @@ class Row:
         return "not measured" if math.isnan(self.measured) else _figure(self.measured, self.unit)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, which has no NaN and no infinity."""
+        """Plain data for JSON, which has no NaN and no infinity; what is empty is left out."""
         measured = self.measured if math.isfinite(self.measured) else None
-        return {**asdict(self), "measured": measured, "asked": self.asked, "reached": self.reached}
+        said = {k: v for k, v in asdict(self).items() if v not in ("", None)}
+        return {**said, "measured": measured}
 
 
 @dataclass(frozen=True)
@@ -163,30 +165,26 @@ def result(
     )
 
 
-def write(outcome: Result, folder: Path = FOLDER) -> tuple[Path, Path]:
-    """`NAME.json` and `NAME.md` in `folder`, in place of older ones."""
+def write(outcome: Result, folder: Path = FOLDER) -> Path:
+    """`NAME.json` in `folder`, in place of an older one; each row is a line."""
     folder.mkdir(parents=True, exist_ok=True)
-    data, page = folder / f"{outcome.name}.json", folder / f"{outcome.name}.md"
-    data.write_text(json.dumps(outcome.to_dict(), indent=1, allow_nan=False) + "\n")
-    page.write_text(outcome.to_markdown())
-    return data, page
+    path = folder / f"{outcome.name}.json"
+    data = outcome.to_dict()
+    rows = [json.dumps(row, allow_nan=False, ensure_ascii=False) for row in data.pop("rows")]
+    head = json.dumps(data, indent=1).removesuffix("\n}")
+    path.write_text(head + ',\n "rows": [\n  ' + ",\n  ".join(rows) + "\n ]\n}\n", "utf-8")
+    return path
 
 
 def read(path: Path) -> Result:
-    """What `write` left in a .json file. What a script keeps beside its figures is left out."""
-    data = json.loads(path.read_text())
-    data["rows"] = tuple(map(_row, data["rows"]))
-    data["machine"] = Machine(
-        **{**data["machine"], "instruction_sets": tuple(data["machine"]["instruction_sets"])}
-    )
-    return Result(**{part.name: data[part.name] for part in fields(Result)})
-
-
-def _row(data: Mapping[str, Any]) -> Row:
-    values = {key: data[key] for key in data if key not in ("asked", "reached")}
-    if values["measured"] is None:
-        values["measured"] = math.nan
-    return Row(**values)
+    """What `write` left."""
+    data = json.loads(path.read_text("utf-8"))
+    rows = [
+        {**row, "measured": math.nan} if row["measured"] is None else row for row in data["rows"]
+    ]
+    sets = tuple(data["machine"]["instruction_sets"])
+    machine = Machine(**{**data["machine"], "instruction_sets": sets})
+    return Result(**{**data, "rows": tuple(Row(**row) for row in rows), "machine": machine})
 
 
 def publish(outcome: Result, quick: bool) -> None:
@@ -195,7 +193,7 @@ def publish(outcome: Result, quick: bool) -> None:
     if quick:
         print("A quick run: nothing is written to benchmarks/results.")
     else:
-        print(*(f"wrote {path.relative_to(REPOSITORY)}" for path in write(outcome)), sep="\n")
+        print(f"wrote {write(outcome).relative_to(REPOSITORY)}")
     for row in outcome.missed:
         print(f"missed: {row.section}: {row.what}: {row.shown}, asked {row.asked}")
 
@@ -275,3 +273,8 @@ def _figure(value: float, unit: str) -> str:
     # Four digits: with fewer, a figure just below its bound would look as if it reached it.
     text = f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
     return f"{text} {unit}".rstrip()
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or sorted(path.stem for path in FOLDER.glob("*.json")):
+        print(read(FOLDER / f"{name}.json").to_markdown())

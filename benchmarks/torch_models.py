@@ -7,45 +7,35 @@ row does to the others of its batch, and what quantizing and loading cost.
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import children, torch_batch, torch_costs, torch_variants
-from benchmarks.children import Cell, Job
-from benchmarks.latency import SHAPES
+from benchmarks import latency, rows, runner, torch_variants
+from benchmarks.latency import SHAPES, Setting
 from benchmarks.results import Row, say
-from benchmarks.sections import Rows, every
-from benchmarks.speed import Asked, Setting, settings, speed_rows
+from benchmarks.rows import NO_RATIO, Asked
+from benchmarks.runner import Cell, Job, Rows
 from benchmarks.torch_variants import ACCURATE, AO, AO_CHANNEL, FLOAT, FOUR, HALF, OCTAVO
 from benchmarks.zoo import g2p, minilm, nano_ocr
 
 if TYPE_CHECKING:
     import torch
 
-MOST_ERROR, MOST_ERROR_ACCURATE = 0.0013, 0.0006  # 1 - cosine of hidden states
+MOST_ERROR = {OCTAVO: 0.0013, ACCURATE: 0.0006}  # 1 - cosine of hidden states
 SCORE_MARGIN = 0.003
 PER_MARGIN, MOST_CHANGED = 0.001, 20
 ACCURACY_MARGIN = 0.004
-NEVER_SLOWER = 1.0
-NAMES = {"lee": "Lee, Pearson", "wordsim": "WordSim353, Spearman", "trec": "TREC probe, accuracy"}
+MOST_TIME = 0.25  # of torch.ao's, to quantize the decoder
+LAYERS = 22  # of it
 TREC_HELD_OUT = "TREC probe, accuracy on all 3,880 other questions"
-MINILM_SPEED = (
-    Asked(OCTAVO, FLOAT, mean=3.2),
-    Asked(OCTAVO, AO_CHANNEL, mean=1.3, each=NEVER_SLOWER),
-    Asked(OCTAVO, AO),
-    Asked(ACCURATE, OCTAVO, mean=0.85),
-)
+ROWS, WIDTH, STEPS, SCALE = 8, 384, 20, 100.0  # of a batch in which one row is scaled
+BATCH = "A batch with one row scaled 100x: the results of the others"
 # int8 weights alone change more words of g2p-en than are asked for; weights in float16 do not.
 G2P_OURS = (OCTAVO, HALF)
-G2P_SPEED = tuple(
-    Asked(ours, over, each=NEVER_SLOWER) for ours in G2P_OURS for over in (AO, AO_CHANNEL, FLOAT)
-)
-OCR_SPEED = (
-    *(Asked(OCTAVO, over, each=NEVER_SLOWER) for over in (AO, AO_CHANNEL)),
-    Asked(OCTAVO, FLOAT),
-)
 
 
 @dataclass(frozen=True)
@@ -58,115 +48,92 @@ class Model:
     asked: tuple[Asked, ...]
 
 
-MODELS = (
-    Model("all-MiniLM-L6", partial(minilm.torch_model, minilm.SERVED), SHAPES, MINILM_SPEED),
-    Model("g2p-en", g2p.torch_model, ((20,),), G2P_SPEED),
-    Model("nano-ocr", nano_ocr.torch_model, ((1,), (8,)), OCR_SPEED),
-)
+MODELS = {
+    "all-MiniLM-L6": Model(
+        *("parts_torch:minilm", partial(minilm.torch_model, minilm.SERVED), SHAPES),
+        (
+            Asked(OCTAVO, FLOAT, mean=3.2),
+            Asked(OCTAVO, AO_CHANNEL, mean=1.3, each=1.0),
+            Asked(OCTAVO, AO),
+            Asked(ACCURATE, OCTAVO, mean=0.85),
+        ),
+    ),
+    "g2p-en": Model(
+        *("parts_torch:g2p_en", g2p.torch_model, ((20,),)),
+        tuple(Asked(o, over, each=1.0) for o in G2P_OURS for over in (AO, AO_CHANNEL, FLOAT)),
+    ),
+    "nano-ocr": Model(
+        *("parts_torch:ocr", nano_ocr.torch_model, ((1,), (8,))),
+        (*(Asked(OCTAVO, over, each=1.0) for over in (AO, AO_CHANNEL)), Asked(OCTAVO, FLOAT)),
+    ),
+}
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: child processes a figure, words, images, layers."""
+    """How much is measured: child processes a figure, and less of all where it is quick."""
 
     quick: bool
     processes: int
 
-    @property
-    def words(self) -> int:
-        """That g2p-en decodes."""
-        return 200 if self.quick else g2p.COUNT
 
-    @property
-    def images(self) -> int:
-        """That nano-ocr reads."""
-        return 60 if self.quick else nano_ocr.COUNT
-
-    @property
-    def layers(self) -> int:
-        """Of the large decoder."""
-        return 1 if self.quick else torch_costs.LAYERS
-
-
-def all_rows(effort: Effort) -> list[Row]:
-    """Every figure; what cannot be measured is a missed row, and the others go on."""
-    sections: dict[str, Rows] = {
-        "all-MiniLM-L6: accuracy": lambda: minilm_rows(effort),
-        "g2p-en: accuracy": lambda: g2p_rows(effort),
-        "nano-ocr: accuracy": lambda: ocr_rows(effort),
-        torch_batch.SECTION: torch_batch.batch_rows,
-        **speed_sections(effort),
-        "Quantizing a large decoder": lambda: torch_costs.large_rows(effort.layers),
-        "Loading all-MiniLM-L6": lambda: torch_costs.load_rows(
-            1 if effort.quick else min(3, effort.processes), 3 if effort.quick else 11
+def sections(effort: Effort) -> dict[str, Rows]:
+    """Every figure, by the title of its section."""
+    quick = effort.quick
+    return {
+        "all-MiniLM-L6: accuracy": partial(minilm_rows, quick),
+        "g2p-en: accuracy": partial(g2p_rows, 200 if quick else g2p.COUNT),
+        "nano-ocr: accuracy": partial(ocr_rows, 60 if quick else nano_ocr.COUNT),
+        BATCH: batch_rows,
+        **{
+            f"{name}: speed, {setting.words}": partial(speed_rows, name, model, setting, quick)
+            for name, model in MODELS.items()
+            for setting in latency.settings(quick, effort.processes)
+        },
+        "Quantizing a large decoder": partial(decoder_rows, 1 if quick else LAYERS),
+        "Loading all-MiniLM-L6": partial(
+            load_rows, 1 if quick else min(3, effort.processes), 3 if quick else 11
         ),
     }
-    return every(sections)
 
 
-def minilm_rows(effort: Effort) -> Iterator[Row]:
+def minilm_rows(quick: bool) -> Iterator[Row]:
     """Error of the hidden states and the three labelled tasks."""
     section = "all-MiniLM-L6: accuracy"
     say(f"{section}, error")
-    exact = minilm.torch_model(minilm.SERVED)
-    made, refused = torch_variants.every((*FOUR, ACCURATE), exact)
-    most = {OCTAVO: MOST_ERROR, ACCURATE: MOST_ERROR_ACCURATE}
-    for name in (AO, AO_CHANNEL, OCTAVO, ACCURATE):
-        yield Row(
-            f"{name}: 1 - cosine of hidden states",
-            minilm.hidden_state_error(exact, made[name]) if name in made else math.nan,
-            at_most=most.get(name),
-            section=section,
-            note=refused.get(name, ""),
-        )
-    yield from held_rows(made, section)
-    if effort.quick:
+    exact, names = minilm.torch_model(minilm.SERVED), (*FOUR, ACCURATE)
+    made, refused = torch_variants.every(names, exact)
+    for name in names[1:]:
+        error = minilm.hidden_state_error(exact, made[name]) if name in made else math.nan
+        what, most = f"{name}: 1 - cosine of hidden states", MOST_ERROR.get(name)
+        yield Row(what, error, at_most=most, section=section, note=refused.get(name, ""))
+    yield from count_rows(made, section)
+    if quick:
         return
     say(f"{section}, labelled tasks")
     evaluation = minilm.Evaluation(minilm.embedder(exact))
-    embedders = {name: minilm.embedder(module) for name, module in made.items()}
-    scores = {name: evaluation.scores(embed).to_dict() for name, embed in embedders.items()}
-    for task, words in NAMES.items():
-        found = {name: score[task] for name, score in scores.items()}
-        yield from score_rows(words, found, refused, section)
-    # Of 600 questions, two are more than the margin.
-    held_out = {name: evaluation.trec_held_out(embed) for name, embed in embedders.items()}
-    yield from score_rows(TREC_HELD_OUT, held_out, refused, section)
+    scores = {}
+    for name, module in made.items():
+        embed = minilm.embedder(module)
+        # Of 600 questions, two are more than the margin.
+        more = {TREC_HELD_OUT: evaluation.trec_held_out(embed)}
+        scores[name] = {**evaluation.scores(embed).by_task(), **more}
+    yield from rows.task_rows(scores, names, OCTAVO, SCORE_MARGIN, refused, section)
 
 
-def score_rows(
-    words: str, found: Mapping[str, float], refused: Mapping[str, str], section: str
-) -> Iterator[Row]:
-    """A task's scores; Octavo's is to be within a margin of float's."""
-    wanted = found[FLOAT]
-    for name in (*FOUR, ACCURATE):
-        score = found.get(name, math.nan)
-        bounded = name == OCTAVO
-        yield Row(
-            f"{words}: {name}",
-            score,
-            at_least=wanted - SCORE_MARGIN if bounded else None,
-            at_most=wanted + SCORE_MARGIN if bounded else None,
-            section=section,
-            note=refused.get(name, "" if name == FLOAT else f"{score - wanted:+.4f} from float"),
-        )
-
-
-def held_rows(made: Mapping[str, torch.nn.Module], section: str) -> Iterator[Row]:
+def count_rows(made: Mapping[str, torch.nn.Module], section: str) -> Iterator[Row]:
     """How much of a model Octavo quantizes: for information."""
     if OCTAVO in made:
         count, known, left = torch_variants.held(made[OCTAVO])
         note = f"left float: {left}" if left else ""
-        what = f"{OCTAVO}: layers quantized"
-        yield Row(what, count, f"of {known}", section=section, note=note)
+        yield Row(f"{OCTAVO}: layers quantized", count, f"of {known}", section=section, note=note)
 
 
-def g2p_rows(effort: Effort) -> Iterator[Row]:
+def g2p_rows(words: int) -> Iterator[Row]:
     """Phoneme error rate, and words whose phonemes are other ones than float's."""
-    section = f"g2p-en on {effort.words} words of CMUdict"
+    section = f"g2p-en on {words} words of CMUdict"
     say(section)
-    of = g2p.words(effort.words)
-    names = (*FOUR, HALF)
+    of, names = g2p.words(words), (*FOUR, HALF)
     made, refused = torch_variants.every(names, g2p.torch_model())
     found = {name: g2p.decode(module, of) for name, module in made.items()}
     wanted = g2p.phoneme_error_rate(found[FLOAT], of)
@@ -183,59 +150,178 @@ def g2p_rows(effort: Effort) -> Iterator[Row]:
         )
     for name in names[1:]:
         changed = g2p.changed_words(found[FLOAT], found[name]) if name in found else math.nan
-        yield Row(
-            f"{name}: words changed",
-            changed,
-            at_most=MOST_CHANGED if name in G2P_OURS else None,
-            section=section,
-            note=refused.get(name, ""),
-        )
+        what, most = f"{name}: words changed", MOST_CHANGED if name in G2P_OURS else None
+        yield Row(what, changed, at_most=most, section=section, note=refused.get(name, ""))
     alone = g2p.decode(torch_variants.rounded(made[FLOAT]), of)
-    yield Row(
-        f"{FLOAT}, with {OCTAVO}'s weights: words changed",
-        g2p.changed_words(found[FLOAT], alone),
-        section=section,
-        note="what a recipe's weights alone change; nothing is done to the activations",
-    )
-    yield from held_rows(made, section)
+    what = f"{FLOAT}, with {OCTAVO}'s weights: words changed"
+    note = "what a recipe's weights alone change; nothing is done to the activations"
+    yield Row(what, g2p.changed_words(found[FLOAT], alone), section=section, note=note)
+    yield from count_rows(made, section)
 
 
-def ocr_rows(effort: Effort) -> Iterator[Row]:
+def ocr_rows(images: int) -> Iterator[Row]:
     """Word accuracy and character error rate."""
-    section = f"nano-ocr on {effort.images} drawn words"
+    section = f"nano-ocr on {images} drawn words"
     say(section)
     made, refused = torch_variants.every(FOUR, nano_ocr.torch_model())
-    read = {name: nano_ocr.transcribe(module, effort.images) for name, module in made.items()}
+    read = {name: nano_ocr.transcribe(module, images) for name, module in made.items()}
     wanted = nano_ocr.word_accuracy(read[FLOAT])
     for name in FOUR:
-        yield Row(
-            f"{name}: word accuracy",
-            nano_ocr.word_accuracy(read[name]) if name in read else math.nan,
-            at_least=wanted - ACCURACY_MARGIN if name == OCTAVO else None,
-            section=section,
-            note=f"character error rate {nano_ocr.character_error_rate(read[name]):.5f}"
-            if name in read
-            else refused[name],
-        )
-    yield from held_rows(made, section)
+        accuracy, note = math.nan, refused.get(name, "")
+        if name in read:
+            accuracy = nano_ocr.word_accuracy(read[name])
+            note = f"character error rate {nano_ocr.character_error_rate(read[name]):.5f}"
+        least = wanted - ACCURACY_MARGIN if name == OCTAVO else None
+        what = f"{name}: word accuracy"
+        yield Row(what, accuracy, at_least=least, section=section, note=note)
+    yield from count_rows(made, section)
 
 
-def speed_sections(effort: Effort) -> dict[str, Rows]:
-    """One section for each model and setting."""
+def speed_rows(name: str, model: Model, setting: Setting, quick: bool) -> Iterator[Row]:
+    """Of the modules that can be made here; the children make them again."""
+    names = dict.fromkeys(n for a in model.asked for n in (a.of, a.over))
+    made, refused = torch_variants.every(names, model.make())
+    section = f"{name}: speed, {setting.words}"
+    say(section)
+    job = Job(
+        *(model.part, model.cells[: 2 if quick else None], setting.threads, setting.amx),
+        rounds=setting.rounds,
+        peers=tuple(made),
+    )
+    found = runner.pooled_run(job, setting.processes)
+    yield from rows.speed_rows(found, model.asked, section, refused)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Elements of the other rows that changed, and their error without and with the outlier.
+
+    The error is the norm of the difference from the float module's as a share of its norm.
+    """
+
+    changed: int
+    elements: int
+    error: float
+    error_beside: float
+
+
+def effect(module: torch.nn.Module, exact: torch.nn.Module, x: torch.Tensor) -> Effect:
+    """Of scaling the row in the middle of `x`, whose rows lie along the first axis."""
+    import torch
+
+    outlier = x.clone()
+    outlier[ROWS // 2] *= SCALE
+    others = torch.arange(ROWS) != ROWS // 2
+    with torch.inference_mode():
+        made = [m(given) for m, given in ((exact, x), (module, x), (module, outlier))]
+    want, plain, beside = ((y[0] if isinstance(y, tuple) else y)[others] for y in made)
+    norm = float(want.norm())
+    errors = (float((y - want).norm()) / norm for y in (plain, beside))
+    return Effect(int((plain != beside).sum()), plain.numel(), *errors)
+
+
+def batches() -> Mapping[str, tuple[torch.nn.Module, torch.Tensor]]:
+    """A stack of Linears as in MiniLM and an LSTM, each with a batch of 8 rows."""
+    import torch
+
+    torch.manual_seed(0)
+    wide = 4 * WIDTH
+    stack = torch.nn.Sequential(
+        *(torch.nn.Linear(WIDTH, WIDTH), torch.nn.LayerNorm(WIDTH)),
+        *(torch.nn.Linear(WIDTH, wide), torch.nn.GELU(), torch.nn.Linear(wide, WIDTH)),
+    )
+    recurrent = torch.nn.Sequential(torch.nn.LSTM(WIDTH, WIDTH, batch_first=True))
     return {
-        f"{model.part}: speed, {setting.words}": partial(model_speed, model, setting, effort.quick)
-        for model in MODELS
-        for setting in settings(effort.quick, effort.processes)
+        "stack of Linears": (stack.eval(), torch.randn(ROWS, WIDTH)),
+        "LSTM": (recurrent.eval(), torch.randn(ROWS, STEPS, WIDTH)),
     }
 
 
-def model_speed(model: Model, setting: Setting, quick: bool) -> Iterator[Row]:
-    """Of the modules that can be made here; the children make them again."""
-    names = dict.fromkeys(name for a in model.asked for name in (a.of, a.over))
-    made, refused = torch_variants.every(names, model.make())
-    section = f"{model.part}: speed, {setting.words}"
-    say(section)
-    cells = model.cells[: 2 if quick else None]
-    job = Job(model.part, cells, setting.threads, setting.amx, rounds=setting.rounds)
-    found = children.pooled_run(replace(job, peers=tuple(made)), setting.processes)
-    yield from speed_rows(found, model.asked, section, refused)
+def batch_rows() -> Iterator[Row]:
+    """Octavo's other rows keep every bit; torch.ao's error beside them."""
+    for what, (exact, x) in batches().items():
+        made, refused = torch_variants.every(FOUR, exact)
+        for name in FOUR[1:]:
+            changed, note = math.nan, refused.get(name, "")
+            if name in made:
+                found = effect(made[name], exact, x)
+                changed = found.changed / found.elements
+                note = f"error {found.error:.4f} without the scaled row, {found.error_beside:.4f} "
+                note += f"with it; {found.elements} elements"
+            most = 0 if name == OCTAVO else None
+            title = f"{what}: {name}: share of elements changed"
+            yield Row(title, changed, at_most=most, section=BATCH, note=note)
+
+
+def decoder_rows(layers: int) -> Iterator[Row]:
+    """Peak memory and time of quantizing in place, each in a process of its own."""
+    costs = []
+    # Once, between two of ours: the machine may be another one a minute later.
+    for variant in (OCTAVO, AO, OCTAVO):
+        say(f"a decoder of {layers} layers: {variant}")
+        job = Job("parts_torch:quantizing", ((layers,),), threads=0, peers=(variant,))
+        costs.append(runner.value(job))
+    before, theirs, after = costs
+    ours = max(before, after, key=lambda cost: float(cost["peak"] - cost["float_peak"]))
+    floating, largest = ours["float_peak"], ours["largest"]
+    section = f"Quantizing a decoder of {ours['parameters'] / 1e9:.2f} billion parameters in place"
+    most = (floating + largest) / 1e6
+    note = f"float model {floating / 1e6:,.0f} MB, its largest layer {largest / 1e6:,.0f} MB"
+    what = f"{OCTAVO}: peak memory"
+    yield Row(what, ours["peak"] / 1e6, "MB", at_most=most, section=section, note=note)
+    yield Row(f"{AO}: peak memory", theirs["peak"] / 1e6, "MB", section=section)
+    one, two, peer = (cost["seconds"] for cost in (before, after, theirs))
+    what, note = (
+        f"{OCTAVO}: time as a share of {AO}'s",
+        f"{one:.2f} and {two:.2f} s to {peer:.2f} s",
+    )
+    yield Row(what, (one + two) / 2 / peer, at_most=MOST_TIME, section=section, note=note)
+
+
+def load_rows(processes: int, rounds: int) -> Iterator[Row]:
+    """Time to load all-MiniLM-L6, its files in memory, and whether it is what was saved."""
+    from benchmarks.parts_torch import PRETRAINED, PRETRAINED_AO
+
+    say("all-MiniLM-L6: loading")
+    section = "Loading all-MiniLM-L6, warm"
+    checks = list(runner.guarded(section, partial(_check_rows, section)))
+    failed = checks[0].note if math.isnan(checks[0].measured) else ""
+    peers = () if failed else (OCTAVO,)
+    job = Job("parts_torch:loading", peers=peers, rounds=rounds)
+    compared = runner.pooled_run(job, processes)["load"]
+    for peer, most in ((PRETRAINED, 1.0), (PRETRAINED_AO, 0.1)):
+        share = compared.time(OCTAVO, peer) if peers else NO_RATIO
+        note = f"{peer} {compared[peer].median * 1e3:.1f} ms; {failed}"
+        if peers:
+            note = f"{compared[OCTAVO].median * 1e3:.1f} ms to {compared[peer].median * 1e3:.1f} ms"
+            note += f"; quartiles {share.low:.3f} to {share.high:.3f}"
+        what = f"{OCTAVO}: time as a share of {peer}'s"
+        yield Row(what, share.median, at_most=most, section=section, note=note)
+    yield from checks
+
+
+def _check_rows(section: str) -> Iterator[Row]:
+    """Buffers, those that no state dict holds among them, and hidden states are the same bits."""
+    import torch
+
+    from benchmarks import parts_torch
+
+    made = torch_variants.quantized(OCTAVO, minilm.torch_model(minilm.SERVED))
+    with tempfile.TemporaryDirectory(prefix="octavo-load-") as name:
+        file = Path(name, "minilm")
+        torch_variants.front_end().save(made, file)
+        size = sum(p.stat().st_size for p in [file, *file.rglob("*")] if p.is_file())
+        found = parts_torch.load(file)
+    buffers, others = dict(made.named_buffers()), dict(found.named_buffers())
+    wrong = sum(n not in others or not torch.equal(b, others[n]) for n, b in buffers.items())
+    wrong += len(others.keys() - buffers.keys())
+    hidden = buffers.keys() - set(made.state_dict())
+    what, note = "buffers of the loaded module that differ", ", ".join(sorted(hidden)) or "none"
+    note = f"not persistent: {note}"
+    yield Row(what, wrong, f"of {len(buffers)}", at_most=0, section=section, note=note)
+    feed = minilm.tokenize(minilm.lee_documents()[:4])
+    a, b = (torch.from_numpy(minilm.hidden_states(module, feed)) for module in (made, found))
+    different = int((a != b).sum())
+    what = "hidden states of the loaded module that differ in a bit"
+    yield Row(what, different, f"of {a.numel():,}", at_most=0, section=section)
+    yield Row("file", size / 1e6, "MB", section=section)

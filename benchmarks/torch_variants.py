@@ -6,12 +6,11 @@ import copy
 import importlib
 import warnings
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.sections import reason
+from benchmarks.runner import reason
 from octavo.core.kernels.weight import quantize_weight
 from octavo.core.qtype import Grid, QType
 
@@ -86,11 +85,6 @@ def held(module: torch.nn.Module) -> tuple[int, int, str]:
     layers = front_end().report(module).layers
     left = [outcome.layer.name for outcome in layers if not outcome.quantized]
     return len(layers) - len(left), len(layers), ", ".join(left)
-
-
-def save(model: torch.nn.Module, path: Path) -> None:
-    """`octavo.torch.save`."""
-    front_end().save(model, path)
 
 
 def front_end() -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import tune_stacks
 from benchmarks.results import REPOSITORY, Row, say
-from benchmarks.sections import Rows
+from benchmarks.runner import Rows
 from benchmarks.tune_stacks import Stack
 from octavo.onnx import OnnxTarget
 from octavo.recipe import FLOAT, Recipe, Rule, Scheme, preset
@@ -68,12 +68,11 @@ def one_bad_rows(folder: Path, layers: int, seeds: Sequence[int]) -> Iterator[Ro
             yield _basic_row(path, stack, words, section)
         if seed == seeds[0] and layers <= 96:
             result = _auto(model, "performance")
-            yield Row(
-                f"{words}, objective performance: evaluations",
-                len(result.trials),
-                section=section,
-                note=f"{_outcome(result)}; {_time(result)}",
-            )
+            ratio = result.best.time_ratio
+            time = "not timed" if ratio is None else f"{ratio:.3f} of the float model's time"
+            what = f"{words}, objective performance: evaluations"
+            note = f"{_outcome(result)}; {time}"
+            yield Row(what, len(result.trials), section=section, note=note)
 
 
 def module_rows(layers: int) -> Iterator[Row]:
@@ -98,20 +97,12 @@ def _auto_rows(model: Target, stack: Stack, words: str, section: str) -> Iterato
     """Whether just the bad layers were changed, and the evaluations."""
     result = _auto(model, "modelsize")
     differ = set(changed(model, result.best.recipe)) ^ set(bad_of(model, stack))
-    yield Row(
-        f"{words}: layers wrongly changed or missed",
-        len(differ) if result.status.met else math.nan,
-        at_most=0,
-        section=section,
-        note=_outcome(result),
-    )
-    yield Row(
-        f"{words}: evaluations",
-        len(result.trials),
-        at_most=most_evaluations(len(stack.layers)),
-        section=section,
-        note=f"and {result.model_runs} runs of the model on made-up inputs; {result.seconds:.1f} s",
-    )
+    wrong = len(differ) if result.status.met else math.nan
+    what = f"{words}: layers wrongly changed or missed"
+    yield Row(what, wrong, at_most=0, section=section, note=_outcome(result))
+    count, most = len(result.trials), most_evaluations(len(stack.layers))
+    note = f"and {result.model_runs} runs of the model on made-up inputs; {result.seconds:.1f} s"
+    yield Row(f"{words}: evaluations", count, at_most=most, section=section, note=note)
 
 
 def bad_of(model: Target, stack: Stack) -> list[str]:
@@ -134,11 +125,6 @@ def _outcome(result: TuneResult) -> str:
     lost = "" if first.loss is None else f"; all int8 loses {first.loss:.1%}"
     best = f"{result.best.loss:.2%}" if result.best.loss is not None else "?"
     return f"{result.status.value}: {result.best.words}, loses {best}{lost}"
-
-
-def _time(result: TuneResult) -> str:
-    ratio = result.best.time_ratio
-    return "not timed" if ratio is None else f"{ratio:.3f} of the float model's time"
 
 
 class _Int8OrFloat(OnnxTarget):
@@ -164,12 +150,9 @@ def _basic_row(path: Path, stack: Stack, words: str, section: str) -> Row:
     )
     right = changed(model, result.best.recipe) == bad_of(model, stack)
     note = f"{_outcome(result)}; {result.seconds:.0f} s"
-    return Row(
-        f"{words}: evaluations that basic needs",
-        len(result.trials) if result.status.met else math.nan,
-        section=section,
-        note=note if right else f"not that layer alone: {note}",
-    )
+    note = note if right else f"not that layer alone: {note}"
+    count = len(result.trials) if result.status.met else math.nan
+    return Row(f"{words}: evaluations that basic needs", count, section=section, note=note)
 
 
 def several_rows(folder: Path, layers: int, kind: str) -> Iterator[Row]:
@@ -182,22 +165,13 @@ def several_rows(folder: Path, layers: int, kind: str) -> Iterator[Row]:
     say(section)
     model = OnnxTarget(tune_stacks.write_onnx(stack, folder / f"{kind}-{layers}.onnx"))
     result = _auto(model, "modelsize")
-    loss = result.best.loss
-    yield Row(
-        "share of the accuracy lost",
-        math.nan if loss is None or not result.status.met else loss * 100,
-        "%",
-        at_most=100 * CRITERION.bound,
-        section=section,
-        note=_outcome(result),
-    )
-    yield Row(
-        "evaluations",
-        len(result.trials),
-        at_most=most_evaluations(layers),
-        section=section,
-        note=f"and {result.model_runs} runs of the model; {result.seconds:.1f} s",
-    )
+    loss, most = result.best.loss, 100 * CRITERION.bound
+    lost = math.nan if loss is None or not result.status.met else loss * 100
+    what, note = "share of the accuracy lost", _outcome(result)
+    yield Row(what, lost, "%", at_most=most, section=section, note=note)
+    count, note = len(result.trials), f"and {result.model_runs} runs of the model"
+    note += f"; {result.seconds:.1f} s"
+    yield Row("evaluations", count, at_most=most_evaluations(layers), section=section, note=note)
     names = changed(model, result.best.recipe)
     right = set(names) == set(bad_of(model, stack))
     note = "" if kind == "spread" else "the bad ones" if right else "not just the bad ones"

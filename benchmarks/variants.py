@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.sections import reason
-from octavo.errors import OctavoError
+from benchmarks.runner import reason
 
 if TYPE_CHECKING:
     from octavo.recipe import Report
@@ -22,22 +21,20 @@ NATIVE, NATIVE_ACCURATE = "octavo native int8", "octavo native int8-accurate"
 OPENVINO = "OpenVINO"
 
 
-@dataclass(frozen=True)
-class Preset:
-    """One way to call `octavo.onnx.quantize_dynamic`."""
-
-    name: str
-    options: dict[str, Any]
-
-
-PRESETS = (
-    Preset("int8-per-tensor", {"recipe": "int8-per-tensor"}),
-    Preset("int8-accurate", {"recipe": "int8-accurate"}),
-    Preset("int8-block", {"recipe": "int8-block"}),
-    Preset("float16", {"recipe": "float16"}),
-    Preset("int8, qdq", {"quant_format": "qdq"}),
-    Preset("int8, cpu any", {"cpu": "any"}),
-)
+_OCTAVO: dict[str, dict[str, Any]] = {
+    OCTAVO: {},
+    NATIVE: {"target": "native"},
+    NATIVE_ACCURATE: {"target": "native", "recipe": "int8-accurate"},
+    **{
+        name: {"recipe": name}
+        for name in ("int8-per-tensor", "int8-accurate", "int8-block", "float16")
+    },
+    "int8, qdq": {"quant_format": "qdq"},
+    "int8, cpu any": {"cpu": "any"},
+}
+"""How `octavo.onnx.quantize_dynamic` is called."""
+PRESETS = tuple(_OCTAVO)[3:]
+"""Octavo's other presets and formats."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +72,6 @@ def octavo_quantize(model: Path, out: Path, **options: Any) -> Report:
     return quantize_dynamic(model, out, verify=False, **options)
 
 
-def four(model: Path, folder: Path) -> tuple[dict[str, Path], Report]:
-    """The float model, both of ONNX Runtime's results and Octavo's; files are made in `folder`."""
-    files, report = {FLOAT: model}, None
-    for name in (QD, QD_CHANNEL, OCTAVO):
-        files[name], report = quantized(name, model, folder)
-    assert report is not None
-    return files, report
-
-
 def quantized(name: str, model: Path, folder: Path) -> tuple[Path, Report | None]:
     """What the quantizer `name` makes of `model`, in `folder`; Octavo's come with a report."""
     if name == FLOAT:
@@ -92,16 +80,11 @@ def quantized(name: str, model: Path, folder: Path) -> tuple[Path, Report | None
         from benchmarks.openvino_session import write_compressed
 
         return write_compressed(model, folder), None
-    out = folder / f"{model.stem}.{name.replace(' ', '-')}.onnx"
+    out = folder / f"{model.stem}.{name.replace(', ', '-').replace(' ', '-')}.onnx"
     if name in (QD, QD_CHANNEL):
         onnxruntime_quantize(model, out, per_channel=name == QD_CHANNEL)
         return out, None
-    options = {
-        OCTAVO: {},
-        NATIVE: {"target": "native"},
-        NATIVE_ACCURATE: {"target": "native", "recipe": "int8-accurate"},
-    }[name]
-    return out, octavo_quantize(model, out, **options)
+    return out, octavo_quantize(model, out, **_OCTAVO[name])
 
 
 def every(names: Iterable[str], model: Path, folder: Path) -> Made:
@@ -116,17 +99,3 @@ def every(names: Iterable[str], model: Path, folder: Path) -> Made:
             if report is not None:
                 made.reports[name] = report
     return made
-
-
-def presets(model: Path, folder: Path) -> tuple[dict[str, Path], dict[str, str]]:
-    """Octavo's other presets and formats: files, and reasons where one refuses the model."""
-    files, refused = {}, {}
-    for preset in PRESETS:
-        path = folder / f"{model.stem}.{preset.name.replace(', ', '-').replace(' ', '-')}.onnx"
-        try:
-            octavo_quantize(model, path, **preset.options)
-        except OctavoError as error:
-            refused[preset.name] = str(error)
-        else:
-            files[preset.name] = path
-    return files, refused

@@ -118,8 +118,12 @@ class Scores:
     wordsim: float
     trec: float
 
-    def to_dict(self) -> dict[str, float]:
-        return {"lee": self.lee, "wordsim": self.wordsim, "trec": self.trec}
+    def by_task(self) -> dict[str, float]:
+        return {
+            "Lee, Pearson": self.lee,
+            "WordSim353, Spearman": self.wordsim,
+            "TREC probe, accuracy": self.trec,
+        }
 
 
 @dataclass(frozen=True)

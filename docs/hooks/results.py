@@ -43,11 +43,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds a page for each result: what its script wrote, which may be more than the figures."""
+    """Adds a page for each result."""
     from mkdocs.structure.files import File
 
     for name in names():
-        text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+        text = _read(name).to_markdown()
         files.append(File.generated(config, f"results/{name}.md", content=text))
     return files
 

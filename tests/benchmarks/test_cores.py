@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks import cores, ours, ratios
-from benchmarks.children import Answer
-from benchmarks.timing import Comparison, Timing
+from benchmarks import cores, ours, rows
+from benchmarks.runner import Answer
+from octavo.measure.timing import Comparison, Timing
 
 FULL, HALF = 2.0, 1.02  # of one thread's speed, on two
 
@@ -69,7 +69,7 @@ def test_a_machine_that_never_gives_them_is_a_missed_figure(
     assert cores.measured(machine.measure, threads=2)["call"].seconds == (3,)  # it asks no more
     assert (shortage.short, shortage.in_vain) == (2, 5.0)
     answer = Answer("avx512vnni", 0.0, {}, shortage.again, shortage.short)
-    others, short = ratios.machine_rows(answer, "s")
+    others, short = rows.machine_rows(answer, "s")
     assert others.reached
     assert not short.reached
     assert "1 were made again" in short.note

@@ -7,22 +7,11 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks import (
-    children,
-    kernels,
-    limits,
-    ours,
-    parts,
-    parts_rnn,
-    peers,
-    peers_rnn,
-    ratios,
-    rnn,
-)
-from benchmarks.children import Answer, Job
-from benchmarks.effort import Effort
+from benchmarks import kernels, limits, ours, parts, peers, peers_rnn, rnn, runner
+from benchmarks import rows as figures
 from benchmarks.ours import OCTAVO
-from benchmarks.timing import Comparison, Timing, interleave
+from benchmarks.runner import Answer, Effort, Job
+from octavo.measure.timing import Comparison, Timing, interleave
 
 PEERS = ("torch fp32", "ONNX Runtime int8")
 CELLS = ((1, 768, 768), (64, 768, 768))
@@ -36,10 +25,11 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     def run(job: Job) -> Answer:
         jobs.append(job)
         with torch.inference_mode():
-            found = (parts.PARTS | parts_rnn.PARTS)[job.part](job)
+            module, _, name = job.part.partition(":")
+            found = getattr({"parts": parts, "rnn": rnn}[module], name)(job)
         return Answer(ours.isa(), 0.0, found)
 
-    monkeypatch.setattr(children, "run", run)
+    monkeypatch.setattr(runner, "run", run)
     monkeypatch.setattr(ours, "linear", lambda w, bias, group=0: peers.torch_linear(w, bias, 1))
     monkeypatch.setattr(ours, "linear_module", peers.torch_linear_module)
     monkeypatch.setattr(
@@ -56,13 +46,13 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr(ours, "set_num_threads", lambda threads: None)
     monkeypatch.setattr(parts, "WIDTH", 64)
     monkeypatch.setattr(parts, "last_cache_bytes", lambda: 4 * 64 * 64)
-    for module in ("kernel_peers.peers", "parts.peers"):
+    for module in ("kernels.peers", "parts.peers"):
         for name in ("OPENVINO", "TORCH_X86", "TORCH_ONEDNN"):
             monkeypatch.setattr(f"benchmarks.{module}.{name}", "ONNX Runtime int8")
-    monkeypatch.setattr("benchmarks.kernel_peers.BEST_OF", PEERS)
-    monkeypatch.setattr("benchmarks.kernel_limits.ALTERNATING", ((4, 64, 64),))
-    monkeypatch.setattr("benchmarks.kernel_peers.CONVOLUTIONS", ((3, 8, 6, 1), (1, 8, 6, 1)))
-    monkeypatch.setattr("benchmarks.kernel_peers.DEPTHWISE", ((3, 8, 6, 8),))
+    monkeypatch.setattr("benchmarks.kernels.BEST_OF", PEERS)
+    monkeypatch.setattr("benchmarks.kernels.ALTERNATING", ((4, 64, 64),))
+    monkeypatch.setattr("benchmarks.kernels.CONVOLUTIONS", ((3, 8, 6, 1), (1, 8, 6, 1)))
+    monkeypatch.setattr("benchmarks.kernels.DEPTHWISE", ((3, 8, 6, 8),))
     monkeypatch.setattr(parts, "idle", lambda: None)
     monkeypatch.setattr(parts, "ROUND", 0.0)
     monkeypatch.setattr(parts, "interleave", partial(interleave, least=0.0, warmup=0))
@@ -128,14 +118,14 @@ def test_the_products_of_a_recurrent_module() -> None:
         limits.product(m, k, columns)
         for m, k in ((batch, 256), (steps * batch, 256), (steps * batch, 512))
     )
-    found = sum(parts_rnn.products("LSTM", (256, 2, 2, batch, steps)))
+    found = sum(rnn.products("LSTM", (256, 2, 2, batch, steps)))
     assert found == pytest.approx(2 * (first + second) + 4 * steps * state)
 
 
 def test_what_a_recurrent_module_does_beside_them() -> None:
     """At a nanosecond an input, output or unit: x, h, the gates of both, and the units."""
     rows, gates = 2 * 3, 3 * 64
-    found = sum(parts_rnn.others("GRU", (64, 1, 1, 3, 2)))
+    found = sum(rnn.others("GRU", (64, 1, 1, 3, 2)))
     assert found == pytest.approx(rows * (64 + gates + 64 + gates + 64) * 1e-9)
 
 
@@ -145,7 +135,7 @@ def test_a_limit_is_a_call_and_its_products() -> None:
     found = {"1 x 768 x 768": limits.limited(compared, [1.0, 2.0], [0.5, 0.5])}
     assert found["1 x 768 x 768"][limits.LIMIT].seconds == (5.0, 5.0)
     assert found["1 x 768 x 768"][limits.PARTS].seconds == (6.0, 6.0)
-    first, second = ratios.limit_rows(found, ["ONNX Runtime int8"], "a call", "rows", "some")
+    first, second = figures.limit_rows(found, ["ONNX Runtime int8"], "a call", "rows", "some")
     assert (first.measured, second.measured) == (pytest.approx(2.4), pytest.approx(2.0))
     assert first.asked == second.asked == ""
     expected = "a call, and no more than its products; Octavo is at 0.625 of that speed"

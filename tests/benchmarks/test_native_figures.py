@@ -12,28 +12,23 @@ import pytest
 
 from benchmarks import (
     convert,
-    held,
+    large,
     latency,
-    memory,
-    native_classifiers,
-    native_costs,
-    native_minilm,
     native_models,
-    native_rnn,
-    native_speed,
-    native_threads,
     onnx_layers,
+    opening,
     variants,
 )
-from benchmarks.native_costs import Opening
-from benchmarks.peers_rnn import Kind
-from benchmarks.speed import Asked, Setting
+from benchmarks import rows as figures
+from benchmarks.latency import Setting
+from benchmarks.rows import Asked
 from benchmarks.variants import FLOAT, NATIVE, OPENVINO, QD_CHANNEL
 from benchmarks.zoo import nano_ocr
 from benchmarks.zoo.sessions import Array, Feed, open_session
 from tests.benchmarks.marks import needs_openvino
 
-ONCE = Setting("1 thread", 1, True, 1, 2)
+ONCE = Setting("1 thread", processes=1, rounds=2)
+MODELS = {model.title.partition(",")[0]: model for model in native_models.MODELS}
 
 
 @pytest.fixture
@@ -90,7 +85,7 @@ def test_openvino_runs_the_whole_model_in_int8(linear: Path, tmp_path: Path, gro
 def test_all_files_are_measured_in_turn_on_the_same_feeds(linear: Path, tmp_path: Path) -> None:
     made = variants.every((FLOAT, NATIVE, OPENVINO), linear, tmp_path)
     feeds = {"one row": feed(1), "9 rows": feed(9)}
-    found = latency.compare(made.files, feeds, processes=2, rounds=2)
+    found = latency.compare(made.files, feeds, Setting(processes=2, rounds=2))
     assert list(found) == list(feeds)
     for compared in found.values():
         assert set(compared.timings) == {FLOAT, NATIVE, OPENVINO}
@@ -98,89 +93,77 @@ def test_all_files_are_measured_in_turn_on_the_same_feeds(linear: Path, tmp_path
 
 
 def test_two_threads_wait_for_each_others_pools(linear: Path) -> None:
-    found = latency.compare({"a": linear, "b": linear}, {"x": feed(9)}, threads=2, processes=1)
+    found = latency.compare(
+        {"a": linear, "b": linear}, {"x": feed(9)}, Setting(threads=2, processes=1)
+    )
     assert found["x"]["a"].median > 0
 
 
 def test_a_child_that_fails_is_a_missed_row(linear: Path, tmp_path: Path) -> None:
     made = variants.Made({FLOAT: linear, NATIVE: tmp_path / "gone.onnx"}, {}, {})
     asked = (Asked(NATIVE, FLOAT, each=1.0),)
-    (row,) = native_speed.rows("title", made, {"x": feed(1)}, lambda threads: asked, [ONCE])
+    (row,) = latency.speed_rows("title", made, {"x": feed(1)}, lambda threads: asked, [ONCE])
     assert (row.section, row.reached) == ("title: speed, 1 thread", False)
     assert "gone.onnx does not exist" in row.note
 
 
 def test_more_is_asked_of_one_thread() -> None:
-    one, two = native_minilm.asked(1), native_minilm.asked(2)
+    one, two = native_models.minilm_asked(1), native_models.minilm_asked(2)
     assert one[0] == Asked(NATIVE, FLOAT, mean=3.2)
     assert two == (replace(one[0], mean=None), *one[1:])
 
 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
-def test_a_recurrent_model_has_a_row_for_each_batch(kind: Kind, tmp_path: Path) -> None:
-    rows = list(native_rnn.rows(kind, tmp_path, [ONCE]))
+def test_a_recurrent_model_has_a_row_for_each_batch(kind: str, tmp_path: Path) -> None:
+    rows = list(native_models.model_rows(MODELS[kind], tmp_path, [ONCE], quick=True))
     bounded = [row for row in rows if row.at_least is not None]
     assert [row.at_least for row in bounded] == [{"LSTM": 1.25, "GRU": 4.0}[kind]]
     errors = [row for row in rows if row.section.endswith("error") and NATIVE in row.what]
     assert [row.what for row in errors] == [
-        f"{NATIVE}, batch {batch}: relative to float" for batch in native_rnn.BATCHES
+        f"{NATIVE}, batch {batch}: relative to float" for batch in native_models.BATCHES
     ]
     assert all(1e-4 < row.measured < 0.05 for row in errors)
 
 
 def test_a_share_counts_bytes(tmp_path: Path) -> None:
     report = variants.octavo_quantize(convert.write_chain(tmp_path, 4), tmp_path / "out.onnx")
-    whole = held.share_row(report, 0.9, "s")
+    whole = figures.int8_row(report, 0.9, "s")
     assert (whole.measured, whole.reached, whole.note) == (1.0, True, "4 of 4 layers")
     first = replace(report.layers[0], quantized=False)
-    part = held.share_row(replace(report, layers=(first, *report.layers[1:])), 0.9, "s")
+    part = figures.int8_row(replace(report, layers=(first, *report.layers[1:])), 0.9, "s")
     total = sum(o.bytes_before for o in report.layers)
     assert part.measured == pytest.approx(1 - first.bytes_before / total)
     assert part.reached is False
     assert part.note == "3 of 4 layers; float: m0"
 
 
-def test_threads_give_the_same_bits(linear: Path, tmp_path: Path) -> None:
-    native, _ = variants.quantized(NATIVE, linear, tmp_path)
-    seen = native_threads.concurrent(native, [feed(rows) for rows in (1, 3, 8)], 80)
-    assert (seen.calls, seen.different) == (80, 0)
-
-
-def test_one_bit_is_seen(linear: Path) -> None:
-    session, feeds = open_session(linear), [feed(2), feed(3)]
-    wanted = [[session.run(None, f)[0].tobytes()] for f in feeds]
-    assert native_threads.different(session, feeds, wanted) == 0
-    changed = bytearray(wanted[1][0])
-    changed[-4] ^= 1
-    assert native_threads.different(session, feeds, [wanted[0], [bytes(changed)]]) == 1
-
-
 def test_opening_is_measured_in_a_child(tmp_path: Path) -> None:
-    rows = list(native_costs.rows(tmp_path, 1, 1))
+    rows = list(opening.rows(tmp_path, 1, 1))
     assert [row.at_most for row in rows] == [1.0, 1.0, None, None]
     assert all(0 < row.measured < 100 for row in rows)
-    found = native_costs.opened(tmp_path / "large.onnx")
-    assert found.peak > memory.WEIGHT_BYTES
-    assert 0 < found.seconds < 60
+    found = large.child("opened", tmp_path / "large.onnx")
+    assert found["peak"] > large.WEIGHT_BYTES
+    assert 0 < found["seconds"] < 60
 
 
 def test_a_disk_that_is_short_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "WEIGHT_BYTES", 2**60)
-    (row,) = native_costs.rows(tmp_path, 64, 1)
+    monkeypatch.setattr(large, "WEIGHT_BYTES", 2**60)
+    (row,) = opening.rows(tmp_path, 64, 1)
     assert math.isnan(row.measured)
     assert row.reached is None
     assert "set TMPDIR to a folder with more" in row.note
 
 
 def test_costs_are_medians(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def opened(path: Path) -> Opening:
+    def child(call: str, path: Path) -> dict[str, float]:
         native = "native" in path.name
-        return Opening(1.0, 3.0, 50) if native else Opening(4.0, 2.0, 200)
+        seconds, first, peak = (1.0, 3.0, 50) if native else (4.0, 2.0, 200)
+        return {"seconds": seconds, "first": first, "peak": peak}
 
-    monkeypatch.setattr(native_costs, "opened", opened)
-    monkeypatch.setattr(memory, "WIDTH", 64)
-    monkeypatch.setattr(memory, "WEIGHT_BYTES", 64 * 64 * 4)
-    seconds, peak, first, _ = native_costs.rows(tmp_path, 2, 3)
+    monkeypatch.setattr(large, "child", child)
+    monkeypatch.setattr(large, "WIDTH", 64)
+    monkeypatch.setattr(large, "WEIGHT_BYTES", 64 * 64 * 4)
+    seconds, peak, first, _ = opening.rows(tmp_path, 2, 3)
     assert [row.measured for row in (seconds, peak, first)] == [0.25, 0.25, 1.5]
     assert seconds.note == "1 s to 4 s"
 
@@ -188,12 +171,12 @@ def test_costs_are_medians(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_every_part_of_the_table_has_a_section(tmp_path: Path) -> None:
     found = native_models.sections(tmp_path, True, 1)
     named: Sequence[str] = ("all-MiniLM-L6", "LSTM", "GRU", "silero-vad", "magika", "nano-ocr")
-    for name in (*named, "Fashion-MNIST", "8 threads", "Opening"):
+    for name in (*named, "Fashion-MNIST", "Opening"):
         assert sum(name in title for title in found) == 1, name
 
 
 @pytest.mark.models
 def test_classifiers_have_feeds_of_any_size() -> None:
-    magika, ocr, _ = native_classifiers.CLASSIFIERS
-    assert magika.feed(3)["bytes"].shape == (3, 2048)
-    assert ocr.feed(2)["images"].shape == (2, 1, nano_ocr.HEIGHT, nano_ocr.WIDTH)
+    assert MODELS["magika"].feeds(True)["batch 8"]["bytes"].shape == (8, 2048)
+    shape = (8, 1, nano_ocr.HEIGHT, nano_ocr.WIDTH)
+    assert MODELS["nano-ocr"].feeds(True)["batch 8"]["images"].shape == shape

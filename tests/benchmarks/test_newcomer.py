@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import newcomer
-from benchmarks.newcomer import Outcome, bare, commands, outcome, shell
-from benchmarks.results import REPOSITORY, Row
+from benchmarks.newcomer import bare, commands, timed, verification
+from benchmarks.results import REPOSITORY
 
 README = """# A program
 
@@ -63,67 +63,37 @@ def test_readme_has_the_steps_from_an_environment_to_a_report() -> None:
     assert any(step.startswith("octavo bench") for step in steps)
 
 
-def test_one_shell_runs_the_steps(tmp_path: Path) -> None:
-    log = tmp_path / "log.txt"
+def test_one_shell_runs_the_steps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     environment = bare(tmp_path / "home", caches=False)
-    with log.open("w") as file, shell(tmp_path, environment, file) as run:
-        assert run("mkdir -p deep && cd deep; export WHO=newcomer") < 5
-        assert 0.3 < run("sleep 0.3") < 5
-        run('cat; echo "$WHO in $PWD, home $HOME, cache ${PIP_NO_CACHE_DIR}"')
-        with pytest.raises(RuntimeError, match=r"^`false # no` failed \(1\)$"):
-            run("false # no")
-        run("command -v python3 gcc; ! command -v octavo")
-        with pytest.raises(RuntimeError, match=r"^`exit 3` failed \(it ended the shell\)$"):
-            run("exit 3")
-    said, python, gcc = log.read_text().splitlines()
-    assert said == f"newcomer in {tmp_path}/deep, home {tmp_path}/home, cache 1"
+    said = 'cat; echo "$WHO in $PWD, home $HOME, cache ${PIP_NO_CACHE_DIR}"'
+    steps = ["mkdir -p deep && cd deep; export WHO=newcomer", "sleep 0.3", said]
+    steps.append("command -v python3 gcc; ! command -v octavo")
+    first, second, *_ = timed(steps, tmp_path, environment)
+    assert first < 5
+    assert 0.3 < second < 5
+    told, python, gcc = capfd.readouterr().err.splitlines()
+    assert told == f"newcomer in {tmp_path}/deep, home {tmp_path}/home, cache 1"
     assert python == f"{tmp_path}/home/bin/python3"
     assert gcc == "/usr/bin/gcc"
 
 
-def write(folder: Path, page: str) -> None:
-    (folder / newcomer.FLOAT).write_bytes(bytes(400))
-    (folder / newcomer.INT8).write_bytes(bytes(100))
-    (folder / newcomer.PAGE).write_text(page)
+@pytest.mark.parametrize("step", ["false # no", "exit 1"])
+def test_a_step_that_fails_is_named(step: str, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=rf"^`{step}` failed \(1\)$"):
+        timed(["true", step, "true"], tmp_path, bare(tmp_path / "home", caches=False))
 
 
-def page(status: str, sentence: str = "It passed.") -> str:
-    verification = {"status": status, "error": 0.02, "max_error": 0.1}
-    data = json.dumps({"evidence": {}, "report": {"layers": [], "verification": verification}})
-    element = f'<script type="application/json" id="data">{data}</script>'
-    return f'<h1>x</h1>\n<p class="verdict">{sentence}</p>\n{element}\n<script>1</script>'
+def page(status: str) -> str:
+    found = {"status": status, "error": 0.02, "max_error": 0.1}
+    data = json.dumps({"evidence": {}, "report": {"layers": [], "verification": found}})
+    return f'<script type="application/json" id="data">{data}</script>\n<script>1</script>'
 
 
-def test_the_outcome_is_read_from_the_files(tmp_path: Path) -> None:
-    write(tmp_path, page("passed"))
-    found = outcome(tmp_path)
-    sizes = dict(zip(newcomer.FILES, (400, 100, len(page("passed"))), strict=True))
-    assert found == Outcome(sizes, "It passed.", 0.02, 0.1)
-    rows = newcomer.report([Row("a", 100.0, "s"), Row("b", 201.0, "s")], found)
-    assert (rows[0].measured, rows[0].reached, rows[0].note) == (301.0, False, "It passed.")
-    assert rows[1].reached is True
-    assert [row.what for row in rows[-2:]] == ["a", "b"]
+def test_the_verification_is_read_from_the_page() -> None:
+    assert verification(page("passed"))["max_error"] == 0.1
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (page("unchecked"), r"report\.html says of the verification: \{'status': 'unchecked'"),
-        (page("passed", sentence=""), "report.html has no verdict"),
-        ('<p class="verdict">It passed.</p>', "report.html has no data"),
-    ],
-)
-def test_a_page_without_a_passed_verification_is_an_error(
-    text: str, message: str, tmp_path: Path
-) -> None:
-    write(tmp_path, text)
-    with pytest.raises(RuntimeError, match=message):
-        outcome(tmp_path)
-
-
-@pytest.mark.parametrize("name", newcomer.FILES)
-def test_a_missing_file_is_an_error(name: str, tmp_path: Path) -> None:
-    write(tmp_path, page("passed"))
-    (tmp_path / name).unlink()
-    with pytest.raises(RuntimeError, match=f"there is no {name} at the end"):
-        outcome(tmp_path)
+@pytest.mark.parametrize("text", [page("unchecked"), "<p>It passed.</p>"])
+def test_a_page_without_a_passed_verification_is_an_error(text: str) -> None:
+    with pytest.raises(RuntimeError, match=r"report\.html says of the verification: \{"):
+        verification(text)

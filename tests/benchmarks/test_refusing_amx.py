@@ -28,7 +28,7 @@ x86_linux = pytest.mark.skipif(
 @x86_linux
 def test_without_amx_the_kernel_refuses_it_and_nothing_else_breaks() -> None:
     has_amx = "amxint8" in cpu_features()
-    asks = "from benchmarks.timing import amx_granted, without_amx\n"
+    asks = "from benchmarks.machine import amx_granted, without_amx\n"
     assert child(asks + "print(amx_granted())") == f"{has_amx}\n"
     code = "without_amx()\nimport numpy, onnxruntime\nprint(amx_granted())"
     assert child(asks + code) == "False\n"
@@ -36,5 +36,5 @@ def test_without_amx_the_kernel_refuses_it_and_nothing_else_breaks() -> None:
 
 @x86_linux
 def test_without_amx_too_late() -> None:
-    code = "import onnxruntime\nfrom benchmarks.timing import without_amx\nwithout_amx()"
+    code = "import onnxruntime\nfrom benchmarks.machine import without_amx\nwithout_amx()"
     assert child(code) == "RuntimeError: onnxruntime may have asked for AMX already\n"

@@ -12,10 +12,11 @@ import onnxruntime
 import pytest
 from onnx import numpy_helper
 
-from benchmarks import convert, demo, latency, memory, variants
+from benchmarks import convert, demo, large, latency, variants
+from benchmarks.latency import Setting
 from benchmarks.results import REPOSITORY
-from benchmarks.timing import Comparison, Timing
 from benchmarks.zoo import minilm
+from octavo.measure.timing import Comparison, Timing
 
 CPU = ["CPUExecutionProvider"]
 
@@ -33,9 +34,9 @@ def test_a_chain_runs_and_every_node_is_quantized(tmp_path: Path) -> None:
 
 
 def test_a_large_model_is_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "WIDTH", 64)
-    monkeypatch.setattr(memory, "WEIGHT_BYTES", 64 * 64 * 4)
-    model = memory.write_model(tmp_path, 3)
+    monkeypatch.setattr(large, "WIDTH", 64)
+    monkeypatch.setattr(large, "WEIGHT_BYTES", 64 * 64 * 4)
+    model = large.write_model(tmp_path, 3)
     onnx.checker.check_model(str(model), full_check=True)
     weights = [numpy_helper.to_array(t) for t in onnx.load(model).graph.initializer]
     assert [w.shape for w in weights] == [(64, 64)] * 3
@@ -47,15 +48,15 @@ def test_a_large_model_is_what_it_says(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_full_disk_is_seen_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "WEIGHT_BYTES", 2**60)
+    monkeypatch.setattr(large, "WEIGHT_BYTES", 2**60)
     with pytest.raises(OSError, match="set TMPDIR to a folder with more"):
-        memory.write_model(tmp_path, 64)
+        large.write_model(tmp_path, 64)
     assert not list(tmp_path.iterdir())
 
 
 def test_peak_memory_sees_what_was_freed_again() -> None:
     code = (
-        "from benchmarks.memory import high_water\n"
+        "from benchmarks.large import high_water\n"
         "before = high_water()\n"
         "block = b'x' * (200 << 20)\n"
         "del block\n"
@@ -68,10 +69,10 @@ def test_peak_memory_sees_what_was_freed_again() -> None:
 
 
 def test_peak_of_a_conversion_counts_its_layers(tmp_path: Path) -> None:
-    found = memory.peak(convert.write_chain(tmp_path, 5), tmp_path / "int8.onnx")
-    assert found.quantized == 5
-    assert found.bytes > 30e6
-    assert found.seconds > 0
+    found = large.child("convert", convert.write_chain(tmp_path, 5), tmp_path / "int8.onnx")
+    assert found["quantized"] == 5
+    assert found["bytes"] > 30e6
+    assert found["seconds"] > 0
 
 
 def test_the_peer_is_silent_and_logging_comes_back(
@@ -120,8 +121,8 @@ def test_the_demo_says_what_was_measured() -> None:
 @pytest.mark.parametrize("amx", [True, False])
 def test_latency_is_measured_in_a_child(amx: bool) -> None:
     path = minilm.onnx_path()
-    shape = (1, 4)
-    found = latency.measure({"a": path, "b": path}, [shape], processes=2, rounds=3, amx=amx)
-    assert list(found) == [shape]
-    assert len(found[shape]["a"].seconds) == 2 * 3
-    assert 1e-4 < found[shape]["a"].median < 1
+    feeds = latency.tokens([(1, 4)])
+    setting = Setting(amx=amx, processes=2, rounds=3)
+    (found,) = latency.compare({"a": path, "b": path}, feeds, setting).values()
+    assert len(found["a"].seconds) == 2 * 3
+    assert 1e-4 < found["a"].median < 1

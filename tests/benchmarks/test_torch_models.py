@@ -10,23 +10,20 @@ import pytest
 import torch
 
 from benchmarks import (
-    children,
     models,
     onnx_models,
     parts_torch,
     results,
-    sections,
-    speed,
-    torch_batch,
-    torch_costs,
+    rows,
+    runner,
     torch_models,
     torch_variants,
 )
-from benchmarks.children import Job
 from benchmarks.results import Result, Row
-from benchmarks.speed import Asked
-from benchmarks.timing import Comparison, Timing
+from benchmarks.rows import Asked
+from benchmarks.runner import Job
 from benchmarks.torch_variants import ACCURATE, AO, AO_CHANNEL, FLOAT, HALF, OCTAVO
+from octavo.measure.timing import Comparison, Timing
 
 
 def stack() -> torch.nn.Module:
@@ -76,10 +73,10 @@ def test_what_cannot_be_made_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_reason_of_a_child_is_its_last_line() -> None:
     error = subprocess.CalledProcessError(1, ["x"], stderr="Traceback\nKeyError: 'part'\n")
-    assert sections.reason(error) == "KeyError: 'part'"
+    assert runner.reason(error) == "KeyError: 'part'"
     with pytest.raises(subprocess.CalledProcessError) as caught:
-        children.last_line("benchmarks.children", "no JSON")
-    assert sections.reason(caught.value).startswith("json.decoder.JSONDecodeError")
+        runner.run(Job("parts:gone", torch=False))
+    assert runner.reason(caught.value).startswith("AttributeError: module 'benchmarks.parts'")
 
 
 def comparison(**seconds: float) -> Comparison:
@@ -88,53 +85,54 @@ def comparison(**seconds: float) -> Comparison:
 
 def test_speed_rows_hold_means_and_the_slowest() -> None:
     found = {"small": comparison(a=1.0, b=2.0), "large": comparison(a=1.0, b=8.0)}
-    rows = list(speed.speed_rows(found, [Asked("a", "b", mean=3.9, each=2.5)], "s", {}))
-    mean, slowest, *cells = rows
+    found_rows = list(rows.speed_rows(found, [Asked("a", "b", mean=3.9, each=2.5)], "s", {}))
+    mean, slowest, *cells = found_rows
     assert mean.measured == pytest.approx(4.0)
     assert mean.reached is True
     assert (slowest.measured, slowest.note, slowest.reached) == (2.0, "small", False)
     assert [row.measured for row in cells] == [2.0, 8.0]
     assert {row.reached for row in cells} == {None}
-    (only,) = speed.speed_rows({"small": found["small"]}, [Asked("a", "b", each=1)], "s", {})
+    (only,) = rows.speed_rows({"small": found["small"]}, [Asked("a", "b", each=1)], "s", {})
     assert only.reached is True
 
 
 def test_a_module_that_is_missing_is_missed() -> None:
     found = {"small": comparison(b=2.0), "large": comparison(b=8.0)}
     asked = [Asked("a", "b", mean=1.0, each=1.0)]
-    rows = list(speed.speed_rows(found, asked, "s", {"a": "why"}))
-    assert [row.reached for row in rows] == [False, False, None, None]
-    assert all(math.isnan(row.measured) and row.note == "a: why" for row in rows)
+    found_rows = list(rows.speed_rows(found, asked, "s", {"a": "why"}))
+    assert [row.reached for row in found_rows] == [False, False, None, None]
+    assert all(math.isnan(row.measured) and row.note == "a: why" for row in found_rows)
 
 
 def test_an_error_is_a_missed_row_after_those_that_were_measured() -> None:
-    def rows() -> Iterator[Row]:
+    def broken() -> Iterator[Row]:
         yield Row("first", 1.0, at_least=1.0)
         raise RuntimeError("gone")
 
-    first, last = sections.guarded("s", rows)
+    first, last = runner.guarded("s", broken)
     assert first.reached is True
     assert (last.reached, last.section, last.note) == (False, "s", "RuntimeError: gone")
 
 
 def test_an_outlier_reaches_the_others_of_torch_ao_only() -> None:
-    exact, x = torch_batch.models()["stack of Linears"]
-    peer = torch_batch.effect(torch_variants.quantized(AO, exact), exact, x)
-    assert peer.changed == peer.elements == 7 * torch_batch.WIDTH
+    exact, x = torch_models.batches()["stack of Linears"]
+    peer = torch_models.effect(torch_variants.quantized(AO, exact), exact, x)
+    assert peer.changed == peer.elements == 7 * torch_models.WIDTH
     assert 0.01 < peer.error < 0.1 < peer.error_beside
-    float_model = torch_batch.effect(exact, exact, x)
+    float_model = torch_models.effect(exact, exact, x)
     assert (float_model.error, float_model.changed) == (0.0, 0)
 
 
 @pytest.mark.slow
 def test_the_costs_of_a_process() -> None:
-    found = torch_costs.quantize(FLOAT, 0)
+    job = Job("parts_torch:quantizing", ((0,),), threads=0, peers=(FLOAT,))
+    found = runner.value(job)
     table = 32000 * 2048
-    assert found.parameters == 2 * table + 2048
-    assert found.largest == table * 4
-    assert found.float_peak > found.parameters * 4
-    assert found.peak - found.float_peak < 20e6
-    assert found.seconds < 1
+    assert found["parameters"] == 2 * table + 2048
+    assert found["largest"] == table * 4
+    assert found["float_peak"] > found["parameters"] * 4
+    assert found["peak"] - found["float_peak"] < 20e6
+    assert found["seconds"] < 1
 
 
 @pytest.mark.parametrize(
@@ -150,8 +148,8 @@ def test_each_front_end_has_its_result(
     arguments: list[str], names: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published: list[Result] = []
-    monkeypatch.setattr(onnx_models, "all_rows", lambda effort: [Row("onnx", 1.0)])
-    monkeypatch.setattr(torch_models, "all_rows", lambda effort: [Row("torch", 1.0)])
+    monkeypatch.setattr(onnx_models, "sections", lambda *_: {"a": lambda: [Row("onnx", 1.0)]})
+    monkeypatch.setattr(torch_models, "sections", lambda *_: {"b": lambda: [Row("torch", 1.0)]})
     monkeypatch.setattr(results, "publish", lambda found, quick: published.append(found))
     amx = results.Machine("A Processor", ("avx512vnni", "amxint8"), 2, 2**34)
     monkeypatch.setattr(results, "machine", lambda: amx)
@@ -165,14 +163,14 @@ def test_each_front_end_has_its_result(
 @pytest.mark.parametrize(
     ("part", "cell", "label"),
     [
-        pytest.param("all-MiniLM-L6", (1, 4), "1x4", marks=pytest.mark.slow),
-        pytest.param("g2p-en", (2,), "2 words, one by one", marks=pytest.mark.slow),
-        ("nano-ocr", (1,), "1 image"),
+        pytest.param("minilm", (1, 4), "1x4", marks=pytest.mark.slow),
+        pytest.param("g2p_en", (2,), "2 words, one by one", marks=pytest.mark.slow),
+        ("ocr", (1,), "1 image"),
     ],
 )
 def test_a_model_is_measured_in_a_child(part: str, cell: tuple[int, ...], label: str) -> None:
-    job = Job(part, (cell,), rounds=2, peers=(FLOAT, AO))
-    found = children.pooled_run(job, 2)
+    job = Job(f"parts_torch:{part}", (cell,), rounds=2, peers=(FLOAT, AO))
+    found = runner.pooled_run(job, 2)
     assert list(found) == [label]
     assert list(found[label].timings) == [FLOAT, AO]
     assert len(found[label][AO].seconds) == 2 * 2
@@ -181,7 +179,7 @@ def test_a_model_is_measured_in_a_child(part: str, cell: tuple[int, ...], label:
 @pytest.mark.slow
 @pytest.mark.models
 def test_loading_is_measured_beside_from_pretrained() -> None:
-    found = children.run(Job("load", (), rounds=2)).found["load"]
+    found = runner.run(Job("parts_torch:loading", rounds=2)).found["load"]
     names = {parts_torch.PRETRAINED, parts_torch.PRETRAINED_AO}
     assert set(found.timings) == names
     share = found.time(parts_torch.PRETRAINED, parts_torch.PRETRAINED_AO)
@@ -189,4 +187,5 @@ def test_loading_is_measured_beside_from_pretrained() -> None:
 
 
 def test_every_model_has_a_part() -> None:
-    assert {model.part for model in torch_models.MODELS} | {"load"} == set(parts_torch.PARTS)
+    for model in torch_models.MODELS.values():
+        assert callable(getattr(parts_torch, model.part.removeprefix("parts_torch:")))

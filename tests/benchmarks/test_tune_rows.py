@@ -1,25 +1,18 @@
 """The rows about tuning: what is counted, and that a miss stays one."""
 
-import json
 import math
-import subprocess
-import sys
-import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks import runner, tune_models, tune_planted, tune_stacks
 from benchmarks import tune as script
-from benchmarks import tune_cluster, tune_kills, tune_models, tune_planted, tune_stacks
 from benchmarks.results import Row
-from benchmarks.timing import Comparison, Timing
-from benchmarks.zoo.sessions import open_session
+from octavo.measure.timing import Comparison, Timing
 from octavo.onnx import OnnxTarget
 from octavo.recipe import Kind, Layer, Recipe, plan
 from octavo.recipe.tuning import Status, Trial, TuneResult
-from octavo.tune import load_config
 
 
 def layer(name: str, kind: Kind, op: str) -> Layer:
@@ -81,60 +74,6 @@ def test_the_fewest_float_layers_are_found_by_looking_at_all(tmp_path: Path) -> 
     assert row.note.startswith("4 subsets evaluated")  # none, then layers 0, 1 and 2
 
 
-def trial(index: int, key: str, accuracy: float) -> Trial:
-    return Trial(index, None, key, key, accuracy=accuracy, loss=0.0, meets=True, bytes=9)
-
-
-def test_trials_are_compared_by_what_they_measured() -> None:
-    one = replace(result(None), trials=(trial(1, "a", 0.5), trial(2, "b", 0.25)))
-    later = replace(one, trials=tuple(replace(t, seconds=9.0, elapsed=9.0) for t in one.trials))
-    assert tune_cluster.different(one, later) == 0
-    assert tune_cluster.different(one, replace(one, trials=one.trials[:1])) == 1
-    other = replace(one, trials=(one.trials[0], trial(2, "b", 0.5)))
-    assert tune_cluster.different(one, other) == 2
-
-
-def test_a_worker_is_killed_half_way_and_not_before(tmp_path: Path) -> None:
-    history = tmp_path / "history.jsonl"
-    lines = ["start", "baseline", *["trial"] * 3]
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as victim:
-        with tune_cluster.KillHalfWay(history, 3, victim) as watch:
-            time.sleep(0.1)
-            history.write_text("".join(json.dumps({"kind": k}) + "\n" for k in lines[:4]))
-            time.sleep(0.1)
-            assert victim.poll() is None
-            assert watch.seen == 2
-            history.write_text("".join(json.dumps({"kind": k}) + "\n" for k in lines))
-            assert victim.wait(10) == -9
-        assert (watch.done, watch.seen) == (1, 3)
-
-
-def test_evaluate_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tune_stacks.write_onnx(tune_stacks.healthy(3), tmp_path / "stack.onnx")
-    search = tune_kills.Search(tmp_path, model, tmp_path / "conf.yaml")
-    assert search.calls == 0
-    monkeypatch.setenv(tune_kills.CALLS, str(tmp_path / "calls"))
-    session = open_session(model)
-    assert tune_kills.evaluate(session) == tune_kills.evaluate(session) > 0.99
-    assert search.calls == 2
-
-
-def test_only_times_may_differ_after_a_kill() -> None:
-    calm = {"best": {"key": "a", "seconds": 1.0}, "trials": [{"accuracy": 0.5, "elapsed": 2.0}]}
-    late = {"best": {"key": "a", "seconds": 3.0}, "trials": [{"accuracy": 0.5, "elapsed": 9.0}]}
-    assert tune_kills._timeless(calm) == tune_kills._timeless(late)
-    late["trials"] = [{"accuracy": 0.25, "elapsed": 2.0}]
-    assert tune_kills._timeless(calm) != tune_kills._timeless(late)
-
-
-def test_the_configuration_of_the_killed_search_is_valid(tmp_path: Path) -> None:
-    path = tmp_path / "conf.yaml"
-    path.write_text(tune_kills.CONF.format(strategy="random", trials=80))
-    config = load_config(path)
-    assert (config.strategy, config.max_trials, config.timeout) == ("random", 80, 3600)
-    assert [part.name for part in config.objectives] == ["modelsize"]
-
-
 def test_every_op_means_convolutions_too() -> None:
     layers = [layer("conv", Kind.CONV, "Conv"), layer("lstm", Kind.RNN, "LSTM")]
     every = [not d.scheme.is_float for d in plan(layers, tune_models.every_op())]
@@ -165,32 +104,10 @@ def test_a_part_can_be_asked_for(
         asked.extend(sections)
         return [Row("figure", 1.0, at_most=0.5, section="part")]
 
-    monkeypatch.setattr(script, "every", every)
+    monkeypatch.setattr(runner, "every", every)
     assert script.main(["--only", "silero"]) == 0
     assert asked
     assert all("silero" in title for title in asked)
     shown = capsys.readouterr().out
     assert "nothing is written" in shown
     assert "missed: part: figure: 1, asked at most 0.5" in shown
-
-
-@pytest.mark.real_time
-def test_kills_come_all_along_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = (
-        "import sys, time, pathlib\n"
-        "path = pathlib.Path(sys.argv[1])\n"
-        "while not path.exists() or path.read_text().count('\\n') < 40:\n"
-        "    time.sleep(0.005)\n"
-        "    with path.open('a') as file:\n"
-        "        file.write('line\\n')\n"
-    )
-    search = tune_kills.Search(tmp_path, tmp_path / "model.onnx", tmp_path / "conf.yaml")
-    command = [sys.executable, "-c", code, str(search.history)]
-    monkeypatch.setattr(tune_kills.Search, "start", lambda _: subprocess.Popen(command))
-    monkeypatch.setattr(tune_kills, "STARTING", 0.01)
-    process, moments = tune_kills.kill_often(search, 8, 40, 0.005)
-    assert process.wait(10) == 0
-    assert search.lines == 40
-    assert len(moments) == 8
-    assert moments == sorted(moments)
-    assert moments[0] < 20 < moments[-1] <= 40
