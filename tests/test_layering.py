@@ -62,11 +62,11 @@ MAY_LOAD_FRONT_ENDS_LATE = {"cli", "front_ends", ""}
 
 # (importer, imported): (inside functions only?, why)
 EXCEPTIONS = {
-    ("octavo.recipe.report", "octavo.report.table"): (True, "print(report) shows the table"),
-    ("octavo.recipe.comparison", "octavo.report.comparison"): (True, "print(...) shows the page"),
-    ("octavo.recipe.tuning", "octavo.report.tuning"): (True, "print(result) shows the page"),
-    ("octavo.recipe.conversion", "octavo.report.conversion"): (True, "print(...) shows the page"),
-    ("octavo.recipe.benchmark", "octavo.report.bench"): (True, "print(bench(..)) shows the table"),
+    ("octavo.results.report", "octavo.report.table"): (True, "print(report) shows the table"),
+    ("octavo.results.comparison", "octavo.report.comparison"): (True, "print(...) shows the page"),
+    ("octavo.results.tuning", "octavo.report.tuning"): (True, "print(result) shows the page"),
+    ("octavo.results.report", "octavo.report.conversion"): (True, "print(...) shows the page"),
+    ("octavo.results.benchmark", "octavo.report.bench"): (True, "print(bench(..)) shows the table"),
     ("octavo.recipe.inspection", "octavo.report.inspection"): (True, "print(..) shows the table"),
     ("octavo.report.doctor", "octavo.measure.doctor"): (
         False,
@@ -263,12 +263,12 @@ def test_every_exception_is_needed(importer: str, imported: str) -> None:
             "recipe may not import octavo.report",
         ),
         (
-            "octavo.recipe.report",
+            "octavo.results.report",
             "from octavo.report.table import report_text",
             "recipe may not import octavo.report",
         ),
         (
-            "octavo.recipe.report",
+            "octavo.results.report",
             "def f():\n    from octavo.report.html import page",
             "recipe may not import octavo.report",
         ),
@@ -320,7 +320,7 @@ def test_a_planted_violation_is_caught(module: str, source: str, message: str) -
         ("octavo.cli", "import typer\ndef f():\n    from octavo.onnx import inspect"),
         ("octavo.cli", "if TYPE_CHECKING:\n    from octavo.torch import quantize"),
         (
-            "octavo.recipe.report",
+            "octavo.results.report",
             "def f():\n    from octavo.report.table import report_text",
         ),
         ("octavo", "def __getattr__(name):\n    return import_module('octavo.onnx')"),

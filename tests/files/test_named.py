@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from octavo.files.lookup import named
 
 from octavo.errors import InputDataError, ModelError, OctavoError, OptionError
-from octavo.files.named import named
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import onnxruntime.quantization as ort_quantization
 import pytest
+from octavo.recipe.recipe import PRESETS
 from onnx import TensorProto, helper, numpy_helper
 
 import octavo.onnx
@@ -21,7 +22,6 @@ from octavo.errors import NothingQuantizedError, OptionError, RecipeError
 from octavo.onnx import QuantType, quantize_dynamic
 from octavo.onnx.options import EXTRA_OPTIONS, parse_request
 from octavo.recipe import FLOAT, Granularity, Recipe, Rule, Scheme, preset
-from octavo.recipe.presets import PRESETS
 from tests.onnx.helpers import F32, build, mlp, normal, refused, save
 
 NOTHING: dict[str, Any] = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
+from octavo.results.accumulate import Output
+from octavo.results.comparison import Comparison, LayerDifference
 
 from octavo.onnx.comparing.compare import holds_scores
-from octavo.recipe.comparison import Comparison, LayerDifference
-from octavo.recipe.differing import Output
 from octavo.report.comparison import comparison_text
 from octavo.report.evidence_words import least_agreement
 

@@ -1,10 +1,10 @@
 """From an inventory and a recipe to decisions."""
 
 import pytest
+from octavo.recipe.yaml_files import loads_recipe
 
 from octavo.errors import RecipeError
 from octavo.recipe import FLOAT, PRESETS, Kind, Layer, Recipe, Rule, Scheme, plan
-from octavo.recipe.yaml_io import loads_recipe
 
 ACCURATE = PRESETS["int8-accurate"].default
 BLOCK = PRESETS["int8-block"].default

@@ -7,10 +7,9 @@ import math
 
 import numpy as np
 import pytest
+from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
 
 from octavo.core.extent import Extent
-from octavo.recipe.comparison import Comparison, LayerDifference
-from octavo.recipe.ranges import OUTLIERS, Range
 
 
 def counted(*arrays: np.ndarray) -> Range | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 
 import pytest
+from octavo.results.benchmark import Benchmark, Pair, Timed
 from rich.console import Console
 
-from octavo.recipe.benchmark import Benchmark, Pair, Timed
 from octavo.report.bench import bench_text, print_bench, short_names
 
 SHAPE = "ids=1x128,mask=1x128"

@@ -8,16 +8,16 @@ import math
 import re
 from dataclasses import replace
 
-from rich.console import Console
-
-from octavo.recipe.comparison import (
+from octavo.results.comparison import (
     Comparison,
     Difference,
     LayerDifference,
     OutputDifference,
+    Range,
     worst_first,
 )
-from octavo.recipe.ranges import Range
+from rich.console import Console
+
 from octavo.report.comparison import SHOWN, comparison_text, print_comparison
 
 LONG = "/encoder/layer.11/attention/self/a_name_without_any_place_to_break_it_in_two/query/MatMul"

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from octavo.results.tuning import Status, TuneResult
 
 from octavo.errors import OptionError, OutputError
 from octavo.recipe import Recipe, Report, Rule, Scheme, Verification
-from octavo.recipe.tuning import Status, TuneResult
 from octavo.report.html import report_html, tuning_html, write_html
 from octavo.report.html.plot import Axes, Point, plot, ticks
 from tests.report.tuning_samples import (

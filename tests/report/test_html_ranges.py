@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from octavo.results.comparison import Range
 
 from octavo.graph.lower.recurrent import PER_STEP_NOTE
-from octavo.recipe.ranges import Range
 from octavo.report.html import report_html
 from octavo.report.html.ranges import ranges_table
 from tests.report.evidence_samples import comparison, evidence

@@ -7,9 +7,9 @@ import math
 from dataclasses import replace
 
 import pytest
+from octavo.results.tuning import Approach, Status, TuneResult
 from rich.console import Console
 
-from octavo.recipe.tuning import Approach, Status, TuneResult
 from octavo.report.tuning import last_line, print_tuning, tuning_text
 from octavo.report.tuning_verdict import verdict
 from octavo.report.tuning_words import (

@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 
 import pytest
+from octavo.results.tuning import Trial
 from rich.console import Console
 
-from octavo.recipe.tuning import Trial
 from octavo.report.tuning_view import TuningView
 from tests.report.tuning_samples import BASELINE, BEST, FAILED, MET, MISSED
 

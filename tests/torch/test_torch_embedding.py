@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from octavo.core.layer import SMALL_TABLE
 from torch import Tensor, nn
 
 import octavo.torch
 from octavo.errors import ModelError
 from octavo.recipe import Scheme
-from octavo.recipe.layer import SMALL_TABLE
 from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.layers.embedding import QuantizedEmbedding
 from octavo.torch.qconfig import float_qparams_weight_only_qconfig

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from octavo.results.report import Report, Verification
 
 from octavo.recipe import FLOAT, Decision, Kind, Layer, Recipe, Scheme, plan, preset
-from octavo.recipe.report import Report, Verification
 from octavo.recipe.target import Built, Feed
 
 BYTES = 4000

@@ -3,6 +3,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from octavo.recipe.yaml_files import loads_recipe
+from octavo.results.tuning import Approach
 
 from octavo.errors import RecipeError
 from octavo.recipe import (
@@ -18,8 +20,6 @@ from octavo.recipe import (
     plan,
     preset,
 )
-from octavo.recipe.tuning import Approach
-from octavo.recipe.yaml_io import loads_recipe
 from octavo.tune.space import Space
 from tests.tune.simulated_context import BLOCKS, GROUPS, HALF, RAISED, layer, layers, space_of
 

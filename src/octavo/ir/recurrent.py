@@ -22,8 +22,13 @@ import onnx_ir as ir
 
 from octavo.core.kernels import PackedWeight, unpack
 from octavo.core.kernels.packing import Float32
-from octavo.core.recurrent_layout import Kind, product_biases
-from octavo.core.recurrent_weights import interleave, packed_integers, separate
+from octavo.core.recurrent_weights import (
+    Kind,
+    interleave,
+    packed_integers,
+    product_biases,
+    separate,
+)
 from octavo.ir.operator import Operator, Packer, Written, attribute, stored_array
 from octavo.ir.weight import Integers, Weight
 

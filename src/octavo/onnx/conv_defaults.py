@@ -18,7 +18,7 @@ from octavo.onnx.inventory import Site
 from octavo.onnx.operators.conv import AXES, holds
 from octavo.onnx.operators.reader import attribute_int
 from octavo.recipe import Decision, Kind, Recipe
-from octavo.recipe.presets import CONV_REASON
+from octavo.recipe.recipe import CONV_REASON
 
 LEAST_INPUTS, LEAST_OUTPUTS, LEAST_POINTWISE = 64, 16, 64
 SIGNAL_TAPS = 64  # of a filter over one channel, from which on it is no picture that it sees

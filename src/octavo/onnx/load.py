@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from octavo.errors import ModelError, OptionError, brief
 from octavo.files.formats import misread
-from octavo.files.nearby import near
+from octavo.files.lookup import near
 from octavo.onnx import maps
 from octavo.onnx.wellformed import check_graphs, check_tensor, check_text, stored_tensors
 from octavo.onnx.wire import OWN_FILE, WireError, skeleton

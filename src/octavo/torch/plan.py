@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
+from octavo.core.layer import small_table
 from octavo.errors import RecipeError, did_you_mean
 from octavo.recipe import (
     FLOAT,
@@ -22,8 +23,7 @@ from octavo.recipe import (
     Scheme,
     plan,
 )
-from octavo.recipe.layer import small_table
-from octavo.recipe.presets import CONV_REASON
+from octavo.recipe.recipe import CONV_REASON
 from octavo.torch.carry_over import refuse_subclass
 from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.custom_layers import check_target

@@ -19,7 +19,7 @@ from octavo.errors import (
     listed,
 )
 from octavo.recipe import Inspection, Recipe, Report, load_recipe, preset
-from octavo.recipe.reasons import counted_reasons
+from octavo.results.names import counted_reasons
 from octavo.torch.blocks.activations import fuse_activations
 from octavo.torch.blocks.encoder import fuse_encoder_layers
 from octavo.torch.choice import SchemeChoice

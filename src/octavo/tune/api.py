@@ -16,9 +16,9 @@ from octavo.files.staging import Staging
 from octavo.front_ends import target_of
 from octavo.measure.data import BATCH_SIZE, Dataset
 from octavo.recipe import Recipe, Rule
-from octavo.recipe.report import Report
 from octavo.recipe.target import Target
-from octavo.recipe.tuning import Approach, Status, TuneResult
+from octavo.results.report import Report
+from octavo.results.tuning import Approach, Status, TuneResult
 from octavo.tune.goals import Criterion, Objective
 from octavo.tune.history import History
 from octavo.tune.loop import Limits, Loop

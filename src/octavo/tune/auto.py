@@ -22,7 +22,7 @@ from bisect import bisect_left
 from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from octavo.recipe import FLOAT, Scheme
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 from octavo.tune.ranking import (
     gap_position,
     leave_slow_kinds_float,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from octavo.errors import InputDataError, OptionError, listed
-from octavo.files.named import named
+from octavo.files.lookup import named
 from octavo.measure.accuracy import CLOSENESS, Metric, accuracy, outputs
 from octavo.measure.data import Dataset
 from octavo.recipe.target import Built, Feed, Target

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.errors import OptionError, did_you_mean
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 
 _ULPS = 4 * sys.float_info.epsilon  # what rounding may add to a difference, as a share
 

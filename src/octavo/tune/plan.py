@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
-from octavo.files.nearby import near_module
+from octavo.files.lookup import near_module
 from octavo.measure.accuracy import CLOSENESS, Metric
 from octavo.measure.data import BATCH_SIZE, Dataset, read_data
 from octavo.recipe import Granularity, Recipe, Rule, Scheme, load_recipe, preset
 from octavo.recipe.target import Feed, Target
-from octavo.recipe.tuning import Approach
+from octavo.results.tuning import Approach
 from octavo.tune.auto import Auto
 from octavo.tune.evaluators import (
     CallableEvaluator,

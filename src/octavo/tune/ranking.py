@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from octavo.recipe import FLOAT, Kind, Scheme
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 from octavo.tune.search import SearchContext
 
 GAP = 8.0  # neighbours in a ranking that differ by this factor are of two sorts

@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 from typing import TypeAlias, TypeVar
 
 from octavo.recipe import Scheme
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 from octavo.tune.search import Candidate, SearchContext
 
 Assignment: TypeAlias = Mapping[str, Scheme]

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from octavo.core.layer import SMALL_TABLE
 from onnx import numpy_helper
 
 from octavo.errors import NothingQuantizedError
 from octavo.onnx import inspect, session
 from octavo.onnx.operators.gather import reference
-from octavo.recipe.layer import SMALL_TABLE
 from tests.onnx.rules.support import (
     EXACT,
     FLOAT,

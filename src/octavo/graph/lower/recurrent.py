@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.recurrent_layout import Kind
-from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, permute_gates
+from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, Kind, permute_gates
 from octavo.graph.context import Context
 from octavo.graph.lower.linear import FIRST_WITH_AXIS
 from octavo.graph.lower.products import dequantize, dynamic_quantize_lstm

@@ -33,8 +33,8 @@ from octavo.onnx.maps import as_array
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.sessions import open_session
 from octavo.recipe import Kind
-from octavo.recipe.comparison import Comparison, LayerDifference, OutputDifference, worst_first
-from octavo.recipe.differing import LayerErrors, Output
+from octavo.results.accumulate import LayerErrors, Output
+from octavo.results.comparison import Comparison, LayerDifference, OutputDifference, worst_first
 
 _NO_PRODUCT = frozenset({Kind.EMBEDDING, Kind.OTHER})
 """Kinds that look rows up, or of which nobody knows what they multiply."""

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.layer import small_table
 from octavo.onnx.constants import Constants
 from octavo.onnx.operators.reader import Drawn, Reader, Reading, attribute_int, is_float_type
 from octavo.onnx.operators.tables import (
@@ -24,7 +25,6 @@ from octavo.onnx.operators.tables import (
     takes_native,
 )
 from octavo.recipe import Kind, Scheme
-from octavo.recipe.layer import small_table
 
 
 def reference(

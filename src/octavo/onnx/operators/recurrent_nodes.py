@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from octavo.core.recurrent_layout import Kind
-from octavo.core.recurrent_weights import MOST_INPUTS
+from octavo.core.recurrent_weights import MOST_INPUTS, Kind
 from octavo.graph.lower.recurrent import GATES
 from octavo.onnx.operators.reader import Reading, attribute_int, input_at
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.core.recurrent_layout import Kind
+from octavo.core.recurrent_weights import Kind
 from octavo.onnx.operators.linear_references import reference_native as product
 
 Float64 = npt.NDArray[np.float64]

@@ -38,7 +38,7 @@ from octavo.onnx.store import TensorStore
 from octavo.onnx.targets import to_native
 from octavo.onnx.targets.to_native.recognition import Recognition
 from octavo.recipe import Verification
-from octavo.recipe.conversion import Conversion
+from octavo.results.report import Conversion
 
 TARGETS = ("portable", "native")
 CPUS = ("vnni", "any")

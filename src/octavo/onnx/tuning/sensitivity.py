@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.core.tally import Tally
+from octavo.core.metrics import Tally
 from octavo.errors import OctavoError
 from octavo.onnx.maps import as_array
 from octavo.onnx.tuning.sessions import Scratch, open_session

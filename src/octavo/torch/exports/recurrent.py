@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from octavo.core.recurrent_layout import Kind
+from octavo.core.recurrent_weights import Kind
 from octavo.errors import ModelError
 from octavo.graph.lower.recurrent import IN_FLOAT
 from octavo.ir.recurrent import Cell, Recurrent, stack_directions

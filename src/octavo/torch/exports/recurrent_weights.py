@@ -16,8 +16,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from octavo.core.recurrent_layout import Kind
-from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, permute_gates
+from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, Kind, permute_gates
 from octavo.graph.lower.products import dequantize
 from octavo.ir.weight import QuantizedWeightValues
 from octavo.torch.exports.reading import Reading

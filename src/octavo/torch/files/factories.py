@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 from octavo.errors import ModelError, OptionError
-from octavo.files.named import last_line, named
+from octavo.files.lookup import last_line, named
 from octavo.torch.layers.base import QuantizedModule
 
 _TORCH = str(Path(torch.__file__).parent)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from octavo.core.kernels.packing import ALIGNMENT
 from octavo.errors import ModelError
-from octavo.files.nearby import near
+from octavo.files.lookup import near
 
 _CODES: dict[torch.dtype, str] = {
     torch.bool: "BOOL",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.core.recurrent import Recurrent
-from octavo.core.recurrent_layout import Kind
+from octavo.core.recurrent_weights import Kind
 from octavo.recipe import Kind as LayerKind
 from octavo.torch import ops
 from octavo.torch.layers.inputs import (

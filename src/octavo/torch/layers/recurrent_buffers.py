@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from octavo.core.recurrent_layout import Kind
-from octavo.core.recurrent_weights import MOST_INPUTS
+from octavo.core.recurrent_weights import MOST_INPUTS, Kind
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.recurrent_weights import DirectionForm, storage_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from octavo.recipe.document import Document
+from octavo.recipe.yaml_files import Document
 from octavo.tune.inc.config import LayerEntry, Part
 from octavo.tune.inc.sections import Place, Section, dotted
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import ConfigError, OptionError, did_you_mean
-from octavo.recipe.document import Document, FileKind, read_text
+from octavo.recipe.yaml_files import Document, FileKind, read_text
 from octavo.tune.goals import Criterion
 from octavo.tune.inc.config import (
     FRONT_ENDS,

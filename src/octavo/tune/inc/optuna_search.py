@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from octavo.errors import OptionError, pip_install
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 from octavo.tune.ranking import rank_layers
 from octavo.tune.search import SearchContext, Steps
 from octavo.tune.space import LayerChoice, Space

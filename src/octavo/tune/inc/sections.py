@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.errors import ConfigError, listed, near_misses
-from octavo.recipe.document import Document
+from octavo.errors import ConfigError, listed, suggest
+from octavo.recipe.yaml_files import Document
 from octavo.tune.inc.values import wrong_value
 
 Place = tuple[str | int, ...]
@@ -115,7 +115,7 @@ def _section(
         if not isinstance(key, str):
             problems.append(Problem((*place, key), "Keys should be strings"))
         elif key not in keys:
-            allowed, near = listed(keys) or "none", near_misses(key, keys)
+            allowed, near = listed(keys) or "none", suggest(key, keys)
             message = f"unknown key {key!r}; allowed: {allowed}{'.' if near else ''}{near}"
             problems.append(Problem((*place, key), message))
     return Section(keys, found)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 
 from octavo.recipe import FLOAT, Scheme
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 from octavo.tune.inc.optuna_search import Bayesian, Tpe
 from octavo.tune.ranking import rank_layers
 from octavo.tune.search import SearchContext, Steps, Strategy
