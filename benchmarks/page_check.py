@@ -35,10 +35,10 @@ from benchmarks.results import Row, say
 from octavo.cli.evidence import How, evidence
 from octavo.cli.report import told_by
 from octavo.recipe import Recipe, Report, Rule, Scheme
-from octavo.recipe.evidence import ORT, Evidence
 from octavo.recipe.scheme import FLOAT as LEFT_FLOAT
-from octavo.recipe.tuning import Status, Trial, TuneResult
 from octavo.report.html import report_html, tuning_html
+from octavo.results.evidence import ORT, Evidence
+from octavo.results.tuning import Status, Trial, TuneResult
 
 LAYERS, TRIALS, LOADS = 400, 300, 12
 QUICK = (40, 30, 3)

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks import tune_planted, tune_stacks
 from benchmarks.results import REPOSITORY, Row, say
 from benchmarks.sections import Rows
-from octavo.recipe.tuning import TuneResult
+from octavo.results.tuning import TuneResult
 from octavo.tune import tune
 from octavo.tune.history import FILE
 

@@ -17,7 +17,7 @@ from benchmarks.zoo import minilm, silero
 from benchmarks.zoo.sessions import Feed, Session, open_session
 from octavo.onnx import supported_ops
 from octavo.recipe import Recipe, Report, Rule, preset
-from octavo.recipe.tuning import TuneResult
+from octavo.results.tuning import TuneResult
 from octavo.tune import Criterion, tune
 
 FLOAT, INT8, BEST, PICKED = "float", "all int8", "best", "LSTM only"

@@ -15,7 +15,7 @@ from benchmarks.tune_stacks import Stack
 from octavo.onnx import OnnxTarget
 from octavo.recipe import FLOAT, Recipe, Rule, Scheme, preset
 from octavo.recipe.target import Target
-from octavo.recipe.tuning import TuneResult
+from octavo.results.tuning import TuneResult
 from octavo.tune import Criterion, tune
 
 CRITERION = Criterion(relative=0.01)

@@ -16,7 +16,7 @@ import pytest
 from octavo.cli import main
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.bench import BenchFile
-from octavo.report.names import shortened
+from octavo.results.names import shortened
 from tests.onnx.helpers import mlp, save
 
 NAMES = [

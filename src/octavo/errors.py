@@ -105,6 +105,9 @@ class NotTrainableError(OctavoError, RuntimeError):
     """A gradient is asked of a quantized layer."""
 
 
+INTERRUPTED = 130
+"""What the command line returns for Ctrl-C."""
+
 MOST_NAMED = 10
 """Names that a message lists: more are not read."""
 

@@ -14,7 +14,7 @@ import pytest
 from benchmarks import page_check, results
 from benchmarks.results import Row
 from octavo.recipe import Report
-from octavo.recipe.evidence import Evidence
+from octavo.results.evidence import Evidence
 from tests.report.evidence_samples import comparison, evidence
 from tests.report.tuning_samples import layer_report
 

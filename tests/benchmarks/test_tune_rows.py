@@ -18,7 +18,7 @@ from benchmarks.timing import Comparison, Timing
 from benchmarks.zoo.sessions import open_session
 from octavo.onnx import OnnxTarget
 from octavo.recipe import Kind, Layer, Recipe, plan
-from octavo.recipe.tuning import Status, Trial, TuneResult
+from octavo.results.tuning import Status, Trial, TuneResult
 from octavo.tune import load_config
 
 

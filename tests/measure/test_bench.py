@@ -16,7 +16,7 @@ import octavo.measure
 from octavo.errors import OptionError
 from octavo.measure.benchmark import compare
 from octavo.measure.openings import LONG, SLOT, Clock, Openings
-from octavo.recipe.benchmark import Benchmark, Pair, Verdict
+from octavo.results.benchmark import Benchmark, Pair, Verdict
 from tests.measure.noisy_machine import Machine
 
 NOISES: list[dict[str, float]] = [

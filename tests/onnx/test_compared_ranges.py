@@ -14,8 +14,7 @@ from onnx import helper, numpy_helper
 
 import octavo.onnx
 from octavo.recipe import Kind, Recipe, Rule, Scheme
-from octavo.recipe.comparison import Comparison, LayerDifference
-from octavo.recipe.ranges import OUTLIERS, Range
+from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
 from tests.onnx import target_models
 from tests.onnx.helpers import F32, build, normal, save
 from tests.onnx.target_models import Case

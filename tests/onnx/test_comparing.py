@@ -18,7 +18,7 @@ from octavo.core.kernels import unpack
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError
 from octavo.onnx import compare, quantize_dynamic
 from octavo.onnx.native.linear import reference
-from octavo.recipe.comparison import Comparison, LayerDifference
+from octavo.results.comparison import Comparison, LayerDifference
 from tests.onnx import target_models
 from tests.onnx.helpers import F32, build, mlp, normal, refused, save, snapshot
 from tests.onnx.target_models import Case

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from octavo.core.extent import Extent
-from octavo.recipe.comparison import Comparison, LayerDifference
-from octavo.recipe.ranges import OUTLIERS, Range
+from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
 
 
 def counted(*arrays: np.ndarray) -> Range | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from octavo.recipe.benchmark import Benchmark, Pair, Timed
-from octavo.recipe.comparison import (
+from octavo.results.benchmark import Benchmark, Pair, Timed
+from octavo.results.comparison import (
     Comparison,
     Difference,
     LayerDifference,
     OutputDifference,
+    Range,
     worst_first,
 )
-from octavo.recipe.evidence import FLOAT, ORT, QUANTIZED, Evidence
-from octavo.recipe.ranges import Range
+from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
 
 SHAPE = "ids=1x128,mask=1x128"
 

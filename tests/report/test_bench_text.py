@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from octavo.recipe.benchmark import Benchmark, Pair, Timed
-from octavo.report.bench import bench_text, print_bench, short_names
+from octavo.report.terminal import show
+from octavo.results.benchmark import Benchmark, Pair, Timed, short_names
 
 SHAPE = "ids=1x128,mask=1x128"
 FLOAT = Timed(
@@ -32,14 +32,14 @@ def on_terminal(shown: Benchmark, width: int = 80, color: bool = False) -> str:
         color_system="standard" if color else None,
         highlight=False,
     )
-    print_bench(shown, console)
+    show(shown, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def test_the_whole_text() -> None:
     assert (
-        bench_text(FOUND)
+        FOUND.text()
         == """\
 inputs ids=1x128, mask=1x128, 1 thread
 model             latency  spread   per s     load    memory     size
@@ -56,7 +56,7 @@ Notes
             "quartiles. Intervals hold 99% of the time; differences below 1.5% are not called so."
         )
     )
-    assert str(FOUND) == bench_text(FOUND)
+    assert str(FOUND) == FOUND.text()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ Notes
 )
 def test_each_verdict(figures: tuple[float, float, float], said: str) -> None:
     models = tuple(Timed(name, "", None, 1.0, 1.0, 1.0, 1.0, 8) for name in "ab")
-    text = bench_text(Benchmark((Pair("a", "b", "", None, *figures, 8),), models, 1.0))
+    text = Benchmark((Pair("a", "b", "", None, *figures, 8),), models, 1.0).text()
     assert f"  {said}\n" in text
     assert ("close what else runs on this machine" in text) == ("noisy" in said)
     assert text.startswith("model  latency  spread  per s\na       1.00 s    0.0%      1\n")
@@ -102,7 +102,7 @@ def test_colours_only_where_asked() -> None:
 def test_control_characters_of_names_are_escaped() -> None:
     from dataclasses import replace
 
-    text = bench_text(Benchmark((), (replace(FLOAT, name="a\x1b[31m.onnx"),), 1.0))
+    text = Benchmark((), (replace(FLOAT, name="a\x1b[31m.onnx"),), 1.0).text()
     assert "a\\x1b[31m.onnx" in text
 
 
@@ -119,7 +119,7 @@ def test_groups_come_one_after_the_other() -> None:
 
     two = tuple(replace(one, threads=2) for one in FOUND.models)
     pair = replace(FASTER, threads=2, ratio=1.5, low=1.4, high=1.6)
-    text = bench_text(Benchmark((FASTER, pair), (*FOUND.models, *two), 1.0))
+    text = Benchmark((FASTER, pair), (*FOUND.models, *two), 1.0).text()
     first, second = text.split("inputs ids=1x128, mask=1x128, 2 threads")
     assert "faster" in first
     assert "slower" not in first

@@ -10,15 +10,16 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from octavo.recipe.comparison import (
+from octavo.report.terminal import show
+from octavo.results.comparison import (
     Comparison,
     Difference,
     LayerDifference,
     OutputDifference,
+    Range,
     worst_first,
 )
-from octavo.recipe.ranges import Range
-from octavo.report.comparison import SHOWN, comparison_text, print_comparison
+from octavo.results.comparison_page import SHOWN
 
 LONG = "/encoder/layer.11/attention/self/a_name_without_any_place_to_break_it_in_two/query/MatMul"
 
@@ -45,7 +46,7 @@ def comparison(*layers: LayerDifference, **changes: object) -> Comparison:
 
 
 def lines(found: Comparison, verbose: bool = False) -> list[str]:
-    return comparison_text(found, verbose).split("\n")
+    return found.text(verbose).split("\n")
 
 
 def test_layers_come_in_the_order_of_their_errors_alone_then_accumulated() -> None:
@@ -84,7 +85,7 @@ def test_the_page_says_all_there_is_to_say() -> None:
         "",
         "Look first at fc: alone it has 2.0 dB; the median of all layers is 39.0 dB",
     ]
-    assert str(found) == comparison_text(found)
+    assert str(found) == found.text()
 
 
 def test_no_layer_is_blamed_where_none_stands_out() -> None:
@@ -101,7 +102,7 @@ def test_what_is_not_finite_is_in_the_text() -> None:
         layer("odd", left_out, difference(30)),
         outputs=(OutputDifference("y", NOT_FINITE, 0.0), OutputDifference("z", None, note="text")),
     )
-    text = re.sub(" {2,}", " | ", comparison_text(found))
+    text = re.sub(" {2,}", " | ", found.text())
     said = "7 of 320 numbers are not finite, which the float model's are"
     assert f"y | not finite | 0.25 | 0.0% | {said}" in text
     assert "z | - | text" in text
@@ -123,15 +124,15 @@ def test_a_terminal_of_80_columns_loses_nothing_and_control_characters_are_escap
         layer(LONG, difference(40), difference(30)), layer("a\x1b[31m", difference(2), None)
     )
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    print_comparison(found, console)
+    show(found, console)
     shown = console.file.getvalue()
     assert all(len(line) <= 80 for line in shown.split("\n"))
     assert "*/query/MatMul" in shown and LONG not in shown
-    assert LONG in comparison_text(found, verbose=True)
+    assert LONG in found.text(verbose=True)
     assert "\x1b[31m" not in shown
     piped = Console(file=io.StringIO(), force_terminal=False)
-    print_comparison(found, piped)
-    assert piped.file.getvalue() == comparison_text(found) + "\n"
+    show(found, piped)
+    assert piped.file.getvalue() == found.text() + "\n"
     assert any(line.startswith("*/query/MatMul ") for line in piped.file.getvalue().split("\n"))
 
 
@@ -144,14 +145,14 @@ def test_ranges_that_outliers_stretch_are_in_the_verbose_text_alone() -> None:
         replace(read, name="reads the same", inputs=spiked),
         replace(read, name="fc", inputs=flat, weights=heavy[0]),
     )
-    assert "reach" not in comparison_text(found)
+    assert "reach" not in found.text()
     few = "times their root mean square: one scale for all of them would leave few bits"
     assert [line.strip() for line in lines(found, verbose=True) if "reach" in line] == [
         f"- weights of fc reach 1e+03, 117 {few}",
         f"- activations of {LONG} and 1 more reach 812, 95 {few}",
     ]
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    print_comparison(found, console, verbose=True)
+    show(found, console, verbose=True)
     shown = console.file.getvalue()
     assert all(len(line) <= 80 for line in shown.split("\n"))
     assert few in " ".join(shown.split())

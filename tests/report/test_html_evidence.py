@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from octavo.recipe import Recipe, Report
-from octavo.recipe.benchmark import Benchmark
-from octavo.recipe.evidence import FLOAT, ORT, QUANTIZED, Evidence
 from octavo.report.evidence_words import verdict
 from octavo.report.html import report_html, tuning_html
 from octavo.report.html.figures import bars, noise_bars
-from octavo.report.text import number
+from octavo.results.benchmark import Benchmark
+from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
+from octavo.results.words import number
 from tests.report.evidence_samples import (
     BENCHMARK,
     comparison,

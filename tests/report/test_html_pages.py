@@ -18,9 +18,9 @@ import pytest
 
 from octavo.errors import OptionError, OutputError
 from octavo.recipe import Recipe, Report, Rule, Scheme, Verification
-from octavo.recipe.tuning import Status, TuneResult
 from octavo.report.html import report_html, tuning_html, write_html
 from octavo.report.html.plot import Axes, Point, plot, ticks
+from octavo.results.tuning import Status, TuneResult
 from tests.report.tuning_samples import (
     BASELINE,
     BEST,

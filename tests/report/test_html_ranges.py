@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from octavo.onnx.rules.lstm import PER_STEP_NOTE
-from octavo.recipe.ranges import Range
 from octavo.report.html import report_html
 from octavo.report.html.ranges import ranges_table
+from octavo.results.comparison import Range
 from tests.report.evidence_samples import comparison, evidence
 from tests.report.test_html_evidence import column, values
 from tests.report.test_html_pages import parsed, section

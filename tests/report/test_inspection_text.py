@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from octavo.recipe import FLOAT, Decision, Inspection, Kind, Layer, Scheme
-from octavo.report.inspection import inspection_text, print_inspection
+from octavo.report.terminal import show
 
 REASON = "a product of two activations: it has no weights to make smaller"
 BLOCK = "/encoder/layer.{}/attention/self/query/MatMul"
@@ -43,7 +43,7 @@ FOUND = Inspection(
 
 
 def test_the_whole_inventory() -> None:
-    assert inspection_text(FOUND) == (
+    assert FOUND.text() == (
         f"""\
 model.onnx
 90.4 MB, opset 17, IR version 8, 7 layers with 11.8 MB of weights
@@ -71,7 +71,7 @@ work: share of these layers' multiply-accumulates in a run on inputs x=1x128, y=
 
 
 def test_verbose_names_every_layer_in_full() -> None:
-    text = inspection_text(FOUND, verbose=True)
+    text = FOUND.text(verbose=True)
     for decision in DECISIONS:
         assert f"    {decision.layer.name}" in text
     assert f"/b (shares weights with {LONG})" in text
@@ -79,7 +79,7 @@ def test_verbose_names_every_layer_in_full() -> None:
 
 
 def test_no_share_is_said_of_work_that_is_not_known() -> None:
-    text = inspection_text(replace(FOUND, macs=(1_000_000, 2_000_000, None, None, 5, 0, 0)))
+    text = replace(FOUND, macs=(1_000_000, 2_000_000, None, None, 5, 0, 0)).text()
     assert "%" not in text
     last = {line.split("  ")[-1].strip() for line in text.splitlines()}
     assert {"MACs", ">3.00 M", "?", "5", "0"} <= last
@@ -89,13 +89,13 @@ def test_no_share_is_said_of_work_that_is_not_known() -> None:
 
 
 def test_work_of_which_nothing_is_known_is_left_out() -> None:
-    text = inspection_text(replace(FOUND, macs=(None,) * 7))
+    text = replace(FOUND, macs=(None,) * 7).text()
     assert "MACs" not in text and "work" not in text and "?" not in text
 
 
 def test_a_module_has_the_work_of_one_row_and_no_shares() -> None:
     found = Inspection("module:make", 90_400_000, "int8", DECISIONS[:2])
-    text = inspection_text(found)
+    text = found.text()
     assert text.splitlines()[:2] == ["module:make", "90.4 MB, 2 layers with 4.7 MB of weights"]
     assert "590 k" in text and "%" not in text
     assert text.endswith("MACs: multiply-accumulates for one row of input, such as a token")
@@ -103,7 +103,7 @@ def test_a_module_has_the_work_of_one_row_and_no_shares() -> None:
 
 def test_what_is_quantized_already_is_said_first() -> None:
     found = replace(FOUND, quantized="38 of 51 layers, by Octavo 0.1.0 (recipe int8)")
-    assert inspection_text(found).splitlines()[1:4] == [
+    assert found.text().splitlines()[1:4] == [
         "90.4 MB, opset 17, IR version 8, 7 float layers with 11.8 MB of weights",
         "Quantized already: 38 of 51 layers, by Octavo 0.1.0 (recipe int8).",
         "What the recipe int8 would do with the rest (octavo quantize --allow-quantized):",
@@ -111,13 +111,13 @@ def test_what_is_quantized_already_is_said_first() -> None:
 
 
 def test_an_inspection_prints_as_a_table() -> None:
-    assert str(FOUND) == inspection_text(FOUND)
+    assert str(FOUND) == FOUND.text()
 
 
 @pytest.mark.parametrize("verbose", [False, True])
 def test_the_inventory_fits_80_columns_and_loses_nothing(verbose: bool) -> None:
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
-    print_inspection(FOUND, console, verbose)
+    show(FOUND, console, verbose)
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert max(map(len, lines)) <= 80

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.recipe.reasons import by_reason, counted_reasons
-from octavo.report.names import WIDTH, in_series, shortened
+from octavo.results.names import WIDTH, by_reason, counted_reasons, in_series, shortened
 
 BLOCKS = [f"/enc/layer.{i}/attention/self/{n}/MatMul" for i in range(6) for n in ("query", "key")]
 

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from octavo.recipe import Kind, Layer, LayerOutcome, Report, Scheme, Verification
-from octavo.report import text as words
-from octavo.report.table import print_report, report_text
+from octavo.report.terminal import show
+from octavo.results import words
 
 SCHEME = Scheme().describe()
 LONG = "/encoder/layer.11/attention/self/a_name_without_any_place_to_break_it_in_two/query/MatMul"
@@ -56,7 +56,7 @@ def report(*layers: LayerOutcome, **changes: object) -> Report:
 
 def on_terminal(shown: Report, verbose: bool = False, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    print_report(shown, console, verbose)
+    show(shown, console, verbose)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -69,7 +69,7 @@ def test_the_whole_text() -> None:
         quantized("/c", notes=("activations per tensor, not per row",)),
         notes=("opset raised from 11 to 13",),
     )
-    assert report_text(shown) == (
+    assert shown.text() == (
         """\
 model.onnx -> out/model.int8.onnx
 recipe int8, target portable, cpu vnni, format qoperator
@@ -101,17 +101,17 @@ Took      1.2 s"""
 
 def test_str_of_a_report_is_its_text() -> None:
     shown = report(quantized("/a"))
-    assert str(shown) == report_text(shown)
+    assert str(shown) == shown.text()
 
 
 def test_four_hundred_layers_take_few_lines_and_verbose_names_each() -> None:
     layers = [quantized(f"/layer.{i}/MatMul") for i in range(400)]
     shown = report(*layers, *(left(f"/layer.{i}/qk") for i in range(400)))
-    short = report_text(shown)
+    short = shown.text()
     assert len(short.splitlines()) < 20
     assert "  - 400 MatMul: a product of two activations" in short
     assert "\n      /layer.*/qk\n" in short
-    full = report_text(shown, verbose=True)
+    full = shown.text(verbose=True)
     squeezed = re.sub(r"(?<=\S) +", " ", full)
     for i in range(400):
         assert f"  /layer.{i}/MatMul 384x1536 2.4 MB 596.0 kB 40.0 dB\n" in squeezed
@@ -123,7 +123,7 @@ def test_groups_are_by_operator_and_scheme() -> None:
     shown = report(
         quantized("/a"), quantized("/emb", layer=gather), quantized("/b", scheme="other")
     )
-    rows = [line.split()[:2] for line in report_text(shown).splitlines() if " dB  " in line]
+    rows = [line.split()[:2] for line in shown.text().splitlines() if " dB  " in line]
     assert rows == [["1", "MatMul"], ["1", "Gather"], ["1", "MatMul"]]
 
 
@@ -150,33 +150,33 @@ def test_a_long_name_is_a_glob_and_verbose_says_it_whole(width: int) -> None:
     shown = report(quantized(LONG), quantized("/output/dense/MatMul", 50.0))
     short = on_terminal(shown, width=width)
     assert "*/query/MatMul" in short and LONG not in short
-    assert LONG in report_text(shown, verbose=True)
+    assert LONG in shown.text(verbose=True)
 
 
 def test_layers_of_one_reason_are_one_line_whatever_numbers_are_in_it() -> None:
     tables = [left(f"/t{i}", f"its table has {512 * i} bytes: too small") for i in (1, 3, 2)]
     other = replace(left("/g", "its table has 64 bytes: too small"), bytes_before=64)
     gemm = replace(other, layer=replace(other.layer, op="Gemm"))
-    text = report_text(report(*tables, gemm))
+    text = report(*tables, gemm).text()
     assert "  - 3 MatMul, 1 Gemm, 64 B: its table has 64 to 1536 bytes: too small\n" in text
     assert "\n      /t*, /g\n" in text
 
 
 def test_plain_text_holds_a_long_path_in_one_line() -> None:
     long_path = "/".join(["folder"] * 60) + "/model.onnx"
-    assert long_path in report_text(report(quantized("/a"), source=long_path))
+    assert long_path in report(quantized("/a"), source=long_path).text()
 
 
 def test_what_is_not_a_terminal_gets_plain_text() -> None:
     stream = io.StringIO()
     shown = report(quantized(LONG), left("/qk"))
-    print_report(shown, Console(file=stream, width=80))
-    assert stream.getvalue() == report_text(shown) + "\n"
+    show(shown, Console(file=stream, width=80))
+    assert stream.getvalue() == shown.text() + "\n"
 
 
 def test_names_cannot_style_or_break_the_text() -> None:
     shown = report(quantized("/a[bold]b[/bold]"), left("/esc\x1b[31m\nred"), source="m\x1b.onnx")
-    out = report_text(shown, verbose=True)
+    out = shown.text(verbose=True)
     assert "\x1b" not in out
     assert "/a[bold]b[/bold]" in out
     assert r"/esc\x1b[31m\nred" in out
@@ -185,18 +185,18 @@ def test_names_cannot_style_or_break_the_text() -> None:
 
 def test_verification_that_was_skipped_or_only_loaded() -> None:
     skipped = report(quantized("/a"), verification=Verification("skipped"))
-    assert "Check     skipped: nothing was loaded or compared\n" in report_text(skipped)
+    assert "Check     skipped: nothing was loaded or compared\n" in skipped.text()
     unchecked = Verification("unchecked", "made up", detail="an input has no known shape")
     assert (
         "Check     could not be checked on made-up inputs: pass --inputs (check_inputs); "
         "an input has no known shape\n"
-    ) in report_text(report(quantized("/a"), verification=unchecked))
+    ) in report(quantized("/a"), verification=unchecked).text()
 
 
 def test_verification_in_part_is_not_called_passed() -> None:
     where = "before Sigmoid 's', whose output is saturated"
     found = Verification("compared", "made up", 2, 0.002, 0.001, 0.1, where, "x [2, 3] normal")
-    said = report_text(report(quantized("/a"), verification=found))
+    said = report(quantized("/a"), verification=found).text()
     assert (
         "Check     compared in part, before Sigmoid 's', whose output is saturated: error against "
         "the float model 0.002 (at most 0.1 allowed), 1 - cosine 0.001; 2 runs on inputs made up: "
@@ -217,7 +217,7 @@ def test_a_pytorch_model_has_no_words_of_onnx() -> None:
         min_onnxruntime="",
         verification=Verification("skipped", detail="no inputs to compare with"),
     )
-    assert report_text(shown) == (
+    assert shown.text() == (
         """\
 BertModel
 recipe int8, target torch
@@ -236,24 +236,24 @@ Took     1.2 s"""
 def test_inputs_that_were_given_are_said_to_be() -> None:
     given = Verification("passed", "given", 1, 0.5, None, 1.0, "output 'y' is the worst")
     line = "0.5 (at most 1 allowed); 1 run on inputs given; output 'y' is the worst"
-    assert line in report_text(report(quantized("/a"), verification=given))
+    assert line in report(quantized("/a"), verification=given).text()
 
 
 def test_a_model_in_which_nothing_is_quantized() -> None:
-    out = report_text(report(left("/qk")))
+    out = report(left("/qk")).text()
     assert "Quantized: 0 of 1 layer\n" in out
     assert "Made for" not in out
-    assert "Quantized: 0 of 0 layers" in report_text(report())
+    assert "Quantized: 0 of 0 layers" in report().text()
 
 
 def test_what_needs_no_integer_products_is_made_for_every_processor() -> None:
     weights_only = report(quantized("/a", scheme="float16, weights only"))
-    assert "Made for" not in report_text(weights_only)
-    assert "Made for" not in report_text(report(quantized("/a"), cpu="any"))
+    assert "Made for" not in weights_only.text()
+    assert "Made for" not in report(quantized("/a"), cpu="any").text()
 
 
 def test_a_native_file_says_how_it_opens() -> None:
-    out = report_text(report(quantized("/a"), target="native"))
+    out = report(quantized("/a"), target="native").text()
     assert "Opens with  octavo.onnx.session, which registers Octavo's operators" in out
     assert "Made for" not in out
 
@@ -263,15 +263,15 @@ def test_a_shared_weight_is_counted_once_and_said_to_be_shared() -> None:
     again = quantized("/b", layer=tied, bytes_before=0, bytes_after=0)
     line = next(
         line
-        for line in report_text(report(quantized("/a"), again), verbose=True).splitlines()
+        for line in report(quantized("/a"), again).text(verbose=True).splitlines()
         if line.startswith("  /b")
     )
     assert line.split() == ["/b", "384x1536", "shared", "shared", "40.0", "dB"]
 
 
 def test_weights_without_noise_or_number() -> None:
-    assert "exact  int8" in report_text(report(quantized("/a", math.inf)))
-    assert "/a" not in report_text(report(quantized("/a", None)))
+    assert "exact  int8" in report(quantized("/a", math.inf)).text()
+    assert "/a" not in report(quantized("/a", None)).text()
 
 
 @pytest.mark.parametrize(
@@ -325,15 +325,15 @@ def test_the_first_line_says_where_nothing_is_gained(case: str) -> None:
     before, after, said = SIZES[case]
     shown = report(quantized("/a"), model_bytes_before=before, model_bytes_after=after)
     assert shown.gains_nothing
-    assert report_text(shown).startswith(said)
-    modules = report_text(replace(shown, target="torch"))
+    assert shown.text().startswith(said)
+    modules = replace(shown, target="torch").text()
     assert modules.startswith(said.replace("the file", "the model"))
 
 
 def test_a_tenth_is_a_gain() -> None:
     shown = report(quantized("/a"), model_bytes_before=1000, model_bytes_after=900)
     assert not shown.gains_nothing and shown.saved == pytest.approx(0.1)
-    assert report_text(shown).startswith("model.onnx -> ")
+    assert shown.text().startswith("model.onnx -> ")
 
 
 def test_an_empty_model_gains_nothing() -> None:

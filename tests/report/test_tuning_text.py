@@ -9,10 +9,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from octavo.recipe.tuning import Approach, Status, TuneResult
-from octavo.report.tuning import last_line, print_tuning, tuning_text
-from octavo.report.tuning_verdict import verdict
-from octavo.report.tuning_words import (
+from octavo.report.terminal import show
+from octavo.results.trial_words import (
     Bound,
     accuracy,
     last_of,
@@ -22,6 +20,8 @@ from octavo.report.tuning_words import (
     traceback_lines,
     versus_float,
 )
+from octavo.results.tuning import Approach, Status, TuneResult
+from octavo.results.tuning_page import last_line, verdict
 from tests.report.tuning_samples import BASELINE, BEST, FAILED, MET, MISSED, TRACEBACK, result
 
 CRITERION = "at most 1% of the float model's accuracy lost"
@@ -32,13 +32,13 @@ NEAREST = "int8, all 12 layers: accuracy 0.8312 (float 0.915, loss 9.16% of at m
 
 def on_terminal(shown: TuneResult, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    print_tuning(shown, console)
+    show(shown, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def test_the_whole_text() -> None:
-    assert tuning_text(result()) == (
+    assert result().text() == (
         """\
 model.onnx
 Met: Trial 2 (int8, 1 of 12 layers float: fc3) keeps the criterion: """
@@ -80,7 +80,7 @@ Tracebacks
 
 
 def test_str_of_a_result_is_its_text() -> None:
-    assert str(result()) == tuning_text(result())
+    assert str(result()) == result().text()
 
 
 RESUME = "--resume continues the search"
@@ -149,13 +149,13 @@ def test_the_last_line(status: Status, changes: dict[str, object], line: str) ->
     ],
 )
 def test_the_verdict_stands_first(status: Status, best: object, start: str) -> None:
-    assert tuning_text(result(status=status, best=best)).splitlines()[1].startswith(start)
+    assert result(status=status, best=best).text().splitlines()[1].startswith(start)
 
 
 def test_agreement_is_never_called_accuracy() -> None:
     shown = result(status=Status.MET_AGREEMENT)
     assert "No accuracy was measured" in verdict(shown)[1]
-    assert "\nAgreement  0.915 -> 0.912" in tuning_text(shown)
+    assert "\nAgreement  0.915 -> 0.912" in shown.text()
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
@@ -170,8 +170,8 @@ def test_a_terminal_is_never_overrun(width: int) -> None:
 def test_what_is_not_a_terminal_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "")
     stream = io.StringIO()
-    print_tuning(result(), Console(file=stream, width=80))
-    assert stream.getvalue() == tuning_text(result()) + "\n"
+    show(result(), Console(file=stream, width=80))
+    assert stream.getvalue() == result().text() + "\n"
     assert "\x1b" not in stream.getvalue()
 
 
@@ -187,34 +187,34 @@ def test_hostile_names_are_shown_and_do_nothing() -> None:
         output=bad,
         criterion=bad,
     )
-    for page in (tuning_text(shown), on_terminal(shown), last_line(shown)):
+    for page in (shown.text(), on_terminal(shown), last_line(shown)):
         assert not any(c not in "\n" and not c.isprintable() for c in page)
-    assert r"\x1b[31m[red]<img onerror=alert(1)>\r\n" in tuning_text(shown)
+    assert r"\x1b[31m[red]<img onerror=alert(1)>\r\n" in shown.text()
     assert "\n" not in last_line(shown)
 
 
 def test_what_was_not_measured_has_no_column() -> None:
     quiet = [replace(t, latency=None, time_ratio=None) for t in (BASELINE, BEST)]
-    text = tuning_text(result(baseline=quiet[0], best=quiet[1], trials=(quiet[1],)))
+    text = result(baseline=quiet[0], best=quiet[1], trials=(quiet[1],)).text()
     assert "latency" not in text
     assert "Latency" not in text
     assert "time: of a run" not in text
     assert "memory" not in text
     heavy = replace(BEST, peak_memory=50_000_000)
     shown = result(best=heavy, trials=(heavy,), baseline=replace(BASELINE, peak_memory=10**8))
-    assert "Memory    100.0 MB -> 50.0 MB at the peak\n" in tuning_text(shown)
+    assert "Memory    100.0 MB -> 50.0 MB at the peak\n" in shown.text()
 
 
 def test_a_traceback_that_ended_many_trials_is_shown_once() -> None:
     failed = tuple(replace(FAILED, index=i) for i in range(1, 9))
-    text = tuning_text(result(status=Status.BEST_EFFORT, best=BASELINE, trials=failed))
+    text = result(status=Status.BEST_EFFORT, best=BASELINE, trials=failed).text()
     assert text.count('raise ValueError("no labels")') == 1
     assert "- trials 1, 2, 3, 4, 5 and 3 more: ValueError: no labels\n" in text
 
 
 def test_only_the_worst_of_a_long_ranking_are_named() -> None:
     ranking = tuple((f"layer{i}", 1 / (i + 1)) for i in range(400))
-    text = tuning_text(result(ranking=ranking))
+    text = result(ranking=ranking).text()
     assert "Most sensitive of 400 layers" in text
     assert "layer4\n" in text
     assert "layer5" not in text
@@ -298,7 +298,7 @@ def test_the_float_model_has_one_time_whatever_it_took_beside_each_trial() -> No
         replace(t, latency=f * t.time_ratio, float_latency=f, time_low=0.4, time_high=0.7)
         for t, f in ((MISSED, 0.0021), (BEST, 0.0020), (MET, 0.0030))
     )
-    text = tuning_text(result(baseline=base, best=trials[1], trials=trials))
+    text = result(baseline=base, best=trials[1], trials=trials).text()
     assert "Latency   2.10 ms -> 1.09 ms a run (1.92x as fast)" in text
     rows = [line.split() for line in text.splitlines() if " ms  " in line and " MB" in line]
     shown = [(float(r[r.index("ms") - 1]), float(r[r.index("ms") + 1])) for r in rows]
@@ -310,7 +310,7 @@ def test_the_float_model_has_one_time_whatever_it_took_beside_each_trial() -> No
 def test_a_slower_model_is_called_so_as_a_benchmark_does() -> None:
     slow = replace(BEST, time_ratio=1.81, float_latency=0.001, latency=0.00181)
     assert last_line(result(best=slow)).count("takes 1.81 times as long as float") == 1
-    text = tuning_text(result(best=slow, trials=(slow,)))
+    text = result(best=slow, trials=(slow,)).text()
     assert "1.00 ms -> 1.81 ms a run (takes 1.81 times as long)" in text
 
 

@@ -10,8 +10,7 @@ from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import octavo
-from octavo.recipe.comparison import Comparison, LayerDifference
-from octavo.recipe.ranges import OUTLIERS, Range
+from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
 from octavo.torch import compare, quantize_dynamic
 
 SPIKE = 1e4

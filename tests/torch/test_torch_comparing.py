@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 import octavo.torch
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError
-from octavo.recipe.comparison import Comparison, LayerDifference
+from octavo.results.comparison import Comparison, LayerDifference
 from octavo.torch import compare, quantize_dynamic
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.stand_ins import stands_in

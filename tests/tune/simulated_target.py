@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from octavo.recipe import FLOAT, Decision, Kind, Layer, Recipe, Scheme, plan, preset
-from octavo.recipe.report import Report, Verification
 from octavo.recipe.target import Built, Feed
+from octavo.results.report import Report, Verification
 
 BYTES = 4000
 

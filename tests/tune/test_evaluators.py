@@ -9,7 +9,7 @@ import pytest
 from octavo.errors import OptionError
 from octavo.measure.metrics import metric
 from octavo.recipe.target import Built
-from octavo.recipe.tuning import Status
+from octavo.results.tuning import Status
 from octavo.tune import Criterion, tune
 from octavo.tune.evaluators import Called, Evaluator, OnData, Weighted, evaluator, weighted
 from tests.tune.simulated_target import Simulated, evaluate

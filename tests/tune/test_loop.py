@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from octavo.errors import EvaluationError, HistoryError, OutputError
 from octavo.recipe import preset
-from octavo.recipe.tuning import Status, Trial, TuneResult
+from octavo.results.tuning import Status, Trial, TuneResult
 from octavo.tune import Criterion, Objective, tune
 from octavo.tune.evaluators import Called
 from octavo.tune.history import History

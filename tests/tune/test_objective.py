@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from octavo.errors import OptionError
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 from octavo.tune.objective import Objective
 
 FLOAT = Trial(

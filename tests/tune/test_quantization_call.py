@@ -11,7 +11,7 @@ import torch
 
 from octavo.errors import OptionError
 from octavo.recipe import load_recipe
-from octavo.recipe.tuning import Status
+from octavo.results.tuning import Status
 from octavo.tune import Quantization
 from tests.onnx.helpers import normal, run, save
 from tests.tune.searchable import WIDTH, model

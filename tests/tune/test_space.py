@@ -18,8 +18,8 @@ from octavo.recipe import (
     plan,
     preset,
 )
-from octavo.recipe.tuning import Approach
 from octavo.recipe.yaml_io import loads_recipe
+from octavo.results.tuning import Approach
 from octavo.tune.space import Space
 from tests.tune.simulated_ground import BLOCKS, GROUPS, HALF, RAISED, layer, layers, space_of
 

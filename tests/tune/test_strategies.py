@@ -7,7 +7,7 @@ import pytest
 
 from octavo.errors import OptionError
 from octavo.recipe import FLOAT, Scheme
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 from octavo.tune.strategies import STRATEGIES, optuna_search, random_search, strategy
 from octavo.tune.strategies._batches import BATCH, groups
 from octavo.tune.strategies._ranking import pronounced_gap, proportional

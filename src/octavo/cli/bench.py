@@ -12,15 +12,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import Against, CustomOpsOption, JsonOption, exit_codes, operators
-from octavo.cli.tuning import shape_of
+from octavo.cli.options import (
+    Against,
+    CustomOpsOption,
+    JsonOption,
+    exit_codes,
+    operators,
+    shape_of,
+    show,
+)
 from octavo.errors import ModelError, OctavoError, OptionError
 from octavo.front_ends import names_factory
 
 if TYPE_CHECKING:
     from octavo.onnx.bench import BenchFile
     from octavo.onnx.inputs import Feed
-    from octavo.recipe.benchmark import Benchmark, Pair, Timed
+    from octavo.results.benchmark import Benchmark, Pair, Timed
 
 
 def run(
@@ -32,8 +39,8 @@ def run(
     seconds: float,
 ) -> Benchmark:
     """Times `models`; `seconds` for each shape and number of threads."""
-    from octavo.recipe.benchmark import Benchmark
-    from octavo.report.progress import progress_bar
+    from octavo.report.terminal import progress_bar
+    from octavo.results.benchmark import Benchmark
 
     if not 0 < seconds < math.inf:
         raise OptionError(f"--seconds {seconds:g}: give a number above 0")
@@ -50,17 +57,6 @@ def run(
     took = time.perf_counter() - start
     notes = tuple(dict.fromkeys(bench.notes))
     return Benchmark(tuple(bench.rows), tuple(bench.timed), took, notes)
-
-
-def show(found: Benchmark, *, json: bool) -> None:
-    """Prints the result as tables, or as JSON."""
-    if json:
-        print(found.to_json())  # noqa: T201
-        return
-    from octavo.report.bench import print_bench
-    from octavo.report.text import console
-
-    print_bench(found, console())
 
 
 def threads_of(text: str | None) -> list[int | None]:
@@ -89,7 +85,7 @@ class Bench:
         """Quantizes the first model as ONNX Runtime does; where that fails, a note says so."""
         from octavo.onnx.bench import BenchFile, quantized_by_ort
         from octavo.onnx.tuning.scratch import Scratch
-        from octavo.recipe.evidence import ORT
+        from octavo.results.evidence import ORT
 
         self._say("quantizing with ONNX Runtime", 0)
         place = stack.enter_context(Scratch())
@@ -152,7 +148,7 @@ class Bench:
             return None
 
     def _failed(self, error: OctavoError) -> None:
-        from octavo.recipe.evidence import ORT
+        from octavo.results.evidence import ORT
 
         self.notes.append(f"{ORT} of {self.files[0].name} is not timed: {error}")
 

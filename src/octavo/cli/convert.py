@@ -16,11 +16,12 @@ from octavo.cli.options import (
     end_if_unchecked,
     exit_codes,
     operators,
+    show,
 )
 from octavo.errors import OutputError
 
 if TYPE_CHECKING:
-    from octavo.recipe.conversion import Conversion
+    from octavo.results.report import Conversion
 
 
 def convert(
@@ -38,7 +39,7 @@ def convert(
     Raises OutputError where that default exists and `force` is not given.
     """
     from octavo.onnx import convert_target
-    from octavo.report.progress import progress_bar
+    from octavo.report.terminal import progress_bar
 
     out = output or Path(f"{model.stem}.{to}.onnx")
     if output is None and out.exists() and not force:
@@ -47,17 +48,6 @@ def convert(
         return convert_target(
             model, out, to=to, cpu=cpu, check_inputs=inputs, verify=verify, progress=progress
         )
-
-
-def show(done: Conversion, *, json: bool) -> None:
-    """Prints the conversion as text, or as JSON."""
-    if json:
-        print(done.to_json())  # noqa: T201
-        return
-    from octavo.report.conversion import print_conversion
-    from octavo.report.text import console
-
-    print_conversion(done, console())
 
 
 def convert_target(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,12 +22,14 @@ from octavo.cli.options import (
     Target,
     TargetOption,
     TimedThreadsOption,
+    check_places,
     end_if_unchecked,
     exit_codes,
     operators,
     recipe_of,
+    shape_of,
+    show,
 )
-from octavo.cli.tuning import check_places, shape_of
 from octavo.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def quantize(
             made = torch_models.quantize(
                 model, out, chosen, only, exclude, allow_nothing=allow_nothing
             )
-            _show(made, verbose, json)
+            show(made, json=json, verbose=verbose)
             _write_page(made, page, model, How())
             return
         how = _how_to_time(inputs, shape, threads, page)
@@ -161,7 +162,7 @@ def quantize(
         out = output or _default_output(Path(model).stem, suffix, chosen, force)
         check_places(None, page, [Path(model), out, *([inputs] if inputs else [])])
         from octavo.onnx import quantize_dynamic
-        from octavo.report.progress import progress_bar
+        from octavo.report.terminal import progress_bar
 
         with progress_bar() as progress:
             report = quantize_dynamic(
@@ -180,7 +181,7 @@ def quantize(
                 allow_quantized=allow_quantized,
                 allow_nothing=allow_nothing,
             )
-        _show(report, verbose, json)
+        show(report, json=json, verbose=verbose)
         _write_page(report, page, model, how, measure=not no_verify)
         end_if_unchecked(report.verification.status)
 
@@ -217,13 +218,7 @@ def inspect(
                 cpu=cpu.value,
                 quant_format=format.value,
             )
-        if json:
-            print(json_module.dumps(found.to_dict(), indent=2))  # noqa: T201
-            return
-        from octavo.report.inspection import print_inspection
-        from octavo.report.text import console
-
-        print_inspection(found, console(), verbose)
+        show(found, json=json, verbose=verbose)
 
 
 def _how_to_time(inputs: Path | None, shape: str, threads: int | None, page: Path | None) -> How:
@@ -249,16 +244,6 @@ def _write_page(
     if report.quantized and measure:
         found = evidence(model, Path(report.output), how)
         write_html(report_html(report, found), page)
-
-
-def _show(report: Report, verbose: bool, json: bool) -> None:
-    if json:
-        print(report.to_json())  # noqa: T201
-        return
-    from octavo.report.table import print_report
-    from octavo.report.text import console
-
-    print_report(report, console(), verbose)
 
 
 def _default_output(stem: str, suffix: str, recipe: Recipe, force: bool) -> Path:

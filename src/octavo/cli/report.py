@@ -19,10 +19,10 @@ from octavo.cli.options import (
     ComparedInputsOption,
     CustomOpsOption,
     TimedThreadsOption,
+    check_places,
     exit_codes,
     operators,
 )
-from octavo.cli.tuning import check_places
 from octavo.errors import InputDataError, OptionError
 from octavo.front_ends import names_factory
 
@@ -60,8 +60,8 @@ def told_by(floating: str, quantized: Path) -> Report | None:
 def from_json(path: Path, page: Path, how: How) -> None:
     """A page of what `octavo quantize --json` or `octavo tune --json` printed."""
     from octavo.recipe import Report
-    from octavo.recipe.tuning import TuneResult
     from octavo.report.html import report_html, tuning_html, write_html
+    from octavo.results.tuning import TuneResult
 
     for given in (field.name for field in fields(how) if getattr(how, field.name)):
         raise OptionError(f"--{given} says how to measure, and {path} was measured: leave it out")

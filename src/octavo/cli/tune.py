@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from octavo.cli import INTERRUPTED, tuning
+from octavo.cli import tuning
 from octavo.cli.options import (
     NOT_MET,
     Approach,
@@ -23,7 +23,7 @@ from octavo.cli.options import (
     operators,
     recipe_of,
 )
-from octavo.errors import OutputError
+from octavo.errors import INTERRUPTED, OutputError
 
 
 def tune(

@@ -8,17 +8,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from octavo.cli import options
 from octavo.errors import OptionError, OutputError, pip_install
 from octavo.front_ends import names_factory, target_of
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe
     from octavo.recipe.target import Target
-    from octavo.recipe.tuning import TuneResult
+    from octavo.results.tuning import TuneResult
     from octavo.tune import Config
 
 
@@ -61,7 +61,9 @@ def run(
         given = arguments(config, base, layers)
         _measure_by(given, config, evaluate, data)
         out = output or _default_output(model, tuned, force)
-        check_places(recipe_out, report, [conf, Path(model), *([data] if data else []), out])
+        options.check_places(
+            recipe_out, report, [conf, Path(model), *([data] if data else []), out]
+        )
         executor = None if dask is None else stack.enter_context(_dask(dask))
         view = stack.enter_context(TuningView())
         for note in (*config.notes, *map(str, config.inert), *config.unmatched(layers)):
@@ -75,7 +77,7 @@ def run(
             None if config.performance_only else evaluate,
             data=data,
             label=label,
-            shapes=[shape_of(text) for text in shapes],
+            shapes=[options.shape_of(text) for text in shapes],
             workers=workers or 1,
             executor=executor,
             output=out,
@@ -95,8 +97,8 @@ def write_page(
 ) -> None:
     """The page about the search; a model that was written is measured for it, once more."""
     from octavo.cli.evidence import How, evidence
-    from octavo.recipe.tuning import Status
     from octavo.report.html import tuning_html, write_html
+    from octavo.results.tuning import Status
 
     write_html(tuning_html(result), page)  # whatever comes of measuring
     if result.output and result.status is not Status.INTERRUPTED:
@@ -124,36 +126,10 @@ def _measure_by(
 
 def show(result: TuneResult, *, json: bool) -> None:
     """Prints the result: a page, or JSON alone on stdout; the verdict is the last line."""
-    from octavo.report.text import console
-    from octavo.report.tuning import print_tuning
-    from octavo.report.tuning_verdict import last_line
+    from octavo.results.tuning_page import last_line
 
-    if json:
-        print(result.to_json())  # noqa: T201
-        print(last_line(result), file=sys.stderr)  # noqa: T201
-        return
-    print_tuning(result, console())
-    print(last_line(result))  # noqa: T201
-
-
-def shape_of(text: str) -> dict[str, tuple[int, ...]]:
-    """`input_ids=1x128,attention_mask=1x128` as shapes by name."""
-    found = {}
-    for part in text.split(","):
-        name, equals, dims = part.strip().rpartition("=")
-        sizes = dims.lower().split("x")
-        if not (name and equals and all(d.isdigit() and int(d) > 0 for d in sizes)):
-            raise OptionError(
-                f"--shape {text!r}: {part.strip()!r} is not NAME=SIZExSIZE.., such as "
-                "input_ids=1x128,attention_mask=1x128"
-            )
-        if name in found:
-            raise OptionError(
-                f"--shape {text!r}: {name!r} is there twice; name each input once, and repeat "
-                "--shape for another set of shapes"
-            )
-        found[name] = tuple(int(d) for d in sizes)
-    return found
+    options.show(result, json=json)
+    print(last_line(result), file=sys.stderr if json else sys.stdout)
 
 
 def _target(
@@ -207,37 +183,11 @@ def _default_output(model: str, target: Target, force: bool) -> Path:
     return out
 
 
-def check_places(
-    recipe_out: Path | None, page: Path | None, taken: Sequence[Path], option: str = "--report"
-) -> None:
-    """What cannot or must not be written is known now, not after the search.
-
-    `option` is the one that named the `page`.
-    """
-    from octavo.files.staging import Staging
-
-    if page is not None and find_spec("jinja2") is None:
-        raise OptionError(f"{option} needs jinja2, which is not installed: {pip_install('jinja2')}")
-    others = list(taken)
-    for named, path, suffixes in (
-        ("--recipe-out", recipe_out, (".yaml", ".yml")),
-        (option, page, (".html", ".htm")),
-    ):
-        if path is None:
-            continue
-        if path.suffix.lower() not in suffixes:
-            raise OptionError(f"{named} {path}: end the name with {' or '.join(suffixes)}")
-        if any(path.absolute() == other.absolute() for other in others):
-            raise OptionError(f"{named}: {path} is named twice: give each file a name of its own")
-        Staging(path, [other for other in others if other.is_file()])
-        others.append(path)
-
-
 def _write_recipe(result: TuneResult, path: Path | None, how: str) -> str:
     """Writes the best recipe, with the command that applies it; else says why not."""
     from octavo.files.text import write_text
     from octavo.recipe import dump_recipe
-    from octavo.recipe.tuning import Approach
+    from octavo.results.tuning import Approach
 
     recipe = result.best.recipe
     if path is None:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from octavo.core.layer import Kind, Layer
 from octavo.errors import RecipeError, did_you_mean
-from octavo.recipe.layer import Decision, Kind, Layer
-from octavo.recipe.schema import Recipe, Rule
+from octavo.recipe.recipe import Recipe, Rule
+from octavo.recipe.scheme import Scheme
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a recipe says about one layer: its scheme, and why where it stays float."""
+
+    layer: Layer
+    scheme: Scheme
+    reason: str = ""
 
 
 def plan(layers: Sequence[Layer], recipe: Recipe) -> list[Decision]:

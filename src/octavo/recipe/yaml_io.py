@@ -10,7 +10,7 @@ from typing import Any
 from octavo.errors import RecipeError
 from octavo.recipe.document import Document, FileKind, read_text
 from octavo.recipe.located import LocatedRecipeError
-from octavo.recipe.schema import Recipe
+from octavo.recipe.recipe import Recipe
 
 RECIPE = FileKind("recipe", "start with `base: int8`", RecipeError)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from octavo.recipe.benchmark import CONFIDENCE, Pair, Verdict
-from octavo.recipe.comparison import Comparison, OutputDifference
-from octavo.recipe.evidence import FLOAT, ORT, QUANTIZED, Evidence
-from octavo.report import text as words
-from octavo.report.bench import times
-from octavo.report.text import number, size
+from octavo.results import words
+from octavo.results.benchmark import CONFIDENCE, Pair, Verdict, times
+from octavo.results.comparison import Comparison, OutputDifference
+from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
+from octavo.results.words import number, size
 
 ORT_NAME = "ONNX Runtime's own int8"
 """What `onnxruntime.quantization.quantize_dynamic` makes, with its default options."""

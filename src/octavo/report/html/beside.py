@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from octavo.recipe.benchmark import CONFIDENCE, Benchmark, Pair, Timed, Verdict
-from octavo.recipe.comparison import Comparison
-from octavo.recipe.evidence import FLOAT, ORT, QUANTIZED, Evidence
-from octavo.report.bench import conditions, rate, times
-from octavo.report.difference_words import decibels
 from octavo.report.evidence_words import ORT_NAME, least_agreement, worst_error, worst_output
 from octavo.report.html.figures import bars, latency
 from octavo.report.html.parts import FIGURE, NAME, Cell, Column, Table
-from octavo.report.text import clean, count, duration, number, size
+from octavo.results.benchmark import (
+    CONFIDENCE,
+    Benchmark,
+    Pair,
+    Timed,
+    Verdict,
+    conditions,
+    rate,
+    times,
+)
+from octavo.results.comparison import Comparison
+from octavo.results.comparison_page import decibels
+from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
+from octavo.results.words import clean, count, duration, number, size
 
 _NAMES = {FLOAT: "float", QUANTIZED: "quantized", ORT: ORT_NAME}
 _VERDICTS = {

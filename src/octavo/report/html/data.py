@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from octavo.recipe.evidence import Evidence
-from octavo.recipe.report import Report
-from octavo.recipe.tuning import Trial, TuneResult
-from octavo.report import tuning_words as say
+from octavo.results import trial_words as say
+from octavo.results.evidence import Evidence
+from octavo.results.report import Report
+from octavo.results.tuning import Trial, TuneResult
 
 
 def page_data(

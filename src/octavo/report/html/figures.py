@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from octavo.report import tuning_words
+from octavo.results import words
 
 _SHORTEST = 0.04  # a bar that is there can be seen
 _LEAST_DB = 10.0  # differences of less do not fill a bar
@@ -13,7 +13,7 @@ _LEAST_DB = 10.0  # differences of less do not fill a bar
 
 def latency(seconds: float | None) -> str:
     """`812 µs`, `4.20 ms`, `1.23 s`; nothing where there is no number."""
-    return tuning_words.latency(seconds).replace(" us", " µs")
+    return words.latency(seconds).replace(" us", " µs")
 
 
 def share(x: float) -> float | None:

@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from octavo.recipe.comparison import Comparison, Difference, LayerDifference
-from octavo.recipe.evidence import Evidence
-from octavo.recipe.report import LayerOutcome, Report
-from octavo.report import text as words
-from octavo.report.difference_words import decibels, not_finite, to_blame, typical
 from octavo.report.html.figures import noise_bars, sortable
 from octavo.report.html.parts import FIGURE, INDEX, NAME, TEXT, Cell, Column, Table
-from octavo.report.text import clean, count, size
+from octavo.results import words
+from octavo.results.comparison import Comparison, Difference, LayerDifference
+from octavo.results.comparison_page import decibels, not_finite
+from octavo.results.evidence import Evidence
+from octavo.results.report import LayerOutcome, Report
+from octavo.results.words import clean, count, size
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _joined(report: Report | None, found: Comparison | None) -> list[_Row]:
 
 
 def _named(report: Report | None, found: Comparison | None) -> Iterator[_Part]:
-    blamed = None if found is None else to_blame(found)
+    blamed = None if found is None else found.suspect
 
     def name(row: _Row) -> Cell:
         if blamed is not None and row.found is blamed:
@@ -218,7 +218,7 @@ def _how(report: Report | None, found: Comparison | None) -> Iterator[str]:
 
 
 def _standing(found: Comparison) -> str:
-    blamed, middle = to_blame(found), words.decibels(typical(found))
+    blamed, middle = found.suspect, words.decibels(found.median_sqnr_db)
     if blamed is not None and blamed.alone is not None:
         return (
             f"Look first at {clean(blamed.name)}: alone it has {decibels(blamed.alone)}, the "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from octavo.recipe.evidence import Evidence
-from octavo.recipe.report import Report
 from octavo.report.evidence_words import ORT_NAME
 from octavo.report.html.beside import beside_table
 from octavo.report.html.layers import layer_table
 from octavo.report.html.parts import Section
 from octavo.report.html.ranges import ranges_table
+from octavo.results.evidence import Evidence
+from octavo.results.report import Report
 
 
 def measured_sections(

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 
-from octavo.recipe.comparison import LayerDifference
-from octavo.recipe.layer import Kind
-from octavo.recipe.report import LayerOutcome, Report
+from octavo.core.layer import Kind
+from octavo.results.comparison import LayerDifference
+from octavo.results.report import LayerOutcome, Report
 
 
 class _Cost(IntEnum):

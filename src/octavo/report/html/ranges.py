@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from octavo.recipe.comparison import Comparison, LayerDifference
-from octavo.recipe.ranges import OUTLIERS, Range
-from octavo.recipe.report import Report
 from octavo.report.html.outliers import consequence
 from octavo.report.html.parts import FIGURE, NAME, RANGE, Cell, Column, Strip, Table
-from octavo.report.text import clean, count
+from octavo.results import words
+from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
+from octavo.results.report import Report
+from octavo.results.words import count
 
 _BOX = 3.0  # root mean squares to each side of zero: nearly all of normally distributed numbers
 _INPUT_PEAK, _WEIGHT_PEAK = "activation peak", "weight peak"
@@ -49,7 +49,7 @@ def _peak(r: Range | None) -> float:
 
 
 def _row(layer: LayerDifference) -> Iterator[Cell]:
-    yield Cell(clean(layer.name) or "(no name)")
+    yield Cell(words.name(layer.name))
     for r in (layer.inputs, layer.weights):
         yield _reach(r)
         yield _crest(r)

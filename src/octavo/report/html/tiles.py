@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from octavo.recipe.benchmark import CONFIDENCE, Verdict
-from octavo.recipe.evidence import FLOAT, QUANTIZED, Evidence
-from octavo.report import text as words
 from octavo.report.evidence_words import (
     ORT_NAME,
     interval,
@@ -18,7 +15,10 @@ from octavo.report.evidence_words import (
 )
 from octavo.report.html.figures import latency, share
 from octavo.report.html.parts import Tile
-from octavo.report.text import number, size
+from octavo.results import words
+from octavo.results.benchmark import CONFIDENCE, Verdict
+from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
+from octavo.results.words import number, size
 
 
 def size_tile(before: int, after: int) -> Tile:

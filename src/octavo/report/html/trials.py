@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from octavo.recipe.tuning import Trial, TuneResult
-from octavo.report import text as words
-from octavo.report import tuning_words as say
 from octavo.report.html.figures import sortable
 from octavo.report.html.parts import FIGURE, KEY, Cell, Column, Picture, Table, Traces
 from octavo.report.html.plot import Axes, Point, plot
-from octavo.report.text import clean, count
-from octavo.report.tuning_verdict import bound_of
+from octavo.results import trial_words as say
+from octavo.results import words
+from octavo.results.tuning import Trial, TuneResult
+from octavo.results.tuning_page import bound_of
+from octavo.results.words import clean, count
 
 _TONES = {"best": "good", "met": "good", "missed": "warn", "nearest": "warn", "failed": "bad"}
 _TRACES = 20  # different tracebacks that are shown

@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from octavo.recipe.evidence import Evidence
-from octavo.recipe.tuning import Status, TuneResult
 from octavo.report import evidence_words
-from octavo.report import text as words
-from octavo.report import tuning_words as say
 from octavo.report.html.data import page_data
 from octavo.report.html.figures import latency, share
 from octavo.report.html.measured import measured_notes, measured_sections
@@ -17,8 +13,12 @@ from octavo.report.html.parts import Bar, Bars, Facts, Notes, Page, Section, Til
 from octavo.report.html.render import render
 from octavo.report.html.tiles import error_tiles, size_tile, speed_tile
 from octavo.report.html.trials import failed_trials, trials_picture, trials_table
-from octavo.report.text import clean, count, duration, size
-from octavo.report.tuning_verdict import lost, verdict
+from octavo.results import trial_words as say
+from octavo.results import words
+from octavo.results.evidence import Evidence
+from octavo.results.tuning import Status, TuneResult
+from octavo.results.tuning_page import lost, verdict
+from octavo.results.words import clean, count, duration, size
 
 
 def tuning_html(result: TuneResult, evidence: Evidence | None = None) -> str:

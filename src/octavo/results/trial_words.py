@@ -1,6 +1,6 @@
 """Trials in words: numbers, recipes and the columns of a table.
 
-The text page, the live table and the HTML page share them, so that a number reads the same in each.
+All pages share them, so that a number reads the same in each.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
-from octavo.recipe.benchmark import SMALLEST
-from octavo.recipe.tuning import Approach, Trial
-from octavo.report.groups import grouped
-from octavo.report.names import WIDTH, shortened
-from octavo.report.text import clean, size
+from octavo.results.names import WIDTH, grouped, shortened
+from octavo.results.words import clean, latency, size
+
+if TYPE_CHECKING:
+    from octavo.results.tuning import Trial
 
 _LEAST = 0.001  # of losses, in percent or not: less is nothing that an evaluation could tell
 _LONG = re.compile(rf"[^\s,;]{{{WIDTH + 1},}}")
@@ -80,15 +81,6 @@ def _number(x: float) -> float:
     return float(f"{x:.12g}")
 
 
-def latency(seconds: float | None) -> str:
-    """Three significant digits: `812 us`, `4.20 ms`, `1.23 s`."""
-    if seconds is None:
-        return ""
-    unit, scale = next((u for u in (("s", 1.0), ("ms", 1e3)) if seconds * u[1] >= 1), ("us", 1e6))
-    value = seconds * scale
-    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
-
-
 def time_ratio(x: float | None) -> str:
     """`0.52`: time over the float model's."""
     return "" if x is None else f"{x:.2f}"
@@ -96,13 +88,11 @@ def time_ratio(x: float | None) -> str:
 
 def versus_float(trial: Trial) -> str:
     """The trial's time over the float model's, as a benchmark says it: `1.92x as fast`, `takes 1.10
-    times as long`, or `no difference seen` where half of the rounds show none."""
+    times as long`, or `no difference seen`."""
     x = trial.time_ratio
     if x is None:
         return ""
-    low, high = trial.time_low, trial.time_high
-    crosses = low is not None and high is not None and low <= 1 <= high
-    if abs(x - 1) < SMALLEST or crosses:
+    if trial.shows_no_difference:
         return "no difference seen"
     return f"{1 / x:.2f}x as fast" if 0 < x < 1 else f"takes {x:.2f} times as long"
 
@@ -126,8 +116,7 @@ def recipe(trial: Trial) -> str:
     if trial.recipe is None and trial.index == 0:
         return "the float model"
     words = _LONG.sub(lambda m: shortened([m[0]])[0], clean(trial.words)) or "(no words)"
-    static = trial.approach is Approach.STATIC and "static" not in words
-    return f"static: {words}" if static else words
+    return f"static: {words}" if trial.is_static and "static" not in words else words
 
 
 def outcome(trial: Trial, best: bool) -> str:

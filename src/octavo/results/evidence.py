@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.recipe.benchmark import Benchmark, Pair, Timed
-from octavo.recipe.comparison import Comparison
+from octavo.results.benchmark import Benchmark, Pair, Timed
+from octavo.results.comparison import Comparison
 
 FLOAT = "float"
 QUANTIZED = "quantized"

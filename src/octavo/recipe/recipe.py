@@ -10,10 +10,10 @@ from fnmatch import fnmatchcase
 from reprlib import repr as short
 from typing import Any
 
+from octavo.core.layer import Kind, Layer
 from octavo.errors import RecipeError, did_you_mean
-from octavo.recipe.layer import Kind, Layer
 from octavo.recipe.located import LocatedRecipeError, expect, refuse_unknown, within
-from octavo.recipe.scheme import Scheme
+from octavo.recipe.scheme import FLOAT, SCHEMES, Scheme
 
 VERSION = 1
 
@@ -154,8 +154,6 @@ class Recipe:
         With a base, the data's rules come before the preset's. Unknown keys and values and wrong
         types raise RecipeError.
         """
-        from octavo.recipe.presets import PRESETS, preset
-
         if isinstance(data, Mapping) and "version" in data:  # another version has other keys
             _check_version(expect(data["version"], int, "version"))
         known = ("version", "name", "base", "max_error", "default", "rules")
@@ -208,3 +206,34 @@ def parse_kind(text: str) -> Kind:
     if text not in known:
         raise RecipeError(f"unknown kind {text!r}.{did_you_mean(text, known)}")
     return Kind(text)
+
+
+CONV_REASON = (
+    "float by default: ONNX Runtime's integer convolution is no faster than its float one; ask for "
+    "it with --ops Conv"
+)
+MATMUL_REASON = "a product of two activations: it has no weights to make smaller"
+
+_CONV = Rule(FLOAT, kind=Kind.CONV, reason=CONV_REASON)
+_MATMUL = Rule(FLOAT, kind=Kind.ACTIVATION_MATMUL, reason=MATMUL_REASON)
+
+PRESETS = {
+    name: Recipe(name, SCHEMES[name], rules, max_error)
+    for name, rules, max_error in (
+        ("int8", (_CONV, _MATMUL), 0.1),
+        # ONNX Runtime's quantize_dynamic converts convolutions too, so that this one does.
+        ("int8-per-tensor", (_MATMUL,), 0.3),
+        ("int8-accurate", (_CONV, _MATMUL), 0.05),
+        ("int8-block", (_CONV, _MATMUL), 0.05),
+        ("float16", (_MATMUL,), 0.001),
+    )
+}
+"""The recipes that have a name, by it."""
+
+
+def preset(name: str) -> Recipe:
+    """The recipe called `name`; RecipeError lists those that exist."""
+    try:
+        return PRESETS[name]
+    except KeyError:
+        raise RecipeError(f"unknown preset {name!r}.{did_you_mean(name, PRESETS)}") from None
