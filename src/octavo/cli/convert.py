@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo.cli.options import (
-    Cpu,
     CustomOpsOption,
     ForceOption,
     JsonOption,
-    Target,
     end_if_unchecked,
     exit_codes,
     operators,
     show,
 )
 from octavo.errors import OutputError
+from octavo.recipe.form import Cpu, Target
 
 if TYPE_CHECKING:
     from octavo.results.report import Conversion
@@ -94,8 +93,8 @@ def convert_target(
         done = convert(
             model,
             output,
-            to.value,
-            cpu=None if cpu is None else cpu.value,
+            to,
+            cpu=cpu,
             inputs=inputs,
             verify=not no_verify,
             force=force,

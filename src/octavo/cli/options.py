@@ -23,6 +23,7 @@ from octavo.errors import (
     pip_install,
 )
 from octavo.front_ends import names_factory
+from octavo.recipe.form import Cpu, QuantFormat, Target
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe
@@ -31,20 +32,6 @@ if TYPE_CHECKING:
 SOMETHING_MISSING = 7
 NOT_MET = 8
 UNCHECKED = 10
-
-
-class Cpu(str, Enum):
-    """Values of --cpu."""
-
-    VNNI = "vnni"
-    ANY = "any"
-
-
-class Target(str, Enum):
-    """Values of --target."""
-
-    PORTABLE = "portable"
-    NATIVE = "native"
 
 
 class Approach(str, Enum):
@@ -59,13 +46,6 @@ class Against(str, Enum):
     """Values of --against."""
 
     ORT = "ort"
-
-
-class Format(str, Enum):
-    """Values of --format."""
-
-    QOPERATOR = "qoperator"
-    QDQ = "qdq"
 
 
 def at_least_1(value: int | None) -> int | None:
@@ -109,7 +89,7 @@ TargetOption = Annotated[
     ),
 ]
 FormatOption = Annotated[
-    Format,
+    QuantFormat,
     typer.Option(
         "--format",
         help="qoperator: integer operators, for ONNX Runtime. qdq: "

@@ -10,16 +10,13 @@ import typer
 from octavo.cli import torch_models
 from octavo.cli.evidence import How
 from octavo.cli.options import (
-    Cpu,
     CpuOption,
     CustomOpsOption,
     ForceOption,
-    Format,
     FormatOption,
     JsonOption,
     OpsOption,
     RecipeOption,
-    Target,
     TargetOption,
     TimedThreadsOption,
     check_places,
@@ -31,6 +28,7 @@ from octavo.cli.options import (
     show,
 )
 from octavo.errors import OptionError, OutputError
+from octavo.recipe.form import Cpu, QuantFormat, Target
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe, Report
@@ -84,7 +82,7 @@ def quantize(
     ] = None,
     cpu: CpuOption = Cpu.VNNI,
     target: TargetOption = Target.PORTABLE,
-    format: FormatOption = Format.QOPERATOR,
+    format: FormatOption = QuantFormat.QOPERATOR,
     external_data: Annotated[
         bool,
         typer.Option(
@@ -172,9 +170,9 @@ def quantize(
                 nodes_to_exclude=list(exclude) or None,
                 use_external_data_format=external_data,
                 recipe=chosen,
-                target=target.value,
-                cpu=cpu.value,
-                quant_format=format.value,
+                target=target,
+                cpu=cpu,
+                quant_format=format,
                 check_inputs=inputs,
                 verify=not no_verify,
                 progress=progress,
@@ -196,7 +194,7 @@ def inspect(
     ops: OpsOption = [],  # noqa: B006
     cpu: CpuOption = Cpu.VNNI,
     target: TargetOption = Target.PORTABLE,
-    format: FormatOption = Format.QOPERATOR,
+    format: FormatOption = QuantFormat.QOPERATOR,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Name every layer, in full.")
     ] = False,
@@ -214,9 +212,9 @@ def inspect(
             found = inspect_model(
                 Path(model),
                 chosen,
-                target=target.value,
-                cpu=cpu.value,
-                quant_format=format.value,
+                target=target,
+                cpu=cpu,
+                quant_format=format,
             )
         show(found, json=json, verbose=verbose)
 

@@ -11,19 +11,18 @@ from octavo.cli import tuning
 from octavo.cli.options import (
     NOT_MET,
     Approach,
-    Cpu,
     CustomOpsOption,
     ForceOption,
     JsonOption,
     OpsOption,
     RecipeOption,
-    Target,
     at_least_1,
     exit_codes,
     operators,
     recipe_of,
 )
 from octavo.errors import INTERRUPTED, OutputError
+from octavo.recipe.form import Cpu, Target
 
 
 def tune(
@@ -204,8 +203,8 @@ def tune(
             shapes=shape,
             report=report,
             approach=None if approach is None else approach.value,
-            target=None if target is None else target.value,
-            cpu=None if cpu is None else cpu.value,
+            target=target,
+            cpu=cpu,
             threads=threads,
             custom_ops=custom_ops,
             force=force,

@@ -32,6 +32,7 @@ from octavo.onnx.rules._draft import per_row
 from octavo.onnx.store import TensorStore
 from octavo.onnx.weights import Stats, WeightStore
 from octavo.recipe import Decision, Granularity, LayerOutcome, Scheme
+from octavo.recipe.form import Form
 
 Progress = Callable[[str, int, int], None]
 
@@ -50,17 +51,11 @@ def convert(
     decisions: Sequence[Decision],
     tensors: TensorStore,
     constants: Constants,
-    *,
-    opset: int,
-    target: str,
-    cpu: str,
-    quant_format: str,
+    form: Form,
     progress: Progress,
 ) -> Converted:
     """Rewrites `model` in place; every site gets an outcome."""
-    context = make_context(
-        model, tensors, constants, opset=opset, target=target, cpu=cpu, quant_format=quant_format
-    )
+    context = make_context(model, tensors, constants, form)
     planned = resolve_all(sites, decisions, context)
     # A scale for a whole activation is what ONNX Runtime's quantize_dynamic has: then all of it.
     context.weights.as_onnxruntime = any(_for_tensors(layer.decision.scheme) for layer in planned)
@@ -114,28 +109,12 @@ def _recognized(
 
 
 def make_context(
-    model: ir.Model,
-    tensors: TensorStore,
-    constants: Constants,
-    *,
-    opset: int,
-    target: str,
-    cpu: str,
-    quant_format: str,
+    model: ir.Model, tensors: TensorStore, constants: Constants, form: Form
 ) -> Context:
     """What the rules work with in one conversion."""
     names = Names(model)
-    weights = WeightStore(constants, Emitter(model, names, opset), tensors)
-    return Context(
-        model,
-        names,
-        constants,
-        weights,
-        opset=opset,
-        target=target,
-        cpu=cpu,
-        quant_format=quant_format,
-    )
+    weights = WeightStore(constants, Emitter(model, names, form.opset), tensors)
+    return Context(model, names, constants, weights, form)
 
 
 def _attentions(model: ir.Model, constants: Constants, opset: int) -> list[Attention]:

@@ -21,6 +21,7 @@ from octavo.graph.rows import QuantizedRows
 from octavo.onnx.constants import FLOATS, Constants
 from octavo.onnx.weights import Stats, WeightStore
 from octavo.recipe import Granularity, Kind, Scheme
+from octavo.recipe.form import Cpu, Form
 
 
 @dataclass
@@ -41,19 +42,13 @@ class Context:
         names: Names,
         constants: Constants,
         weights: WeightStore,
-        *,
-        opset: int,
-        target: str,
-        cpu: str,
-        quant_format: str,
+        form: Form,
     ) -> None:
         self.model = model
         self.names = names
-        self.opset = opset
-        self.native = target == "native"
-        self.cpu = cpu
-        self.qdq = quant_format == "qdq"
-        self.emitter = Emitter(model, names, opset)
+        self.form = form
+        self.opset, self.native, self.qdq = form.opset, form.native, form.qdq
+        self.emitter = Emitter(model, names, form.opset)
         self.constants = constants
         self.weights = weights
         self.activations = Activations(model, self.emitter, constants)
@@ -70,7 +65,12 @@ class Context:
         from dataclasses import replace
 
         w = scheme.weight
-        if self.cpu != "any" or w is None or w.qtype is not QType.INT8 or scheme.activation is None:
+        if (
+            self.form.cpu is Cpu.VNNI
+            or w is None
+            or w.qtype is not QType.INT8
+            or scheme.activation is None
+        ):
             return scheme
         return replace(scheme, weight=replace(w, qtype=QType.UINT8))
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from fnmatch import fnmatchcase
 from reprlib import repr as short
 from typing import Any
@@ -18,13 +19,23 @@ from octavo.recipe.scheme import FLOAT, SCHEMES, Scheme
 VERSION = 1
 
 
+class Origin(Enum):
+    """Who says how a layer is held."""
+
+    DEFAULT = "default"  # the recipe, of all layers that no rule names
+    PRESET = "preset"  # a rule of a preset
+    USER = "user"  # a rule that somebody wrote
+    SELECTION = "selection"  # the layers that a call is for
+    LIMIT = "limit"  # the layer itself, or what the target can hold
+
+
 @dataclass(frozen=True)
 class Rule:
     """The layers it matches get `scheme`; `reason` is shown where that is FLOAT.
 
     Exactly one of: `name` (a glob over layer names, case-sensitive), `regex` (full match),
-    `kind`, `op` (the framework's operator name). `file` and `line` are where YAML says it; rules
-    that differ in these alone are equal.
+    `kind`, `op` (the framework's operator name). `origin` says whose rule it is, `file` and `line`
+    where YAML says it; rules that differ in these alone are equal.
     """
 
     scheme: Scheme
@@ -33,6 +44,7 @@ class Rule:
     kind: Kind | None = None
     op: str | None = None
     reason: str = ""
+    origin: Origin = field(default=Origin.USER, compare=False)
     line: int | None = field(default=None, compare=False)
     file: str = field(default="", compare=False)
 
@@ -104,7 +116,8 @@ class Rule:
         if "kind" in values:
             with within("kind"):
                 values["kind"] = parse_kind(values["kind"])
-        return cls(**values)
+        rule = cls(**values)
+        return replace(rule, origin=Origin.PRESET) if rule in PRESET_RULES else rule
 
 
 @dataclass(frozen=True)
@@ -214,8 +227,9 @@ CONV_REASON = (
 )
 MATMUL_REASON = "a product of two activations: it has no weights to make smaller"
 
-_CONV = Rule(FLOAT, kind=Kind.CONV, reason=CONV_REASON)
-_MATMUL = Rule(FLOAT, kind=Kind.ACTIVATION_MATMUL, reason=MATMUL_REASON)
+_CONV = Rule(FLOAT, kind=Kind.CONV, reason=CONV_REASON, origin=Origin.PRESET)
+_MATMUL = Rule(FLOAT, kind=Kind.ACTIVATION_MATMUL, reason=MATMUL_REASON, origin=Origin.PRESET)
+PRESET_RULES = (_CONV, _MATMUL)
 
 PRESETS = {
     name: Recipe(name, SCHEMES[name], rules, max_error)

@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import io
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from octavo.errors import RecipeError
+from octavo.errors import OptionError, RecipeError
 from octavo.recipe.document import Document, FileKind, read_text
 from octavo.recipe.located import LocatedRecipeError
-from octavo.recipe.recipe import Recipe
+from octavo.recipe.recipe import Recipe, preset
 
 RECIPE = FileKind("recipe", "start with `base: int8`", RecipeError)
+
+
+def recipe_of(given: str | os.PathLike[str] | Recipe | None) -> Recipe:
+    """A recipe, from itself, a preset's name or a YAML file; None is `int8`.
+
+    Raises OptionError for anything else, RecipeError for an unknown name and a wrong file.
+    """
+    if given is None:
+        return preset("int8")
+    if isinstance(given, Recipe):
+        return given
+    if isinstance(given, os.PathLike) or (
+        isinstance(given, str) and given.endswith((".yaml", ".yml"))
+    ):
+        return load_recipe(Path(given))
+    if not isinstance(given, str):
+        raise OptionError(
+            f"recipe is a {type(given).__name__}; give a preset's name, a .yaml file or a Recipe"
+        )
+    return preset(given)
 
 
 def load_recipe(path: str | Path) -> Recipe:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import nn
 
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Recipe, Scheme, plan
 from octavo.recipe.layer import small_table
-from octavo.recipe.presets import CONV_REASON
 from octavo.torch.choice import SchemeChoice
 from octavo.torch.fit import READ_BY_FLOAT, Fit, fitted, read_by
 from octavo.torch.inventory import Part, inventory
@@ -84,8 +84,8 @@ def planned(parts: Sequence[Part], recipe: Recipe) -> list[Decision]:
 
 def _in_torch(decision: Decision) -> Decision:
     layer, scheme = decision.layer, decision.scheme
-    if decision.reason == CONV_REASON:
-        return Decision(layer, scheme, _CONV)
+    if decision.left_by_preset and layer.kind is Kind.CONV:
+        return replace(decision, reason=_CONV)
     w = scheme.weight
     # With one scale for all, rows keep to what torch.ao and ONNX Runtime do, whatever the size.
     if (

@@ -14,6 +14,7 @@ from torch import nn
 import octavo
 from octavo.errors import ModelError, NothingQuantizedError, OptionError, brief, did_you_mean
 from octavo.files.staging import DATA_FILE, Staging, output_error
+from octavo.recipe.form import Cpu, Form, Target
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.modules.experts import QuantizedExperts
 from octavo.torch.outcome import REPORT
@@ -28,7 +29,6 @@ FIRST_WITH_NEW_FORMAT = 21  # opset from which files need IR version 10 and more
 PLAIN_FORMAT = 9  # the IR version before, which ONNX Runtime 1.17 reads
 PROTOBUF_LIMIT = 1900 * 2**20  # bytes; protobuf ends at 2 GiB
 PAGE = 4096  # bytes; tensors of a data file begin on one, so that kernels read them where they lie
-TARGETS, CPUS = ("portable", "native"), ("vnni", "any")
 OPTIONS = ("kwargs", "input_names", "output_names", "dynamic_shapes", "opset_version")
 
 
@@ -90,7 +90,7 @@ def export_onnx(
         name = next(iter(others))
         known = (*OPTIONS, "external_data", "cpu")
         raise OptionError(f"export_onnx has no argument {name!r}.{did_you_mean(name, known)}")
-    _check_options(target, cpu, opset_version)
+    form = _form(target, cpu, opset_version)
     operators = _quantized_layers(qmodel)
     if not isinstance(path, (str, os.PathLike)):
         raise OptionError(f"path is a {type(path).__name__}; give a path")
@@ -102,13 +102,13 @@ def export_onnx(
         "opset_version": opset_version,
     }
     positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
-    model, counts, notes = _converted(qmodel, positional, kwargs, options, target, cpu)
+    model, counts, notes = _converted(qmodel, positional, kwargs, options, form)
     if not counts:
         raise ModelError(
             f"the call of {type(qmodel).__name__} reaches none of its {operators} quantized "
             "layers; give args and kwargs with which it does"
         )
-    _label(model, qmodel, target, cpu)
+    _label(model, qmodel, form)
     with staging:
         try:
             _write(model, staging, external=external_data)
@@ -126,13 +126,14 @@ def export_onnx(
     )
 
 
-def _check_options(target: str, cpu: str, opset: int) -> None:
-    if target not in TARGETS:
-        raise OptionError(f"unknown target {target!r}.{did_you_mean(str(target), TARGETS)}")
-    if cpu not in CPUS:
-        raise OptionError(f"unknown cpu {cpu!r}.{did_you_mean(str(cpu), CPUS)}")
+def _form(target: str, cpu: str, opset: int) -> Form:
+    form = Form(
+        Target.parse(target, f"unknown target {target!r}"),
+        Cpu.parse(cpu, f"unknown cpu {cpu!r}"),
+    )
     if isinstance(opset, bool) or not isinstance(opset, int) or not OLDEST <= opset <= NEWEST:
         raise OptionError(f"opset_version {opset!r}: needs {OLDEST} to {NEWEST}")
+    return form.at(opset)
 
 
 def _quantized_layers(qmodel: nn.Module) -> int:
@@ -161,15 +162,14 @@ def _converted(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     options: Mapping[str, Any],
-    target: str,
-    cpu: str,
+    form: Form,
 ) -> tuple[ir.Model, dict[str, int], tuple[str, ...]]:
     from octavo.torch.exports.draw import DRAWERS, draw_all
     from octavo.torch.exports.program import traced
 
     with _evaluating(qmodel):
-        model = traced(qmodel, args, kwargs, DRAWERS[target], options)
-    return model, *draw_all(model, target, cpu)
+        model = traced(qmodel, args, kwargs, DRAWERS[form.target], options)
+    return model, *draw_all(model, form.target, form.cpu)
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _label(model: ir.Model, qmodel: nn.Module, target: str, cpu: str) -> None:
+def _label(model: ir.Model, qmodel: nn.Module, form: Form) -> None:
     """What the file says of itself, in the words of the ONNX front end."""
     from octavo.graph.native import DOMAIN, OPERATORS
     from octavo.graph.requirements import least_onnxruntime
@@ -201,9 +201,7 @@ def _label(model: ir.Model, qmodel: nn.Module, target: str, cpu: str) -> None:
         | {
             "octavo.version": octavo.__version__,
             "octavo.recipe": str(report.recipe.get("name", "")) if report else "",
-            "octavo.target": target,
-            "octavo.cpu": cpu,
-            "octavo.quant_format": "qoperator",
+            **{f"octavo.{key}": word for key, word in form.words.items()},
             "octavo.min_onnxruntime": least_onnxruntime(model),
         }
     )

@@ -8,10 +8,9 @@ from fnmatch import fnmatchcase
 from torch import nn
 
 from octavo.errors import RecipeError, did_you_mean
-from octavo.recipe import FLOAT, PRESETS, Recipe, Rule
+from octavo.recipe import FLOAT, Recipe, Rule
+from octavo.recipe.recipe import Origin
 from octavo.torch.inventory import Part, inventory
-
-_PRESET_RULES = frozenset(rule for recipe in PRESETS.values() for rule in recipe.rules)
 
 
 def selected(
@@ -46,7 +45,7 @@ def _rules(
     if not any(_matches(pattern, part) for pattern in only):
         return [Rule(FLOAT, name=name, reason="not among the layers to quantize")]
     rule = recipe.rule_for(part.layer)
-    presets_own = rule is not None and rule.scheme.is_float and rule in _PRESET_RULES
+    presets_own = rule is not None and rule.scheme.is_float and rule.origin is Origin.PRESET
     if presets_own and name in only and not recipe.default.is_float:
         return [Rule(recipe.default, name=name)]
     return []

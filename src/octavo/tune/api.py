@@ -19,6 +19,7 @@ from octavo.recipe import Recipe, Rule
 from octavo.recipe.report import Report
 from octavo.recipe.target import Target
 from octavo.recipe.tuning import Approach, Status, TuneResult
+from octavo.recipe.yaml_io import recipe_of
 from octavo.tune.criterion import Criterion
 from octavo.tune.evaluators import evaluator as make_evaluator
 from octavo.tune.history import History
@@ -31,7 +32,6 @@ from octavo.tune.plan import (
     checked_approaches,
     checked_calibration,
     checked_criterion,
-    checked_recipe,
     checked_shapes,
     checked_timeout,
 )
@@ -145,7 +145,7 @@ def tune(
         checked_criterion(criterion, evaluator),
         Objective.of(objective),
         strategy,
-        checked_recipe(recipe),
+        recipe_of(recipe),
         tuple(alternatives),
         checked_approaches(approach),
         seed,

@@ -10,7 +10,7 @@ from typing import Any
 
 from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
 from octavo.measure.data import Dataset
-from octavo.recipe import Granularity, Recipe, Rule, Scheme, load_recipe, preset
+from octavo.recipe import Granularity, Recipe, Rule, Scheme
 from octavo.recipe.target import Feed, Target
 from octavo.recipe.tuning import Approach
 from octavo.tune.criterion import Criterion
@@ -93,14 +93,6 @@ def checked_criterion(given: Criterion | float, evaluator: Evaluator) -> Criteri
         return given
     lower = evaluator.higher_is_better is False
     return Criterion(relative=given, higher_is_better=not lower)
-
-
-def checked_recipe(given: str | Path | Recipe) -> Recipe:
-    """A recipe, from itself, a preset's name or a YAML file."""
-    if isinstance(given, Recipe):
-        return given
-    text = os.fspath(given)
-    return load_recipe(text) if text.endswith((".yaml", ".yml")) else preset(text)
 
 
 def checked_approaches(given: str) -> tuple[Approach, ...]:

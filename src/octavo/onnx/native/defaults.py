@@ -17,7 +17,6 @@ from octavo.onnx.native.conv import ConvForm, worth
 from octavo.onnx.native.conv_places import float_places
 from octavo.onnx.rule import attribute_int
 from octavo.recipe import Decision, Kind, Recipe
-from octavo.recipe.presets import CONV_REASON
 
 
 class Places(Protocol):
@@ -48,7 +47,7 @@ def native_defaults(
         return list(decisions)
     return [
         _decision(decision, places.conv_reasons.get(site.node), recipe)
-        if decision.reason == CONV_REASON
+        if decision.left_by_preset and site.layer.kind is Kind.CONV
         else decision
         for site, decision in zip(sites, decisions, strict=True)
     ]
@@ -65,4 +64,4 @@ def _unfit(site: Site) -> str | None:
 def _decision(decision: Decision, reason: str | None, recipe: Recipe) -> Decision:
     if reason is not None:
         return replace(decision, reason=reason)
-    return Decision(decision.layer, recipe.default)
+    return replace(decision, scheme=recipe.default, reason="")

@@ -10,20 +10,21 @@ from octavo.onnx.resolve import resolve
 from octavo.onnx.rule import Context
 from octavo.onnx.store import TensorStore
 from octavo.recipe import Decision, Recipe, Scheme
+from octavo.recipe.form import Form
 
 
 class Layers:
     """Reads the model once, and asks once what the target can hold of a layer and a scheme."""
 
-    def __init__(self, origin: Origin, *, target: str, cpu: str, quant_format: str) -> None:
+    def __init__(self, origin: Origin, form: Form) -> None:
         self._origin = origin
-        self._options = {"target": target, "cpu": cpu, "quant_format": quant_format}
+        self._form = form
         self._surveys: dict[int, tuple[Survey, Context]] = {}
         self._resolved: dict[tuple[int, int, Scheme], Decision] = {}
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
         """What a conversion by `recipe` holds, layer by layer."""
-        request = plain_request(recipe, **self._options)
+        request = plain_request(recipe, self._form)
         opset = needed_opset(request)
         found, context = self._survey(opset, request)
         return [
@@ -48,10 +49,7 @@ class Layers:
                 source.model,
                 TensorStore(None),
                 found.constants,
-                opset=found.opset,
-                target=request.target,
-                cpu=request.cpu,
-                quant_format=request.quant_format,
+                request.form.at(found.opset),
             )
             self._surveys[opset] = found, context
         return self._surveys[opset]

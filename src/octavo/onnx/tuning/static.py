@@ -27,6 +27,7 @@ from octavo.onnx.tuning.child import ChildError, call
 from octavo.onnx.tuning.feed_files import read_feed, write_feed
 from octavo.onnx.tuning.scratch import Scratch
 from octavo.recipe import Decision, Granularity, Kind, WeightScheme
+from octavo.recipe.form import Cpu, Form
 from octavo.recipe.target import Feed
 
 FIRST_PER_CHANNEL = 13  # the opset whose DequantizeLinear has scales along an axis
@@ -42,9 +43,7 @@ def quantize_static(
     decisions: Sequence[Decision],
     calibration: Sequence[Feed],
     place: Scratch,
-    *,
-    cpu: str,
-    quant_format: str,
+    form: Form,
 ) -> None:
     """Writes the model to `place`, with integer layers as `decisions` say, all others float.
 
@@ -64,11 +63,11 @@ def quantize_static(
                 folder=str(work.folder),
                 output=str(place.model),
                 feeds=len(calibration),
-                quant_format=quant_format,
+                qdq=form.qdq,
                 per_channel=weight.granularity is Granularity.CHANNEL,
                 reduce_range=weight.reduce_range,
                 symmetric=weight.symmetric,
-                unsigned=_is_unsigned(weight, cpu),
+                unsigned=_is_unsigned(weight, form.cpu),
                 ops=sorted({d.layer.op for d in chosen.values()}.union(HANDING_ON)),
                 excluded=excluded,
                 external=source.bytes > ONE_FILE_LIMIT,
@@ -98,8 +97,8 @@ def is_static(decision: Decision) -> bool:
     return integer and (scheme.activation is not None or kind is Kind.EMBEDDING)
 
 
-def _is_unsigned(weight: WeightScheme, cpu: str) -> bool:
-    return weight.qtype is QType.UINT8 or cpu == "any"
+def _is_unsigned(weight: WeightScheme, cpu: Cpu) -> bool:
+    return weight.qtype is QType.UINT8 or cpu is Cpu.ANY
 
 
 def _write_named(source: Source, chosen: dict[str, Any], work: Scratch) -> list[str]:
@@ -124,7 +123,7 @@ def run_quantizer(
     folder: str,
     output: str,
     feeds: int,
-    quant_format: str,
+    qdq: bool,
     per_channel: bool,
     reduce_range: bool,
     symmetric: bool,
@@ -155,12 +154,12 @@ def run_quantizer(
         )
     except Exception:  # noqa: BLE001 - shapes are a help to the quantizer, no more
         inferred = model
-    known = QDQRegistry if quant_format == "qdq" else QLinearOpsRegistry
+    known = QDQRegistry if qdq else QLinearOpsRegistry
     q.quantize_static(
         inferred,
         output,
         _Reader(read_feed(Path(folder) / f"feed{i}.npz") for i in range(feeds)),
-        quant_format=q.QuantFormat.QDQ if quant_format == "qdq" else q.QuantFormat.QOperator,
+        quant_format=q.QuantFormat.QDQ if qdq else q.QuantFormat.QOperator,
         op_types_to_quantize=[op for op in ops if op in known],
         per_channel=per_channel,
         reduce_range=reduce_range,

@@ -17,16 +17,17 @@ from octavo.onnx.save import Place, misfortune
 from octavo.onnx.store import TensorStore
 from octavo.onnx.tuning.switches import add_switches
 from octavo.recipe import FLOAT, Decision, Recipe, Report, Verification
+from octavo.recipe.form import Form
 
 Check = Callable[[Source, Converted], Verification]
 
 
 class Writer:
-    """`target`, `cpu` and `quant_format` are those of `quantize_dynamic`."""
+    """Of one float model, in one form."""
 
-    def __init__(self, origin: Origin, *, target: str, cpu: str, quant_format: str) -> None:
+    def __init__(self, origin: Origin, form: Form) -> None:
         self._origin = origin
-        self._options = {"target": target, "cpu": cpu, "quant_format": quant_format}
+        self._form = form
 
     def write(self, recipe: Recipe, place: Place, check: Check | None = None) -> Report:
         """The model quantized by `recipe`, at `place`; `check` sees it before the report."""
@@ -63,10 +64,7 @@ class Writer:
             source.model,
             TensorStore(None),
             prepared.constants,
-            opset=prepared.opset,
-            target=request.target,
-            cpu=request.cpu,
-            quant_format=request.quant_format,
+            request.form.at(prepared.opset),
         )
         resolved = resolve_all(prepared.sites, prepared.decisions, context)
         held = [layer.site for layer in resolved if not layer.decision.scheme.is_float]
@@ -76,7 +74,7 @@ class Writer:
 
     def _prepared(self, recipe: Recipe) -> tuple[Source, Request, Prepared]:
         source = load(self._origin)
-        request = plain_request(recipe, **self._options)
+        request = plain_request(recipe, self._form)
         return source, request, prepare(source, request, allow_quantized=False)
 
 

@@ -1,1 +1,0 @@
-from octavo.recipe.recipe import *  # noqa
