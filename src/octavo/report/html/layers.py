@@ -7,8 +7,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from octavo.report.html.figures import noise_bars, sortable
-from octavo.report.html.parts import FIGURE, INDEX, NAME, TEXT, Cell, Column, Table
+from octavo.report.html.parts import (
+    FIGURE,
+    INDEX,
+    NAME,
+    TEXT,
+    Cell,
+    Column,
+    Table,
+    noise_bars,
+    sortable,
+)
 from octavo.results import words
 from octavo.results.comparison import Comparison, Difference, LayerDifference
 from octavo.results.comparison_page import decibels, not_finite

@@ -6,12 +6,17 @@ import math
 from collections.abc import Iterator
 
 from octavo.recipe.recipe import Recipe
-from octavo.report import evidence_words
-from octavo.report.html.data import page_data
-from octavo.report.html.measured import measured_notes, measured_sections
+from octavo.report.html.evidence import measured_notes, measured_sections
 from octavo.report.html.parts import Facts, Notes, Page, Section, Tile
-from octavo.report.html.render import render
-from octavo.report.html.tiles import error_tiles, size_tile, speed_tile
+from octavo.report.html.render import page_data, render
+from octavo.report.html.verdict import (
+    error_tiles,
+    measured_verdict,
+    model_sizes,
+    size_tile,
+    speed_tile,
+    worst_error,
+)
 from octavo.results import words
 from octavo.results.benchmark import Verdict
 from octavo.results.comparison import Comparison
@@ -74,7 +79,7 @@ def _good(report: Report | None, evidence: Evidence | None) -> bool:
         return False
     if found is not None and (_beyond(report, found) or found.suspect is not None):
         return False
-    compared = evidence_words.worst_error(found) is not None
+    compared = worst_error(found) is not None
     if report is None:
         return compared
     return bool(report.quantized) and (compared or _passed(report))
@@ -87,7 +92,7 @@ def _bound(report: Report | None) -> float:
 
 
 def _beyond(report: Report | None, found: Comparison) -> bool:
-    error = evidence_words.worst_error(found)
+    error = worst_error(found)
     return error is not None and error > _bound(report)
 
 
@@ -112,7 +117,7 @@ def _sentences(report: Report | None, evidence: Evidence | None) -> Iterator[str
     said = ""
     if evidence is not None:
         sizes = (report.model_bytes_before, report.model_bytes_after) if report else (None, None)
-        said = evidence_words.verdict(evidence, *sizes)
+        said = measured_verdict(evidence, *sizes)
         yield said
     if report is None:
         yield from [] if said else ["Nothing could be measured."]
@@ -135,7 +140,7 @@ def _tiles(report: Report | None, evidence: Evidence | None) -> Iterator[Tile]:
     speed = None if evidence is None else speed_tile(evidence)
     if speed is not None:
         yield speed
-    before, after = evidence_words.sizes(evidence)
+    before, after = model_sizes(evidence)
     if report is not None:
         before, after = report.model_bytes_before, report.model_bytes_after
     if before and after:

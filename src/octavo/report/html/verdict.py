@@ -1,10 +1,11 @@
-"""A quantized model beside the float one and ONNX Runtime's own int8, in words."""
+"""A quantized model beside the float one and ONNX Runtime's own int8, in sentences and tiles."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
+from octavo.report.html.parts import Tile, latency, share
 from octavo.results import words
 from octavo.results.benchmark import CONFIDENCE, Pair, Verdict, times
 from octavo.results.comparison import Comparison, OutputDifference
@@ -49,21 +50,23 @@ def interval(pair: Pair) -> str:
     return f"{1 / pair.high:.2f}x to {1 / pair.low:.2f}x"
 
 
-def sizes(evidence: Evidence | None) -> tuple[int | None, int | None]:
+def model_sizes(evidence: Evidence | None) -> tuple[int | None, int | None]:
     """The bytes of the float and of the quantized model, as far as they are known."""
     both = [None if evidence is None else evidence.timed(name) for name in (FLOAT, QUANTIZED)]
     before, after = (None if one is None else one.bytes for one in both)
     return before, after
 
 
-def verdict(evidence: Evidence, before: int | None = None, after: int | None = None) -> str:
+def measured_verdict(
+    evidence: Evidence, before: int | None = None, after: int | None = None
+) -> str:
     """Speed, size and error in a sentence, as far as they were measured; what was too noisy to tell
     in another; may be empty.
 
     `before` and `after` are the models' bytes; those of the benchmark where they are None.
     """
     if before is None or after is None:
-        before, after = sizes(evidence)
+        before, after = model_sizes(evidence)
     said = list(_clauses(evidence, before, after))
     sentences = [_sentence(said)] if said else []
     pairs = ((evidence.pair(FLOAT, QUANTIZED), "float"), (_beside_ort(evidence), ORT_NAME))
@@ -149,3 +152,45 @@ def _error_of(output: OutputDifference) -> float:
     if output.difference is None:
         return -1.0
     return math.inf if output.difference.non_finite else output.difference.error
+
+
+def size_tile(before: int, after: int) -> Tile:
+    """The quantized model's size beside the float one's."""
+    detail = f"{words.ratio(before, after)}, float {size(before)}"
+    return Tile("Size", size(after), detail, share(after / before) if before else None)
+
+
+def speed_tile(evidence: Evidence) -> Tile | None:
+    """How many times as fast as the float model; None where it was not timed."""
+    pair, base = evidence.pair(FLOAT, QUANTIZED), evidence.timed(FLOAT)
+    ours = evidence.timed(QUANTIZED)
+    if pair is None:
+        return None
+    both = f"{latency(base.seconds)} to {latency(ours.seconds)}, " if base and ours else ""
+    if pair.verdict is Verdict.NOISY:
+        return Tile("Speed", "unclear", f"{both}too noisy to tell: {interval(pair)} of float's")
+    value = "as float" if pair.verdict is Verdict.SAME else speedup(pair)
+    detail = f"{both}{CONFIDENCE:.0%} interval {interval(pair)}"
+    return Tile("Speed", value, detail, share(pair.ratio))
+
+
+def error_tiles(evidence: Evidence) -> Iterator[Tile]:
+    """The worst output's error, and how often the largest number is at the same place."""
+    worst, error = worst_output(evidence.comparison), worst_error(evidence.comparison)
+    if worst is not None and worst.difference is not None and error is not None:
+        theirs = worst_error(evidence.ort)
+        against = "" if theirs is None else f"{ORT_NAME}: {_error_text(theirs)}"
+        sqnr = f"SQNR {words.decibels(worst.difference.sqnr_db)}"
+        detail = "; ".join(filter(None, (against, sqnr if math.isfinite(error) else "")))
+        yield Tile("Error", _error_text(error), detail)
+    least = least_agreement(evidence.comparison)
+    if least is not None:
+        theirs = least_agreement(evidence.ort)
+        detail = "same largest number as float" + (
+            "" if theirs is None else f"; {ORT_NAME}: {theirs:.1%}"
+        )
+        yield Tile("Top-1 agreement", f"{least:.1%}", detail, least)
+
+
+def _error_text(error: float) -> str:
+    return number(error) if math.isfinite(error) else "not finite"
