@@ -33,7 +33,7 @@ import octavo.onnx
 from benchmarks import bench_check, results
 from benchmarks.results import Row, say
 from octavo.cli.evidence import How, evidence
-from octavo.cli.report import told_by
+from octavo.cli.report import stored_report
 from octavo.recipe import Recipe, Report, Rule, Scheme
 from octavo.recipe.scheme import FLOAT as LEFT_FLOAT
 from octavo.report.html import report_html, tuning_html
@@ -109,7 +109,7 @@ def measured(folder: Path, layers: int) -> tuple[Report, Evidence]:
     np.savez(inputs, x=x)
     say(f"comparing, and timing for {SECONDS:g} s")
     found = evidence(str(model), made, How(inputs, bench_check.SHAPE, 1, SECONDS), strict=True)
-    told = told_by(str(model), made)
+    told = stored_report(str(model), made)
     assert told is not None  # Octavo made the file
     return told, found
 

@@ -14,8 +14,7 @@ import pytest
 import typer
 
 from octavo.cli import main
-from octavo.cli.commands import app
-from octavo.cli.epilog import EXAMPLES
+from octavo.cli.commands import EXAMPLES, app
 
 ROOT = Path(__file__).parents[1]
 PROGRAM: Any = typer.main.get_command(app)  # not the one that main keeps

@@ -27,36 +27,7 @@ from octavo.front_ends import names_factory
 if TYPE_CHECKING:
     from octavo.onnx.bench import BenchFile
     from octavo.onnx.inputs import Feed
-    from octavo.results.benchmark import Benchmark, Pair, Timed
-
-
-def run(
-    models: Sequence[str],
-    *,
-    shapes: Sequence[str],
-    threads: str | None,
-    against_ort: bool,
-    seconds: float,
-) -> Benchmark:
-    """Times `models`; `seconds` for each shape and number of threads."""
-    from octavo.report.terminal import progress_bar
-    from octavo.results.benchmark import Benchmark
-
-    if not 0 < seconds < math.inf:
-        raise OptionError(f"--seconds {seconds:g}: give a number above 0")
-    counts = threads_of(threads)
-    asked = {text.replace(" ", ""): shape_of(text) for text in shapes} or {"": {}}
-    start = time.perf_counter()
-    with contextlib.ExitStack() as stack:
-        files = _files(models)
-        bench = Bench(files, seconds, stack.enter_context(progress_bar()))
-        if against_ort:
-            bench.add_ort(stack)
-        for text, shape in asked.items():
-            bench.time(text, shape, counts)
-    took = time.perf_counter() - start
-    notes = tuple(dict.fromkeys(bench.notes))
-    return Benchmark(tuple(bench.rows), tuple(bench.timed), took, notes)
+    from octavo.results.benchmark import Pair, Timed
 
 
 def threads_of(text: str | None) -> list[int | None]:
@@ -224,11 +195,19 @@ def bench(
     file is written.
     """
     with exit_codes(), operators(custom_ops, *models):
-        found = run(
-            models,
-            shapes=shape,
-            threads=threads,
-            against_ort=against is Against.ORT,
-            seconds=seconds,
-        )
-        show(found, json=json)
+        from octavo.report.terminal import progress_bar
+        from octavo.results.benchmark import Benchmark
+
+        if not 0 < seconds < math.inf:
+            raise OptionError(f"--seconds {seconds:g}: give a number above 0")
+        counts = threads_of(threads)
+        asked = {text.replace(" ", ""): shape_of(text) for text in shape} or {"": {}}
+        start = time.perf_counter()
+        with contextlib.ExitStack() as stack:
+            timing = Bench(_files(models), seconds, stack.enter_context(progress_bar()))
+            if against is Against.ORT:
+                timing.add_ort(stack)
+            for text, sizes in asked.items():
+                timing.time(text, sizes, counts)
+        took, notes = time.perf_counter() - start, tuple(dict.fromkeys(timing.notes))
+        show(Benchmark(tuple(timing.rows), tuple(timing.timed), took, notes), json=json)

@@ -18,6 +18,7 @@ from octavo.errors import (
     INTERRUPTED,
     OctavoError,
     OptionError,
+    OutputError,
     RecipeError,
     did_you_mean,
     pip_install,
@@ -142,6 +143,13 @@ def show(result: Result, *, json: bool, verbose: bool = False) -> None:
     terminal.show(result, terminal.console(), verbose)
 
 
+def free_output(out: Path, *, force: bool) -> Path:
+    """The default `out`. Raises OutputError where it exists and `force` is not given."""
+    if out.exists() and not force:
+        raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
+    return out
+
+
 def end_if_unchecked(status: str) -> None:
     """Ends the process with a code of its own where a file was written that nothing checked."""
     if status == "unchecked":
@@ -242,19 +250,17 @@ def _check_environment() -> None:
             raise OptionError(str(error)) from None
 
 
-def recipe_of(given: str, ops: Sequence[str]) -> Recipe:
+def chosen_recipe(given: str, ops: Sequence[str] = ()) -> Recipe:
     """The preset or file, with a rule for each of `ops`."""
-    from octavo.recipe import PRESETS, load_recipe, preset
+    from octavo.recipe import PRESETS
+    from octavo.recipe.yaml_io import recipe_of
 
     path = Path(given)
-    if given in PRESETS:
-        recipe = preset(given)
-    elif path.suffix in (".yaml", ".yml") or path.exists():
-        recipe = load_recipe(path)
-    else:
+    if given not in PRESETS and path.suffix not in (".yaml", ".yml") and not path.exists():
         raise RecipeError(
             f"--recipe {given!r} is neither a preset nor a file." + did_you_mean(given, PRESETS)
         )
+    recipe = recipe_of(given if given in PRESETS else path)
     return _with_ops(recipe, [op for part in ops for op in part.split(",") if op])
 
 

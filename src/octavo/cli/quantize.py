@@ -20,14 +20,15 @@ from octavo.cli.options import (
     TargetOption,
     TimedThreadsOption,
     check_places,
+    chosen_recipe,
     end_if_unchecked,
     exit_codes,
+    free_output,
     operators,
-    recipe_of,
     shape_of,
     show,
 )
-from octavo.errors import OptionError, OutputError
+from octavo.errors import OptionError
 from octavo.recipe.form import Cpu, QuantFormat, Target
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def quantize(
     with exit_codes(), operators(custom_ops, model):
         if torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
-            chosen = recipe_of(recipe, ())
+            chosen = chosen_recipe(recipe)
             name = model.rpartition(".")[2].rpartition(":")[2]
             out = output or _default_output(name, "safetensors", chosen, force)
             check_places(None, page, [out])
@@ -155,7 +156,7 @@ def quantize(
             _write_page(made, page, model, How())
             return
         how = _how_to_time(inputs, shape, threads, page)
-        chosen = recipe_of(recipe, ops)
+        chosen = chosen_recipe(recipe, ops)
         suffix = "native.onnx" if target is Target.NATIVE else "onnx"
         out = output or _default_output(Path(model).stem, suffix, chosen, force)
         check_places(None, page, [Path(model), out, *([inputs] if inputs else [])])
@@ -204,11 +205,11 @@ def inspect(
     with exit_codes():
         if torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
-            found = torch_models.inspect(model, recipe_of(recipe, ()))
+            found = torch_models.inspect(model, chosen_recipe(recipe))
         else:
             from octavo.onnx import inspect as inspect_model
 
-            chosen = recipe_of(recipe, ops)
+            chosen = chosen_recipe(recipe, ops)
             found = inspect_model(
                 Path(model),
                 chosen,
@@ -249,7 +250,4 @@ def _default_output(stem: str, suffix: str, recipe: Recipe, force: bool) -> Path
 
     weight = recipe.default.weight
     kind = "fp16" if weight is not None and weight.qtype is QType.FLOAT16 else "int8"
-    out = Path(f"{stem}.{kind}.{suffix}")
-    if out.exists() and not force:
-        raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
-    return out
+    return free_output(Path(f"{stem}.{kind}.{suffix}"), force=force)

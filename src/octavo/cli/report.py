@@ -40,13 +40,13 @@ def run(floating: str, quantized: Path, page: Path, how: How) -> None:
     start = perf_counter()
     found = evidence(floating, quantized, how, strict=True)
     with contextlib.redirect_stdout(sys.stderr):  # a factory may print
-        told = told_by(floating, quantized)
-    if told is not None:
-        told = replace(told, seconds=perf_counter() - start)
-    write_html(report_html(told, found), page)
+        stored = stored_report(floating, quantized)
+    if stored is not None:
+        stored = replace(stored, seconds=perf_counter() - start)
+    write_html(report_html(stored, found), page)
 
 
-def told_by(floating: str, quantized: Path) -> Report | None:
+def stored_report(floating: str, quantized: Path) -> Report | None:
     """What the file says became of each layer, and why; None where it does not."""
     if not names_factory(floating):
         from octavo.onnx.told import report_in

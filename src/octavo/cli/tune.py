@@ -17,9 +17,9 @@ from octavo.cli.options import (
     OpsOption,
     RecipeOption,
     at_least_1,
+    chosen_recipe,
     exit_codes,
     operators,
-    recipe_of,
 )
 from octavo.errors import INTERRUPTED, OutputError
 from octavo.recipe.form import Cpu, Target
@@ -189,7 +189,7 @@ def tune(
         result = tuning.run(
             conf,
             model=model,
-            base=recipe_of(recipe, ops),
+            base=chosen_recipe(recipe, ops),
             evaluate=evaluate,
             data=data,
             batch_size=batch_size,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.cli import options
-from octavo.errors import OptionError, OutputError, pip_install
+from octavo.errors import OptionError, pip_install
 from octavo.front_ends import names_factory, target_of
 
 if TYPE_CHECKING:
@@ -177,10 +177,7 @@ def _target(
 
 def _default_output(model: str, target: Target, force: bool) -> Path:
     stem = model.rpartition(":")[2] if names_factory(model) else Path(model).stem
-    out = Path(f"{stem}.tuned{target.output_suffix}")
-    if out.exists() and not force:
-        raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
-    return out
+    return options.free_output(Path(f"{stem}.tuned{target.output_suffix}"), force=force)
 
 
 def _write_recipe(result: TuneResult, path: Path | None, how: str) -> str:

@@ -6,7 +6,7 @@ Texts are plain: whatever draws them escapes them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -216,3 +216,11 @@ def noise_bars(decibels: Iterable[float]) -> Callable[[float], float]:
         return round(_SHORTEST + (1 - _SHORTEST) * min(1.0, 1 - (x - low) / span), 3)
 
     return length
+
+
+def filled(
+    columns: Sequence[Column], rows: Sequence[tuple[Cell, ...]]
+) -> tuple[tuple[Column, ...], tuple[tuple[Cell, ...], ...]]:
+    """The columns that hold something in some row, and the rows with these alone."""
+    kept = [i for i in range(len(columns)) if any(row[i].text for row in rows)]
+    return tuple(columns[i] for i in kept), tuple(tuple(row[i] for i in kept) for row in rows)
