@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.core.qparams import QParams, qparams_from_range
-from octavo.core.qtype import Grid, QType
+from octavo.core.qtype import Grid, QParams, QType, qparams_from_range
 from octavo.errors import RecipeError
 from tests.core.grids import GRIDS, every_grid
 

@@ -7,10 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from octavo.core import tally as module
-from octavo.core.agreement import Agreement
-from octavo.core.metrics import cosine_error, relative_error, sqnr_db
-from octavo.core.tally import Tally, holds_numbers
+from octavo.core import metrics as module
+from octavo.core.metrics import (
+    Agreement,
+    Tally,
+    cosine_error,
+    holds_numbers,
+    relative_error,
+    sqnr_db,
+)
 
 
 def pairs(seed: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -12,8 +12,7 @@ import onnx
 import onnxruntime as ort
 
 from octavo.core.recurrent import Gru, Lstm, Recurrent, Rnn
-from octavo.core.recurrent_layout import Kind
-from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, permute_gates
+from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, Kind, permute_gates
 from octavo.onnx import session
 from octavo.onnx.native.recurrent import Weights, reference
 from tests.onnx.rules.support import FLOAT, INT32, build, convert, node

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
+from octavo.report.evidence_words import least_agreement
 
 from octavo.onnx.comparing.scores import holds_scores
-from octavo.report.evidence_words import least_agreement
 from octavo.results.accumulate import Output
 from octavo.results.comparison import Comparison, LayerDifference
 

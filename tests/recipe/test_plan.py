@@ -16,7 +16,7 @@ from octavo.recipe import (
     preset,
 )
 from octavo.recipe.recipe import Origin
-from octavo.recipe.yaml_io import loads_recipe
+from octavo.recipe.yaml_files import loads_recipe
 
 ACCURATE = PRESETS["int8-accurate"].default
 BLOCK = PRESETS["int8-block"].default

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from octavo.errors import RecipeError
 from octavo.recipe import FLOAT, PRESETS, Kind, Recipe, Rule, Scheme, preset
-from octavo.recipe.located import LocatedRecipeError
+from octavo.recipe.reading import LocatedRecipeError
 from tests.recipe.strategies import recipes, rules
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from octavo.errors import RecipeError
 from octavo.recipe import FLOAT, PRESETS, Kind, Recipe, Rule, dump_recipe, load_recipe
-from octavo.recipe.yaml_io import loads_recipe
+from octavo.recipe.yaml_files import loads_recipe
 from tests.recipe.strategies import recipes
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import octavo.torch
+from octavo.core.layer import SMALL_TABLE
 from octavo.errors import ModelError
 from octavo.recipe import Scheme
-from octavo.recipe.layer import SMALL_TABLE
 from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.modules.embedding import QuantizedEmbedding
 from octavo.torch.observed import observe_weight

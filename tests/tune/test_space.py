@@ -18,7 +18,7 @@ from octavo.recipe import (
     plan,
     preset,
 )
-from octavo.recipe.yaml_io import loads_recipe
+from octavo.recipe.yaml_files import loads_recipe
 from octavo.results.tuning import Approach
 from octavo.tune.space import Space
 from tests.tune.simulated_ground import BLOCKS, GROUPS, HALF, RAISED, layer, layers, space_of

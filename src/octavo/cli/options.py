@@ -253,7 +253,7 @@ def _check_environment() -> None:
 def chosen_recipe(given: str, ops: Sequence[str] = ()) -> Recipe:
     """The preset or file, with a rule for each of `ops`."""
     from octavo.recipe import PRESETS
-    from octavo.recipe.yaml_io import recipe_of
+    from octavo.recipe.yaml_files import recipe_of
 
     path = Path(given)
     if given not in PRESETS and path.suffix not in (".yaml", ".yml") and not path.exists():

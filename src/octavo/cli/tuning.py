@@ -182,7 +182,7 @@ def _default_output(model: str, target: Target, force: bool) -> Path:
 
 def _write_recipe(result: TuneResult, path: Path | None, how: str) -> str:
     """Writes the best recipe, with the command that applies it; else says why not."""
-    from octavo.files.text import write_text
+    from octavo.files.staging import write_text
     from octavo.recipe import dump_recipe
     from octavo.results.tuning import Approach
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from octavo.errors import OptionError
 from octavo.measure.interval import middle
 from octavo.measure.openings import Call, Clock, Opener, Opening, Openings
-from octavo.recipe.benchmark import Benchmark, Pair, Timed
+from octavo.results.benchmark import Benchmark, Pair, Timed
 
 SECONDS = 30.0
 FEW = 8  # twos of openings, for which ranks are 99% sure

@@ -11,7 +11,7 @@ from octavo.graph.native import DOMAIN
 from octavo.graph.walk import graphs_of
 from octavo.onnx.normalize import QUANTIZED_OPS
 from octavo.onnx.produce import LAYERS
-from octavo.recipe.stored import outcomes_from_json
+from octavo.results.stored import outcomes_from_json
 
 
 def quantized_already(model: ir.Model) -> str:

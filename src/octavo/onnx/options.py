@@ -17,7 +17,7 @@ from octavo.errors import OptionError, RecipeError, did_you_mean
 from octavo.onnx.rules import RULES, find_op, supported_ops
 from octavo.recipe import Granularity, Recipe, Scheme
 from octavo.recipe.form import Form
-from octavo.recipe.yaml_io import recipe_of
+from octavo.recipe.yaml_files import recipe_of
 
 WEIGHTLESS_OPS = ("Transpose",)  # ONNX Runtime accepts it; it holds nothing to quantize
 

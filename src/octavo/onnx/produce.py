@@ -19,8 +19,8 @@ from octavo.onnx.prepare import Prepared
 from octavo.onnx.save import Place, needs_data_file, save
 from octavo.onnx.store import TensorStore
 from octavo.recipe import Report, Verification
-from octavo.recipe.reasons import counted_reasons
-from octavo.recipe.stored import outcomes_to_json
+from octavo.results.names import counted_reasons
+from octavo.results.stored import outcomes_to_json
 
 MAX_ERROR = "octavo.max_error"
 """The key of a file's metadata under which the recipe's bound stands."""

@@ -9,7 +9,7 @@ from octavo.graph.walk import opset_of
 from octavo.onnx.load import load
 from octavo.onnx.produce import LAYERS, MAX_ERROR
 from octavo.recipe import Report, Verification
-from octavo.recipe.stored import outcomes_from_json
+from octavo.results.stored import outcomes_from_json
 
 
 def report_in(quantized: Path, floating: Path) -> Report | None:

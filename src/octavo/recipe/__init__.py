@@ -11,7 +11,7 @@ from octavo.recipe.scheme import (
     Scheme,
     WeightScheme,
 )
-from octavo.recipe.yaml_io import dump_recipe, load_recipe
+from octavo.recipe.yaml_files import dump_recipe, load_recipe
 from octavo.results.report import LayerOutcome, Report, Verification
 
 __all__ = [

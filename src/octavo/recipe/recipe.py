@@ -13,7 +13,7 @@ from typing import Any
 
 from octavo.core.layer import Kind, Layer
 from octavo.errors import RecipeError, did_you_mean
-from octavo.recipe.located import LocatedRecipeError, expect, refuse_unknown, within
+from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
 from octavo.recipe.scheme import FLOAT, SCHEMES, Scheme
 
 VERSION = 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from octavo.core.qtype import QType
 from octavo.errors import RecipeError, did_you_mean
-from octavo.recipe.located import LocatedRecipeError, expect, refuse_unknown, within
+from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
 
 OBSERVERS = ("minmax", "histogram")
 LENGTHS = (16, 32, 64, 128, 256)  # of blocks and groups

@@ -6,9 +6,8 @@ import re
 from collections import defaultdict
 from typing import Any
 
-from octavo.core.agreement import Agreement, is_unit
 from octavo.core.extent import Extent
-from octavo.core.tally import Tally, holds_numbers
+from octavo.core.metrics import Agreement, Tally, holds_numbers, is_unit
 from octavo.results.comparison import OUTLIERS, Difference, LayerDifference, OutputDifference, Range
 
 _VECTORS = re.compile("hidden|embed|pooled|pooler|feature|latent|encod", re.IGNORECASE)

@@ -10,7 +10,7 @@ from typing import Any
 
 from octavo.core.data import Data
 from octavo.core.extent import Extent
-from octavo.core.tally import Tally
+from octavo.core.metrics import Tally
 from octavo.results.comparison_page import comparison_page
 from octavo.results.page import Page, Result
 

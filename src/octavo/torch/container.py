@@ -22,7 +22,7 @@ from torch import Tensor
 
 from octavo.core.kernels.packing import ALIGNMENT
 from octavo.errors import ModelError
-from octavo.files.nearby import near
+from octavo.files.lookup import suggest_file
 
 _CODES: dict[torch.dtype, str] = {
     torch.bool: "BOOL",
@@ -133,7 +133,7 @@ def _map(path: Path) -> mmap.mmap:
     except FileNotFoundError:
         raise ModelError(
             f"{path}: there is no such file; give one that octavo.torch.save (octavo quantize) "
-            f"wrote.{near(path)}"
+            f"wrote.{suggest_file(path)}"
         ) from None
     except OSError as error:
         raise ModelError(

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from torch import nn
 
+from octavo.core.layer import small_table
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Recipe, Scheme, plan
-from octavo.recipe.layer import small_table
 from octavo.torch.choice import SchemeChoice
 from octavo.torch.fit import READ_BY_FLOAT, Fit, fitted, read_by
 from octavo.torch.inventory import Part, inventory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from octavo.errors import ModelError
-from octavo.files.named import last_line, named
+from octavo.files.lookup import error_line, load_object
 
 
 def made_by(text: str) -> nn.Module:
@@ -13,7 +13,7 @@ def made_by(text: str) -> nn.Module:
 
     Raises ModelError, which says what does not exist, is not callable, fails or is no model.
     """
-    found = named(text, ModelError)
+    found = load_object(text, ModelError)
     if not callable(found) or isinstance(found, nn.Module):
         path = text.partition(":")[2]
         hint = f"; write a function that returns it: def make(): return {path}"
@@ -25,7 +25,7 @@ def made_by(text: str) -> nn.Module:
         model = found()
     except (Exception, SystemExit) as error:
         raise ModelError(
-            f"{text} fails: {last_line(error)}; it is called without arguments and returns the "
+            f"{text} fails: {error_line(error)}; it is called without arguments and returns the "
             "float model: mend it"
         ) from error
     if not isinstance(model, nn.Module):

@@ -19,8 +19,8 @@ from octavo.errors import (
     listed,
 )
 from octavo.recipe import Inspection, Recipe, Report
-from octavo.recipe.reasons import counted_reasons
-from octavo.recipe.yaml_io import recipe_of
+from octavo.recipe.yaml_files import recipe_of
+from octavo.results.names import counted_reasons
 from octavo.torch.choice import SchemeChoice
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.decisions import Layers, named_in, planned

@@ -9,9 +9,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from octavo.recipe.tuning import Status as Status
-    from octavo.recipe.tuning import Trial as Trial
-    from octavo.recipe.tuning import TuneResult as TuneResult
+    from octavo.results.tuning import Status as Status
+    from octavo.results.tuning import Trial as Trial
+    from octavo.results.tuning import TuneResult as TuneResult
     from octavo.tune.api import tune as tune
     from octavo.tune.config.load import load_config as load_config
     from octavo.tune.config.result import Config as Config
@@ -24,9 +24,9 @@ _HOME = {
     "Criterion": "octavo.tune.criterion",
     "Objective": "octavo.tune.objective",
     "Quantization": "octavo.tune.quantization",
-    "Status": "octavo.recipe.tuning",
-    "Trial": "octavo.recipe.tuning",
-    "TuneResult": "octavo.recipe.tuning",
+    "Status": "octavo.results.tuning",
+    "Trial": "octavo.results.tuning",
+    "TuneResult": "octavo.results.tuning",
     "load_config": "octavo.tune.config.load",
     "tune": "octavo.tune.api",
 }

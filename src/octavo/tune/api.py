@@ -16,10 +16,10 @@ from octavo.files.staging import Staging
 from octavo.front_ends import target_of
 from octavo.measure.data import BATCH_SIZE, Dataset
 from octavo.recipe import Recipe, Rule
-from octavo.recipe.report import Report
 from octavo.recipe.target import Target
-from octavo.recipe.tuning import Approach, Status, TuneResult
-from octavo.recipe.yaml_io import recipe_of
+from octavo.recipe.yaml_files import recipe_of
+from octavo.results.report import Report
+from octavo.results.tuning import Approach, Status, TuneResult
 from octavo.tune.criterion import Criterion
 from octavo.tune.evaluators import evaluator as make_evaluator
 from octavo.tune.history import History

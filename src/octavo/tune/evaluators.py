@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from octavo.errors import InputDataError, OptionError, listed
-from octavo.files.named import named
-from octavo.files.nearby import near_module
+from octavo.files.lookup import load_object, suggest_module
 from octavo.measure.accuracy import accuracy, outputs
 from octavo.measure.data import BATCH_SIZE, Dataset, read_data
 from octavo.measure.metrics import Metric, of_object
@@ -83,7 +82,7 @@ class Called:
         """The callable itself. Raises OptionError where the name leads to none."""
         if not isinstance(self.evaluate, str):
             return self.evaluate
-        found = named(self.evaluate, OptionError)
+        found = load_object(self.evaluate, OptionError)
         if not callable(found):
             raise OptionError(
                 f"{self.evaluate} is a {type(found).__name__}; needs a callable that takes the "
@@ -130,7 +129,7 @@ def checked_name(text: str) -> str:
     if found is None:
         raise OptionError(
             f"evaluate {text}: there is no module {module!r}, neither in the current folder {here} "
-            f"nor installed.{near_module(module)}"
+            f"nor installed.{suggest_module(module)}"
         )
     return text
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from octavo.recipe import Decision, Recipe
-from octavo.recipe.tuning import Status, Trial
+from octavo.results.tuning import Status, Trial
 from octavo.tune.history import digest
 from octavo.tune.measuring import Measuring, TimeUpError
 from octavo.tune.search import Candidate, Strategy

@@ -10,7 +10,7 @@ from typing import Any
 
 from octavo.errors import EvaluationError, brief
 from octavo.recipe import Recipe
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 from octavo.tune.criterion import Criterion
 from octavo.tune.history import History, digest
 from octavo.tune.objective import Objective

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.errors import OptionError, did_you_mean
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 
 OBJECTIVES = ("performance", "accuracy", "modelsize", "footprint")
 _WORDS = {

@@ -12,7 +12,7 @@ from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
 from octavo.measure.data import Dataset
 from octavo.recipe import Granularity, Recipe, Rule, Scheme
 from octavo.recipe.target import Feed, Target
-from octavo.recipe.tuning import Approach
+from octavo.results.tuning import Approach
 from octavo.tune.criterion import Criterion
 from octavo.tune.evaluators import Evaluator
 from octavo.tune.objective import Objective

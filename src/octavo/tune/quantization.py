@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import OptionError, did_you_mean
-from octavo.files.text import write_text
+from octavo.files.staging import write_text
 from octavo.front_ends import target_of
 from octavo.measure.data import Dataset
 from octavo.recipe import dump_recipe, preset
 from octavo.recipe.target import Target
-from octavo.recipe.tuning import Approach, TuneResult
+from octavo.results.tuning import Approach, TuneResult
 from octavo.tune.api import tune
 from octavo.tune.config.load import load_config
 from octavo.tune.config.result import Config

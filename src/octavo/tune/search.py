@@ -12,7 +12,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from octavo.recipe.tuning import Approach, Trial
+from octavo.results.tuning import Approach, Trial
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from octavo.errors import RecipeError, did_you_mean, listed
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Layer, Recipe, Rule, Scheme
-from octavo.recipe.tuning import Approach
+from octavo.results.tuning import Approach
 from octavo.tune.search import Candidate
 
 REASON = "tuning left it float"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 
 
 class View(Protocol):

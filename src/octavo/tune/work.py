@@ -21,7 +21,7 @@ from octavo.errors import InputDataError, OctavoError
 from octavo.measure.latency import time_ratios
 from octavo.recipe import Recipe
 from octavo.recipe.target import Built, Feed, Target
-from octavo.recipe.tuning import Approach
+from octavo.results.tuning import Approach
 from octavo.tune.evaluators import Evaluator
 
 

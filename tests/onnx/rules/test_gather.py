@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
+from octavo.core.layer import SMALL_TABLE
 from octavo.errors import NothingQuantizedError
 from octavo.onnx import inspect, session
 from octavo.onnx.rules.gather import reference
-from octavo.recipe.layer import SMALL_TABLE
 from tests.onnx.rules.support import (
     EXACT,
     FLOAT,

@@ -22,8 +22,7 @@ import onnx_ir as ir
 
 from octavo.core.kernels import PackedWeight, checksum, unpack
 from octavo.core.kernels.packing import Float32
-from octavo.core.recurrent_layout import Kind
-from octavo.core.recurrent_weights import interleave, packed_integers, separate
+from octavo.core.recurrent_weights import Kind, interleave, packed_integers, separate
 from octavo.graph.emitter import Emitter
 from octavo.graph.native import DOMAIN
 

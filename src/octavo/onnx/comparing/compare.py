@@ -30,8 +30,8 @@ from octavo.onnx.load import Source, load
 from octavo.onnx.maps import as_array
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.running import opened
-from octavo.recipe.comparison import Comparison, LayerDifference, OutputDifference, worst_first
-from octavo.recipe.differing import LayerErrors, Output
+from octavo.results.accumulate import LayerErrors, Output
+from octavo.results.comparison import Comparison, LayerDifference, OutputDifference, worst_first
 
 
 def compare(

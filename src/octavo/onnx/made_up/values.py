@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.signals import picture, sound
-from octavo.core.spread import end_last_row, hidden_of, spread
+from octavo.core.samples import end_last_row, hidden_of, picture, sound, spread
 from octavo.onnx.made_up.axes import Axis, Form
 from octavo.onnx.made_up.kinds import InputKind, Role
 

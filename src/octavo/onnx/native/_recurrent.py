@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from octavo.core.recurrent_layout import Kind
-from octavo.core.recurrent_weights import MOST_INPUTS, ONNX_GRU, ONNX_LSTM
+from octavo.core.recurrent_weights import MOST_INPUTS, ONNX_GRU, ONNX_LSTM, Kind
 from octavo.onnx.rule import Context, attribute_int, input_at
 
 GATES = {"LSTM": ONNX_LSTM, "GRU": ONNX_GRU, "RNN": (0,)}

@@ -17,8 +17,7 @@ import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
 from octavo.core.qtype import QType
-from octavo.core.recurrent_layout import Kind, product_biases
-from octavo.core.recurrent_weights import permute_gates
+from octavo.core.recurrent_weights import Kind, permute_gates, product_biases
 from octavo.graph.native.recurrent import (
     GIVEN,
     PackedRows,

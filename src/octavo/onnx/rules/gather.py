@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.layer import small_table
 from octavo.onnx.constants import Constants
 from octavo.onnx.rule import Context, Drawn, Rule, attribute_int, is_float_type
 from octavo.onnx.rules._lookup import (
@@ -22,7 +23,6 @@ from octavo.onnx.rules._lookup import (
     table_bytes,
 )
 from octavo.recipe import Kind, Scheme
-from octavo.recipe.layer import small_table
 
 
 def reference(

@@ -35,7 +35,7 @@ from octavo.onnx.store import TensorStore
 from octavo.onnx.targets import to_native, to_portable
 from octavo.onnx.targets.turning import Turning
 from octavo.recipe import Verification
-from octavo.recipe.conversion import Conversion
+from octavo.results.report import Conversion
 
 TARGETS = ("portable", "native")
 CPUS = ("vnni", "any")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.core.tally import Tally
+from octavo.core.metrics import Tally
 
 Runs = Sequence[Sequence[Any]]
 """The outputs of each run, in the model's order."""

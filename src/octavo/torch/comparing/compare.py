@@ -14,13 +14,13 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from octavo.errors import InputDataError, ModelError, brief
-from octavo.recipe.comparison import (
+from octavo.results.accumulate import LayerErrors, Output
+from octavo.results.comparison import (
     Comparison,
     LayerDifference,
     OutputDifference,
     worst_first,
 )
-from octavo.recipe.differing import LayerErrors, Output
 from octavo.torch.comparing.pairing import Pair, Pairing, check, float_weights, pair_up
 from octavo.torch.comparing.values import named_arrays
 from octavo.torch.comparing.watched import Returned

@@ -16,8 +16,8 @@ from torch import nn
 from octavo.core.feeds import read_runs
 from octavo.errors import InputDataError
 from octavo.recipe import Report
-from octavo.recipe.comparison import Comparison
 from octavo.recipe.target import Feed
+from octavo.results.comparison import Comparison
 from octavo.torch.comparing.compare import compare_calls
 from octavo.torch.load import load
 from octavo.torch.locate import made_by

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 import onnx_ir as ir
 
-from octavo.core.recurrent_layout import Kind
+from octavo.core.recurrent_weights import Kind
 from octavo.errors import ModelError
 from octavo.graph.rnn import dynamic_quantize_lstm
 from octavo.torch.exports.drawing import Drawing, Outputs, layer_of

@@ -16,8 +16,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
-from octavo.core.recurrent_layout import Kind
-from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, permute_gates
+from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, Kind, permute_gates
 from octavo.graph.linear import QuantizedWeightValues
 from octavo.torch.exports.drawing import Drawing
 from octavo.torch.modules._recurrent_weights import STORAGE, Way

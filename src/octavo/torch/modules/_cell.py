@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.core.recurrent import Recurrent
-from octavo.core.recurrent_layout import Kind
+from octavo.core.recurrent_weights import Kind
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, Choice
 from octavo.torch.modules._autocast import autocasted_step, is_autocasting

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import PackedSequence
 
-from octavo.core.recurrent_layout import Kind
+from octavo.core.recurrent_weights import Kind
 from octavo.torch import ops
 from octavo.torch.choice import DEFAULT, Choice
 from octavo.torch.modules._autocast import autocasted_step, is_autocasting

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from octavo.core.recurrent_layout import Kind
-from octavo.core.recurrent_weights import MOST_INPUTS
+from octavo.core.recurrent_weights import MOST_INPUTS, Kind
 from octavo.torch.choice import Choice
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.modules._recurrent_weights import Way, storage_of

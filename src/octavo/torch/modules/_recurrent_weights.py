@@ -18,14 +18,15 @@ from torch import Tensor
 
 from octavo.core.kernels import PackedWeight, pack, packed_bytes, unpack
 from octavo.core.recurrent import Recurrent
-from octavo.core.recurrent_layout import Kind, product_biases
 from octavo.core.recurrent_weights import (
     BLOCK,
     Direction,
     FloatWeight,
+    Kind,
     Matrix,
     float_blocks,
     interleave,
+    product_biases,
     separate,
 )
 from octavo.torch.choice import DEFAULT, Choice

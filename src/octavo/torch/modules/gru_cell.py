@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from octavo.core.recurrent_layout import Kind
+from octavo.core.recurrent_weights import Kind
 from octavo.torch.modules._cell import QuantizedCell
 from octavo.torch.modules._fx import as_leaf, is_proxy
 

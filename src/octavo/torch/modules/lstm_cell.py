@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from octavo.core.recurrent_layout import Kind
+from octavo.core.recurrent_weights import Kind
 from octavo.torch.modules._cell import QuantizedCell
 from octavo.torch.modules._fx import as_leaf, is_proxy
 from octavo.torch.modules._recurrent_state import pair

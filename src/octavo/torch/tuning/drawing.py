@@ -11,8 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from octavo.core.signals import picture, sound
-from octavo.core.spread import end_last_row, hidden_of, spread
+from octavo.core.samples import end_last_row, hidden_of, picture, sound, spread
 
 Draw = Callable[[np.random.Generator], npt.NDArray[Any]]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from octavo.recipe.document import Document
+from octavo.recipe.yaml_files import Document
 from octavo.tune.config.checks import MULTI_OBJECTIVES
 from octavo.tune.config.entries import read_entries
 from octavo.tune.config.problems import Place, dotted

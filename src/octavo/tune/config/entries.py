@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from octavo.recipe.document import Document
+from octavo.recipe.yaml_files import Document
 from octavo.tune.config.entry import Entry, Part
 from octavo.tune.config.problems import Place, dotted
 from octavo.tune.config.section import Section

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.errors import ConfigError, OptionError, did_you_mean
-from octavo.recipe.document import Document, FileKind, read_text
+from octavo.recipe.yaml_files import Document, FileKind, read_text
 
 if TYPE_CHECKING:
     from octavo.tune.config.result import Config

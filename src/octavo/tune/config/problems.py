@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import ConfigError, listed, near_misses
-from octavo.recipe.document import Document
+from octavo.errors import ConfigError, listed, suggest
+from octavo.recipe.yaml_files import Document
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -57,7 +57,7 @@ def _problem(found: Mapping[str, Any]) -> Problem:
     if found["type"] == "extra_forbidden":
         key, known = str(place[-1]), _keys(place[:-1])
         allowed = listed(known) or "none"
-        near = near_misses(key, known)
+        near = suggest(key, known)
         return Problem(place, f"unknown key {key!r}; allowed: {allowed}{'.' if near else ''}{near}")
     if found["type"] == "missing":
         return Problem(place, f"{_owner(place)} needs the key {place[-1]!r}; add it")

@@ -14,7 +14,7 @@ from reprlib import repr as short
 from typing import Any, TypeVar
 
 from octavo import errors
-from octavo.errors import near_misses
+from octavo.errors import suggest
 
 T = TypeVar("T")
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -118,7 +118,7 @@ def one_of(what: str, *known: T) -> Callable[[Any], T]:
 def listed(value: Any, known: tuple[Any, ...]) -> str:
     """`a, b`, and those of them that `value` is like."""
     names = errors.listed(known)
-    near = near_misses(value, map(str, known)) if isinstance(value, str) else ""
+    near = suggest(value, map(str, known)) if isinstance(value, str) else ""
     return f"{names}.{near}" if near else names
 
 

@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TypeAlias
 
 from octavo.recipe import Scheme
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 from octavo.tune.search import Candidate, Ground
 
 Assignment: TypeAlias = Mapping[str, Scheme]

@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections.abc import Generator, Sequence
 
 from octavo.recipe import FLOAT, Scheme
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 from octavo.tune.search import Candidate, Ground, Steps
 from octavo.tune.strategies._beyond import by_promise, go_on
 from octavo.tune.strategies._ranking import pronounced_gap, proportional, ranked

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from octavo.recipe import FLOAT, Scheme
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 from octavo.tune.search import Ground, Steps
 from octavo.tune.space import Space
 from octavo.tune.strategies._batches import batches, groups

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from octavo.errors import OptionError, pip_install
-from octavo.recipe.tuning import Trial
+from octavo.results.tuning import Trial
 from octavo.tune.search import Ground, Steps
 from octavo.tune.space import Choice, Space
 from octavo.tune.strategies._batches import BATCH, groups

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.recurrent_layout import product_biases
-from octavo.core.recurrent_weights import MOST_INPUTS, permute_gates
+from octavo.core.recurrent_weights import MOST_INPUTS, permute_gates, product_biases
 from octavo.graph.emitter import MS
 from octavo.graph.native.recurrent import (
     GIVEN,

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.recurrent_layout import Kind
-from octavo.core.recurrent_weights import permute_gates
+from octavo.core.recurrent_weights import Kind, permute_gates
 from octavo.graph.linear import dequantize
 from octavo.graph.native.recurrent import (
     OPS,

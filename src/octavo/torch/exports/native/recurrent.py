@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
-from octavo.core.recurrent_layout import Kind, product_biases
+from octavo.core.recurrent_weights import Kind, product_biases
 from octavo.graph.native.recurrent import (
     GIVEN,
     PackedRows,

@@ -1,4 +1,4 @@
-"""Pictures and sounds that are none, but look and sound more like one than noise does.
+"""Made-up pictures, sounds and ids, which look and sound more like real ones than noise does.
 
 White noise is what no camera gives: a network that was trained on pictures answers it with
 activations near zero, or far beyond what it ever saw.
@@ -7,6 +7,7 @@ activations near zero, or far beyond what it ever saw.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,34 @@ def _hum(samples: int, rate: int, rng: np.random.Generator) -> Array:
     loud = 0.5 + 0.5 * np.sin(2 * np.pi * rng.uniform(2, 5) * time + rng.uniform(0, 6))
     tones = [rng.uniform(0.3, 1) * np.sin(n * phase) / n for n in range(1, _HARMONICS + 1)]
     return np.asarray(0.15 * loud * np.sum(tones, axis=0), np.float32)
+
+
+_MOST_ROWS = 2**22  # of a table that are looked at
+
+
+def hidden_of(length: int) -> int:
+    """How many elements of a short row are hidden: a quarter, and none of a single one."""
+    return math.ceil(length / 4) if length > 1 else 0
+
+
+def spread(
+    shape: Sequence[int], rows: int, avoided: Sequence[int], rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Indices over all `rows` of a table, in random order, none of the `avoided` if others are
+    left: one from each of as many equal parts as there are indices.
+    """
+    allowed = np.setdiff1d(np.arange(min(rows, _MOST_ROWS)), np.array(avoided, np.int64))
+    if not allowed.size:
+        allowed = np.arange(max(1, rows))
+    count = math.prod(shape)
+    places = (np.arange(count) + rng.random(count)) * (allowed.size / max(1, count))
+    order = rng.permutation(places.astype(np.int64).clip(0, allowed.size - 1))
+    found: npt.NDArray[np.int64] = allowed[order].astype(np.int64).reshape(tuple(shape))
+    return found
+
+
+def end_last_row(array: npt.NDArray[Any], number: float) -> None:
+    """Writes `number` into the end of the last of several rows: what is hidden, or padding."""
+    hidden = hidden_of(array.shape[-1]) if array.ndim > 1 and len(array) > 1 else 0
+    if hidden:
+        array[-1, ..., -hidden:] = number

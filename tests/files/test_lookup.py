@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from octavo.errors import InputDataError, ModelError, OctavoError, OptionError
-from octavo.files.named import named
+from octavo.files.lookup import load_object
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_any_object_of_a_module_in_the_current_folder(folder: Path) -> None:
     (folder / "measuring_a.py").write_text("class A:\n    b = 7\ndef score(model): return 0.5\n")
-    assert named("measuring_a:A.b", OptionError) == 7
-    assert named("measuring_a:score", OptionError)(None) == 0.5
+    assert load_object("measuring_a:A.b", OptionError) == 7
+    assert load_object("measuring_a:score", OptionError)(None) == 0.5
 
 
 def test_an_installed_one() -> None:
-    assert named("octavo.errors:OctavoError", ModelError) is OctavoError
+    assert load_object("octavo.errors:OctavoError", ModelError) is OctavoError
 
 
 @pytest.mark.parametrize("error", [OptionError, ModelError, InputDataError])
@@ -52,14 +52,14 @@ def test_what_does_not_exist(
 ) -> None:
     (folder / "measuring_b.py").write_text("def score(model): return 0.5\n")
     with pytest.raises(error) as caught:
-        named(text, error)
+        load_object(text, error)
     assert message in str(caught.value)
 
 
 def test_a_failure_inside_a_library_is_shown_where_the_module_calls_it(folder: Path) -> None:
     (folder / "measuring_d.py").write_text("import numpy\n\nx = numpy.zeros(-1).reshape(3)\n")
     with pytest.raises(OptionError, match=rf"ValueError: .* \({folder}/measuring_d.py:3, in <mod"):
-        named("measuring_d:score", OptionError)
+        load_object("measuring_d:score", OptionError)
     (folder / "measuring_e.py").write_text("import json\n\njson.loads('')\n")
     with pytest.raises(OptionError, match=r"measuring_e fails: json\.decoder\.JSONDecodeErr"):
-        named("measuring_e:score", OptionError)
+        load_object("measuring_e:score", OptionError)

@@ -1,22 +1,22 @@
-"""`module:object`: what a text names; the module may lie in the current folder."""
+"""What a text names: an object of a Python module, or a file; and what it may have meant."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
 import traceback
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any
 
-from octavo.errors import OctavoError, did_you_mean
-from octavo.files.nearby import near_module
+from octavo.errors import OctavoError, did_you_mean, suggest
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
-def named(text: str, error: type[OctavoError]) -> Any:
+def load_object(text: str, error: type[OctavoError]) -> Any:
     """The object that `text` names, such as `package.module:Class.method`.
 
     Raises `error`, which says what does not exist and what does, or why the import fails and where.
@@ -46,7 +46,7 @@ def _module(text: str, name: str, error: type[OctavoError]) -> ModuleType:
         hint = " Leave .py out." if name.endswith(".py") else ""
         raise error(
             f"{text}: there is no module {cause.name!r}, neither in the current folder {here} nor "
-            f"installed.{hint}{near_module(cause.name)}"
+            f"installed.{hint}{suggest_module(cause.name)}"
         ) from None
     except (Exception, SystemExit) as cause:
         raise _broken(text, name, error, cause) from cause
@@ -54,11 +54,11 @@ def _module(text: str, name: str, error: type[OctavoError]) -> ModuleType:
 
 def _broken(text: str, name: str, error: type[OctavoError], cause: BaseException) -> OctavoError:
     return error(
-        f"{text}: importing {name} fails: {last_line(cause)}; mend the module, or name another one"
+        f"{text}: importing {name} fails: {error_line(cause)}; mend the module, or name another one"
     )
 
 
-def last_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """The last line of the error's traceback, and the place in the user's own code."""
     line = "".join(traceback.format_exception_only(error)[-1]).strip()
     if isinstance(error, SyntaxError):
@@ -67,3 +67,22 @@ def last_line(error: BaseException) -> str:
     own = [f for f in frames[1:] if _INSTALLED.isdisjoint(PurePath(f.filename).parts)]
     last = (own or frames)[-1]  # frames[0] is who caught it
     return f"{line} ({last.filename}:{last.lineno}, in {last.name})"
+
+
+def suggest_file(path: Path) -> str:
+    """` Did you mean 'm.onnx'?` of files in the folder of `path` that end as it does, or "".
+
+    The name of a Python module is meant for a PyTorch model.
+    """
+    if path.name == str(path) and Path(f"{path}.py").is_file():
+        return f" {path}.py may make a PyTorch model: name the callable too, {path}:<callable>."
+    beside: list[str] = []
+    with contextlib.suppress(OSError):
+        beside = [p.stem for p in path.parent.iterdir() if p.suffix == path.suffix]
+    return suggest(path.stem, beside, path.suffix)
+
+
+def suggest_module(name: str) -> str:
+    """The same for the module `name`, of modules and packages in the current folder."""
+    packages = [p.parent.name for p in Path().glob("*/__init__.py")]
+    return suggest(name, [*packages, *(p.stem for p in Path().glob("*.py"))])

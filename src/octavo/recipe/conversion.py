@@ -1,1 +1,0 @@
-from octavo.results.report import *  # noqa

@@ -1,1 +1,0 @@
-from octavo.results.accumulate import *  # noqa

@@ -1,1 +1,0 @@
-from octavo.results.stored import *  # noqa
