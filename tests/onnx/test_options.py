@@ -16,12 +16,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import octavo.onnx
+from octavo.core.form import Form
 from octavo.core.qtype import QType
 from octavo.errors import NothingQuantizedError, OptionError, RecipeError
 from octavo.onnx import QuantType, quantize_dynamic
 from octavo.onnx.options import EXTRA_OPTIONS, parse_request
 from octavo.recipe import FLOAT, Granularity, Recipe, Rule, Scheme, preset
-from octavo.recipe.form import Form
 from octavo.recipe.recipe import PRESETS
 from tests.onnx.helpers import F32, build, mlp, normal, refused, save
 

@@ -17,7 +17,7 @@ from octavo.cli.options import (
     operators,
     show,
 )
-from octavo.recipe.form import Cpu, Target
+from octavo.core.form import Cpu, Target
 
 if TYPE_CHECKING:
     pass

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from octavo.core.form import Cpu, QuantFormat, Target
 from octavo.errors import (
     INTERRUPTED,
     OctavoError,
@@ -24,7 +25,6 @@ from octavo.errors import (
     pip_install,
 )
 from octavo.front_ends import names_factory
-from octavo.recipe.form import Cpu, QuantFormat, Target
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe

@@ -28,8 +28,8 @@ from octavo.cli.options import (
     shape_of,
     show,
 )
+from octavo.core.form import Cpu, QuantFormat, Target
 from octavo.errors import OptionError
-from octavo.recipe.form import Cpu, QuantFormat, Target
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe, Report

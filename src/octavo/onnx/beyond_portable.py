@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from octavo.core.form import Target
 from octavo.onnx.convert import make_context
 from octavo.onnx.options import Request
 from octavo.onnx.prepare import Prepared, decisions_on
 from octavo.onnx.resolve import resolve
 from octavo.onnx.store import TensorStore
 from octavo.recipe import Kind, Layer
-from octavo.recipe.form import Target
 
 CANDIDATES = frozenset(Kind) - {Kind.EMBEDDING, Kind.ATTENTION, Kind.OTHER}
 SHOWN = 3

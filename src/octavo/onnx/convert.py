@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from octavo.core.form import Form
 from octavo.core.metrics import sqnr_db
 from octavo.errors import ModelError
 from octavo.graph.constants import Fixed
@@ -32,7 +33,6 @@ from octavo.onnx.rules._draft import per_row
 from octavo.onnx.store import TensorStore
 from octavo.onnx.weights import Stats, WeightStore
 from octavo.recipe import Decision, Granularity, LayerOutcome, Scheme
-from octavo.recipe.form import Form
 
 Progress = Callable[[str, int, int], None]
 

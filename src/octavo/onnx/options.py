@@ -12,11 +12,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from octavo.core.form import Form
 from octavo.core.qtype import QType
 from octavo.errors import OptionError, RecipeError, did_you_mean
 from octavo.onnx.rules import RULES, find_op, supported_ops
 from octavo.recipe import Granularity, Recipe, Scheme
-from octavo.recipe.form import Form
 from octavo.recipe.yaml_files import recipe_of
 
 WEIGHTLESS_OPS = ("Transpose",)  # ONNX Runtime accepts it; it holds nothing to quantize

@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
+from octavo.core.form import Form
 from octavo.errors import OptionError, OutputError
 from octavo.files.staging import Staging
 from octavo.graph.walk import opset_of
@@ -29,7 +30,6 @@ from octavo.onnx.save import misfortune
 from octavo.onnx.store import TensorStore
 from octavo.onnx.work import count_work, others_that_multiply
 from octavo.recipe import Inspection, Recipe, Report, Verification
-from octavo.recipe.form import Form
 
 
 def quantize_dynamic(

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import onnx_ir as ir
 
+from octavo.core.form import Cpu, Form
 from octavo.core.qtype import QType
 from octavo.graph.activations import Activations
 from octavo.graph.emitter import Emitter, Names
@@ -21,7 +22,6 @@ from octavo.graph.rows import QuantizedRows
 from octavo.onnx.constants import FLOATS, Constants
 from octavo.onnx.weights import Stats, WeightStore
 from octavo.recipe import Granularity, Kind, Scheme
-from octavo.recipe.form import Cpu, Form
 
 
 @dataclass

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 import octavo
+from octavo.core.form import Cpu, Form, Target
 from octavo.errors import ModelError, NothingQuantizedError, OptionError, brief, did_you_mean
 from octavo.files.staging import DATA_FILE, Staging, output_error
-from octavo.recipe.form import Cpu, Form, Target
 from octavo.torch.modules._base import QuantizedModule
 from octavo.torch.modules.experts import QuantizedExperts
 from octavo.torch.outcome import REPORT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from octavo.core.form import Form
 from octavo.onnx.convert import make_context
 from octavo.onnx.load import Origin, load
 from octavo.onnx.options import Request, plain_request
@@ -10,7 +11,6 @@ from octavo.onnx.resolve import resolve
 from octavo.onnx.rule import Context
 from octavo.onnx.store import TensorStore
 from octavo.recipe import Decision, Recipe, Scheme
-from octavo.recipe.form import Form
 
 
 class Layers:

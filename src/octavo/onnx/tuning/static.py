@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from octavo.core.form import Cpu, Form
 from octavo.core.qtype import QType
 from octavo.errors import ModelError
 from octavo.graph.emitter import Names
@@ -27,7 +28,6 @@ from octavo.onnx.tuning.child import ChildError, call
 from octavo.onnx.tuning.feed_files import read_feed, write_feed
 from octavo.onnx.tuning.scratch import Scratch
 from octavo.recipe import Decision, Granularity, Kind, WeightScheme
-from octavo.recipe.form import Cpu, Form
 from octavo.recipe.target import Feed
 
 FIRST_PER_CHANNEL = 13  # the opset whose DequantizeLinear has scales along an axis

@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
+from octavo.core.form import Form
 from octavo.errors import OptionError, OutputError, RecipeError, did_you_mean
 from octavo.files.staging import Staging, output_error
 from octavo.onnx.check.verify import verify
@@ -27,7 +28,6 @@ from octavo.onnx.tuning.sensitivity import Sensitivity
 from octavo.onnx.tuning.static import copy_model, is_static, quantize_static
 from octavo.onnx.tuning.writing import Writer
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
-from octavo.recipe.form import Form
 from octavo.recipe.target import Built, Feed
 
 SWITCHED_FROM = 3  # sets of layers; fewer conversions take less time than one with switches

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from octavo.core.form import Form
 from octavo.errors import OutputError
 from octavo.onnx.convert import Converted, make_context
 from octavo.onnx.load import Origin, Source, load
@@ -17,7 +18,6 @@ from octavo.onnx.save import Place, misfortune
 from octavo.onnx.store import TensorStore
 from octavo.onnx.tuning.switches import add_switches
 from octavo.recipe import FLOAT, Decision, Recipe, Report, Verification
-from octavo.recipe.form import Form
 
 Check = Callable[[Source, Converted], Verification]
 

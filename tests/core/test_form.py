@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
+from octavo.core.form import Cpu, Form, QuantFormat, Target
 from octavo.errors import OptionError
-from octavo.recipe.form import Cpu, Form, QuantFormat, Target
 
 
 def test_words_become_members_and_words_again() -> None:
