@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from octavo.results.tuning import TuneResult
 
 from benchmarks import latency, variants
 from benchmarks.latency import Setting
@@ -21,6 +20,7 @@ from octavo.measure.timing import Comparison
 from octavo.onnx import supported_ops
 from octavo.recipe import FLOAT as LEFT_FLOAT
 from octavo.recipe import Recipe, Report, Rule, preset
+from octavo.results.tuning import TuneResult
 from octavo.tune import Criterion, tune
 
 FLOAT, INT8, BEST, PICKED = "float", "all int8", "best", "LSTM only"

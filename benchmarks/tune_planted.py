@@ -8,8 +8,6 @@ from functools import partial
 from itertools import combinations
 from pathlib import Path
 
-from octavo.results.tuning import TuneResult
-
 from benchmarks import tune_stacks
 from benchmarks.results import REPOSITORY, Row, say
 from benchmarks.runner import Rows
@@ -17,6 +15,7 @@ from benchmarks.tune_stacks import Stack
 from octavo.onnx import OnnxTarget
 from octavo.recipe import FLOAT, Recipe, Rule, Scheme, preset
 from octavo.recipe.target import Target
+from octavo.results.tuning import TuneResult
 from octavo.tune import Criterion, tune
 
 CRITERION = Criterion(relative=0.01)

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from octavo.results.evidence import FLOAT, ORT, QUANTIZED
-from octavo.results.stored import outcomes_from_json, outcomes_to_json
 from onnxruntime.quantization import quantize_dynamic
 
 import octavo.onnx
 from octavo.cli import evidence, main
 from octavo.onnx.told import report_in
+from octavo.results.evidence import FLOAT, ORT, QUANTIZED
+from octavo.results.stored import outcomes_from_json, outcomes_to_json
 from tests.onnx.helpers import mlp, save
 
 FACTORY = """

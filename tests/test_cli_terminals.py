@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from octavo.results.names import shortened
 
 from octavo.cli import main
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.bench import BenchFile
+from octavo.results.names import shortened
 from tests.onnx.helpers import mlp, save
 
 NAMES = [

@@ -19,7 +19,7 @@ import onnx
 import pytest
 
 from octavo.cli import main
-from octavo.cli.tuning import shape_of
+from octavo.cli.options import shape_of
 from octavo.errors import OptionError
 from octavo.recipe import load_recipe
 from octavo.tune import tune

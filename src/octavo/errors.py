@@ -105,6 +105,9 @@ class NotTrainableError(OctavoError, RuntimeError):
     """A gradient is asked of a quantized layer."""
 
 
+INTERRUPTED = 130
+"""What the command line returns for Ctrl-C."""
+
 MOST_NAMED = 10
 """Names that a message lists: more are not read."""
 
@@ -112,7 +115,7 @@ MOST_NAMED = 10
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of an "unknown X" message: the near misses first, then what exists."""
     known = sorted(set(known))
-    return f"{near_misses(name, known)} Known: {listed(known) or '(none)'}."
+    return f"{suggest(name, known)} Known: {listed(known) or '(none)'}."
 
 
 def listed(names: Iterable[object], limit: int = MOST_NAMED) -> str:
@@ -122,7 +125,7 @@ def listed(names: Iterable[object], limit: int = MOST_NAMED) -> str:
     return ", ".join(known[:limit]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def near_misses(name: str, known: Iterable[str], suffix: str = "") -> str:
+def suggest(name: str, known: Iterable[str], suffix: str = "") -> str:
     """` Did you mean 'a' or 'b'?`, or nothing where no known name is like `name`.
 
     `suffix` is shown behind the names, and does not make them alike.

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from octavo.results.tuning import Status, Trial, TuneResult
 
 from benchmarks import runner, tune_models, tune_planted, tune_stacks
 from benchmarks import tune as script
@@ -13,6 +12,7 @@ from benchmarks.results import Row
 from octavo.measure.timing import Comparison, Timing
 from octavo.onnx import OnnxTarget
 from octavo.recipe import Kind, Layer, Recipe, plan
+from octavo.results.tuning import Status, Trial, TuneResult
 
 
 def layer(name: str, kind: Kind, op: str) -> Layer:

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from octavo.results.benchmark import Benchmark, Pair, Verdict
 
 import octavo.measure
 from octavo.errors import OptionError
 from octavo.measure.benchmark import compare
 from octavo.measure.openings import LONG, SLOT, Clock, Openings
+from octavo.results.benchmark import Benchmark, Pair, Verdict
 from tests.measure.noisy_machine import Machine
 
 NOISES: list[dict[str, float]] = [

@@ -13,7 +13,6 @@ import pytest
 
 from octavo.measure import doctor
 from octavo.measure.doctor import Finding, Package
-from octavo.report.doctor import diagnosis_text
 
 REQUIREMENTS = [
     "rich>=13.7",
@@ -125,7 +124,7 @@ def test_this_environment_is_fine() -> None:
     assert {p.name for p in found.packages} >= {"numpy", "onnx", "onnx-ir", "onnxruntime", "torch"}
     assert found.cpu_features
     assert json.loads(json.dumps(found.to_dict()))["ok"] is True
-    assert "nothing is missing" in diagnosis_text(found) or found.findings
+    assert "nothing is missing" in found.text() or found.findings
 
 
 def test_a_package_that_does_not_load_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,8 +142,8 @@ def test_a_package_that_does_not_load_is_a_problem(monkeypatch: pytest.MonkeyPat
         f"onnx-ir {doctor.installed_version('onnx-ir')} does not load: OSError: libfoo.so.1: "
         "cannot open shared object file"
     ]
-    assert "problem: onnx-ir" in diagnosis_text(found)
-    assert "pip install --force-reinstall 'onnx-ir>=" in diagnosis_text(found)
+    assert "problem: onnx-ir" in found.text()
+    assert "pip install --force-reinstall 'onnx-ir>=" in found.text()
 
 
 def test_without_the_native_module_the_doctor_still_speaks(
@@ -154,7 +153,7 @@ def test_without_the_native_module_the_doctor_still_speaks(
     found = doctor.diagnose()
     assert not found.ok
     assert "native module does not load" in found.findings[0].message
-    assert "instruction sets  unknown" in diagnosis_text(found)
+    assert "instruction sets  unknown" in found.text()
 
 
 OURS = {
@@ -193,11 +192,11 @@ def test_a_file_that_this_machine_runs_wrongly_is_not_said_to_run_here() -> None
 def test_the_page_of_a_file_is_short_and_without_what_is_for_programs() -> None:
     said = {**OURS, "octavo.recipe": "int8\x1b[1m", "octavo.layers": "[" + "x" * 20_000}
     found = doctor.diagnose("m.onnx", said)
-    out = diagnosis_text(found)
+    out = found.text()
     assert out.startswith("m.onnx\n  made by Octavo 0.1.0: recipe int8\\x1b[1m, target portable\n")
     assert len(out.splitlines()) < 8 and "xxx" not in out
     assert "octavo.layers" not in found.to_dict()["metadata"]
-    foreign = diagnosis_text(doctor.diagnose("m.onnx", {}))
+    foreign = doctor.diagnose("m.onnx", {}).text()
     assert foreign.startswith("m.onnx\n  Octavo did not make this file")
 
 
@@ -211,7 +210,7 @@ def test_an_optional_package_that_is_missing_says_how_to_get_it(
     found = doctor.diagnose()
     assert found.ok
     line = "not installed (needs >=2.4), optional: pip install torch==2.13.0 (of PyTorch"
-    assert line in diagnosis_text(found)
+    assert line in found.text()
 
 
 def test_builds_of_onnxruntime_under_other_names_count(monkeypatch: pytest.MonkeyPatch) -> None:

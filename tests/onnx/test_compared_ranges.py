@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
 from onnx import helper, numpy_helper
 
 import octavo.onnx
 from octavo.recipe import Kind, Recipe, Rule, Scheme
+from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
 from tests.onnx import target_models
 from tests.onnx.helpers import F32, build, normal, save
 from tests.onnx.target_models import Case

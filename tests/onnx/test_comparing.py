@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from octavo.results.comparison import Comparison, LayerDifference
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import quantize_dynamic as ort_quantize
 
@@ -19,6 +18,7 @@ from octavo.core.kernels import unpack
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError
 from octavo.onnx import compare, quantize_dynamic
 from octavo.onnx.operators.linear_references import reference_native as reference
+from octavo.results.comparison import Comparison, LayerDifference
 from tests.onnx import target_models
 from tests.onnx.helpers import F32, build, mlp, normal, refused, save, snapshot
 from tests.onnx.target_models import Case

@@ -9,13 +9,13 @@ from typing import Any
 
 import onnx
 import pytest
-from octavo.results.stored import outcomes_from_json, outcomes_to_json
 
 from octavo.errors import NothingQuantizedError
 from octavo.files.metadata import metadata
 from octavo.onnx import inspect
 from octavo.onnx.told import report_in
 from octavo.recipe import Recipe, Rule, Scheme, preset
+from octavo.results.stored import outcomes_from_json, outcomes_to_json
 from tests.native_target.recurrent_layers import Layer
 from tests.native_target.test_conv_places import CHAIN
 from tests.native_target.test_conv_places import model as convolutions

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from octavo.core.samples import picture, sound
 from onnx import TensorProto
 
+from octavo.core.samples import picture, sound
 from octavo.onnx.made_up.kinds import Role
 from tests.onnx.helpers import F32, build, normal
 from tests.onnx.made_up_graphs import I64, accepted, guesses, kinds, node

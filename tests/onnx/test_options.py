@@ -13,15 +13,16 @@ import numpy as np
 import onnx
 import onnxruntime.quantization as ort_quantization
 import pytest
-from octavo.recipe.recipe import PRESETS
 from onnx import TensorProto, helper, numpy_helper
 
 import octavo.onnx
+from octavo.core.form import Form
 from octavo.core.qtype import QType
 from octavo.errors import NothingQuantizedError, OptionError, RecipeError
 from octavo.onnx import QuantType, quantize_dynamic
 from octavo.onnx.options import EXTRA_OPTIONS, parse_request
 from octavo.recipe import FLOAT, Granularity, Recipe, Rule, Scheme, preset
+from octavo.recipe.recipe import PRESETS
 from tests.onnx.helpers import F32, build, mlp, normal, refused, save
 
 NOTHING: dict[str, Any] = {
@@ -33,9 +34,7 @@ NOTHING: dict[str, Any] = {
     "nodes_to_quantize": None,
     "nodes_to_exclude": None,
     "extra_options": None,
-    "target": "portable",
-    "cpu": "vnni",
-    "quant_format": "qoperator",
+    "form": Form(),
 }
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 import pytest
-from octavo.results.accumulate import Output
-from octavo.results.comparison import Comparison, LayerDifference
 
 from octavo.onnx.comparing.compare import holds_scores
-from octavo.report.comparison import comparison_text
-from octavo.report.evidence_words import least_agreement
+from octavo.report.html.verdict import least_agreement
+from octavo.results.accumulate import Output
+from octavo.results.comparison import Comparison, LayerDifference
 
 LOGITS = np.array([[0.5, -2.0, 3.0], [1.0, 4.0, -1.0]], np.float32)
 LAYER = LayerDifference("/fc", "linear", "MatMul", (), None, None)
@@ -65,5 +64,5 @@ def test_the_graph_tells_what_an_output_is(text: str, scores: bool) -> None:
 
 
 def test_the_table_has_no_column_that_says_nothing() -> None:
-    assert "top-1" in comparison_text(found("logits", LOGITS))
-    assert "top-1" not in comparison_text(found("last_hidden_state", LOGITS))
+    assert "top-1" in found("logits", LOGITS).text()
+    assert "top-1" not in found("last_hidden_state", LOGITS).text()

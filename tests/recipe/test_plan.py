@@ -1,10 +1,22 @@
 """From an inventory and a recipe to decisions."""
 
 import pytest
-from octavo.recipe.yaml_files import loads_recipe
 
 from octavo.errors import RecipeError
-from octavo.recipe import FLOAT, PRESETS, Kind, Layer, Recipe, Rule, Scheme, plan
+from octavo.recipe import (
+    FLOAT,
+    PRESETS,
+    Kind,
+    Layer,
+    Recipe,
+    Rule,
+    Scheme,
+    dump_recipe,
+    plan,
+    preset,
+)
+from octavo.recipe.recipe import Origin
+from octavo.recipe.yaml_files import loads_recipe
 
 ACCURATE = PRESETS["int8-accurate"].default
 BLOCK = PRESETS["int8-block"].default
@@ -129,3 +141,14 @@ def test_names_are_looked_up_and_patterns_tried_in_the_order_of_the_rules() -> N
     decisions = plan(layers, Recipe("r", Scheme(), rules))
     assert [d.reason for d in decisions] == ["named", "", "", "first"]
     assert [d.scheme for d in decisions] == [FLOAT, ACCURATE, ACCURATE, FLOAT]
+
+
+def test_a_decision_says_whose_it_is() -> None:
+    mine = Rule(FLOAT, name="/mine", reason="mine")
+    layers = [layer("/mine", Kind.CONV), layer("/theirs", Kind.CONV), layer("/fc")]
+    recipe = preset("int8").with_rules_first(mine)
+    origins = [Origin.USER, Origin.PRESET, Origin.DEFAULT]
+    # A preset's rule stays one in a file.
+    for given in (recipe, loads_recipe(dump_recipe(recipe))):
+        assert [d.origin for d in plan(layers, given)] == origins
+        assert [d.left_by_preset for d in plan(layers, given)] == [False, True, False]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from octavo.recipe.reading import LocatedRecipeError
 
 from octavo.errors import RecipeError
 from octavo.recipe import FLOAT, PRESETS, Kind, Recipe, Rule, Scheme, preset
+from octavo.recipe.reading import LocatedRecipeError
 from tests.recipe.strategies import recipes, rules
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from octavo.results.evidence import Evidence
-from octavo.results.words import decibels, number, size
 
 from octavo.report.html import report_html, tuning_html
-from octavo.report.tuning_words import accuracy
+from octavo.results.evidence import Evidence
+from octavo.results.trial_words import accuracy
+from octavo.results.words import decibels, number, size
 from tests.report.evidence_samples import comparison, difference, evidence
 from tests.report.test_html_pages import HOSTILE, SHOWN, large
 from tests.report.tuning_samples import layer_report

@@ -7,14 +7,14 @@ import math
 from dataclasses import replace
 
 import pytest
+
+from octavo.recipe import Recipe, Report
+from octavo.report.html import report_html, tuning_html
+from octavo.report.html.parts import bars, noise_bars
+from octavo.report.html.verdict import measured_verdict
 from octavo.results.benchmark import Benchmark
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED, Evidence
 from octavo.results.words import number
-
-from octavo.recipe import Recipe, Report
-from octavo.report.evidence_words import verdict
-from octavo.report.html import report_html, tuning_html
-from octavo.report.html.figures import bars, noise_bars
 from tests.report.evidence_samples import (
     BENCHMARK,
     comparison,
@@ -111,7 +111,7 @@ SENTENCES = {
 
 @pytest.mark.parametrize(("given", "said"), SENTENCES.values(), ids=SENTENCES)
 def test_the_verdict_in_a_sentence(given: Evidence, said: str) -> None:
-    assert verdict(given) == said
+    assert measured_verdict(given) == said
 
 
 def test_a_report_with_evidence() -> None:

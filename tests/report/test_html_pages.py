@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from octavo.results.tuning import Status, TuneResult
 
 from octavo.errors import OptionError, OutputError
 from octavo.recipe import Recipe, Report, Rule, Scheme, Verification
 from octavo.report.html import report_html, tuning_html, write_html
 from octavo.report.html.plot import Axes, Point, plot, ticks
+from octavo.results.tuning import Status, TuneResult
 from tests.report.tuning_samples import (
     BASELINE,
     BEST,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from octavo.results.comparison import Range
 
 from octavo.graph.lower.recurrent import PER_STEP_NOTE
 from octavo.report.html import report_html
 from octavo.report.html.ranges import ranges_table
+from octavo.results.comparison import Range
 from tests.report.evidence_samples import comparison, evidence
 from tests.report.test_html_evidence import column, values
 from tests.report.test_html_pages import parsed, section

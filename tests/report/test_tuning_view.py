@@ -7,10 +7,10 @@ import re
 from dataclasses import replace
 
 import pytest
-from octavo.results.tuning import Trial
 from rich.console import Console
 
 from octavo.report.tuning_view import TuningView
+from octavo.results.tuning import Trial
 from tests.report.tuning_samples import BASELINE, BEST, FAILED, MET, MISSED
 
 CRITERION = "at most 1% of the float model's accuracy lost"

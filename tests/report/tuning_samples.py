@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from octavo.results.tuning import Status, Trial, TuneResult
-
 from octavo.recipe import Kind, Layer, LayerOutcome, Recipe, Report, Scheme, Verification
+from octavo.results.tuning import Status, Trial, TuneResult
 
 RECIPE = Recipe("int8", Scheme())
 TRACEBACK = """\

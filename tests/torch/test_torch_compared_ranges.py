@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import octavo
+from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
 from octavo.torch import compare, quantize_dynamic
 
 SPIKE = 1e4

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from octavo.results.comparison import Comparison, LayerDifference
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import octavo.torch
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError
+from octavo.results.comparison import Comparison, LayerDifference
 from octavo.torch import compare, quantize_dynamic
 from octavo.torch.blocks.stand_in import stands_in
 from octavo.torch.layers.base import QuantizedModule

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from octavo.core.layer import SMALL_TABLE
 from torch import Tensor, nn
 
 import octavo.torch
+from octavo.core.layer import SMALL_TABLE
 from octavo.errors import ModelError
 from octavo.recipe import Scheme
 from octavo.torch.choice import Choice, SchemeChoice

@@ -5,9 +5,8 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from octavo.results.tuning import Trial
-
 from octavo.recipe import FLOAT, Kind, Layer, Recipe, Scheme, plan, preset
+from octavo.results.tuning import Trial
 from octavo.tune.search import Candidate, Strategy
 from octavo.tune.space import Space
 

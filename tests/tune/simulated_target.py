@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from octavo.results.report import Report, Verification
 
 from octavo.recipe import FLOAT, Decision, Kind, Layer, Recipe, Scheme, plan, preset
 from octavo.recipe.target import Built, Feed
+from octavo.results.report import Report, Verification
 
 BYTES = 4000
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from octavo.results.tuning import Status
 
 from octavo.errors import OptionError
 from octavo.recipe.target import Built
+from octavo.results.tuning import Status
 from octavo.tune import Criterion, tune
 from octavo.tune.evaluators import CallableEvaluator, Evaluator, MetricEvaluator, WeightedMetric
 from octavo.tune.inc.metrics import metric

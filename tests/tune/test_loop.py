@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from octavo.results.tuning import Status, Trial, TuneResult
 
 from octavo.errors import EvaluationError, HistoryError, OutputError
 from octavo.recipe import preset
+from octavo.results.tuning import Status, Trial, TuneResult
 from octavo.tune import Criterion, Objective, tune
 from octavo.tune.evaluators import CallableEvaluator
 from octavo.tune.history import History

@@ -2,9 +2,9 @@ import math
 from dataclasses import replace
 
 import pytest
-from octavo.results.tuning import Trial
 
 from octavo.errors import OptionError
+from octavo.results.tuning import Trial
 from octavo.tune.goals import Objective
 
 FLOAT = Trial(

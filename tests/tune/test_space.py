@@ -3,8 +3,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from octavo.recipe.yaml_files import loads_recipe
-from octavo.results.tuning import Approach
 
 from octavo.errors import RecipeError
 from octavo.recipe import (
@@ -20,6 +18,8 @@ from octavo.recipe import (
     plan,
     preset,
 )
+from octavo.recipe.yaml_files import loads_recipe
+from octavo.results.tuning import Approach
 from octavo.tune.space import Space
 from tests.tune.simulated_context import BLOCKS, GROUPS, HALF, RAISED, layer, layers, space_of
 

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from octavo.errors import INTERRUPTED
+
 if TYPE_CHECKING:
     from octavo.cli.commands import app
 
 __all__ = ["app", "main"]
-
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -12,55 +12,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import Against, CustomOpsOption, JsonOption, exit_codes, operators
-from octavo.cli.tuning import shape_of
+from octavo.cli.options import (
+    Against,
+    CustomOpsOption,
+    JsonOption,
+    exit_codes,
+    operators,
+    shape_of,
+    show,
+)
 from octavo.errors import ModelError, OctavoError, OptionError
 from octavo.front_ends import names_factory
 
 if TYPE_CHECKING:
     from octavo.onnx.bench import BenchFile
     from octavo.onnx.inputs import Feed
-    from octavo.recipe.benchmark import Benchmark, Pair, Timed
-
-
-def run(
-    models: Sequence[str],
-    *,
-    shapes: Sequence[str],
-    threads: str | None,
-    against_ort: bool,
-    seconds: float,
-) -> Benchmark:
-    """Times `models`; `seconds` for each shape and number of threads."""
-    from octavo.recipe.benchmark import Benchmark
-    from octavo.report.progress import progress_bar
-
-    if not 0 < seconds < math.inf:
-        raise OptionError(f"--seconds {seconds:g}: give a number above 0")
-    counts = threads_of(threads)
-    asked = {text.replace(" ", ""): shape_of(text) for text in shapes} or {"": {}}
-    start = time.perf_counter()
-    with contextlib.ExitStack() as stack:
-        files = _files(models)
-        bench = Bench(files, seconds, stack.enter_context(progress_bar()))
-        if against_ort:
-            bench.add_ort(stack)
-        for text, shape in asked.items():
-            bench.time(text, shape, counts)
-    took = time.perf_counter() - start
-    notes = tuple(dict.fromkeys(bench.notes))
-    return Benchmark(tuple(bench.rows), tuple(bench.timed), took, notes)
-
-
-def show(found: Benchmark, *, json: bool) -> None:
-    """Prints the result as tables, or as JSON."""
-    if json:
-        print(found.to_json())  # noqa: T201
-        return
-    from octavo.report.bench import print_bench
-    from octavo.report.text import console
-
-    print_bench(found, console())
+    from octavo.results.benchmark import Pair, Timed
 
 
 def threads_of(text: str | None) -> list[int | None]:
@@ -89,7 +56,7 @@ class Bench:
         """Quantizes the first model as ONNX Runtime does; where that fails, a note says so."""
         from octavo.onnx.bench import BenchFile, quantized_by_ort
         from octavo.onnx.tuning.sessions import Scratch
-        from octavo.recipe.evidence import ORT
+        from octavo.results.evidence import ORT
 
         self._say("quantizing with ONNX Runtime", 0)
         place = stack.enter_context(Scratch())
@@ -152,7 +119,7 @@ class Bench:
             return None
 
     def _failed(self, error: OctavoError) -> None:
-        from octavo.recipe.evidence import ORT
+        from octavo.results.evidence import ORT
 
         self.notes.append(f"{ORT} of {self.files[0].name} is not timed: {error}")
 
@@ -228,11 +195,19 @@ def bench(
     file is written.
     """
     with exit_codes(), operators(custom_ops, *models):
-        found = run(
-            models,
-            shapes=shape,
-            threads=threads,
-            against_ort=against is Against.ORT,
-            seconds=seconds,
-        )
-        show(found, json=json)
+        from octavo.report.terminal import progress_bar
+        from octavo.results.benchmark import Benchmark
+
+        if not 0 < seconds < math.inf:
+            raise OptionError(f"--seconds {seconds:g}: give a number above 0")
+        counts = threads_of(threads)
+        asked = {text.replace(" ", ""): shape_of(text) for text in shape} or {"": {}}
+        start = time.perf_counter()
+        with contextlib.ExitStack() as stack:
+            timing = Bench(_files(models), seconds, stack.enter_context(progress_bar()))
+            if against is Against.ORT:
+                timing.add_ort(stack)
+            for text, sizes in asked.items():
+                timing.time(text, sizes, counts)
+        took, notes = time.perf_counter() - start, tuple(dict.fromkeys(timing.notes))
+        show(Benchmark(tuple(timing.rows), tuple(timing.timed), took, notes), json=json)

@@ -16,12 +16,13 @@ from octavo.cli.options import (
     JsonOption,
     exit_codes,
     operators,
+    show,
 )
 from octavo.errors import OptionError
 from octavo.front_ends import names_factory, need_torch
 
 if TYPE_CHECKING:
-    from octavo.recipe.comparison import Comparison
+    from octavo.results.comparison import Comparison
 
 
 def compared(floating: str, quantized: Path, inputs: Path | None) -> Comparison:
@@ -45,17 +46,6 @@ def compared(floating: str, quantized: Path, inputs: Path | None) -> Comparison:
     from octavo.onnx import compare as compare_files
 
     return compare_files(Path(floating), quantized, inputs)
-
-
-def show(found: Comparison, *, verbose: bool, json: bool) -> None:
-    """Prints the comparison as text, or as JSON."""
-    if json:
-        print(found.to_json())  # noqa: T201
-        return
-    from octavo.report.comparison import print_comparison
-    from octavo.report.text import console
-
-    print_comparison(found, console(), verbose)
 
 
 def compare(

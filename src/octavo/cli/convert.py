@@ -8,56 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo.cli.options import (
-    Cpu,
     CustomOpsOption,
     ForceOption,
     JsonOption,
-    Target,
     end_if_unchecked,
     exit_codes,
+    free_output,
     operators,
+    show,
 )
-from octavo.errors import OutputError
+from octavo.core.form import Cpu, Target
 
 if TYPE_CHECKING:
-    from octavo.recipe.conversion import Conversion
-
-
-def convert(
-    model: Path,
-    output: Path | None,
-    to: str,
-    *,
-    cpu: str | None,
-    inputs: Path | None,
-    verify: bool,
-    force: bool,
-) -> Conversion:
-    """Converts `model` to target `to`; `output` by default is named after both.
-
-    Raises OutputError where that default exists and `force` is not given.
-    """
-    from octavo.onnx import convert_target
-    from octavo.report.progress import progress_bar
-
-    out = output or Path(f"{model.stem}.{to}.onnx")
-    if output is None and out.exists() and not force:
-        raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
-    with progress_bar() as progress:
-        return convert_target(
-            model, out, to=to, cpu=cpu, check_inputs=inputs, verify=verify, progress=progress
-        )
-
-
-def show(done: Conversion, *, json: bool) -> None:
-    """Prints the conversion as text, or as JSON."""
-    if json:
-        print(done.to_json())  # noqa: T201
-        return
-    from octavo.report.conversion import print_conversion
-    from octavo.report.text import console
-
-    print_conversion(done, console())
+    pass
 
 
 def convert_target(
@@ -101,14 +64,19 @@ def convert_target(
     What was converted goes to stdout. Whatever goes wrong, no partial OUT is left.
     """
     with exit_codes(), operators(custom_ops):
-        done = convert(
-            model,
-            output,
-            to.value,
-            cpu=None if cpu is None else cpu.value,
-            inputs=inputs,
-            verify=not no_verify,
-            force=force,
-        )
+        from octavo.onnx import convert_target as convert
+        from octavo.report.terminal import progress_bar
+
+        out = output or free_output(Path(f"{model.stem}.{to}.onnx"), force=force)
+        with progress_bar() as progress:
+            done = convert(
+                model,
+                out,
+                to=to,
+                cpu=cpu,
+                check_inputs=inputs,
+                verify=not no_verify,
+                progress=progress,
+            )
         show(done, json=json)
         end_if_unchecked(done.verification.status)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from octavo.cli.options import SOMETHING_MISSING, JsonOption, exit_codes
+from octavo.cli.options import SOMETHING_MISSING, JsonOption, exit_codes, show
 
 
 def doctor(
@@ -31,12 +30,6 @@ def doctor(
 
         said = None if model is None else metadata(model)
         diagnosis = diagnose(None if model is None else str(model), said)
-        if json:
-            print(json_module.dumps(diagnosis.to_dict(), indent=2))  # noqa: T201
-        else:
-            from octavo.report.doctor import print_diagnosis
-            from octavo.report.text import console
-
-            print_diagnosis(diagnosis, console())
+        show(diagnosis, json=json)
         if not diagnosis.ok:
             raise typer.Exit(SOMETHING_MISSING)

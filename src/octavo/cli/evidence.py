@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from octavo.cli.bench import Bench
 from octavo.cli.compare import compared
-from octavo.cli.tuning import shape_of
+from octavo.cli.options import shape_of
 from octavo.errors import InputDataError, OctavoError, OptionError
 from octavo.front_ends import names_factory
 
 if TYPE_CHECKING:
-    from octavo.recipe.benchmark import Benchmark
-    from octavo.recipe.comparison import Comparison
-    from octavo.recipe.evidence import Evidence
+    from octavo.results.benchmark import Benchmark
+    from octavo.results.comparison import Comparison
+    from octavo.results.evidence import Evidence
 
 SECONDS = 10.0
 """What timing may take where nobody says: a page is worth a wait, not a break."""
@@ -50,7 +50,7 @@ def evidence(floating: str, quantized: Path, how: How, *, strict: bool = False) 
     What fails is a note. With `strict`, what `compare` raises passes through, and so do OptionError
     and InputDataError of timing: a shape that does not fit. What models print goes to stderr.
     """
-    from octavo.report.progress import progress_bar
+    from octavo.report.terminal import progress_bar
 
     with progress_bar() as bar, contextlib.redirect_stdout(sys.stderr):
         progress: Progress = bar or (lambda stage, done, total: None)
@@ -80,7 +80,7 @@ class _Measured:
 
     def evidence(self) -> Evidence:
         """All of it."""
-        from octavo.recipe.evidence import Evidence
+        from octavo.results.evidence import Evidence
 
         return Evidence(self.comparison, self.benchmark, self.ort, tuple(dict.fromkeys(self.notes)))
 
@@ -102,8 +102,8 @@ class _Measured:
     def time_files(self) -> None:
         """ONNX files, and what ONNX Runtime's own function makes of the float one."""
         from octavo.onnx.bench import BenchFile
-        from octavo.recipe.benchmark import Benchmark
-        from octavo.recipe.evidence import FLOAT, QUANTIZED
+        from octavo.results.benchmark import Benchmark
+        from octavo.results.evidence import FLOAT, QUANTIZED
 
         shape = shape_of(self.how.shape) if self.how.shape else {}
         start = perf_counter()
@@ -134,8 +134,8 @@ class _Measured:
             raise OptionError("it could not be compared")  # it may well fail in each call
         from octavo.core.feeds import batch, shape_text
         from octavo.measure.benchmark import compare
-        from octavo.recipe.benchmark import Benchmark
-        from octavo.recipe.evidence import FLOAT, QUANTIZED
+        from octavo.results.benchmark import Benchmark
+        from octavo.results.evidence import FLOAT, QUANTIZED
         from octavo.torch.comparing.saved_models import timed_pair
 
         self.notes.append("ONNX Runtime's own int8 is not timed: the model is a PyTorch module")

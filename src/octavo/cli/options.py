@@ -8,35 +8,31 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli import INTERRUPTED
-from octavo.errors import OctavoError, OptionError, RecipeError, did_you_mean
+from octavo.core.form import Cpu, QuantFormat, Target
+from octavo.errors import (
+    INTERRUPTED,
+    OctavoError,
+    OptionError,
+    OutputError,
+    RecipeError,
+    did_you_mean,
+    pip_install,
+)
 from octavo.front_ends import names_factory
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe
+    from octavo.results.page import Result
 
 SOMETHING_MISSING = 7
 NOT_MET = 8
 UNCHECKED = 10
-
-
-class Cpu(str, Enum):
-    """Values of --cpu."""
-
-    VNNI = "vnni"
-    ANY = "any"
-
-
-class Target(str, Enum):
-    """Values of --target."""
-
-    PORTABLE = "portable"
-    NATIVE = "native"
 
 
 class Approach(str, Enum):
@@ -51,13 +47,6 @@ class Against(str, Enum):
     """Values of --against."""
 
     ORT = "ort"
-
-
-class Format(str, Enum):
-    """Values of --format."""
-
-    QOPERATOR = "qoperator"
-    QDQ = "qdq"
 
 
 def at_least_1(value: int | None) -> int | None:
@@ -101,7 +90,7 @@ TargetOption = Annotated[
     ),
 ]
 FormatOption = Annotated[
-    Format,
+    QuantFormat,
     typer.Option(
         "--format",
         help="qoperator: integer operators, for ONNX Runtime. qdq: "
@@ -144,10 +133,73 @@ JsonOption = Annotated[
 ]
 
 
+def show(result: Result, *, json: bool, verbose: bool = False) -> None:
+    """Prints the result as a page, or as JSON alone."""
+    if json:
+        print(result.to_json())  # noqa: T201
+        return
+    from octavo.report import terminal
+
+    terminal.show(result, terminal.console(), verbose)
+
+
+def free_output(out: Path, *, force: bool) -> Path:
+    """The default `out`. Raises OutputError where it exists and `force` is not given."""
+    if out.exists() and not force:
+        raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
+    return out
+
+
 def end_if_unchecked(status: str) -> None:
     """Ends the process with a code of its own where a file was written that nothing checked."""
     if status == "unchecked":
         raise typer.Exit(UNCHECKED)
+
+
+def shape_of(text: str) -> dict[str, tuple[int, ...]]:
+    """`input_ids=1x128,attention_mask=1x128` as shapes by name."""
+    found = {}
+    for part in text.split(","):
+        name, equals, dims = part.strip().rpartition("=")
+        sizes = dims.lower().split("x")
+        if not (name and equals and all(d.isdigit() and int(d) > 0 for d in sizes)):
+            raise OptionError(
+                f"--shape {text!r}: {part.strip()!r} is not NAME=SIZExSIZE.., such as "
+                "input_ids=1x128,attention_mask=1x128"
+            )
+        if name in found:
+            raise OptionError(
+                f"--shape {text!r}: {name!r} is there twice; name each input once, and repeat "
+                "--shape for another set of shapes"
+            )
+        found[name] = tuple(int(d) for d in sizes)
+    return found
+
+
+def check_places(
+    recipe_out: Path | None, page: Path | None, taken: Sequence[Path], option: str = "--report"
+) -> None:
+    """What cannot or must not be written is known now, not after the search.
+
+    `option` is the one that named the `page`.
+    """
+    from octavo.files.staging import Staging
+
+    if page is not None and find_spec("jinja2") is None:
+        raise OptionError(f"{option} needs jinja2, which is not installed: {pip_install('jinja2')}")
+    others = list(taken)
+    for named, path, suffixes in (
+        ("--recipe-out", recipe_out, (".yaml", ".yml")),
+        (option, page, (".html", ".htm")),
+    ):
+        if path is None:
+            continue
+        if path.suffix.lower() not in suffixes:
+            raise OptionError(f"{named} {path}: end the name with {' or '.join(suffixes)}")
+        if any(path.absolute() == other.absolute() for other in others):
+            raise OptionError(f"{named}: {path} is named twice: give each file a name of its own")
+        Staging(path, [other for other in others if other.is_file()])
+        others.append(path)
 
 
 @contextlib.contextmanager
@@ -157,7 +209,7 @@ def exit_codes() -> Iterator[None]:
         _check_environment()
         yield
     except OctavoError as error:
-        from octavo.report.text import clean
+        from octavo.results.words import clean
 
         message = "\n".join(clean(line) for line in str(error).split("\n"))
         print(f"error: {message}", file=sys.stderr)  # noqa: T201
@@ -198,19 +250,17 @@ def _check_environment() -> None:
             raise OptionError(str(error)) from None
 
 
-def recipe_of(given: str, ops: Sequence[str]) -> Recipe:
+def chosen_recipe(given: str, ops: Sequence[str] = ()) -> Recipe:
     """The preset or file, with a rule for each of `ops`."""
-    from octavo.recipe import PRESETS, load_recipe, preset
+    from octavo.recipe import PRESETS
+    from octavo.recipe.yaml_files import recipe_of
 
     path = Path(given)
-    if given in PRESETS:
-        recipe = preset(given)
-    elif path.suffix in (".yaml", ".yml") or path.exists():
-        recipe = load_recipe(path)
-    else:
+    if given not in PRESETS and path.suffix not in (".yaml", ".yml") and not path.exists():
         raise RecipeError(
             f"--recipe {given!r} is neither a preset nor a file." + did_you_mean(given, PRESETS)
         )
+    recipe = recipe_of(given if given in PRESETS else path)
     return _with_ops(recipe, [op for part in ops for op in part.split(",") if op])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,25 +10,26 @@ import typer
 from octavo.cli import torch_models
 from octavo.cli.evidence import How
 from octavo.cli.options import (
-    Cpu,
     CpuOption,
     CustomOpsOption,
     ForceOption,
-    Format,
     FormatOption,
     JsonOption,
     OpsOption,
     RecipeOption,
-    Target,
     TargetOption,
     TimedThreadsOption,
+    check_places,
+    chosen_recipe,
     end_if_unchecked,
     exit_codes,
+    free_output,
     operators,
-    recipe_of,
+    shape_of,
+    show,
 )
-from octavo.cli.tuning import check_places, shape_of
-from octavo.errors import OptionError, OutputError
+from octavo.core.form import Cpu, QuantFormat, Target
+from octavo.errors import OptionError
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe, Report
@@ -83,7 +83,7 @@ def quantize(
     ] = None,
     cpu: CpuOption = Cpu.VNNI,
     target: TargetOption = Target.PORTABLE,
-    format: FormatOption = Format.QOPERATOR,
+    format: FormatOption = QuantFormat.QOPERATOR,
     external_data: Annotated[
         bool,
         typer.Option(
@@ -145,23 +145,23 @@ def quantize(
     with exit_codes(), operators(custom_ops, model):
         if torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
-            chosen = recipe_of(recipe, ())
+            chosen = chosen_recipe(recipe)
             name = model.rpartition(".")[2].rpartition(":")[2]
             out = output or _default_output(name, "safetensors", chosen, force)
             check_places(None, page, [out])
             made = torch_models.quantize(
                 model, out, chosen, only, exclude, allow_nothing=allow_nothing
             )
-            _show(made, verbose, json)
+            show(made, json=json, verbose=verbose)
             _write_page(made, page, model, How())
             return
         how = _how_to_time(inputs, shape, threads, page)
-        chosen = recipe_of(recipe, ops)
+        chosen = chosen_recipe(recipe, ops)
         suffix = "native.onnx" if target is Target.NATIVE else "onnx"
         out = output or _default_output(Path(model).stem, suffix, chosen, force)
         check_places(None, page, [Path(model), out, *([inputs] if inputs else [])])
         from octavo.onnx import quantize_dynamic
-        from octavo.report.progress import progress_bar
+        from octavo.report.terminal import progress_bar
 
         with progress_bar() as progress:
             report = quantize_dynamic(
@@ -171,16 +171,16 @@ def quantize(
                 nodes_to_exclude=list(exclude) or None,
                 use_external_data_format=external_data,
                 recipe=chosen,
-                target=target.value,
-                cpu=cpu.value,
-                quant_format=format.value,
+                target=target,
+                cpu=cpu,
+                quant_format=format,
                 check_inputs=inputs,
                 verify=not no_verify,
                 progress=progress,
                 allow_quantized=allow_quantized,
                 allow_nothing=allow_nothing,
             )
-        _show(report, verbose, json)
+        show(report, json=json, verbose=verbose)
         _write_page(report, page, model, how, measure=not no_verify)
         end_if_unchecked(report.verification.status)
 
@@ -195,7 +195,7 @@ def inspect(
     ops: OpsOption = [],  # noqa: B006
     cpu: CpuOption = Cpu.VNNI,
     target: TargetOption = Target.PORTABLE,
-    format: FormatOption = Format.QOPERATOR,
+    format: FormatOption = QuantFormat.QOPERATOR,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Name every layer, in full.")
     ] = False,
@@ -205,25 +205,19 @@ def inspect(
     with exit_codes():
         if torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
-            found = torch_models.inspect(model, recipe_of(recipe, ()))
+            found = torch_models.inspect(model, chosen_recipe(recipe))
         else:
             from octavo.onnx import inspect as inspect_model
 
-            chosen = recipe_of(recipe, ops)
+            chosen = chosen_recipe(recipe, ops)
             found = inspect_model(
                 Path(model),
                 chosen,
-                target=target.value,
-                cpu=cpu.value,
-                quant_format=format.value,
+                target=target,
+                cpu=cpu,
+                quant_format=format,
             )
-        if json:
-            print(json_module.dumps(found.to_dict(), indent=2))  # noqa: T201
-            return
-        from octavo.report.inspection import print_inspection
-        from octavo.report.text import console
-
-        print_inspection(found, console(), verbose)
+        show(found, json=json, verbose=verbose)
 
 
 def _how_to_time(inputs: Path | None, shape: str, threads: int | None, page: Path | None) -> How:
@@ -251,22 +245,9 @@ def _write_page(
         write_html(report_html(report, found), page)
 
 
-def _show(report: Report, verbose: bool, json: bool) -> None:
-    if json:
-        print(report.to_json())  # noqa: T201
-        return
-    from octavo.report.table import print_report
-    from octavo.report.text import console
-
-    print_report(report, console(), verbose)
-
-
 def _default_output(stem: str, suffix: str, recipe: Recipe, force: bool) -> Path:
     from octavo.core.qtype import QType
 
     weight = recipe.default.weight
     kind = "fp16" if weight is not None and weight.qtype is QType.FLOAT16 else "int8"
-    out = Path(f"{stem}.{kind}.{suffix}")
-    if out.exists() and not force:
-        raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
-    return out
+    return free_output(Path(f"{stem}.{kind}.{suffix}"), force=force)

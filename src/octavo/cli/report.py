@@ -19,10 +19,10 @@ from octavo.cli.options import (
     ComparedInputsOption,
     CustomOpsOption,
     TimedThreadsOption,
+    check_places,
     exit_codes,
     operators,
 )
-from octavo.cli.tuning import check_places
 from octavo.errors import InputDataError, OptionError
 from octavo.front_ends import names_factory
 
@@ -40,13 +40,13 @@ def run(floating: str, quantized: Path, page: Path, how: How) -> None:
     start = perf_counter()
     found = evidence(floating, quantized, how, strict=True)
     with contextlib.redirect_stdout(sys.stderr):  # a factory may print
-        told = told_by(floating, quantized)
-    if told is not None:
-        told = replace(told, seconds=perf_counter() - start)
-    write_html(report_html(told, found), page)
+        stored = stored_report(floating, quantized)
+    if stored is not None:
+        stored = replace(stored, seconds=perf_counter() - start)
+    write_html(report_html(stored, found), page)
 
 
-def told_by(floating: str, quantized: Path) -> Report | None:
+def stored_report(floating: str, quantized: Path) -> Report | None:
     """What the file says became of each layer, and why; None where it does not."""
     if not names_factory(floating):
         from octavo.onnx.told import report_in
@@ -60,8 +60,8 @@ def told_by(floating: str, quantized: Path) -> Report | None:
 def from_json(path: Path, page: Path, how: How) -> None:
     """A page of what `octavo quantize --json` or `octavo tune --json` printed."""
     from octavo.recipe import Report
-    from octavo.recipe.tuning import TuneResult
     from octavo.report.html import report_html, tuning_html, write_html
+    from octavo.results.tuning import TuneResult
 
     for given in (field.name for field in fields(how) if getattr(how, field.name)):
         raise OptionError(f"--{given} says how to measure, and {path} was measured: leave it out")

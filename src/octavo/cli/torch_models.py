@@ -53,7 +53,7 @@ def quantize(
         )
     need_torch()
     from octavo.files.staging import Staging
-    from octavo.report.progress import progress_bar
+    from octavo.report.terminal import progress_bar
     from octavo.torch import quantize_dynamic, report, save
     from octavo.torch.plan import selected
     from octavo.torch.quantize import check_float

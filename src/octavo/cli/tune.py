@@ -1,29 +1,31 @@
-"""`octavo tune`: its options."""
+"""`octavo tune`: from a configuration file and options to a search."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from octavo.cli import INTERRUPTED, tuning
+from octavo.cli import tuning
 from octavo.cli.options import (
     NOT_MET,
     Approach,
-    Cpu,
     CustomOpsOption,
     ForceOption,
     JsonOption,
     OpsOption,
     RecipeOption,
-    Target,
     at_least_1,
+    check_places,
+    chosen_recipe,
     exit_codes,
     operators,
-    recipe_of,
+    shape_of,
 )
-from octavo.errors import OutputError
+from octavo.core.form import Cpu, Target
+from octavo.errors import INTERRUPTED, OptionError, OutputError
 
 
 def tune(
@@ -187,33 +189,52 @@ def tune(
     is written.
     """
     with exit_codes(), operators(custom_ops, model or ""):
-        result = tuning.run(
-            conf,
-            model=model,
-            base=recipe_of(recipe, ops),
-            evaluate=evaluate,
-            data=data,
-            batch_size=batch_size,
-            label=label,
-            output=output,
-            recipe_out=recipe_out,
-            workers=workers,
-            dask=dask,
-            resume=resume,
-            workspace=workspace,
-            shapes=shape,
-            report=report,
-            approach=None if approach is None else approach.value,
-            target=None if target is None else target.value,
-            cpu=None if cpu is None else cpu.value,
-            threads=threads,
-            custom_ops=custom_ops,
-            force=force,
-        )
+        from octavo.report.tuning_view import TuningView
+        from octavo.results.tuning import Status
+        from octavo.tune import load_config
+        from octavo.tune import tune as search
+        from octavo.tune.inc.quantization import arguments, model_of
+
+        base = chosen_recipe(recipe, ops)
+        config = load_config(conf, approach=None if approach is None else approach.value)
+        model = str(model_of(config, model))
+        if dask is not None and workers is not None:
+            raise OptionError("--workers and --dask: give one of them; both say where trials run")
+        with contextlib.ExitStack() as stack:
+            tuned = tuning.tuned_model(stack, config, model, target, cpu, threads, custom_ops)
+            layers = [decision.layer for decision in tuned.decisions(base)]
+            given = arguments(config, base, layers)
+            tuning.measure_by(given, config, evaluate, data)
+            out = output or tuning.default_output(model, tuned, force=force)
+            taken = [conf, Path(model), *([data] if data else []), out]
+            check_places(recipe_out, report, taken)
+            executor = None if dask is None else stack.enter_context(tuning.on_dask(dask))
+            view = stack.enter_context(TuningView())
+            for note in (*config.notes, *map(str, config.inert), *config.unmatched(layers)):
+                view.note(note)
+            in_file = given.get("workspace") or Path("octavo_tuning", conf.stem)
+            given["workspace"] = workspace or in_file
+            given["resume"] = resume or given.get("resume", False)
+            if batch_size is not None:
+                given["batch_size"] = batch_size
+            result = search(
+                tuned,
+                None if config.performance_only else evaluate,
+                data=data,
+                label=label,
+                shapes=[shape_of(text) for text in shape],
+                workers=workers or 1,
+                executor=executor,
+                output=out,
+                view=view,
+                path=(str(Path.cwd()),),
+                **given,
+            )
+        result = tuning.with_recipe(result, recipe_out, config.quant_format, target)
         tuning.show(result, json=json)
         if report is not None:
-            tuning.write_page(result, report, result.model, shape, threads)
-        if result.status.value == "interrupted":
+            tuning.write_page(result, report, shape, threads)
+        if result.status is Status.INTERRUPTED:
             raise typer.Exit(INTERRUPTED)
         if not result.status.met:
             raise typer.Exit(NOT_MET)

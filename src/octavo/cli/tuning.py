@@ -1,4 +1,4 @@
-"""`octavo tune`: from a configuration file and options to a search, and what is printed of it."""
+"""What `octavo tune` takes of its options, and what it prints and writes."""
 
 from __future__ import annotations
 
@@ -8,104 +8,33 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octavo.errors import OptionError, OutputError, pip_install
+from octavo.cli import options
+from octavo.errors import OptionError, pip_install
 from octavo.front_ends import names_factory, target_of
 
 if TYPE_CHECKING:
-    from octavo.recipe import Recipe
     from octavo.recipe.target import Target
-    from octavo.recipe.tuning import TuneResult
+    from octavo.results.tuning import TuneResult
     from octavo.tune import Config
 
 
-def run(
-    conf: Path,
-    *,
-    model: str | None,
-    base: Recipe,
-    evaluate: str | None,
-    data: Path | None,
-    batch_size: int | None,
-    label: str | None,
-    output: Path | None,
-    recipe_out: Path | None,
-    workers: int | None,
-    dask: str | None,
-    resume: bool,
-    workspace: Path | None,
-    shapes: Sequence[str],
-    report: Path | None,
-    approach: str | None,
-    target: str | None,
-    cpu: str | None,
-    threads: int | None,
-    custom_ops: Sequence[str],
-    force: bool,
-) -> TuneResult:
-    """Searches, shows how it goes on stderr, and writes what was asked for."""
-    from octavo.report.tuning_view import TuningView
-    from octavo.tune import load_config, tune
-    from octavo.tune.inc.quantization import arguments, model_of
-
-    config = load_config(conf, approach=approach)
-    model = str(model_of(config, model))
-    if dask is not None and workers is not None:
-        raise OptionError("--workers and --dask: give one of them; both say where trials run")
-    with contextlib.ExitStack() as stack:
-        tuned = _target(stack, config, model, target, cpu, threads, custom_ops)
-        layers = [decision.layer for decision in tuned.decisions(base)]
-        given = arguments(config, base, layers)
-        _measure_by(given, config, evaluate, data)
-        out = output or _default_output(model, tuned, force)
-        check_places(recipe_out, report, [conf, Path(model), *([data] if data else []), out])
-        executor = None if dask is None else stack.enter_context(_dask(dask))
-        view = stack.enter_context(TuningView())
-        for note in (*config.notes, *map(str, config.inert), *config.unmatched(layers)):
-            view.note(note)
-        given["workspace"] = workspace or given.get("workspace") or Path("octavo_tuning", conf.stem)
-        given["resume"] = resume or given.get("resume", False)
-        if batch_size is not None:
-            given["batch_size"] = batch_size
-        result = tune(
-            tuned,
-            None if config.performance_only else evaluate,
-            data=data,
-            label=label,
-            shapes=[shape_of(text) for text in shapes],
-            workers=workers or 1,
-            executor=executor,
-            output=out,
-            view=view,
-            path=(str(Path.cwd()),),
-            **given,
-        )
-    for_onnx = f"--target {target or 'portable'} --format {config.quant_format}"
-    note = _write_recipe(result, recipe_out, for_onnx if config.quant_format else "")
-    if note:
-        result = replace(result, notes=(*result.notes, note))
-    return result
-
-
-def write_page(
-    result: TuneResult, page: Path, model: str, shapes: Sequence[str], threads: int | None
-) -> None:
+def write_page(result: TuneResult, page: Path, shapes: Sequence[str], threads: int | None) -> None:
     """The page about the search; a model that was written is measured for it, once more."""
     from octavo.cli.evidence import How, evidence
-    from octavo.recipe.tuning import Status
     from octavo.report.html import tuning_html, write_html
+    from octavo.results.tuning import Status
 
     write_html(tuning_html(result), page)  # whatever comes of measuring
     if result.output and result.status is not Status.INTERRUPTED:
         shape = shapes[0] if shapes else ""
-        found = evidence(model, Path(result.output), How(shape=shape, threads=threads))
+        found = evidence(result.model, Path(result.output), How(shape=shape, threads=threads))
         write_html(tuning_html(result, found), page)
 
 
-def _measure_by(
+def measure_by(
     given: dict[str, Any], config: Config, evaluate: str | None, data: Path | None
 ) -> None:
     """Changes the arguments where the command line or performance_only measure in place of the
@@ -124,39 +53,13 @@ def _measure_by(
 
 def show(result: TuneResult, *, json: bool) -> None:
     """Prints the result: a page, or JSON alone on stdout; the verdict is the last line."""
-    from octavo.report.text import console
-    from octavo.report.tuning import print_tuning
-    from octavo.report.tuning_verdict import last_line
+    from octavo.results.tuning_page import last_line
 
-    if json:
-        print(result.to_json())  # noqa: T201
-        print(last_line(result), file=sys.stderr)  # noqa: T201
-        return
-    print_tuning(result, console())
-    print(last_line(result))  # noqa: T201
+    options.show(result, json=json)
+    print(last_line(result), file=sys.stderr if json else sys.stdout)
 
 
-def shape_of(text: str) -> dict[str, tuple[int, ...]]:
-    """`input_ids=1x128,attention_mask=1x128` as shapes by name."""
-    found = {}
-    for part in text.split(","):
-        name, equals, dims = part.strip().rpartition("=")
-        sizes = dims.lower().split("x")
-        if not (name and equals and all(d.isdigit() and int(d) > 0 for d in sizes)):
-            raise OptionError(
-                f"--shape {text!r}: {part.strip()!r} is not NAME=SIZExSIZE.., such as "
-                "input_ids=1x128,attention_mask=1x128"
-            )
-        if name in found:
-            raise OptionError(
-                f"--shape {text!r}: {name!r} is there twice; name each input once, and repeat "
-                "--shape for another set of shapes"
-            )
-        found[name] = tuple(int(d) for d in sizes)
-    return found
-
-
-def _target(
+def tuned_model(
     stack: contextlib.ExitStack,
     config: Config,
     model: str | Path,
@@ -199,63 +102,42 @@ def _target(
     )
 
 
-def _default_output(model: str, target: Target, force: bool) -> Path:
+def default_output(model: str, target: Target, *, force: bool) -> Path:
+    """A name after the model's, in the current folder."""
     stem = model.rpartition(":")[2] if names_factory(model) else Path(model).stem
-    out = Path(f"{stem}.tuned{target.output_suffix}")
-    if out.exists() and not force:
-        raise OutputError(f"{out} exists; name it with -o or give --force to replace it")
-    return out
+    return options.free_output(Path(f"{stem}.tuned{target.output_suffix}"), force=force)
 
 
-def check_places(
-    recipe_out: Path | None, page: Path | None, taken: Sequence[Path], option: str = "--report"
-) -> None:
-    """What cannot or must not be written is known now, not after the search.
-
-    `option` is the one that named the `page`.
-    """
-    from octavo.files.staging import Staging
-
-    if page is not None and find_spec("jinja2") is None:
-        raise OptionError(f"{option} needs jinja2, which is not installed: {pip_install('jinja2')}")
-    others = list(taken)
-    for named, path, suffixes in (
-        ("--recipe-out", recipe_out, (".yaml", ".yml")),
-        (option, page, (".html", ".htm")),
-    ):
-        if path is None:
-            continue
-        if path.suffix.lower() not in suffixes:
-            raise OptionError(f"{named} {path}: end the name with {' or '.join(suffixes)}")
-        if any(path.absolute() == other.absolute() for other in others):
-            raise OptionError(f"{named}: {path} is named twice: give each file a name of its own")
-        Staging(path, [other for other in others if other.is_file()])
-        others.append(path)
+def with_recipe(
+    result: TuneResult, path: Path | None, quant_format: str | None, target: str | None
+) -> TuneResult:
+    """Writes the best recipe, with the command that applies it; else the result says why not."""
+    note = "" if path is None else _write_recipe(result, path, quant_format, target)
+    return replace(result, notes=(*result.notes, note)) if note else result
 
 
-def _write_recipe(result: TuneResult, path: Path | None, how: str) -> str:
-    """Writes the best recipe, with the command that applies it; else says why not."""
-    from octavo.files.text import write_text
+def _write_recipe(
+    result: TuneResult, path: Path, quant_format: str | None, target: str | None
+) -> str:
+    from octavo.files.staging import write_text
     from octavo.recipe import dump_recipe
-    from octavo.recipe.tuning import Approach
 
     recipe = result.best.recipe
-    if path is None:
-        return ""
     if recipe is None or not result.best.meets:
         return f"{path} is not written: no recipe met the criterion"
-    if result.best.approach is Approach.STATIC:
+    if result.best.is_static:
         return (
             f"{path} is not written: the best model is quantized statically, and recipes say "
             "dynamic quantization only"
         )
+    how = f"--target {target or 'portable'} --format {quant_format}" if quant_format else ""
     command = f"octavo quantize {result.model} --recipe {path.name} {how}".rstrip()
     write_text(path, f"# {command}\n{dump_recipe(recipe)}")
     return ""
 
 
 @contextlib.contextmanager
-def _dask(address: str) -> Iterator[Executor]:
+def on_dask(address: str) -> Iterator[Executor]:
     """The cluster at `address` as an executor."""
     try:
         from distributed import Client

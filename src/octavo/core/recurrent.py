@@ -24,7 +24,8 @@ from octavo import _native
 from octavo.core.kernels.buffers import array_of, array_or_tensor
 from octavo.core.kernels.machine import checked_threads
 from octavo.core.recurrent_inputs import lengths_of, output_of, sequence_of
-from octavo.core.recurrent_layout import (
+from octavo.core.recurrent_weights import (
+    Direction,
     FloatLayers,
     Kind,
     Layout,
@@ -32,7 +33,6 @@ from octavo.core.recurrent_layout import (
     checked_clip,
     packed_layers,
 )
-from octavo.core.recurrent_weights import Direction
 
 
 class Recurrent:

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from octavo.errors import ModelError
 from octavo.files.formats import misread
-from octavo.files.nearby import near
+from octavo.files.lookup import suggest_file
 
 # onnx.proto: ModelProto.graph is 7, .metadata_props 14; StringStringEntryProto.key is 1, .value 2.
 _GRAPH, _METADATA_PROPS, _KEY, _VALUE = 7, 14, 1, 2
@@ -28,7 +28,7 @@ def metadata(path: str | os.PathLike[str]) -> dict[str, str]:
             return _read_metadata(file)
     except FileNotFoundError:
         raise ModelError(
-            f"{name} does not exist; give the path of an .onnx file.{near(Path(name))}"
+            f"{name} does not exist; give the path of an .onnx file.{suggest_file(Path(name))}"
         ) from None
     except OSError as error:
         raise ModelError(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.form import Cpu
 from octavo.core.integers import stored
 from octavo.errors import listed
 from octavo.graph.analysis.constants import Constants
@@ -35,7 +36,7 @@ def in_memory(array: Any, name: str) -> ir.TensorProtocol:
 class Context:
     """What reading, rewriting, lowering and packing work with.
 
-    `cpu` is "vnni" or "any", for stock operators. Weights are held once, whoever shares them.
+    `cpu` is what files of stock operators are made for. Weights are held once, whoever shares them.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Context:
         model: ir.Model,
         constants: Constants,
         *,
-        cpu: str = "vnni",
+        cpu: Cpu = Cpu.VNNI,
         opset: int | None = None,
         store: Store = in_memory,
     ) -> None:
@@ -117,7 +118,7 @@ class Context:
 
         By default those for any CPU are.
         """
-        unsigned = self.cpu == "any" if unsigned is None else unsigned
+        unsigned = self.cpu is Cpu.ANY if unsigned is None else unsigned
         q, zero = stored(found.q, found.zeros, unsigned=unsigned)
         parts = zip((q, found.scale, zero), ("quantized", "scale", "zero_point"), strict=True)
         return QuantizedWeightValues(*(self.hold(a, f"{weight.name}_{what}") for a, what in parts))

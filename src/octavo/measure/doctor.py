@@ -1,4 +1,4 @@
-"""What a machine has for running int8 models, what is missing, and how to get it. Plain data."""
+"""What a machine has for running int8 models, what is missing, and how to get it."""
 
 from __future__ import annotations
 
@@ -8,83 +8,17 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from octavo.core.cpu import VNNI, release, saturates
 from octavo.errors import pip_install
+from octavo.results.diagnosis import Diagnosis, Finding, Kernels, Package
 
-VERSION = 1
 _TOLD = ("recipe", "target")
 LONGEST = 200  # characters of an entry of a file's metadata; longer ones are for programs
 _FIRST = ("numpy", "onnx", "onnx-ir", "onnxruntime")
 _OPTIONAL = ("torch",)
 # Builds of ONNX Runtime that install the same module under other distribution names.
 _RUNTIME_BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml")
-
-
-@dataclass(frozen=True)
-class Package:
-    """One distribution: what is installed (None: nothing), what is needed, and whether it is."""
-
-    name: str
-    installed: str | None
-    needs: str
-    required: bool
-
-
-@dataclass(frozen=True)
-class Kernels:
-    """What ONNX Runtime's int8 matrix products use on this processor.
-
-    `exact` is whether int8 weights times uint8 activations never saturate.
-    """
-
-    name: str
-    exact: bool
-    advice: str
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something to do: a `problem` stops work, a `warning` does not; `fix` is what mends it."""
-
-    level: str
-    message: str
-    fix: str
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """What the doctor saw.
-
-    `model` is the file that was looked at, if any, `about` what it is on this machine, in a few
-    sentences, and `metadata` its own words, but for the long ones.
-    """
-
-    python: str
-    platform: str
-    octavo: str
-    packages: tuple[Package, ...]
-    cpu_features: tuple[str, ...]
-    kernels: Kernels
-    findings: tuple[Finding, ...]
-    model: str | None = None
-    about: tuple[str, ...] = ()
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    version: int = VERSION
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing that is needed is missing."""
-        return not any(f.level == "problem" for f in self.findings)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        data = asdict(self)
-        for key in ("packages", "cpu_features", "findings", "about"):
-            data[key] = list(data[key])
-        return {**data, "ok": self.ok}
 
 
 def diagnose(model: str | None = None, metadata: Mapping[str, str] | None = None) -> Diagnosis:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from octavo.core.form import Target
 from octavo.onnx.convert import make_context
 from octavo.onnx.options import Request
 from octavo.onnx.prepare import Prepared, decisions_on
@@ -22,30 +23,23 @@ SHOWN = 3
 def beyond_portable(model: ir.Model, prepared: Prepared, request: Request) -> tuple[Layer, ...]:
     """Those layers, for the recipe and selection of `request`; none for other formats than its."""
     weight = request.recipe.default.weight
-    if request.quant_format != "qoperator" or weight is None or not weight.qtype.is_integer:
+    if request.form.qdq or weight is None or not weight.qtype.is_integer:
         return ()
-    held = {target: _held(model, prepared, request, target) for target in ("native", "portable")}
+    held = {target: _held(model, prepared, request, target) for target in Target}
     return tuple(
         site.layer
         for site, native, portable in zip(
-            prepared.sites, held["native"], held["portable"], strict=True
+            prepared.sites, held[Target.NATIVE], held[Target.PORTABLE], strict=True
         )
         if native and not portable
     )
 
 
-def _held(model: ir.Model, prepared: Prepared, request: Request, target: str) -> list[bool]:
+def _held(model: ir.Model, prepared: Prepared, request: Request, target: Target) -> list[bool]:
     """Whether each layer would be in integers; False for kinds that targets hold alike."""
-    context = make_context(
-        model,
-        TensorStore(None),
-        prepared.constants,
-        opset=prepared.opset,
-        target=target,
-        cpu=request.cpu,
-        quant_format=request.quant_format,
-    )
-    decisions = decisions_on(prepared.survey, replace(request, target=target))
+    form = replace(request.form, target=target)
+    context = make_context(model, TensorStore(None), prepared.constants, form.at(prepared.opset))
+    decisions = decisions_on(prepared.survey, replace(request, form=form))
     return [
         site.layer.kind in CANDIDATES
         and not resolve(site, decision, context).decision.scheme.is_float
@@ -57,14 +51,14 @@ def note_of(layers: Sequence[Layer], request: Request) -> str:
     """One line for the report; "" where there is nothing to say."""
     if not layers:
         return ""
-    if request.target == "native":
+    if request.form.native:
         return f"int8 here, float in target portable: {_listed(layers)}"
     return f"float here, int8 with --target native: {_listed(layers)}"
 
 
 def advice_of(layers: Sequence[Layer], request: Request) -> str:
     """A sentence for where nothing was quantized; "" where the other target would not help."""
-    if not layers or request.target == "native":
+    if not layers or request.form.native:
         return ""
     return (
         f"Target native (--target native, target='native') holds {_listed(layers)} in int8; "

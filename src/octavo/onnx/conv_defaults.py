@@ -18,7 +18,6 @@ from octavo.onnx.inventory import Site
 from octavo.onnx.operators.conv import AXES, holds
 from octavo.onnx.operators.reader import attribute_int
 from octavo.recipe import Decision, Kind, Recipe
-from octavo.recipe.recipe import CONV_REASON
 
 LEAST_INPUTS, LEAST_OUTPUTS, LEAST_POINTWISE = 64, 16, 64
 SIGNAL_TAPS = 64  # of a filter over one channel, from which on it is no picture that it sees
@@ -75,7 +74,7 @@ def native_defaults(
         return list(decisions)
     return [
         _decision(decision, places.conv_reasons.get(site.node), recipe)
-        if decision.reason == CONV_REASON
+        if decision.left_by_preset and site.layer.kind is Kind.CONV
         else decision
         for site, decision in zip(sites, decisions, strict=True)
     ]
@@ -92,4 +91,4 @@ def _unfit(site: Site) -> str | None:
 def _decision(decision: Decision, reason: str | None, recipe: Recipe) -> Decision:
     if reason is not None:
         return replace(decision, reason=reason)
-    return Decision(decision.layer, recipe.default)
+    return replace(decision, scheme=recipe.default, reason="")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from octavo.core.form import Form
 from octavo.core.metrics import sqnr_db
 from octavo.graph.analysis.attentions import FoundAttention, attentions_of
 from octavo.graph.analysis.constants import Fixed
@@ -47,17 +48,11 @@ def convert(
     decisions: Sequence[Decision],
     tensors: TensorStore,
     constants: Constants,
-    *,
-    opset: int,
-    target: str,
-    cpu: str,
-    quant_format: str,
+    form: Form,
     progress: Progress,
 ) -> Converted:
     """Rewrites `model` in place; every site gets an outcome."""
-    c = make_context(
-        model, tensors, constants, opset=opset, target=target, cpu=cpu, quant_format=quant_format
-    )
+    c = make_context(model, tensors, constants, form)
     planned = resolve_all(sites, decisions, c)
     # A scale for a whole activation is what ONNX Runtime's quantize_dynamic has: then all of it.
     c.weights.as_onnxruntime = any(_for_tensors(layer.decision.scheme) for layer in planned)
@@ -126,25 +121,10 @@ def _recognized(
 
 
 def make_context(
-    model: ir.Model,
-    tensors: TensorStore,
-    constants: Constants,
-    *,
-    opset: int,
-    target: str,
-    cpu: str,
-    quant_format: str,
+    model: ir.Model, tensors: TensorStore, constants: Constants, form: Form
 ) -> Reading:
-    """What the rules work with in one conversion."""
-    return Reading(
-        model,
-        constants,
-        opset=opset,
-        target=target,
-        cpu=cpu,
-        quant_format=quant_format,
-        store=tensors.put,
-    )
+    """What the readers work with in one conversion."""
+    return Reading(model, constants, form, tensors.put)
 
 
 def _attentions(model: ir.Model, constants: Constants, opset: int) -> list[FoundAttention]:

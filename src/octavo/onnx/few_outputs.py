@@ -15,7 +15,7 @@ from octavo.onnx.inventory import Site
 from octavo.onnx.operators.linear import LinearReader
 from octavo.onnx.options import Request
 from octavo.onnx.select import is_asked_for
-from octavo.recipe import FLOAT, Decision, Granularity, Kind, Scheme
+from octavo.recipe import FLOAT, Decision, Granularity, Kind
 
 FEW_OUTPUTS = 4
 LARGE = 16 * 1024  # bytes of a float weight, from which on target portable saves some
@@ -27,23 +27,23 @@ def without_few_outputs(
     """`decisions`, float for layers of so few outputs that integers win nothing."""
     return [
         Decision(site.layer, FLOAT, reason)
-        if (reason := _reason(site, decision.scheme, request))
+        if (reason := _reason(site, decision, request))
         else decision
         for site, decision in zip(sites, decisions, strict=True)
     ]
 
 
-def _reason(site: Site, scheme: Scheme, request: Request) -> str:
-    w, layer = scheme.weight, site.layer
+def _reason(site: Site, decision: Decision, request: Request) -> str:
+    w, layer = decision.scheme.weight, site.layer
     if w is None or not w.qtype.is_integer or layer.kind is not Kind.LINEAR or layer.shares_with:
         return ""
     # One scale for the tensor follows ONNX Runtime's quantize_dynamic, whatever the size.
-    if w.granularity is Granularity.TENSOR or is_asked_for(layer, request):
+    if w.granularity is Granularity.TENSOR or is_asked_for(decision, request):
         return ""
     outputs = _outputs(site)
     if not outputs or outputs > FEW_OUTPUTS:
         return ""
-    if request.target == "portable" and layer.bytes >= LARGE:
+    if not request.form.native and layer.bytes >= LARGE:
         return ""
     few = "1 output" if outputs == 1 else f"{outputs} outputs"
     return f"a layer of {few} gains nothing from integers: name it, or its type, to quantize it"

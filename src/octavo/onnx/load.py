@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from octavo.errors import ModelError, OptionError, brief
 from octavo.files.formats import misread
-from octavo.files.lookup import near
+from octavo.files.lookup import suggest_file
 from octavo.onnx import maps
 from octavo.onnx.wellformed import check_graphs, check_tensor, check_text, stored_tensors
 from octavo.onnx.wire import OWN_FILE, WireError, skeleton
@@ -75,7 +75,7 @@ def load(model_input: str | Path | onnx.ModelProto) -> Source:
             raise ModelError(misread(path, ""))
         if not path.exists():
             what = "is a link that leads nowhere" if path.is_symlink() else "does not exist"
-            raise ModelError(f"{path} {what}; give the path of an .onnx file.{near(path)}")
+            raise ModelError(f"{path} {what}; give the path of an .onnx file.{suggest_file(path)}")
         if not path.is_file():
             raise ModelError(f"{path} is not a regular file; give the path of an .onnx file")
         proto = skeleton(path)

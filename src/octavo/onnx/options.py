@@ -6,13 +6,13 @@ as the recipe has it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from octavo.core.form import Form
 from octavo.core.qtype import QType
 from octavo.errors import OptionError, RecipeError, did_you_mean
 from octavo.onnx.operators import READERS, find_op, supported_ops
@@ -20,11 +20,9 @@ from octavo.recipe import (
     Granularity,
     Recipe,
     Scheme,
-    load_recipe,
-    preset,
 )
+from octavo.recipe.yaml_files import recipe_of
 
-TARGETS, CPUS, FORMATS = ("portable", "native"), ("vnni", "any"), ("qoperator", "qdq")
 WEIGHTLESS_OPS = ("Transpose",)  # ONNX Runtime accepts it; it holds nothing to quantize
 
 # Documented keys of extra_options that only False fits, with the reason for the refusal.
@@ -66,9 +64,7 @@ class Request:
 
     recipe: Recipe
     selection: Selection
-    target: str
-    cpu: str
-    quant_format: str
+    form: Form
 
 
 def parse_request(
@@ -81,22 +77,12 @@ def parse_request(
     nodes_to_quantize: Sequence[str] | None,
     nodes_to_exclude: Sequence[str] | None,
     extra_options: Mapping[str, Any] | None,
-    target: str,
-    cpu: str,
-    quant_format: str,
+    form: Form,
 ) -> Request:
     """Checks every argument by name and value; raises OptionError or RecipeError."""
-    _one_of("target", target, TARGETS)
-    _one_of("cpu", cpu, CPUS)
-    _one_of("quant_format", quant_format, FORMATS)
-    if target == "native" and quant_format != "qoperator":
-        raise OptionError(
-            f"quant_format={quant_format!r} (--format) is for other runtimes, and target 'native' "
-            "for ONNX Runtime with Octavo's operators; leave one of them out"
-        )
     extra = _extra(extra_options)
     only = _names("nodes_to_quantize", nodes_to_quantize)
-    chosen = resolve_recipe(recipe)
+    chosen = recipe_of(recipe)
     chosen = _adjusted(
         chosen,
         _flag("per_channel", per_channel),
@@ -104,7 +90,7 @@ def parse_request(
         _qtype(weight_type),
         extra,
     )
-    if quant_format == "qdq":
+    if form.qdq:
         chosen = _for_qdq(chosen)
     if extra.get("ActivationSymmetric") and has_tensor_activations(chosen):
         raise OptionError(
@@ -118,12 +104,10 @@ def parse_request(
         subgraphs=bool(extra.get("EnableSubgraph", True)),
         activation_matmuls=not extra.get("MatMulConstBOnly", True),
     )
-    return Request(chosen, selection, target, cpu, quant_format)
+    return Request(chosen, selection, form)
 
 
-def plain_request(
-    recipe: str | Path | Recipe | None, *, target: str, cpu: str, quant_format: str
-) -> Request:
+def plain_request(recipe: str | Path | Recipe | None, form: Form) -> Request:
     """As `parse_request`, of a recipe alone."""
     return parse_request(
         recipe=recipe,
@@ -134,32 +118,8 @@ def plain_request(
         nodes_to_quantize=None,
         nodes_to_exclude=None,
         extra_options=None,
-        target=target,
-        cpu=cpu,
-        quant_format=quant_format,
+        form=form,
     )
-
-
-def resolve_recipe(recipe: str | Path | Recipe | None) -> Recipe:
-    """A recipe, from itself, a preset's name or a YAML file; the default is `int8`."""
-    if recipe is None:
-        return preset("int8")
-    if isinstance(recipe, Recipe):
-        return recipe
-    if isinstance(recipe, os.PathLike) or (
-        isinstance(recipe, str) and recipe.endswith((".yaml", ".yml"))
-    ):
-        return load_recipe(Path(recipe))
-    if not isinstance(recipe, str):
-        raise OptionError(
-            f"recipe is a {type(recipe).__name__}; give a preset's name, a .yaml file or a Recipe"
-        )
-    return preset(recipe)
-
-
-def _one_of(argument: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise OptionError(f"{argument}={value!r}.{did_you_mean(str(value), allowed)}")
 
 
 def _flag(argument: str, value: Any) -> bool | None:

@@ -75,7 +75,7 @@ def prepare(source: Source, request: Request, *, allow_quantized: bool) -> Prepa
 
 def needed_opset(request: Request) -> int:
     """The oldest version of the standard operators that a conversion is written in."""
-    dynamic = request.quant_format == "qdq" or has_tensor_activations(request.recipe)
+    dynamic = request.form.qdq or has_tensor_activations(request.recipe)
     return normalize.FIRST_WITH_DYNAMIC if dynamic else normalize.FIRST_WITH_QUANTIZE
 
 
@@ -95,6 +95,6 @@ def decisions_on(found: Survey, request: Request) -> list[Decision]:
     """One decision a layer, before it is asked what the target can hold (`resolve`)."""
     decisions = decide([s.layer for s in found.sites], found.node_names, request)
     decisions = without_few_outputs(found.sites, decisions, request)
-    if request.target != "native":
+    if not request.form.native:
         return decisions
     return native_defaults(found.sites, decisions, request.recipe, found)

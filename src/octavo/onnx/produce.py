@@ -50,11 +50,8 @@ def produce(
             prepared.decisions,
             tensors,
             prepared.constants,
-            opset=prepared.opset,
-            target=request.target,
-            cpu=request.cpu,
-            quant_format=request.quant_format,
-            progress=progress,
+            request.form.at(prepared.opset),
+            progress,
         )
         if not any(o.quantized for o in converted.outcomes) and not allow_nothing:
             raise NothingQuantizedError(_nothing(source, converted, advice_of(beyond, request)))
@@ -84,9 +81,9 @@ def report_of(
         source=source.label,
         output=output,
         recipe=request.recipe.to_dict(),
-        target=request.target,
-        cpu=request.cpu,
-        quant_format=request.quant_format,
+        target=request.form.target.value,
+        cpu=request.form.cpu.value,
+        quant_format=request.form.quant_format.value,
         layers=converted.outcomes,
         model_bytes_before=source.bytes,
         model_bytes_after=size,
@@ -108,9 +105,7 @@ def _metadata(request: Request, model: ir.Model, converted: Converted) -> dict[s
     return needed | {
         "octavo.version": octavo.__version__,
         "octavo.recipe": request.recipe.name,
-        "octavo.target": request.target,
-        "octavo.cpu": request.cpu,
-        "octavo.quant_format": request.quant_format,
+        **{f"octavo.{key}": word for key, word in request.form.words.items()},
         "octavo.min_onnxruntime": least_onnxruntime(model),
         MAX_ERROR: str(request.recipe.max_error),
         LAYERS: outcomes_to_json(converted.outcomes),

@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
+from octavo.core.form import Form
 from octavo.errors import OptionError, OutputError
 from octavo.files.staging import Staging
 from octavo.graph.analysis.walk import opset_of
@@ -106,9 +107,7 @@ def quantize_dynamic(
         nodes_to_quantize=nodes_to_quantize,
         nodes_to_exclude=nodes_to_exclude,
         extra_options=extra_options,
-        target=target,
-        cpu=cpu,
-        quant_format=quant_format,
+        form=Form.of(target, cpu, quant_format),
     )
     if check_inputs is not None and not verify:
         raise OptionError(
@@ -173,7 +172,7 @@ def inspect(
     A decision is what a conversion would hold: a layer that the target cannot hold as the recipe
     asks has its reason.
     """
-    request = plain_request(recipe, target=target, cpu=cpu, quant_format=quant_format)
+    request = plain_request(recipe, Form.of(target, cpu, quant_format))
     source = load(model_input)
     opset, ir_version = opset_of(source.model), source.model.ir_version
     already = quantized_already(source.model)
@@ -182,10 +181,7 @@ def inspect(
         source.model,
         TensorStore(None),
         prepared.constants,
-        opset=prepared.opset,
-        target=target,
-        cpu=cpu,
-        quant_format=quant_format,
+        request.form.at(prepared.opset),
     )
     resolved = resolve_all(prepared.sites, prepared.decisions, context)
     macs, sizes = count_work(source.model, prepared.sites, prepared.constants)

@@ -9,9 +9,8 @@ from fnmatch import fnmatchcase
 from octavo.errors import RecipeError, did_you_mean
 from octavo.onnx.operators import supported_ops
 from octavo.onnx.options import Request
-from octavo.recipe import FLOAT, PRESETS, Decision, Kind, Layer, Recipe, plan
-
-_PRESET_RULES = frozenset(rule for recipe in PRESETS.values() for rule in recipe.rules)
+from octavo.recipe import FLOAT, Decision, Kind, Layer, Recipe, plan
+from octavo.recipe.recipe import Origin
 
 
 def decide(layers: Sequence[Layer], nodes: Sequence[str], request: Request) -> list[Decision]:
@@ -38,17 +37,22 @@ def decide(layers: Sequence[Layer], nodes: Sequence[str], request: Request) -> l
 def _within(decision: Decision, request: Request) -> Decision:
     s, layer = request.selection, decision.layer
     if _named(layer, s.exclude):
-        return Decision(layer, FLOAT, "excluded by name")
+        return _unselected(layer, "excluded by name")
     if s.only is not None and not _named(layer, s.only):
-        return Decision(layer, FLOAT, "not among the nodes to quantize")
+        return _unselected(layer, "not among the nodes to quantize")
     if s.ops is not None and layer.op not in s.ops:
-        return Decision(layer, FLOAT, "not among the operator types to quantize")
+        return _unselected(layer, "not among the operator types to quantize")
     if not s.subgraphs and layer.scope:
-        return Decision(layer, FLOAT, "in a subgraph, and EnableSubgraph is False")
-    if _asked_for(layer, request) and _left_to_the_preset(layer, request.recipe):
+        return _unselected(layer, "in a subgraph, and EnableSubgraph is False")
+    if decision.left_by_preset and _asked_for(layer, request):
         default = request.recipe.default
-        return Decision(layer, default, "the recipe's default is float" if default.is_float else "")
+        reason = "the recipe's default is float" if default.is_float else ""
+        return Decision(layer, default, reason, Origin.SELECTION)
     return decision
+
+
+def _unselected(layer: Layer, reason: str) -> Decision:
+    return Decision(layer, FLOAT, reason, Origin.SELECTION)
 
 
 def _asked_for(layer: Layer, request: Request) -> bool:
@@ -61,16 +65,9 @@ def _asked_for(layer: Layer, request: Request) -> bool:
     return s.ops is not None
 
 
-def is_asked_for(layer: Layer, request: Request) -> bool:
+def is_asked_for(decision: Decision, request: Request) -> bool:
     """Whether the caller, or a rule of a recipe of the user's, speaks of the layer or its kind."""
-    rule = request.recipe.rule_for(layer)
-    return _asked_for(layer, request) or (rule is not None and rule not in _PRESET_RULES)
-
-
-def _left_to_the_preset(layer: Layer, recipe: Recipe) -> bool:
-    """Whether a preset's own rule makes the layer float, and none that the user wrote."""
-    rule = recipe.rule_for(layer)
-    return rule is not None and rule.scheme.is_float and rule in _PRESET_RULES
+    return decision.origin is Origin.USER or _asked_for(decision.layer, request)
 
 
 def _refuse_unknown_ops(recipe: Recipe, layers: Sequence[Layer]) -> None:

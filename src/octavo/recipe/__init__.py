@@ -1,11 +1,9 @@
 """What to do with each layer of a model, and what became of it. Knows no model format."""
 
+from octavo.core.layer import Kind, Layer
 from octavo.recipe.inspection import Inspection
-from octavo.recipe.layer import Decision, Kind, Layer
-from octavo.recipe.plan import plan
-from octavo.recipe.presets import PRESETS, preset
-from octavo.recipe.report import LayerOutcome, Report, Verification
-from octavo.recipe.schema import Recipe, Rule
+from octavo.recipe.plan import Decision, plan
+from octavo.recipe.recipe import PRESETS, Recipe, Rule, preset
 from octavo.recipe.scheme import (
     FLOAT,
     ActivationScheme,
@@ -13,7 +11,8 @@ from octavo.recipe.scheme import (
     Scheme,
     WeightScheme,
 )
-from octavo.recipe.yaml_io import dump_recipe, load_recipe
+from octavo.recipe.yaml_files import dump_recipe, load_recipe
+from octavo.results.report import LayerOutcome, Report, Verification
 
 __all__ = [
     "FLOAT",

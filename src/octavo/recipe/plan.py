@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+from octavo.core.layer import Kind, Layer
 from octavo.errors import RecipeError, did_you_mean
-from octavo.recipe.layer import Decision, Kind, Layer
-from octavo.recipe.schema import Recipe, Rule
+from octavo.recipe.recipe import Origin, Recipe, Rule
+from octavo.recipe.scheme import Scheme
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a recipe says about one layer: its scheme, why where it stays float, and who says so."""
+
+    layer: Layer
+    scheme: Scheme
+    reason: str = ""
+    origin: Origin = field(default=Origin.LIMIT, compare=False)
+
+    @property
+    def left_by_preset(self) -> bool:
+        """Whether a preset leaves the layer float, and nobody else has spoken of it."""
+        return self.origin is Origin.PRESET and self.scheme.is_float
 
 
 def plan(layers: Sequence[Layer], recipe: Recipe) -> list[Decision]:
@@ -49,14 +65,16 @@ class _Index:
 
 
 def _decide(layer: Layer, recipe: Recipe, rule: Rule | None) -> Decision:
-    scheme = recipe.default if rule is None else rule.scheme
+    if rule is None:
+        scheme, origin, reason = recipe.default, Origin.DEFAULT, "the recipe's default is float"
+    else:
+        scheme, origin = rule.scheme, rule.origin
+        reason = rule.reason or f"the recipe's rule for {rule.describe()}"
     if scheme.is_float:
-        if rule is None:
-            return Decision(layer, scheme, "the recipe's default is float")
-        return Decision(layer, scheme, rule.reason or f"the recipe's rule for {rule.describe()}")
+        return Decision(layer, scheme, reason, origin)
     if layer.kind is Kind.EMBEDDING:
         scheme = replace(scheme, activation=None)  # a lookup reads indices
-    return Decision(layer, scheme)
+    return Decision(layer, scheme, "", origin)
 
 
 def _unmatched(rule: Rule, layers: Sequence[Layer]) -> str:

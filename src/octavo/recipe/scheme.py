@@ -9,7 +9,7 @@ from typing import Any
 
 from octavo.core.qtype import QType
 from octavo.errors import RecipeError, did_you_mean
-from octavo.recipe.located import LocatedRecipeError, expect, refuse_unknown, within
+from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
 
 OBSERVERS = ("minmax", "histogram")
 LENGTHS = (16, 32, 64, 128, 256)  # of blocks and groups
@@ -179,12 +179,10 @@ class Scheme:
         if data == "float":
             return FLOAT
         if isinstance(data, str):
-            from octavo.recipe.presets import PRESETS
-
-            if data not in PRESETS:
-                known = ["float", *PRESETS]
+            if data not in SCHEMES:
+                known = ["float", *SCHEMES]
                 raise LocatedRecipeError(f"unknown scheme {data!r}.{did_you_mean(data, known)}")
-            return PRESETS[data].default
+            return SCHEMES[data]
         refuse_unknown(data, ("weight", "activation"), "a scheme (or `float`, or a preset's name)")
         return cls(
             _section(WeightScheme, data.get("weight", {}), "weight"),
@@ -215,3 +213,18 @@ def _field(key: str, value: Any) -> Any:
 
 FLOAT = Scheme(weight=None, activation=None)
 """The scheme that leaves a layer alone."""
+
+SCHEMES = {
+    "int8": Scheme(),
+    "int8-per-tensor": Scheme(
+        WeightScheme(granularity=Granularity.TENSOR),
+        ActivationScheme(granularity=Granularity.TENSOR),
+    ),
+    "int8-accurate": Scheme(
+        WeightScheme(symmetric=False),
+        ActivationScheme(granularity=Granularity.GROUP, group=128),
+    ),
+    "int8-block": Scheme(WeightScheme(granularity=Granularity.BLOCK, block=32), None),
+    "float16": Scheme(WeightScheme(qtype=QType.FLOAT16, granularity=Granularity.TENSOR), None),
+}
+"""The default schemes of the presets, by their names."""

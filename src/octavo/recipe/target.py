@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from octavo.recipe.layer import Decision
-from octavo.recipe.report import Report
-from octavo.recipe.schema import Recipe
+from octavo.recipe.plan import Decision
+from octavo.recipe.recipe import Recipe
 from octavo.recipe.scheme import Scheme
+from octavo.results.report import Report
 
 Feed = Mapping[str, Any]
 """Inputs of one run: NumPy arrays by the names of the model's inputs (or forward's parameters)."""

@@ -14,11 +14,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from octavo.recipe.tuning import Trial
-from octavo.report import text as words
-from octavo.report import tuning_words as say
-from octavo.report.text import clean, count
-from octavo.report.tuning import trial_table
+from octavo.report import terminal
+from octavo.results import trial_words as say
+from octavo.results import words
+from octavo.results.tuning import Trial
+from octavo.results.tuning_page import trial_table
+from octavo.results.words import clean, count
 
 _RECENT = 12  # the latest trials that the table shows
 _RECIPE = 12  # columns for the recipe's words, or figures make room
@@ -35,7 +36,7 @@ class TuningView:
     def __init__(
         self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = words.console(stderr=True) if console is None else console
+        self._console = terminal.console(stderr=True) if console is None else console
         self._clock = clock
         self._began = clock()
         self._deadline: float | None = None
@@ -229,7 +230,7 @@ def _one_line(text: str, style: str) -> Text:
 def _table(trials: Sequence[Trial], best: int, bound: say.Bound, width: int) -> Table:
     """One line a trial: recipes are cut, and a narrow terminal shows fewer figures."""
     for without in (), ("latency",), ("latency", "memory", "accuracy"):
-        table = trial_table(trials, best, bound, without)
+        table = terminal.rich_table(trial_table(trials, best, bound, without))
         others = [c for c in table.columns if str(c.header) != "recipe"]
         widths = (max(cell_len(str(text)) for text in (c.header, *c.cells)) for c in others)
         room = width - 2 - sum(2 + taken for taken in widths)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 import octavo
+from octavo.core.form import Cpu, Form, Target
 from octavo.errors import (
     ModelError,
     NothingQuantizedError,
@@ -34,7 +35,6 @@ FIRST_WITH_NEW_FORMAT = 21  # opset from which files need IR version 10 and more
 PLAIN_FORMAT = 9  # the IR version before, which ONNX Runtime 1.17 reads
 PROTOBUF_LIMIT = 1900 * 2**20  # bytes; protobuf ends at 2 GiB
 PAGE = 4096  # bytes; tensors of a data file begin on one, so that kernels read them where they lie
-TARGETS, CPUS = ("portable", "native"), ("vnni", "any")
 OPTIONS = ("kwargs", "input_names", "output_names", "dynamic_shapes", "opset_version")
 
 
@@ -96,7 +96,7 @@ def export_onnx(
         name = next(iter(others))
         known = (*OPTIONS, "external_data", "cpu")
         raise OptionError(f"export_onnx has no argument {name!r}.{did_you_mean(name, known)}")
-    _check_options(target, cpu, opset_version)
+    form = _form(target, cpu, opset_version)
     operators = _quantized_layers(qmodel)
     if not isinstance(path, (str, os.PathLike)):
         raise OptionError(f"path is a {type(path).__name__}; give a path")
@@ -108,13 +108,13 @@ def export_onnx(
         "opset_version": opset_version,
     }
     positional = tuple(args) if isinstance(args, (tuple, list)) else (args,)
-    model, counts, notes = _converted(qmodel, positional, kwargs, options, target, cpu)
+    model, counts, notes = _converted(qmodel, positional, kwargs, options, form)
     if not counts:
         raise ModelError(
             f"the call of {type(qmodel).__name__} reaches none of its {operators} quantized "
             "layers; give args and kwargs with which it does"
         )
-    _label(model, qmodel, target, cpu)
+    _label(model, qmodel, form)
     with staging:
         try:
             _write(model, staging, external=external_data)
@@ -132,13 +132,14 @@ def export_onnx(
     )
 
 
-def _check_options(target: str, cpu: str, opset: int) -> None:
-    if target not in TARGETS:
-        raise OptionError(f"unknown target {target!r}.{did_you_mean(str(target), TARGETS)}")
-    if cpu not in CPUS:
-        raise OptionError(f"unknown cpu {cpu!r}.{did_you_mean(str(cpu), CPUS)}")
+def _form(target: str, cpu: str, opset: int) -> Form:
+    form = Form(
+        Target.parse(target, f"unknown target {target!r}"),
+        Cpu.parse(cpu, f"unknown cpu {cpu!r}"),
+    )
     if isinstance(opset, bool) or not isinstance(opset, int) or not OLDEST <= opset <= NEWEST:
         raise OptionError(f"opset_version {opset!r}: needs {OLDEST} to {NEWEST}")
+    return form.at(opset)
 
 
 def _quantized_layers(qmodel: nn.Module) -> int:
@@ -167,15 +168,14 @@ def _converted(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     options: Mapping[str, Any],
-    target: str,
-    cpu: str,
+    form: Form,
 ) -> tuple[ir.Model, dict[str, int], tuple[str, ...]]:
     from octavo.torch.exports.operators import READERS, replace_layers
     from octavo.torch.exports.program import traced
 
     with _evaluating(qmodel):
         model = traced(qmodel, args, kwargs, READERS, options)
-    return model, *replace_layers(model, target, cpu)
+    return model, *replace_layers(model, form)
 
 
 @contextmanager
@@ -190,7 +190,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _label(model: ir.Model, qmodel: nn.Module, target: str, cpu: str) -> None:
+def _label(model: ir.Model, qmodel: nn.Module, form: Form) -> None:
     """What the file says of itself, in the words of the ONNX front end."""
     from octavo.graph.analysis.requirements import least_onnxruntime
     from octavo.graph.analysis.walk import opset_of
@@ -207,9 +207,7 @@ def _label(model: ir.Model, qmodel: nn.Module, target: str, cpu: str) -> None:
         | {
             "octavo.version": octavo.__version__,
             "octavo.recipe": str(report.recipe.get("name", "")) if report else "",
-            "octavo.target": target,
-            "octavo.cpu": cpu,
-            "octavo.quant_format": "qoperator",
+            **{f"octavo.{key}": word for key, word in form.words.items()},
             "octavo.min_onnxruntime": least_onnxruntime(model),
         }
     )

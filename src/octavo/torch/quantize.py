@@ -18,7 +18,8 @@ from octavo.errors import (
     OptionError,
     listed,
 )
-from octavo.recipe import Inspection, Recipe, Report, load_recipe, preset
+from octavo.recipe import Inspection, Recipe, Report
+from octavo.recipe.yaml_files import recipe_of
 from octavo.results.names import counted_reasons
 from octavo.torch.blocks.activations import fuse_activations
 from octavo.torch.blocks.encoder import fuse_encoder_layers
@@ -94,7 +95,7 @@ def quantize_dynamic(
             raise OptionError(
                 f"recipe and dtype ({dtype!r}): give one; both say how to hold weights"
             )
-        found = _recipe(recipe)
+        found = recipe_of(recipe)
         answers, notes, chosen = _answers(parts, found), [], {}
         said, must = found.to_dict(), True
     converter = Converter(model, parts, answers, mapping, chosen)
@@ -126,7 +127,7 @@ def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspectio
     has its reason. Raises OptionError, RecipeError, ModelError and AlreadyQuantizedError as that.
     """
     check_float(model)
-    found = _recipe(recipe)
+    found = recipe_of(recipe)
     layers, counted = Layers(model), set[Hashable]()
     return Inspection(
         type(model).__name__,
@@ -162,13 +163,6 @@ def _vectors(model: nn.Module) -> list[str]:
     held = vectors(model)
     words = [f"{kind} ({listed(names, 3)})" for kind, names in held.items()]
     return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
-
-
-def _recipe(given: str | Path | Recipe) -> Recipe:
-    if isinstance(given, Recipe):
-        return given
-    text = str(given)
-    return load_recipe(given) if text.endswith((".yaml", ".yml")) else preset(text)
 
 
 def _answers(parts: Sequence[Part], recipe: Recipe) -> dict[str, Answer]:

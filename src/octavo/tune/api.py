@@ -17,6 +17,7 @@ from octavo.front_ends import target_of
 from octavo.measure.data import BATCH_SIZE, Dataset
 from octavo.recipe import Recipe, Rule
 from octavo.recipe.target import Target
+from octavo.recipe.yaml_files import recipe_of
 from octavo.results.report import Report
 from octavo.results.tuning import Approach, Status, TuneResult
 from octavo.tune.goals import Criterion, Objective
@@ -30,7 +31,6 @@ from octavo.tune.plan import (
     checked_calibration,
     checked_criterion,
     checked_evaluator,
-    checked_recipe,
     checked_shapes,
     checked_timeout,
 )
@@ -144,7 +144,7 @@ def tune(
         checked_criterion(criterion, evaluator),
         Objective.of(objective),
         strategy,
-        checked_recipe(recipe),
+        recipe_of(recipe),
         tuple(alternatives),
         checked_approaches(approach),
         seed,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from octavo.errors import InputDataError, OptionError, listed
-from octavo.files.lookup import named
+from octavo.files.lookup import load_object
 from octavo.measure.accuracy import CLOSENESS, Metric, accuracy, outputs
 from octavo.measure.data import Dataset
 from octavo.recipe.target import Built, Feed, Target
@@ -77,7 +77,7 @@ class CallableEvaluator:
         """The callable itself. Raises OptionError where the name leads to none."""
         if not isinstance(self.evaluate, str):
             return self.evaluate
-        found = named(self.evaluate, OptionError)
+        found = load_object(self.evaluate, OptionError)
         if not callable(found):
             raise OptionError(
                 f"{self.evaluate} is a {type(found).__name__}; needs a callable that takes the "

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
-from octavo.files.lookup import near_module
+from octavo.files.lookup import suggest_module
 from octavo.measure.accuracy import CLOSENESS, Metric
 from octavo.measure.data import BATCH_SIZE, Dataset, read_data
 from octavo.recipe import Granularity, Recipe, Rule, Scheme, load_recipe, preset
@@ -223,7 +223,7 @@ def checked_name(text: str) -> str:
     if found is None:
         raise OptionError(
             f"evaluate {text}: there is no module {module!r}, neither in the current folder {here} "
-            f"nor installed.{near_module(module)}"
+            f"nor installed.{suggest_module(module)}"
         )
     return text
 

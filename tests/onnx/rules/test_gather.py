@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from octavo.core.layer import SMALL_TABLE
 from onnx import numpy_helper
 
+from octavo.core.layer import SMALL_TABLE
 from octavo.errors import NothingQuantizedError
 from octavo.onnx import inspect, session
 from octavo.onnx.operators.gather import reference

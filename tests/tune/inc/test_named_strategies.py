@@ -4,10 +4,10 @@ import math
 from collections import Counter
 
 import pytest
-from octavo.results.tuning import Trial
 
 from octavo.errors import OptionError
 from octavo.recipe import FLOAT, Scheme
+from octavo.results.tuning import Trial
 from octavo.tune.inc import optuna_search
 from octavo.tune.inc import strategies as named_strategies
 from octavo.tune.plan import strategy_named

@@ -8,10 +8,10 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from octavo.results.tuning import Status
 
 from octavo.errors import OptionError
 from octavo.recipe import load_recipe
+from octavo.results.tuning import Status
 from octavo.tune import Quantization
 from tests.onnx.helpers import normal, run, save
 from tests.tune.searchable import WIDTH, model

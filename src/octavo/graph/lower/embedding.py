@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from octavo.core.form import Cpu
 from octavo.graph.context import Context
 from octavo.graph.lower.linear import table
 from octavo.graph.lower.lookups import lookup_rows
@@ -20,7 +21,7 @@ def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
     column = (w.n, *[1] * len(layer.row))
     above = 0
     if w.key in c.tables:  # an output layer reads it too, and holds it as it needs
-        values, above = table(w, c).q, 128 if c.cpu == "any" else 0
+        values, above = table(w, c).q, 128 if c.cpu is Cpu.ANY else 0
     else:
 
         def rows() -> ir.Value:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 
 import onnx_ir as ir
 
+from octavo.core.form import Cpu, Form
 from octavo.core.kernels.packing import GROUP
 from octavo.core.qtype import QType
 from octavo.errors import ModelError
@@ -44,20 +45,10 @@ class Reading(Context):
 
     constants: Constants
 
-    def __init__(
-        self,
-        model: ir.Model,
-        constants: Constants,
-        *,
-        opset: int,
-        target: str,
-        cpu: str,
-        quant_format: str,
-        store: Store,
-    ) -> None:
-        super().__init__(model, constants, cpu=cpu, opset=opset, store=store)
-        self.native = target == "native"
-        self.qdq = quant_format == "qdq"
+    def __init__(self, model: ir.Model, constants: Constants, form: Form, store: Store) -> None:
+        super().__init__(model, constants, cpu=form.cpu, opset=form.opset, store=store)
+        self.form = form
+        self.native, self.qdq = form.native, form.qdq
         self.weights = WeightStore(constants, self.prelude, store)
         self.held_anyway: set[Any] = set()
         """Keys of weights that a layer which is no lookup holds in integers."""
@@ -81,7 +72,12 @@ class Reading(Context):
     def weight_scheme_for_cpu(self, scheme: Scheme) -> Scheme:
         """int8 weights as uint8 around 128 where the file is for any CPU: exact everywhere."""
         w = scheme.weight
-        if self.cpu != "any" or w is None or w.qtype is not QType.INT8 or scheme.activation is None:
+        if (
+            self.cpu is Cpu.VNNI
+            or w is None
+            or w.qtype is not QType.INT8
+            or scheme.activation is None
+        ):
             return scheme
         return replace(scheme, weight=replace(w, qtype=QType.UINT8))
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 import octavo
+from octavo.core.form import Cpu
 from octavo.errors import (
     ModelError,
     NothingQuantizedError,
@@ -171,12 +172,12 @@ def _turn(
         constants = Constants(opset_of(model))
         converted: Context
         if to == "native":
-            converted = Recognition(model, constants, cpu=cpu, store=tensors.put)
+            converted = Recognition(model, constants, cpu=Cpu(cpu), store=tensors.put)
             to_native.recognize(converted)
             if not converted.layers:
                 raise NothingQuantizedError(_nothing(source, converted))
         else:
-            converted = Context(model, constants, cpu=cpu, store=tensors.put)
+            converted = Context(model, constants, cpu=Cpu(cpu), store=tensors.put)
             lower_operators(converted)
         converted.finish()
         progress("writing", 0, 1)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from octavo.core.form import Cpu, Form
 from octavo.core.fresh_process import ChildError, call
 from octavo.core.qtype import QType
 from octavo.errors import ModelError
@@ -41,9 +42,7 @@ def quantize_static(
     decisions: Sequence[Decision],
     calibration: Sequence[Feed],
     place: Scratch,
-    *,
-    cpu: str,
-    quant_format: str,
+    form: Form,
 ) -> None:
     """Writes the model to `place`, with integer layers as `decisions` say, all others float.
 
@@ -61,11 +60,11 @@ def quantize_static(
                 folder=work.folder,
                 output=place.model,
                 feeds=[dict(feed) for feed in calibration],
-                quant_format=quant_format,
+                qdq=form.qdq,
                 per_channel=weight.granularity is Granularity.CHANNEL,
                 reduce_range=weight.reduce_range,
                 symmetric=weight.symmetric,
-                unsigned=_is_unsigned(weight, cpu),
+                unsigned=_is_unsigned(weight, form.cpu),
                 ops=sorted({d.layer.op for d in chosen.values()}.union(HANDING_ON)),
                 excluded=excluded,
                 external=source.bytes > ONE_FILE_LIMIT,
@@ -95,8 +94,8 @@ def is_static(decision: Decision) -> bool:
     return integer and (scheme.activation is not None or kind is Kind.EMBEDDING)
 
 
-def _is_unsigned(weight: WeightScheme, cpu: str) -> bool:
-    return weight.qtype is QType.UINT8 or cpu == "any"
+def _is_unsigned(weight: WeightScheme, cpu: Cpu) -> bool:
+    return weight.qtype is QType.UINT8 or cpu is Cpu.ANY
 
 
 def _write_named(source: Source, chosen: dict[str, Any], work: Scratch) -> list[str]:
@@ -121,7 +120,7 @@ def run_quantizer(
     folder: Path,
     output: Path,
     feeds: list[Feed],
-    quant_format: str,
+    qdq: bool,
     per_channel: bool,
     reduce_range: bool,
     symmetric: bool,
@@ -152,12 +151,12 @@ def run_quantizer(
         )
     except Exception:  # noqa: BLE001 - shapes are a help to the quantizer, no more
         inferred = model
-    known = QDQRegistry if quant_format == "qdq" else QLinearOpsRegistry
+    known = QDQRegistry if qdq else QLinearOpsRegistry
     q.quantize_static(
         inferred,
         output,
         _Reader(iter(feeds)),
-        quant_format=q.QuantFormat.QDQ if quant_format == "qdq" else q.QuantFormat.QOperator,
+        quant_format=q.QuantFormat.QDQ if qdq else q.QuantFormat.QOperator,
         op_types_to_quantize=[op for op in ops if op in known],
         per_channel=per_channel,
         reduce_range=reduce_range,

@@ -14,13 +14,13 @@ import onnx
 import onnxruntime as ort
 
 import octavo
+from octavo.core.form import Form
 from octavo.errors import OptionError, OutputError, RecipeError, did_you_mean
 from octavo.files.staging import Staging, output_error
 from octavo.onnx.check.verify import verify
 from octavo.onnx.custom_ops import NO_PROCESS, CustomOps, Libraries
 from octavo.onnx.inputs import fed, read_inputs
 from octavo.onnx.load import Origin, Source, load
-from octavo.onnx.options import plain_request
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.sensitivity import Sensitivity
 from octavo.onnx.tuning.sessions import (
@@ -84,13 +84,13 @@ class OnnxTarget:
             )
         if threads is not None and (isinstance(threads, bool) or threads < 1):
             raise OptionError(f"threads={threads!r}: give a number above 0, or leave it out")
-        plain_request(None, target=target, cpu=cpu, quant_format=quant_format)
+        form = Form.of(target, cpu, quant_format)
         self._origin: Origin
         if isinstance(model, onnx.ModelProto):
             self._origin, self._label = model, "(ModelProto)"
         else:
             self._origin, self._label = Path(model).absolute(), str(model)
-        self._options = {"target": target, "cpu": cpu, "quant_format": quant_format}
+        self._form = form
         self._threads = threads
         self._custom_ops = CustomOps.of(custom_ops, sess_options)
         self._forget()
@@ -98,8 +98,8 @@ class OnnxTarget:
     def _forget(self) -> None:
         """Begins without anything that was read, converted or opened."""
         self._read: Source | None = None
-        self._layers = LayerDecisions(self._origin, **self._options)
-        self._writer = Writer(self._origin, **self._options)
+        self._layers = LayerDecisions(self._origin, self._form)
+        self._writer = Writer(self._origin, self._form)
         self._sensitivity: Sensitivity | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class OnnxTarget:
         return {
             "model": origin if isinstance(origin, Path) else origin.SerializeToString(),
             "label": self._label,
-            "options": self._options,
+            "form": self._form,
             "threads": self._threads,
             "custom_ops": self._custom_ops.libraries,
         }
@@ -117,7 +117,7 @@ class OnnxTarget:
     def __setstate__(self, state: dict[str, Any]) -> None:
         model = state["model"]
         self._origin = onnx.load_from_string(model) if isinstance(model, bytes) else model
-        self._label, self._options = state["label"], state["options"]
+        self._label, self._form = state["label"], state["form"]
         self._threads = state["threads"]
         self._custom_ops = CustomOps.of(state["custom_ops"])
         self._forget()
@@ -141,7 +141,7 @@ class OnnxTarget:
 
     def fingerprint(self) -> str:
         """SHA-256 of the model's files and the options; the file's name is no part of it."""
-        return _digest(self._source, {**self._options, "threads": self._threads})
+        return _digest(self._source, {**self._form.words, "threads": self._threads})
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
         """As `octavo.onnx.inspect(model, recipe).decisions`; the model is read once.
@@ -152,7 +152,7 @@ class OnnxTarget:
 
     def raised(self) -> tuple[Scheme, ...]:
         """Schemes more accurate than the default one, the fastest first, for this target."""
-        return tuple(PRESETS[name].default for name in RAISED[self._options["target"]])
+        return tuple(PRESETS[name].default for name in RAISED[self._form.target])
 
     def float_model(self) -> Built:
         """The unmodified model, opened."""
@@ -188,14 +188,7 @@ class OnnxTarget:
         if any(map(is_static, decisions)):
             fitted = self._fitted(calibration)
             with self._custom_ops.in_force():
-                quantize_static(
-                    self._origin,
-                    decisions,
-                    fitted,
-                    place,
-                    cpu=self._options["cpu"],
-                    quant_format=self._options["quant_format"],
-                )
+                quantize_static(self._origin, decisions, fitted, place, self._form)
         return None
 
     def save(

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from octavo.core.form import Form
 from octavo.errors import OutputError
 from octavo.graph.emit.emitter import Names
 from octavo.onnx.convert import Converted, make_context
@@ -31,15 +32,14 @@ Check = Callable[[Source, Converted], Verification]
 class LayerDecisions:
     """Reads the model once, and asks once what the target can hold of a layer and a scheme."""
 
-    def __init__(self, origin: Origin, *, target: str, cpu: str, quant_format: str) -> None:
-        self._origin = origin
-        self._options = {"target": target, "cpu": cpu, "quant_format": quant_format}
+    def __init__(self, origin: Origin, form: Form) -> None:
+        self._origin, self._form = origin, form
         self._surveys: dict[int, tuple[Survey, Reading]] = {}
         self._resolved: dict[tuple[int, int, Scheme], Decision] = {}
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
         """What a conversion by `recipe` holds, layer by layer."""
-        request = plain_request(recipe, **self._options)
+        request = plain_request(recipe, self._form)
         opset = needed_opset(request)
         found, context = self._survey(opset, request)
         return [
@@ -60,25 +60,18 @@ class LayerDecisions:
         if opset not in self._surveys:
             source = load(self._origin)
             found = survey(source, opset, allow_quantized=False)
-            context = make_context(
-                source.model,
-                TensorStore(None),
-                found.constants,
-                opset=found.opset,
-                target=request.target,
-                cpu=request.cpu,
-                quant_format=request.quant_format,
-            )
+            form = request.form.at(found.opset)
+            context = make_context(source.model, TensorStore(None), found.constants, form)
             self._surveys[opset] = found, context
         return self._surveys[opset]
 
 
 class Writer:
-    """`target`, `cpu` and `quant_format` are those of `quantize_dynamic`."""
+    """Of one float model, in one form."""
 
-    def __init__(self, origin: Origin, *, target: str, cpu: str, quant_format: str) -> None:
+    def __init__(self, origin: Origin, form: Form) -> None:
         self._origin = origin
-        self._options = {"target": target, "cpu": cpu, "quant_format": quant_format}
+        self._form = form
 
     def write(self, recipe: Recipe, place: Place, check: Check | None = None) -> Report:
         """The model quantized by `recipe`, at `place`; `check` sees it before the report."""
@@ -115,10 +108,7 @@ class Writer:
             source.model,
             TensorStore(None),
             prepared.constants,
-            opset=prepared.opset,
-            target=request.target,
-            cpu=request.cpu,
-            quant_format=request.quant_format,
+            request.form.at(prepared.opset),
         )
         resolved = resolve_all(prepared.sites, prepared.decisions, context)
         held = [layer.site for layer in resolved if not layer.decision.scheme.is_float]
@@ -128,7 +118,7 @@ class Writer:
 
     def _prepared(self, recipe: Recipe) -> tuple[Source, Request, Prepared]:
         source = load(self._origin)
-        request = plain_request(recipe, **self._options)
+        request = plain_request(recipe, self._form)
         return source, request, prepare(source, request, allow_quantized=False)
 
 

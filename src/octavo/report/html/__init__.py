@@ -1,12 +1,12 @@
 """Pages for a browser: one self-contained file, which asks the network for nothing.
 
 A page is a verdict, tiles and sections (`parts`); what makes one out of a result knows no HTML
-(`tuning`, `quantization`, and `measured` for the measurements that both show), and a section is
+(`tuning`, `quantization`, and `evidence` for the measurements that both show), and a section is
 drawn by the template that it names (`templates/`).
 """
 
 from octavo.report.html.quantization import report_html
+from octavo.report.html.render import write_html
 from octavo.report.html.tuning import tuning_html
-from octavo.report.html.write import write_html
 
 __all__ = ["report_html", "tuning_html", "write_html"]

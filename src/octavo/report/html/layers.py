@@ -7,14 +7,23 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from octavo.recipe.comparison import Comparison, Difference, LayerDifference
-from octavo.recipe.evidence import Evidence
-from octavo.recipe.report import LayerOutcome, Report
-from octavo.report import text as words
-from octavo.report.difference_words import decibels, not_finite, to_blame, typical
-from octavo.report.html.figures import noise_bars, sortable
-from octavo.report.html.parts import FIGURE, INDEX, NAME, TEXT, Cell, Column, Table
-from octavo.report.text import clean, count, size
+from octavo.report.html.parts import (
+    FIGURE,
+    INDEX,
+    NAME,
+    TEXT,
+    Cell,
+    Column,
+    Table,
+    noise_bars,
+    sortable,
+)
+from octavo.results import words
+from octavo.results.comparison import Comparison, Difference, LayerDifference
+from octavo.results.comparison_page import decibels, layer_notes
+from octavo.results.evidence import Evidence
+from octavo.results.report import LayerOutcome, Report
+from octavo.results.words import clean, count, size
 
 
 @dataclass(frozen=True)
@@ -27,11 +36,16 @@ class _Row:
 
     @property
     def name(self) -> str:
-        return clean(_name(self)) or "(no name)"
+        given = self.outcome.layer.name if self.outcome else self.found.name if self.found else ""
+        return words.name(given)
+
+    @property
+    def op(self) -> str:
+        return self.outcome.layer.op if self.outcome else self.found.op if self.found else ""
 
 
-_Part = tuple[Column, Callable[[_Row], Cell]]
-"""A column, and what stands in it."""
+_Part = tuple[Column, list[Cell]]
+"""A column, and its cells."""
 
 
 def layer_table(
@@ -45,23 +59,24 @@ def layer_table(
     rows = _joined(report, found)
     if not rows:
         return None
-    parts = [*_named(report, found), *_decided(report), *_errors(found, rows), _why(report)]
-    cells = [tuple(cell(row) for _, cell in parts) for row in rows]
-    kept = [i for i, (column, _) in enumerate(parts) if _needed(column, [row[i] for row in cells])]
+    parts = list(_named(report, found, rows))
+    if report is not None:
+        parts += _decided([row.outcome for row in rows])
+    if found is not None:
+        parts += _errors(rows)
+    notes = [_notes(report, row) for row in rows]
+    if report is not None or any(cell.text for cell in notes):
+        parts.append((Column("notes" if report is None else "reason", TEXT), notes))
     return Table(
         "layers",
         title,
-        tuple(parts[i][0] for i in kept),
-        tuple(tuple(row[i] for i in kept) for row in cells),
+        tuple(column for column, _ in parts),
+        tuple(zip(*(cells for _, cells in parts), strict=True)),
         "layers",
         intro=" ".join(_intro(report, found)),
         how=" ".join(_how(report, found)),
         rising="alone" if found is not None and found.layers else "",
     )
-
-
-def _needed(column: Column, cells: Sequence[Cell]) -> bool:
-    return column.heading != "notes" or any(cell.text for cell in cells)
 
 
 def _joined(report: Report | None, found: Comparison | None) -> list[_Row]:
@@ -77,116 +92,86 @@ def _joined(report: Report | None, found: Comparison | None) -> list[_Row]:
     return [*rows, *(_Row(i, outcome, None) for i, outcome in left)]
 
 
-def _named(report: Report | None, found: Comparison | None) -> Iterator[_Part]:
-    blamed = None if found is None else to_blame(found)
-
-    def name(row: _Row) -> Cell:
-        if blamed is not None and row.found is blamed:
-            return Cell(row.name, mark="look here first", tone="bad")
-        return Cell(row.name)
-
+def _named(
+    report: Report | None, found: Comparison | None, rows: Sequence[_Row]
+) -> Iterator[_Part]:
     if report is not None and found is not None:
         yield (
             Column("#", INDEX, "place in the model"),
-            lambda row: Cell(f"{row.index:,}" if row.index else "", row.index or None),
+            [Cell(f"{row.index:,}" if row.index else "", row.index or None) for row in rows],
         )
-    yield Column("layer", NAME), name
-    yield Column("operator"), lambda row: Cell(clean(_operator(row).rpartition(".")[2]))
+    suspect = None if found is None else found.suspect
+    yield (
+        Column("layer", NAME),
+        [
+            Cell(row.name, mark="look here first", tone="bad")
+            if suspect is not None and row.found is suspect
+            else Cell(row.name)
+            for row in rows
+        ],
+    )
+    yield Column("operator"), [Cell(clean(row.op.rpartition(".")[2])) for row in rows]
 
 
-def _decided(report: Report | None) -> Iterator[_Part]:
-    if report is None:
-        return
-    yield Column("scheme"), lambda row: _scheme(row.outcome)
-    yield Column("before", FIGURE, "bytes of the float weights"), _bytes("bytes_before")
-    hint = "bytes of quantized weights, scales and zero points"
-    yield Column("after", FIGURE, hint), _bytes("bytes_after")
+def _decided(outcomes: Sequence[LayerOutcome | None]) -> Iterator[_Part]:
+    yield (
+        Column("scheme"),
+        [
+            Cell("")
+            if o is None
+            else Cell(clean(o.scheme))
+            if o.quantized
+            else Cell("float", tone="warn")
+            for o in outcomes
+        ],
+    )
+    yield (
+        Column("before", FIGURE, "bytes of the float weights"),
+        [Cell("") if o is None else _bytes(o, o.bytes_before) for o in outcomes],
+    )
+    yield (
+        Column("after", FIGURE, "bytes of quantized weights, scales and zero points"),
+        [Cell("") if o is None else _bytes(o, o.bytes_after) for o in outcomes],
+    )
     hint = "the weights' signal to quantization noise ratio: the more, the better"
-    yield Column("weight SQNR", FIGURE, hint), _weight_sqnr
+    sqnr = [None if o is None else o.sqnr_db for o in outcomes]
+    yield (
+        Column("weight SQNR", FIGURE, hint),
+        [Cell(words.decibels(x), sortable(x)) for x in sqnr],
+    )
 
 
-def _scheme(outcome: LayerOutcome | None) -> Cell:
-    if outcome is None:
-        return Cell("")
-    text = clean(outcome.scheme) if outcome.quantized else "float"
-    return Cell(text, tone="" if outcome.quantized else "warn")
+def _bytes(outcome: LayerOutcome, n: int) -> Cell:
+    shared = outcome.layer.shares_with and not outcome.bytes_before
+    return Cell("shared" if shared else size(n), n)
 
 
-def _bytes(field: str) -> Callable[[_Row], Cell]:
-    def cell(row: _Row) -> Cell:
-        if row.outcome is None:
-            return Cell("")
-        n = getattr(row.outcome, field)
-        shared = row.outcome.layer.shares_with and not row.outcome.bytes_before
-        return Cell("shared" if shared else size(n), n)
-
-    return cell
-
-
-def _weight_sqnr(row: _Row) -> Cell:
-    if row.outcome is None:
-        return Cell("")
-    return Cell(words.decibels(row.outcome.sqnr_db), sortable(row.outcome.sqnr_db))
-
-
-def _errors(found: Comparison | None, rows: Sequence[_Row]) -> Iterator[_Part]:
+def _errors(rows: Sequence[_Row]) -> Iterator[_Part]:
     """Both columns share one scale, so that their bars can be compared."""
-    if found is None:
-        return
-    pairs = ((row.found.alone, row.found.accumulated) for row in rows if row.found is not None)
-    length = noise_bars(d.sqnr_db for pair in pairs for d in pair if d is not None)
+    alone = [row.found.alone if row.found else None for row in rows]
+    accumulated = [row.found.accumulated if row.found else None for row in rows]
+    length = noise_bars(d.sqnr_db for d in (*alone, *accumulated) if d is not None)
     hint = "SQNR of the layer's output when it is fed the float model's numbers"
-    yield (
-        Column("alone", FIGURE, hint),
-        lambda row: _error(_alone(row), length),
-    )
+    yield Column("alone", FIGURE, hint), [_error(d, length) for d in alone]
     hint = "SQNR of the same output in the quantized model as it runs"
-    yield (
-        Column("accumulated", FIGURE, hint),
-        lambda row: _error(_accumulated(row), length),
-    )
-
-
-def _alone(row: _Row) -> Difference | None:
-    return None if row.found is None else row.found.alone
-
-
-def _accumulated(row: _Row) -> Difference | None:
-    return None if row.found is None else row.found.accumulated
+    yield Column("accumulated", FIGURE, hint), [_error(d, length) for d in accumulated]
 
 
 def _error(d: Difference | None, length: Callable[[float], float]) -> Cell:
     if d is None:
         return Cell("")
     sqnr = -math.inf if d.non_finite or not d.values else d.sqnr_db
-    return Cell(
-        decibels(d),
-        sqnr,
-        tone="bad" if d.non_finite else "",
-        bar=length(sqnr),
-    )
+    return Cell(decibels(d), sqnr, tone="bad" if d.non_finite else "", bar=length(sqnr))
 
 
-def _why(report: Report | None) -> _Part:
+def _notes(report: Report | None, row: _Row) -> Cell:
     """Why the layer is as it is, and what is to be said of it."""
-
-    def reason(row: _Row) -> Cell:
-        decided, found = row.outcome, row.found
-        said = [decided.reason, *decided.notes] if decided is not None else []
-        if found is not None:
-            said += found.notes
-            said += [_of("alone", found.alone), _of("accumulated", found.accumulated)]
-        text = clean("; ".join(dict.fromkeys(filter(None, said))))
-        if text or report is None or decided is None:
-            return Cell(text)
-        return Cell(f"recipe {clean(report.recipe.get('name', 'custom'))}", tone="dim")
-
-    return Column("notes" if report is None else "reason", TEXT), reason
-
-
-def _of(what: str, d: Difference | None) -> str:
-    text = not_finite(d)
-    return f"{what}: {text}" if text else ""
+    said = [] if row.outcome is None else [row.outcome.reason, *row.outcome.notes]
+    said += [] if row.found is None else layer_notes(row.found)
+    text = clean("; ".join(dict.fromkeys(filter(None, said))))
+    if text or report is None or row.outcome is None:
+        return Cell(text)
+    return Cell(f"recipe {clean(report.recipe.get('name', 'custom'))}", tone="dim")
 
 
 def _intro(report: Report | None, found: Comparison | None) -> Iterator[str]:
@@ -218,22 +203,10 @@ def _how(report: Report | None, found: Comparison | None) -> Iterator[str]:
 
 
 def _standing(found: Comparison) -> str:
-    blamed, middle = to_blame(found), words.decibels(typical(found))
+    blamed, middle = found.suspect, words.decibels(found.median_sqnr_db)
     if blamed is not None and blamed.alone is not None:
         return (
             f"Look first at {clean(blamed.name)}: alone it has {decibels(blamed.alone)}, the "
             f"median of all layers is {middle}."
         )
     return f"No layer stands out; the median alone is {middle}." if middle else ""
-
-
-def _name(row: _Row) -> str:
-    if row.outcome is not None:
-        return row.outcome.layer.name
-    return "" if row.found is None else row.found.name
-
-
-def _operator(row: _Row) -> str:
-    if row.outcome is not None:
-        return row.outcome.layer.op
-    return "" if row.found is None else row.found.op

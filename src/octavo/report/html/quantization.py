@@ -5,21 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from octavo.recipe.benchmark import Verdict
-from octavo.recipe.comparison import Comparison
-from octavo.recipe.evidence import FLOAT, QUANTIZED, Evidence
-from octavo.recipe.report import Report
-from octavo.recipe.schema import Recipe
-from octavo.report import evidence_words
-from octavo.report import text as words
-from octavo.report.difference_words import decibels, to_blame
-from octavo.report.groups import grouped
-from octavo.report.html.data import page_data
-from octavo.report.html.measured import measured_notes, measured_sections
+from octavo.recipe.recipe import Recipe
+from octavo.report.html.evidence import measured_notes, measured_sections
 from octavo.report.html.parts import Facts, Notes, Page, Section, Tile
-from octavo.report.html.render import render
-from octavo.report.html.tiles import error_tiles, size_tile, speed_tile
-from octavo.report.text import clean, count, duration, number, size
+from octavo.report.html.render import page_data, render
+from octavo.report.html.verdict import (
+    error_tiles,
+    measured_verdict,
+    model_sizes,
+    size_tile,
+    speed_tile,
+    worst_error,
+)
+from octavo.results import words
+from octavo.results.benchmark import Verdict
+from octavo.results.comparison import Comparison
+from octavo.results.comparison_page import decibels
+from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
+from octavo.results.names import grouped
+from octavo.results.report import Report
+from octavo.results.words import clean, count, duration, number, size
 
 
 def report_html(report: Report | None, evidence: Evidence | None = None) -> str:
@@ -72,9 +77,9 @@ def _good(report: Report | None, evidence: Evidence | None) -> bool:
     pair = None if evidence is None else evidence.pair(FLOAT, QUANTIZED)
     if pair is not None and pair.verdict is Verdict.SLOWER:
         return False
-    if found is not None and (_beyond(report, found) or to_blame(found) is not None):
+    if found is not None and (_beyond(report, found) or found.suspect is not None):
         return False
-    compared = evidence_words.worst_error(found) is not None
+    compared = worst_error(found) is not None
     if report is None:
         return compared
     return bool(report.quantized) and (compared or _passed(report))
@@ -87,7 +92,7 @@ def _bound(report: Report | None) -> float:
 
 
 def _beyond(report: Report | None, found: Comparison) -> bool:
-    error = evidence_words.worst_error(found)
+    error = worst_error(found)
     return error is not None and error > _bound(report)
 
 
@@ -98,9 +103,9 @@ def _alarms(report: Report | None, evidence: Evidence | None) -> Iterator[str]:
         return
     if _beyond(report, found):
         yield f"The error is above {number(_bound(report))}, the largest allowed."
-    blamed = to_blame(found)
+    blamed = found.suspect
     if blamed is not None:
-        yield f"Look first at {clean(blamed.name) or '(no name)'}, alone {decibels(blamed.alone)}."
+        yield f"Look first at {words.name(blamed.name)}, alone {decibels(blamed.alone)}."
 
 
 def _passed(report: Report) -> bool:
@@ -112,7 +117,7 @@ def _sentences(report: Report | None, evidence: Evidence | None) -> Iterator[str
     said = ""
     if evidence is not None:
         sizes = (report.model_bytes_before, report.model_bytes_after) if report else (None, None)
-        said = evidence_words.verdict(evidence, *sizes)
+        said = measured_verdict(evidence, *sizes)
         yield said
     if report is None:
         yield from [] if said else ["Nothing could be measured."]
@@ -135,7 +140,7 @@ def _tiles(report: Report | None, evidence: Evidence | None) -> Iterator[Tile]:
     speed = None if evidence is None else speed_tile(evidence)
     if speed is not None:
         yield speed
-    before, after = evidence_words.sizes(evidence)
+    before, after = model_sizes(evidence)
     if report is not None:
         before, after = report.model_bytes_before, report.model_bytes_after
     if before and after:

@@ -1,15 +1,20 @@
-"""The ranges of layers' activations and weights as a section of a page, outliers marked."""
+"""The ranges of layers' activations and weights as a section of a page, and what outliers cost.
+
+It depends on how many numbers share the scale that they stretch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
 
-from octavo.recipe.comparison import Comparison, LayerDifference
-from octavo.recipe.ranges import OUTLIERS, Range
-from octavo.recipe.report import Report
-from octavo.report.html.outliers import consequence
+from octavo.core.layer import Kind
 from octavo.report.html.parts import FIGURE, NAME, RANGE, Cell, Column, Strip, Table
-from octavo.report.text import clean, count
+from octavo.results import words
+from octavo.results.comparison import OUTLIERS, Comparison, LayerDifference, Range
+from octavo.results.report import LayerOutcome, Report
+from octavo.results.words import count
 
 _BOX = 3.0  # root mean squares to each side of zero: nearly all of normally distributed numbers
 _INPUT_PEAK, _WEIGHT_PEAK = "activation peak", "weight peak"
@@ -49,7 +54,7 @@ def _peak(r: Range | None) -> float:
 
 
 def _row(layer: LayerDifference) -> Iterator[Cell]:
-    yield Cell(clean(layer.name) or "(no name)")
+    yield Cell(words.name(layer.name))
     for r in (layer.inputs, layer.weights):
         yield _reach(r)
         yield _crest(r)
@@ -104,3 +109,110 @@ def _intro(layers: list[LayerDifference], report: Report | None) -> Iterator[str
         "scale over all numbers would leave them less than four bits' worth."
     )
     yield consequence(stretched, report)
+
+
+class _Cost(IntEnum):
+    """What shares a scale with an outlier, the costliest last."""
+
+    NOTHING = 0  # it is not held in int8
+    OWN = 1  # a row, an output channel, or less
+    UNKNOWN = 2
+    PART = 3  # one step of the whole batch, or an image
+    ASKED = 4  # the whole tensor, as the recipe has it
+    FORCED = 5  # the whole tensor, though the recipe asks for less
+
+
+_INPUTS, _WEIGHTS = "activations", "weights"
+_OWN = {
+    _INPUTS: ("each row of an activation", "rows"),
+    _WEIGHTS: ("each output channel of a weight", "channels"),
+}
+_STEP = "activations have one scale a step"
+_WHOLE = {
+    _INPUTS: re.compile("activations per tensor"),
+    _WEIGHTS: re.compile(r"one scale for the whole weight|u?int8 per tensor, "),
+}
+"""How notes begin that say so: they tell what was done, the scheme what was asked."""
+
+
+def consequence(stretched: Sequence[LayerDifference], report: Report | None) -> str:
+    """What becomes of layers of which a range is stretched, in sentences.
+
+    Only what is stretched counts: weights per tensor cost nothing where activations have outliers.
+    """
+    if report is None:
+        return "A scale for each row and each output channel confines that to where they are."
+    outcomes = {outcome.layer.name: outcome for outcome in report.quantized}
+    found = [_costs(layer, outcomes.get(layer.name)) for layer in stretched]
+    return " ".join(_sentences(found))
+
+
+def _costs(layer: LayerDifference, outcome: LayerOutcome | None) -> Mapping[str, _Cost]:
+    """Of each side that is stretched."""
+    sides = ((_INPUTS, layer.inputs), (_WEIGHTS, layer.weights))
+    return {side: _cost(side, layer, outcome) for side, r in sides if r and r.stretched}
+
+
+def _cost(side: str, layer: LayerDifference, outcome: LayerOutcome | None) -> _Cost:
+    if outcome is None:
+        return _Cost.UNKNOWN
+    if any(_WHOLE[side].match(note) for note in outcome.notes):
+        return _Cost.FORCED
+    if side == _INPUTS and any(note.startswith(_STEP) for note in outcome.notes):
+        return _Cost.PART
+    weights, _, inputs = outcome.scheme.partition(", activations")
+    _, per, unit = (inputs if side == _INPUTS else weights.partition(",")[0]).partition(" per ")
+    if not per:
+        return _Cost.NOTHING
+    if unit == "tensor":
+        return _Cost.ASKED
+    image = side == _INPUTS and layer.kind == Kind.CONV.value
+    return _Cost.PART if image else _Cost.OWN
+
+
+def _sentences(found: Sequence[Mapping[str, _Cost]]) -> Iterator[str]:
+    """Each layer is counted once, by the costliest of its sides."""
+    worst = [max(costs.values()) for costs in found]
+    asked, forced = worst.count(_Cost.ASKED), worst.count(_Cost.FORCED)
+    if asked:
+        yield (
+            f"{_takes(asked)} one scale for a whole tensor and {_pays(asked)} that price; a recipe "
+            "with scales per row and per channel (int8) does not."
+        )
+    if forced:
+        yield (
+            f"{_takes(forced)} one scale for a whole tensor, though the recipe asks for less, and "
+            f"{_pays(forced)} that price: the reason is said under Layers."
+        )
+    part = worst.count(_Cost.PART)
+    if part:
+        yield (
+            f"{_takes(part)} one activation scale for a step of the whole batch, or for an image: "
+            "what stands beside an outlier there pays that price."
+        )
+    unknown = worst.count(_Cost.UNKNOWN)
+    if unknown:
+        yield f"Of {unknown:,} the report does not say how scales are shared."
+    own = [costs for costs, most in zip(found, worst, strict=True) if most is _Cost.OWN]
+    if own:
+        yield _little(own, alone=len(own) == len(found))
+    nothing = worst.count(_Cost.NOTHING)
+    if nothing:
+        yield f"It costs {nothing:,} of them nothing: what is stretched there is not held in int8."
+
+
+def _little(own: Sequence[Mapping[str, _Cost]], *, alone: bool) -> str:
+    sides = [side for side in _OWN if any(costs.get(side) is _Cost.OWN for costs in own)]
+    what, units = (" and ".join(_OWN[side][i] for side in sides) for i in (0, 1))
+    return (
+        f"It costs {'' if alone else f'{len(own):,} of them '}little{' here' if alone else ''}: "
+        f"{what} has a scale of its own, so that only the {units} with outliers lose by them."
+    )
+
+
+def _takes(n: int) -> str:
+    return f"{n:,} of them {'takes' if n == 1 else 'take'}"
+
+
+def _pays(n: int) -> str:
+    return "pays" if n == 1 else "pay"

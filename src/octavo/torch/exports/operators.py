@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
+from octavo.core.form import Form
 from octavo.graph.analysis.attentions import attentions_of
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.emit.packed import pack_operators
@@ -35,11 +36,9 @@ READERS: Mapping[str, Callable[[ir.Node, Reading], Outputs]] = {
 """By the names of the operators in `torch.ops.octavo`."""
 
 
-def replace_layers(
-    model: ir.Model, target: str, cpu: str
-) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Rewrites `model` for a target; how many layers of each operator there were, and notes."""
-    c = Reading(model, native=target == "native", cpu=cpu)
+def replace_layers(model: ir.Model, form: Form) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Rewrites `model` for `form`; how many layers of each operator there were, and notes."""
+    c = Reading(model, native=form.native, cpu=form.cpu)
     found = [node for graph in graphs_of(model) for node in graph if node.domain == DOMAIN]
     for node in found:
         c.replace(node, READERS[node.op_type](node, c))

@@ -11,6 +11,7 @@ import onnx_ir as ir
 import torch
 from torch import Tensor
 
+from octavo.core.form import Cpu
 from octavo.errors import ModelError
 from octavo.graph.analysis.constants import Stored
 from octavo.graph.context import Context, in_memory
@@ -25,7 +26,7 @@ Outputs = Sequence["ir.Value | None"]
 class Reading(Context):
     """One model while its layers are read; `native` says for which target."""
 
-    def __init__(self, model: ir.Model, *, native: bool, cpu: str) -> None:
+    def __init__(self, model: ir.Model, *, native: bool, cpu: Cpu) -> None:
         super().__init__(model, Stored(), cpu=cpu, store=_store)
         self.native = native
         self._kept: list[Sequence[Tensor]] = []

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 from octavo.errors import ModelError, OptionError
-from octavo.files.lookup import last_line, named
+from octavo.files.lookup import error_line, load_object
 from octavo.torch.layers.base import QuantizedModule
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -34,7 +34,7 @@ def make_model(text: str) -> nn.Module:
 
     Raises ModelError, which says what does not exist, is not callable, fails or is no model.
     """
-    found = named(text, ModelError)
+    found = load_object(text, ModelError)
     if not callable(found) or isinstance(found, nn.Module):
         path = text.partition(":")[2]
         hint = f"; write a function that returns it: def make(): return {path}"
@@ -46,7 +46,7 @@ def make_model(text: str) -> nn.Module:
         model = found()
     except (Exception, SystemExit) as error:
         raise ModelError(
-            f"{text} fails: {last_line(error)}; it is called without arguments and returns the "
+            f"{text} fails: {error_line(error)}; it is called without arguments and returns the "
             "float model: mend it"
         ) from error
     if not isinstance(model, nn.Module):

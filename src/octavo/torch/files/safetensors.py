@@ -22,7 +22,7 @@ from torch import Tensor
 
 from octavo.core.kernels.packing import ALIGNMENT
 from octavo.errors import ModelError
-from octavo.files.lookup import near
+from octavo.files.lookup import suggest_file
 
 _CODES: dict[torch.dtype, str] = {
     torch.bool: "BOOL",
@@ -120,7 +120,7 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     return metadata, tensors
 
 
-_WRITTEN_BY = "octavo.torch.load reads what octavo.torch.save wrote"
+_WRITTEN_BY = "octavo.torch.files.load reads what octavo.torch.files.save wrote"
 
 
 def _map(path: Path) -> mmap.mmap:
@@ -132,8 +132,8 @@ def _map(path: Path) -> mmap.mmap:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     except FileNotFoundError:
         raise ModelError(
-            f"{path}: there is no such file; give one that octavo.torch.save (octavo quantize) "
-            f"wrote.{near(path)}"
+            f"{path}: there is no such file; give one that octavo.torch.files.save (octavo quantize) "
+            f"wrote.{suggest_file(path)}"
         ) from None
     except OSError as error:
         raise ModelError(

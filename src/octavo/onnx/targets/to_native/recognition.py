@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.form import Cpu
 from octavo.errors import ModelError
 from octavo.graph.analysis.constants import Fixed
 from octavo.graph.analysis.dims import Dims
@@ -36,7 +37,7 @@ class Recognition(Context):
 
     constants: Constants
 
-    def __init__(self, model: ir.Model, constants: Constants, *, cpu: str, store: Store) -> None:
+    def __init__(self, model: ir.Model, constants: Constants, *, cpu: Cpu, store: Store) -> None:
         super().__init__(model, constants, cpu=cpu, store=store)
         self.dims = Dims(model, Fixed(constants))
         self.matrices: dict[Hashable, Shared] = {}

@@ -19,7 +19,12 @@ from octavo.graph.lower.recurrent import GATES
 from octavo.ir.recurrent import OPTIONAL, Cell, Recurrent
 from octavo.ir.weight import Integers, Weight
 from octavo.onnx.operators.reader import attribute_float, attribute_int, input_at
-from octavo.onnx.operators.recurrent_nodes import activations_of, direction_of, kind_of, ways_of
+from octavo.onnx.operators.recurrent_nodes import (
+    activations_of,
+    direction_of,
+    kind_of,
+    ways_of,
+)
 from octavo.onnx.targets.to_native.recognition import Recognition
 from octavo.onnx.targets.to_native.rows import made_by
 

@@ -1,0 +1,117 @@
+"""Pages on a terminal, and a progress bar.
+
+On a terminal a page is laid out to its width: long names fold, and nothing is cut off; a table that
+is too wide even so has one row a line, which the terminal breaks. Anywhere else a page is plain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+from rich import progress as rich_progress
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from octavo.results import page
+from octavo.results.page import Line, Part, plain_text
+
+Progress = Callable[[str, int, int], None]
+
+_UNBOUNDED = 1_000_000  # columns: wider than any line
+_LEAST = 12  # columns of a text that folds, below which nobody can read it
+
+
+def console(stderr: bool = False) -> Console:
+    """A console for stdout or stderr that styles nothing where NO_COLOR is set or no one looks."""
+    watched = (sys.stderr if stderr else sys.stdout).isatty()
+    styled = watched and not os.environ.get("NO_COLOR")
+    return Console(
+        stderr=stderr,
+        force_terminal=watched,
+        color_system="auto" if styled else None,
+        highlight=False,
+        markup=False,
+    )
+
+
+def show(result: page.Result, to: Console, verbose: bool = False) -> None:
+    """Prints the page of `result`, laid out for a terminal or plainly for anything else."""
+    if not to.is_terminal:
+        to.file.write(result.text(verbose) + "\n")
+        return
+    for part in result.page(verbose):
+        drawn = rich_part(part)
+        if isinstance(drawn, Table) and _needs(drawn, to) > to.width:
+            to.print(Text(plain_text([part])), soft_wrap=True)
+        else:
+            to.print(drawn)
+
+
+def rich_part(part: Part) -> RenderableType:
+    """A part of a page as rich has it."""
+    if isinstance(part, Line):
+        return Text.assemble(*part.spans)
+    return rich_table(part)
+
+
+def rich_table(part: page.Table) -> Table:
+    """A table without rules, whose figures never wrap."""
+    table = Table(
+        box=None,
+        padding=(0, part.gap, 0, 0),
+        header_style="dim",
+        show_header=part.header,
+        pad_edge=False,
+    )
+    for column in part.columns:
+        table.add_column(
+            Text(column.heading),
+            justify="right" if column.right else "left",
+            no_wrap=not column.fold,
+            overflow="fold" if column.fold or part.header else "ellipsis",
+            style=column.style,
+        )
+    for row in part.rows:
+        table.add_row(*map(rich_part, row))
+    return table
+
+
+def _needs(table: Table, to: Console) -> int:
+    """The width below which rich would cut figures or drop columns."""
+    wide = to.options.update(width=_UNBOUNDED)
+    total = 0
+    for column in table.columns:
+        widest = max(Measurement.get(to, wide, c).maximum for c in (column.header, *column.cells))
+        total += widest if column.no_wrap else min(widest, _LEAST)
+    return total + 2 * (len(table.columns) - 1)
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[Progress | None]:
+    """A callback `(stage, done, total)` that draws a bar on stderr, and takes it away at the end.
+
+    None where stderr is not a terminal. A total of 0 means that nobody knows.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    bar = rich_progress.Progress(
+        rich_progress.TextColumn("{task.description}", markup=False),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TimeElapsedColumn(),
+        console=console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("starting", total=None)
+
+        def advance(stage: str, done: int, total: int) -> None:
+            bar.update(task, description=stage, completed=done, total=total or None)
+
+        yield advance

@@ -1,0 +1,4 @@
+"""What became of a model, as frozen dataclasses, which can say themselves in plain text.
+
+Nothing here prints. Terminals and browsers are served by `octavo.report`, from the same pages.
+"""

@@ -1,0 +1,104 @@
+"""Adds up how outputs and layers differ, run by run, to what a Comparison holds."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import Any
+
+from octavo.core.extent import Extent
+from octavo.core.metrics import Agreement, Tally, holds_numbers, is_unit
+from octavo.results.comparison import OUTLIERS, Difference, LayerDifference, OutputDifference, Range
+
+_VECTORS = re.compile("hidden|embed|pooled|pooler|feature|latent|encod", re.IGNORECASE)
+
+
+class Output:
+    """One output over all runs; `scores` is False for one that is known to hold vectors."""
+
+    def __init__(self, name: str, scores: bool = True) -> None:
+        self._name, self._note = name, ""
+        self._tally, self._same = Tally(), Agreement()
+        self._scores = scores and _VECTORS.search(name) is None
+        self._unit = True
+
+    def add(self, reference: Any, other: Any) -> None:
+        """One run; what is no array of numbers, or of another shape, is noted."""
+        if not (holds_numbers(reference) and holds_numbers(other)):
+            self._note = "it holds no numbers"
+        elif reference.shape != other.shape:
+            self._note = _shapes(reference, other)
+        else:
+            self._tally.add(reference, other)
+            self._same.add(reference, other)
+            self._unit = self._unit and is_unit(reference)
+
+    def found(self) -> OutputDifference:
+        """What was counted."""
+        difference = Difference.of(self._tally)
+        note = self._note or ("" if difference else "it is empty")
+        scores = self._scores and not (self._unit and difference is not None)
+        return OutputDifference(self._name, difference, self._same.share, note, scores)
+
+
+class LayerErrors:
+    """One layer over all runs: alone, accumulated, and the ranges of its inputs and weights."""
+
+    def __init__(self) -> None:
+        self._alone, self._accumulated = Tally(), Tally()
+        self._inputs: dict[str, Extent] = defaultdict(lambda: Extent(OUTLIERS))
+        self._weights = Extent(OUTLIERS)
+        self._notes: dict[str, None] = {}
+
+    def multiplied(self, name: str, array: Any) -> None:
+        """What the layer multiplies in the float model: a tensor, by a name of its own."""
+        self._inputs[name].add(array)
+
+    def weights(self, array: Any) -> None:
+        """One of the layer's weights in the float model."""
+        self._weights.add(array)
+
+    def alone(self, reference: Any, other: Any) -> None:
+        """An output of the layer in the float model, and of the quantized one fed the same."""
+        self._add(self._alone, reference, other, "alone")
+
+    def accumulated(self, reference: Any, other: Any) -> None:
+        """An output of the layer in the float model, and in the quantized one as it runs."""
+        self._add(self._accumulated, reference, other, "accumulated")
+
+    def note(self, text: str) -> None:
+        """Says something of the layer, once."""
+        self._notes[text] = None
+
+    def found(
+        self, name: str, kind: str, op: str, at: tuple[str, ...], notes: tuple[str, ...] = ()
+    ) -> LayerDifference:
+        """What was counted."""
+        alone, accumulated = Difference.of(self._alone), Difference.of(self._accumulated)
+        inputs = [r for r in map(Range.of, self._inputs.values()) if r is not None]
+        return LayerDifference(
+            name,
+            kind,
+            op,
+            at,
+            alone,
+            accumulated,
+            (*notes, *self._notes),
+            max(inputs, key=lambda r: r.peak, default=None),
+            Range.of(self._weights),
+        )
+
+    def _add(self, tally: Tally, reference: Any, other: Any, which: str) -> None:
+        if not (holds_numbers(reference) and holds_numbers(other)):
+            return
+        if reference.shape != other.shape:
+            self.note(f"{which}: {_shapes(reference, other)}")
+        else:
+            tally.add(reference, other)
+
+
+def _shapes(reference: Any, other: Any) -> str:
+    return (
+        f"its shape is {list(other.shape)}, and {list(reference.shape)} in the float model: not "
+        "compared"
+    )

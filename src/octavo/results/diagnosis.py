@@ -1,0 +1,114 @@
+"""What a machine has for running int8 models, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from octavo.errors import pip_install
+from octavo.results.page import Page, Part, Result, facts, indented, line
+from octavo.results.words import clean
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Package:
+    """One distribution: what is installed (None: nothing), what is needed, and whether it is."""
+
+    name: str
+    installed: str | None
+    needs: str
+    required: bool
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What ONNX Runtime's int8 matrix products use on this processor.
+
+    `exact` is whether int8 weights times uint8 activations never saturate.
+    """
+
+    name: str
+    exact: bool
+    advice: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to do: a `problem` stops work, a `warning` does not; `fix` is what mends it."""
+
+    level: str
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True)
+class Diagnosis(Result):
+    """What the doctor saw.
+
+    `model` is the file that was looked at, if any, `about` what it is on this machine, in a few
+    sentences, and `metadata` its own words, but for the long ones.
+    """
+
+    python: str
+    platform: str
+    octavo: str
+    packages: tuple[Package, ...]
+    cpu_features: tuple[str, ...]
+    kernels: Kernels
+    findings: tuple[Finding, ...]
+    model: str | None = None
+    about: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    version: int = VERSION
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing that is needed is missing."""
+        return not any(f.level == "problem" for f in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**super().to_dict(), "ok": self.ok}
+
+    def page(self, verbose: bool = False) -> Page:
+        """Of a file what it is on this machine; without one, the machine."""
+        if self.model is None:
+            yield from _machine(self)
+        else:
+            yield line(clean(self.model), style="bold")
+            yield from (indented(clean(sentence)) for sentence in self.about)
+        for finding in self.findings:
+            style = "bold red" if finding.level == "problem" else "bold yellow"
+            yield line((finding.level, style), f": {clean(finding.message)}")
+            yield indented(f"to mend it: {clean(finding.fix)}")
+        if not self.findings:
+            yield line("nothing is missing", style="bold green")
+
+
+def _machine(d: Diagnosis) -> Iterator[Part]:
+    yield facts(
+        [
+            ("octavo", d.octavo),
+            ("python", f"{d.python} on {d.platform}"),
+            *((p.name, _installed(p)) for p in d.packages),
+        ]
+    )
+    yield line("")
+    yield facts(
+        [
+            ("instruction sets", " ".join(d.cpu_features) or "unknown"),
+            ("int8 kernels", f"{d.kernels.name}: {d.kernels.advice}"),
+        ]
+    )
+    yield line("")
+
+
+def _installed(p: Package) -> str:
+    needs = f" (needs {p.needs})" if p.needs else ""
+    if p.installed is not None:
+        return p.installed + needs
+    extra = "" if p.required else f", optional: {pip_install(p.name)}"
+    return f"not installed{needs}{extra}"

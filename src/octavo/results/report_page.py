@@ -1,0 +1,227 @@
+"""A report as a page: what was quantized, what was left float and why, at what cost.
+
+model.onnx -> model.int8.onnx
+recipe int8, target portable, cpu vnni, format qoperator
+
+Quantized: 37 of 50 layers, 89.4 MB -> 22.5 MB
+layers  op       before    after  worst SQNR  scheme, and its worst layer
+    36  MatMul  42.5 MB  10.7 MB     38.1 dB  int8 per channel, activations per row
+                                              /pooler/dense/MatMul
+...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from octavo.results import words
+from octavo.results.names import by_reason, grouped, in_series, shortened
+from octavo.results.page import Part, Table, columns, facts, indented, line, noted
+from octavo.results.words import clean, count, decibels, number, size
+
+if TYPE_CHECKING:
+    from octavo.results.report import Conversion, LayerOutcome, Report, Verification
+
+_ASK = "pass --inputs (check_inputs)"
+
+
+def report_page(report: Report, verbose: bool) -> Iterator[Part]:
+    """The report; `verbose` names every layer."""
+    if report.gains_nothing:
+        yield line(_little_gained(report), style="bold yellow")
+    names = [clean(name) for name in (report.source, report.output) if name]
+    yield line(" -> ".join(names), style="bold")
+    settings = {"target": report.target, "cpu": report.cpu, "format": report.quant_format}
+    if report.target == "native":
+        del settings["cpu"]  # its kernels are exact on all of them
+    recipe = f"recipe {clean(report.recipe.get('name', 'custom'))}"
+    yield line(", ".join([recipe, *(f"{key} {value}" for key, value in settings.items() if value)]))
+    yield line("")
+    yield from _quantized(report, verbose)
+    yield from _left_float(report, verbose)
+    yield from _done_differently(report, verbose)
+    if report.notes:
+        yield from noted([clean(note) for note in report.notes])
+        yield line("")
+    yield facts(_facts(report))
+
+
+def _quantized(report: Report, verbose: bool) -> Iterator[Part]:
+    done = report.quantized
+    title = f"Quantized: {len(done):,} of {count(len(report.layers), 'layer')}"
+    if not done:
+        yield line(title, style="bold yellow")
+        yield line("")
+        return
+    yield line(f"{title}, {_before_after(done)}", style="bold green")
+    if not verbose:
+        yield _group_table(done)
+        yield line("")
+        return
+    for (op, scheme), members in grouped(done, lambda o: (o.layer.op, o.scheme)):
+        held = f"{count(len(members), 'layer')}, {_before_after(members)}"
+        yield indented(f"{clean(op)}, {clean(scheme)}: {held}")
+        yield _layer_table(members)
+        yield line("")
+
+
+def _group_table(done: Sequence[LayerOutcome]) -> Table:
+    figures = ("layers", "before", "after", "worst SQNR")
+    last = "scheme, and its worst layer"
+    table = columns("layers", "op", "before", "after", "worst SQNR", last, right=figures)
+    names = [o.layer.name for o in done]
+    short = dict(zip(names, shortened(names), strict=True))
+    for (op, scheme), members in grouped(done, lambda o: (o.layer.op, o.scheme)):
+        rated = [(m.sqnr_db, short[m.layer.name]) for m in members if m.sqnr_db is not None]
+        worst, name = min(rated, default=(None, ""))
+        table.add_row(
+            f"{len(members):,}",
+            clean(op),
+            size(sum(m.bytes_before for m in members)),
+            size(sum(m.bytes_after for m in members)),
+            decibels(worst),
+            line(clean(scheme), (f"\n{clean(name)}" if name else "", "dim")),
+        )
+    return table
+
+
+def _layer_table(members: Sequence[LayerOutcome]) -> Table:
+    figures = ("before", "after", "SQNR")
+    table = columns("  layer", "weights", *figures, right=figures)
+    for m in members:
+        shared = m.layer.shares_with and not m.bytes_before
+        table.add_row(
+            indented(clean(m.layer.name)),
+            words.shapes(m.layer.weights),
+            "shared" if shared else size(m.bytes_before),
+            "shared" if shared else size(m.bytes_after),
+            decibels(m.sqnr_db),
+        )
+    return table
+
+
+def _left_float(report: Report, verbose: bool) -> Iterator[Part]:
+    left = report.left_float
+    if not left:
+        return
+    total = size(sum(o.bytes_before for o in left))
+    title = f"Left float: {len(left):,} of {count(len(report.layers), 'layer')}, {total}"
+    yield line(title, style="bold")
+    for reason, places in by_reason([o.reason for o in left]):
+        members = [left[i] for i in places]
+        ops = words.counts(o.layer.op for o in members)
+        held = sum(o.bytes_before for o in members)
+        what = f"{ops}, {size(held)}" if held else ops
+        yield indented(f"{what}: {clean(reason) or 'no reason given'}", 4, "-")
+        yield _named(members, verbose)
+    yield line("")
+
+
+def _named(members: Sequence[LayerOutcome], verbose: bool) -> Part:
+    """The layers' names: all, or a few, blocks together."""
+    names = [o.layer.name for o in members]
+    if not verbose:
+        names = shortened([one.name for one in in_series(names, [o.layer.op for o in members])])
+    return indented(line(words.names(names, None if verbose else 3), style="dim"), 6)
+
+
+def _done_differently(report: Report, verbose: bool) -> Iterator[Part]:
+    said = [(note, o) for o in report.layers for note in o.notes]
+    if not said:
+        return
+    yield line("Done differently from what the recipe asks", style="bold")
+    for note, places in by_reason([note for note, _ in said]):
+        members = [said[i][1] for i in places]
+        yield indented(f"{count(len(members), 'layer')}: {clean(note)}", 4, "-")
+        yield _named(members, verbose)
+    yield line("")
+
+
+def _little_gained(report: Report) -> str:
+    """What the first line says where the result is hardly smaller, or larger."""
+    before, after = report.model_bytes_before, report.model_bytes_after
+    what = "the model" if report.target == "torch" else "the file"
+    sizes = f"{size(before)} -> {size(after)}"
+    if after >= before:
+        grown = "is as large as before" if after == before else "grows"
+        return f"Nothing gained in size: {what} {grown}, {sizes}"
+    return f"Little gained in size: {what} is {100 * report.saved:.1f}% smaller, {sizes}"
+
+
+def _facts(report: Report) -> Iterator[tuple[str, str]]:
+    before, after = report.model_bytes_before, report.model_bytes_after
+    what = "Tensors" if report.target == "torch" else "File"
+    yield what, f"{size(before)} -> {size(after)} ({words.ratio(before, after)})"
+    yield "Check", _verification(report.verification)
+    if report.min_onnxruntime:
+        needed = f"ONNX Runtime {clean(report.min_onnxruntime)} or newer (opset {report.opset})"
+        yield "Needs", needed
+    if report.target == "native":
+        yield "Opens with", "octavo.onnx.session, which registers Octavo's operators"
+    elif report.cpu == "vnni" and any("activations" in o.scheme for o in report.quantized):
+        yield "Made for", "VNNI, AMX or NEON; other x86 processors need octavo.onnx.session"
+    yield "Took", words.duration(report.seconds)
+
+
+def _verification(v: Verification) -> str:
+    if v.status == "skipped":
+        return f"skipped: {clean(v.detail) or 'nothing was loaded or compared'}"
+    if v.error is None:
+        return _not_compared(v)
+    bound = f" (at most {number(v.max_error)} allowed)" if v.max_error is not None else ""
+    cosine = f", 1 - cosine {number(v.cosine_error)}" if v.cosine_error is not None else ""
+    error = f"error against the float model {number(v.error)}{bound}{cosine}"
+    return f"{_status(v)}: {error}; {_runs(v)}"
+
+
+def _not_compared(v: Verification) -> str:
+    why = f"; {clean(v.detail)}" if v.detail else ""
+    ran = f"; {_runs(v)}" if v.runs else ""
+    if v.inputs == "made up":
+        return f"could not be checked on made-up inputs: {_ASK}{why}{ran}"
+    return f"could not be checked on the inputs given{why}{ran}"
+
+
+def _status(v: Verification) -> str:
+    """What may be said of a model that was compared, and where it was."""
+    if v.status != "compared":
+        return clean(v.status)
+    return f"compared in part, {clean(v.detail)}" if v.detail else "compared in part"
+
+
+def _runs(v: Verification) -> str:
+    """On what it was compared; of one that passed, what else there is to say."""
+    shapes = f": {clean(v.ran_on)}" if v.ran_on else ""
+    detail = f"; {clean(v.detail)}" if v.detail and v.status == "passed" else ""
+    return f"{count(v.runs, 'run')} on inputs {clean(v.inputs)}{shapes}{detail}"
+
+
+def _before_after(outcomes: Sequence[LayerOutcome]) -> str:
+    before = sum(o.bytes_before for o in outcomes)
+    after = sum(o.bytes_after for o in outcomes)
+    return f"{size(before)} -> {size(after)}"
+
+
+def conversion_page(done: Conversion) -> Iterator[Part]:
+    """A conversion between targets: what was converted, what is otherwise, how it compares."""
+    yield line(f"{clean(done.source)} -> {clean(done.output)}", style="bold")
+    yield line("target native" if done.target == "native" else f"target portable, cpu {done.cpu}")
+    yield line("")
+    counted = ", ".join(f"{n} {op}" for op, n in sorted(done.layers.items()))
+    yield line(f"Converted: {counted or 'no layers; the file says another target'}")
+    yield from noted([clean(note) for note in done.notes])
+    yield line("")
+    v = done.verification
+    check = "skipped" if v.status == "skipped" else _not_compared(v)
+    if v.status != "skipped" and v.error is not None:
+        bound = f"(at most {number(v.max_error or 0.0)} allowed)"
+        check = f"{_status(v)}: distance of the two files {number(v.error)} {bound}; {_runs(v)}"
+    yield facts(
+        [
+            ("Model", f"{size(done.model_bytes_before)} -> {size(done.model_bytes_after)}"),
+            ("Needs", f"ONNX Runtime {done.min_onnxruntime}, opset {done.opset}"),
+            ("Check", check),
+            ("Took", words.duration(done.seconds)),
+        ]
+    )

@@ -1,0 +1,153 @@
+"""What a search for a recipe tried and found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from octavo.core.data import Data
+from octavo.recipe.recipe import Recipe
+from octavo.results.benchmark import SMALLEST
+from octavo.results.page import Page, Result
+from octavo.results.report import Report
+from octavo.results.tuning_page import tuning_page
+
+VERSION = 1
+
+
+class Approach(Enum):
+    """How activations get their scales: while the model runs, or ahead from calibration data."""
+
+    DYNAMIC = "dynamic"
+    STATIC = "static"
+
+
+class Status(Enum):
+    """How a search ended."""
+
+    MET = "met"
+    MET_AGREEMENT = "met (agreement only)"
+    BEST_EFFORT = "best effort"
+    TIMED_OUT = "timed out"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def met(self) -> bool:
+        """Whether the search ended by itself with a recipe that meets the criterion."""
+        return self in (Status.MET, Status.MET_AGREEMENT)
+
+    @property
+    def agreement_only(self) -> bool:
+        """Whether agreement with the float model stands in for an accuracy."""
+        return self is Status.MET_AGREEMENT
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the time was up."""
+        return self is Status.TIMED_OUT
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the search did not end by itself, so that it can be resumed."""
+        return self in (Status.TIMED_OUT, Status.INTERRUPTED)
+
+
+@dataclass(frozen=True)
+class Trial(Data):
+    """One recipe and what it measured.
+
+    `index` counts from 1; the unmodified model is 0, its `recipe` None. `words` say the recipe in
+    words, `key` is equal for recipes that give the same model. `loss` is how much worse the
+    accuracy is than the float model's (negative: better), in the criterion's unit (a share of the
+    float model's accuracy where it is relative). `latency` is seconds a run, `float_latency` the
+    float model's when both were timed in turns, and `time_ratio` the median of the one over the
+    other, `time_low` and `time_high` its quartiles. `score` is the objective, the less the better.
+    `error` is a traceback; a trial that has one failed, and has no accuracy. `seconds` is what the
+    trial took, `elapsed` when it ended, counted from the start of the search (over resumptions).
+    """
+
+    index: int
+    recipe: Recipe | None
+    words: str
+    key: str
+    approach: Approach = Approach.DYNAMIC
+    layers: int = 0
+    quantized: int = 0
+    accuracy: float | None = None
+    loss: float | None = None
+    meets: bool = False
+    latency: float | None = None
+    time_ratio: float | None = None
+    float_latency: float | None = None
+    time_low: float | None = None
+    time_high: float | None = None
+    bytes: int | None = None
+    peak_memory: int | None = None
+    score: float | None = None
+    seconds: float = 0.0
+    elapsed: float = 0.0
+    error: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether evaluation raised an error."""
+        return bool(self.error)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether activations have scales of calibration data."""
+        return self.approach is Approach.STATIC
+
+    @property
+    def shows_no_difference(self) -> bool:
+        """Whether half of the rounds show no difference to the float model's time."""
+        ratio, low, high = self.time_ratio, self.time_low, self.time_high
+        crosses = low is not None and high is not None and low <= 1 <= high
+        return ratio is not None and (abs(ratio - 1) < SMALLEST or crosses)
+
+
+@dataclass(frozen=True)
+class TuneResult(Result):
+    """The search's outcome.
+
+    `best` is the trial with the best score among those that meet the criterion, else the one whose
+    accuracy is nearest to it, else the float model: never None. `criterion` and `objective` are in
+    words. `ranking` has each layer's effect on the output when it alone is quantized, the worst
+    first, `model_runs` how many runs of the model that took. `report` says what became of each
+    layer of the best model. `output` is the file that was written, empty without one. `bound` is
+    the largest `Trial.loss` that meets the criterion (None: not known), `relative` whether it is a
+    share of the float model's accuracy, `higher_is_better` False for errors.
+    """
+
+    status: Status
+    best: Trial
+    trials: tuple[Trial, ...]
+    baseline: Trial
+    model: str
+    criterion: str
+    objective: str
+    strategy: str
+    seconds: float
+    ranking: tuple[tuple[str, float], ...] = ()
+    model_runs: int = 0
+    report: Report | None = None
+    output: str = ""
+    notes: tuple[str, ...] = ()
+    bound: float | None = None
+    relative: bool = False
+    higher_is_better: bool = True
+    version: int = field(default=VERSION)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TuneResult:
+        """The inverse of `to_dict` and `to_json`; of what is None in JSON, as it was not finite,
+        only errors in `ranking` come back."""
+        ranking = [(name, math.inf if error is None else error) for name, error in data["ranking"]]
+        return super().from_dict({**data, "ranking": ranking})
+
+    def page(self, verbose: bool = False) -> Page:
+        """The run as a page, always all of it."""
+        return tuning_page(self)

@@ -1,0 +1,229 @@
+"""A tuning run as text for people.
+
+model.onnx
+Met: Trial 2 (int8, 1 of 12 layers float: fc3) keeps the criterion: at most 1% of ... lost.
+
+Accuracy  0.915 -> 0.912 (loss 0.33% of at most 1%)
+Latency   8.10 ms -> 4.20 ms a run (1.92x as fast)
+...
+trial  recipe                accuracy   loss  latency  time     size  result
+float  the float model          0.915         8.10 ms  1.00  90.4 MB
+    1  int8, all 12 layers     0.8312  9.16%  4.05 ms  0.50  22.5 MB  missed
+...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from octavo.results import trial_words as say
+from octavo.results import words
+from octavo.results.names import shortened
+from octavo.results.page import Part, Table, columns, facts, indented, line, noted
+from octavo.results.words import clean, count, duration, size
+
+if TYPE_CHECKING:
+    from octavo.results.tuning import Trial, TuneResult
+
+STYLES = {"best": "bold green", "met": "green", "nearest": "bold yellow", "failed": "bold red"}
+_WORST = 5  # layers of the ranking that are shown
+
+
+def trial_table(
+    trials: Sequence[Trial], best: int, bound: say.Bound, without: Collection[str] = ()
+) -> Table:
+    """One row a trial; `best` is the index of the one that is marked.
+
+    `without` names columns of figures that are left out.
+    """
+    figures = [c for c in say.figures(trials, bound) if c.heading not in without]
+    names = [figure.heading for figure in figures]
+    table = columns("trial", "recipe", *names, "result", right=["trial", *names])
+    for trial in trials:
+        mark = say.outcome(trial, trial.index == best)
+        table.add_row(
+            str(trial.index) if trial.index else "float",
+            say.recipe(trial),
+            *(figure.text(trial) for figure in figures),
+            line(mark, style=STYLES.get(mark, "")),
+        )
+    return table
+
+
+def tuning_page(result: TuneResult) -> Iterator[Part]:
+    """How the search ended, what it found, and its trials."""
+    yield line(clean(result.model), style="bold")
+    heading, sentence = verdict(result)
+    style = "bold green" if result.status.met else "bold yellow"
+    yield line((heading, style), f": {sentence}")
+    yield line("")
+    yield facts(_facts(result))
+    yield line("")
+    trials = (result.baseline, *result.trials)
+    yield trial_table(trials, result.best.index, bound_of(result))
+    if any(trial.time_ratio is not None for trial in trials):
+        said = f"{say.RATIO}: of a run, over the float model's, both timed in turns"
+        yield line(said, style="dim")
+    yield line("")
+    yield from _ranking(result)
+    if result.notes:
+        yield from noted([clean(note) for note in result.notes])
+        yield line("")
+    yield from _failed(result)
+
+
+def _facts(result: TuneResult) -> Iterator[tuple[str, str]]:
+    best, base = result.best, result.baseline
+    pair = _pair(say.accuracy(base.accuracy), say.accuracy(best.accuracy))
+    loss = lost(result, best) if best.index else ""
+    noun = "Agreement" if result.status.agreement_only else "Accuracy"
+    yield noun, pair + (f" ({loss})" if loss else "")
+    if best.latency is not None and best.time_ratio is not None:
+        floating = say.float_seconds((base, *result.trials))
+        pair = _pair(words.latency(floating), words.latency(say.seconds_of(best, floating)))
+        yield "Latency", f"{pair} a run" + (f" ({say.versus_float(best)})" if best.index else "")
+    if best.bytes is not None and base.bytes is not None:
+        ratio = words.ratio(base.bytes, best.bytes)
+        yield "Size", f"{size(base.bytes)} -> {size(best.bytes)} ({ratio})"
+    if best.peak_memory is not None and base.peak_memory is not None:
+        yield "Memory", f"{size(base.peak_memory)} -> {size(best.peak_memory)} at the peak"
+    runs = f" and {count(result.model_runs, 'model run')}" if result.model_runs else ""
+    tried = f"{count(len(result.trials), 'trial')}{runs} in {duration(result.seconds)}"
+    yield "Search", f"{clean(result.strategy)}, objective {clean(result.objective)}: {tried}"
+    yield "Wrote", clean(result.output) or "nothing"
+
+
+def _pair(before: str, after: str) -> str:
+    return " -> ".join(filter(None, (before, after))) or "not measured"
+
+
+def _ranking(result: TuneResult) -> Iterator[Part]:
+    if not result.ranking:
+        return
+    ranked = count(len(result.ranking), "layer")
+    runs = f", {count(result.model_runs, 'model run')}" if result.model_runs else ""
+    yield line(f"Most sensitive of {ranked} (the output's error{runs})", style="bold")
+    table = columns("   error", "layer", right=("   error",))
+    worst = result.ranking[:_WORST]
+    for name, (_, error) in zip(shortened([n for n, _ in worst]), worst, strict=True):
+        table.add_row(words.number(error), words.name(name))
+    yield table
+    yield line("")
+
+
+def _failed(result: TuneResult) -> Iterator[Part]:
+    found = say.failures((result.baseline, *result.trials))
+    if not found:
+        return
+    yield line("Failed", style="bold red")
+    for error, trials in found:
+        yield indented(f"{_numbers(trials)}: {say.last_of(error)}", 4, "-")
+    yield line("")
+    yield line("Tracebacks", style="bold")
+    for error, trials in found:
+        yield indented(f"{_numbers(trials)}:")
+        yield from (indented(text, 4) for text in say.traceback_lines(error))
+    yield line("")
+
+
+def _numbers(trials: Sequence[Trial]) -> str:
+    if not trials[0].index:
+        return "the float model"
+    listed = words.names([str(trial.index) for trial in trials], 5)
+    return f"trial{'' if len(trials) == 1 else 's'} {listed}"
+
+
+def bound_of(result: TuneResult) -> say.Bound:
+    """How the losses of `result` are written."""
+    return say.Bound(result.bound, result.relative)
+
+
+def lost(result: TuneResult, trial: Trial) -> str:
+    """`loss 0.33% of at most 1%`; nothing where there is no number."""
+    bound = bound_of(result)
+    if trial.loss is None:
+        return ""
+    return f"loss {bound.loss(trial.loss)}" + (f" of at most {bound.text}" if bound.text else "")
+
+
+def verdict(result: TuneResult) -> tuple[str, str]:
+    """How the search ended, in a word and in a sentence."""
+    best, criterion = say.recipe(result.best), clean(result.criterion)
+    heading = result.status.value.capitalize()
+    if result.status.met:
+        sentence = f"Trial {result.best.index} ({best}) keeps the criterion: {criterion}."
+        if result.status.agreement_only:
+            sentence += (
+                " No accuracy was measured: agreement with the float model stands in for it."
+            )
+        return heading, sentence
+    return heading, f"{_ended(result)} {_nearest(result)} The criterion: {criterion}."
+
+
+def _ended(result: TuneResult) -> str:
+    if not result.status.stopped:
+        return "No recipe met the criterion."
+    how = "The time was up" if result.status.timed_out else "The search was interrupted"
+    return f"{how} {_after(result)}."
+
+
+def _after(result: TuneResult) -> str:
+    return f"after {count(len(result.trials), 'trial')} in {duration(result.seconds)}"
+
+
+def _nearest(result: TuneResult) -> str:
+    best = result.best
+    if best.index == 0:
+        return "No trial gave an accuracy: the float model stays."
+    what = f"trial {best.index} ({say.recipe(best)})"
+    if best.meets:
+        return f"The best so far, {what}, meets the criterion."
+    none = "No recipe met the criterion so far. " if result.status.stopped else ""
+    return f"{none}The nearest is {what}."
+
+
+def last_line(result: TuneResult) -> str:
+    """The last line that the command prints: status, recipe, accuracy, what was written, and what
+    to do where that is not all."""
+    best, written = result.best, f"wrote {clean(result.output)}"
+    start = result.status.value
+    if result.status.stopped:
+        start += f" {_after(result)}"
+    if not result.status.met:
+        start += ": " + _standing(result)
+    end = written if result.output else "nothing was written"
+    more = "; --resume continues the search" if result.status.stopped else ""
+    if not result.status.met and not more:
+        more = "; allow a larger loss, or begin with a more accurate --recipe"
+    if result.trials and all(trial.failed for trial in result.trials):
+        more = "; mend what failed"
+    return f"{start}{'' if best.index == 0 else f': {_found(result)}'}; {end}{more}"
+
+
+def _standing(result: TuneResult) -> str:
+    if result.best.meets and result.best.index:
+        return "the best so far meets the criterion"
+    missed = f"no recipe met the criterion ({clean(result.criterion)})"
+    return f"{missed}; {'no trial gave an accuracy' if result.best.index == 0 else 'the nearest'}"
+
+
+def _found(result: TuneResult) -> str:
+    best, base = result.best, result.baseline
+    noun = "agreement" if result.status.agreement_only else "accuracy"
+    compared = f"float {say.accuracy(base.accuracy)}" if base.accuracy is not None else ""
+    against = ", ".join(filter(None, (compared, lost(result, best))))
+    measured = f"{noun} {say.accuracy(best.accuracy) or 'unknown'}"
+    said = f"{_bracketed(say.recipe(best))}: {measured}" + (f" ({against})" if against else "")
+    if best.time_ratio is not None and best.time_ratio > 1:
+        how = say.versus_float(best)
+        said += f"; {how}{' as float' if how.startswith('takes') else ' from float'}"
+    return said
+
+
+def _bracketed(text: str) -> str:
+    """`int8, 1 of 12 layers float (fc3)`: a colon would be one too many on the line."""
+    if text.count(": ") != 1:
+        return text
+    what, _, which = text.partition(": ")
+    return f"{what} ({which})"

@@ -1,0 +1,96 @@
+"""Figures and lists in words, as all pages write them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+
+def clean(text: object) -> str:
+    """`text` with control characters written as escapes: names come out of files."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def size(n: int) -> str:
+    """Bytes in decimal units: `812 B`, `4.1 kB`, `90.4 MB`, `1.23 GB`."""
+    if n < 1000:
+        return f"{n} B"
+    for unit, scale in (("kB", 1e3), ("MB", 1e6)):
+        if round(n / scale, 1) < 1000:
+            return f"{n / scale:.1f} {unit}"
+    return f"{n / 1e9:.2f} GB"
+
+
+def amount(n: int) -> str:
+    """A large number in three digits: `812`, `4.1 k`, `590 k`, `1.21 M`, `14.2 G`."""
+    units = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
+    unit, scale = next((u for u in units if round(n / u[1]) < 1000), units[-1])
+    value = n / scale
+    digits = 0 if scale == 1 or value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{digits}f} {unit}".rstrip()
+
+
+def ratio(before: int, after: int) -> str:
+    """`3.9x smaller`, `1.2x larger` or `the same size`."""
+    if before == after or not before or not after:
+        return "the same size" if before == after else f"{size(before)} to {size(after)}"
+    word = "smaller" if after < before else "larger"
+    return f"{max(before, after) / min(before, after):.1f}x {word}"
+
+
+def number(x: float) -> str:
+    """Two significant digits."""
+    return f"{x:.2g}"
+
+
+def duration(seconds: float) -> str:
+    """`31 ms`, `1.2 s`, `2 min 5 s`."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def latency(seconds: float | None) -> str:
+    """Three significant digits: `812 us`, `4.20 ms`, `1.23 s`; nothing where there is no number."""
+    if seconds is None:
+        return ""
+    unit, scale = next((u for u in (("s", 1.0), ("ms", 1e3)) if seconds * u[1] >= 1), ("us", 1e6))
+    value = seconds * scale
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"
+
+
+def decibels(x: float | None) -> str:
+    """`41.2 dB`; `exact` without noise, nothing where there is no number."""
+    if x is None:
+        return ""
+    return "exact" if x == math.inf else f"{x:.1f} dB"
+
+
+def count(n: int, noun: str) -> str:
+    """`1 layer`, `36 layers`."""
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+
+
+def counts(items: Iterable[str]) -> str:
+    """`12 MatMul, 1 Gemm`, in the order of the first of each."""
+    return ", ".join(f"{n:,} {clean(item)}" for item, n in Counter(items).items())
+
+
+def name(text: str) -> str:
+    """A layer's or model's name, which may be empty."""
+    return clean(text) or "(no name)"
+
+
+def names(items: Sequence[str], limit: int | None = 3) -> str:
+    """The first `limit` names and how many more there are; None names all."""
+    more = len(items) - len(items[:limit])
+    return ", ".join(map(name, items[:limit])) + (f" and {more:,} more" if more else "")
+
+
+def shapes(weights: Iterable[tuple[str, tuple[int, ...]]]) -> str:
+    """`384x1536`, one for each weight."""
+    return ", ".join("x".join(map(str, shape)) or "scalar" for _, shape in weights)

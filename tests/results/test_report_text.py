@@ -1,0 +1,340 @@
+"""Reports as text: what they say, and that a terminal's width loses nothing."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from octavo.recipe import Kind, Layer, LayerOutcome, Report, Scheme, Verification
+from octavo.report.terminal import show
+from octavo.results import words
+
+SCHEME = Scheme().describe()
+LONG = "/encoder/layer.11/attention/self/a_name_without_any_place_to_break_it_in_two/query/MatMul"
+REASON = "a product of two activations: it has no weights to make smaller"
+
+
+def linear(name: str, **changes: object) -> Layer:
+    layer = Layer(name, Kind.LINEAR, "MatMul", ((name + ".w", (384, 1536)),), 2_359_296, 589_824)
+    return replace(layer, **changes)  # type: ignore[arg-type]
+
+
+def quantized(name: str, sqnr: float | None = 40.0, **changes: object) -> LayerOutcome:
+    layer = linear(name)
+    outcome = LayerOutcome(layer, True, SCHEME, "", layer.bytes, 595_968, sqnr)
+    return replace(outcome, **changes)  # type: ignore[arg-type]
+
+
+def left(name: str, reason: str = REASON) -> LayerOutcome:
+    layer = Layer(name, Kind.ACTIVATION_MATMUL, "MatMul", (), 0, None)
+    return LayerOutcome(layer, False, "float", reason, 0, 0)
+
+
+def report(*layers: LayerOutcome, **changes: object) -> Report:
+    made = Report(
+        source="model.onnx",
+        output="out/model.int8.onnx",
+        recipe={"name": "int8"},
+        target="portable",
+        cpu="vnni",
+        quant_format="qoperator",
+        layers=layers,
+        model_bytes_before=90_400_000,
+        model_bytes_after=22_900_000,
+        opset=17,
+        min_onnxruntime="1.17",
+        verification=Verification("passed", "made up", 3, 0.00213, 0.0021, 0.1),
+        seconds=1.234,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def on_terminal(shown: Report, verbose: bool = False, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    show(shown, console, verbose)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_whole_text() -> None:
+    shown = report(
+        quantized("/a"),
+        quantized("/b", 38.04),
+        left("/qk"),
+        quantized("/c", notes=("activations per tensor, not per row",)),
+        notes=("opset raised from 11 to 13",),
+    )
+    assert shown.text() == (
+        """\
+model.onnx -> out/model.int8.onnx
+recipe int8, target portable, cpu vnni, format qoperator
+
+Quantized: 3 of 4 layers, 7.1 MB -> 1.8 MB
+layers  op      before   after  worst SQNR  scheme, and its worst layer
+     3  MatMul  7.1 MB  1.8 MB     38.0 dB  int8 per channel, activations per row
+                                            /b
+
+Left float: 1 of 4 layers, 0 B
+  - 1 MatMul: a product of two activations: it has no weights to make smaller
+      /qk
+
+Done differently from what the recipe asks
+  - 1 layer: activations per tensor, not per row
+      /c
+
+Notes
+  - opset raised from 11 to 13
+
+File      90.4 MB -> 22.9 MB (3.9x smaller)
+Check     passed: error against the float model 0.0021 (at most 0.1 allowed), 1 - cosine 0.0021; """
+        """3 runs on inputs made up
+Needs     ONNX Runtime 1.17 or newer (opset 17)
+Made for  VNNI, AMX or NEON; other x86 processors need octavo.onnx.session
+Took      1.2 s"""
+    )
+
+
+def test_str_of_a_report_is_its_text() -> None:
+    shown = report(quantized("/a"))
+    assert str(shown) == shown.text()
+
+
+def test_four_hundred_layers_take_few_lines_and_verbose_names_each() -> None:
+    layers = [quantized(f"/layer.{i}/MatMul") for i in range(400)]
+    shown = report(*layers, *(left(f"/layer.{i}/qk") for i in range(400)))
+    short = shown.text()
+    assert len(short.splitlines()) < 20
+    assert "  - 400 MatMul: a product of two activations" in short
+    assert "\n      /layer.*/qk\n" in short
+    full = shown.text(verbose=True)
+    squeezed = re.sub(r"(?<=\S) +", " ", full)
+    for i in range(400):
+        assert f"  /layer.{i}/MatMul 384x1536 2.4 MB 596.0 kB 40.0 dB\n" in squeezed
+        assert f"/layer.{i}/qk" in full
+
+
+def test_groups_are_by_operator_and_scheme() -> None:
+    gather = replace(linear("/emb"), op="Gather", kind=Kind.EMBEDDING)
+    shown = report(
+        quantized("/a"), quantized("/emb", layer=gather), quantized("/b", scheme="other")
+    )
+    rows = [line.split()[:2] for line in shown.text().splitlines() if " dB  " in line]
+    assert rows == [["1", "MatMul"], ["1", "Gather"], ["1", "MatMul"]]
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_a_terminal_is_never_overrun(width: int, verbose: bool) -> None:
+    shown = report(quantized(LONG), left(LONG), notes=("n" * 300,), source="/s" * 70)
+    assert max(len(line) for line in on_terminal(shown, verbose, width).splitlines()) <= width
+
+
+def test_on_80_columns_long_names_fold_and_lose_nothing() -> None:
+    screen = on_terminal(report(quantized(LONG), left(LONG)), verbose=True)
+    lines = screen.splitlines()
+    header = next(line for line in lines if line.startswith("  layer"))
+    start, edge = lines.index(header) + 1, header.index("weights")
+    assert LONG in "".join(line[:edge].strip() for line in lines[start : start + 4])
+    assert LONG in "".join(line.strip() for line in lines[lines.index(header) + 4 :])
+    assert "…" not in screen
+    assert "..." not in screen
+
+
+@pytest.mark.parametrize("width", [80, 1000])
+def test_a_long_name_is_a_glob_and_verbose_says_it_whole(width: int) -> None:
+    shown = report(quantized(LONG), quantized("/output/dense/MatMul", 50.0))
+    short = on_terminal(shown, width=width)
+    assert "*/query/MatMul" in short and LONG not in short
+    assert LONG in shown.text(verbose=True)
+
+
+def test_layers_of_one_reason_are_one_line_whatever_numbers_are_in_it() -> None:
+    tables = [left(f"/t{i}", f"its table has {512 * i} bytes: too small") for i in (1, 3, 2)]
+    other = replace(left("/g", "its table has 64 bytes: too small"), bytes_before=64)
+    gemm = replace(other, layer=replace(other.layer, op="Gemm"))
+    text = report(*tables, gemm).text()
+    assert "  - 3 MatMul, 1 Gemm, 64 B: its table has 64 to 1536 bytes: too small\n" in text
+    assert "\n      /t*, /g\n" in text
+
+
+def test_plain_text_holds_a_long_path_in_one_line() -> None:
+    long_path = "/".join(["folder"] * 60) + "/model.onnx"
+    assert long_path in report(quantized("/a"), source=long_path).text()
+
+
+def test_what_is_not_a_terminal_gets_plain_text() -> None:
+    stream = io.StringIO()
+    shown = report(quantized(LONG), left("/qk"))
+    show(shown, Console(file=stream, width=80))
+    assert stream.getvalue() == shown.text() + "\n"
+
+
+def test_names_cannot_style_or_break_the_text() -> None:
+    shown = report(quantized("/a[bold]b[/bold]"), left("/esc\x1b[31m\nred"), source="m\x1b.onnx")
+    out = shown.text(verbose=True)
+    assert "\x1b" not in out
+    assert "/a[bold]b[/bold]" in out
+    assert r"/esc\x1b[31m\nred" in out
+    assert "\x1b" not in on_terminal(shown, verbose=True)
+
+
+def test_verification_that_was_skipped_or_only_loaded() -> None:
+    skipped = report(quantized("/a"), verification=Verification("skipped"))
+    assert "Check     skipped: nothing was loaded or compared\n" in skipped.text()
+    unchecked = Verification("unchecked", "made up", detail="an input has no known shape")
+    assert (
+        "Check     could not be checked on made-up inputs: pass --inputs (check_inputs); "
+        "an input has no known shape\n"
+    ) in report(quantized("/a"), verification=unchecked).text()
+
+
+def test_verification_in_part_is_not_called_passed() -> None:
+    where = "before Sigmoid 's', whose output is saturated"
+    found = Verification("compared", "made up", 2, 0.002, 0.001, 0.1, where, "x [2, 3] normal")
+    said = report(quantized("/a"), verification=found).text()
+    assert (
+        "Check     compared in part, before Sigmoid 's', whose output is saturated: error against "
+        "the float model 0.002 (at most 0.1 allowed), 1 - cosine 0.001; 2 runs on inputs made up: "
+        "x [2, 3] normal\n"
+    ) in said
+    assert "passed" not in said
+
+
+def test_a_pytorch_model_has_no_words_of_onnx() -> None:
+    shown = report(
+        quantized("encoder.query"),
+        source="BertModel",
+        output="",
+        target="torch",
+        cpu="",
+        quant_format="",
+        opset=0,
+        min_onnxruntime="",
+        verification=Verification("skipped", detail="no inputs to compare with"),
+    )
+    assert shown.text() == (
+        """\
+BertModel
+recipe int8, target torch
+
+Quantized: 1 of 1 layer, 2.4 MB -> 596.0 kB
+layers  op      before     after  worst SQNR  scheme, and its worst layer
+     1  MatMul  2.4 MB  596.0 kB     40.0 dB  int8 per channel, activations per row
+                                              encoder.query
+
+Tensors  90.4 MB -> 22.9 MB (3.9x smaller)
+Check    skipped: no inputs to compare with
+Took     1.2 s"""
+    )
+
+
+def test_inputs_that_were_given_are_said_to_be() -> None:
+    given = Verification("passed", "given", 1, 0.5, None, 1.0, "output 'y' is the worst")
+    line = "0.5 (at most 1 allowed); 1 run on inputs given; output 'y' is the worst"
+    assert line in report(quantized("/a"), verification=given).text()
+
+
+def test_a_model_in_which_nothing_is_quantized() -> None:
+    out = report(left("/qk")).text()
+    assert "Quantized: 0 of 1 layer\n" in out
+    assert "Made for" not in out
+    assert "Quantized: 0 of 0 layers" in report().text()
+
+
+def test_what_needs_no_integer_products_is_made_for_every_processor() -> None:
+    weights_only = report(quantized("/a", scheme="float16, weights only"))
+    assert "Made for" not in weights_only.text()
+    assert "Made for" not in report(quantized("/a"), cpu="any").text()
+
+
+def test_a_native_file_says_how_it_opens() -> None:
+    out = report(quantized("/a"), target="native").text()
+    assert "Opens with  octavo.onnx.session, which registers Octavo's operators" in out
+    assert "Made for" not in out
+
+
+def test_a_shared_weight_is_counted_once_and_said_to_be_shared() -> None:
+    tied = linear("/b", shares_with=("/a",))
+    again = quantized("/b", layer=tied, bytes_before=0, bytes_after=0)
+    line = next(
+        line
+        for line in report(quantized("/a"), again).text(verbose=True).splitlines()
+        if line.startswith("  /b")
+    )
+    assert line.split() == ["/b", "384x1536", "shared", "shared", "40.0", "dB"]
+
+
+def test_weights_without_noise_or_number() -> None:
+    assert "exact  int8" in report(quantized("/a", math.inf)).text()
+    assert "/a" not in report(quantized("/a", None)).text()
+
+
+@pytest.mark.parametrize(
+    ("n", "shown"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (90_387_630, "90.4 MB"),
+        (999_960_000, "1.00 GB"),
+        (4_294_967_296, "4.29 GB"),
+        (3_000_000_000_000, "3000.00 GB"),
+    ],
+)
+def test_sizes_are_decimal(n: int, shown: str) -> None:
+    assert words.size(n) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0312, "31 ms"),
+        (0.9996, "1.0 s"),
+        (59.9, "59.9 s"),
+        (59.96, "1 min 0 s"),
+        (125, "2 min 5 s"),
+    ],
+)
+def test_durations(seconds: float, shown: str) -> None:
+    assert words.duration(seconds) == shown
+
+
+def test_ratios() -> None:
+    assert words.ratio(400, 100) == "4.0x smaller"
+    assert words.ratio(100, 120) == "1.2x larger"
+    assert words.ratio(5, 5) == "the same size"
+    assert words.ratio(0, 5) == "0 B to 5 B"
+
+
+SIZES = {
+    "grows": (1000, 1200, "Nothing gained in size: the file grows, 1.0 kB -> 1.2 kB"),
+    "same": (5000, 5000, "Nothing gained in size: the file is as large as before, 5.0 kB -> 5.0"),
+    "little": (10_000, 9600, "Little gained in size: the file is 4.0% smaller, 10.0 kB -> 9.6 kB"),
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_the_first_line_says_where_nothing_is_gained(case: str) -> None:
+    before, after, said = SIZES[case]
+    shown = report(quantized("/a"), model_bytes_before=before, model_bytes_after=after)
+    assert shown.gains_nothing
+    assert shown.text().startswith(said)
+    modules = replace(shown, target="torch").text()
+    assert modules.startswith(said.replace("the file", "the model"))
+
+
+def test_a_tenth_is_a_gain() -> None:
+    shown = report(quantized("/a"), model_bytes_before=1000, model_bytes_after=900)
+    assert not shown.gains_nothing and shown.saved == pytest.approx(0.1)
+    assert shown.text().startswith("model.onnx -> ")
+
+
+def test_an_empty_model_gains_nothing() -> None:
+    assert report(model_bytes_before=0, model_bytes_after=0).saved == 0.0

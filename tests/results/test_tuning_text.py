@@ -1,0 +1,339 @@
+"""A tuning run as text: the whole page, the last line for each status, terminals and pipes."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from octavo.report.terminal import show
+from octavo.results.trial_words import (
+    Bound,
+    accuracy,
+    last_of,
+    latency,
+    outcome,
+    recipe,
+    traceback_lines,
+    versus_float,
+)
+from octavo.results.tuning import Approach, Status, TuneResult
+from octavo.results.tuning_page import last_line, verdict
+from tests.report.tuning_samples import BASELINE, BEST, FAILED, MET, MISSED, TRACEBACK, result
+
+CRITERION = "at most 1% of the float model's accuracy lost"
+FOUND = "int8, 1 of 12 layers float (fc3)"
+FIGURES = "0.912 (float 0.915, loss 0.328% of at most 1%)"
+NEAREST = "int8, all 12 layers: accuracy 0.8312 (float 0.915, loss 9.16% of at most 1%)"
+
+
+def on_terminal(shown: TuneResult, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    show(shown, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_whole_text() -> None:
+    assert result().text() == (
+        """\
+model.onnx
+Met: Trial 2 (int8, 1 of 12 layers float: fc3) keeps the criterion: """
+        """at most 1% of the float model's accuracy lost.
+
+Accuracy  0.915 -> 0.912 (loss 0.328% of at most 1%)
+Latency   8.10 ms -> 4.21 ms a run (1.92x as fast)
+Size      90.4 MB -> 23.1 MB (3.9x smaller)
+Search    auto, objective performance: 4 trials and 13 model runs in 1 min 2 s
+Wrote     model.int8.onnx
+
+trial  recipe                                accuracy    loss  latency  time     size  result
+float  the float model                          0.915          8.10 ms  1.00  90.4 MB
+    1  int8, all 12 layers                     0.8312   9.16%  4.05 ms  0.50  22.5 MB  missed
+    2  int8, 1 of 12 layers float: fc3          0.912  0.328%  4.21 ms  0.52  23.1 MB  best
+    3  int8, 2 of 12 layers float: fc3, fc1    0.9131  0.208%  5.10 ms  0.63  25.1 MB  met
+    4  int8, fc3 in blocks of 32                                                       failed
+time: of a run, over the float model's, both timed in turns
+
+Most sensitive of 3 layers (the output's error, 13 model runs)
+   error  layer
+    0.21  fc3
+   0.012  fc1
+   0.004  fc2
+
+Notes
+  - calibration.sampling_size does nothing for dynamic quantization
+
+Failed
+  - trial 4: ValueError: no labels
+
+Tracebacks
+  trial 4:
+    Traceback (most recent call last):
+      File "score.py", line 3, in evaluate
+        raise ValueError("no labels")
+    ValueError: no labels"""
+    )
+
+
+def test_str_of_a_result_is_its_text() -> None:
+    assert str(result()) == result().text()
+
+
+RESUME = "--resume continues the search"
+LARGER = "allow a larger loss, or begin with a more accurate --recipe"
+
+
+@pytest.mark.parametrize(
+    ("status", "changes", "line"),
+    [
+        (Status.MET, {}, f"met: {FOUND}: accuracy {FIGURES}; wrote model.int8.onnx"),
+        (Status.MET, {"output": ""}, f"met: {FOUND}: accuracy {FIGURES}; nothing was written"),
+        (
+            Status.MET_AGREEMENT,
+            {},
+            f"met (agreement only): {FOUND}: agreement {FIGURES}; wrote model.int8.onnx",
+        ),
+        (
+            Status.BEST_EFFORT,
+            {"best": MISSED, "output": ""},
+            f"best effort: no recipe met the criterion ({CRITERION}); the nearest: {NEAREST}; "
+            f"nothing was written; {LARGER}",
+        ),
+        (
+            Status.BEST_EFFORT,
+            {"best": BASELINE, "trials": (FAILED,), "output": ""},
+            f"best effort: no recipe met the criterion ({CRITERION}); no trial gave an accuracy; "
+            "nothing was written; mend what failed",
+        ),
+        (
+            Status.TIMED_OUT,
+            {},
+            "timed out after 4 trials in 1 min 2 s: the best so far meets the criterion: "
+            f"{FOUND}: accuracy {FIGURES}; wrote model.int8.onnx; {RESUME}",
+        ),
+        (
+            Status.TIMED_OUT,
+            {"best": MISSED, "trials": (MISSED,), "output": ""},
+            "timed out after 1 trial in 1 min 2 s: no recipe met the criterion "
+            f"({CRITERION}); the nearest: {NEAREST}; nothing was written; {RESUME}",
+        ),
+        (
+            Status.INTERRUPTED,
+            {"output": "a\nb.onnx"},
+            "interrupted after 4 trials in 1 min 2 s: the best so far meets the criterion: "
+            rf"{FOUND}: accuracy {FIGURES}; wrote a\nb.onnx; {RESUME}",
+        ),
+        (
+            Status.INTERRUPTED,
+            {"best": BASELINE, "trials": (), "output": ""},
+            f"interrupted after 0 trials in 1 min 2 s: no recipe met the criterion ({CRITERION}); "
+            f"no trial gave an accuracy; nothing was written; {RESUME}",
+        ),
+    ],
+)
+def test_the_last_line(status: Status, changes: dict[str, object], line: str) -> None:
+    assert last_line(result(status=status, **changes)) == line
+
+
+@pytest.mark.parametrize(
+    ("status", "best", "start"),
+    [
+        (Status.MET_AGREEMENT, BEST, "Met (agreement only): Trial 2 (int8, 1 of 12 layers float"),
+        (Status.BEST_EFFORT, MISSED, "Best effort: No recipe met the criterion. The nearest is t"),
+        (Status.TIMED_OUT, BEST, "Timed out: The time was up after 4 trials in 1 min 2 s. The be"),
+        (Status.INTERRUPTED, BASELINE, "Interrupted: The search was interrupted after 4 trials "),
+    ],
+)
+def test_the_verdict_stands_first(status: Status, best: object, start: str) -> None:
+    assert result(status=status, best=best).text().splitlines()[1].startswith(start)
+
+
+def test_agreement_is_never_called_accuracy() -> None:
+    shown = result(status=Status.MET_AGREEMENT)
+    assert "No accuracy was measured" in verdict(shown)[1]
+    assert "\nAgreement  0.915 -> 0.912" in shown.text()
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_a_terminal_is_never_overrun(width: int) -> None:
+    long = replace(BEST, words="int8, 9 of 400 layers float: " + "/encoder/layer/x" * 20)
+    shown = result(best=long, trials=(MISSED, long), ranking=(("/deep" * 60, math.inf),))
+    screen = on_terminal(shown, width)
+    assert max(len(line) for line in screen.splitlines()) <= width
+    assert "…" not in screen
+
+
+def test_what_is_not_a_terminal_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "")
+    stream = io.StringIO()
+    show(result(), Console(file=stream, width=80))
+    assert stream.getvalue() == result().text() + "\n"
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_hostile_names_are_shown_and_do_nothing() -> None:
+    bad = "\x1b[31m[red]<img onerror=alert(1)>\r\n"
+    failed = replace(FAILED, error="Traceback\n  \x1b]0;title\x07\nValueError: \x1b[2J\n")
+    shown = result(
+        model=bad,
+        best=replace(BEST, words=bad),
+        trials=(replace(BEST, words=bad), failed),
+        ranking=((bad, 0.5),),
+        notes=(bad,),
+        output=bad,
+        criterion=bad,
+    )
+    for page in (shown.text(), on_terminal(shown), last_line(shown)):
+        assert not any(c not in "\n" and not c.isprintable() for c in page)
+    assert r"\x1b[31m[red]<img onerror=alert(1)>\r\n" in shown.text()
+    assert "\n" not in last_line(shown)
+
+
+def test_what_was_not_measured_has_no_column() -> None:
+    quiet = [replace(t, latency=None, time_ratio=None) for t in (BASELINE, BEST)]
+    text = result(baseline=quiet[0], best=quiet[1], trials=(quiet[1],)).text()
+    assert "latency" not in text
+    assert "Latency" not in text
+    assert "time: of a run" not in text
+    assert "memory" not in text
+    heavy = replace(BEST, peak_memory=50_000_000)
+    shown = result(best=heavy, trials=(heavy,), baseline=replace(BASELINE, peak_memory=10**8))
+    assert "Memory    100.0 MB -> 50.0 MB at the peak\n" in shown.text()
+
+
+def test_a_traceback_that_ended_many_trials_is_shown_once() -> None:
+    failed = tuple(replace(FAILED, index=i) for i in range(1, 9))
+    text = result(status=Status.BEST_EFFORT, best=BASELINE, trials=failed).text()
+    assert text.count('raise ValueError("no labels")') == 1
+    assert "- trials 1, 2, 3, 4, 5 and 3 more: ValueError: no labels\n" in text
+
+
+def test_only_the_worst_of_a_long_ranking_are_named() -> None:
+    ranking = tuple((f"layer{i}", 1 / (i + 1)) for i in range(400))
+    text = result(ranking=ranking).text()
+    assert "Most sensitive of 400 layers" in text
+    assert "layer4\n" in text
+    assert "layer5" not in text
+
+
+@pytest.mark.parametrize(
+    ("bound", "loss", "shown"),
+    [
+        (Bound(0.01, True), 0.00328, "0.328%"),
+        (Bound(0.01, True), 0.01, "1%"),
+        (Bound(0.01, True), 0.010001, "1.0001%"),  # beyond the bound, so it must not read as 1%
+        (Bound(0.57, True), 0.57, "57%"),
+        (Bound(0.01, True), -0.0, "0%"),
+        (Bound(0.01, True), -0.5, "-50%"),
+        (Bound(0.01, True), 12.345, "1,234%"),
+        (Bound(0.01, True), math.inf, "inf"),
+        (Bound(0.01, False), 0.00328, "0.00328"),
+        (Bound(0.01, False), 0.01000001, "0.01000001"),
+        (Bound(None, False), 0.5, "0.5"),
+        (Bound(0.0, True), 1e-9, "1e-07%"),
+        (Bound(), None, ""),
+    ],
+)
+def test_a_loss_beyond_the_bound_never_reads_as_within(
+    bound: Bound, loss: float | None, shown: str
+) -> None:
+    assert bound.loss(loss) == shown
+
+
+def test_numbers() -> None:
+    assert [accuracy(x) for x in (0.91234, 0.0, 123456.7, -1.5, math.nan)] == [
+        "0.9123",
+        "0",
+        "123,457",
+        "-1.5",
+        "nan",
+    ]
+    assert [latency(x) for x in (0.0081, 0.0456, 0.456, 1.234, 8.12e-4, 3e-7)] == [
+        "8.10 ms",
+        "45.6 ms",
+        "456 ms",
+        "1.23 s",
+        "812 us",
+        "0.30 us",
+    ]
+    assert [versus_float(replace(BEST, time_ratio=x)) for x in (0.52, 1.1, 1.001, None)] == [
+        "1.92x as fast",
+        "takes 1.10 times as long",
+        "no difference seen",
+        "",
+    ]
+    noisy = replace(BEST, time_ratio=0.9, time_low=0.7, time_high=1.05)
+    assert versus_float(noisy) == "no difference seen"
+
+
+def test_marks_and_recipes() -> None:
+    assert [outcome(t, t is BEST) for t in (BASELINE, MISSED, BEST, MET, FAILED)] == [
+        "",
+        "missed",
+        "best",
+        "met",
+        "failed",
+    ]
+    assert outcome(MISSED, best=True) == "nearest"
+    static = replace(BEST, approach=Approach.STATIC, words="int8, all")
+    assert recipe(static) == "static: int8, all"
+
+
+def test_the_end_of_a_traceback() -> None:
+    assert last_of(TRACEBACK) == "ValueError: no labels"
+    assert last_of("") == ""
+    assert last_of("E: " + "x" * 1000) == "E: " + "x" * 297 + " ..."
+    assert traceback_lines("a\n\n\tb\x1b\n") == ["a", r"        b\x1b"]
+
+
+def test_the_float_model_has_one_time_whatever_it_took_beside_each_trial() -> None:
+    """The machine was busy when the float model was timed alone: the ratios are right all the
+    same, and the figures agree with them."""
+    base = replace(BASELINE, latency=0.048)
+    trials = tuple(
+        replace(t, latency=f * t.time_ratio, float_latency=f, time_low=0.4, time_high=0.7)
+        for t, f in ((MISSED, 0.0021), (BEST, 0.0020), (MET, 0.0030))
+    )
+    text = result(baseline=base, best=trials[1], trials=trials).text()
+    assert "Latency   2.10 ms -> 1.09 ms a run (1.92x as fast)" in text
+    rows = [line.split() for line in text.splitlines() if " ms  " in line and " MB" in line]
+    shown = [(float(r[r.index("ms") - 1]), float(r[r.index("ms") + 1])) for r in rows]
+    assert [ratio for _, ratio in shown] == [1.0, 0.5, 0.52, 0.63]
+    assert all(ms == pytest.approx(2.1 * ratio, rel=0.01) for ms, ratio in shown)
+    assert "48" not in text
+
+
+def test_a_slower_model_is_called_so_as_a_benchmark_does() -> None:
+    slow = replace(BEST, time_ratio=1.81, float_latency=0.001, latency=0.00181)
+    assert last_line(result(best=slow)).count("takes 1.81 times as long as float") == 1
+    text = result(best=slow, trials=(slow,)).text()
+    assert "1.00 ms -> 1.81 ms a run (takes 1.81 times as long)" in text
+
+
+@pytest.mark.parametrize(
+    ("loss", "shown"),
+    [
+        (0.020000000000000018, "2%"),
+        (0.02, "2%"),
+        (0.0200001, "2.00001%"),
+        (0.01, "1%"),
+        (0.30000000000000004, "30%"),
+        (0.0, "0%"),
+        (1.79e-6, "<0.001%"),
+        (-1.79e-6, "-0.000179%"),
+    ],
+)
+def test_losses_are_numbers_that_people_write(loss: float, shown: str) -> None:
+    assert Bound(0.02, relative=True).loss(loss) == shown
+
+
+def test_long_names_of_layers_in_a_recipe_are_short() -> None:
+    long = "jax2tf_get_logits_/pjit_get_logits_/MagikaV2/Dense_1/einsum/MatMul"
+    shown = replace(BEST, words=f"int8, 2 of 9 layers float: {long}, fc1")
+    assert recipe(shown) == (
+        "int8, 2 of 9 layers float: */pjit_get_logits_/MagikaV2/Dense_1/einsum/MatMul, fc1"
+    )
