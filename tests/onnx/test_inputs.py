@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from octavo.errors import InputDataError
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.constants import Constants
-from octavo.onnx.inputs import MOST_ELEMENTS, made_up, read_inputs, ways
+from octavo.onnx.inputs import MOST_ELEMENTS, branches, made_up, read_inputs
 from octavo.recipe import Report
 from tests.onnx.helpers import F32, build, mlp, normal, refused, save
 
@@ -450,8 +450,8 @@ def test_integers_stay_inside_the_tables_they_index() -> None:
 def test_integers_take_the_constant_they_are_compared_with() -> None:
     model = if_on_rate()
     assert first(model)["rate"] == 16000
-    assert ways(ir.from_proto(model), Constants(17)) == 2
-    other = made_up(ir.from_proto(model), Constants(17), way=1)
+    assert branches(ir.from_proto(model), Constants(17)) == 2
+    other = made_up(ir.from_proto(model), Constants(17), branch=1)
     assert next(iter(other))["rate"] not in (16000, 1)
 
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from octavo.onnx import inputs
 from octavo.onnx.constants import Constants
-from octavo.onnx.inputs import ways
-from octavo.onnx.made_up.kinds import Role
+from octavo.onnx.feeds.roles import Role
 from tests.onnx.helpers import F32, build, normal
 from tests.onnx.made_up_graphs import (
     BOOL,
@@ -244,14 +244,14 @@ def test_what_chooses_a_branch_takes_each_of_its_numbers(
 ) -> None:
     model = branches(choice, spec, weights)
     assert kinds(model)["m"].role is Role.MODE
-    count = ways(ir.from_proto(model), Constants(17))
-    found = {guesses(model, way=way)[0]["m"].item() for way in range(count)}
+    count = inputs.branches(ir.from_proto(model), Constants(17))
+    found = {guesses(model, branch=branch)[0]["m"].item() for branch in range(count)}
     assert found == numbers
 
 
 def test_ids_are_no_mode_and_have_one_way() -> None:
     model = positions_from_padding(1)
-    assert ways(ir.from_proto(model), Constants(17)) == 1
+    assert inputs.branches(ir.from_proto(model), Constants(17)) == 1
 
 
 def test_categories_are_mixed() -> None:

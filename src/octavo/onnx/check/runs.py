@@ -65,10 +65,10 @@ class Runs:
             done.append(Run(feed, expected, self._got(feed, None)))
         return done
 
-    def accepted(self, way: int = 0) -> Iterator[Accepted]:
+    def accepted(self, branch: int = 0) -> Iterator[Accepted]:
         """Inputs that are made up, fit into the budget, and that the float model takes."""
         tried, large = list[Feed](), False
-        for feed in made_up(self.model, Constants(opset_of(self.model)), way=way):
+        for feed in made_up(self.model, Constants(opset_of(self.model)), branch=branch):
             if self.clock.left <= 0:
                 self.refused = self.refused or "the time for it was over"
                 return

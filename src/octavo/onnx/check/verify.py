@@ -20,7 +20,7 @@ from octavo.onnx.check.reach import Reach
 from octavo.onnx.check.runs import NOT_MADE_UP, NOTHING_ELSE, Runs, open_float
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import HINT, session_options
-from octavo.onnx.inputs import Feed, describe, shapes_of, ways
+from octavo.onnx.inputs import Feed, branches, describe, shapes_of
 from octavo.onnx.load import Source
 from octavo.onnx.session import session
 from octavo.recipe import LayerOutcome, Verification
@@ -128,8 +128,8 @@ class _Check:
         if not self._reach.missing:
             return
         model = self._runs.model
-        for way in range(ways(model, Constants(opset_of(model)))):
-            for taken in islice(self._runs.accepted(way), SIZES_A_WAY):
+        for branch in range(branches(model, Constants(opset_of(model)))):
+            for taken in islice(self._runs.accepted(branch), SIZES_A_WAY):
                 missing = len(self._reach.missing)
                 if not missing or self._reach.seconds <= 0:
                     return

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import ast
+import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from octavo.onnx.made_up.axes import Axis, Form
-from octavo.onnx.made_up.kinds import Role
-from octavo.onnx.made_up.strides import Picture
+from octavo.onnx.feeds.axes import Axis, InputLayout
+from octavo.onnx.feeds.roles import Role
+from octavo.onnx.feeds.strides import Picture
 
 _ROWS = (8, 3, 32, 1, 64)  # of models to which a row is a small thing
 _MOST_A_ROW = 4096
 _MOST_PICTURES = 2
 _INSISTED = 4  # guesses that take the lengths that the graph asks for
-_TOGETHER = frozenset([Axis.BATCH, Axis.PAST, Axis.HEIGHT, Axis.WIDTH])
+_ONE_SIZE = frozenset([Axis.BATCH, Axis.PAST, Axis.HEIGHT, Axis.WIDTH])
 """Of these one size is enough: nothing has two batches, and two caches of different lengths."""
+
+
+_LAST_SIZES = (32, 48, 2, 3, 64, 128, 100, 224, 256, 384, 512)
+_LAST_SAMPLES = (512, 512, 1024, 4096, 4000, 48000, 1536, 256, 160000, 80000, 480000)
 
 
 @dataclass(frozen=True)
 class Guess:
     """Sizes by what an axis counts. `picture` is a number among those that the graph suggests.
 
-    Axes that have different names get different sizes where `apart`. Exporters name axes that have
+    Axes that have different names get different sizes where `differ`. Exporters name axes that have
     to be equal by different names too, so that this is tried one time and not the other.
     """
 
@@ -34,57 +40,40 @@ class Guess:
     past: int
     picture: int
     other: int
-    apart: bool = False
+    differ: bool = False
 
-
-PLANNED = (
-    Guess(1, 16, 96, 16000, 8, 0, 8),
-    Guess(2, 32, 64, 12800, 5, 1, 16, apart=True),
-    Guess(1, 8, 50, 16384, 16, 2, 32),
-    Guess(2, 64, 128, 8000, 3, 0, 12),
-    Guess(1, 24, 100, 32000, 1, 3, 2, apart=True),
-)
-_LAST_SIZES = (32, 48, 2, 3, 64, 128, 100, 224, 256, 384, 512)
-_LAST_SAMPLES = (512, 512, 1024, 4096, 4000, 48000, 1536, 256, 160000, 80000, 480000)
-_LAST_BATCHES = (1, 2) + (1,) * 9
-_ALL_EQUAL = (8, 3, 16, 2, 1)
 
 GUESSES = (
-    *PLANNED,
+    Guess(1, 16, 96, 16000, 8, 0, 8),
+    Guess(2, 32, 64, 12800, 5, 1, 16, differ=True),
+    Guess(1, 8, 50, 16384, 16, 2, 32),
+    Guess(2, 64, 128, 8000, 3, 0, 12),
+    Guess(1, 24, 100, 32000, 1, 3, 2, differ=True),
     *(
-        Guess(batch, size, size, samples, size, 4 + i, size)
-        for i, (batch, size, samples) in enumerate(
-            zip(_LAST_BATCHES, _LAST_SIZES, _LAST_SAMPLES, strict=True)
-        )
+        Guess(2 if i == 1 else 1, size, size, samples, size, 4 + i, size)
+        for i, (size, samples) in enumerate(zip(_LAST_SIZES, _LAST_SAMPLES, strict=True))
     ),
-    *(Guess(n, n, n, n, n, 0, n) for n in _ALL_EQUAL),
+    *(Guess(n, n, n, n, n, 0, n) for n in (8, 3, 16, 2, 1)),
 )
 
 
-_HYPHEN = re.compile(r"[A-Za-z_][-/][A-Za-z_]")  # a name such as batch-size is no difference
-
-
-def is_of_rows(forms: Sequence[Form]) -> bool:
+def is_of_rows(layouts: Sequence[InputLayout]) -> bool:
     """Whether nothing but the batch is open, and each of its rows is a small thing."""
-    elements = 0
-    for form in forms:
-        if form.kind.role in (Role.IDS, Role.IMAGE, Role.AUDIO, Role.PAST):
+    for layout in layouts:
+        axes = zip(layout.axes, layout.sizes, strict=True)
+        is_open = any(size is None and axis is not Axis.BATCH for axis, size in axes)
+        if is_open or layout.kind.role in (Role.IDS, Role.IMAGE, Role.AUDIO, Role.PAST):
             return False
-        count = 1
-        for axis, size in zip(form.axes, form.sizes, strict=True):
-            if size is None and axis is not Axis.BATCH:
-                return False
-            count *= size or 1
-        elements += count
-    return elements <= _MOST_A_ROW
+    rows = (math.prod(size or 1 for size in layout.sizes) for layout in layouts)
+    return sum(rows) <= _MOST_A_ROW
 
 
 @dataclass(frozen=True)
 class Suggested:
     """What the graph says of sizes: of pictures those to try, and lengths that it insists on."""
 
-    pictures: Sequence[Picture] = ()
-    lengths: Mapping[str, int] = field(default_factory=dict)
+    pictures: list[Picture] = field(default_factory=list)
+    lengths: dict[str, int] = field(default_factory=dict)
 
 
 class Sizes:
@@ -94,23 +83,24 @@ class Sizes:
         self,
         guess: Guess,
         number: int,
-        known: dict[str, int],
+        known: Mapping[str, int],
         suggested: Suggested,
         of_rows: bool,
     ) -> None:
-        pictures = suggested.pictures
-        self._guess, self._pictures = guess, pictures
+        self._guess, self._pictures = guess, suggested.pictures
         self._lengths = suggested.lengths if number < _INSISTED else {}
         self.known = dict(known)
         self._batch = _ROWS[number % len(_ROWS)] if of_rows else guess.batch
-        if pictures:
+        if self._pictures:
             self._batch = min(self._batch, _MOST_PICTURES)
         self._of_axis: dict[Axis, int] = {}
 
-    def of(self, form: Form, i: int) -> int:
-        """The size of axis `i`."""
-        fixed = form.sizes[i]
-        return self._of_key(form.key(i), form.axes[i]) if fixed is None else fixed
+    def shape(self, layout: InputLayout) -> tuple[int, ...]:
+        """The sizes of all its axes."""
+        return tuple(
+            self._of_key(layout.key(i), axis) if size is None else size
+            for i, (axis, size) in enumerate(zip(layout.axes, layout.sizes, strict=True))
+        )
 
     def _of_key(self, key: str, axis: Axis) -> int:
         if key in self.known:
@@ -123,7 +113,7 @@ class Sizes:
         nth = self._of_axis.get(axis, 0)
         self._of_axis[axis] = nth + 1
         size = self._size(axis)
-        if self._guess.apart and axis not in _TOGETHER and nth:
+        if self._guess.differ and axis not in _ONE_SIZE and nth:
             size = max(1, size - nth * max(1, size // 8))
         self.known[key] = size
         return size
@@ -155,6 +145,16 @@ def _part(name: str, axis: Axis) -> Axis:
     return Axis.LENGTH if axis is Axis.TOTAL else axis
 
 
+_HYPHEN = re.compile(r"[A-Za-z_][-/][A-Za-z_]")  # a name such as batch-size is no difference
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+}
+
+
 def evaluate(text: str, size_of: Callable[[str], int]) -> int | None:
     """The value of `past_length + 1`, `2*s0`, `s1//2`; None for anything else."""
     if not any(c in text for c in "+-*/") or text.startswith("?") or _HYPHEN.search(text):
@@ -172,12 +172,6 @@ def _value(node: ast.expr, size_of: Callable[[str], int]) -> int:
         return size_of(node.id)
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left, size_of), _value(node.right, size_of)
-        if isinstance(node.op, ast.Add):
-            return left + right
-        if isinstance(node.op, ast.Sub):
-            return left - right
-        if isinstance(node.op, ast.Mult):
-            return left * right
-        if isinstance(node.op, (ast.FloorDiv, ast.Div)):
-            return left // right
+        if type(node.op) in _OPERATORS:
+            return _OPERATORS[type(node.op)](left, right)
     raise ValueError(f"{ast.dump(node)} is no size")

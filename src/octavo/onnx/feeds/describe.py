@@ -1,4 +1,4 @@
-"""What was made up, in a line."""
+"""What was fed, in a line."""
 
 from __future__ import annotations
 
@@ -11,65 +11,11 @@ import onnx_ir as ir
 
 from octavo.graph.walk import opset_of
 from octavo.onnx.constants import Constants
-from octavo.onnx.made_up.analysis import kinds_of
-from octavo.onnx.made_up.kinds import InputKind, Role
+from octavo.onnx.feeds.classify import kinds_of
+from octavo.onnx.feeds.roles import InputKind, Role
 
-_MOST_INPUTS, _MOST_SHAPES = 6, 3
-
-
-def describe(feeds: Sequence[Mapping[str, npt.NDArray[Any]]], model: ir.Model) -> str:
-    """One line on inputs that `made_up` gave for `model`: what each was taken for, its shapes.
-
-    `ids int64 [1, 16] and [2, 32] over 500 rows; mask int64 [1, 16] and [2, 32] ones, one row
-    short`. Inputs that are alike are one entry. Empty where nothing was fed.
-    """
-    kinds = kinds_of(model, Constants(opset_of(model)))
-    groups: dict[str, list[str]] = {}
-    for name, kind in kinds.items():
-        arrays = [a for feed in feeds if name in feed for a in _arrays(feed[name])]
-        if arrays:
-            groups.setdefault(_what(kind, arrays), []).append(name)
-    entries = [f"{_names(names)} {what}" for what, names in groups.items()]
-    more = len(entries) - _MOST_INPUTS
-    return "; ".join(entries[:_MOST_INPUTS]) + (f"; and {more} more" if more > 0 else "")
-
-
-def _arrays(fed: Any) -> Sequence[npt.NDArray[Any]]:
-    """Those of a sequence, or the only one; none of maps."""
-    return [a for a in (fed if isinstance(fed, list) else [fed]) if isinstance(a, np.ndarray)]
-
-
-def _names(names: Sequence[str]) -> str:
-    if len(names) <= 2:
-        return " and ".join(names)
-    return f"{names[0]} and {len(names) - 1} like it"
-
-
-def shapes_of(feeds: Sequence[Mapping[str, Any]]) -> str:
-    """One line on inputs that were given: types and shapes, `ids int64 [4, 128]`."""
-    arrays: dict[str, list[Any]] = {}
-    for feed in feeds:
-        for name, value in feed.items():
-            if isinstance(value, np.ndarray):
-                arrays.setdefault(name, []).append(value)
-    return "; ".join(f"{name} {_form(found)}" for name, found in arrays.items())
-
-
-def _what(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
-    return " ".join(filter(None, [_form(arrays), _values(kind, arrays)]))
-
-
-def _form(arrays: Sequence[npt.NDArray[Any]]) -> str:
-    """Type and shapes."""
-    shapes = list(dict.fromkeys(str(list(a.shape)) for a in arrays if a.ndim))
-    more = len(shapes) - _MOST_SHAPES
-    named = shapes[:_MOST_SHAPES] + ([f"{more} more"] if more > 0 else [])
-    shape = " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
-    dtype = "text" if arrays[0].dtype == object else str(arrays[0].dtype)
-    return " ".join(filter(None, [dtype, shape]))
-
-
-_SAID = {
+_MOST_ENTRIES, _MOST_SHAPES = 6, 3
+_ROLE_TEXTS = {
     Role.TYPES: "first and second segment",
     Role.POSITIONS: "in their order",
     Role.INDEX: "indices in range",
@@ -82,14 +28,64 @@ _SAID = {
 }
 
 
-def _values(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
+def describe(feeds: Sequence[Mapping[str, npt.NDArray[Any]]], model: ir.Model) -> str:
+    """One line on inputs that `made_up` gave for `model`: what each was taken for, its shapes.
+
+    `ids int64 [1, 16] and [2, 32] over 500 rows; mask int64 [1, 16] and [2, 32] ones, one row
+    short`. Inputs that are alike are one entry. Empty where nothing was fed.
+    """
+    kinds = kinds_of(model, Constants(opset_of(model)))
+    groups: dict[str, list[str]] = {}
+    for name, kind in kinds.items():
+        fed = [feed[name] for feed in feeds if name in feed]
+        arrays = [a for value in fed for a in _arrays(value)]
+        if arrays:
+            text = " ".join(filter(None, [_form(arrays), _content(kind, arrays)]))
+            groups.setdefault(text, []).append(name)
+    entries = [f"{_names(names)} {text}" for text, names in groups.items()]
+    more = len(entries) - _MOST_ENTRIES
+    return "; ".join(entries[:_MOST_ENTRIES]) + (f"; and {more} more" if more > 0 else "")
+
+
+def shapes_of(feeds: Sequence[Mapping[str, Any]]) -> str:
+    """One line on inputs that were given: types and shapes, `ids int64 [4, 128]`."""
+    arrays: dict[str, list[Any]] = {}
+    for feed in feeds:
+        for name, value in feed.items():
+            if isinstance(value, np.ndarray):
+                arrays.setdefault(name, []).append(value)
+    return "; ".join(f"{name} {_form(found)}" for name, found in arrays.items())
+
+
+def _arrays(fed: Any) -> Sequence[npt.NDArray[Any]]:
+    """Those of a sequence, or the only one; none of maps."""
+    return [a for a in (fed if isinstance(fed, list) else [fed]) if isinstance(a, np.ndarray)]
+
+
+def _names(names: Sequence[str]) -> str:
+    return " and ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} like it"
+
+
+def _form(arrays: Sequence[npt.NDArray[Any]]) -> str:
+    """Type and shapes."""
+    shapes = list(dict.fromkeys(str(list(a.shape)) for a in arrays if a.ndim))
+    more = len(shapes) - _MOST_SHAPES
+    named = shapes[:_MOST_SHAPES] + ([f"{more} more"] if more > 0 else [])
+    shape = " and ".join(filter(None, [", ".join(named[:-1]), *named[-1:]]))
+    dtype = "text" if arrays[0].dtype == object else str(arrays[0].dtype)
+    return " ".join(filter(None, [dtype, shape]))
+
+
+def _content(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
     role = kind.role
-    if role in _SAID:
-        return _SAID[role]
+    if role in _ROLE_TEXTS:
+        return _ROLE_TEXTS[role]
     if role is Role.IDS:
         return f"spread over {kind.rows} rows"
     if role in (Role.MASK, Role.ADDED_MASK):
-        return _mask(kind, arrays)
+        zeros = bool(kind.hidden) or role is Role.ADDED_MASK  # show what is not hidden
+        is_short = any(((a != 0) if zeros else (a == 0)).any() for a in arrays)
+        return ("zeros" if zeros else "ones") + (", one row short" if is_short else "")
     if role is Role.LENGTHS:
         return f"lengths to {max(int(a.max()) for a in arrays)}"
     if role is Role.IMAGE:
@@ -97,16 +93,6 @@ def _values(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
     if role is Role.INTEGERS:
         return "ones" if all(np.all(a == 1) for a in arrays) else "random"
     if role is Role.TEXT:
-        return "known to the model" if kind.words else ""
-    return _numbers(arrays)
-
-
-def _mask(kind: InputKind, arrays: Sequence[npt.NDArray[Any]]) -> str:
-    hidden = [(a != 0) if kind.hidden or kind.role is Role.ADDED_MASK else (a == 0) for a in arrays]
-    whole = "zeros" if kind.hidden or kind.role is Role.ADDED_MASK else "ones"
-    return whole + (", one row short" if any(h.any() for h in hidden) else "")
-
-
-def _numbers(arrays: Sequence[npt.NDArray[Any]]) -> str:
+        return "known to the model" if kind.texts else ""
     found = list(dict.fromkeys(f"{float(n):g}" for a in arrays for n in a.ravel()[:4]))
     return "= " + ", ".join(found[:4])

@@ -1,0 +1,20 @@
+"""Inputs to run a model on: read from files, or made up from what its graph does with them."""
+
+from __future__ import annotations
+
+from octavo.onnx.feeds.describe import describe, shapes_of
+from octavo.onnx.feeds.generate import MOST_ELEMENTS, branches, made_up
+from octavo.onnx.feeds.given import CheckInputs, Feed, FixedShapes, fed, read_inputs
+
+__all__ = [
+    "MOST_ELEMENTS",
+    "CheckInputs",
+    "Feed",
+    "FixedShapes",
+    "branches",
+    "describe",
+    "fed",
+    "made_up",
+    "read_inputs",
+    "shapes_of",
+]
