@@ -12,10 +12,10 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import octavo.onnx.check.reach
 from octavo.core.metrics import cosine_error, relative_error
 from octavo.errors import VerificationError
 from octavo.onnx import quantize_dynamic
+from octavo.onnx.check import coverage
 from octavo.onnx.check import verify as module
 from octavo.recipe import preset
 from tests.onnx.helpers import F32, build, mlp, normal, refused, run, save
@@ -248,11 +248,11 @@ def test_many_inputs_are_looked_at_together(tmp_path: Path, monkeypatch: Any) ->
     model, out = two_branches("flag", "no"), tmp_path / "out.onnx"
     feeds = [{"flag": True, "x": normal(3, 64)}] * 200
     asked = []
-    real = octavo.onnx.check.reach._profile
-    monkeypatch.setattr(octavo.onnx.check.reach, "_profile", lambda *a: asked.append(a) or real(*a))
+    real = coverage._profile
+    monkeypatch.setattr(coverage, "_profile", lambda *a: asked.append(a) or real(*a))
     v = quantize_dynamic(model, out, check_inputs=feeds).verification
     assert "layer in_else" in v.detail and len(asked) == 1
-    monkeypatch.setattr(octavo.onnx.check.reach, "SECONDS", 0.0)
+    monkeypatch.setattr(coverage, "SECONDS", 0.0)
     v = quantize_dynamic(model, out, check_inputs=feeds).verification
     assert "do not, in the time there was for it, lead to the quantized layers in_" in v.detail
 
@@ -261,7 +261,7 @@ def test_what_cannot_be_looked_at_stops_nothing(tmp_path: Path, monkeypatch: Any
     def full(*_: Any) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(octavo.onnx.check.reach, "_profile", full)
+    monkeypatch.setattr(coverage, "_profile", full)
     v = quantize_dynamic(two_branches("flag", "no"), tmp_path / "out.onnx").verification
     assert (v.status, v.runs, v.detail) == ("passed", 2, "")
 

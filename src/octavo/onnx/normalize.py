@@ -16,6 +16,7 @@ from octavo.graph.walk import graphs_of, opset_of, runs_in_order
 from octavo.onnx import maps
 from octavo.onnx.erfc import write_out_erfc
 from octavo.onnx.functions import inline_functions
+from octavo.onnx.load import Origin, load
 from octavo.onnx.serialized import self_contained
 
 OLDEST, NEWEST = 7, 26
@@ -78,6 +79,13 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
         nodes = "nodes Erfc were" if count > 1 else "node Erfc was"
         notes.append(f"{count} {nodes} written as 1 - Erf: ONNX has no Erfc")
     return notes
+
+
+def load_normalized(origin: Origin) -> ir.Model:
+    """The model read from `origin` afresh and normalized, its opset as it is."""
+    source = load(origin)
+    normalize(source.model, source.label, OLDEST)
+    return source.model
 
 
 def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:

@@ -24,7 +24,7 @@ from octavo.graph.native import DOMAIN, OPERATORS
 from octavo.graph.requirements import least_onnxruntime
 from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx import normalize
-from octavo.onnx.check.agree import agree
+from octavo.onnx.check.conversion import check_conversion
 from octavo.onnx.convert import Progress
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
@@ -96,7 +96,7 @@ def convert_target(
         if verify:
             report_progress("verifying", 0, 1)
             with operators.in_force():
-                verification = agree(Path(model_input), staging.model, feeds)
+                verification = check_conversion(Path(model_input), staging.model, feeds)
         size = sum(p.stat().st_size for p in (staging.model, staging.data) if p.exists())
         staging.commit()
     return Conversion(

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from octavo.onnx.check.information import Bounds, Lack, Squash, before, lack, tensors
+from octavo.onnx.check.distance import (
+    Bounds,
+    Squash,
+    Uninformative,
+    before,
+    tensors,
+    uninformative,
+)
 
 SIGMOID, SOFTMAX = Bounds(Squash.SIGMOID), Bounds(Squash.SOFTMAX)
 
@@ -28,31 +35,31 @@ def softmax(x: np.ndarray) -> np.ndarray:
     ("array", "bounds", "why"),
     [
         (normal(3, 4), None, None),
-        (np.zeros((3, 4), np.float32), None, Lack.CONSTANT),
-        (np.full((3, 4), 0.25, np.float32), None, Lack.CONSTANT),
-        (np.zeros((1, 1), np.float32), None, Lack.CONSTANT),
+        (np.zeros((3, 4), np.float32), None, Uninformative.CONSTANT),
+        (np.full((3, 4), 0.25, np.float32), None, Uninformative.CONSTANT),
+        (np.zeros((1, 1), np.float32), None, Uninformative.CONSTANT),
         (np.float32([[0.3]]), None, None),  # one number is not the same everywhere
-        (np.full((2, 2), np.nan, np.float32), None, Lack.NOT_FINITE),
-        (np.zeros((0, 4), np.float32), None, Lack.EMPTY),
-        (np.arange(6), None, Lack.NOT_FLOAT),
-        (np.array([True, False]), None, Lack.NOT_FLOAT),
+        (np.full((2, 2), np.nan, np.float32), None, Uninformative.NOT_FINITE),
+        (np.zeros((0, 4), np.float32), None, Uninformative.EMPTY),
+        (np.arange(6), None, Uninformative.NOT_FLOAT),
+        (np.array([True, False]), None, Uninformative.NOT_FLOAT),
         (sigmoid(normal(50, 4)), SIGMOID, None),
-        (sigmoid(normal(50, 4, shift=-16)), SIGMOID, Lack.SATURATED),
-        (sigmoid(normal(50, 4, shift=12)), SIGMOID, Lack.SATURATED),
+        (sigmoid(normal(50, 4, shift=-16)), SIGMOID, Uninformative.SATURATED),
+        (sigmoid(normal(50, 4, shift=12)), SIGMOID, Uninformative.SATURATED),
         (softmax(normal(50, 4)), SOFTMAX, None),
-        (softmax(normal(50, 4, scale=500)), SOFTMAX, Lack.SATURATED),
+        (softmax(normal(50, 4, scale=500)), SOFTMAX, Uninformative.SATURATED),
         (softmax(normal(2, 50_000)), SOFTMAX, None),  # small, as there are many
-        (np.clip(normal(50, 4, shift=9), 0, 1), Bounds(Squash.CLIP), Lack.CONSTANT),
-        (np.tanh(normal(50, 4, scale=1e4)), Bounds(Squash.TANH), Lack.SATURATED),
+        (np.clip(normal(50, 4, shift=9), 0, 1), Bounds(Squash.CLIP), Uninformative.CONSTANT),
+        (np.tanh(normal(50, 4, scale=1e4)), Bounds(Squash.TANH), Uninformative.SATURATED),
     ],
     ids=lambda v: getattr(v, "name", None),
 )
-def test_lack(array: np.ndarray, bounds: Bounds | None, why: Lack | None) -> None:
-    assert lack([array], bounds) is why
+def test_uninformative(array: np.ndarray, bounds: Bounds | None, why: Uninformative | None) -> None:
+    assert uninformative([array], bounds) is why
 
 
 def test_one_run_that_shows_something_is_enough() -> None:
-    assert lack([np.zeros((2, 2), np.float32), normal(2, 2)]) is None
+    assert uninformative([np.zeros((2, 2), np.float32), normal(2, 2)]) is None
 
 
 @pytest.mark.parametrize("shift", [-9, -3, 0, 3, 9])

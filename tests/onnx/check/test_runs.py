@@ -13,8 +13,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from octavo.onnx import quantize_dynamic
-from octavo.onnx.check import budget, runs
-from octavo.onnx.check.budget import Clock, Memory, run_within
+from octavo.onnx.check import model_pair, runs
+from octavo.onnx.check.memory import Memory
+from octavo.onnx.check.runs import Clock, run_within
 from octavo.onnx.custom_ops import open_session
 from octavo.onnx.load import load
 from tests.onnx.helpers import F32, build, mlp, normal, save
@@ -131,14 +132,14 @@ def test_a_run_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: Any) -> N
 
 def test_a_slow_model_lengthens_the_time(monkeypatch: Any) -> None:
     now = [0.0]
-    monkeypatch.setattr(budget, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(runs, "perf_counter", lambda: now[0])
     clock = Clock()
-    assert clock.left == budget.SECONDS
+    assert clock.left == runs.SECONDS
     clock.ran(0.1)
-    assert clock.left == budget.SECONDS
+    assert clock.left == runs.SECONDS
     clock.ran(2.0)
     now[0] = 15.0
-    assert clock.left == 2.0 * budget.FLOAT_RUNS - 15
+    assert clock.left == 2.0 * runs.FLOAT_RUNS - 15
 
 
 def test_what_bodies_hold_counts() -> None:
@@ -165,9 +166,7 @@ def test_what_bodies_hold_counts() -> None:
 
 
 def test_looking_is_bounded_too(tmp_path: Path, monkeypatch: Any) -> None:
-    from octavo.onnx.check import lens
-
-    monkeypatch.setattr(lens, "MOST_BYTES", 10)
+    monkeypatch.setattr(model_pair, "MOST_BYTES", 10)
     model = attention(("n", "t"))
     model.graph.node.append(helper.make_node("ArgMax", ["y"], ["label"], axis=2))
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("label", I64, None))

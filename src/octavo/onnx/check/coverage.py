@@ -1,4 +1,4 @@
-"""Which layers of branches a run comes to.
+"""Which layers in branches a run comes to.
 
 A comparison shows nothing of a layer in the branch that was not taken. ONNX Runtime's profiler
 names every node that it runs, in bodies too.
@@ -15,12 +15,12 @@ from time import perf_counter
 import onnxruntime as ort
 
 from octavo.graph.walk import graphs_of, opset_of
-from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import open_session
 from octavo.onnx.inputs import Feed
 from octavo.onnx.inventory import inventory
-from octavo.onnx.load import Source, load
+from octavo.onnx.load import Source
+from octavo.onnx.normalize import load_normalized
 from octavo.onnx.serialized import self_contained
 from octavo.recipe import LayerOutcome
 
@@ -29,7 +29,7 @@ SECONDS = 10.0
 """What looking may take, however many inputs there are."""
 
 
-class Reach:
+class BranchCoverage:
     """Of the quantized layers of one model, those in branches that no run has come to yet.
 
     Models with loops are not looked at: each turn of a body would be noted.
@@ -38,10 +38,10 @@ class Reach:
     def __init__(self, source: Source, outcomes: Sequence[LayerOutcome]) -> None:
         self.missing = [o.layer.name for o in outcomes if o.quantized and o.layer.scope]
         self.seconds = SECONDS
-        self._marked: _Marked | None = None
+        self._marked: _MarkedModel | None = None
         if self.missing:
             try:
-                self._marked = _Marked(source)
+                self._marked = _MarkedModel(source)
             except Exception:  # noqa: BLE001 - as one above 2 GB
                 self.missing = []
             if self._marked is not None and self._marked.has_loops:
@@ -64,12 +64,11 @@ class Reach:
         self.missing = [name for name in self.missing if name not in done]
 
 
-class _Marked:
+class _MarkedModel:
     """The float model with layers that are called by their numbers, which no two share."""
 
     def __init__(self, source: Source) -> None:
-        model = load(source.origin).model
-        normalize.normalize(model, source.label, normalize.OLDEST)
+        model = load_normalized(source.origin)
         self.has_loops = any(n.op_type in ("Loop", "Scan") for g in graphs_of(model) for n in g)
         sites = [] if self.has_loops else inventory(model, Constants(opset_of(model)))
         self._names = [site.layer.name for site in sites]
@@ -79,7 +78,7 @@ class _Marked:
 
     def layers_run(self, feeds: Sequence[Feed], seconds: float) -> set[str]:
         """The layers, quantized or not, that runs come to; no run begins after `seconds`."""
-        with TemporaryDirectory(prefix="octavo-reach-") as folder:
+        with TemporaryDirectory(prefix="octavo-coverage-") as folder:
             events = _profile(self._bytes, feeds, seconds, Path(folder))
         ran = {e["name"].removesuffix(_RUN) for e in events if e["name"].endswith(_RUN)}
         return {name for i, name in enumerate(self._names) if f"{_MARK}{i}" in ran}
@@ -87,7 +86,7 @@ class _Marked:
 
 def layers_run(source: Source, feed: Feed) -> set[str] | None:
     """The names of the layers that a run of the float model comes to; None of one with loops."""
-    marked = _Marked(source)
+    marked = _MarkedModel(source)
     return None if marked.has_loops else marked.layers_run([feed], SECONDS)
 
 

@@ -21,8 +21,8 @@ import onnx_ir as ir
 from octavo.core.metrics import relative_error
 from octavo.errors import OctavoError
 from octavo.graph.emitter import Names
-from octavo.onnx.check.lens import Lens, force
-from octavo.onnx.check.reach import layers_run
+from octavo.onnx.check.coverage import layers_run
+from octavo.onnx.check.model_pair import FLOAT_LABEL, ModelPair, make_inputs
 from octavo.onnx.comparing.opening import Cut, Shown, Values, input_like
 from octavo.onnx.inputs import Feed
 from octavo.onnx.load import Source
@@ -33,25 +33,26 @@ SECONDS = 20.0
 """After which the layers that are left are not tried."""
 
 
-class Blame:
+class LayerEffects:
     """Ranks the quantized layers of one model by what each alone does to one value."""
 
-    def __init__(self, lens: Lens, source: Source, outcomes: Sequence[LayerOutcome]) -> None:
-        self._lens, self._source = lens, source
+    def __init__(self, pair: ModelPair, source: Source, outcomes: Sequence[LayerOutcome]) -> None:
+        self._pair, self._source = pair, source
         self._outcomes = [o for o in outcomes if o.quantized]
 
-    def layer(self, feed: Feed, value: str, forced: Sequence[str] = ()) -> str | None:
+    def worst_layer(self, feed: Feed, value: str, forced: Sequence[str] = ()) -> str | None:
         """The layer with the largest effect on `value`, or None.
 
         Where that cannot be seen (layers in subgraphs, models that are too large): the one whose
         weight lost most, of those that ran.
         """
         with suppress(OctavoError):
-            if self._lens.is_affordable:
+            if self._pair.is_affordable:
                 effects = self.effects(feed, value, forced)
                 if effects and max(effects.values()) > 0:
                     at = max(effects, key=lambda name: effects[name])
-                    return self._of_these(feed, self._layers_at(at))
+                    shown = [n for n, values in self._pair.layers.items() if at in values[:1]]
+                    return self._of_these(feed, shown)  # several of subgraphs, or of one product
         return self._of_these(feed, [o.layer.name for o in self._outcomes])
 
     def effects(self, feed: Feed, value: str, forced: Sequence[str] = ()) -> dict[str, float]:
@@ -59,31 +60,27 @@ class Blame:
 
         Raises OctavoError.
         """
-        at = {name: None for names in self._lens.layers.values() for name in names[:1]}
+        at = list(self._pair.shown_by)
         if not at:
             return {}
-        changes = self._changes(feed, list(at))
+        changes = self._changes(feed, at)
         order = sorted(at, key=lambda v: -changes[v][1])
-        perturbed = _Perturbed(self._lens, list(at), value, forced)
-        expected = perturbed.run(feed, {})
+        perturbed = _Perturbed(self._pair, at, value, forced, feed)
+        expected = perturbed.run({})
         started, found = perf_counter(), {}
         for name in order:
             if perf_counter() - started > SECONDS:
                 break
-            got = perturbed.run(feed, {name: changes[name][0]})
+            got = perturbed.run({name: changes[name][0]})
             found[name] = _error(expected, got)
         return found
-
-    def _layers_at(self, value: str) -> list[str]:
-        """The layers that show at a value: several of subgraphs, or of one product."""
-        return [layer for layer, names in self._lens.layers.items() if value in names[:1]]
 
     def _changes(self, feed: Feed, at: Sequence[str]) -> dict[str, tuple[npt.NDArray[Any], float]]:
         """What quantizing a layer adds to its value where it is fed the float model's, and the
         error that this is."""
-        self._lens.refuse_large(at, feed)
-        cut = Cut(self._lens.quantized(), at, self._lens.shared, "the quantized model, cut,")
-        theirs = Shown(self._lens.floating(), [*at, *cut.needs], "the float model, looked into,")
+        self._pair.refuse_large(at, feed)
+        cut = Cut(self._pair.quantized(), at, self._pair.shared, "the quantized model, cut,")
+        theirs = Shown(self._pair.floating(), [*at, *cut.needs], FLOAT_LABEL)
         expected = theirs.run(feed)
         alone = cut.run(expected)
         found = {}
@@ -111,43 +108,35 @@ class Blame:
 
 
 class _Perturbed:
-    """The float model, to whose values something can be added."""
+    """The float model, to whose values `at` something can be added."""
 
-    def __init__(self, lens: Lens, at: Sequence[str], value: str, forced: Sequence[str]) -> None:
-        self._lens, self._at, self._value, self._forced = lens, at, value, forced
-        self._runner: Shown | None = None
-        self._zeros: dict[str, npt.NDArray[Any]] = {}
+    def __init__(
+        self, pair: ModelPair, at: Sequence[str], value: str, forced: Sequence[str], feed: Feed
+    ) -> None:
+        plain = Shown(pair.floating(), [*at, *forced], FLOAT_LABEL).run(feed)
+        model = pair.floating()
+        names = make_inputs(model, forced, plain)
+        fresh, zeros = Names(model), {}
         self._inputs: dict[str, str] = {}
-        self._given: dict[str, npt.NDArray[Any]] = {}
-
-    def run(self, feed: Feed, added: Values) -> npt.NDArray[Any]:
-        """The value with `added`, arrays by name, added where they belong."""
-        if self._runner is None:
-            self._open(feed)
-        assert self._runner is not None
-        changes = {self._inputs[name]: array for name, array in added.items()}
-        found = self._runner.run({**feed, **self._given, **self._zeros, **changes})
-        shown = as_array(found[self._shown])
-        return shown if isinstance(shown, np.ndarray) else np.zeros(0)
-
-    def _open(self, feed: Feed) -> None:
-        seen = [*self._at, *self._forced]
-        plain = Shown(self._lens.floating(), seen, "the float model, looked into,").run(feed)
-        model = self._lens.floating()
-        names = force(model, self._forced, plain)
-        self._given = {new: plain[old] for old, new in names.items()}
-        fresh = Names(model)
-        self._shown = names.get(self._value, self._value)
-        for name in self._at:
-            dtype = plain[name].dtype
-            result = _add_input(model, name, np.zeros((), dtype), fresh)
+        self._shown = names.get(value, value)
+        for name in at:
+            zero = np.zeros((), plain[name].dtype)
+            result = _add_input(model, name, zero, fresh)
             if result is None:
                 continue
             self._inputs[name], moved = result
-            self._zeros[self._inputs[name]] = np.zeros((), dtype)
+            zeros[self._inputs[name]] = zero
             if name == self._shown:
                 self._shown = moved
+        self._feed = {**feed, **{new: plain[old] for old, new in names.items()}, **zeros}
         self._runner = Shown(model, [self._shown], "the float model, changed,")
+
+    def run(self, added: Values) -> npt.NDArray[Any]:
+        """The value with `added`, arrays by name, added where they belong."""
+        changes = {self._inputs[name]: array for name, array in added.items()}
+        found = self._runner.run({**self._feed, **changes})
+        shown = as_array(found[self._shown])
+        return shown if isinstance(shown, np.ndarray) else np.zeros(0)
 
 
 def _add_input(

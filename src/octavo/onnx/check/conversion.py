@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from octavo.errors import ModelError, VerificationError, brief
-from octavo.onnx.check.judge import Judge
-from octavo.onnx.check.lens import Lens
-from octavo.onnx.check.measuring import Judgement, Measured, Run
+from octavo.onnx.check.distance import Distance, Findings, Run
+from octavo.onnx.check.model_pair import ModelPair
+from octavo.onnx.check.outputs import OutputComparison
 from octavo.onnx.check.runs import NOT_MADE_UP, NOTHING_ELSE, Runs
 from octavo.onnx.custom_ops import session_options
 from octavo.onnx.inputs import Feed, describe, shapes_of
@@ -29,7 +29,7 @@ _ADVICE = (
 )
 
 
-def agree(source: Path, converted: Path, feeds: list[Feed] | None) -> Verification:
+def check_conversion(source: Path, converted: Path, feeds: list[Feed] | None) -> Verification:
     """Raises VerificationError if the two files' outputs are too far apart, or one does not run.
 
     Without `feeds` inputs are made up, within a budget of memory and time; where the source rejects
@@ -50,24 +50,12 @@ def agree(source: Path, converted: Path, feeds: list[Feed] | None) -> Verificati
     if not ran:
         detail = f"{NOT_MADE_UP} ({runs.refused or NOTHING_ELSE})"
         return Verification("unchecked", kind, detail=detail)
-    found = Judge(runs.names, Lens(read, converted, None), runs.again).judge(ran, MAX_ERROR)
+    pair = ModelPair(read, converted, None)
+    found = OutputComparison(runs.names, pair, runs.again).compare(ran, MAX_ERROR)
     _refuse(found, kind)
     used = [run.feed for run in ran]
     described = describe(used, runs.model) if feeds is None else shapes_of(used)
-    worst = found.worst
-    if worst is None:
-        detail = "; ".join(dict.fromkeys((*found.unresolved, *found.notes)))
-        return Verification("unchecked", kind, len(ran), detail=detail, ran_on=described)
-    return Verification(
-        "passed" if found.is_whole else "compared",
-        kind,
-        len(ran),
-        worst.error,
-        worst.cosine,
-        MAX_ERROR,
-        found.said,
-        described,
-    )
+    return found.verification(kind, len(ran), MAX_ERROR, described)
 
 
 def _made_up(runs: Runs) -> list[Run]:
@@ -78,11 +66,11 @@ def _made_up(runs: Runs) -> list[Run]:
     return done
 
 
-def _refuse(found: Judgement, kind: str) -> None:
-    for misfit in found.misfits:
+def _refuse(found: Findings, kind: str) -> None:
+    for other in found.mismatches:
         raise VerificationError(
-            f"output {misfit.output!r} of the converted model has the shape {list(misfit.got)}, "
-            f"the source's has {list(misfit.expected)}. {_ADVICE}"
+            f"output {other.output!r} of the converted model has the shape {list(other.got)}, "
+            f"the source's has {list(other.expected)}. {_ADVICE}"
         )
     worst = found.worst
     if worst is None:
@@ -96,7 +84,7 @@ def _refuse(found: Judgement, kind: str) -> None:
         raise _too_far(worst, kind)
 
 
-def _too_far(worst: Measured, kind: str) -> VerificationError:
+def _too_far(worst: Distance, kind: str) -> VerificationError:
     what = f"output {worst.output!r}" + (f", {worst.where}" if worst.where else "")
     first = "Pass inputs of use (check_inputs, --inputs data.npz) first. "
     return VerificationError(

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from octavo.graph.walk import opset_of
-from octavo.onnx.check.information import Bounds, Squash
+from octavo.onnx.check.distance import Bounds, Squash
 from octavo.onnx.comparing.values import reads
 from octavo.onnx.constants import RANDOM_OPS, Constants
 
-MOST = 24
+MOST_VALUES = 24
 """Values that are looked at behind one output."""
 
 _STANDARD = ("", "ai.onnx")
@@ -38,16 +38,14 @@ _SQUASHES = {
     "Clip": Squash.CLIP,
     "HardSigmoid": Squash.CLIP,
 }
-_WHOLE_OUTPUTS = frozenset("Ceil Floor Round Sign Hardmax Unique".split())
-"""Decisions whose outputs may be floating-point numbers."""
-_DECIDING = _WHOLE_OUTPUTS | set(
-    "ArgMax ArgMin TopK NonMaxSuppression NonZero Greater GreaterOrEqual Less LessOrEqual Equal "
-    "Cast CastLike Multinomial".split()
+_DECIDING = frozenset(
+    "Ceil Floor Round Sign Hardmax Unique ArgMax ArgMin TopK NonMaxSuppression NonZero Greater "
+    "GreaterOrEqual Less LessOrEqual Equal Cast CastLike Multinomial".split()
 )
 
 
 @dataclass(frozen=True)
-class Decision:
+class NodeDecision:
     """A node that decides: what it read of layers, and the outputs that both models are given."""
 
     node: str
@@ -56,12 +54,12 @@ class Decision:
     outputs: tuple[str, ...]
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """What messages call it."""
         return f"{self.op} {self.node!r}"
 
 
-class Points:
+class ComparablePoints:
     """Answers about the float model's main graph.
 
     `layers` are names of the values behind quantized layers; None where nobody knows the layers,
@@ -79,7 +77,7 @@ class Points:
         self.draws = tuple(
             v.name
             for node in model.graph
-            if _is_standard(node) and node.op_type in RANDOM_OPS
+            if node.domain in _STANDARD and node.op_type in RANDOM_OPS
             for v in node.outputs
             if v.name in self._shared
         )
@@ -90,7 +88,7 @@ class Points:
         """Whether it comes of a quantized layer."""
         return name in self._computed
 
-    def decided_before(self, name: str) -> tuple[Decision, ...]:
+    def decided_before(self, name: str) -> tuple[NodeDecision, ...]:
         """The decisions that `name` comes of."""
         upstream = self._upstream(name)
         return tuple(d for d in self.decisions if upstream & frozenset(d.outputs))
@@ -99,16 +97,15 @@ class Points:
         """What bounds the numbers of a value."""
         value = self._made.get(name)
         while value is not None and (node := value.producer()) is not None:
-            if not _is_standard(node):
+            if node.domain not in _STANDARD:
                 return None
             if node.op_type in _SQUASHES:
                 if node.op_type == "Softmax" and value.name != name:
                     return None  # nobody knows where its axis went
                 if node.op_type == "Softmax" and self._opset < _SOFTMAX_OF_ONE_AXIS:
                     return None
-                axis = node.attributes.get("axis")
-                said = f"{node.op_type} {(node.name or value.name)!r}"
-                return Bounds(_SQUASHES[node.op_type], -1 if axis is None else axis.as_int(), said)
+                axis = node.attributes.get_int("axis", -1)
+                return Bounds(_SQUASHES[node.op_type], axis, _label(node, value.name))
             value = node.inputs[0] if node.op_type in _SAME_NUMBERS and node.inputs else None
         return None
 
@@ -116,7 +113,7 @@ class Points:
         """The node that makes a value, as messages call it."""
         value = self._made.get(name)
         node = None if value is None else value.producer()
-        return "" if node is None else f"{node.op_type} {(node.name or name)!r}"
+        return "" if node is None else _label(node, name)
 
     def layers_behind(self, name: str) -> frozenset[str]:
         """The values of layers that `name` comes of."""
@@ -124,42 +121,36 @@ class Points:
 
     def next_behind(self, name: str) -> list[str]:
         """Shared values that `name` is computed of, with no other between; none behind a layer."""
-        if name in self._layers and name in self._shared:
-            return []
-        found: dict[str, None] = {}
-        waiting, seen = [name], {name}
+        found, waiting, seen = list[str](), [] if name in self._layers else [name], {name}
         for current in waiting:  # grows while it is walked
-            value = self._made.get(current)
-            node = None if value is None else value.producer()
-            for read in [] if node is None else reads(node):
-                if not read.name or read.name in seen or read.name not in self._computed:
-                    continue
-                seen.add(read.name)
-                if read.name in self._shared:
-                    found[read.name] = None
-                elif current not in self._layers:
-                    waiting.append(read.name)
-        return list(found)
+            for read in self._new_reads(current, seen):
+                (found if read in self._shared else waiting).append(read)
+        return found
 
     def behind(self, name: str) -> list[str]:
         """Shared values that `name` is computed of, the nearest first, none behind a layer."""
-        found: dict[str, None] = {}
-        waiting, seen = [name], {name}
+        found, waiting, seen = list[str](), [name], {name}
         for current in waiting:  # grows while it is walked
-            if current in self._layers and current in self._shared:
+            if current in self._layers:
                 continue  # the layer itself, or what took it in
-            value = self._made.get(current)
-            node = None if value is None else value.producer()
-            for read in [] if node is None else reads(node):
-                if not read.name or read.name in seen or read.name not in self._computed:
-                    continue
-                seen.add(read.name)
-                waiting.append(read.name)
-                if read.name in self._shared:
-                    found[read.name] = None
-            if len(found) >= MOST:
+            new = self._new_reads(current, seen)
+            waiting += new
+            found += [read for read in new if read in self._shared]
+            if len(found) >= MOST_VALUES:
                 break
-        return list(found)
+        return found
+
+    def _new_reads(self, name: str, seen: set[str]) -> list[str]:
+        """What `name` is computed of, but for what is among `seen`, to which it is added."""
+        new = [r for r in dict.fromkeys(self._reads(name)) if r in self._computed and r not in seen]
+        seen.update(new)
+        return new
+
+    def _reads(self, name: str) -> list[str]:
+        """What the node that makes `name` reads."""
+        value = self._made.get(name)
+        node = None if value is None else value.producer()
+        return [] if node is None else [v.name for v in reads(node) if v.name]
 
     def _downstream(self, model: ir.Model, layers: Collection[str] | None) -> frozenset[str]:
         if layers is None:
@@ -174,42 +165,36 @@ class Points:
     def _upstream(self, name: str) -> frozenset[str]:
         found, stack = {name}, [name]
         while stack:
-            value = self._made.get(stack.pop())
-            node = None if value is None else value.producer()
-            for read in [] if node is None else reads(node):
-                if read.name and read.name not in found:
-                    found.add(read.name)
-                    stack.append(read.name)
+            new = set(self._reads(stack.pop())) - found
+            found |= new
+            stack += new
         return frozenset(found)
 
-    def _decisions(self, model: ir.Model) -> Iterator[Decision]:
+    def _decisions(self, model: ir.Model) -> Iterator[NodeDecision]:
         for node in model.graph:
-            if not _is_standard(node) or node.op_type not in _DECIDING:
+            if node.domain not in _STANDARD or not _discretizes(node):
                 continue
             read = [v for v in node.inputs if v is not None and v.name in self._computed]
-            floats = tuple(v.name for v in read if v.name and _may_be_float(v))
-            if not floats or not _discretizes(node):
-                continue
+            floats = tuple(v.name for v in read if v.name and _may_be_float(v.dtype))
             outputs = node.outputs[1:] if node.op_type == "TopK" else node.outputs
             names = tuple(v.name for v in outputs if v.name in self._shared and v.name)
-            if names:
-                yield Decision(node.name or names[0], node.op_type, floats, names)
+            if floats and names:
+                yield NodeDecision(node.name or names[0], node.op_type, floats, names)
 
 
-def _is_standard(node: ir.Node) -> bool:
-    return node.domain in _STANDARD
+def _label(node: ir.Node, value: str | None) -> str:
+    return f"{node.op_type} {(node.name or value)!r}"
 
 
-def _may_be_float(value: ir.Value) -> bool:
-    return value.dtype is None or value.dtype.is_floating_point()
+def _may_be_float(dtype: ir.DataType | None) -> bool:
+    return dtype is None or dtype.is_floating_point()
 
 
 def _discretizes(node: ir.Node) -> bool:
     """A Cast among floating-point types decides nothing."""
     if node.op_type == "CastLike":
-        dtype = node.outputs[0].dtype
-        return dtype is not None and not dtype.is_floating_point()
-    if node.op_type != "Cast":
-        return True
-    to = node.attributes.get("to")
-    return to is not None and not ir.DataType(to.as_int()).is_floating_point()
+        return not _may_be_float(node.outputs[0].dtype)
+    if node.op_type == "Cast":
+        to = node.attributes.get_int("to", None)
+        return to is not None and not ir.DataType(to).is_floating_point()
+    return node.op_type in _DECIDING

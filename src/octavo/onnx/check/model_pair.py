@@ -3,7 +3,7 @@
     float model       x -> layer -> h -> Ceil -> n -> ... -> y       shows h, n and y
     quantized model   x -> layer -> h'   Ceil    n -> ... -> y'      is given the float model's n
 
-Decisions and draws (`points`) that the quantized model is given make what follows comparable.
+Decisions and draws (`decisions`) that the quantized model is given make what follows comparable.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ import onnx_ir as ir
 from octavo.errors import ModelError
 from octavo.graph.emitter import Names
 from octavo.graph.walk import opset_of
-from octavo.onnx import normalize
-from octavo.onnx.check.budget import Memory
-from octavo.onnx.check.points import Points
+from octavo.onnx.check.decisions import ComparablePoints
+from octavo.onnx.check.memory import Memory
 from octavo.onnx.comparing.opening import Shown, Values, input_like
 from octavo.onnx.comparing.values import holders, next_shared, shared_values
 from octavo.onnx.constants import Constants
 from octavo.onnx.inventory import inventory
-from octavo.onnx.load import Origin, Source, load
+from octavo.onnx.load import Source
+from octavo.onnx.normalize import load_normalized
 
 MOST_BYTES = 10**9
 """Of both models: larger ones are not opened a second time for a check."""
+FLOAT_LABEL, QUANTIZED_LABEL = "the float model, looked into,", "the quantized model, looked into,"
 
 
-class Lens:
+class ModelPair:
     """Knows the graphs of both models, and opens them with what is to be seen.
 
     `layers` are the names of the quantized layers; None where nobody knows them.
@@ -43,11 +44,11 @@ class Lens:
 
     def floating(self) -> ir.Model:
         """The float model, read afresh: whoever opens it changes it."""
-        return _read(self._source.origin, self._source.label)
+        return load_normalized(self._source.origin)
 
     def quantized(self) -> ir.Model:
         """The quantized model, read afresh."""
-        return _read(self._quantized, str(self._quantized))
+        return load_normalized(self._quantized)
 
     @cached_property
     def outputs(self) -> list[str]:
@@ -74,12 +75,17 @@ class Lens:
         }
 
     @cached_property
-    def points(self) -> Points:
+    def shown_by(self) -> dict[str, str]:
+        """By the first value that shows a layer, the last of the layers that it shows."""
+        return {names[0]: layer for layer, names in self.layers.items() if names}
+
+    @cached_property
+    def points(self) -> ComparablePoints:
         """Where the models can be compared."""
         at = None
         if self._names is not None:
             at = {name for names in self.layers.values() for name in names}
-        return Points(self.floating(), at, self.shared)
+        return ComparablePoints(self.floating(), at, self.shared)
 
     def layers_behind(self, value: str) -> frozenset[str]:
         """The quantized layers that a value comes of."""
@@ -96,10 +102,6 @@ class Lens:
         """What values of the float model need."""
         return Memory(self.floating())
 
-    def look(self, shown: Sequence[str], forced: Sequence[str] = ()) -> Look:
-        """Both models with the values `shown` in view and the values `forced` given to one."""
-        return Look(self, shown, forced)
-
     def refuse_large(self, shown: Iterable[str], feed: Mapping[str, Any]) -> None:
         """Raises ModelError where the values would need more memory than a check may take."""
         needed = self.memory.of_values(shown, feed)
@@ -107,35 +109,31 @@ class Lens:
             raise ModelError(f"looking into both models needs about {needed / 1e9:.1f} GB")
 
 
-class Look:
-    """Sessions on both models. The quantized one is opened when the types of `forced` are known."""
+class PairSessions:
+    """Sessions on both models with the values `shown` in view and `forced` given to the quantized
+    one, which is opened when the types of these are known."""
 
-    def __init__(self, lens: Lens, shown: Sequence[str], forced: Sequence[str]) -> None:
-        self._lens, self._forced = lens, tuple(dict.fromkeys(forced))
+    def __init__(self, pair: ModelPair, shown: Sequence[str], forced: Sequence[str]) -> None:
+        self._pair, self._forced = pair, tuple(dict.fromkeys(forced))
         self._shown = [*dict.fromkeys(shown)]
-        self._theirs = Shown(
-            lens.floating(), [*self._shown, *self._forced], "the float model, looked into,"
-        )
+        self._theirs = Shown(pair.floating(), [*self._shown, *self._forced], FLOAT_LABEL)
         self._ours: Shown | None = None
         self._given: dict[str, str] = {}
 
     def run(self, feed: Mapping[str, Any]) -> tuple[Values, Values]:
         """The values of the float model, and of the quantized one. Raises ModelError."""
-        self._lens.refuse_large([*self._shown, *self._forced], feed)
+        self._pair.refuse_large([*self._shown, *self._forced], feed)
         theirs = self._theirs.run(feed)
         if self._ours is None:
-            self._ours = self._open(theirs)
+            model = self._pair.quantized()
+            self._given = make_inputs(model, self._forced, theirs)
+            wanted = [name for name in self._shown if name not in self._forced]
+            self._ours = Shown(model, wanted, QUANTIZED_LABEL)
         ours = self._ours.run({**feed, **{new: theirs[old] for old, new in self._given.items()}})
         return theirs, ours
 
-    def _open(self, theirs: Values) -> Shown:
-        model = self._lens.quantized()
-        self._given = force(model, self._forced, theirs)
-        wanted = [name for name in self._shown if name not in self._forced]
-        return Shown(model, wanted, "the quantized model, looked into,")
 
-
-def force(model: ir.Model, names: Iterable[str], values: Values) -> dict[str, str]:
+def make_inputs(model: ir.Model, names: Iterable[str], values: Values) -> dict[str, str]:
     """Makes inputs of values; the new names by the old ones. Changes `model`."""
     fresh, graph = Names(model), model.graph
     made = {v.name: v for node in graph for v in node.outputs if v.name in values}
@@ -148,9 +146,3 @@ def force(model: ir.Model, names: Iterable[str], values: Values) -> dict[str, st
         graph.inputs.append(value)
         given[name] = value.name or ""
     return given
-
-
-def _read(origin: Origin, label: str) -> ir.Model:
-    model = load(origin).model
-    normalize.normalize(model, label, normalize.OLDEST)
-    return model

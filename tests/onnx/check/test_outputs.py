@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 
 from octavo.errors import VerificationError
 from octavo.onnx import quantize_dynamic, session
-from octavo.onnx.check.judge import Judge
-from octavo.onnx.check.lens import Lens
+from octavo.onnx.check.model_pair import ModelPair
+from octavo.onnx.check.outputs import OutputComparison
 from octavo.onnx.check.runs import Runs, open_float
 from octavo.onnx.load import load
 from tests.onnx.helpers import F32, build, normal, refused
@@ -253,10 +253,10 @@ def test_noise_that_nothing_can_be_given_for(tmp_path: Path) -> None:
     runs = Runs(open_float(source), session(tmp_path / "out.onnx"), source)
     feed = {"x": normal(3, 64)}
     runs.again(feed)  # sessions draw the same numbers, each its own: now they are a run apart
-    lens = Lens(source, tmp_path / "out.onnx", [o.layer.name for o in report.quantized])
-    found = Judge(runs.names, lens, runs.again).judge(runs.given([feed]), 0.1)
-    assert not found.measured
-    assert found.said == "output 'y' differs between two runs of the float model itself"
+    pair = ModelPair(source, tmp_path / "out.onnx", [o.layer.name for o in report.quantized])
+    found = OutputComparison(runs.names, pair, runs.again).compare(runs.given([feed]), 0.1)
+    assert not found.distances
+    assert found.summary == "output 'y' differs between two runs of the float model itself"
 
 
 def test_guards_decide_nothing_that_matters(tmp_path: Path) -> None:
@@ -323,12 +323,11 @@ def test_models_that_cannot_be_looked_into(
     inputs: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from octavo.errors import ModelError
-    from octavo.onnx.check.lens import Lens
 
     def fails(*_: Any) -> Any:
         raise ModelError("its layers cannot be looked at")
 
-    monkeypatch.setattr(Lens, "floating", fails)
+    monkeypatch.setattr(ModelPair, "floating", fails)
     nodes = [node("ArgMax", ["h"], ["y"], axis=1, keepdims=0)]
     model = tail(nodes, ("y", I64, ["m"]))
     feed = None if inputs is None else {"x": normal(2, 64)}
