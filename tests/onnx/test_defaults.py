@@ -13,7 +13,7 @@ import pytest
 from octavo.errors import NothingQuantizedError
 from octavo.files.metadata import metadata
 from octavo.onnx import inspect
-from octavo.onnx.told import report_in
+from octavo.onnx.stored_report import stored_report
 from octavo.recipe import Recipe, Rule, Scheme, preset
 from octavo.recipe.stored import outcomes_from_json, outcomes_to_json
 from tests.native_target.recurrent_layers import Layer
@@ -201,8 +201,8 @@ def test_files_of_the_first_version_are_read(tmp_path: Path) -> None:
     entry.value = json.dumps([o.to_dict(str) for o in done.report.layers])
     onnx.save(model, tmp_path / "old.onnx")
     floating = save(mlp(2), tmp_path / "f.onnx")
-    told = report_in(tmp_path / "old.onnx", Path(floating))
-    assert told is not None and told.layers == done.report.layers
+    stored = stored_report(tmp_path / "old.onnx", Path(floating))
+    assert stored is not None and stored.layers == done.report.layers
 
 
 @pytest.mark.parametrize("name", ["naïve/層/MatMul", 'a "quoted" \\ name', "line\nbreak"])

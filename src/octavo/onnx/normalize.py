@@ -1,49 +1,47 @@
-"""Brings a model into the shape that the rules read: known opset, no local functions."""
+"""Brings a model into the shape that the rules read: known opset, no local functions, no Erfc.
+
+    Erfc(x)           ->  Sub(1, Erf(x))
+    Erfc(Mul(-x, c))  ->  Add(1, Erf(Mul(x, c)))       Erf is odd
+
+ONNX has no `Erfc`. tf2onnx 1.17 hands TensorFlow's operator on as it is; Keras' exact GELU,
+x/2 erfc(-x sqrt(1/2)), has one. The second form is how other exporters write GELU, so that it is
+recognized.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, TypeGuard
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from onnxscript import version_converter
 
 from octavo.errors import AlreadyQuantizedError, ModelError, brief, listed
+from octavo.graph.emitter import Emitter, Names
 from octavo.graph.native import DOMAIN
+from octavo.graph.sweeper import Sweeper
 from octavo.graph.walk import graphs_of, opset_of, runs_in_order
 from octavo.onnx import maps
-from octavo.onnx.erfc import write_out_erfc
 from octavo.onnx.functions import inline_functions
 from octavo.onnx.load import Origin, load
-from octavo.onnx.serialized import self_contained
+from octavo.onnx.store import self_contained
 
+_STANDARD = ("", "ai.onnx")
+_SAME_TYPE = frozenset(["Mul", "Neg", "Add", "Sub", "Div", "MatMul", "Gemm", "Conv", "Reshape"])
+_MOST_STEPS = 64
 OLDEST, NEWEST = 7, 26
 FIRST_WITH_QUANTIZE = 10  # QuantizeLinear, MatMulInteger
 FIRST_WITH_DYNAMIC = 11  # DynamicQuantizeLinear
 FIRST_WITH_PLAIN_INITIALIZERS = 4  # the IR version
 
 QUANTIZED_OPS = frozenset(
-    [
-        "DynamicQuantizeLinear",
-        "QuantizeLinear",
-        "DequantizeLinear",
-        "MatMulInteger",
-        "ConvInteger",
-        "QLinearMatMul",
-        "QLinearConv",
-        "MatMulIntegerToFloat",
-        "DynamicQuantizeMatMul",
-        "DynamicQuantizeLSTM",
-        "QAttention",
-        "QGemm",
-        "MatMulNBits",
-        "GatherBlockQuantized",
-        "QEmbedLayerNormalization",
-        "QLinearAdd",
-        "QLinearMul",
-    ]
+    "DynamicQuantizeLinear QuantizeLinear DequantizeLinear MatMulInteger ConvInteger QLinearMatMul "
+    "QLinearConv MatMulIntegerToFloat DynamicQuantizeMatMul DynamicQuantizeLSTM QAttention QGemm "
+    "MatMulNBits GatherBlockQuantized QEmbedLayerNormalization QLinearAdd QLinearMul".split()
 )
 
 
@@ -175,12 +173,12 @@ def read_constants_directly(model: ir.Model) -> None:
 
 def _copies_a_constant(node: ir.Node) -> bool:
     source = node.inputs[0]
-    if source is None or node.domain not in ("", "ai.onnx"):
+    if source is None or node.domain not in _STANDARD:
         return False
     maker = source.producer()
     if maker is None:
         return source.is_initializer()
-    return maker.op_type == "Constant" and maker.domain in ("", "ai.onnx")
+    return maker.op_type == "Constant" and maker.domain in _STANDARD
 
 
 def refuse_quantized(model: ir.Model, label: str) -> None:
@@ -193,3 +191,61 @@ def refuse_quantized(model: ir.Model, label: str) -> None:
                     "from the float model, or ask to quantize only the rest "
                     "(allow_quantized=True, octavo quantize --allow-quantized)"
                 )
+
+
+def write_out_erfc(model: ir.Model) -> int:
+    """Replaces every such node in `model`; returns how many there were."""
+    nodes = [node for graph in graphs_of(model) for node in graph if _is(node, "Erfc")]
+    if nodes:
+        emitter, sweeper = Emitter(model, Names(model), opset_of(model)), Sweeper(model)
+        for node in nodes:
+            _write_out(node, emitter, sweeper)
+    return len(nodes)
+
+
+def _write_out(node: ir.Node, e: Emitter, sweeper: Sweeper) -> None:
+    argument, name = node.inputs[0], node.outputs[0].name or "erfc"
+    assert argument is not None
+    one = e.scalar(1, _dtype(argument))
+    opposite = _opposite(argument, e, f"{name}_argument")
+    erf = e.op("Erf", [argument if opposite is None else opposite], out=f"{name}_erf")
+    new = e.op("Sub" if opposite is None else "Add", [one, erf], out=name)
+    e.flush_before(node)
+    sweeper.replace(node, [new])
+
+
+def _opposite(argument: ir.Value, e: Emitter, name: str) -> ir.Value | None:
+    """`-argument`, where it is there already or one product away."""
+    maker = argument.producer()
+    if _is(maker, "Neg"):
+        return maker.inputs[0]
+    if not _is(maker, "Mul"):
+        return None
+    for index, factor in enumerate(maker.inputs):
+        negative = None if factor is None else factor.producer()
+        if _is(negative, "Neg"):
+            factors = list(maker.inputs)
+            factors[index] = negative.inputs[0]
+            return e.op("Mul", factors, out=name)
+    return None
+
+
+def _is(node: ir.Node | None, op_type: str) -> TypeGuard[ir.Node]:
+    return node is not None and node.op_type == op_type and node.domain in _STANDARD
+
+
+def _dtype(value: ir.Value) -> np.dtype[Any]:
+    """What `value` holds: as it says, or as what it is computed from says."""
+    stack, seen = [value], 0
+    while stack and seen < _MOST_STEPS:
+        seen += 1
+        found = stack.pop()
+        tensor = found.const_value
+        if tensor is not None or found.dtype is not None:
+            dtype = found.dtype if tensor is None else tensor.dtype
+            assert dtype is not None
+            return dtype.numpy()
+        maker = found.producer()
+        if maker is not None and maker.op_type in _SAME_TYPE:
+            stack += [v for v in maker.inputs[:2] if v is not None]
+    return np.dtype(np.float32)

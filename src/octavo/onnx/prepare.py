@@ -10,12 +10,11 @@ import onnx_ir as ir
 from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
-from octavo.onnx.few_outputs import without_few_outputs
 from octavo.onnx.inventory import Site, inventory
 from octavo.onnx.load import Source
 from octavo.onnx.native.defaults import conv_reasons, native_defaults
 from octavo.onnx.options import Request, has_tensor_activations
-from octavo.onnx.select import decide
+from octavo.onnx.selection import decide
 from octavo.recipe import Decision
 
 
@@ -93,8 +92,7 @@ def survey(source: Source, needed: int, *, allow_quantized: bool) -> Survey:
 
 def decisions_on(found: Survey, request: Request) -> list[Decision]:
     """One decision a layer, before it is asked what the target can hold (`resolve`)."""
-    decisions = decide([s.layer for s in found.sites], found.node_names, request)
-    decisions = without_few_outputs(found.sites, decisions, request)
+    decisions = decide(found.sites, found.node_names, request)
     if request.target != "native":
         return decisions
     return native_defaults(found.sites, decisions, request.recipe, found)

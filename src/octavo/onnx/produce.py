@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -18,15 +19,10 @@ from octavo.onnx.options import Request
 from octavo.onnx.prepare import Prepared
 from octavo.onnx.save import Place, needs_data_file, save
 from octavo.onnx.store import TensorStore
+from octavo.onnx.stored_report import LAYERS, MAX_ERROR
 from octavo.recipe import Report, Verification
 from octavo.recipe.reasons import counted_reasons
 from octavo.recipe.stored import outcomes_to_json
-
-MAX_ERROR = "octavo.max_error"
-"""The key of a file's metadata under which the recipe's bound stands."""
-
-LAYERS = "octavo.layers"
-"""The key of a file's metadata under which it says what became of each layer, and why."""
 
 
 def produce(
@@ -41,7 +37,7 @@ def produce(
 ) -> Converted:
     """Converts and writes to `place`. Raises OSError where it cannot be written."""
     beyond = beyond_portable(source.model, prepared, request)
-    large = needs_data_file(source, prepared.sites, prepared.decisions, prepared.constants)
+    large = needs_data_file(source, _expected_bytes(source, prepared))
     tensors = TensorStore(place.data if external or large else None)
     try:
         converted = convert(
@@ -115,6 +111,23 @@ def _metadata(request: Request, model: ir.Model, converted: Converted) -> dict[s
         MAX_ERROR: str(request.recipe.max_error),
         LAYERS: outcomes_to_json(converted.outcomes),
     }
+
+
+def _expected_bytes(source: Source, prepared: Prepared) -> int:
+    """The size of the result, as far as it is known before weights are quantized."""
+    total, constants = source.bytes, prepared.constants
+    seen = set()
+    for site, decision in zip(prepared.sites, prepared.decisions, strict=True):
+        scheme = decision.scheme.weight
+        if scheme is None:
+            continue
+        for weight in site.weights:
+            key, dtype = constants.root(weight).key, constants.dtype(weight)
+            if key not in seen and dtype is not None:
+                seen.add(key)
+                bits = dtype.bitwidth - 8 * scheme.qtype.bytes
+                total -= math.prod(constants.shape(weight)) * max(0, bits) // 8
+    return total
 
 
 def _nothing(source: Source, converted: Converted, advice: str) -> str:

@@ -14,7 +14,6 @@ import onnxruntime as ort
 from octavo.errors import OptionError, OutputError
 from octavo.files.staging import Staging
 from octavo.graph.walk import opset_of
-from octavo.onnx.already import quantized_already
 from octavo.onnx.check.verify import verify as verify_model
 from octavo.onnx.convert import Progress, make_context
 from octavo.onnx.custom_ops import CustomOps, Libraries
@@ -27,6 +26,7 @@ from octavo.onnx.produce import files_size, produce, report_of
 from octavo.onnx.resolve import resolve_all
 from octavo.onnx.save import misfortune
 from octavo.onnx.store import TensorStore
+from octavo.onnx.stored_report import quantized_already
 from octavo.onnx.work import count_work, others_that_multiply
 from octavo.recipe import Inspection, Recipe, Report, Verification
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -12,14 +11,10 @@ import onnx_ir as ir
 from octavo.errors import ModelError, OutputError
 from octavo.files.staging import DATA_FILE, output_error
 from octavo.graph.walk import graphs_of
-from octavo.onnx.constants import Constants
-from octavo.onnx.inventory import Site
 from octavo.onnx.load import Source
-from octavo.onnx.serialized import inline_attributes, to_proto
-from octavo.onnx.store import TensorStore
+from octavo.onnx.store import TensorStore, inline_attributes, to_proto
 from octavo.onnx.wellformed import stored_tensors
 from octavo.onnx.wire import write_model
-from octavo.recipe import Decision
 
 ONE_FILE_LIMIT = 256 * 2**20  # bytes; a larger result of a model with external data keeps one
 PROTOBUF_LIMIT = 1900 * 2**20  # bytes; protobuf ends at 2 GiB
@@ -41,23 +36,9 @@ class Place(Protocol):
         """Where the data file goes, if it needs one."""
 
 
-def needs_data_file(
-    source: Source, sites: Sequence[Site], decisions: Sequence[Decision], constants: Constants
-) -> bool:
-    """Whether the result is expected to be too large for one file."""
-    total = source.bytes
-    seen = set()
-    for site, decision in zip(sites, decisions, strict=True):
-        scheme = decision.scheme.weight
-        if scheme is None:
-            continue
-        for weight in site.weights:
-            key, dtype = constants.root(weight).key, constants.dtype(weight)
-            if key not in seen and dtype is not None:
-                seen.add(key)
-                bits = dtype.bitwidth - 8 * scheme.qtype.bytes
-                total -= math.prod(constants.shape(weight)) * max(0, bits) // 8
-    return total > (ONE_FILE_LIMIT if source.data_files else PROTOBUF_LIMIT)
+def needs_data_file(source: Source, size: int) -> bool:
+    """Whether a result of `size` bytes is too large for one file."""
+    return size > (ONE_FILE_LIMIT if source.data_files else PROTOBUF_LIMIT)
 
 
 def save(model: ir.Model, place: Place, tensors: TensorStore, metadata: Mapping[str, str]) -> None:

@@ -25,6 +25,7 @@ from octavo.graph.walk import graphs_of
 _STANDARD = ("", "ai.onnx")
 _PLACE = ("location", "offset", "length", "checksum", "basepath")  # keys of external data
 _ONNXRUNTIMES = "prepacked"  # keys that ONNX Runtime adds begin so
+_COMPLEX = ("COMPLEX64", "COMPLEX128")  # two numbers an element
 _SHORT = Repr()  # a damaged model may hold names and shapes of any length
 _SHORT.maxstring, _SHORT.maxother, _SHORT.maxtuple = 200, 200, 12
 
@@ -36,24 +37,6 @@ def short(value: object) -> str:
         if len(full) <= _SHORT.maxstring:
             return full
     return _SHORT.repr(value)
-
-
-# Where TensorProto keeps the numbers of each type that has no raw data, and how many entries a
-# number takes there.
-_INT32S = (
-    *("BFLOAT16", "BOOL", "FLOAT16", "INT8", "INT16", "INT32", "UINT8", "UINT16", "FLOAT8E8M0"),
-    *("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"),
-)
-_TYPED: dict[str, tuple[str, int]] = {
-    **dict.fromkeys(_INT32S, ("int32_data", 1)),
-    "FLOAT": ("float_data", 1),
-    "COMPLEX64": ("float_data", 2),
-    "DOUBLE": ("double_data", 1),
-    "COMPLEX128": ("double_data", 2),
-    "INT64": ("int64_data", 1),
-    "UINT32": ("uint64_data", 1),
-    "UINT64": ("uint64_data", 1),
-}
 
 
 def check_text(model: onnx.ModelProto, label: str) -> None:
@@ -261,7 +244,7 @@ def _held_and_expected(
         return None, 0, ""
     if proto.HasField("raw_data"):
         return len(proto.raw_data), size, "bytes"
-    if tensor.dtype.name in _TYPED:
-        field, each = _TYPED[tensor.dtype.name]
-        return len(getattr(proto, field)), elements * each, "numbers"
-    return len(proto.int32_data), size, "numbers"  # packed: a byte an entry
+    held = len(getattr(proto, onnx.helper.tensor_dtype_to_field(proto.data_type)))
+    if tensor.dtype.bitwidth < 8:
+        return held, size, "numbers"  # packed: a byte an entry
+    return held, elements * (2 if tensor.dtype.name in _COMPLEX else 1), "numbers"

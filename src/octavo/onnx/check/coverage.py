@@ -21,7 +21,7 @@ from octavo.onnx.inputs import Feed
 from octavo.onnx.inventory import inventory
 from octavo.onnx.load import Source
 from octavo.onnx.normalize import load_normalized
-from octavo.onnx.serialized import self_contained
+from octavo.onnx.store import self_contained
 from octavo.recipe import LayerOutcome
 
 _MARK, _RUN = "octavo_layer_", "_kernel_time"

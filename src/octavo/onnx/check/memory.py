@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from octavo.onnx.serialized import to_proto
+from octavo.onnx.store import to_proto
 
 COPIES = 1.5
 """Of the float model's activations: the quantized model holds integers of some beside them."""
@@ -96,7 +96,9 @@ class _Sizes:
             return None
         dims = [d if isinstance(d, int) else self._symbols.get(d.value or "") for d in value.shape]
         sizes = [d for d in dims if d is not None]
-        itemsize = _UNKNOWN_BYTES if value.dtype is None else value.dtype.itemsize
+        dtype = value.dtype
+        has_size = dtype is not None and dtype is not ir.DataType.STRING
+        itemsize = dtype.itemsize if dtype is not None and has_size else _UNKNOWN_BYTES
         return math.ceil(math.prod(sizes) * itemsize) if len(sizes) == len(dims) else None
 
 

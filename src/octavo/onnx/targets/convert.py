@@ -29,9 +29,9 @@ from octavo.onnx.convert import Progress
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.load import Source, load
-from octavo.onnx.produce import LAYERS
 from octavo.onnx.save import misfortune, save
 from octavo.onnx.store import TensorStore
+from octavo.onnx.stored_report import LAYERS
 from octavo.onnx.targets import to_native, to_portable
 from octavo.onnx.targets.turning import Turning
 from octavo.recipe import Verification

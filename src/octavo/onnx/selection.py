@@ -1,4 +1,13 @@
-"""From a recipe and the drop-in's selection to one decision a layer."""
+"""From a recipe and the drop-in's selection to one decision a layer.
+
+Linear layers of few outputs stay float unless somebody asks for them, as small tables do:
+
+    MatMul(x [.., 64], W [64, 3])      576 bytes saved, and 2 kB of nodes for it in target portable
+
+Target native holds a weight in blocks of 16 outputs, so that 4 outputs take as many bytes as in
+float, and fewer more. Quantizing a row takes longer than its product with so few columns. And such
+a layer is mostly the last, whose error nothing evens out.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +16,41 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from octavo.errors import RecipeError, did_you_mean
+from octavo.onnx.inventory import Site
 from octavo.onnx.options import Request
 from octavo.onnx.rules import supported_ops
-from octavo.recipe import FLOAT, PRESETS, Decision, Kind, Layer, Recipe, plan
+from octavo.onnx.rules._linear import LinearRule
+from octavo.recipe import FLOAT, PRESETS, Decision, Granularity, Kind, Layer, Recipe, Scheme, plan
 
+FEW_OUTPUTS = 4
+LARGE = 16 * 1024  # bytes of a float weight, from which on target portable saves some
 _PRESET_RULES = frozenset(rule for recipe in PRESETS.values() for rule in recipe.rules)
 
 
-def decide(layers: Sequence[Layer], nodes: Sequence[str], request: Request) -> list[Decision]:
+def decide(sites: Sequence[Site], nodes: Sequence[str], request: Request) -> list[Decision]:
     """One decision a layer: the recipe's, within what the selection allows.
 
     `nodes` are all node names of the model: a pattern that matches none of them is an error.
     """
-    s = request.selection
-    names = [*nodes, *(layer.name for layer in layers)]
+    layers = [site.layer for site in sites]
+    s, known = request.selection, [layer.name for layer in layers]
     for argument, patterns in (
         ("nodes_to_quantize (--only)", s.only),
         ("nodes_to_exclude (--exclude)", s.exclude),
     ):
         for pattern in patterns or ():
-            if not any(_matches(pattern, n) for n in names):
-                known = [layer.name for layer in layers]
+            if not any(_matches(pattern, n) for n in (*nodes, *known)):
                 raise RecipeError(
                     f"{argument}: {pattern!r} matches no node.{did_you_mean(pattern, known)}"
                 )
     _refuse_unknown_ops(request.recipe, layers)
-    return [_within(decision, request) for decision in plan(layers, request.recipe)]
+    decisions = [_within(decision, request) for decision in plan(layers, request.recipe)]
+    return [
+        Decision(site.layer, FLOAT, reason)
+        if (reason := _too_few_outputs(site, decision.scheme, request))
+        else decision
+        for site, decision in zip(sites, decisions, strict=True)
+    ]
 
 
 def _within(decision: Decision, request: Request) -> Decision:
@@ -59,12 +77,6 @@ def _asked_for(layer: Layer, request: Request) -> bool:
     if layer.kind is Kind.ACTIVATION_MATMUL:
         return s.activation_matmuls
     return s.ops is not None
-
-
-def is_asked_for(layer: Layer, request: Request) -> bool:
-    """Whether the caller, or a rule of a recipe of the user's, speaks of the layer or its kind."""
-    rule = request.recipe.rule_for(layer)
-    return _asked_for(layer, request) or (rule is not None and rule not in _PRESET_RULES)
 
 
 def _left_to_the_preset(layer: Layer, recipe: Recipe) -> bool:
@@ -94,3 +106,33 @@ def _named(layer: Layer, patterns: Sequence[str]) -> bool:
 
 def _matches(pattern: str, name: str) -> bool:
     return name == pattern or fnmatchcase(name, pattern)
+
+
+def _too_few_outputs(site: Site, scheme: Scheme, request: Request) -> str:
+    """Why integers win nothing for a layer of few outputs; "" where they do."""
+    w, layer = scheme.weight, site.layer
+    if w is None or not w.qtype.is_integer or layer.kind is not Kind.LINEAR or layer.shares_with:
+        return ""
+    rule = request.recipe.rule_for(layer)
+    by_user = _asked_for(layer, request) or (rule is not None and rule not in _PRESET_RULES)
+    # One scale for the tensor follows ONNX Runtime's quantize_dynamic, whatever the size.
+    if w.granularity is Granularity.TENSOR or by_user:
+        return ""
+    outputs = _outputs(site)
+    if not outputs or outputs > FEW_OUTPUTS:
+        return ""
+    if request.target == "portable" and layer.bytes >= LARGE:
+        return ""
+    few = "1 output" if outputs == 1 else f"{outputs} outputs"
+    return f"a layer of {few} gains nothing from integers: name it, or its type, to quantize it"
+
+
+def _outputs(site: Site) -> int | None:
+    """Of a matrix [K, N] or vector [K]; None for others."""
+    form = site.rule.form(site.node) if isinstance(site.rule, LinearRule) else None
+    (_, shape), *_ = site.layer.weights
+    if form is None or site.weights[0] is not form.w or len(shape) > 2:
+        return None
+    if len(shape) == 1:
+        return 1
+    return shape[0] if form.transpose_w else shape[1]
