@@ -11,9 +11,9 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from octavo.onnx.constants import Constants
-from octavo.onnx.feeds.classify import kinds_of
-from octavo.onnx.feeds.roles import InputKind
 from octavo.onnx.inputs import Feed, made_up
+from octavo.onnx.inputs.classify import kinds_of
+from octavo.onnx.inputs.roles import InputKind
 from tests.onnx.helpers import F32, build, normal
 
 I64, BOOL, I32 = TensorProto.INT64, TensorProto.BOOL, TensorProto.INT32

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from octavo.onnx import inputs
 from octavo.onnx.constants import Constants
-from octavo.onnx.feeds.roles import Role
+from octavo.onnx.inputs.roles import Role
 from tests.onnx.helpers import F32, build, normal
 from tests.onnx.made_up_graphs import (
     BOOL,

@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto
 
-from octavo.onnx.feeds.roles import Role
+from octavo.onnx.inputs.roles import Role
 from tests.onnx.helpers import F32, build, normal
 from tests.onnx.made_up_graphs import BOOL, I32, I64, WIDE, accepted, guesses, kinds, node, scored
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from octavo.core.signals import picture, sound
-from octavo.onnx.feeds.roles import Role
+from octavo.onnx.inputs.roles import Role
 from tests.onnx.helpers import F32, build, normal
 from tests.onnx.made_up_graphs import I64, accepted, guesses, kinds, node
 

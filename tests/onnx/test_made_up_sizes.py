@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from octavo.onnx.feeds.roles import Role
-from octavo.onnx.feeds.sizes import evaluate
 from octavo.onnx.inputs import FixedShapes, describe
+from octavo.onnx.inputs.roles import Role
+from octavo.onnx.inputs.sizes import evaluate
 from tests.onnx.helpers import F32, build, normal
 from tests.onnx.made_up_graphs import (
     BOOL,

@@ -16,7 +16,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from octavo.onnx.feeds.dataflow import Dataflow, attribute_int, input_at, moves_or_picks
+from octavo.onnx.inputs.dataflow import Dataflow, attribute_int, input_at, moves_or_picks
 
 Pair = tuple[float, float]
 

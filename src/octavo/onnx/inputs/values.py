@@ -15,8 +15,8 @@ import onnx_ir as ir
 
 from octavo.core.signals import picture, sound
 from octavo.core.spread import end_last_row, hidden_of, spread
-from octavo.onnx.feeds.axes import Axis, InputLayout
-from octavo.onnx.feeds.roles import InputKind, Role
+from octavo.onnx.inputs.axes import Axis, InputLayout
+from octavo.onnx.inputs.roles import InputKind, Role
 
 Array = npt.NDArray[Any]
 

@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 import onnx_ir as ir
 
-from octavo.onnx.feeds.dataflow import MOVES, Dataflow, attribute_int, input_at, moves_or_picks
+from octavo.onnx.inputs.dataflow import MOVES, Dataflow, attribute_int, input_at, moves_or_picks
 
 _SHIFTS = frozenset(["Add", "Sub"])
 _BOUNDS = frozenset(["Clip", "Max", "Min", "Mod", "Abs", "Relu"])

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from octavo.onnx.feeds.axes import Axis, InputLayout
-from octavo.onnx.feeds.roles import Role
-from octavo.onnx.feeds.strides import Picture
+from octavo.onnx.inputs.axes import Axis, InputLayout
+from octavo.onnx.inputs.roles import Role
+from octavo.onnx.inputs.strides import Picture
 
 _ROWS = (8, 3, 32, 1, 64)  # of models to which a row is a small thing
 _MOST_A_ROW = 4096

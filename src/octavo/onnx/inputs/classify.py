@@ -8,12 +8,12 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from octavo.onnx.constants import Constants
-from octavo.onnx.feeds.dataflow import MOVES, Dataflow, rank_of
-from octavo.onnx.feeds.float_uses import is_state, is_step, is_threshold, past_axis, scene
-from octavo.onnx.feeds.given import fed
-from octavo.onnx.feeds.integer_uses import IntegerUses, Use, integer_uses
-from octavo.onnx.feeds.mask_uses import mask_use
-from octavo.onnx.feeds.roles import InputKind, Role, has_word
+from octavo.onnx.inputs.dataflow import MOVES, Dataflow, rank_of
+from octavo.onnx.inputs.float_uses import is_state, is_step, is_threshold, past_axis, scene
+from octavo.onnx.inputs.given import fed
+from octavo.onnx.inputs.integer_uses import IntegerUses, Use, integer_uses
+from octavo.onnx.inputs.mask_uses import mask_use
+from octavo.onnx.inputs.roles import InputKind, Role, has_word
 
 FEW_TYPES = 8  # rows of a table of segments, at most
 _SMALL = 8  # elements of an input that is settings rather than data

@@ -8,9 +8,9 @@ from enum import Enum
 
 import onnx_ir as ir
 
-from octavo.onnx.feeds.dataflow import LOST, Dataflow, Reading, attribute_int, input_at
-from octavo.onnx.feeds.float_uses import past_axis
-from octavo.onnx.feeds.roles import InputKind, Role, has_word, is_name, name_words
+from octavo.onnx.inputs.dataflow import LOST, Dataflow, Reading, attribute_int, input_at
+from octavo.onnx.inputs.float_uses import past_axis
+from octavo.onnx.inputs.roles import InputKind, Role, has_word, is_name, name_words
 
 
 class Axis(Enum):

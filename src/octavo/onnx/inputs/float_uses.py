@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from octavo.onnx.feeds.dataflow import (
+from octavo.onnx.inputs.dataflow import (
     MOVES,
     Dataflow,
     Reading,
@@ -14,7 +14,7 @@ from octavo.onnx.feeds.dataflow import (
     moves_or_picks,
     rank_of,
 )
-from octavo.onnx.feeds.roles import InputKind, Role, has_word
+from octavo.onnx.inputs.roles import InputKind, Role, has_word
 
 _ELEMENTWISE = frozenset(
     "Cast Identity Add Sub Mul Div Clip Neg Abs Pow Sqrt Relu LeakyRelu Sigmoid Tanh Pad Slice "

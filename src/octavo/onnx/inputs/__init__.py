@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from octavo.onnx.feeds.describe import describe, shapes_of
-from octavo.onnx.feeds.generate import MOST_ELEMENTS, branches, made_up
-from octavo.onnx.feeds.given import CheckInputs, Feed, FixedShapes, fed, read_inputs
+from octavo.onnx.inputs.describe import describe, shapes_of
+from octavo.onnx.inputs.generate import MOST_ELEMENTS, branches, made_up
+from octavo.onnx.inputs.given import CheckInputs, Feed, FixedShapes, fed, read_inputs
 
 __all__ = [
     "MOST_ELEMENTS",

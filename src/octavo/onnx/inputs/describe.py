@@ -11,8 +11,8 @@ import onnx_ir as ir
 
 from octavo.graph.walk import opset_of
 from octavo.onnx.constants import Constants
-from octavo.onnx.feeds.classify import kinds_of
-from octavo.onnx.feeds.roles import InputKind, Role
+from octavo.onnx.inputs.classify import kinds_of
+from octavo.onnx.inputs.roles import InputKind, Role
 
 _MOST_ENTRIES, _MOST_SHAPES = 6, 3
 _ROLE_TEXTS = {

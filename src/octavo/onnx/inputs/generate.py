@@ -12,14 +12,14 @@ import onnx_ir as ir
 
 from octavo.onnx import maps
 from octavo.onnx.constants import Constants
-from octavo.onnx.feeds.axes import Axis, InputLayout, layouts_of
-from octavo.onnx.feeds.classify import kinds_of
-from octavo.onnx.feeds.dataflow import Dataflow
-from octavo.onnx.feeds.given import Feed, FixedShapes, fed
-from octavo.onnx.feeds.roles import Role
-from octavo.onnx.feeds.sizes import GUESSES, Sizes, Suggested, is_of_rows
-from octavo.onnx.feeds.strides import Strides, pictures, strides_of
-from octavo.onnx.feeds.values import Setting, choices, draw_values
+from octavo.onnx.inputs.axes import Axis, InputLayout, layouts_of
+from octavo.onnx.inputs.classify import kinds_of
+from octavo.onnx.inputs.dataflow import Dataflow
+from octavo.onnx.inputs.given import Feed, FixedShapes, fed
+from octavo.onnx.inputs.roles import Role
+from octavo.onnx.inputs.sizes import GUESSES, Sizes, Suggested, is_of_rows
+from octavo.onnx.inputs.strides import Strides, pictures, strides_of
+from octavo.onnx.inputs.values import Setting, choices, draw_values
 
 MOST_ELEMENTS = 2**21  # of all inputs of a guess with open dimensions
 _OF_A_SEQUENCE = 2  # tensors

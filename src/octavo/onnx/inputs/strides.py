@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from octavo.onnx.feeds.dataflow import Dataflow, attribute_int, attribute_ints
+from octavo.onnx.inputs.dataflow import Dataflow, attribute_int, attribute_ints
 
 Picture = tuple[int, int]
 """Height and width."""

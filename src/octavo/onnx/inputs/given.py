@@ -15,7 +15,7 @@ import onnx_ir as ir
 from octavo.core.feeds import GIVE, read_runs
 from octavo.errors import InputDataError, brief, did_you_mean, listed
 from octavo.onnx import maps
-from octavo.onnx.feeds.roles import is_name
+from octavo.onnx.inputs.roles import is_name
 
 Feed = dict[str, npt.NDArray[Any]]
 """Arrays by names of inputs."""
