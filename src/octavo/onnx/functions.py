@@ -198,18 +198,10 @@ def _put_in_place(old: ir.Node, converted: ir.Graph, names: Names) -> None:
     for node in new:
         for value in node.outputs:
             value.name = names.values.new(f"{name}_{node.op_type}")
-    graph.insert_before(old, new)
     made = {value.name: known[value] for value in converted.outputs}
-    for i, value in enumerate(old.outputs):
-        replacement = made.get(f"out{i}")
-        if replacement is not None:
-            replacement.name, replacement.type, replacement.shape = (
-                value.name,
-                value.type,
-                value.shape,
-            )
-            value.replace_all_uses_with(replacement, replace_graph_outputs=True)
-    graph.remove(old, safe=True)
+    outputs = [(v, made[f"out{i}"]) for i, v in enumerate(old.outputs) if f"out{i}" in made]
+    before, after = [v for v, _ in outputs], [v for _, v in outputs]
+    ir.convenience.replace_nodes_and_values(graph, old, [old], new, before, after)
 
 
 def _counted(n: int, noun: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import onnxruntime as ort
 
-from octavo.errors import OptionError, OutputError
+from octavo.errors import OptionError
 from octavo.files.staging import Staging
 from octavo.graph.walk import opset_of
 from octavo.onnx.check.verify import verify as verify_model
@@ -24,7 +24,7 @@ from octavo.onnx.options import parse_request, plain_request
 from octavo.onnx.prepare import prepare
 from octavo.onnx.produce import files_size, produce, report_of
 from octavo.onnx.resolve import resolve_all
-from octavo.onnx.save import misfortune
+from octavo.onnx.save import os_errors_explained
 from octavo.onnx.store import TensorStore
 from octavo.onnx.stored_report import quantized_already
 from octavo.onnx.work import count_work, others_that_multiply
@@ -124,7 +124,7 @@ def quantize_dynamic(
     feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)
     prepared = prepare(source, request, allow_quantized=allow_quantized)
     with staging:
-        try:
+        with os_errors_explained(source, staging):
             converted = produce(
                 source,
                 prepared,
@@ -134,10 +134,6 @@ def quantize_dynamic(
                 allow_nothing=allow_nothing,
                 progress=report_progress,
             )
-        except OutputError:
-            raise
-        except OSError as error:
-            raise misfortune(error, source, staging) from error
         outcome = Verification("skipped")
         if verify:
             report_progress("verifying", 0, 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -73,15 +74,22 @@ def save(model: ir.Model, place: Place, tensors: TensorStore, metadata: Mapping[
         write_model(proto, stored, file)
 
 
-def misfortune(error: OSError, source: Source, place: Place) -> ModelError | OutputError:
-    """What an OSError during a conversion means: the input went away, or the output failed."""
-    files = {str(path.resolve()) for path in source.files}
-    if isinstance(error.filename, str) and error.filename in files:
-        return ModelError(
-            f"{error.filename} cannot be read any more: {error.strerror}; leave the input in place "
-            "while it is converted"
-        )
-    return output_error(error, place.out)
+@contextmanager
+def os_errors_explained(source: Source, place: Place) -> Iterator[None]:
+    """Raises what an OSError during a conversion means: the input went away (ModelError), or the
+    output failed (OutputError)."""
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        files = {str(path.resolve()) for path in source.files}
+        if isinstance(error.filename, str) and error.filename in files:
+            raise ModelError(
+                f"{error.filename} cannot be read any more: {error.strerror}; leave the input in "
+                "place while it is converted"
+            ) from error
+        raise output_error(error, place.out) from error
 
 
 def _bytes(model: ir.Model) -> int:

@@ -16,7 +16,6 @@ from octavo.errors import (
     ModelError,
     NothingQuantizedError,
     OptionError,
-    OutputError,
     did_you_mean,
 )
 from octavo.files.staging import Staging
@@ -29,7 +28,7 @@ from octavo.onnx.convert import Progress
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.load import Source, load
-from octavo.onnx.save import misfortune, save
+from octavo.onnx.save import os_errors_explained, save
 from octavo.onnx.store import TensorStore
 from octavo.onnx.stored_report import LAYERS
 from octavo.onnx.targets import to_native, to_portable
@@ -86,12 +85,8 @@ def convert_target(
     feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)
     staging = Staging(model_output, source.files)
     with staging:
-        try:
+        with os_errors_explained(source, staging):
             turning, notes = _turn(source, staging, to, cpu, report_progress)
-        except OutputError:
-            raise
-        except OSError as error:
-            raise misfortune(error, source, staging) from error
         verification = Verification("skipped")
         if verify:
             report_progress("verifying", 0, 1)

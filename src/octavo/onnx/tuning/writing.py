@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from octavo.errors import OutputError
 from octavo.onnx.convert import Converted, make_context
 from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.options import Request, plain_request
 from octavo.onnx.prepare import Prepared, prepare
 from octavo.onnx.produce import files_size, produce, report_of
 from octavo.onnx.resolve import resolve_all
-from octavo.onnx.save import Place, misfortune
+from octavo.onnx.save import Place, os_errors_explained
 from octavo.onnx.store import TensorStore
 from octavo.onnx.tuning.switches import add_switches
 from octavo.recipe import FLOAT, Decision, Recipe, Report, Verification
@@ -81,7 +80,7 @@ class Writer:
 
 
 def _produce(source: Source, prepared: Prepared, request: Request, place: Place) -> Converted:
-    try:
+    with os_errors_explained(source, place):
         return produce(
             source,
             prepared,
@@ -91,7 +90,3 @@ def _produce(source: Source, prepared: Prepared, request: Request, place: Place)
             allow_nothing=True,
             progress=lambda stage, done, total: None,
         )
-    except OutputError:
-        raise
-    except OSError as error:
-        raise misfortune(error, source, place) from error
