@@ -19,22 +19,19 @@ CANDIDATES = frozenset(Kind) - {Kind.EMBEDDING, Kind.ATTENTION, Kind.OTHER}
 SHOWN = 3
 
 
-def beyond_portable(model: ir.Model, prepared: Prepared, request: Request) -> tuple[Layer, ...]:
+def native_only_layers(model: ir.Model, prepared: Prepared, request: Request) -> tuple[Layer, ...]:
     """Those layers, for the recipe and selection of `request`; none for other formats than its."""
     weight = request.recipe.default.weight
     if request.quant_format != "qoperator" or weight is None or not weight.qtype.is_integer:
         return ()
-    held = {target: _held(model, prepared, request, target) for target in ("native", "portable")}
-    return tuple(
-        site.layer
-        for site, native, portable in zip(
-            prepared.sites, held["native"], held["portable"], strict=True
-        )
-        if native and not portable
+    native, portable = (
+        _are_integers(model, prepared, request, target) for target in ("native", "portable")
     )
+    held = zip(prepared.sites, native, portable, strict=True)
+    return tuple(site.layer for site, here, there in held if here and not there)
 
 
-def _held(model: ir.Model, prepared: Prepared, request: Request, target: str) -> list[bool]:
+def _are_integers(model: ir.Model, prepared: Prepared, request: Request, target: str) -> list[bool]:
     """Whether each layer would be in integers; False for kinds that targets hold alike."""
     context = make_context(
         model,

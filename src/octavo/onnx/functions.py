@@ -35,7 +35,7 @@ def inline_functions(model: ir.Model, label: str, newest: int, raise_opset: Rais
     if not count:
         return []
     notes = []
-    others = _other_opsets(model)
+    others = _function_opsets(model)
     if others:
         target = max(opset_of(model), *others)
         if target > newest:
@@ -70,7 +70,7 @@ def inline_functions(model: ir.Model, label: str, newest: int, raise_opset: Rais
     return notes
 
 
-def _other_opsets(model: ir.Model) -> set[int]:
+def _function_opsets(model: ir.Model) -> set[int]:
     """The opsets of functions that are not in the model's.
 
     Of other domains than the standard one the functions are taken to agree with the model where
@@ -145,18 +145,19 @@ def _convert_marked(model: ir.Model, label: str) -> int:
     for node in marked:
         version = node.meta[_WRITTEN_FOR]
         try:
-            alone = onnx.version_converter.convert_version(_alone(node, version), target)
+            single = _single_node_model(node, version)
+            converted = onnx.version_converter.convert_version(single, target)
         except Exception as error:  # the converter raises whatever its C++ side throws
             raise ModelError(
                 f"{label}: the local function that holds {node.op_type} {node.name!r} has opset "
                 f"{version}, the model {target}, to which ONNX's version converter cannot raise "
                 f"it: {brief(error)}. Export the model again with one opset"
             ) from error
-        _put_in_place(node, ir.serde.deserialize_model(alone).graph, names)
+        _replace_node(node, ir.serde.deserialize_model(converted).graph, names)
     return len(marked)
 
 
-def _alone(node: ir.Node, version: int) -> onnx.ModelProto:
+def _single_node_model(node: ir.Node, version: int) -> onnx.ModelProto:
     """A model of nothing but `node`, its inputs and outputs numbered."""
     proto = ir.serde.serialize_node(node)
     inputs = [f"in{i}" if value is not None else "" for i, value in enumerate(node.inputs)]
@@ -172,7 +173,7 @@ def _alone(node: ir.Node, version: int) -> onnx.ModelProto:
     return onnx.helper.make_model(graph, opset_imports=imports, ir_version=8)
 
 
-def _put_in_place(old: ir.Node, converted: ir.Graph, names: Names) -> None:
+def _replace_node(old: ir.Node, converted: ir.Graph, names: Names) -> None:
     """Puts the nodes of `converted`, a model of `old` alone, where `old` is."""
     graph, name = old.graph, old.name or old.op_type
     assert graph is not None

@@ -82,12 +82,16 @@ def _site(node: ir.Node, scope: str, constants: Constants) -> Site | None:
     if rule is not None:
         weights = rule.match(node, constants)
     if not weights:
-        unfit, reason = (_loose(node, constants), "") if rule is None else _unfit(node, constants)
-        if (unfit or weights is not None) and _makes_constant(node, constants):
+        refused, reason = (
+            (_weights_without_rule(node, constants), "")
+            if rule is None
+            else _refused_weights(node, constants)
+        )
+        if (refused or weights is not None) and _makes_constant(node, constants):
             return None
-        if unfit:
-            layer = _layer(node, Kind.OTHER, unfit, scope, constants)
-            return Site(layer, node, None, unfit, reason)
+        if refused:
+            layer = _layer(node, Kind.OTHER, refused, scope, constants)
+            return Site(layer, node, None, refused, reason)
     if rule is None or weights is None:
         return None
     layer = _layer(node, rule.kind_of(node, weights), weights, scope, constants, rule)
@@ -116,7 +120,7 @@ def _layer(
     )
 
 
-def _unfit(node: ir.Node, constants: Constants) -> tuple[tuple[ir.Value, ...], str]:
+def _refused_weights(node: ir.Node, constants: Constants) -> tuple[tuple[ir.Value, ...], str]:
     """The weights of an operator that has a rule, where the rule cannot take them, and why."""
     for value in node.inputs:
         computed = constants.computed(value)
@@ -136,7 +140,7 @@ def _is_double_matrix(value: ir.Value, constants: Constants) -> bool:
     return is_double and len(constants.shape(value)) >= MATRIX
 
 
-def _loose(node: ir.Node, constants: Constants) -> tuple[ir.Value, ...]:
+def _weights_without_rule(node: ir.Node, constants: Constants) -> tuple[ir.Value, ...]:
     """Large constant float tensors that an operator without a rule reads."""
     found: dict[ir.Value, None] = {}
     for value in node.inputs:

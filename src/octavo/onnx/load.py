@@ -112,7 +112,7 @@ def _from_proto(proto: onnx.ModelProto, path: Path | None) -> Source:
         raise ModelError(
             f"{label} has no nodes, and a model has one at least; export the model again"
         )
-    maps.remember(model, types)
+    maps.attach_types(model, types)
     check_graphs(model, label)
     size = proto.ByteSize() if path is None else path.stat().st_size
     data_files = _data_files(model, path, label)
@@ -125,7 +125,7 @@ def _without_maps(proto: onnx.ModelProto, path: Path | None) -> tuple[onnx.Model
     if path is None and maps.have_maps(proto):
         given, proto = proto, onnx.ModelProto()
         proto.CopyFrom(given)
-    return proto, maps.set_aside(proto)
+    return proto, maps.detach_types(proto)
 
 
 def _refuse_unknown_parts(proto: onnx.ModelProto, label: str) -> None:
@@ -162,7 +162,7 @@ def _data_files(model: ir.Model, path: Path | None, label: str) -> frozenset[Pat
         if isinstance(tensor, ir.ExternalTensor):
             location = str(tensor.location)
             if location not in places:
-                where = _locate(location, name, path, label)
+                where = _data_path(location, name, path, label)
                 places[location] = where, str(where.resolve())
             where, tensor._location = places[location]
             tensor._base_dir = ""
@@ -182,7 +182,7 @@ def _data_files(model: ir.Model, path: Path | None, label: str) -> frozenset[Pat
     return frozenset(where for where in needed if where != path)
 
 
-def _locate(location: str, name: str, path: Path | None, label: str) -> Path:
+def _data_path(location: str, name: str, path: Path | None, label: str) -> Path:
     """The file that tensor `name` lies in: in the model's folder, perhaps behind a link."""
     if path is None:
         raise ModelError(

@@ -25,7 +25,7 @@ Types = dict[str, onnx.TypeProto]
 """By the names of values."""
 
 
-def set_aside(model: onnx.ModelProto) -> Types:
+def detach_types(model: onnx.ModelProto) -> Types:
     """Takes types that hold maps out of `model`, which it changes."""
     found: Types = {}
     for value in _values(model):
@@ -37,32 +37,32 @@ def set_aside(model: onnx.ModelProto) -> Types:
 
 
 def have_maps(model: onnx.ModelProto) -> bool:
-    """Whether `set_aside` would change it."""
+    """Whether `detach_types` would change it."""
     return any(holds_map(value.type) for value in _values(model))
 
 
-def remember(model: ir.Model, types: Types) -> None:
-    """Gives the graph's inputs and outputs what was set aside of them."""
+def attach_types(model: ir.Model, types: Types) -> None:
+    """Gives the graph's inputs and outputs what was taken out of them."""
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.name in types:
             value.meta[_TYPE] = types[value.name]
 
 
-def remembered(model: ir.Model) -> Types:
-    """What `remember` gave."""
+def attached_types(model: ir.Model) -> Types:
+    """What `attach_types` gave."""
     values = (*model.graph.inputs, *model.graph.outputs)
     return {v.name or "": v.meta[_TYPE] for v in values if _TYPE in v.meta}
 
 
-def put_back(model: ir.Model, written: onnx.ModelProto) -> None:
-    """Puts into `written` what was set aside of `model`."""
-    types = remembered(model)
+def restore_types(model: ir.Model, written: onnx.ModelProto) -> None:
+    """Puts into `written` what was taken out of `model`."""
+    types = attached_types(model)
     for value in (*written.graph.input, *written.graph.output):
         if value.name in types:
             value.type.CopyFrom(types[value.name])
 
 
-def type_of(value: ir.Value) -> onnx.TypeProto | None:
+def map_type(value: ir.Value) -> onnx.TypeProto | None:
     """The type of an input or output that holds maps; None of others."""
     found: onnx.TypeProto | None = value.meta.get(_TYPE)
     return found
@@ -74,17 +74,17 @@ def holds_map(kind: onnx.TypeProto) -> bool:
     return kind.HasField("map_type") or (inside is not None and holds_map(inside))
 
 
-def made_up(value: ir.Value, rng: np.random.Generator) -> Any:
+def make_up_map(value: ir.Value, rng: np.random.Generator) -> Any:
     """A map of numbers for the input `value`, with the keys that its reader knows."""
-    kind = type_of(value)
+    kind = map_type(value)
     assert kind is not None
-    return _made_up(kind, _keys(value, kind), rng)
+    return _make_up(kind, _keys(value, kind), rng)
 
 
-def _made_up(kind: onnx.TypeProto, keys: Sequence[Any], rng: np.random.Generator) -> Any:
+def _make_up(kind: onnx.TypeProto, keys: Sequence[Any], rng: np.random.Generator) -> Any:
     inside = _inside(kind)
     if inside is not None:
-        made = [_made_up(inside, keys, rng)]
+        made = [_make_up(inside, keys, rng)]
         return made if kind.HasField("sequence_type") else made[0]
     element = kind.map_type.value_type.tensor_type.elem_type
     if element == _TEXT:
@@ -109,24 +109,24 @@ def _keys(value: ir.Value, kind: onnx.TypeProto) -> list[Any]:
     return ["0"] if kind.map_type.key_type == _TEXT else [0]
 
 
-def given(value: ir.Value, what: Any, problem: str) -> Any:
+def read_map(value: ir.Value, what: Any, problem: str) -> Any:
     """`what` as the input `value` takes it. Raises InputDataError, which begins with `problem`."""
-    kind = type_of(value)
+    kind = map_type(value)
     assert kind is not None
-    return _given(kind, what, problem)
+    return _read(kind, what, problem)
 
 
-def _given(kind: onnx.TypeProto, what: Any, problem: str) -> Any:
+def _read(kind: onnx.TypeProto, what: Any, problem: str) -> Any:
     inside = _inside(kind)
     if inside is not None and not kind.HasField("sequence_type"):
-        return _given(inside, what, problem)
+        return _read(inside, what, problem)
     if inside is not None:
         if isinstance(what, (str, Mapping)) or not isinstance(what, Sequence):
             raise InputDataError(
                 f"{problem} takes a sequence of maps, and this is a {type(what).__name__}; give a "
                 'list such as [{"feature": 0.5}]'
             )
-        return [_given(inside, one, problem) for one in what]
+        return [_read(inside, one, problem) for one in what]
     if not isinstance(what, Mapping):
         raise InputDataError(
             f"{problem} takes a map, and this is a {type(what).__name__}; give one such as "

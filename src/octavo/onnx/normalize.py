@@ -69,7 +69,7 @@ def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
     )
     opset = opset_of(model)
     if not runs_in_order(model):
-        notes.append(_order(model, label))
+        notes.append(_sort_nodes(model, label))
     read_constants_directly(model)
     if opset < needed:
         notes.append(_raise_opset(model, label, opset, needed))
@@ -88,10 +88,10 @@ def load_normalized(origin: Origin) -> ir.Model:
 
 def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
     try:
-        if maps.remembered(model):
+        if maps.attached_types(model):
             _raise_with_maps(model, needed)
         else:
-            with silent(version_converter.__name__):
+            with quiet_logger(version_converter.__name__):
                 version_converter.convert_version(model, target_version=needed, fallback=True)
     except Exception as error:  # the converter raises whatever its C++ side throws
         raise ModelError(
@@ -109,15 +109,15 @@ def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
 
 def _raise_with_maps(model: ir.Model, needed: int) -> None:
     """As ONNX's converter does it; onnx_ir cannot read the types that it leaves behind."""
-    types = maps.remembered(model)
+    types = maps.attached_types(model)
     raised = onnx.version_converter.convert_version(self_contained(model), needed)
-    maps.set_aside(raised)
+    maps.detach_types(raised)
     model.graph = ir.serde.deserialize_model(raised).graph
-    maps.remember(model, types)
+    maps.attach_types(model, types)
 
 
 @contextmanager
-def silent(name: str, level: int = logging.ERROR) -> Iterator[None]:
+def quiet_logger(name: str, level: int = logging.ERROR) -> Iterator[None]:
     """Keeps what a logger says below `level` (such as which of two converters it uses) from
     whoever called us."""
     logger = logging.getLogger(name)
@@ -129,7 +129,7 @@ def silent(name: str, level: int = logging.ERROR) -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _order(model: ir.Model, label: str) -> str:
+def _sort_nodes(model: ir.Model, label: str) -> str:
     """ONNX Runtime takes nodes in any order; what is inserted beside them has to know theirs."""
     try:
         model.graph.sort()

@@ -12,7 +12,7 @@ from octavo.errors import NothingQuantizedError
 from octavo.graph.native import DOMAIN, OPERATORS
 from octavo.graph.requirements import least_onnxruntime
 from octavo.graph.walk import opset_of
-from octavo.onnx.beyond_portable import advice_of, beyond_portable, note_of
+from octavo.onnx.beyond_portable import advice_of, native_only_layers, note_of
 from octavo.onnx.convert import Converted, Progress, convert
 from octavo.onnx.load import Source
 from octavo.onnx.options import Request
@@ -36,7 +36,7 @@ def produce(
     progress: Progress,
 ) -> Converted:
     """Converts and writes to `place`. Raises OSError where it cannot be written."""
-    beyond = beyond_portable(source.model, prepared, request)
+    beyond = native_only_layers(source.model, prepared, request)
     large = needs_data_file(source, _expected_bytes(source, prepared))
     tensors = TensorStore(place.data if external or large else None)
     try:

@@ -27,7 +27,7 @@ from octavo.onnx.resolve import resolve_all
 from octavo.onnx.save import os_errors_explained
 from octavo.onnx.store import TensorStore
 from octavo.onnx.stored_report import quantized_already
-from octavo.onnx.work import count_work, others_that_multiply
+from octavo.onnx.work import count_macs, uncounted_products
 from octavo.recipe import Inspection, Recipe, Report, Verification
 
 
@@ -184,7 +184,7 @@ def inspect(
         quant_format=quant_format,
     )
     resolved = resolve_all(prepared.sites, prepared.decisions, context)
-    macs, sizes = count_work(source.model, prepared.sites, prepared.constants)
+    macs, sizes = count_macs(source.model, prepared.sites, prepared.constants)
     return Inspection(
         model=source.label,
         opset=opset,
@@ -195,6 +195,6 @@ def inspect(
         weight_bytes=own_bytes(prepared.sites, prepared.constants),
         macs=macs,
         sizes=sizes,
-        uncounted=others_that_multiply(source.model, prepared.sites, prepared.constants),
+        uncounted=uncounted_products(source.model, prepared.sites, prepared.constants),
         quantized=already,
     )

@@ -73,14 +73,14 @@ def resolve(site: Site, decision: Decision, context: Context) -> Resolved:
         drawer = form
         scheme, notes = form.held(scheme)
     else:
-        scheme, notes = _held(site, scheme)
+        scheme, notes = _portable_scheme(site, scheme)
     reason = drawer.check(site.node, scheme, context)
     if reason:
         return Resolved(site, _left_float(decision, reason), [])
     return Resolved(site, replace(decision, scheme=scheme), notes, drawer)
 
 
-def _held(site: Site, scheme: Scheme) -> tuple[Scheme, list[str]]:
+def _portable_scheme(site: Site, scheme: Scheme) -> tuple[Scheme, list[str]]:
     """In ONNX Runtime's own operators: groups become rows, affine rows symmetric.
 
     Blocks of other than linear layers become channels.

@@ -55,9 +55,9 @@ def decide(sites: Sequence[Site], nodes: Sequence[str], request: Request) -> lis
 
 def _within(decision: Decision, request: Request) -> Decision:
     s, layer = request.selection, decision.layer
-    if _named(layer, s.exclude):
+    if _matches_any(layer, s.exclude):
         return Decision(layer, FLOAT, "excluded by name")
-    if s.only is not None and not _named(layer, s.only):
+    if s.only is not None and not _matches_any(layer, s.only):
         return Decision(layer, FLOAT, "not among the nodes to quantize")
     if s.ops is not None and layer.op not in s.ops:
         return Decision(layer, FLOAT, "not among the operator types to quantize")
@@ -96,7 +96,7 @@ def _refuse_unknown_ops(recipe: Recipe, layers: Sequence[Layer]) -> None:
             )
 
 
-def _named(layer: Layer, patterns: Sequence[str]) -> bool:
+def _matches_any(layer: Layer, patterns: Sequence[str]) -> bool:
     """Whether a pattern fits the layer's name, or its node's where several nodes have one name."""
     if not patterns:
         return False

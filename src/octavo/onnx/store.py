@@ -109,7 +109,7 @@ def _documented(tensor: ir.TensorProtocol, like: ir.TensorProtocol) -> ir.Tensor
 def to_proto(model: ir.Model) -> onnx.ModelProto:
     """The model as a message; tensors in files are referred to."""
     proto = ir.serde.serialize_model(model)
-    maps.put_back(model, proto)
+    maps.restore_types(model, proto)
     return proto
 
 

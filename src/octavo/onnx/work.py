@@ -18,10 +18,10 @@ from onnx_ir.passes.common import ShapeInferencePass
 from octavo.core.feeds import shape_text
 from octavo.graph.walk import graphs_of
 from octavo.onnx.constants import Constants
-from octavo.onnx.inputs import Feed, fed, made_up
+from octavo.onnx.inputs import Feed, made_up, required_inputs
 from octavo.onnx.inventory import Site
-from octavo.onnx.maps import remembered
-from octavo.onnx.normalize import silent
+from octavo.onnx.maps import attached_types
+from octavo.onnx.normalize import quiet_logger
 from octavo.onnx.rule import attribute_int, op_name
 from octavo.recipe import Kind
 
@@ -31,21 +31,21 @@ _UNKNOWN = frozenset("ConvInteger MatMulInteger QLinearConv QLinearMatMul Deform
 """Standard operators that multiply and are not counted; all others work element by element."""
 
 
-def count_work(
+def count_macs(
     model: ir.Model, sites: Sequence[Site], constants: Constants
 ) -> tuple[tuple[int | None, ...], str]:
     """The multiply-accumulates of each layer in one run, and for which inputs, where sizes are
     open. Changes the shapes that `model` states.
     """
     feed = next(made_up(model, constants), {})
-    is_open = _fix(model, feed)
-    if not remembered(model):  # ONNX's inference knows nothing of maps, and may die of them
-        with silent("onnx_ir.passes.common.shape_inference", logging.CRITICAL):
+    is_open = _state_shapes(model, feed)
+    if not attached_types(model):  # ONNX's inference knows nothing of maps, and may die of them
+        with quiet_logger("onnx_ir.passes.common.shape_inference", logging.CRITICAL):
             ShapeInferencePass(check_type=False, strict_mode=False)(model)
     return tuple(_count(site, constants) for site in sites), shape_text(feed) if is_open else ""
 
 
-def others_that_multiply(model: ir.Model, sites: Sequence[Site], constants: Constants) -> int:
+def uncounted_products(model: ir.Model, sites: Sequence[Site], constants: Constants) -> int:
     """How many nodes sum up products and are no layers: their work is in no layer's."""
     layers = {site.node for site in sites}
     return sum(
@@ -61,10 +61,10 @@ def _multiplies(node: ir.Node) -> bool:
     return any(part in node.op_type for part in ("MatMul", "Conv", "Gemm", "Attention", "LSTM"))
 
 
-def _fix(model: ir.Model, feed: Feed) -> bool:
+def _state_shapes(model: ir.Model, feed: Feed) -> bool:
     """Gives the inputs the shapes of `feed`; whether any size was open."""
     is_open = False
-    for value in fed(model.graph):
+    for value in required_inputs(model.graph):
         sizes = None if value.shape is None else value.shape.dims
         if sizes is None or not all(isinstance(size, int) for size in sizes):
             is_open = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from octavo.onnx.inputs.describe import describe, shapes_of
 from octavo.onnx.inputs.generate import MOST_ELEMENTS, branches, made_up
-from octavo.onnx.inputs.given import CheckInputs, Feed, FixedShapes, fed, read_inputs
+from octavo.onnx.inputs.given import CheckInputs, Feed, FixedShapes, read_inputs, required_inputs
 
 __all__ = [
     "MOST_ELEMENTS",
@@ -13,8 +13,8 @@ __all__ = [
     "FixedShapes",
     "branches",
     "describe",
-    "fed",
     "made_up",
     "read_inputs",
+    "required_inputs",
     "shapes_of",
 ]

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs.dataflow import MOVES, Dataflow, rank_of
 from octavo.onnx.inputs.float_uses import is_state, is_step, is_threshold, past_axis, scene
-from octavo.onnx.inputs.given import fed
+from octavo.onnx.inputs.given import required_inputs
 from octavo.onnx.inputs.integer_uses import IntegerUses, Use, integer_uses
 from octavo.onnx.inputs.mask_uses import mask_use
 from octavo.onnx.inputs.roles import InputKind, Role, has_word
@@ -30,7 +30,9 @@ _TOWARD_TEXTS = MOVES | frozenset(
 def kinds_of(model: ir.Model, constants: Constants) -> dict[str, InputKind]:
     """By name, what each input without a default is taken for."""
     flow = Dataflow(model, constants)
-    return _types_beside_ids({v.name: _kind(v, flow) for v in fed(model.graph) if v.name})
+    return _types_beside_ids(
+        {v.name: _kind(v, flow) for v in required_inputs(model.graph) if v.name}
+    )
 
 
 def _kind(value: ir.Value, flow: Dataflow) -> InputKind:

@@ -15,7 +15,7 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.inputs.axes import Axis, InputLayout, layouts_of
 from octavo.onnx.inputs.classify import kinds_of
 from octavo.onnx.inputs.dataflow import Dataflow
-from octavo.onnx.inputs.given import Feed, FixedShapes, fed
+from octavo.onnx.inputs.given import Feed, FixedShapes, required_inputs
 from octavo.onnx.inputs.roles import Role
 from octavo.onnx.inputs.sizes import GUESSES, Sizes, Suggested, is_of_rows
 from octavo.onnx.inputs.strides import Strides, pictures, strides_of
@@ -41,8 +41,8 @@ def made_up(
     (below `branches`) may lead through other branches: inputs that choose one take another of the
     numbers that they are compared with, or none of them.
     """
-    inputs = [v for v in fed(model.graph) if v.name and maps.type_of(v) is None]
-    of_maps = [v for v in fed(model.graph) if v.name and maps.type_of(v) is not None]
+    inputs = [v for v in required_inputs(model.graph) if v.name and maps.map_type(v) is None]
+    of_maps = [v for v in required_inputs(model.graph) if v.name and maps.map_type(v) is not None]
     flow = Dataflow(model, constants)
     layouts = layouts_of(inputs, kinds_of(model, constants), flow)
     seen: dict[tuple[tuple[int, ...], ...], int] = {}
@@ -70,7 +70,7 @@ def made_up(
             branch=branch,
         )
         made: Feed = {x.name: _values(x, shapes[x.name], setting, rng) for x in layouts}
-        yield made | {v.name or "": maps.made_up(v, rng) for v in of_maps}
+        yield made | {v.name or "": maps.make_up_map(v, rng) for v in of_maps}
 
 
 def _values(
@@ -86,7 +86,7 @@ def _values(
 def branches(model: ir.Model, constants: Constants) -> int:
     """How many values of `branch` there are by which a model may take other branches."""
     kinds = kinds_of(model, constants)
-    modes = [v for v in fed(model.graph) if v.name and kinds[v.name].role is Role.MODE]
+    modes = [v for v in required_inputs(model.graph) if v.name and kinds[v.name].role is Role.MODE]
     found = [choices(kinds[v.name or ""], v.dtype.numpy()) for v in modes if v.dtype is not None]
     return max(map(len, found), default=1)
 

@@ -23,7 +23,7 @@ CheckInputs = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 """What `read_inputs` reads."""
 
 
-def fed(graph: ir.Graph) -> list[ir.Value]:
+def required_inputs(graph: ir.Graph) -> list[ir.Value]:
     """The inputs that have no initializer as their default."""
     return [v for v in graph.inputs if not v.is_initializer()]
 
@@ -38,19 +38,21 @@ class FixedShapes:
     @classmethod
     def of(cls, shapes: Mapping[str, Sequence[int]], graph: ir.Graph) -> FixedShapes:
         """`shapes` by names of inputs; InputDataError where the model has others."""
-        inputs = {v.name: v for v in fed(graph) if v.name}
+        inputs = {v.name: v for v in required_inputs(graph) if v.name}
         symbols: dict[str, tuple[int, str]] = {}
         for name, shape in shapes.items():
             if name not in inputs:
                 raise InputDataError(
                     f"shape of {name!r}: the model has no such input.{did_you_mean(name, inputs)}"
                 )
-            _fix(inputs[name], tuple(shape), symbols)
+            _add_sizes(inputs[name], tuple(shape), symbols)
         sizes = {symbol: size for symbol, (size, _) in symbols.items()}
         return cls({name: tuple(shape) for name, shape in shapes.items()}, sizes)
 
 
-def _fix(value: ir.Value, shape: tuple[int, ...], symbols: dict[str, tuple[int, str]]) -> None:
+def _add_sizes(
+    value: ir.Value, shape: tuple[int, ...], symbols: dict[str, tuple[int, str]]
+) -> None:
     """Adds to `symbols` the size of each symbolic dimension, with the input that says so."""
     given = f"the shape {list(shape)} given for input {value.name!r}"
     if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in shape):
@@ -89,22 +91,22 @@ def read_inputs(given: CheckInputs, graph: ir.Graph) -> list[Feed]:
     else:
         raise InputDataError(f"check_inputs is a {type(given).__name__}; {GIVE}")
     if not runs:
-        raise InputDataError(f"check_inputs {_named(given)}holds no runs; {GIVE}")
-    return [_fitted(run, graph, where) for where, run in runs]
+        raise InputDataError(f"check_inputs {_path_prefix(given)}holds no runs; {GIVE}")
+    return [_checked_run(run, graph, where) for where, run in runs]
 
 
-def _named(given: object) -> str:
+def _path_prefix(given: object) -> str:
     return f"{given} " if isinstance(given, (str, os.PathLike)) else ""
 
 
-def _fitted(run: Any, graph: ir.Graph, where: str) -> Feed:
+def _checked_run(run: Any, graph: ir.Graph, where: str) -> Feed:
     if not isinstance(run, Mapping):
         raise InputDataError(
             f"inputs {where}: a run maps names of inputs to arrays, and this is a "
             f'{type(run).__name__}; give one such as {{"x": [[0.5, 1.0]]}}'
         )
     defaults = {v.name: v for v in graph.inputs if v.is_initializer() and v.name}
-    inputs = {v.name: v for v in fed(graph) if v.name}
+    inputs = {v.name: v for v in required_inputs(graph) if v.name}
     for name in run:
         if name not in inputs and name not in defaults:
             raise InputDataError(
@@ -136,8 +138,8 @@ def _lacks_batch(value: ir.Value, given: Any) -> bool:
 def _array(value: ir.Value, given: Any, where: str) -> Any:
     """`given` in the input's type and shape; a map where it takes one."""
     problem = f"inputs {where}: input {value.name!r}"
-    if maps.type_of(value) is not None:
-        return maps.given(value, given, problem)
+    if maps.map_type(value) is not None:
+        return maps.read_map(value, given, problem)
     try:
         array = np.asarray(given)
         wanted = array.dtype if value.dtype is None else value.dtype.numpy()
