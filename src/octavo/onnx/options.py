@@ -7,7 +7,7 @@ as the recipe has it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -16,13 +16,7 @@ from typing import Any
 from octavo.core.qtype import QType
 from octavo.errors import OptionError, RecipeError, did_you_mean
 from octavo.onnx.rules import RULES, find_op, supported_ops
-from octavo.recipe import (
-    Granularity,
-    Recipe,
-    Scheme,
-    load_recipe,
-    preset,
-)
+from octavo.recipe import Granularity, Recipe, Scheme, load_recipe, preset
 
 TARGETS, CPUS, FORMATS = ("portable", "native"), ("vnni", "any"), ("qoperator", "qdq")
 WEIGHTLESS_OPS = ("Transpose",)  # ONNX Runtime accepts it; it holds nothing to quantize
@@ -250,8 +244,7 @@ def _adjusted(
             )
         return replace(scheme, weight=replace(w, **changes))
 
-    rules = tuple(replace(rule, scheme=change(rule.scheme)) for rule in recipe.rules)
-    return replace(recipe, default=change(recipe.default), rules=rules)
+    return _with_schemes(recipe, change)
 
 
 def _for_qdq(recipe: Recipe) -> Recipe:
@@ -263,6 +256,11 @@ def _for_qdq(recipe: Recipe) -> Recipe:
         tensor = replace(scheme.activation, granularity=Granularity.TENSOR, group=None)
         return replace(scheme, activation=tensor)
 
+    return _with_schemes(recipe, change)
+
+
+def _with_schemes(recipe: Recipe, change: Callable[[Scheme], Scheme]) -> Recipe:
+    """The recipe with each of its schemes changed."""
     rules = tuple(replace(rule, scheme=change(rule.scheme)) for rule in recipe.rules)
     return replace(recipe, default=change(recipe.default), rules=rules)
 

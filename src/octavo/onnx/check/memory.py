@@ -32,8 +32,8 @@ class Memory:
 
     def of_values(self, names: Iterable[str], feed: Mapping[str, Any]) -> float:
         """The bytes of these values of both models, as far as their sizes are known."""
-        sizes = self._sizes(feed)
-        return 2 * sum(sizes(name) or 0 for name in names)
+        known = self._known(feed)
+        return 2 * sum(known.get(name, 0) for name in names)
 
     def of_run(self, feed: Mapping[str, Any]) -> int:
         """The bytes of one run: the most that inputs, activations and outputs take at a time.
@@ -41,7 +41,7 @@ class Memory:
         A value whose size neither ONNX's shape inference nor the model itself tells is taken to be
         as large as the largest that it is computed from.
         """
-        known = self._sizes(feed)
+        known = self._known(feed)
         given = {name: int(getattr(array, "nbytes", 0)) for name, array in feed.items()}
         sizes = dict(given)
         nodes, outputs = self._proto.graph.node, self._proto.graph.output
@@ -51,55 +51,38 @@ class Memory:
         for i, node in enumerate(nodes):
             largest = max((sizes.get(name, 0) for name in _reads(node)), default=0)
             for name in filter(None, node.output):
-                size = known(name)
-                sizes[name] = largest if size is None else size
+                sizes[name] = known.get(name, largest)
                 alive += sizes[name]
-            most = max(
-                most, alive + sum(known.inferred.get(name, 0) for name in _made_inside(node))
-            )
+            most = max(most, alive + sum(known.get(name, 0) for name in _made_inside(node)))
             for name in {*_reads(node), *node.output}:
                 if last.get(name, i) == i and name in sizes and name not in given:
                     alive -= sizes.pop(name)
         return most
 
-    def _sizes(self, feed: Mapping[str, Any]) -> _Sizes:
+    def _known(self, feed: Mapping[str, Any]) -> dict[str, int]:
+        """Bytes by name of a value, as the model states them or ONNX's shape inference tells."""
         shapes = {n: array.shape for n, array in feed.items() if isinstance(array, np.ndarray)}
-        return _Sizes(self._named, self._proto, shapes)
-
-
-class _Sizes:
-    """Bytes by name of a value, for inputs of these `shapes`; None where nobody knows."""
-
-    def __init__(
-        self,
-        named: Mapping[str, ir.Value],
-        proto: onnx.ModelProto,
-        shapes: Mapping[str, tuple[int, ...]],
-    ) -> None:
-        self._named = named
-        self._symbols = {
+        symbols = {
             dim.dim_param: size
-            for value in proto.graph.input
+            for value in self._proto.graph.input
             for dim, size in zip(
                 value.type.tensor_type.shape.dim, shapes.get(value.name, ()), strict=False
             )
             if dim.dim_param
         }
-        self.inferred = _inferred(proto, shapes)
-        """Those that ONNX's shape inference tells, in bodies of nodes too."""
+        stated = {name: _stated_bytes(value, symbols) for name, value in self._named.items()}
+        known = {name: size for name, size in stated.items() if size is not None}
+        return known | _inferred(self._proto, shapes)
 
-    def __call__(self, name: str) -> int | None:
-        if name in self.inferred:
-            return self.inferred[name]
-        value = self._named.get(name)
-        if value is None or value.shape is None:
-            return None
-        dims = [d if isinstance(d, int) else self._symbols.get(d.value or "") for d in value.shape]
-        sizes = [d for d in dims if d is not None]
-        dtype = value.dtype
-        has_size = dtype is not None and dtype is not ir.DataType.STRING
-        itemsize = dtype.itemsize if dtype is not None and has_size else _UNKNOWN_BYTES
-        return math.ceil(math.prod(sizes) * itemsize) if len(sizes) == len(dims) else None
+
+def _stated_bytes(value: ir.Value, symbols: Mapping[str, int]) -> int | None:
+    """What the model itself says of a value, with sizes for its names."""
+    if value.shape is None or value.dtype is ir.DataType.STRING:
+        return None
+    dims = [d if isinstance(d, int) else symbols.get(d.value or "") for d in value.shape]
+    sizes = [d for d in dims if d is not None]
+    itemsize = _UNKNOWN_BYTES if value.dtype is None else value.dtype.itemsize
+    return math.ceil(math.prod(sizes) * itemsize) if len(sizes) == len(dims) else None
 
 
 def _inferred(given: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
