@@ -18,7 +18,7 @@ from onnxruntime.quantization import quantize_dynamic
 
 import octavo.onnx
 from octavo.cli import evidence, main
-from octavo.onnx.stored_report import stored_report
+from octavo.onnx.read.stored_report import stored_report
 from octavo.recipe.evidence import FLOAT, ORT, QUANTIZED
 from octavo.recipe.stored import outcomes_from_json, outcomes_to_json
 from tests.onnx.helpers import mlp, save

@@ -13,7 +13,7 @@ import pytest
 from octavo.errors import NothingQuantizedError
 from octavo.files.metadata import metadata
 from octavo.onnx import inspect
-from octavo.onnx.stored_report import stored_report
+from octavo.onnx.read.stored_report import stored_report
 from octavo.recipe import Recipe, Rule, Scheme, preset
 from octavo.recipe.stored import outcomes_from_json, outcomes_to_json
 from tests.native_target.recurrent_layers import Layer

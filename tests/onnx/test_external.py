@@ -18,9 +18,9 @@ from onnx import TensorProto, helper
 
 from octavo.errors import ModelError
 from octavo.onnx import quantize_dynamic
-from octavo.onnx import save as module
 from octavo.onnx.session import metadata, session
-from octavo.onnx.store import ALIGNMENT, INLINE_BELOW, TensorStore
+from octavo.onnx.write import save as module
+from octavo.onnx.write.store import ALIGNMENT, INLINE_BELOW, TensorStore
 from tests.onnx.helpers import F32, build, mlp, normal, refused, run, save, snapshot
 
 
@@ -236,7 +236,7 @@ def test_what_protobuf_cannot_hold_goes_to_a_data_file(
 ) -> None:
     monkeypatch.setattr(module, "PROTOBUF_LIMIT", 40_000)
     if not early:
-        monkeypatch.setattr("octavo.onnx.produce.needs_data_file", lambda *_: False)
+        monkeypatch.setattr("octavo.onnx.write.produce.needs_data_file", lambda *_: False)
     report = quantize_dynamic(mlp(3, 128), out)
     assert names(out.parent) == ["q.onnx", "q.onnx.data"]
     assert report.verification.status == "passed"
@@ -294,7 +294,7 @@ def beyond_two_gigabytes(path: Path, external: bool) -> int:
         path.write_bytes(model.SerializeToString())
         return size
     # One file above 2 GB: onnx cannot write it, but protobuf's format does not forbid it.
-    from octavo.onnx.wire import _tag, _varint
+    from octavo.onnx.read.wire import _tag, _varint
 
     head = big.SerializeToString() + _varint(_tag(9, 2)) + _varint(size)
     entry = _varint(_tag(5, 2)) + _varint(len(head) + size) + head

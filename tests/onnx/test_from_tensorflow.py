@@ -127,7 +127,7 @@ def test_one_that_is_given_as_onnx_says_how_to_convert_it(saved: Path, tmp_path:
 def test_without_tf2onnx_it_says_how_to_get_it(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("octavo.onnx.tensorflow.find_spec", lambda name: None)
+    monkeypatch.setattr("octavo.onnx.read.tensorflow.find_spec", lambda name: None)
     with pytest.raises(ModelError, match="pip install tf2onnx tensorflow-cpu"):
         from_tensorflow(saved, tmp_path)
 

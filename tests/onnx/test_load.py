@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from octavo.errors import ModelError
 from octavo.onnx import quantize_dynamic
-from octavo.onnx.load import load
+from octavo.onnx.read.load import load
 from tests.onnx.helpers import F32, build, mlp, normal, refused, run, save
 
 
@@ -300,7 +300,7 @@ def test_nothing_that_is_read_stays_open(tmp_path: Path) -> None:
 
 
 def test_tensors_in_every_place_are_found() -> None:
-    from octavo.onnx.wellformed import stored_tensors
+    from octavo.onnx.read.validate import stored_tensors
 
     model = ir.from_proto(constant_model())
     names = [name for name, _ in stored_tensors(model)]

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 
 from octavo.errors import InputDataError, NothingQuantizedError, VerificationError
 from octavo.onnx import OnnxTarget, compare, convert_target, inspect, quantize_dynamic, session
-from octavo.onnx.maps import as_array
+from octavo.onnx.read.map_types import as_array
 from octavo.recipe import preset
 from octavo.tune import tune
 from tests.cli_support import run as run_command

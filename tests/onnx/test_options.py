@@ -19,7 +19,7 @@ import octavo.onnx
 from octavo.core.qtype import QType
 from octavo.errors import NothingQuantizedError, OptionError, RecipeError
 from octavo.onnx import QuantType, quantize_dynamic
-from octavo.onnx.options import EXTRA_OPTIONS, parse_request
+from octavo.onnx.plan.options import EXTRA_OPTIONS, parse_request
 from octavo.recipe import FLOAT, Granularity, Recipe, Rule, Scheme, preset
 from octavo.recipe.presets import PRESETS
 from tests.onnx.helpers import F32, build, mlp, normal, refused, save

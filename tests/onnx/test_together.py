@@ -17,7 +17,7 @@ from octavo.onnx import quantize_dynamic
 from octavo.onnx.check.layer_effects import LayerEffects
 from octavo.onnx.check.model_pair import ModelPair
 from octavo.onnx.comparing.compare import compare
-from octavo.onnx.load import load
+from octavo.onnx.read.load import load
 from octavo.recipe import Report
 from tests.native_target.test_attention_fusion import SPELLINGS, WIDTH, model, used
 from tests.onnx.helpers import run, save

@@ -315,7 +315,7 @@ def test_a_message_that_cannot_be_serialized(tmp_path: Path, monkeypatch: Any) -
 
     from google.protobuf.message import EncodeError
 
-    from octavo.onnx.load import Source
+    from octavo.onnx.read.load import Source
 
     def origin(self: Source) -> Any:
         class Message:

@@ -19,10 +19,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from octavo.errors import ModelError
 from octavo.files.staging import Staging
-from octavo.onnx import wire
-from octavo.onnx.load import load
-from octavo.onnx.save import save as write
-from octavo.onnx.store import TensorStore
+from octavo.onnx.read import wire
+from octavo.onnx.read.load import load
+from octavo.onnx.write.save import save as write
+from octavo.onnx.write.store import TensorStore
 from tests.onnx.helpers import build, mlp, normal, run, save
 
 TYPES: dict[str, Any] = {

@@ -49,7 +49,7 @@ def run(floating: str, quantized: Path, page: Path, how: How) -> None:
 def told_by(floating: str, quantized: Path) -> Report | None:
     """What the file says became of each layer, and why; None where it does not."""
     if not names_factory(floating):
-        from octavo.onnx.stored_report import stored_report
+        from octavo.onnx.read.stored_report import stored_report
 
         return stored_report(quantized, Path(floating))
     from octavo.torch.comparing.files import saved_report

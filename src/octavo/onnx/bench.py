@@ -11,7 +11,7 @@ from typing import Any
 from octavo.core.feeds import shape_text
 from octavo.errors import InputDataError, ModelError, OctavoError, brief, listed
 from octavo.onnx.inputs import Feed, read_inputs
-from octavo.onnx.load import Source, load
+from octavo.onnx.read.load import Source, load
 from octavo.onnx.tuning.child import ChildError, call
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.memory import peak_memory

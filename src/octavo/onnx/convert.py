@@ -25,12 +25,12 @@ from octavo.graph.sweeper import Sweeper
 from octavo.graph.together import put_together
 from octavo.graph.walk import graphs_of
 from octavo.onnx.constants import Constants
-from octavo.onnx.inventory import Site
-from octavo.onnx.resolve import Resolved, resolve_all
+from octavo.onnx.plan.inventory import Site
+from octavo.onnx.plan.resolve import Resolved, resolve_all
 from octavo.onnx.rule import Context, Drawn
 from octavo.onnx.rules._draft import per_row
-from octavo.onnx.store import TensorStore
 from octavo.onnx.weights import Stats, WeightStore
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Decision, Granularity, LayerOutcome, Scheme
 
 Progress = Callable[[str, int, int], None]

@@ -18,16 +18,16 @@ from octavo.onnx.check.verify import verify as verify_model
 from octavo.onnx.convert import Progress, make_context
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
-from octavo.onnx.inventory import own_bytes
-from octavo.onnx.load import load
-from octavo.onnx.options import parse_request, plain_request
-from octavo.onnx.prepare import prepare
-from octavo.onnx.produce import files_size, produce, report_of
-from octavo.onnx.resolve import resolve_all
-from octavo.onnx.save import os_errors_explained
-from octavo.onnx.store import TensorStore
-from octavo.onnx.stored_report import quantized_already
-from octavo.onnx.work import count_macs, uncounted_products
+from octavo.onnx.plan.inventory import own_bytes
+from octavo.onnx.plan.macs import count_macs, uncounted_products
+from octavo.onnx.plan.options import parse_request, plain_request
+from octavo.onnx.plan.prepare import prepare
+from octavo.onnx.plan.resolve import resolve_all
+from octavo.onnx.read.load import load
+from octavo.onnx.read.stored_report import quantized_already
+from octavo.onnx.write.produce import files_size, produce, report_of
+from octavo.onnx.write.save import os_errors_explained
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Inspection, Recipe, Report, Verification
 
 

@@ -25,8 +25,8 @@ from octavo.graph.emitter import Emitter
 from octavo.graph.integers import one_if_equal
 from octavo.graph.linear import BlockWeightValues, QuantizedWeightValues
 from octavo.onnx.constants import Constants, Root
-from octavo.onnx.sharing import MatrixUses
-from octavo.onnx.store import TensorStore
+from octavo.onnx.plan.shared_weights import MatrixUses
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Granularity, WeightScheme
 
 

@@ -15,7 +15,7 @@ from octavo.onnx import quantize_dynamic, session
 from octavo.onnx.check.model_pair import ModelPair
 from octavo.onnx.check.outputs import OutputComparison
 from octavo.onnx.check.runs import Runs, open_float
-from octavo.onnx.load import load
+from octavo.onnx.read.load import load
 from tests.onnx.helpers import F32, build, normal, refused
 
 I64 = TensorProto.INT64

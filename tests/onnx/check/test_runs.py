@@ -17,7 +17,7 @@ from octavo.onnx.check import model_pair, runs
 from octavo.onnx.check.memory import Memory
 from octavo.onnx.check.runs import Clock, run_within
 from octavo.onnx.custom_ops import open_session
-from octavo.onnx.load import load
+from octavo.onnx.read.load import load
 from tests.onnx.helpers import F32, build, mlp, normal, save
 
 I64 = TensorProto.INT64

@@ -14,7 +14,7 @@ from octavo.onnx.check.outputs import OutputComparison
 from octavo.onnx.check.runs import NOT_MADE_UP, NOTHING_ELSE, Runs
 from octavo.onnx.custom_ops import session_options
 from octavo.onnx.inputs import Feed, describe, shapes_of
-from octavo.onnx.load import load
+from octavo.onnx.read.load import load
 from octavo.onnx.session import session
 from octavo.recipe import Verification
 

@@ -18,10 +18,10 @@ from octavo.graph.walk import graphs_of, opset_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import open_session
 from octavo.onnx.inputs import Feed
-from octavo.onnx.inventory import inventory
-from octavo.onnx.load import Source
-from octavo.onnx.normalize import load_normalized
-from octavo.onnx.store import self_contained
+from octavo.onnx.plan.inventory import inventory
+from octavo.onnx.read.load import Source
+from octavo.onnx.read.normalize import load_normalized
+from octavo.onnx.write.store import self_contained
 from octavo.recipe import LayerOutcome
 
 _MARK, _RUN = "octavo_layer_", "_kernel_time"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from octavo.core.metrics import cosine_error, relative_error
 from octavo.onnx.inputs import Feed
-from octavo.onnx.maps import as_array
+from octavo.onnx.read.map_types import as_array
 from octavo.recipe import Verification
 
 Array = npt.NDArray[Any]

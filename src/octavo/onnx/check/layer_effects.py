@@ -25,8 +25,8 @@ from octavo.onnx.check.coverage import layers_run
 from octavo.onnx.check.model_pair import FLOAT_LABEL, ModelPair, make_inputs
 from octavo.onnx.comparing.opening import Cut, Shown, Values, input_like
 from octavo.onnx.inputs import Feed
-from octavo.onnx.load import Source
-from octavo.onnx.maps import as_array
+from octavo.onnx.read.load import Source
+from octavo.onnx.read.map_types import as_array
 from octavo.recipe import LayerOutcome
 
 SECONDS = 20.0

@@ -23,9 +23,9 @@ from octavo.onnx.check.memory import Memory
 from octavo.onnx.comparing.opening import Shown, Values, input_like
 from octavo.onnx.comparing.values import holders, next_shared, shared_values
 from octavo.onnx.constants import Constants
-from octavo.onnx.inventory import inventory
-from octavo.onnx.load import Source
-from octavo.onnx.normalize import load_normalized
+from octavo.onnx.plan.inventory import inventory
+from octavo.onnx.read.load import Source
+from octavo.onnx.read.normalize import load_normalized
 
 MOST_BYTES = 10**9
 """Of both models: larger ones are not opened a second time for a check."""

@@ -21,8 +21,8 @@ from octavo.onnx.check.memory import Memory
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import open_session
 from octavo.onnx.inputs import Feed, made_up
-from octavo.onnx.load import Source, load
-from octavo.onnx.normalize import load_normalized
+from octavo.onnx.read.load import Source, load
+from octavo.onnx.read.normalize import load_normalized
 
 MOST_BYTES = 10**9
 """Above the two models."""

@@ -21,7 +21,7 @@ from octavo.onnx.check.runs import NOT_MADE_UP, NOTHING_ELSE, Runs, open_float
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import HINT, session_options
 from octavo.onnx.inputs import Feed, branches, describe, shapes_of
-from octavo.onnx.load import Source
+from octavo.onnx.read.load import Source
 from octavo.onnx.session import session
 from octavo.recipe import LayerOutcome, Verification
 

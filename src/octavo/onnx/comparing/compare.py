@@ -18,7 +18,6 @@ import onnxruntime as ort
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
 from octavo.graph.native import DOMAIN
 from octavo.graph.walk import opset_of
-from octavo.onnx import normalize
 from octavo.onnx.comparing import operands
 from octavo.onnx.comparing.opening import Cut, Shown
 from octavo.onnx.comparing.pairing import Pairing, pair_up
@@ -26,8 +25,9 @@ from octavo.onnx.comparing.scores import holds_scores
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
-from octavo.onnx.load import Source, load
-from octavo.onnx.maps import as_array
+from octavo.onnx.read import normalize
+from octavo.onnx.read.load import Source, load
+from octavo.onnx.read.map_types import as_array
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.running import opened
 from octavo.recipe.comparison import Comparison, LayerDifference, OutputDifference, worst_first

@@ -11,10 +11,10 @@ import onnx_ir as ir
 from octavo.errors import ModelError, brief
 from octavo.graph.emitter import Names
 from octavo.onnx.comparing.values import bodies, nodes_in, reads, region
-from octavo.onnx.save import save
-from octavo.onnx.store import TensorStore
 from octavo.onnx.tuning.running import opened
 from octavo.onnx.tuning.scratch import Scratch
+from octavo.onnx.write.save import save
+from octavo.onnx.write.store import TensorStore
 
 Values = dict[str, npt.NDArray[Any]]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from octavo.onnx.constants import Constants
-from octavo.onnx.inventory import Site
+from octavo.onnx.plan.inventory import Site
 from octavo.recipe import Kind
 
 _NO_PRODUCT = frozenset({Kind.EMBEDDING, Kind.OTHER})

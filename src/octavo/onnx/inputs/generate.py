@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.onnx import maps
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs.axes import Axis, InputLayout, layouts_of
 from octavo.onnx.inputs.classify import kinds_of
@@ -20,6 +19,7 @@ from octavo.onnx.inputs.roles import Role
 from octavo.onnx.inputs.sizes import GUESSES, Sizes, Suggested, is_of_rows
 from octavo.onnx.inputs.strides import Strides, pictures, strides_of
 from octavo.onnx.inputs.values import Setting, choices, draw_values
+from octavo.onnx.read import map_types
 
 MOST_ELEMENTS = 2**21  # of all inputs of a guess with open dimensions
 _OF_A_SEQUENCE = 2  # tensors
@@ -41,8 +41,9 @@ def made_up(
     (below `branches`) may lead through other branches: inputs that choose one take another of the
     numbers that they are compared with, or none of them.
     """
-    inputs = [v for v in required_inputs(model.graph) if v.name and maps.map_type(v) is None]
-    of_maps = [v for v in required_inputs(model.graph) if v.name and maps.map_type(v) is not None]
+    required = [v for v in required_inputs(model.graph) if v.name]
+    inputs = [v for v in required if map_types.map_type(v) is None]
+    of_maps = [v for v in required if map_types.map_type(v) is not None]
     flow = Dataflow(model, constants)
     layouts = layouts_of(inputs, kinds_of(model, constants), flow)
     seen: dict[tuple[tuple[int, ...], ...], int] = {}
@@ -70,7 +71,7 @@ def made_up(
             branch=branch,
         )
         made: Feed = {x.name: _values(x, shapes[x.name], setting, rng) for x in layouts}
-        yield made | {v.name or "": maps.make_up_map(v, rng) for v in of_maps}
+        yield made | {v.name or "": map_types.make_up_map(v, rng) for v in of_maps}
 
 
 def _values(

@@ -14,8 +14,8 @@ import onnx_ir as ir
 
 from octavo.core.feeds import GIVE, read_runs
 from octavo.errors import InputDataError, brief, did_you_mean, listed
-from octavo.onnx import maps
 from octavo.onnx.inputs.roles import is_name
+from octavo.onnx.read import map_types
 
 Feed = dict[str, npt.NDArray[Any]]
 """Arrays by names of inputs."""
@@ -138,8 +138,8 @@ def _lacks_batch(value: ir.Value, given: Any) -> bool:
 def _array(value: ir.Value, given: Any, where: str) -> Any:
     """`given` in the input's type and shape; a map where it takes one."""
     problem = f"inputs {where}: input {value.name!r}"
-    if maps.map_type(value) is not None:
-        return maps.read_map(value, given, problem)
+    if map_types.map_type(value) is not None:
+        return map_types.read_map(value, given, problem)
     try:
         array = np.asarray(given)
         wanted = array.dtype if value.dtype is None else value.dtype.numpy()

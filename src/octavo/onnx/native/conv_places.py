@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from octavo.graph.walk import bodies_of
-from octavo.onnx.inventory import Site
+from octavo.onnx.plan.inventory import Site
 from octavo.onnx.rule import attribute_int
 from octavo.recipe import Kind
 

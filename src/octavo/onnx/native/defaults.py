@@ -12,9 +12,9 @@ from typing import Protocol
 
 import onnx_ir as ir
 
-from octavo.onnx.inventory import Site
 from octavo.onnx.native.conv import ConvForm, worth
 from octavo.onnx.native.conv_places import float_places
+from octavo.onnx.plan.inventory import Site
 from octavo.onnx.rule import attribute_int
 from octavo.recipe import Decision, Kind, Recipe
 from octavo.recipe.presets import CONV_REASON

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from octavo.graph.rows import SYMMETRIC
 from octavo.onnx.constants import Constants
-from octavo.onnx.normalize import FIRST_WITH_DYNAMIC
+from octavo.onnx.read.normalize import FIRST_WITH_DYNAMIC
 from octavo.onnx.rule import Context, Drawn, Rule, exact_inputs, is_float_type
 from octavo.onnx.rules._draft import (
     Draft,

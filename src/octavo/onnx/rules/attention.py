@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from octavo.graph.attention import attention_per_tensor, attention_rows
 from octavo.onnx.constants import Constants
-from octavo.onnx.normalize import FIRST_WITH_DYNAMIC
+from octavo.onnx.read.normalize import FIRST_WITH_DYNAMIC
 from octavo.onnx.rule import (
     Context,
     Drawn,

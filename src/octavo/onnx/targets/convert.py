@@ -22,17 +22,17 @@ from octavo.files.staging import Staging
 from octavo.graph.native import DOMAIN, OPERATORS
 from octavo.graph.requirements import least_onnxruntime
 from octavo.graph.walk import graphs_of, opset_of
-from octavo.onnx import normalize
 from octavo.onnx.check.conversion import check_conversion
 from octavo.onnx.convert import Progress
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
-from octavo.onnx.load import Source, load
-from octavo.onnx.save import os_errors_explained, save
-from octavo.onnx.store import TensorStore
-from octavo.onnx.stored_report import LAYERS
+from octavo.onnx.read import normalize
+from octavo.onnx.read.load import Source, load
+from octavo.onnx.read.stored_report import LAYERS
 from octavo.onnx.targets import to_native, to_portable
 from octavo.onnx.targets.turning import Turning
+from octavo.onnx.write.save import os_errors_explained, save
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Verification
 from octavo.recipe.conversion import Conversion
 

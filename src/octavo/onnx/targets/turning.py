@@ -22,7 +22,7 @@ from octavo.graph.native.linear import PackedValues
 from octavo.graph.sweeper import Sweeper
 from octavo.graph.walk import opset_of
 from octavo.onnx.constants import Constants
-from octavo.onnx.store import TensorStore
+from octavo.onnx.write.store import TensorStore
 
 _T = TypeVar("_T")
 

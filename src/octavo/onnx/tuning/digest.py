@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import octavo
-from octavo.onnx.load import Source
+from octavo.onnx.read.load import Source
 
 _PIECE = 1 << 22  # bytes
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from octavo.onnx.convert import make_context
-from octavo.onnx.load import Origin, load
-from octavo.onnx.options import Request, plain_request
-from octavo.onnx.prepare import Survey, decisions_on, needed_opset, survey
-from octavo.onnx.resolve import resolve
+from octavo.onnx.plan.options import Request, plain_request
+from octavo.onnx.plan.prepare import Survey, decisions_on, needed_opset, survey
+from octavo.onnx.plan.resolve import resolve
+from octavo.onnx.read.load import Origin, load
 from octavo.onnx.rule import Context
-from octavo.onnx.store import TensorStore
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Decision, Recipe, Scheme
 
 

@@ -13,7 +13,7 @@ import onnxruntime as ort
 
 from octavo.errors import InputDataError, did_you_mean, listed
 from octavo.onnx.custom_ops import session_options
-from octavo.onnx.maps import as_array
+from octavo.onnx.read.map_types import as_array
 from octavo.onnx.session import session
 from octavo.recipe import Report
 from octavo.recipe.target import Built, Feed

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from octavo.errors import OctavoError
-from octavo.onnx.maps import as_array
+from octavo.onnx.read.map_types import as_array
 from octavo.onnx.tuning.distance import Runs, worst_error
 from octavo.onnx.tuning.running import opened
 from octavo.onnx.tuning.scratch import Scratch

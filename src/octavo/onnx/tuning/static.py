@@ -16,16 +16,16 @@ from octavo.core.qtype import QType
 from octavo.errors import ModelError
 from octavo.graph.emitter import Names
 from octavo.graph.walk import opset_of
-from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import libraries_in_force
-from octavo.onnx.inventory import inventory
-from octavo.onnx.load import Origin, Source, load
-from octavo.onnx.save import ONE_FILE_LIMIT, Place, save
-from octavo.onnx.store import TensorStore
+from octavo.onnx.plan.inventory import inventory
+from octavo.onnx.read import normalize
+from octavo.onnx.read.load import Origin, Source, load
 from octavo.onnx.tuning.child import ChildError, call
 from octavo.onnx.tuning.feed_files import read_feed, write_feed
 from octavo.onnx.tuning.scratch import Scratch
+from octavo.onnx.write.save import ONE_FILE_LIMIT, Place, save
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Decision, Granularity, Kind, WeightScheme
 from octavo.recipe.target import Feed
 

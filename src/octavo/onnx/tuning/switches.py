@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from octavo.graph.emitter import Names
-from octavo.onnx.inventory import Site
+from octavo.onnx.plan.inventory import Site
 
 
 def add_switches(model: ir.Model, sites: Iterable[Site]) -> dict[str, str]:

@@ -16,8 +16,8 @@ from octavo.files.staging import Staging, output_error
 from octavo.onnx.check.verify import verify
 from octavo.onnx.custom_ops import NO_PROCESS, CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs, required_inputs
-from octavo.onnx.load import Origin, Source, load
-from octavo.onnx.options import plain_request
+from octavo.onnx.plan.options import plain_request
+from octavo.onnx.read.load import Origin, Source, load
 from octavo.onnx.tuning.digest import digest
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.layers import Layers

@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from octavo.onnx.convert import Converted, make_context
-from octavo.onnx.load import Origin, Source, load
-from octavo.onnx.options import Request, plain_request
-from octavo.onnx.prepare import Prepared, prepare
-from octavo.onnx.produce import files_size, produce, report_of
-from octavo.onnx.resolve import resolve_all
-from octavo.onnx.save import Place, os_errors_explained
-from octavo.onnx.store import TensorStore
+from octavo.onnx.plan.options import Request, plain_request
+from octavo.onnx.plan.prepare import Prepared, prepare
+from octavo.onnx.plan.resolve import resolve_all
+from octavo.onnx.read.load import Origin, Source, load
 from octavo.onnx.tuning.switches import add_switches
+from octavo.onnx.write.produce import files_size, produce, report_of
+from octavo.onnx.write.save import Place, os_errors_explained
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import FLOAT, Decision, Recipe, Report, Verification
 
 Check = Callable[[Source, Converted], Verification]

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from octavo.graph.native import DOMAIN
 from octavo.graph.native.fusions import fuse
 from octavo.graph.walk import graphs_of
-from octavo.onnx.normalize import QUANTIZED_OPS
+from octavo.onnx.read.normalize import QUANTIZED_OPS
 from octavo.onnx.targets.to_native import apart, conv, embedding, linear, recurrent
 from octavo.onnx.targets.turning import Turning
 

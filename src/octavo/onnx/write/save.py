@@ -12,10 +12,10 @@ import onnx_ir as ir
 from octavo.errors import ModelError, OutputError
 from octavo.files.staging import DATA_FILE, output_error
 from octavo.graph.walk import graphs_of
-from octavo.onnx.load import Source
-from octavo.onnx.store import TensorStore, inline_attributes, to_proto
-from octavo.onnx.wellformed import stored_tensors
-from octavo.onnx.wire import write_model
+from octavo.onnx.read.load import Source
+from octavo.onnx.read.validate import stored_tensors
+from octavo.onnx.read.wire import write_model
+from octavo.onnx.write.store import TensorStore, inline_attributes, to_proto
 
 ONE_FILE_LIMIT = 256 * 2**20  # bytes; a larger result of a model with external data keeps one
 PROTOBUF_LIMIT = 1900 * 2**20  # bytes; protobuf ends at 2 GiB

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from octavo.core.qtype import QType
-from octavo.onnx.inventory import Site
 from octavo.onnx.native import FORMS
 from octavo.onnx.native.form import NativeForm
+from octavo.onnx.plan.inventory import Site
 from octavo.onnx.rule import Context, Rule
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Scheme
 

@@ -16,9 +16,9 @@ import onnx
 import onnx_ir as ir
 
 from octavo.graph.walk import graphs_of
-from octavo.onnx import maps
 from octavo.onnx.constants import unmap
-from octavo.onnx.wellformed import tensors_of
+from octavo.onnx.read import map_types
+from octavo.onnx.read.validate import tensors_of
 
 ALIGNMENT = 64  # bytes; keeps mapped tensors on cache lines
 INLINE_BELOW = 1024  # bytes; smaller tensors stay in the model file in any case
@@ -109,7 +109,7 @@ def _documented(tensor: ir.TensorProtocol, like: ir.TensorProtocol) -> ir.Tensor
 def to_proto(model: ir.Model) -> onnx.ModelProto:
     """The model as a message; tensors in files are referred to."""
     proto = ir.serde.serialize_model(model)
-    maps.restore_types(model, proto)
+    map_types.restore_types(model, proto)
     return proto
 
 

@@ -11,8 +11,8 @@ from octavo.errors import listed
 from octavo.graph.native import DOMAIN
 from octavo.graph.requirements import least_onnxruntime
 from octavo.graph.walk import graphs_of, opset_of
-from octavo.onnx.load import load
-from octavo.onnx.normalize import QUANTIZED_OPS
+from octavo.onnx.read.load import load
+from octavo.onnx.read.normalize import QUANTIZED_OPS
 from octavo.recipe import Report, Verification
 from octavo.recipe.stored import outcomes_from_json
 

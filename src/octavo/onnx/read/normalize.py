@@ -25,10 +25,10 @@ from octavo.graph.emitter import Emitter, Names
 from octavo.graph.native import DOMAIN
 from octavo.graph.sweeper import Sweeper
 from octavo.graph.walk import graphs_of, opset_of, runs_in_order
-from octavo.onnx import maps
-from octavo.onnx.functions import inline_functions
-from octavo.onnx.load import Origin, load
-from octavo.onnx.store import self_contained
+from octavo.onnx.read import map_types
+from octavo.onnx.read.inline_functions import inline_functions
+from octavo.onnx.read.load import Origin, load
+from octavo.onnx.write.store import self_contained
 
 _STANDARD = ("", "ai.onnx")
 _SAME_TYPE = frozenset(["Mul", "Neg", "Add", "Sub", "Div", "MatMul", "Gemm", "Conv", "Reshape"])
@@ -88,7 +88,7 @@ def load_normalized(origin: Origin) -> ir.Model:
 
 def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
     try:
-        if maps.attached_types(model):
+        if map_types.attached_types(model):
             _raise_with_maps(model, needed)
         else:
             with quiet_logger(version_converter.__name__):
@@ -109,11 +109,11 @@ def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
 
 def _raise_with_maps(model: ir.Model, needed: int) -> None:
     """As ONNX's converter does it; onnx_ir cannot read the types that it leaves behind."""
-    types = maps.attached_types(model)
+    types = map_types.attached_types(model)
     raised = onnx.version_converter.convert_version(self_contained(model), needed)
-    maps.detach_types(raised)
+    map_types.detach_types(raised)
     model.graph = ir.serde.deserialize_model(raised).graph
-    maps.attach_types(model, types)
+    map_types.attach_types(model, types)
 
 
 @contextmanager

@@ -12,14 +12,14 @@ from octavo.errors import NothingQuantizedError
 from octavo.graph.native import DOMAIN, OPERATORS
 from octavo.graph.requirements import least_onnxruntime
 from octavo.graph.walk import opset_of
-from octavo.onnx.beyond_portable import advice_of, native_only_layers, note_of
 from octavo.onnx.convert import Converted, Progress, convert
-from octavo.onnx.load import Source
-from octavo.onnx.options import Request
-from octavo.onnx.prepare import Prepared
-from octavo.onnx.save import Place, needs_data_file, save
-from octavo.onnx.store import TensorStore
-from octavo.onnx.stored_report import LAYERS, MAX_ERROR
+from octavo.onnx.plan.native_only import advice_of, native_only_layers, note_of
+from octavo.onnx.plan.options import Request
+from octavo.onnx.plan.prepare import Prepared
+from octavo.onnx.read.load import Source
+from octavo.onnx.read.stored_report import LAYERS, MAX_ERROR
+from octavo.onnx.write.save import Place, needs_data_file, save
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Report, Verification
 from octavo.recipe.reasons import counted_reasons
 from octavo.recipe.stored import outcomes_to_json

@@ -19,9 +19,9 @@ from octavo.core.feeds import shape_text
 from octavo.graph.walk import graphs_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed, made_up, required_inputs
-from octavo.onnx.inventory import Site
-from octavo.onnx.maps import attached_types
-from octavo.onnx.normalize import quiet_logger
+from octavo.onnx.plan.inventory import Site
+from octavo.onnx.read.map_types import attached_types
+from octavo.onnx.read.normalize import quiet_logger
 from octavo.onnx.rule import attribute_int, op_name
 from octavo.recipe import Kind
 

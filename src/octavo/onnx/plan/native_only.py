@@ -9,10 +9,10 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from octavo.onnx.convert import make_context
-from octavo.onnx.options import Request
-from octavo.onnx.prepare import Prepared, decisions_on
-from octavo.onnx.resolve import resolve
-from octavo.onnx.store import TensorStore
+from octavo.onnx.plan.options import Request
+from octavo.onnx.plan.prepare import Prepared, decisions_on
+from octavo.onnx.plan.resolve import resolve
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Kind, Layer
 
 CANDIDATES = frozenset(Kind) - {Kind.EMBEDDING, Kind.ATTENTION, Kind.OTHER}

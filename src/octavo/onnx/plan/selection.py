@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from octavo.errors import RecipeError, did_you_mean
-from octavo.onnx.inventory import Site
-from octavo.onnx.options import Request
+from octavo.onnx.plan.inventory import Site
+from octavo.onnx.plan.options import Request
 from octavo.onnx.rules import supported_ops
 from octavo.onnx.rules._linear import LinearRule
 from octavo.recipe import FLOAT, PRESETS, Decision, Granularity, Kind, Layer, Recipe, Scheme, plan

@@ -8,13 +8,13 @@ from functools import cached_property
 import onnx_ir as ir
 
 from octavo.graph.walk import graphs_of, opset_of
-from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
-from octavo.onnx.inventory import Site, inventory
-from octavo.onnx.load import Source
 from octavo.onnx.native.defaults import conv_reasons, native_defaults
-from octavo.onnx.options import Request, has_tensor_activations
-from octavo.onnx.selection import decide
+from octavo.onnx.plan.inventory import Site, inventory
+from octavo.onnx.plan.options import Request, has_tensor_activations
+from octavo.onnx.plan.selection import decide
+from octavo.onnx.read import normalize
+from octavo.onnx.read.load import Source
 from octavo.recipe import Decision
 
 

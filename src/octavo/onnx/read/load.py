@@ -13,9 +13,9 @@ from google.protobuf.message import DecodeError
 from octavo.errors import ModelError, OptionError, brief
 from octavo.files.formats import misread
 from octavo.files.nearby import near
-from octavo.onnx import maps
-from octavo.onnx.wellformed import check_graphs, check_tensor, check_text, stored_tensors
-from octavo.onnx.wire import OWN_FILE, WireError, skeleton
+from octavo.onnx.read import map_types
+from octavo.onnx.read.validate import check_graphs, check_tensor, check_text, stored_tensors
+from octavo.onnx.read.wire import OWN_FILE, WireError, skeleton
 
 Origin = Path | onnx.ModelProto
 """What a model is read from."""
@@ -112,7 +112,7 @@ def _from_proto(proto: onnx.ModelProto, path: Path | None) -> Source:
         raise ModelError(
             f"{label} has no nodes, and a model has one at least; export the model again"
         )
-    maps.attach_types(model, types)
+    map_types.attach_types(model, types)
     check_graphs(model, label)
     size = proto.ByteSize() if path is None else path.stat().st_size
     data_files = _data_files(model, path, label)
@@ -120,12 +120,14 @@ def _from_proto(proto: onnx.ModelProto, path: Path | None) -> Source:
     return Source(model, path, proto if path is None else None, size, data_files)
 
 
-def _without_maps(proto: onnx.ModelProto, path: Path | None) -> tuple[onnx.ModelProto, maps.Types]:
+def _without_maps(
+    proto: onnx.ModelProto, path: Path | None
+) -> tuple[onnx.ModelProto, map_types.Types]:
     """What onnx_ir can read, and the types that it cannot. A caller's model is not changed."""
-    if path is None and maps.have_maps(proto):
+    if path is None and map_types.have_maps(proto):
         given, proto = proto, onnx.ModelProto()
         proto.CopyFrom(given)
-    return proto, maps.detach_types(proto)
+    return proto, map_types.detach_types(proto)
 
 
 def _refuse_unknown_parts(proto: onnx.ModelProto, label: str) -> None:

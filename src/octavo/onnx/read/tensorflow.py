@@ -12,9 +12,9 @@ import onnx
 
 from octavo.errors import ModelError, OptionError, brief, pip_install
 from octavo.graph.walk import graphs_of
-from octavo.onnx.load import load
-from octavo.onnx.normalize import write_out_erfc
-from octavo.onnx.store import self_contained
+from octavo.onnx.read.load import load
+from octavo.onnx.read.normalize import write_out_erfc
+from octavo.onnx.write.store import self_contained
 
 OPSET = 17
 NEEDED = ("tf2onnx", "tensorflow")
