@@ -17,7 +17,7 @@ from octavo.onnx.inputs import FixedShapes, describe
 from octavo.onnx.inputs.roles import Role
 from octavo.onnx.inputs.sizes import evaluate
 from tests.onnx.helpers import F32, build, normal
-from tests.onnx.made_up_graphs import (
+from tests.onnx.inputs.made_up_graphs import (
     BOOL,
     I32,
     I64,

@@ -12,7 +12,17 @@ from onnx import TensorProto
 
 from octavo.onnx.inputs.roles import Role
 from tests.onnx.helpers import F32, build, normal
-from tests.onnx.made_up_graphs import BOOL, I32, I64, WIDE, accepted, guesses, kinds, node, scored
+from tests.onnx.inputs.made_up_graphs import (
+    BOOL,
+    I32,
+    I64,
+    WIDE,
+    accepted,
+    guesses,
+    kinds,
+    node,
+    scored,
+)
 
 BOTH = ["batch", "seq"]
 NUMBERS = {

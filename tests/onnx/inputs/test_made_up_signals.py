@@ -14,7 +14,7 @@ from onnx import TensorProto
 from octavo.core.signals import picture, sound
 from octavo.onnx.inputs.roles import Role
 from tests.onnx.helpers import F32, build, normal
-from tests.onnx.made_up_graphs import I64, accepted, guesses, kinds, node
+from tests.onnx.inputs.made_up_graphs import I64, accepted, guesses, kinds, node
 
 U8 = TensorProto.UINT8
 

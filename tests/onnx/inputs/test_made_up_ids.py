@@ -16,7 +16,7 @@ from octavo.onnx import inputs
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs.roles import Role
 from tests.onnx.helpers import F32, build, normal
-from tests.onnx.made_up_graphs import (
+from tests.onnx.inputs.made_up_graphs import (
     BOOL,
     I64,
     ROWS,
