@@ -18,7 +18,7 @@ from onnxruntime.quantization import quantize_dynamic
 
 import octavo.onnx
 from octavo.cli import evidence, main
-from octavo.onnx.told import report_in
+from octavo.onnx.read.stored_report import stored_report
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED
 from octavo.results.stored import outcomes_from_json, outcomes_to_json
 from tests.onnx.helpers import mlp, save
@@ -124,9 +124,9 @@ def test_how_to_time_is_refused_where_nothing_is_timed(
 
 def test_a_recipes_own_bound_judges_its_file(folder: Path) -> None:
     octavo.onnx.quantize_dynamic("m.onnx", "t.onnx", recipe="int8-per-tensor")
-    told = report_in(Path("t.onnx"), Path("m.onnx"))
-    assert told is not None
-    assert told.recipe == {"name": "int8-per-tensor", "max_error": 0.3}
+    stored = stored_report(Path("t.onnx"), Path("m.onnx"))
+    assert stored is not None
+    assert stored.recipe == {"name": "int8-per-tensor", "max_error": 0.3}
 
 
 def test_a_file_of_another_quantizer_has_no_reasons(folder: Path) -> None:
@@ -281,7 +281,7 @@ def test_metadata_that_says_nothing_is_left_aside(folder: Path) -> None:
     for said in ("{", '[{"layer": 1}]', "[" * 10_000, "[3]", other, cut):
         entry.value = said
         onnx.save(model, "odd.onnx")
-        assert report_in(Path("odd.onnx"), Path("m.onnx")) is None
+        assert stored_report(Path("odd.onnx"), Path("m.onnx")) is None
     assert run("report", "m.onnx", "odd.onnx", "--html", "page.html", *BRIEF) == 0
     assert data_of("page.html")["report"] is None
 
@@ -289,9 +289,9 @@ def test_metadata_that_says_nothing_is_left_aside(folder: Path) -> None:
 def test_infinite_figures_survive_in_a_file(folder: Path) -> None:
     save(mlp(1, 64, seed=5), Path("f.onnx"))
     made = octavo.onnx.quantize_dynamic("f.onnx", "f16.onnx", recipe="float16")
-    told = report_in(Path("f16.onnx"), Path("f.onnx"))
-    assert told is not None
-    assert [o.sqnr_db for o in told.layers] == [
+    stored = stored_report(Path("f16.onnx"), Path("f.onnx"))
+    assert stored is not None
+    assert [o.sqnr_db for o in stored.layers] == [
         None if o.sqnr_db is None else round(o.sqnr_db, 2) for o in made.layers
     ]
     (outcome, *_) = made.layers

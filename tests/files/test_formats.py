@@ -18,7 +18,7 @@ import octavo.torch
 from octavo.errors import ModelError
 from octavo.files.formats import misread
 from octavo.files.metadata import metadata
-from octavo.onnx.load import load
+from octavo.onnx.read.load import load
 from tests.cli_support import run
 
 LINEAR = torch.nn.Linear(8, 8)

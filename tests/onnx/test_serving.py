@@ -105,3 +105,17 @@ def test_the_hook_would_notice(served: Path) -> None:
     code = ALLOWED_ONLY + "import octavo.onnx.quantize"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode != 0 and "is imported" in done.stderr
+
+
+def test_serving_loads_nothing_of_conversion(served: Path) -> None:
+    """Of Octavo's own parts: no graphs, no recipes, and of the front end one module."""
+    code = f'{SERVE}print(*[n for n in sys.modules if n.startswith("octavo.")])'
+    paths = [str(served / name) for name in ("q.onnx", "y.npy", "x.npy")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True
+    )
+    (served / "y.npy").unlink()
+    loaded = done.stdout.split()
+    assert {name.split(".")[1] for name in loaded} <= {"_native", "core", "errors", "files", "onnx"}
+    front_end = [name for name in loaded if name.startswith("octavo.onnx.")]
+    assert front_end == ["octavo.onnx.session"]

@@ -14,10 +14,10 @@ from onnx import helper, numpy_helper
 import octavo.onnx.convert
 from octavo.core.metrics import relative_error
 from octavo.onnx import quantize_dynamic
-from octavo.onnx.check.blame import Blame
-from octavo.onnx.check.lens import Lens
+from octavo.onnx.check.layer_effects import LayerEffects
+from octavo.onnx.check.model_pair import ModelPair
 from octavo.onnx.comparing.compare import compare
-from octavo.onnx.load import load
+from octavo.onnx.read.load import load
 from octavo.recipe import Report
 from tests.native_target.test_attention_fusion import SPELLINGS, WIDTH, model, used
 from tests.onnx.helpers import run, save
@@ -28,9 +28,11 @@ ALL = "q3+k3+v3"
 MASKED = SPELLINGS["mask"]
 
 
-def blamed(source: Path, made: Path, report: Report) -> Blame:
+def layer_effects(source: Path, made: Path, report: Report) -> LayerEffects:
     read = load(source)
-    return Blame(Lens(read, made, [o.layer.name for o in report.quantized]), read, report.layers)
+    return LayerEffects(
+        ModelPair(read, made, [o.layer.name for o in report.quantized]), read, report.layers
+    )
 
 
 def biased(proto: onnx.ModelProto, letters: Sequence[str] = "qkv") -> onnx.ModelProto:
@@ -184,7 +186,7 @@ def test_layers_are_compared_each_by_itself(letter: str, tmp_path: Path) -> None
     break_scales(made, letter)
     worst = compare(source, made, feed).layers[0]
     assert worst.name == f"{letter}3" and worst.alone is not None and worst.alone.sqnr_db < 1
-    assert blamed(source, made, report).layer(feed, "y") == f"{letter}3"
+    assert layer_effects(source, made, report).worst_layer(feed, "y") == f"{letter}3"
 
 
 @pytest.mark.parametrize("read", ["k", "v"])

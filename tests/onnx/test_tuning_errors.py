@@ -218,7 +218,7 @@ def test_what_protobuf_cannot_hold_goes_to_a_data_file(
         return opened(path, threads)
 
     monkeypatch.setattr(sensitivity, "opened", seen)
-    monkeypatch.setattr("octavo.onnx.save.PROTOBUF_LIMIT", 100_000)
+    monkeypatch.setattr("octavo.onnx.write.save.PROTOBUF_LIMIT", 100_000)
     assert OnnxTarget(model, target=target).errors(INT8, [["up"], ["down"]], [feed]) == expected
     assert files == [["model.onnx", "model.onnx.data"]]
 

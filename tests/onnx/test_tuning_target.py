@@ -107,7 +107,7 @@ def test_weights_in_a_data_file_are_counted_and_found(
     ours = OnnxTarget(path)
     whole = sum((tmp_path / name).stat().st_size for name in ("m.onnx", "m.data"))
     assert ours.float_model().bytes == whole
-    monkeypatch.setattr("octavo.onnx.save.ONE_FILE_LIMIT", 0)
+    monkeypatch.setattr("octavo.onnx.write.save.ONE_FILE_LIMIT", 0)
     built, feed = ours.build(INT8), {"x": normal(5, 64)}
     quantize_dynamic(path, tmp_path / "q.onnx", use_external_data_format=True)
     assert (tmp_path / "q.onnx.data").stat().st_size >= 3 * 64 * 64

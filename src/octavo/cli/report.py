@@ -49,9 +49,9 @@ def run(floating: str, quantized: Path, page: Path, how: How) -> None:
 def stored_report(floating: str, quantized: Path) -> Report | None:
     """What the file says became of each layer, and why; None where it does not."""
     if not names_factory(floating):
-        from octavo.onnx.told import report_in
+        from octavo.onnx.read.stored_report import stored_report
 
-        return report_in(quantized, Path(floating))
+        return stored_report(quantized, Path(floating))
     from octavo.torch.comparing.saved_models import saved_report
 
     return replace(saved_report(floating, quantized), source=floating, output=str(quantized))

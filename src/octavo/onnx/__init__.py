@@ -12,21 +12,21 @@ from octavo.onnx.session import custom_ops_library, session
 if TYPE_CHECKING:
     from octavo.onnx.comparing.compare import compare as compare
     from octavo.onnx.operators import supported_ops as supported_ops
-    from octavo.onnx.options import QuantType as QuantType
+    from octavo.onnx.plan.options import QuantType as QuantType
     from octavo.onnx.quantize import inspect as inspect
     from octavo.onnx.quantize import quantize_dynamic as quantize_dynamic
+    from octavo.onnx.read.tensorflow import from_tensorflow as from_tensorflow
     from octavo.onnx.targets.convert import convert_target as convert_target
-    from octavo.onnx.tensorflow import from_tensorflow as from_tensorflow
     from octavo.onnx.tuning.target import OnnxTarget as OnnxTarget
     from octavo.recipe import Inspection as Inspection
 
 _HOME = {
     "Inspection": "octavo.recipe",
     "OnnxTarget": "octavo.onnx.tuning.target",
-    "QuantType": "octavo.onnx.options",
+    "QuantType": "octavo.onnx.plan.options",
     "compare": "octavo.onnx.comparing.compare",
     "convert_target": "octavo.onnx.targets.convert",
-    "from_tensorflow": "octavo.onnx.tensorflow",
+    "from_tensorflow": "octavo.onnx.read.tensorflow",
     "inspect": "octavo.onnx.quantize",
     "quantize_dynamic": "octavo.onnx.quantize",
     "supported_ops": "octavo.onnx.operators",

@@ -12,7 +12,7 @@ from octavo.core.feeds import shape_text
 from octavo.core.fresh_process import ChildError, call
 from octavo.errors import InputDataError, ModelError, OctavoError, brief, listed
 from octavo.onnx.inputs import Feed, read_inputs
-from octavo.onnx.load import Source, load
+from octavo.onnx.read.load import Source, load
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.sessions import Scratch, open_session, peak_memory
 from octavo.onnx.tuning.static import copy_model

@@ -14,9 +14,9 @@ from typing import Protocol
 import onnx_ir as ir
 
 from octavo.onnx.conv_places import float_places
-from octavo.onnx.inventory import Site
 from octavo.onnx.operators.conv import AXES, holds
 from octavo.onnx.operators.reader import attribute_int
+from octavo.onnx.plan.inventory import Site
 from octavo.recipe import Decision, Kind, Recipe
 
 LEAST_INPUTS, LEAST_OUTPUTS, LEAST_POINTWISE = 64, 16, 64

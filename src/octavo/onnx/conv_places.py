@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from octavo.graph.analysis.walk import bodies_of
-from octavo.onnx.inventory import Site
 from octavo.onnx.operators.reader import attribute_int
+from octavo.onnx.plan.inventory import Site
 from octavo.recipe import Kind
 
 _ASK = "it is float by default; ask for it with --ops Conv or a rule of the recipe"

@@ -24,11 +24,11 @@ from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.graph.rewrite.passes import rewrite
 from octavo.ir.weight import Account
 from octavo.onnx.constants import Constants
-from octavo.onnx.inventory import Site
 from octavo.onnx.operators.reader import Drawn, Reading
 from octavo.onnx.operators.stock_linear import per_row
-from octavo.onnx.resolve import Resolved, resolve_all
-from octavo.onnx.store import TensorStore
+from octavo.onnx.plan.inventory import Site
+from octavo.onnx.plan.resolve import Resolved, resolve_all
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Decision, Granularity, LayerOutcome, Scheme
 
 Progress = Callable[[str, int, int], None]

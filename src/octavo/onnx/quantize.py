@@ -12,23 +12,23 @@ import onnx
 import onnxruntime as ort
 
 from octavo.core.form import Form
-from octavo.errors import OptionError, OutputError
+from octavo.errors import OptionError
 from octavo.files.staging import Staging
 from octavo.graph.analysis.walk import opset_of
-from octavo.onnx.already import quantized_already
 from octavo.onnx.check.verify import verify as verify_model
 from octavo.onnx.convert import Progress, make_context
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
-from octavo.onnx.inventory import own_bytes
-from octavo.onnx.load import load
-from octavo.onnx.options import parse_request, plain_request
-from octavo.onnx.prepare import prepare
-from octavo.onnx.produce import files_size, produce, report_of
-from octavo.onnx.resolve import resolve_all
-from octavo.onnx.save import misfortune
-from octavo.onnx.store import TensorStore
-from octavo.onnx.work import count_work, others_that_multiply
+from octavo.onnx.plan.inventory import own_bytes
+from octavo.onnx.plan.macs import count_macs, uncounted_products
+from octavo.onnx.plan.options import parse_request, plain_request
+from octavo.onnx.plan.prepare import prepare
+from octavo.onnx.plan.resolve import resolve_all
+from octavo.onnx.read.load import load
+from octavo.onnx.read.stored_report import quantized_already
+from octavo.onnx.write.produce import files_size, produce, report_of
+from octavo.onnx.write.save import os_errors_explained
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Inspection, Recipe, Report, Verification
 
 
@@ -123,7 +123,7 @@ def quantize_dynamic(
     feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)
     prepared = prepare(source, request, allow_quantized=allow_quantized)
     with staging:
-        try:
+        with os_errors_explained(source, staging):
             converted = produce(
                 source,
                 prepared,
@@ -133,10 +133,6 @@ def quantize_dynamic(
                 allow_nothing=allow_nothing,
                 progress=report_progress,
             )
-        except OutputError:
-            raise
-        except OSError as error:
-            raise misfortune(error, source, staging) from error
         outcome = Verification("skipped")
         if verify:
             report_progress("verifying", 0, 1)
@@ -184,7 +180,7 @@ def inspect(
         request.form.at(prepared.opset),
     )
     resolved = resolve_all(prepared.sites, prepared.decisions, context)
-    macs, sizes = count_work(source.model, prepared.sites, prepared.constants)
+    macs, sizes = count_macs(source.model, prepared.sites, prepared.constants)
     return Inspection(
         model=source.label,
         opset=opset,
@@ -195,6 +191,6 @@ def inspect(
         weight_bytes=own_bytes(prepared.sites, prepared.constants),
         macs=macs,
         sizes=sizes,
-        uncounted=others_that_multiply(source.model, prepared.sites, prepared.constants),
+        uncounted=uncounted_products(source.model, prepared.sites, prepared.constants),
         quantized=already,
     )

@@ -27,7 +27,7 @@ from octavo.graph.emit.emitter import Emitter
 from octavo.graph.lower.products import BlockWeightValues
 from octavo.ir.weight import Account, QuantizedWeightValues
 from octavo.onnx.constants import Constants, Root
-from octavo.onnx.sharing import MatrixUses
+from octavo.onnx.plan.shared_weights import MatrixUses
 from octavo.recipe import Granularity, WeightScheme
 
 

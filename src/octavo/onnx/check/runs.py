@@ -1,4 +1,4 @@
-"""Runs two models on inputs that were given, or made up within a budget."""
+"""Runs two models on inputs that were given, or made up within a budget of memory and time."""
 
 from __future__ import annotations
 
@@ -6,24 +6,71 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from threading import Timer
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime as ort
 
 from octavo.errors import InputDataError, VerificationError, brief
 from octavo.graph.analysis.walk import opset_of
-from octavo.onnx import normalize
-from octavo.onnx.check.budget import LONGEST_RUN, MOST_BYTES, Clock, Memory, run_within
-from octavo.onnx.check.measuring import Run
+from octavo.onnx.check.distance import Run
+from octavo.onnx.check.memory import Memory
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import open_session
 from octavo.onnx.inputs import Feed, made_up
-from octavo.onnx.load import Source, load
+from octavo.onnx.read.load import Source, load
+from octavo.onnx.read.normalize import load_normalized
 
+MOST_BYTES = 10**9
+"""Above the two models."""
+SECONDS = 10.0
+FLOAT_RUNS = 20
+"""A check takes `SECONDS`, or as long as this many runs of the float model."""
+LONGEST_RUN = 60.0
+"""Seconds after which a run on inputs that were made up is ended."""
 NOTHING_ELSE = "all that came to mind are empty or too large"
 NOT_MADE_UP = "no inputs could be made up that the float model accepts"
+
+
+class Clock:
+    """How much time is left. The time of a float run, once it is known, may lengthen it."""
+
+    def __init__(self) -> None:
+        self._started, self._seconds = perf_counter(), SECONDS
+
+    def ran(self, seconds: float) -> None:
+        """Takes note of a run of the float model."""
+        self._seconds = max(self._seconds, FLOAT_RUNS * seconds)
+
+    @property
+    def left(self) -> float:
+        """Seconds; below 0 when it is over."""
+        return self._seconds - (perf_counter() - self._started)
+
+
+def run_within(model: Any, names: list[str] | None, feed: Feed, seconds: float) -> Any:
+    """The outputs of a session. Raises TimeoutError where it is not done in time, and whatever ONNX
+    Runtime raises."""
+    options = ort.RunOptions()
+    options.log_severity_level = 4
+
+    def end() -> None:
+        options.terminate = True
+
+    timer = Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        return model.run(names, dict(feed), options)
+    except Exception as error:
+        if options.terminate:
+            raise TimeoutError(f"it was not done in {seconds:.0f} s") from error
+        raise
+    finally:
+        timer.cancel()
 
 
 @dataclass(frozen=True)
@@ -44,12 +91,17 @@ class Runs:
         self.refused = ""
         """Why inputs that were made up were not taken: their memory, or what the last one met."""
         self._source = source
-        self._memory: Memory | None = None
 
     @cached_property
     def model(self) -> ir.Model:
         """The float model, to read of; that of the source is another by now: it was converted."""
         return load(self._source.origin).model
+
+    @cached_property
+    def _memory(self) -> Memory:
+        """Of the model with its local functions written out: sizes inside them count too."""
+        model = load_normalized(self._source.origin) if self.model.functions else self.model
+        return Memory(model)
 
     def given(self, feeds: Sequence[Feed]) -> list[Run]:
         """Runs on all of `feeds`. Raises InputDataError where the float model rejects one."""
@@ -65,17 +117,17 @@ class Runs:
             done.append(Run(feed, expected, self._got(feed, None)))
         return done
 
-    def accepted(self, way: int = 0) -> Iterator[Accepted]:
+    def accepted(self, branch: int = 0) -> Iterator[Accepted]:
         """Inputs that are made up, fit into the budget, and that the float model takes."""
         tried, large = list[Feed](), False
-        for feed in made_up(self.model, Constants(opset_of(self.model)), way=way):
+        for feed in made_up(self.model, Constants(opset_of(self.model)), branch=branch):
             if self.clock.left <= 0:
                 self.refused = self.refused or "the time for it was over"
                 return
-            if any(_same(feed, other) for other in tried):
+            if any(all(np.array_equal(feed[n], other[n]) for n in feed) for other in tried):
                 continue  # nothing was left to guess
             tried.append(feed)
-            needed = self._needed(feed)
+            needed = self._memory.most(feed)
             if needed > MOST_BYTES:
                 self.refused = f"a run needs about {needed / 1e9:.1f} GB"
                 large = True
@@ -97,11 +149,6 @@ class Runs:
         """The float model's outputs on a feed that it has taken before."""
         return list(self.theirs.run(self.names, feed))
 
-    def _needed(self, feed: Feed) -> float:
-        if self._memory is None:
-            self._memory = Memory(_inlined(self.model, self._source))
-        return self._memory.most(feed)
-
     def _got(self, feed: Feed, seconds: float | None) -> Sequence[Any]:
         try:
             if seconds is None:
@@ -114,19 +161,6 @@ class Runs:
                 f"the quantized model fails on inputs that the float model accepts: "
                 f"{brief(error)}. Exclude layers until it runs, and please report it"
             ) from error
-
-
-def _same(feed: Feed, other: Feed) -> bool:
-    return all(np.array_equal(feed[name], other[name]) for name in feed)
-
-
-def _inlined(model: ir.Model, source: Source) -> ir.Model:
-    """The model, or one whose local functions are written out: sizes inside them count too."""
-    if not model.functions:
-        return model
-    other = load(source.origin).model
-    normalize.normalize(other, source.label, normalize.OLDEST)
-    return other
 
 
 def open_float(source: Source) -> Any:

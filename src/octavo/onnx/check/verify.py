@@ -12,16 +12,16 @@ import onnxruntime as ort
 
 from octavo.errors import VerificationError, brief
 from octavo.graph.analysis.walk import opset_of
-from octavo.onnx.check.blame import Blame
-from octavo.onnx.check.judge import Judge
-from octavo.onnx.check.lens import Lens
-from octavo.onnx.check.measuring import Judgement, Measured, Run
-from octavo.onnx.check.reach import Reach
+from octavo.onnx.check.coverage import BranchCoverage
+from octavo.onnx.check.distance import Distance, Findings, Run
+from octavo.onnx.check.layer_effects import LayerEffects
+from octavo.onnx.check.model_pair import ModelPair
+from octavo.onnx.check.outputs import OutputComparison
 from octavo.onnx.check.runs import NOT_MADE_UP, NOTHING_ELSE, Runs, open_float
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import HINT, session_options
-from octavo.onnx.inputs import Feed, describe, shapes_of, ways
-from octavo.onnx.load import Source
+from octavo.onnx.inputs import Feed, branches, describe, shapes_of
+from octavo.onnx.read.load import Source
 from octavo.onnx.session import session
 from octavo.recipe import LayerOutcome, Verification
 
@@ -30,9 +30,10 @@ SIZES = 2
 """How many made-up inputs are compared at least: of different sizes where the model takes them."""
 MORE = 3
 """How many others are tried where these show nothing."""
-SIZES_A_WAY = 3
-"""How many made-up inputs are tried for each way through a model that has branches."""
+SIZES_A_BRANCH = 3
+"""How many made-up inputs are tried for each branch of a model that has some."""
 MOST_NAMED = 5  # layers in a message
+NO_OUTPUTS = "the model has no outputs that quantized layers lead to"
 
 
 def verify(
@@ -72,19 +73,19 @@ class _Check:
     ) -> None:
         self._runs, self._max_error = runs, max_error
         layers = [o.layer.name for o in outcomes if o.quantized]
-        self._lens = Lens(source, quantized, layers)
-        self._judge = Judge(runs.names, self._lens, runs.again)
-        self._blame = Blame(self._lens, source, outcomes)
-        self._reach = Reach(source, outcomes)
+        self._pair = ModelPair(source, quantized, layers)
+        self._outputs = OutputComparison(runs.names, self._pair, runs.again)
+        self._effects = LayerEffects(self._pair, source, outcomes)
+        self._coverage = BranchCoverage(source, outcomes)
         self._suspects = len(layers)
         self._ran: list[Run] = []
-        self._found = Judgement()
+        self._found = Findings()
 
     def given(self, feeds: Sequence[Feed]) -> Verification:
         """On inputs of the user's."""
         ran = self._runs.given(feeds)
         self._take(ran, "given")
-        self._reach.ran(feeds)
+        self._coverage.ran(feeds)
         return self._result("given")
 
     def made_up(self) -> Verification:
@@ -100,10 +101,10 @@ class _Check:
         with suppress(TimeoutError):
             if first:
                 self._take(first, "made up")
-                self._reach.ran([run.feed for run in first])
+                self._coverage.ran([run.feed for run in first])
             if first and not self._is_done:
                 self._try_others(islice(candidates, MORE))
-            for run in self._other_ways():
+            for run in self._other_branches():
                 self._take([run], "made up")
         if not self._ran:
             detail = "the quantized model was not done in time on inputs that were made up"
@@ -119,29 +120,29 @@ class _Check:
         for taken in candidates:
             run = self._runs.both(taken)
             self._take([run], "made up")
-            self._reach.ran([run.feed])
+            self._coverage.ran([run.feed])
             if self._is_done:
                 return
 
-    def _other_ways(self) -> Iterator[Run]:
+    def _other_branches(self) -> Iterator[Run]:
         """Runs that come to layers which no others came to, while there are such layers."""
-        if not self._reach.missing:
+        if not self._coverage.missing:
             return
         model = self._runs.model
-        for way in range(ways(model, Constants(opset_of(model)))):
-            for taken in islice(self._runs.accepted(way), SIZES_A_WAY):
-                missing = len(self._reach.missing)
-                if not missing or self._reach.seconds <= 0:
+        for branch in range(branches(model, Constants(opset_of(model)))):
+            for taken in islice(self._runs.accepted(branch), SIZES_A_BRANCH):
+                missing = len(self._coverage.missing)
+                if not missing or self._coverage.seconds <= 0:
                     return
-                self._reach.ran([taken.feed])
-                if len(self._reach.missing) < missing:
+                self._coverage.ran([taken.feed])
+                if len(self._coverage.missing) < missing:
                     yield self._runs.both(taken)
 
     def _take(self, runs: Sequence[Run], kind: str) -> None:
         """Raises VerificationError where the quantized model is not what was promised."""
-        found = self._judge.judge(runs, self._max_error)
-        if found.misfits and self._max_error is not None:
-            raise _misfit(found)
+        found = self._outputs.compare(runs, self._max_error)
+        if found.mismatches and self._max_error is not None:
+            raise _other_shape(found)
         worst = found.worst
         if worst is not None and worst.non_finite:
             raise self._not_finite(worst)
@@ -155,66 +156,48 @@ class _Check:
 
     def _result(self, kind: str) -> Verification:
         """What the runs showed; the layers that none came to are named."""
-        found, missing = self._found, tuple(self._reach.missing)
+        found, missing = self._found, tuple(self._coverage.missing)
         if self._suspects and found.worst is not None and not found.worst.error:
-            found = self._silence(found, bool(missing))
-        worst = found.worst
+            found = self._equal_outputs(found)
         feeds = [run.feed for run in self._ran]
-        described = shapes_of(feeds) if kind == "given" else self._described(feeds)
-        if worst is None:
-            why = "; ".join(dict.fromkeys((*found.unresolved, *found.notes)))
-            detail = f"{why}" if why else "the model has no outputs that quantized layers lead to"
-            ran = len(self._ran)
-            return Verification(
-                "unchecked", kind, ran, detail=detail, ran_on=described, unreached=missing
-            )
-        late = [_not_reached(self._reach)] if missing else []
-        return Verification(
-            "passed" if found.is_whole else "compared",
+        return found.verification(
             kind,
             len(self._ran),
-            worst.error,
-            worst.cosine,
             self._max_error,
-            "; ".join(filter(None, (found.said, *late))),
-            described,
-            missing,
+            shapes_of(feeds) if kind == "given" else describe(feeds, self._runs.model),
+            nothing=NO_OUTPUTS,
+            more=_not_reached(self._coverage) if missing else "",
+            unreached=missing,
         )
 
-    def _described(self, feeds: Sequence[Feed]) -> str:
-        """The inputs in words."""
-        return describe(feeds, self._runs.model)
-
-    def _silence(self, found: Judgement, misses: bool) -> Judgement:
+    def _equal_outputs(self, found: Findings) -> Findings:
         """What equal outputs mean: that the layers are lossless, or that they were not reached."""
-        if misses and len(self._reach.missing) == self._suspects:
-            return Judgement(unresolved=(EQUAL,))
-        at = self._judge.silent(self._ran)
+        if len(self._coverage.missing) == self._suspects:
+            return Findings(unresolved=(EQUAL,))
+        at = self._outputs.hidden_difference(self._ran)
         if at is None:
-            return Judgement(unresolved=(EQUAL,)) if self._lens.layers else found
+            return Findings(unresolved=(EQUAL,)) if self._pair.layers else found
         if not at.error:
             return found  # lossless
         if self._max_error is not None and at.error > self._max_error:
             far = f"no output shows it, but {at.where.removeprefix('at ')} is {at.error:.4g} away"
-            return Judgement(unresolved=(far,))
-        return Judgement((at,))
+            return Findings(unresolved=(far,))
+        return Findings((at,))
 
-    def _not_finite(self, worst: Measured) -> VerificationError:
-        layer = self._blame.layer(worst.feed, worst.value, worst.forced)
-        what = "output" if worst.output in self._runs.names else "value"
+    def _not_finite(self, worst: Distance) -> VerificationError:
+        layer = self._effects.worst_layer(worst.feed, worst.value, worst.forced)
         return VerificationError(
-            f"{what} {worst.output!r} of the quantized model holds {worst.non_finite} non-finite "
+            f"{self._name(worst)} of the quantized model holds {worst.non_finite} non-finite "
             f"numbers where the float model's are finite.{_advice(layer)}",
             layer,
         )
 
-    def _too_far(self, worst: Measured, kind: str) -> VerificationError:
-        layer = self._blame.layer(worst.feed, worst.value, worst.forced)
-        what = "output" if worst.output in self._runs.names else "value"
-        what = f"{what} {worst.output!r}" + (f", {worst.where}" if worst.where else "")
+    def _too_far(self, worst: Distance, kind: str) -> VerificationError:
+        layer = self._effects.worst_layer(worst.feed, worst.value, worst.forced)
+        what = self._name(worst) + (f", {worst.where}" if worst.where else "")
         first = ""
         if kind == "made up":
-            shapes = self._described([worst.feed])
+            shapes = describe([worst.feed], self._runs.model)
             first = (
                 " Those inputs were made up, and may mislead: pass some that the model gets in use "
                 f"(check_inputs, --inputs data.npz) first. They were: {shapes}."
@@ -226,9 +209,13 @@ class _Check:
             layer,
         )
 
+    def _name(self, worst: Distance) -> str:
+        what = "output" if worst.output in self._runs.names else "value"
+        return f"{what} {worst.output!r}"
 
-def _says_more(found: Judgement, before: Judgement) -> bool:
-    """Whether a judgement is the better one: of whole outputs, or else of a larger error."""
+
+def _says_more(found: Findings, before: Findings) -> bool:
+    """Whether findings are the better ones: of whole outputs, or else of a larger error."""
     if found.worst is None or before.worst is None:
         return found.worst is not None or before.worst is None
     if found.is_done != before.is_done:
@@ -236,22 +223,22 @@ def _says_more(found: Judgement, before: Judgement) -> bool:
     return found.worst.error > before.worst.error
 
 
-def _not_reached(reach: Reach) -> str:
-    names, more = reach.missing[:MOST_NAMED], len(reach.missing) - MOST_NAMED
+def _not_reached(coverage: BranchCoverage) -> str:
+    names, more = coverage.missing[:MOST_NAMED], len(coverage.missing) - MOST_NAMED
     named = ", ".join(names) + (f" and {more} more" if more > 0 else "")
-    layers = "layers" if len(reach.missing) > 1 else "layer"
-    late = ", in the time there was for it," if reach.seconds <= 0 else ""
+    layers = "layers" if len(coverage.missing) > 1 else "layer"
+    late = ", in the time there was for it," if coverage.seconds <= 0 else ""
     return (
         f"these inputs do not{late} lead to the quantized {layers} {named}: pass check_inputs "
         "(--inputs data.npz) that do"
     )
 
 
-def _misfit(found: Judgement) -> VerificationError:
-    misfit = found.misfits[0]
+def _other_shape(found: Findings) -> VerificationError:
+    other = found.mismatches[0]
     return VerificationError(
-        f"output {misfit.output!r} of the quantized model has the shape {list(misfit.got)}, the "
-        f"float model's has {list(misfit.expected)}. Where its size depends on the data (boxes "
+        f"output {other.output!r} of the quantized model has the shape {list(other.got)}, the "
+        f"float model's has {list(other.expected)}. Where its size depends on the data (boxes "
         "found, tokens kept), pass check_inputs (--inputs data.npz) on which it does not change, "
         "or verify=False (--no-verify)"
     )

@@ -21,15 +21,15 @@ import onnxruntime as ort
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError, brief
 from octavo.graph.analysis.walk import opset_of
 from octavo.ir import DOMAIN
-from octavo.onnx import normalize
 from octavo.onnx.comparing.pairing import LayerPairing, pair_up
 from octavo.onnx.comparing.probes import LayerProbe, ValueProbe
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import CheckInputs, Feed, read_inputs
-from octavo.onnx.inventory import Site
-from octavo.onnx.load import Source, load
-from octavo.onnx.maps import as_array
+from octavo.onnx.plan.inventory import Site
+from octavo.onnx.read import normalize
+from octavo.onnx.read.load import Source, load
+from octavo.onnx.read.map_types import as_array
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.sessions import open_session
 from octavo.recipe import Kind

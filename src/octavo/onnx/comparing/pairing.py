@@ -19,9 +19,9 @@ from octavo.onnx.comparing.probes import (
     values_read,
 )
 from octavo.onnx.constants import Constants
-from octavo.onnx.inventory import Site, inventory
-from octavo.onnx.load import Source
-from octavo.onnx.normalize import QUANTIZED_OPS
+from octavo.onnx.plan.inventory import Site, inventory
+from octavo.onnx.read.load import Source
+from octavo.onnx.read.normalize import QUANTIZED_OPS
 
 _FLOAT_OPS = ("Attention",)
 """Operators of ours that hold no weights and multiply no integers."""

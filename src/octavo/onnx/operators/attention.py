@@ -19,7 +19,6 @@ from octavo.graph.emit.emitter import MS
 from octavo.graph.lower.products import attention_per_tensor
 from octavo.ir.linear import Linear
 from octavo.onnx.constants import Constants
-from octavo.onnx.normalize import FIRST_WITH_DYNAMIC
 from octavo.onnx.operators.operands import Operands
 from octavo.onnx.operators.reader import (
     Drawn,
@@ -32,6 +31,7 @@ from octavo.onnx.operators.reader import (
     is_float_type,
 )
 from octavo.onnx.operators.stock_linear import shared_matrix
+from octavo.onnx.read.normalize import FIRST_WITH_DYNAMIC
 from octavo.recipe import Granularity, Kind, Scheme, WeightScheme
 
 

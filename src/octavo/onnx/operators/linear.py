@@ -21,7 +21,6 @@ from octavo.graph.rewrite.bias import one_row
 from octavo.ir.linear import Linear
 from octavo.ir.weight import Account, Weight
 from octavo.onnx.constants import Constants
-from octavo.onnx.normalize import FIRST_WITH_DYNAMIC
 from octavo.onnx.operators import activation_matmul, stock_linear
 from octavo.onnx.operators.operands import Operands, inputs_of, transposed_input
 from octavo.onnx.operators.reader import (
@@ -35,6 +34,7 @@ from octavo.onnx.operators.reader import (
     is_float_type,
 )
 from octavo.onnx.operators.stored_weight import matrix_key, native_matrix
+from octavo.onnx.read.normalize import FIRST_WITH_DYNAMIC
 from octavo.recipe import Granularity, Kind, Scheme
 
 
@@ -233,7 +233,10 @@ class _Layer:
             (y,) = c.put(layer, name=self.name, outs=[f"{self.out}_product"])
         else:
             form = stock_linear.StockForm(self.node, operands, self.scheme, c, self.name, self.rank)
-            y, self.account, notes = form.draw(x, f"{self.out}_product")
+            # Named as ONNX Runtime's own quantizer names it, where nothing is drawn behind it.
+            y, self.account, notes = form.draw(
+                x, f"{self.out}_product" if self._is_continued() else self.out
+            )
             self.notes += notes
         if alpha != 1.0:
             y = scale_output(e, y, alpha, f"{self.out}_scaled")
@@ -249,6 +252,13 @@ class _Layer:
         if per_row and not self.native:
             keep_apart(self.node.outputs[0], c.constants)
         return Drawn([y], [self.account], self.notes)
+
+    def _is_continued(self) -> bool:
+        """Whether something stands between the product and the node's output."""
+        operands = self.operands
+        biased = operands.bias is not None and operands.beta != 0.0
+        shaped = self.rank == 1 or operands.after is not None
+        return biased or shaped or operands.alpha != 1.0 or self.dtype is not ir.DataType.FLOAT
 
     def _left_of_alpha(self) -> tuple[float, float]:
         """The factors that the operator and a product behind it apply; scales have the rest."""

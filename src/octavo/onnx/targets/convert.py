@@ -17,7 +17,6 @@ from octavo.errors import (
     ModelError,
     NothingQuantizedError,
     OptionError,
-    OutputError,
     did_you_mean,
 )
 from octavo.files.staging import Staging
@@ -26,18 +25,18 @@ from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.graph.context import Context
 from octavo.graph.lower.lowering import lower_operators
 from octavo.ir import DOMAIN, OPERATORS
-from octavo.onnx import normalize
-from octavo.onnx.check.agree import agree
+from octavo.onnx.check.conversion import check_conversion
 from octavo.onnx.constants import Constants
 from octavo.onnx.convert import Progress
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
-from octavo.onnx.load import Source, load
-from octavo.onnx.produce import LAYERS
-from octavo.onnx.save import misfortune, save
-from octavo.onnx.store import TensorStore
+from octavo.onnx.read import normalize
+from octavo.onnx.read.load import Source, load
+from octavo.onnx.read.stored_report import LAYERS
 from octavo.onnx.targets import to_native
 from octavo.onnx.targets.to_native.recognition import Recognition
+from octavo.onnx.write.save import os_errors_explained, save
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Verification
 from octavo.results.report import Conversion
 
@@ -90,17 +89,13 @@ def convert_target(
     feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)
     staging = Staging(model_output, source.files)
     with staging:
-        try:
+        with os_errors_explained(source, staging):
             converted, notes = _turn(source, staging, to, cpu, report_progress)
-        except OutputError:
-            raise
-        except OSError as error:
-            raise misfortune(error, source, staging) from error
         verification = Verification("skipped")
         if verify:
             report_progress("verifying", 0, 1)
             with operators.in_force():
-                verification = agree(Path(model_input), staging.model, feeds)
+                verification = check_conversion(Path(model_input), staging.model, feeds)
         size = sum(p.stat().st_size for p in (staging.model, staging.data) if p.exists())
         staging.commit()
     return Conversion(

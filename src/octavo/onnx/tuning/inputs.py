@@ -12,7 +12,7 @@ from octavo.errors import InputDataError, brief
 from octavo.graph.analysis.walk import opset_of
 from octavo.onnx.constants import Constants
 from octavo.onnx.inputs import Feed, FixedShapes, made_up
-from octavo.onnx.load import Source
+from octavo.onnx.read.load import Source
 
 FEEDS = 4
 

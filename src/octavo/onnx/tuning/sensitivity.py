@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from octavo.core.metrics import Tally
 from octavo.errors import OctavoError
-from octavo.onnx.maps import as_array
+from octavo.onnx.read.map_types import as_array
 from octavo.onnx.tuning.sessions import Scratch, open_session
 from octavo.onnx.tuning.writing import Writer
 from octavo.recipe import Recipe

@@ -20,7 +20,7 @@ from octavo.core.fresh_process import ChildError, added_at_peak, call, require_m
 from octavo.errors import InputDataError, ModelError, OutputError, did_you_mean, listed
 from octavo.files.staging import output_error
 from octavo.onnx.custom_ops import CustomOps, libraries_in_force, session_options
-from octavo.onnx.maps import as_array
+from octavo.onnx.read.map_types import as_array
 from octavo.onnx.session import session
 from octavo.recipe import Report
 from octavo.recipe.target import Built, Feed

@@ -18,14 +18,14 @@ from octavo.core.qtype import QType
 from octavo.errors import ModelError
 from octavo.graph.analysis.walk import opset_of
 from octavo.graph.emit.emitter import Names
-from octavo.onnx import normalize
 from octavo.onnx.constants import Constants
 from octavo.onnx.custom_ops import libraries_in_force
-from octavo.onnx.inventory import inventory
-from octavo.onnx.load import Origin, Source, load
-from octavo.onnx.save import ONE_FILE_LIMIT, Place, save
-from octavo.onnx.store import TensorStore
+from octavo.onnx.plan.inventory import inventory
+from octavo.onnx.read import normalize
+from octavo.onnx.read.load import Origin, Source, load
 from octavo.onnx.tuning.sessions import Scratch
+from octavo.onnx.write.save import ONE_FILE_LIMIT, Place, save
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Decision, Granularity, Kind, WeightScheme
 from octavo.recipe.target import Feed
 

@@ -19,8 +19,8 @@ from octavo.errors import OptionError, OutputError, RecipeError, did_you_mean
 from octavo.files.staging import Staging, output_error
 from octavo.onnx.check.verify import verify
 from octavo.onnx.custom_ops import NO_PROCESS, CustomOps, Libraries
-from octavo.onnx.inputs import fed, read_inputs
-from octavo.onnx.load import Origin, Source, load
+from octavo.onnx.inputs import read_inputs, required_inputs
+from octavo.onnx.read.load import Origin, Source, load
 from octavo.onnx.tuning.inputs import random_feeds
 from octavo.onnx.tuning.sensitivity import Sensitivity
 from octavo.onnx.tuning.sessions import (
@@ -278,7 +278,7 @@ class OnnxTarget:
     def _fitted(self, feeds: Sequence[Feed]) -> list[Feed]:
         """In the types of the model's inputs; InputDataError where they do not fit."""
         graph = self._source.model.graph
-        inputs = [value.name or "" for value in fed(graph)]
+        inputs = [value.name or "" for value in required_inputs(graph)]
         return [*read_inputs([feed_by_name(feed, inputs) for feed in feeds], graph)]
 
     @contextmanager

@@ -12,18 +12,17 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from octavo.core.form import Form
-from octavo.errors import OutputError
 from octavo.graph.emit.emitter import Names
 from octavo.onnx.convert import Converted, make_context
-from octavo.onnx.inventory import Site
-from octavo.onnx.load import Origin, Source, load
 from octavo.onnx.operators.reader import Reading
-from octavo.onnx.options import Request, plain_request
-from octavo.onnx.prepare import Prepared, Survey, decisions_on, needed_opset, prepare, survey
-from octavo.onnx.produce import files_size, produce, report_of
-from octavo.onnx.resolve import resolve, resolve_all
-from octavo.onnx.save import Place, misfortune
-from octavo.onnx.store import TensorStore
+from octavo.onnx.plan.inventory import Site
+from octavo.onnx.plan.options import Request, plain_request
+from octavo.onnx.plan.prepare import Prepared, Survey, decisions_on, needed_opset, prepare, survey
+from octavo.onnx.plan.resolve import resolve, resolve_all
+from octavo.onnx.read.load import Origin, Source, load
+from octavo.onnx.write.produce import files_size, produce, report_of
+from octavo.onnx.write.save import Place, os_errors_explained
+from octavo.onnx.write.store import TensorStore
 from octavo.recipe import FLOAT, Decision, Recipe, Report, Scheme, Verification
 
 Check = Callable[[Source, Converted], Verification]
@@ -123,7 +122,7 @@ class Writer:
 
 
 def _produce(source: Source, prepared: Prepared, request: Request, place: Place) -> Converted:
-    try:
+    with os_errors_explained(source, place):
         return produce(
             source,
             prepared,
@@ -133,10 +132,6 @@ def _produce(source: Source, prepared: Prepared, request: Request, place: Place)
             allow_nothing=True,
             progress=lambda stage, done, total: None,
         )
-    except OutputError:
-        raise
-    except OSError as error:
-        raise misfortune(error, source, place) from error
 
 
 def add_switches(model: ir.Model, sites: Iterable[Site]) -> dict[str, str]:

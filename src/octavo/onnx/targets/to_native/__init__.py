@@ -11,7 +11,7 @@ from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.emit.packed import pack_operators
 from octavo.graph.rewrite.passes import rewrite
 from octavo.ir import DOMAIN
-from octavo.onnx.normalize import QUANTIZED_OPS
+from octavo.onnx.read.normalize import QUANTIZED_OPS
 from octavo.onnx.targets.to_native import conv, embedding, linear, recurrent
 from octavo.onnx.targets.to_native import split_qkv as apart
 from octavo.onnx.targets.to_native.recognition import Recognition

@@ -1,0 +1,320 @@
+"""How far values of two models are apart, and whether their numbers can show it.
+
+A sigmoid that is 1e-8 everywhere, a row of zeros or a label say little: relative errors of what is
+next to nothing are noise, and those of 0.9999 are nothing. What a sigmoid and a softmax were given
+can be computed from what they gave, as long as float32 still holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.core.metrics import cosine_error, relative_error
+from octavo.onnx.inputs import Feed
+from octavo.onnx.read.map_types import as_array
+from octavo.recipe import Verification
+
+Array = npt.NDArray[Any]
+Arrays = list[Array]
+Pairs = Sequence[tuple[Feed, Arrays, Arrays]]
+"""Of each run the feed, the float model's arrays and the other one's."""
+
+ENOUGH = 0.01
+"""The share of a value's elements that have to lie between its bounds."""
+LITTLE = 1e-3
+"""Below, a sigmoid's value is next to nothing: a large error relative to it means as little."""
+HIGH = 0.99
+"""Above, errors of a sigmoid or tanh hide."""
+CERTAIN = 0.999
+"""A row of a softmax whose largest probability is above shows nothing of the others."""
+LEAST_SIGMOID = 1e-5
+"""Below, a sigmoid tells little of what it was given: ONNX Runtime's is off by up to 3e-8."""
+LEAST = 1e-37
+"""The least probability whose logarithm is taken: float32 holds nothing much smaller."""
+MASKING = 100.0
+"""How many times all others a number is that a mask puts in the place of hidden ones."""
+MOST_NAMED = 2  # decisions in a sentence
+
+
+class Uninformative(Enum):
+    """Why a value shows nothing."""
+
+    NO_NUMBERS = "holds no tensor of numbers"
+    EMPTY = "is empty"
+    NOT_FLOAT = "holds no floating-point numbers"
+    NOT_FINITE = "holds no finite numbers"
+    CONSTANT = "holds one and the same number everywhere"
+    SATURATED = "is saturated"
+
+
+class Squash(Enum):
+    """What bounds a value."""
+
+    SIGMOID = "Sigmoid"
+    SOFTMAX = "Softmax"
+    TANH = "Tanh"
+    CLIP = "Clip"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The `node` that bounds a value, as messages call it: its kind, and the axis of a softmax."""
+
+    squash: Squash
+    axis: int = -1
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The outputs of both models on one feed."""
+
+    feed: Feed
+    expected: Sequence[Any]
+    got: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The distance at one value: an output, or what stands behind `output`.
+
+    `where` says which, and is empty for the output itself; `forced` are values of which both models
+    were given the float model's. `feed` contributes most to the error. `non_finite` counts numbers
+    that are finite in the float model alone. `may_show` says that the output itself may show it on
+    other inputs, `decides` that the value is what a decision reads.
+    """
+
+    output: str
+    value: str
+    error: float
+    cosine: float
+    feed: Feed
+    where: str = ""
+    forced: tuple[str, ...] = ()
+    non_finite: int = 0
+    may_show: bool = False
+    decides: bool = False
+
+
+@dataclass(frozen=True)
+class ShapeMismatch:
+    """An output whose shapes differ, and nothing that could be given tells why."""
+
+    output: str
+    expected: tuple[int, ...]
+    got: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What runs showed. `unresolved` are sentences about outputs that nothing could be said of."""
+
+    distances: tuple[Distance, ...] = ()
+    mismatches: tuple[ShapeMismatch, ...] = ()
+    unresolved: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def worst(self) -> Distance | None:
+        """The largest error."""
+        return max(self.distances, key=lambda d: d.error, default=None)
+
+    @property
+    def summary(self) -> str:
+        """Where the models were compared, and what showed nothing, in a line."""
+        decided = [d.where for d in self.distances if d.decides]
+        where = dict.fromkeys(d.where for d in self.distances if d.where and not d.decides)
+        if len(decided) > MOST_NAMED:
+            decided = [f"before {len(decided)} nodes that decide what follows"]
+        return "; ".join((*dict.fromkeys(decided), *where, *self.unresolved))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether other inputs would show no more: a difference was seen, as far as can be."""
+        worst = self.worst
+        if worst is None or not worst.error or self.unresolved:
+            return False
+        return not any(d.may_show for d in self.distances)
+
+    def verification(
+        self,
+        kind: str,
+        runs: int,
+        max_error: float | None,
+        ran_on: str,
+        *,
+        nothing: str = "",
+        more: str = "",
+        unreached: tuple[str, ...] = (),
+    ) -> Verification:
+        """As reports have it. `nothing` is said where no output was compared, `more` at the end."""
+        worst = self.worst
+        if worst is None:
+            detail = "; ".join(dict.fromkeys((*self.unresolved, *self.notes))) or nothing
+            return Verification(
+                "unchecked", kind, runs, detail=detail, ran_on=ran_on, unreached=unreached
+            )
+        is_whole = not self.unresolved and all(not d.where for d in self.distances)
+        return Verification(
+            "passed" if is_whole else "compared",
+            kind,
+            runs,
+            worst.error,
+            worst.cosine,
+            max_error,
+            "; ".join(filter(None, (self.summary, more))),
+            ran_on,
+            unreached,
+        )
+
+
+# What a value shows ------------------------------------------------------------------------------
+
+
+def uninformative(arrays: Sequence[Array], bounds: Bounds | None = None) -> Uninformative | None:
+    """Why `arrays`, one value in several runs, show nothing; None where they do."""
+    if not arrays:
+        return Uninformative.NO_NUMBERS
+    if not all(is_float(a) for a in arrays):
+        return Uninformative.NOT_FLOAT
+    if not any(a.size for a in arrays):
+        return Uninformative.EMPTY
+    values = np.concatenate([a[np.isfinite(a)].astype(np.float64) for a in arrays])
+    if not values.size:
+        return Uninformative.NOT_FINITE
+    low, high = float(values.min()), float(values.max())
+    if low == high and (low == 0.0 or any(a.size > 1 for a in arrays)):
+        return Uninformative.CONSTANT
+    if bounds is not None and _saturated(arrays, values, bounds):
+        return Uninformative.SATURATED
+    return None
+
+
+def _saturated(arrays: Sequence[Array], values: Array, bounds: Bounds) -> bool:
+    """Whether next to all elements lie at a bound of what made them."""
+    if bounds.squash is Squash.SOFTMAX:
+        largest = [a.max(axis=bounds.axis).ravel() for a in arrays if a.ndim and a.size]
+        return bool(largest) and float((np.concatenate(largest) < CERTAIN).mean()) < ENOUGH
+    low, high = {Squash.SIGMOID: (LITTLE, HIGH), Squash.TANH: (-HIGH, HIGH)}.get(
+        bounds.squash, (float(values.min()), float(values.max()))
+    )
+    return float(((values > low) & (values < high)).mean()) < ENOUGH
+
+
+def looks_squashed(pairs: Pairs) -> bool:
+    """Whether an output may be a saturated sigmoid, tanh, softmax or clip: only then is it asked
+    what made it."""
+    values = np.concatenate([x[np.isfinite(x)].ravel() for _, a, _ in pairs for x in a])
+    low, high = float(values.min()), float(values.max())
+    if low >= -1 and high <= 1:
+        small = np.abs(values)
+        return bool(((small > LITTLE) & (small < HIGH)).mean() < 2 * ENOUGH)
+    return bool(((values > low) & (values < high)).mean() < ENOUGH)
+
+
+def before(array: Array, bounds: Bounds) -> Array | None:
+    """What the node was given, as far as `array`, its output, still tells; float64.
+
+    That of a softmax is centred: nobody can tell what was added to all of a row. None for other
+    nodes, and where next to nothing is left: a sigmoid of 1 or a probability of 0.
+    """
+    y = array.astype(np.float64)
+    if bounds.squash is Squash.SIGMOID:
+        known = (y > LEAST_SIGMOID) & (y < 1 - LEAST_SIGMOID)
+        if float(known.mean()) < 1 - ENOUGH:
+            return None
+        y = np.clip(y, LEAST_SIGMOID, 1 - LEAST_SIGMOID)
+        given: Array = np.log(y) - np.log1p(-y)
+        return given
+    if bounds.squash is Squash.SOFTMAX and y.ndim:
+        if float((y > LEAST).mean()) < 1 - ENOUGH:
+            return None
+        logs = np.log(np.clip(y, LEAST, None))
+        centred: Array = logs - logs.mean(axis=bounds.axis, keepdims=True)
+        return centred
+    return None
+
+
+def is_float(value: Any) -> bool:
+    """Whether it is an array of floating-point numbers."""
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
+
+
+def tensors(value: Any) -> Arrays:
+    """The numbers in one output: of a tensor, a sequence, or maps (of a classifier, by label)."""
+    found = as_array(value)
+    return [found] if isinstance(found, np.ndarray) else []
+
+
+# How far values are apart ------------------------------------------------------------------------
+
+
+def distance(
+    output: str, value: str, pairs: Pairs, where: str = "", forced: tuple[str, ...] = ()
+) -> Distance:
+    """All runs as one; elements count where the float model's are finite."""
+    expected, got, apart, bad = [], [], [], 0
+    for _, a, b in pairs:
+        one, other = _flat(a, a), _flat(b, a)
+        kept = ~_masked(one, other)
+        one, other = one[kept], other[kept]
+        expected.append(one)
+        got.append(other)
+        bad += int((~np.isfinite(other)).sum())
+        apart.append(float(np.square(other - one).sum()))
+    # A run with NaN is the one to look at.
+    feed = pairs[int(np.argmax(np.where(np.isfinite(apart), apart, np.inf)))][0]
+    if bad:
+        return Distance(output, value, float("inf"), 1.0, feed, where, forced, bad)
+    reference, mine = np.concatenate(expected), np.concatenate(got)
+    error, cosine = relative_error(reference, mine), cosine_error(reference, mine)
+    return Distance(output, value, error, cosine, feed, where, forced)
+
+
+def distance_before(
+    bounds: Bounds,
+    output: str,
+    value: str,
+    pairs: Pairs,
+    where: str,
+    forced: tuple[str, ...] = (),
+) -> Distance | None:
+    """The distance of what a node was given, computed from what it gave."""
+    found = []
+    for feed, a, b in pairs:
+        theirs, ours = ([before(x, bounds) for x in arrays] for arrays in (a, b))
+        known = [x for x in theirs if x is not None], [x for x in ours if x is not None]
+        if len(known[0]) < len(a) or len(known[1]) < len(b):
+            return None
+        found.append((feed, *known))
+    if uninformative([x for _, a, _ in found for x in a]) is not None:
+        return None
+    return distance(output, value, found, where, forced)
+
+
+def _masked(one: Array, other: Array) -> Array:
+    """Elements that a mask set to a number far beyond all others, in both models: they would be
+    all that an error is relative to."""
+    masked = np.zeros(one.shape, bool)
+    for extreme in {float(one.min()), float(one.max())} if one.size else ():
+        there = one == extreme
+        rest = one[~there]
+        if there.sum() > 1 and rest.size and abs(extreme) > MASKING * float(np.abs(rest).max()):
+            masked |= there & (other == extreme)
+    return masked
+
+
+def _flat(arrays: Arrays, where: Arrays) -> Array:
+    flat = [x[np.isfinite(y)].astype(np.float64) for x, y in zip(arrays, where, strict=True)]
+    return np.concatenate(flat) if flat else np.zeros(0)
+
+
+def is_finite(arrays: Arrays) -> bool:
+    """Whether all numbers are."""
+    return all(bool(np.isfinite(array).all()) for array in arrays)

@@ -1,0 +1,79 @@
+"""Layers that target native holds in int8 and target portable in float, and words about them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from octavo.core.form import Target
+from octavo.onnx.convert import make_context
+from octavo.onnx.plan.options import Request
+from octavo.onnx.plan.prepare import Prepared, decisions_on
+from octavo.onnx.plan.resolve import resolve
+from octavo.onnx.write.store import TensorStore
+from octavo.recipe import Kind, Layer
+
+CANDIDATES = frozenset(Kind) - {Kind.EMBEDDING, Kind.ATTENTION, Kind.OTHER}
+SHOWN = 3
+
+
+def native_only_layers(model: ir.Model, prepared: Prepared, request: Request) -> tuple[Layer, ...]:
+    """Those layers, for the recipe and selection of `request`; none for other formats than its."""
+    weight = request.recipe.default.weight
+    if request.form.qdq or weight is None or not weight.qtype.is_integer:
+        return ()
+    native, portable = (
+        _are_integers(model, prepared, request, target)
+        for target in (Target.NATIVE, Target.PORTABLE)
+    )
+    held = zip(prepared.sites, native, portable, strict=True)
+    return tuple(site.layer for site, here, there in held if here and not there)
+
+
+def _are_integers(
+    model: ir.Model, prepared: Prepared, request: Request, target: Target
+) -> list[bool]:
+    """Whether each layer would be in integers; False for kinds that targets hold alike."""
+    form = replace(request.form, target=target)
+    context = make_context(model, TensorStore(None), prepared.constants, form.at(prepared.opset))
+    decisions = decisions_on(prepared.survey, replace(request, form=form))
+    return [
+        site.layer.kind in CANDIDATES
+        and not resolve(site, decision, context).decision.scheme.is_float
+        for site, decision in zip(prepared.sites, decisions, strict=True)
+    ]
+
+
+def note_of(layers: Sequence[Layer], request: Request) -> str:
+    """One line for the report; "" where there is nothing to say."""
+    if not layers:
+        return ""
+    if request.form.native:
+        return f"int8 here, float in target portable: {_listed(layers)}"
+    return f"float here, int8 with --target native: {_listed(layers)}"
+
+
+def advice_of(layers: Sequence[Layer], request: Request) -> str:
+    """A sentence for where nothing was quantized; "" where the other target would not help."""
+    if not layers or request.form.native:
+        return ""
+    return (
+        f"Target native (--target native, target='native') holds {_listed(layers)} in int8; "
+        "octavo.onnx.session opens its files. "
+    )
+
+
+def _listed(layers: Sequence[Layer]) -> str:
+    """`57 Conv (/a, /b, /c and 54 more), 2 GRU (/d, /e)`."""
+    by_op: dict[str, list[str]] = defaultdict(list)
+    for layer in layers:
+        by_op[layer.op].append(layer.name)
+    return ", ".join(f"{len(names):,} {op} ({_some(names)})" for op, names in by_op.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more:,} more" if more > 0 else "")

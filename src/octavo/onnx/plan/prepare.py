@@ -1,0 +1,98 @@
+"""A model made ready for conversion: its layers, and what a recipe says of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import onnx_ir as ir
+
+from octavo.graph.analysis.walk import graphs_of, opset_of
+from octavo.onnx.constants import Constants
+from octavo.onnx.conv_defaults import conv_reasons, native_defaults
+from octavo.onnx.plan.inventory import Site, inventory
+from octavo.onnx.plan.options import Request, has_tensor_activations
+from octavo.onnx.plan.selection import decide
+from octavo.onnx.read import normalize
+from octavo.onnx.read.load import Source
+from octavo.recipe import Decision
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A normalized model with its layers; `node_names` are those of all its nodes."""
+
+    opset: int
+    graph: ir.Graph
+    constants: Constants
+    sites: list[Site]
+    node_names: list[str]
+    notes: list[str]
+
+    @cached_property
+    def conv_reasons(self) -> dict[ir.Node, str | None]:
+        """Why target native leaves each convolution float by default, None where it does not.
+
+        Of the graph as it was when first asked for: tuning asks for hundreds of recipes.
+        """
+        return conv_reasons(self.graph, self.sites)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A surveyed model with the decisions about its layers."""
+
+    survey: Survey
+    decisions: list[Decision]
+
+    @property
+    def opset(self) -> int:
+        """The version of the standard operators."""
+        return self.survey.opset
+
+    @property
+    def constants(self) -> Constants:
+        """Which values are constant."""
+        return self.survey.constants
+
+    @property
+    def sites(self) -> list[Site]:
+        """The layers."""
+        return self.survey.sites
+
+    @property
+    def notes(self) -> list[str]:
+        """What was changed beside the layers."""
+        return self.survey.notes
+
+
+def prepare(source: Source, request: Request, *, allow_quantized: bool) -> Prepared:
+    """Normalizes the model of `source` in place and decides about its layers."""
+    found = survey(source, needed_opset(request), allow_quantized=allow_quantized)
+    return Prepared(found, decisions_on(found, request))
+
+
+def needed_opset(request: Request) -> int:
+    """The oldest version of the standard operators that a conversion is written in."""
+    dynamic = request.form.qdq or has_tensor_activations(request.recipe)
+    return normalize.FIRST_WITH_DYNAMIC if dynamic else normalize.FIRST_WITH_QUANTIZE
+
+
+def survey(source: Source, needed: int, *, allow_quantized: bool) -> Survey:
+    """Normalizes the model of `source` in place, to opset `needed` at least; finds its layers."""
+    if not allow_quantized:
+        normalize.refuse_quantized(source.model, source.label)
+    notes = normalize.normalize(source.model, source.label, needed)
+    opset = opset_of(source.model)
+    constants = Constants(opset)
+    sites = inventory(source.model, constants)
+    node_names = [n.name for g in graphs_of(source.model) for n in g if n.name]
+    return Survey(opset, source.model.graph, constants, sites, node_names, notes)
+
+
+def decisions_on(found: Survey, request: Request) -> list[Decision]:
+    """One decision a layer, before it is asked what the target can hold (`resolve`)."""
+    decisions = decide(found.sites, found.node_names, request)
+    if not request.form.native:
+        return decisions
+    return native_defaults(found.sites, decisions, request.recipe, found)

@@ -1,0 +1,251 @@
+"""Brings a model into the shape that the rules read: known opset, no local functions, no Erfc.
+
+    Erfc(x)           ->  Sub(1, Erf(x))
+    Erfc(Mul(-x, c))  ->  Add(1, Erf(Mul(x, c)))       Erf is odd
+
+ONNX has no `Erfc`. tf2onnx 1.17 hands TensorFlow's operator on as it is; Keras' exact GELU,
+x/2 erfc(-x sqrt(1/2)), has one. The second form is how other exporters write GELU, so that it is
+recognized.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeGuard
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnxscript import version_converter
+
+from octavo.errors import AlreadyQuantizedError, ModelError, brief, listed
+from octavo.graph.analysis.walk import graphs_of, opset_of, runs_in_order
+from octavo.graph.emit.emitter import Emitter, Names
+from octavo.graph.rewrite.sweeper import Sweeper
+from octavo.ir import DOMAIN
+from octavo.onnx.read import map_types
+from octavo.onnx.read.inline_functions import inline_functions
+from octavo.onnx.read.load import Origin, load
+from octavo.onnx.write.store import self_contained
+
+_STANDARD = ("", "ai.onnx")
+_SAME_TYPE = frozenset(["Mul", "Neg", "Add", "Sub", "Div", "MatMul", "Gemm", "Conv", "Reshape"])
+_MOST_STEPS = 64
+OLDEST, NEWEST = 7, 26
+FIRST_WITH_QUANTIZE = 10  # QuantizeLinear, MatMulInteger
+FIRST_WITH_DYNAMIC = 11  # DynamicQuantizeLinear
+FIRST_WITH_PLAIN_INITIALIZERS = 4  # the IR version
+
+QUANTIZED_OPS = frozenset(
+    "DynamicQuantizeLinear QuantizeLinear DequantizeLinear MatMulInteger ConvInteger QLinearMatMul "
+    "QLinearConv MatMulIntegerToFloat DynamicQuantizeMatMul DynamicQuantizeLSTM QAttention QGemm "
+    "MatMulNBits GatherBlockQuantized QEmbedLayerNormalization QLinearAdd QLinearMul".split()
+)
+
+
+def normalize(model: ir.Model, label: str, needed: int) -> list[str]:
+    """Inlines functions, orders nodes, raises the opset to `needed` if below; says what it did.
+
+    Erfc is written out, as nothing could run it.
+    """
+    notes = []
+    opset = opset_of(model)
+    if opset < OLDEST:
+        raise ModelError(
+            f"{label} has opset {opset}; {OLDEST} to {NEWEST} are supported. Export it again, or "
+            "raise it with onnx.version_converter.convert_version"
+        )
+    if opset > NEWEST:
+        raise ModelError(
+            f"{label} has opset {opset}; {OLDEST} to {NEWEST} are supported. Export it again with "
+            "one of those, or install a newer Octavo"
+        )
+    if model.ir_version < FIRST_WITH_PLAIN_INITIALIZERS:
+        notes += _raise_format(model)
+    notes += inline_functions(
+        model, label, NEWEST, lambda m, target: _raise_opset(m, label, opset_of(m), target)
+    )
+    opset = opset_of(model)
+    if not runs_in_order(model):
+        notes.append(_sort_nodes(model, label))
+    read_constants_directly(model)
+    if opset < needed:
+        notes.append(_raise_opset(model, label, opset, needed))
+    if count := write_out_erfc(model):
+        nodes = "nodes Erfc were" if count > 1 else "node Erfc was"
+        notes.append(f"{count} {nodes} written as 1 - Erf: ONNX has no Erfc")
+    return notes
+
+
+def load_normalized(origin: Origin) -> ir.Model:
+    """The model read from `origin` afresh and normalized, its opset as it is."""
+    source = load(origin)
+    normalize(source.model, source.label, OLDEST)
+    return source.model
+
+
+def _raise_opset(model: ir.Model, label: str, opset: int, needed: int) -> str:
+    try:
+        if map_types.attached_types(model):
+            _raise_with_maps(model, needed)
+        else:
+            with quiet_logger(version_converter.__name__):
+                version_converter.convert_version(model, target_version=needed, fallback=True)
+    except Exception as error:  # the converter raises whatever its C++ side throws
+        raise ModelError(
+            f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
+            f"version converter cannot raise it: {brief(error)}. Export the model again with a "
+            "newer opset"
+        ) from error
+    if opset_of(model) < needed:
+        raise ModelError(
+            f"{label} has opset {opset} and the conversion needs {needed}, to which ONNX's "
+            "version converter did not raise it; export the model again with a newer opset"
+        )
+    return f"opset raised from {opset} to {opset_of(model)}"
+
+
+def _raise_with_maps(model: ir.Model, needed: int) -> None:
+    """As ONNX's converter does it; onnx_ir cannot read the types that it leaves behind."""
+    types = map_types.attached_types(model)
+    raised = onnx.version_converter.convert_version(self_contained(model), needed)
+    map_types.detach_types(raised)
+    model.graph = ir.serde.deserialize_model(raised).graph
+    map_types.attach_types(model, types)
+
+
+@contextmanager
+def quiet_logger(name: str, level: int = logging.ERROR) -> Iterator[None]:
+    """Keeps what a logger says below `level` (such as which of two converters it uses) from
+    whoever called us."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _sort_nodes(model: ir.Model, label: str) -> str:
+    """ONNX Runtime takes nodes in any order; what is inserted beside them has to know theirs."""
+    try:
+        model.graph.sort()
+    except ValueError as error:
+        raise ModelError(
+            f"{label}: a node reads what is made of its own output, so that there is no order in "
+            "which the nodes run; export the model again"
+        ) from error
+    return "nodes were put in the order in which they run"
+
+
+def _raise_format(model: ir.Model) -> list[str]:
+    """Below IR version 4 initializers must be graph inputs, and are constants all the same."""
+    inputs = model.graph.inputs
+    named = sorted(v.name or "" for v in inputs if v.is_initializer())
+    inputs[:] = [v for v in inputs if not v.is_initializer()]
+    old, model.ir_version = model.ir_version, FIRST_WITH_PLAIN_INITIALIZERS
+    return [
+        f"file format (IR version) raised from {old} to {model.ir_version}, where initializers "
+        f"are no graph inputs: {listed(named)}"
+    ]
+
+
+def read_constants_directly(model: ir.Model) -> None:
+    """Takes out Identity nodes behind stored tensors: their readers read the tensor itself.
+
+    So PyTorch's exporter without dynamo writes tensors that are equal: biases of zeros, tied
+    weights. Layers, groups and attentions are recognized by what their nodes read. A node whose
+    output is the graph's stays.
+    """
+    for graph in graphs_of(model):
+        for node in [n for n in graph if n.op_type == "Identity"]:
+            if not _copies_a_constant(node):
+                continue
+            source, copy = node.inputs[0], node.outputs[0]
+            for use in list(copy.uses()):
+                use.node.replace_input_with(use.idx, source)
+            if not copy.is_graph_output():
+                graph.remove(node, safe=True)
+
+
+def _copies_a_constant(node: ir.Node) -> bool:
+    source = node.inputs[0]
+    if source is None or node.domain not in _STANDARD:
+        return False
+    maker = source.producer()
+    if maker is None:
+        return source.is_initializer()
+    return maker.op_type == "Constant" and maker.domain in _STANDARD
+
+
+def refuse_quantized(model: ir.Model, label: str) -> None:
+    """Raises AlreadyQuantizedError if the model holds quantized layers."""
+    for graph in graphs_of(model):
+        for node in graph:
+            if node.op_type in QUANTIZED_OPS or node.domain == DOMAIN:
+                raise AlreadyQuantizedError(
+                    f"{label} is quantized already: it holds {node.op_type} {node.name!r}. Start "
+                    "from the float model, or ask to quantize only the rest "
+                    "(allow_quantized=True, octavo quantize --allow-quantized)"
+                )
+
+
+def write_out_erfc(model: ir.Model) -> int:
+    """Replaces every such node in `model`; returns how many there were."""
+    nodes = [node for graph in graphs_of(model) for node in graph if _is(node, "Erfc")]
+    if nodes:
+        emitter, sweeper = Emitter(model, Names(model), opset_of(model)), Sweeper(model)
+        for node in nodes:
+            _write_out(node, emitter, sweeper)
+    return len(nodes)
+
+
+def _write_out(node: ir.Node, e: Emitter, sweeper: Sweeper) -> None:
+    argument, name = node.inputs[0], node.outputs[0].name or "erfc"
+    assert argument is not None
+    one = e.scalar(1, _dtype(argument))
+    opposite = _opposite(argument, e, f"{name}_argument")
+    erf = e.op("Erf", [argument if opposite is None else opposite], out=f"{name}_erf")
+    new = e.op("Sub" if opposite is None else "Add", [one, erf], out=name)
+    e.flush_before(node)
+    sweeper.replace(node, [new])
+
+
+def _opposite(argument: ir.Value, e: Emitter, name: str) -> ir.Value | None:
+    """`-argument`, where it is there already or one product away."""
+    maker = argument.producer()
+    if _is(maker, "Neg"):
+        return maker.inputs[0]
+    if not _is(maker, "Mul"):
+        return None
+    for index, factor in enumerate(maker.inputs):
+        negative = None if factor is None else factor.producer()
+        if _is(negative, "Neg"):
+            factors = list(maker.inputs)
+            factors[index] = negative.inputs[0]
+            return e.op("Mul", factors, out=name)
+    return None
+
+
+def _is(node: ir.Node | None, op_type: str) -> TypeGuard[ir.Node]:
+    return node is not None and node.op_type == op_type and node.domain in _STANDARD
+
+
+def _dtype(value: ir.Value) -> np.dtype[Any]:
+    """What `value` holds: as it says, or as what it is computed from says."""
+    stack, seen = [value], 0
+    while stack and seen < _MOST_STEPS:
+        seen += 1
+        found = stack.pop()
+        tensor = found.const_value
+        if tensor is not None or found.dtype is not None:
+            dtype = found.dtype if tensor is None else tensor.dtype
+            assert dtype is not None
+            return dtype.numpy()
+        maker = found.producer()
+        if maker is not None and maker.op_type in _SAME_TYPE:
+            stack += [v for v in maker.inputs[:2] if v is not None]
+    return np.dtype(np.float32)

@@ -1,0 +1,1 @@
+"""From decisions to a file: conversion, tensors, messages, metadata and the report."""

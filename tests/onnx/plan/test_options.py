@@ -1,0 +1,460 @@
+"""The drop-in's arguments: each honoured or refused by name, each changing its own axis only."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime.quantization as ort_quantization
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import octavo.onnx
+from octavo.core.form import Form
+from octavo.core.qtype import QType
+from octavo.errors import NothingQuantizedError, OptionError, RecipeError
+from octavo.onnx import QuantType, quantize_dynamic
+from octavo.onnx.plan.options import EXTRA_OPTIONS, parse_request
+from octavo.recipe import FLOAT, Granularity, Recipe, Rule, Scheme, preset
+from octavo.recipe.recipe import PRESETS
+from tests.onnx.helpers import F32, build, mlp, normal, refused, save
+
+NOTHING: dict[str, Any] = {
+    "recipe": None,
+    "op_types_to_quantize": None,
+    "per_channel": None,
+    "reduce_range": None,
+    "weight_type": None,
+    "nodes_to_quantize": None,
+    "nodes_to_exclude": None,
+    "extra_options": None,
+    "form": Form(),
+}
+
+
+def asked(**given: Any) -> Any:
+    return parse_request(**{**NOTHING, **given})
+
+
+def ort_signature() -> inspect.Signature:
+    return inspect.signature(ort_quantization.quantize_dynamic)
+
+
+# The signature -----------------------------------------------------------------------------------
+
+
+def test_the_positional_arguments_are_onnx_runtimes() -> None:
+    ours = inspect.signature(quantize_dynamic).parameters.values()
+    theirs = ort_signature().parameters.values()
+    positional = [p for p in ours if p.kind is p.POSITIONAL_OR_KEYWORD]
+    assert [p.name for p in positional] == [p.name for p in theirs]
+    assert positional[-1].name == "extra_options"
+    required = [p.name for p in positional if p.default is p.empty]
+    assert required == [p.name for p in theirs if p.default is p.empty]
+    own = [p.name for p in ours if p.kind is p.KEYWORD_ONLY]
+    assert own[:7] == [
+        "recipe", "target", "cpu", "quant_format", "check_inputs", "verify", "progress",
+    ]  # fmt: skip
+    assert len(own) + len(positional) == len(ours)
+
+
+def test_every_documented_extra_option_is_known() -> None:
+    text = ort_quantization.quantize_dynamic.__doc__ or ""
+    documented = re.findall(r"^ +([\w.]+) = True/False", text, re.MULTILINE)
+    assert len(documented) >= 6
+    assert set(documented) <= set(EXTRA_OPTIONS)
+
+
+def test_a_call_written_for_onnx_runtime(tmp_path: Path) -> None:
+    """All arguments in their places; only the import has changed."""
+    path = save(mlp(4), tmp_path / "m.onnx")
+    arguments = (
+        ["MatMul"], True, False, ort_quantization.QuantType.QInt8,
+        ["layer0", "layer1", "layer2"], ["layer2"], False, {"MatMulConstBOnly": True},
+    )  # fmt: skip
+    ort_quantization.quantize_dynamic(path, tmp_path / "theirs.onnx", *arguments)
+    report = quantize_dynamic(path, tmp_path / "ours.onnx", *arguments)
+    assert [o.layer.name for o in report.quantized] == ["layer0", "layer1"]
+    theirs = onnx.load(tmp_path / "theirs.onnx").graph.node
+    assert sum(n.op_type == "MatMulInteger" for n in theirs) == 2
+
+
+def test_our_enum_has_their_names() -> None:
+    for member in QuantType:
+        assert ort_quantization.QuantType[member.name].name == member.name
+    assert octavo.onnx.QuantType is QuantType
+
+
+# Each argument changes only its own axis --------------------------------------------------------
+
+
+def weight_of(recipe: Recipe) -> Any:
+    assert recipe.default.weight is not None
+    return recipe.default.weight
+
+
+def test_nothing_given_is_the_recipe() -> None:
+    assert asked().recipe == preset("int8")
+    for name in PRESETS:
+        assert asked(recipe=name).recipe == preset(name)
+
+
+CHANGES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"per_channel": True}, {"granularity": Granularity.CHANNEL}),
+    ({"per_channel": False}, {"granularity": Granularity.TENSOR}),
+    ({"reduce_range": True}, {"reduce_range": True}),
+    ({"reduce_range": False}, {"reduce_range": False}),
+    ({"weight_type": QuantType.QInt8}, {"qtype": QType.INT8}),
+    ({"weight_type": QuantType.QUInt8}, {"qtype": QType.UINT8}),
+    ({"weight_type": ort_quantization.QuantType.QUInt8}, {"qtype": QType.UINT8}),
+    ({"weight_type": "QUInt8"}, {"qtype": QType.UINT8}),
+    ({"extra_options": {"WeightSymmetric": True}}, {"symmetric": True}),
+    ({"extra_options": {"WeightSymmetric": False}}, {"symmetric": False}),
+]
+
+
+@pytest.mark.parametrize("name", ["int8", "int8-accurate", "int8-per-tensor"])
+@pytest.mark.parametrize(("given", "changes"), CHANGES, ids=str)
+def test_one_argument_changes_one_axis(
+    name: str, given: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    before = preset(name)
+    if name == "int8-per-tensor" and changes.get("qtype") is QType.UINT8:
+        changes = {**changes, "symmetric": False}  # as in ONNX Runtime's own quantize_dynamic
+    after = asked(recipe=name, **given).recipe
+    assert weight_of(after) == replace(weight_of(before), **changes)
+    assert after.default.activation == before.default.activation
+    assert after.max_error == before.max_error
+    assert [replace(r, scheme=FLOAT) for r in after.rules] == [
+        replace(r, scheme=FLOAT) for r in before.rules
+    ]
+
+
+def test_it_changes_the_schemes_of_rules_too_and_no_float_ones() -> None:
+    recipe = Recipe("mine", Scheme(), (Rule(Scheme(), name="a"), Rule(FLOAT, name="b")))
+    a, b = asked(recipe=recipe, per_channel=False).recipe.rules
+    assert a.scheme.weight is not None and a.scheme.weight.granularity is Granularity.TENSOR
+    assert b.scheme is FLOAT
+    assert weight_of(recipe).granularity is Granularity.CHANNEL  # the caller's is as it was
+
+
+def stored(path: Path) -> dict[str, onnx.TensorProto]:
+    return {t.name: t for t in onnx.load(path).graph.initializer}
+
+
+@pytest.mark.parametrize(
+    ("options", "dtype", "scales", "bounds"),
+    [
+        ({}, np.int8, 32, (-127, 127)),
+        ({"per_channel": False}, np.int8, 1, (-127, 127)),
+        ({"reduce_range": True}, np.int8, 32, (-64, 64)),
+        ({"weight_type": QuantType.QUInt8}, np.uint8, 32, (0, 255)),
+        ({"weight_type": QuantType.QUInt8, "per_channel": False}, np.uint8, 1, (0, 255)),
+        ({"cpu": "any"}, np.uint8, 32, (1, 255)),
+        ({"recipe": "int8-per-tensor"}, np.int8, 1, (-127, 127)),
+        ({"recipe": "int8-per-tensor", "per_channel": True}, np.int8, 32, (-127, 127)),
+        ({"recipe": "int8-per-tensor", "reduce_range": True}, np.int8, 1, (-64, 64)),
+    ],
+    ids=str,
+)
+def test_what_is_stored(
+    tmp_path: Path, options: dict[str, Any], dtype: Any, scales: int, bounds: tuple[int, int]
+) -> None:
+    report = quantize_dynamic(mlp(1), tmp_path / "out.onnx", **options)
+    assert report.verification.status == "passed"
+    tensors = stored(tmp_path / "out.onnx")
+    q = numpy_helper.to_array(tensors["w0_quantized"])
+    assert q.dtype == dtype and q.shape == (32, 32)
+    assert numpy_helper.to_array(tensors["w0_scale"]).size == scales
+    assert bounds[0] <= q.min() and q.max() <= bounds[1]
+    assert int(q.max()) - int(q.min()) > 0.9 * (bounds[1] - bounds[0])
+
+
+# Refusals ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "texts"),
+    [
+        ({"weight_type": ort_quantization.QuantType.QInt4}, OptionError, ["QInt4", "QInt8"]),
+        ({"weight_type": "QINT8"}, OptionError, ["weight_type 'QINT8'", "Did you mean 'QInt8'"]),
+        ({"weight_type": 3}, OptionError, ["weight_type '3'", "QInt8, QUInt8"]),
+        ({"per_channel": "yes"}, OptionError, ["per_channel", "'yes'", "True, False"]),
+        ({"reduce_range": 2}, OptionError, ["reduce_range", "2"]),
+        ({"op_types_to_quantize": ["Matmul"]}, RecipeError, ["'Matmul'", "mean 'MatMul'"]),
+        ({"op_types_to_quantize": ["Transpose", "Add"]}, RecipeError, ["'Add'", "MatMul"]),
+        ({"op_types_to_quantize": "MatMul"}, OptionError, ["op_types_to_quantize is a list"]),
+        ({"nodes_to_quantize": "layer0"}, OptionError, ["nodes_to_quantize is a list", "layer0"]),
+        ({"nodes_to_exclude": "layer0"}, OptionError, ["nodes_to_exclude is a list"]),
+        ({"nodes_to_exclude": [1]}, OptionError, ["nodes_to_exclude is a list", "[1]"]),
+        ({"extra_options": ["EnableSubgraph"]}, OptionError, ["extra_options maps names"]),
+        ({"extra_options": {"enableSubgraph": True}}, OptionError, ["mean 'EnableSubgraph'"]),
+        ({"extra_options": {"Banana": True}}, OptionError, ["'Banana'", "MatMulConstBOnly"]),
+        ({"extra_options": {7: True}}, OptionError, ["unknown extra option 7"]),
+        ({"extra_options": {"WeightSymmetric": "yes"}}, OptionError, ["True or False, not 'yes'"]),
+        ({"extra_options": {"extra.Sigmoid.nnapi": True}}, OptionError, ["NNAPI", "refused"]),
+        (
+            {"extra_options": {"ActivationRestrictedAsymmetric": True}},
+            OptionError,
+            ["ActivationRestrictedAsymmetric", "calibrated"],
+        ),
+        (
+            {"extra_options": {"ForceQuantizeNoInputCheck": True}},
+            OptionError,
+            ["ForceQuantizeNoInputCheck", "operators without weights"],
+        ),
+        (
+            {"target": "native", "quant_format": "qdq"},
+            OptionError,
+            ["quant_format='qdq' (--format) is for other runtimes", "target 'native'"],
+        ),
+        ({"target": "portabel"}, OptionError, ["target='portabel'", "Did you mean 'portable'"]),
+        ({"cpu": "vnnni"}, OptionError, ["cpu='vnnni'", "any, vnni"]),
+        ({"cpu": None}, OptionError, ["cpu=None", "any, vnni"]),
+        ({"quant_format": "QDQ"}, OptionError, ["quant_format='QDQ'", "qdq, qoperator"]),
+        ({"recipe": "int9"}, RecipeError, ["'int9'", "Did you mean 'int8'"]),
+        ({"recipe": 8}, OptionError, ["recipe is a int", "preset"]),
+        ({"recipe": "float16", "weight_type": "QInt8"}, OptionError, ["float16", "qtype"]),
+        ({"recipe": "float16", "per_channel": True}, OptionError, ["granularity", "float16"]),
+        ({"recipe": "int8-block", "reduce_range": True}, OptionError, ["int8-block"]),
+        (
+            {"recipe": "int8-per-tensor", "extra_options": {"ActivationSymmetric": True}},
+            OptionError,
+            ["ActivationSymmetric", "DynamicQuantizeLinear", "'int8'"],
+        ),
+        (
+            {"quant_format": "qdq", "extra_options": {"ActivationSymmetric": True}},
+            OptionError,
+            ["ActivationSymmetric"],
+        ),
+        ({"nodes_to_exclude": ["layer9"]}, RecipeError, ["'layer9' matches no node", "'layer0'"]),
+        (
+            {"nodes_to_quantize": ["enc*"]},
+            RecipeError,
+            ["nodes_to_quantize (--only): 'enc*'", "layer1"],
+        ),
+        ({"check_inputs": {}, "verify": False}, OptionError, ["check_inputs", "verify=False"]),
+    ],
+    ids=str,
+)
+def test_refused_by_name(
+    tmp_path: Path, given: dict[str, Any], error: type[Exception], texts: list[str]
+) -> None:
+    path = save(mlp(), tmp_path / "m.onnx")
+    with refused(tmp_path, error, *texts):
+        quantize_dynamic(path, tmp_path / "out.onnx", **given)
+
+
+@pytest.mark.parametrize("key", EXTRA_OPTIONS)
+@pytest.mark.parametrize("value", [True, False])
+def test_every_extra_option_is_honoured_or_refused(tmp_path: Path, key: str, value: bool) -> None:
+    options = {key: value}
+    try:
+        report = quantize_dynamic(mlp(), tmp_path / "out.onnx", extra_options=options)
+    except OptionError as error:
+        assert value and repr(key) in str(error)
+    else:
+        assert report.verification.status == "passed"
+    assert options == {key: value}
+
+
+# What is selected --------------------------------------------------------------------------------
+
+
+def names(report: Any) -> list[str]:
+    return [o.layer.name for o in report.quantized]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"nodes_to_quantize": ["layer1"]}, "1"),
+        ({"nodes_to_quantize": ["layer[02]"]}, "02"),
+        ({"nodes_to_quantize": ["layer?"], "nodes_to_exclude": ["*3"]}, "012"),
+        ({"nodes_to_exclude": ["layer0", "layer[12]"]}, "3"),
+        ({"nodes_to_exclude": ["relu*"]}, "0123"),
+        ({"nodes_to_quantize": ["relu0", "layer2"]}, "2"),
+        ({"nodes_to_quantize": [], "nodes_to_exclude": [], "op_types_to_quantize": []}, "0123"),
+        ({"op_types_to_quantize": ["MatMul", "Transpose"]}, "0123"),
+        ({"nodes_to_exclude": ("layer0",)}, "123"),
+    ],
+    ids=str,
+)
+def test_selection_by_name(tmp_path: Path, options: dict[str, Any], expected: str) -> None:
+    given = copy.deepcopy(options)
+    report = quantize_dynamic(mlp(4), tmp_path / "out.onnx", **options)
+    assert names(report) == [f"layer{i}" for i in expected]
+    assert options == given
+    reasons = {o.layer.name: o.reason for o in report.left_float}
+    assert len(reasons) == 4 - len(expected) and all(reasons.values())
+
+
+def test_a_name_with_brackets_matches_itself(tmp_path: Path) -> None:
+    model = mlp(2)
+    model.graph.node[0].name = "layer[0]/*"
+    report = quantize_dynamic(model, tmp_path / "out.onnx", nodes_to_exclude=["layer[0]/*"])
+    assert names(report) == ["layer1"]
+
+
+def branches(names: tuple[str, str]) -> onnx.ModelProto:
+    """A MatMul in each branch of an If."""
+    out = helper.make_tensor_value_info("o", F32, ["m", 48])
+    graphs = []
+    for i, name in enumerate(names):
+        node = helper.make_node("MatMul", ["x", f"k{i}"], ["o"], name=name)
+        weight = numpy_helper.from_array(normal(48, 48, seed=i), f"k{i}")
+        graphs.append(helper.make_graph([node], f"b{i}", [], [out], [weight]))
+    nodes = [
+        helper.make_node(
+            "If", ["c"], ["h"], name="if", then_branch=graphs[0], else_branch=graphs[1]
+        ),
+        helper.make_node("MatMul", ["h", "w"], ["y"], name="outside"),
+    ]
+    inputs: list[Any] = [("x", F32, ["m", 48]), ("c", TensorProto.BOOL, [])]
+    return build(nodes, inputs, [("y", F32, ["m", 48])], {"w": normal(48, 48, seed=5)})
+
+
+def test_subgraphs(tmp_path: Path) -> None:
+    model, out = branches(("a", "b")), tmp_path / "out.onnx"
+    assert sorted(names(quantize_dynamic(model, out))) == ["a", "b", "outside"]
+    report = quantize_dynamic(model, out, extra_options={"EnableSubgraph": False})
+    assert names(report) == ["outside"]
+    assert all("EnableSubgraph" in o.reason for o in report.left_float)
+
+
+def test_a_name_that_several_nodes_have_means_all_of_them(tmp_path: Path) -> None:
+    model, out = branches(("same", "same")), tmp_path / "out.onnx"
+    report = quantize_dynamic(model, out, nodes_to_exclude=["same"])
+    assert names(report) == ["outside"]
+    assert len(names(quantize_dynamic(model, out, nodes_to_quantize=["same"]))) == 2
+    one = next(n for n in (o.layer.name for o in report.left_float) if "then" in n)
+    assert len(names(quantize_dynamic(model, out, nodes_to_exclude=[one]))) == 2
+    with pytest.raises(NothingQuantizedError):
+        quantize_dynamic(model, out, nodes_to_exclude=["same", "outside"])
+
+
+def activation_product() -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], name="weights"),
+        helper.make_node("Transpose", ["h"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["h", "t"], ["y"], name="activations"),
+    ]
+    model = build(nodes, [("x", F32, [2, 8, 32])], [("y", F32, [2, 8, 8])], {"w": normal(32, 32)})
+    return onnx.shape_inference.infer_shapes(model)  # such a product has to state its type
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["weights"]),
+        ({"extra_options": {"MatMulConstBOnly": True}}, ["weights"]),
+        ({"extra_options": {"MatMulConstBOnly": False}}, ["weights", "activations"]),
+        ({"nodes_to_quantize": ["activations"]}, ["activations"]),
+    ],
+    ids=str,
+)
+def test_products_of_two_activations(
+    tmp_path: Path, options: dict[str, Any], expected: list[str]
+) -> None:
+    report = quantize_dynamic(activation_product(), tmp_path / "out.onnx", **options)
+    assert names(report) == expected
+
+
+def conv() -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["h"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("ReduceMean", ["h"], ["p"], axes=[2, 3], keepdims=0),
+        helper.make_node("Gemm", ["p", "w"], ["y"], name="gemm"),
+    ]
+    weights = {"k": normal(16, 8, 3, 3), "w": normal(16, 32)}
+    return build(nodes, [("x", F32, ["n", 8, 9, 9])], [("y", F32, ["n", 32])], weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["gemm"]),
+        ({"op_types_to_quantize": ["Conv"]}, ["conv"]),
+        ({"op_types_to_quantize": ["Conv", "Gemm"]}, ["conv", "gemm"]),
+        ({"nodes_to_quantize": ["conv"]}, ["conv"]),
+    ],
+    ids=str,
+)
+def test_conv_is_quantized_when_asked_for(
+    tmp_path: Path, options: dict[str, Any], expected: list[str]
+) -> None:
+    report = quantize_dynamic(conv(), tmp_path / "out.onnx", **options)
+    assert names(report) == expected
+    for outcome in report.left_float:
+        assert outcome.reason
+
+
+# Recipes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_converts(tmp_path: Path, name: str) -> None:
+    report = quantize_dynamic(mlp(), tmp_path / "out.onnx", recipe=name)
+    assert report.recipe["name"] == name and len(report.quantized) == 2
+    assert report.verification.max_error == preset(name).max_error
+
+
+def test_a_recipe_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "version: 1\nname: mine\nbase: int8\nrules:\n"
+        "  - name: layer0\n    scheme: float\n    reason: first layers matter\n"
+    )
+    for given in (path, str(path)):
+        report = quantize_dynamic(mlp(), tmp_path / "out.onnx", recipe=given)
+        assert names(report) == ["layer1"] and report.recipe["name"] == "mine"
+        assert report.left_float[0].reason == "first layers matter"
+    with pytest.raises(RecipeError, match=r"none\.yaml"):
+        quantize_dynamic(mlp(), tmp_path / "out.onnx", recipe=tmp_path / "none.yaml")
+
+
+def test_a_recipe_object_and_a_rule_that_matches_nothing(tmp_path: Path) -> None:
+    recipe = preset("int8").with_rules_first(Rule(FLOAT, name="layer1", reason="because"))
+    report = quantize_dynamic(mlp(), tmp_path / "out.onnx", recipe=recipe)
+    assert names(report) == ["layer0"]
+    with refused(tmp_path, RecipeError, "name 'layerX' matches no layer", "Did you mean"):
+        quantize_dynamic(
+            mlp(), tmp_path / "out.onnx", recipe=preset("int8").with_rules_first(
+                Rule(FLOAT, name="layerX")
+            ),
+        )  # fmt: skip
+
+
+def test_a_rule_by_name_beats_a_node_list(tmp_path: Path) -> None:
+    """The lists choose among layers; how a layer is held is the recipe's."""
+    recipe = preset("int8").with_rules_first(Rule(FLOAT, name="layer1", reason="because"))
+    out = tmp_path / "out.onnx"
+    report = quantize_dynamic(mlp(), out, recipe=recipe, nodes_to_quantize=["layer*"])
+    assert names(report) == ["layer0"]
+    assert report.left_float[0].reason == "because"
+
+
+def test_the_callers_dictionaries_are_not_changed(tmp_path: Path) -> None:
+    options = {"WeightSymmetric": True, "EnableSubgraph": False}
+    ops, only, exclude = ["MatMul"], ["layer*"], ["layer1"]
+    quantize_dynamic(
+        mlp(), tmp_path / "out.onnx", ops, nodes_to_quantize=only, nodes_to_exclude=exclude,
+        extra_options=options,
+    )  # fmt: skip
+    assert options == {"WeightSymmetric": True, "EnableSubgraph": False}
+    assert (ops, only, exclude) == (["MatMul"], ["layer*"], ["layer1"])
+
+
+def test_progress(tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    quantize_dynamic(mlp(), tmp_path / "out.onnx", progress=lambda *step: seen.append(step))
+    stages = list(dict.fromkeys(stage for stage, _, _ in seen))
+    assert stages == ["reading", "quantizing", "writing", "verifying"]
+    assert all(0 <= done <= total for _, done, total in seen)
+    assert ("quantizing", 2, 2) in seen

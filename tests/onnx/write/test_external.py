@@ -1,0 +1,384 @@
+"""Weights in a data file beside the model: asked for, kept, or needed for its size."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+
+from octavo.errors import ModelError
+from octavo.onnx import quantize_dynamic
+from octavo.onnx.session import metadata, session
+from octavo.onnx.write import save as module
+from octavo.onnx.write.store import ALIGNMENT, INLINE_BELOW, TensorStore
+from tests.onnx.helpers import F32, build, mlp, normal, refused, run, save, snapshot
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def places(path: Path) -> dict[str, dict[str, str]]:
+    """Where each external tensor of a model lies."""
+    model = onnx.load(path, load_external_data=False)
+    return {
+        t.name: {e.key: e.value for e in t.external_data}
+        for t in model.graph.initializer
+        if t.data_location == TensorProto.EXTERNAL
+    }
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    return save(mlp(3, 128), tmp_path / "in" / "m.onnx", external="m.weights")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out" / "q.onnx"
+
+
+X = {"x": normal(4, 128, seed=3)}
+
+
+# One file or two ---------------------------------------------------------------------------------
+
+
+def test_a_small_result_is_one_file(source: Path, out: Path) -> None:
+    before = snapshot(source.parent)
+    report = quantize_dynamic(source, out)
+    assert report.verification.status == "passed" and names(out.parent) == ["q.onnx"]
+    assert not places(out) and "octavo.data_file" not in metadata(out)
+    assert report.model_bytes_before == sum(p.stat().st_size for p in source.parent.iterdir())
+    assert report.model_bytes_after == out.stat().st_size
+    assert snapshot(source.parent) == before
+    shutil.rmtree(source.parent)
+    run(out, X)
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int8-per-tensor", "int8-block", "float16"])
+def test_a_data_file_when_asked_for(source: Path, out: Path, recipe: str) -> None:
+    report = quantize_dynamic(source, out, use_external_data_format=True, recipe=recipe)
+    assert names(out.parent) == ["q.onnx", "q.onnx.data"]
+    assert metadata(out)["octavo.data_file"] == "q.onnx.data"
+    assert report.model_bytes_after == sum(p.stat().st_size for p in out.parent.iterdir())
+    assert not report.notes
+    found = places(out)
+    assert len(found) >= 3
+    assert {p["location"] for p in found.values()} == {"q.onnx.data"}
+    spans = sorted((int(p["offset"]), int(p["length"])) for p in found.values())
+    for (a, length), (b, _) in pairwise(spans):
+        assert a + length <= b < a + length + ALIGNMENT
+    assert all(offset % ALIGNMENT == 0 and length >= INLINE_BELOW for offset, length in spans)
+    assert sum(spans[-1]) == (out.parent / "q.onnx.data").stat().st_size
+    onnx.checker.check_model(out)
+    inline = quantize_dynamic(source, out.parent / "one.onnx", recipe=recipe)
+    assert inline.verification.error == report.verification.error
+    assert np.array_equal(run(out, X)[0], run(out.parent / "one.onnx", X)[0])
+
+
+def test_a_model_without_large_tensors_gets_no_data_file(out: Path) -> None:
+    quantize_dynamic(mlp(2, 16), out, use_external_data_format=True)
+    assert names(out.parent) == ["q.onnx"] and "octavo.data_file" not in metadata(out)
+
+
+def test_it_loads_from_any_folder_and_after_a_move(
+    source: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(out.parent)
+    quantize_dynamic(os.path.relpath(source), "q.onnx", use_external_data_format=True)
+    expected = run(out, X)[0]
+    shutil.rmtree(source.parent)
+    out.parent.rename(tmp_path / "moved")
+    monkeypatch.chdir("/")
+    assert np.array_equal(run(tmp_path / "moved" / "q.onnx", X)[0], expected)
+    opened = session(tmp_path / "moved" / "q.onnx")
+    assert np.array_equal(opened.run(None, X)[0], expected)
+
+
+def test_subgraphs_keep_their_weights_in_the_data_file(out: Path) -> None:
+    inner = mlp(1, 64).graph
+    branch = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "k"], ["o"], name="inside")],
+        "b", [], [helper.make_tensor_value_info("o", F32, ["m", 64])],
+    )  # fmt: skip
+    branch.initializer.append(inner.initializer[0])
+    branch.initializer[0].name = "k"
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    inputs: list[Any] = [("x", F32, ["m", 64]), ("c", TensorProto.BOOL, [])]
+    model = build([node], inputs, [("y", F32, ["m", 64])], {"large": normal(99, 99)})
+    report = quantize_dynamic(model, out, use_external_data_format=True)
+    assert report.verification.status == "passed"
+    assert names(out.parent) == ["q.onnx", "q.onnx.data"]
+    assert out.stat().st_size < 12_000 < 99 * 99 * 4
+
+
+def test_strings_stay_in_the_model(out: Path) -> None:
+    model = mlp(1, 64)
+    words = helper.make_tensor("words", TensorProto.STRING, [500], [b"word"] * 500)
+    model.graph.initializer.append(words)
+    model.graph.node.append(helper.make_node("Identity", ["words"], ["texts"]))
+    model.graph.output.append(helper.make_tensor_value_info("texts", TensorProto.STRING, [500]))
+    for external in (False, True):
+        quantize_dynamic(model, out, use_external_data_format=external)
+        assert list(run(out, {"x": normal(1, 64)})[1]) == ["word"] * 500
+
+
+# Again and again ---------------------------------------------------------------------------------
+
+
+def test_a_second_run_appends_nothing(source: Path, out: Path) -> None:
+    sizes = set()
+    for _ in range(4):
+        quantize_dynamic(source, out, use_external_data_format=True)
+        assert len(names(out.parent)) == 2
+        sizes.add(sum(p.stat().st_size for p in out.parent.iterdir()))
+        onnx.checker.check_model(out)
+        run(out, X)
+    assert max(sizes) - min(sizes) <= 100  # the name of the data file differs in length
+
+
+def test_a_result_is_replaced_by_another_twice(source: Path, out: Path) -> None:
+    quantize_dynamic(source, out, use_external_data_format=True)
+    other = mlp(2, 200, seed=9)
+    quantize_dynamic(other, out, use_external_data_format=True)
+    assert names(out.parent) == ["q.onnx", "q.onnx.1.data"]
+    run(out, {"x": normal(2, 200)})
+    quantize_dynamic(source, out, use_external_data_format=True)
+    assert names(out.parent) == ["q.onnx", "q.onnx.data"]
+    run(out, X)
+    quantize_dynamic(other, out)
+    assert names(out.parent) == ["q.onnx"]
+    run(out, {"x": normal(2, 200)})
+
+
+def test_a_foreign_file_beside_the_output_stays(source: Path, out: Path) -> None:
+    foreign = out.parent / "q.onnx.data"
+    foreign.write_bytes(b"not ours")
+    for expected in ("q.onnx.1.data", "q.onnx.2.data", "q.onnx.1.data"):
+        quantize_dynamic(source, out, use_external_data_format=True)
+        assert names(out.parent) == sorted(["q.onnx", "q.onnx.data", expected])
+        assert foreign.read_bytes() == b"not ours"
+        run(out, X)
+
+
+def test_a_foreign_model_keeps_its_data_when_it_is_replaced(source: Path, out: Path) -> None:
+    """Its weights may serve another model too; only what Octavo wrote goes."""
+    save(mlp(2, 64), out, external="q.onnx.data")
+    data = (out.parent / "q.onnx.data").read_bytes()
+    quantize_dynamic(source, out)
+    assert names(out.parent) == ["q.onnx", "q.onnx.data"]
+    assert (out.parent / "q.onnx.data").read_bytes() == data
+
+
+def test_beside_the_input_nothing_of_it_changes(source: Path) -> None:
+    before = snapshot(source.parent)
+    out = source.with_name("m.int8.onnx")
+    for _ in range(3):
+        quantize_dynamic(source, out, use_external_data_format=True)
+    after = snapshot(source.parent)
+    assert {n: after[n] for n in before} == before and len(after) == len(before) + 2
+
+
+def test_one_data_file_of_two_models(source: Path, out: Path) -> None:
+    """A copy of a result shares its data file, and is quantized over the first."""
+    quantize_dynamic(source, out, nodes_to_quantize=["layer0"], use_external_data_format=True)
+    copied = out.with_name("copy.onnx")
+    shutil.copy(out, copied)
+    report = quantize_dynamic(copied, out, allow_quantized=True)
+    assert len(report.quantized) == 2
+    assert names(out.parent) == ["copy.onnx", "q.onnx", "q.onnx.data"]
+    run(copied, X)
+
+
+def test_the_rest_of_a_result_with_a_data_file_is_quantized(source: Path, out: Path) -> None:
+    """The new file says nothing of the old one's data."""
+    quantize_dynamic(source, out, nodes_to_quantize=["layer0"], use_external_data_format=True)
+    final = out.with_name("final.onnx")
+    quantize_dynamic(out, final, allow_quantized=True)
+    assert "octavo.data_file" not in metadata(final)
+    quantize_dynamic(out, final, allow_quantized=True, use_external_data_format=True)
+    assert metadata(final)["octavo.data_file"] == "final.onnx.data"
+    quantize_dynamic(source, final)
+    assert names(out.parent) == ["final.onnx", "q.onnx", "q.onnx.data"]
+    run(out, X)
+
+
+# Sizes -------------------------------------------------------------------------------------------
+
+
+def test_a_large_result_of_a_model_with_external_data_keeps_one(
+    source: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ONE_FILE_LIMIT", 40_000)
+    report = quantize_dynamic(source, out)
+    assert names(out.parent) == ["q.onnx", "q.onnx.data"]
+    assert report.notes == ("the weights are in q.onnx.data: the model is too large for one file",)
+    quantize_dynamic(mlp(3, 128), out)  # whose input is one file
+    assert names(out.parent) == ["q.onnx"]
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["expected", "found out when written"])
+def test_what_protobuf_cannot_hold_goes_to_a_data_file(
+    out: Path, monkeypatch: pytest.MonkeyPatch, early: bool
+) -> None:
+    monkeypatch.setattr(module, "PROTOBUF_LIMIT", 40_000)
+    if not early:
+        monkeypatch.setattr("octavo.onnx.write.produce.needs_data_file", lambda *_: False)
+    report = quantize_dynamic(mlp(3, 128), out)
+    assert names(out.parent) == ["q.onnx", "q.onnx.data"]
+    assert report.verification.status == "passed"
+    assert any("q.onnx.data" in note for note in report.notes)
+    onnx.checker.check_model(out)
+
+
+def test_the_estimate_counts_shared_weights_once(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = mlp(6, 128)
+    for node in model.graph.node:
+        node.input[:] = ["w0" if i.startswith("w") else i for i in node.input]
+    del model.graph.initializer[1:]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(normal(300, 300), "unused"))
+    model.graph.node.append(helper.make_node("Identity", ["unused"], ["kept"]))
+    model.graph.output.append(helper.make_tensor_value_info("kept", F32, [300, 300]))
+    monkeypatch.setattr(module, "PROTOBUF_LIMIT", 300 * 300 * 4)
+    monkeypatch.setattr(TensorStore, "spill", lambda *_: pytest.fail("this was to be expected"))
+    quantize_dynamic(model, out)
+    assert names(out.parent) == ["q.onnx", "q.onnx.data"]
+
+
+LARGE = """
+import sys
+from octavo.onnx import quantize_dynamic
+report = quantize_dynamic(sys.argv[1], sys.argv[2], ["MatMul"], verify=False)
+assert len(report.quantized) == 1, report
+with open("/proc/self/status") as status:
+    peak = next(line for line in status if line.startswith("VmHWM"))
+print(int(peak.split()[1]) // 1024, *report.notes)
+"""
+
+
+def beyond_two_gigabytes(path: Path, external: bool) -> int:
+    """A model with 2.5 GB of zeros, as a hole in a file, behind one real layer."""
+    rows, columns = 10_000, 64_000
+    size = rows * columns * 4
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["h"], name="layer0"),
+        helper.make_node("Gather", ["big", "i"], ["g"], name="table"),
+        helper.make_node("ReduceSum", ["g"], ["s"], keepdims=0),
+        helper.make_node("Add", ["h", "s"], ["y"]),
+    ]
+    inputs: list[Any] = [("x", F32, ["m", 512]), ("i", TensorProto.INT64, [])]
+    model = build(nodes, inputs, [("y", F32, ["m", 512])], {"w0": normal(512, 512)})
+    big = TensorProto(name="big", data_type=F32, dims=[rows, columns])
+    if external:
+        big.data_location = TensorProto.EXTERNAL
+        for key, text in (("location", "big.data"), ("offset", 0), ("length", size)):
+            big.external_data.add(key=key, value=str(text))
+        with path.with_name("big.data").open("wb") as file:
+            file.truncate(size)
+        model.graph.initializer.append(big)
+        path.write_bytes(model.SerializeToString())
+        return size
+    # One file above 2 GB: onnx cannot write it, but protobuf's format does not forbid it.
+    from octavo.onnx.read.wire import _tag, _varint
+
+    head = big.SerializeToString() + _varint(_tag(9, 2)) + _varint(size)
+    entry = _varint(_tag(5, 2)) + _varint(len(head) + size) + head
+    graph = model.graph.SerializeToString()
+    model.ClearField("graph")
+    start = model.SerializeToString() + _varint(_tag(7, 2))
+    start += _varint(len(graph) + len(entry) + size) + graph + entry
+    with path.open("wb") as file:
+        file.write(start)
+        file.truncate(len(start) + size)
+    return size
+
+
+def empty(folder: Path) -> None:
+    """pytest keeps the folders of three runs, which would be many gigabytes."""
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("external", [True, False], ids=["external data", "one file"])
+def test_models_above_two_gigabytes(tmp_path: Path, external: bool) -> None:
+    path, out = tmp_path / "m.onnx", tmp_path / "q.onnx"
+    size = beyond_two_gigabytes(path, external)
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE, path, out], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    peak, note = done.stdout.split(" ", 1)
+    assert "q.onnx.data" in note and int(peak) < 1000, done.stdout
+    assert out.stat().st_size < 100_000
+    assert size < (tmp_path / "q.onnx.data").stat().st_size < size + 600_000
+    x = {"x": normal(2, 512), "i": np.array(3)}
+    expected = x["x"] @ normal(512, 512)
+    assert np.abs(run(out, x)[0] - expected).max() < 0.05 * np.abs(expected).max()
+    empty(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_table_above_two_gigabytes_is_quantized_in_place(tmp_path: Path) -> None:
+    """The default recipe: 2.5 GB of float become 640 MB, more than one file is given."""
+    path, out = tmp_path / "m.onnx", tmp_path / "q.onnx"
+    size = beyond_two_gigabytes(path, external=True)
+    report = quantize_dynamic(path, out, verify=False)
+    assert {o.layer.name for o in report.quantized} == {"layer0", "table"}
+    assert size // 4 < (tmp_path / "q.onnx.data").stat().st_size < size // 4 + (1 << 20)
+    empty(tmp_path)
+
+
+# The store ---------------------------------------------------------------------------------------
+
+
+def test_what_is_put_away_can_be_read_again(tmp_path: Path) -> None:
+    store = TensorStore(tmp_path / "data")
+    array = normal(40, 50)
+    put = store.put(array, "a")
+    adopted = store.adopt(ir.Tensor(array[::-1], name="b", doc_string="text"), "b")
+    small = store.put(array[:1], "c")
+    store.close()
+    store.close()
+    assert np.array_equal(put.numpy(), array) and np.array_equal(adopted.numpy(), array[::-1])
+    assert adopted.doc_string == "text"
+    assert (
+        isinstance(small, ir.Tensor) and (tmp_path / "data").stat().st_size == 8000 + 64 + 8000 - 64
+    )
+    assert store.adopt(put, "a") is put
+
+
+def test_a_truncated_input_behind_a_hub_link(tmp_path: Path) -> None:
+    path = save(mlp(3, 128), tmp_path / "m.onnx", external="m.data")
+    (tmp_path / "m.data").rename(tmp_path / "blob")
+    (tmp_path / "m.data").symlink_to("blob")
+    os.truncate(tmp_path / "blob", 100)
+    with refused(tmp_path, ModelError, f"{tmp_path / 'm.data'} is truncated"):
+        quantize_dynamic(path, tmp_path / "out.onnx")
+
+
+def test_an_input_that_goes_away_meanwhile(tmp_path: Path) -> None:
+    path = save(mlp(3, 128), tmp_path / "m.onnx", external="m.data")
+
+    def remove(stage: str, done: int, total: int) -> None:
+        if stage == "quantizing" and done == 1:
+            (tmp_path / "m.data").unlink()
+
+    with pytest.raises(ModelError, match=r"m\.data"):
+        quantize_dynamic(path, tmp_path / "out.onnx", nodes_to_exclude=["layer2"], progress=remove)
+    assert names(tmp_path) == ["m.onnx"]
