@@ -10,6 +10,7 @@ import onnx_ir as ir
 from octavo.errors import listed
 from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.graph.analysis.walk import graphs_of, opset_of
+from octavo.ir import DOMAIN
 from octavo.onnx.read.load import load
 from octavo.onnx.read.normalize import QUANTIZED_OPS
 from octavo.recipe import Report, Verification
