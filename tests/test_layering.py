@@ -24,13 +24,16 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "recipe": ({"results", "core", "errors"}, {"ruamel", "pydantic"}),
     # The trials of a search hold recipes; nothing of `recipe` imports it.
     "results.tuning": ({"results", "recipe", "core", "errors"}, set()),
-    "graph": ({"recipe", "core", "errors"}, {"numpy", "onnx_ir"}),
+    # The operators of ai.octavo; they know neither a graph's passes nor a front end.
+    "ir": ({"core", "errors"}, {"numpy", "onnx_ir"}),
+    "graph": ({"ir", "recipe", "core", "errors"}, {"numpy", "onnx_ir"}),
+    "graph.analysis": ({"ir", "core", "errors"}, {"numpy", "onnx_ir"}),
     "onnx": (
-        {"graph", "recipe", "results", "core", "files", "errors"},
+        {"graph", "ir", "recipe", "results", "core", "files", "errors"},
         {"numpy", "ml_dtypes", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "google"},
     ),
     "torch": (
-        {"graph", "recipe", "results", "core", "files", "errors"},
+        {"graph", "ir", "recipe", "results", "core", "files", "errors"},
         {"numpy", "torch", "safetensors", "onnx_ir", "onnxscript"},
     ),
     # These two see models through callables only: no model library, no front end.
@@ -45,6 +48,14 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "tune": (
         {"measure", "results", "recipe", "core", "files", "front_ends", "errors"},
         {"numpy", "optuna", "pydantic", "ruamel", "dask", "distributed"},
+    ),
+    # Metrics by the names of Neural Compressor's files: a table of other libraries.
+    "tune.inc": (
+        {"tune", "measure", "results", "recipe", "core", "files", "front_ends", "errors"},
+        {
+            *("numpy", "optuna", "pydantic", "ruamel", "scipy", "sklearn", "sacrebleu", "jiwer"),
+            *("torchmetrics", "torch"),
+        },
     ),
     "report": ({"results", "recipe", "core", "errors"}, {"rich", "jinja2"}),
     "cli": (
@@ -64,29 +75,13 @@ FRONT_ENDS = {"onnx", "torch"}
 # What serves models, and what of Octavo it may not load: whatever converts.
 SERVING = {
     "octavo.onnx.session": ("graph", "results", "recipe", "tune", "measure", "report", "cli"),
-    "octavo.torch.load": ("graph", "onnx", "tune", "measure", "report", "cli"),
+    "octavo.torch.files.load": ("graph", "onnx", "tune", "measure", "report", "cli"),
 }
 
 # Private modules that are imported from outside of their package, and modules that import one
 # another. Both are to be empty: no other is added.
-PRIVATE = {
-    "octavo.graph.native.fusions._replace",
-    "octavo.graph.native.fusions._rows",
-    "octavo.graph.native.fusions._sizes",
-    "octavo.onnx.native._recurrent",
-    "octavo.onnx.rules._draft",
-    "octavo.onnx.rules._linear",
-    "octavo.onnx.rules._lookup",
-    "octavo.torch.modules._base",
-    "octavo.torch.modules._fused_experts",
-    "octavo.torch.modules._recurrent",
-    "octavo.torch.modules._recurrent_weights",
-    "octavo.torch.modules._table",
-}
-CIRCLES = {
-    frozenset({"octavo.torch.modules.half_linear", "octavo.torch.modules.linear"}),
-    frozenset({"octavo.torch", "octavo.torch.tuning.footprint", "octavo.torch.tuning.target"}),
-}
+PRIVATE: set[str] = set()
+CIRCLES: set[frozenset[str]] = set()
 
 ENTRY_POINTS = {"octavo", "octavo.cli", "octavo.onnx", "octavo.torch", "octavo.__main__"}
 
@@ -183,6 +178,8 @@ def edges(
         if is_package and strings:
             constants = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant))
             named |= {n.value for n in constants if isinstance(n.value, str)}
+        if is_package and "iter_modules(__path__)" in source:  # it loads what lies beside it
+            named |= {other for other in sources if other.rpartition(".")[0] == name}
         homes = (next((p for p in reversed(_prefixes(m)) if p in sources), "") for m in named)
         found[name] = {home for home in homes if home and home != name}
     return found

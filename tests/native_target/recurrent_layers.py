@@ -14,7 +14,7 @@ import onnxruntime as ort
 from octavo.core.recurrent import Gru, Lstm, Recurrent, Rnn
 from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, Kind, permute_gates
 from octavo.onnx import session
-from octavo.onnx.operators.recurrent_references import Weights, reference
+from tests.onnx.references.recurrent import Weights, reference
 from tests.onnx.rules.support import FLOAT, INT32, build, convert, node
 
 Array = npt.NDArray[Any]
@@ -156,7 +156,7 @@ class Layer:
         return self._outputs(y, h, c, lengths)
 
     def by_reference(self) -> dict[str, Array]:
-        """The outputs by `octavo.onnx.operators.recurrent_references`, single steps of single items."""
+        """The outputs by `tests.onnx.references.recurrent`, single steps of single items."""
         x, h0, c0, lengths = self.arguments()
         h, c = h0.astype(np.float64), c0.astype(np.float64)
         y = np.zeros((self.steps, self.ways, self.batch, self.hidden))

@@ -11,7 +11,7 @@ import pytest
 from octavo.core.convolution import unpack_filters
 from octavo.onnx import inspect
 from octavo.onnx.conv_defaults import worth
-from octavo.onnx.operators.conv_references import reference_native as reference
+from tests.onnx.references.conv import reference_native as reference
 from octavo.recipe import FLOAT, Kind, Recipe, Rule, Scheme
 from tests.native_target.forms import attributes, constant, ours, run
 from tests.native_target.forms import convert as convert_by_default

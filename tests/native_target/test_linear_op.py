@@ -14,7 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from octavo.onnx import custom_ops_library
-from octavo.onnx.operators.linear_references import reference_native as reference
+from tests.onnx.references.linear import reference_native as reference
 from tests.core.layers import packed, random_layer, random_rows
 from tests.core.statement import ACTIVATIONS, Layer, assert_same_bits
 from tests.native_target.support import grouped_model, linear_model, model_of, opened, run

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from octavo.onnx.operators.linear_references import (
+from tests.onnx.references.linear import (
     reference_of_activations as reference,
 )
 from octavo.recipe import Kind, Recipe, Rule, Scheme

@@ -17,7 +17,7 @@ from onnxruntime.quantization import quantize_dynamic as ort_quantize
 from octavo.core.kernels import unpack
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError
 from octavo.onnx import compare, quantize_dynamic
-from octavo.onnx.operators.linear_references import reference_native as reference
+from tests.onnx.references.linear import reference_native as reference
 from octavo.results.comparison import Comparison, LayerDifference
 from tests.onnx import target_models
 from tests.onnx.helpers import F32, build, mlp, normal, refused, save, snapshot

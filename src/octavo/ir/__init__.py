@@ -9,6 +9,10 @@ Runtime once `liboctavo_ort` is registered (`octavo.onnx.session` does it).
 from __future__ import annotations
 
 DOMAIN = "ai.octavo"
+MS = "com.microsoft"
+"""The domain of ONNX Runtime's own operators, which lowered layers use too."""
+WITHOUT_QUANTIZE = 23
+"""The opset that an ONNX Runtime runs which has no QuantizeLinear for it."""
 VERSION = 1
 """Of the operators: the opset import of `DOMAIN`."""
 

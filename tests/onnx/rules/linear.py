@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from octavo.onnx.operators.linear_references import reference_portable as reference
+from tests.onnx.references.linear import reference_portable as reference
 from tests.onnx.rules.support import Array, Converted, peek, quantized_products
 
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from octavo.errors import NothingQuantizedError
-from octavo.onnx.operators.conv_references import reference_portable as reference
+from tests.onnx.references.conv import reference_portable as reference
 from tests.onnx.rules.support import (
     EXACT,
     FLOAT,

@@ -19,7 +19,7 @@ from octavo.graph.analysis.constants import Constants
 from octavo.graph.analysis.kept_axes import known_size
 from octavo.graph.analysis.ranks import BROADCASTING
 from octavo.graph.analysis.walk import graphs_of
-from octavo.graph.emit.emitter import MS
+from octavo.ir import MS
 
 MOST_STEPS = 8  # nodes between two answers about a vector; exporters write four
 SAME = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from octavo.graph.analysis.walk import graphs_of, opset_of
-from octavo.graph.emit.emitter import MS, WITHOUT_QUANTIZE
+from octavo.ir import MS, WITHOUT_QUANTIZE
 
 BASE = (1, 17)  # the oldest version that conversions are tested with
 

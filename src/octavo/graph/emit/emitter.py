@@ -10,10 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.analysis.walk import graphs_of
+from octavo.ir import MS, WITHOUT_QUANTIZE
 
-MS = "com.microsoft"
-WITHOUT_QUANTIZE = 23
-"""The opset that an ONNX Runtime runs which has no QuantizeLinear for it."""
 
 
 class NameSet:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from octavo.core.kernels import Activation
-from octavo.graph.emit.emitter import MS, Emitter
+from octavo.graph.emit.emitter import Emitter
+from octavo.ir import MS
 
 GELUS = (Activation.GELU.value, Activation.GELU_TANH.value)
 

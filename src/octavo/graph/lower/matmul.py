@@ -12,7 +12,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from octavo.graph.context import Context
-from octavo.graph.emit.emitter import MS
+from octavo.ir import MS
 from octavo.graph.lower.products import linear_rows
 from octavo.graph.lower.rows import spread_nan
 from octavo.ir.matmul import MatMul

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.emit.emitter import MS, Emitter
+from octavo.graph.emit.emitter import Emitter
+from octavo.ir import MS
 from octavo.graph.lower.rows import QuantizedRows
 from octavo.ir.weight import QuantizedWeightValues
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
-from octavo.graph.emit.emitter import MS
+from octavo.ir import MS
 from octavo.ir.weight import Account, QuantizedWeightValues
 from octavo.onnx.constants import Constants
 from octavo.onnx.operators.gather import reference as reference  # each lookup's arithmetic

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.analysis.dims import filled_with
-from octavo.graph.emit.emitter import MS
+from octavo.ir import MS
 from octavo.onnx.targets.to_native.recognition import Recognition
 from octavo.onnx.targets.to_native.rows import Rows, made_by, number, other, read_by, rows_of
 

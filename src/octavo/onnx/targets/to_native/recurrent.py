@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from octavo.core.integers import as_int8
 from octavo.core.recurrent_weights import MOST_INPUTS, permute_gates
-from octavo.graph.emit.emitter import MS
+from octavo.ir import MS
 from octavo.graph.lower.recurrent import GATES
 from octavo.ir.recurrent import OPTIONAL, Cell, Recurrent
 from octavo.ir.weight import Integers, Weight

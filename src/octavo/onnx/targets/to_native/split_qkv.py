@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import sizes
-from octavo.graph.emit.emitter import MS
+from octavo.ir import MS
 from octavo.graph.rewrite.merge_qkv import JOINT
 from octavo.ir.attention import HEADS_FIRST
 from octavo.onnx.targets.to_native.recognition import Recognition

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.core.recurrent_weights import Kind
-from octavo.onnx.operators.linear_references import reference_native as product
+from tests.onnx.references.linear import reference_native as product
 
 Float64 = npt.NDArray[np.float64]
 
