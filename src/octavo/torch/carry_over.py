@@ -16,7 +16,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from octavo.errors import listed
-from octavo.torch.blocks.stand_in import own_type, put, stand_in
+from octavo.torch.blocks.stand_in import own_type, set_type, stand_in
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.mapping import default_mapping, inherited, is_recognized
 
@@ -155,7 +155,7 @@ def keep_own(old: nn.Module, new: nn.Module) -> None:
     new._non_persistent_buffers_set.update(old._non_persistent_buffers_set)
     kind = own_type(old)
     if kind is not base and additions(old, base):
-        put(new, kept_type(type(new), kind))
+        set_type(new, kept_type(type(new), kind))
 
 
 def kept_type(target: Any, kind: Any) -> type:

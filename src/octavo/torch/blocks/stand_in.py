@@ -23,7 +23,7 @@ Maker = Callable[..., type]
 
 
 class StandIn:
-    """What all stand-ins share. No module is one by being made so: `put` changes its type."""
+    """What all stand-ins share. No module is one by being made so: `set_type` changes its type."""
 
     _behind: ClassVar[type]
     _made_by: ClassVar[tuple[Maker, tuple[Any, ...]]]
@@ -93,7 +93,7 @@ def stand_in(
     return made
 
 
-def put(module: nn.Module, kind: type) -> bool:
+def set_type(module: nn.Module, kind: type) -> bool:
     """Makes `module` one of `kind`; returns whether it is."""
     if kind is type(module):
         return False

@@ -13,7 +13,7 @@ from octavo.recipe import Layer
 from octavo.torch.blocks.stand_in import own_type
 from octavo.torch.comparing.values import Array, floats
 from octavo.torch.comparing.watched import Attention, Plain, Stack, Watched
-from octavo.torch.inventory import Part, held_weights, inventory
+from octavo.torch.inventory import ModuleLayer, inventory, weights_of
 from octavo.torch.layers.attention import QuantizedMultiheadAttention
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.recurrent import QuantizedRecurrent
@@ -59,7 +59,7 @@ def pair_up(floating: nn.Module, quantized: nn.Module) -> Pairing:
     parts = inventory(floating)
     theirs, ours = dict(floating.named_modules()), dict(quantized.named_modules())
     _refuse_others(parts, ours, quantized)
-    by_module: dict[str, list[Part]] = {}
+    by_module: dict[str, list[ModuleLayer]] = {}
     for part in parts:
         by_module.setdefault(part.module, []).append(part)
     pairs = []
@@ -80,7 +80,11 @@ def pair_up(floating: nn.Module, quantized: nn.Module) -> Pairing:
 
 
 def _pair(
-    name: str, parts: list[Part], by_module: dict[str, list[Part]], theirs: Any, ours: Any
+    name: str,
+    parts: list[ModuleLayer],
+    by_module: dict[str, list[ModuleLayer]],
+    theirs: Any,
+    ours: Any,
 ) -> Pair | None:
     if not is_quantized(theirs, ours):
         return None
@@ -103,7 +107,7 @@ def float_weights(floating: nn.Module, layer: Layer) -> Iterator[Array]:
     """The layer's weights in the float model, one by one."""
     for name, _ in layer.weights:
         module, _, own = name.rpartition(".")
-        yield from floats(held_weights(floating.get_submodule(module))[own]).values()
+        yield from floats(weights_of(floating.get_submodule(module))[own]).values()
 
 
 def is_quantized(theirs: nn.Module, ours: nn.Module) -> bool:
@@ -111,7 +115,9 @@ def is_quantized(theirs: nn.Module, ours: nn.Module) -> bool:
     return isinstance(ours, QuantizedModule) or own_type(ours) is not own_type(theirs)
 
 
-def _refuse_others(parts: list[Part], ours: dict[str, nn.Module], quantized: nn.Module) -> None:
+def _refuse_others(
+    parts: list[ModuleLayer], ours: dict[str, nn.Module], quantized: nn.Module
+) -> None:
     lacking = [part.layer.name for part in parts if part.module not in ours]
     if lacking:
         raise ModelError(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import octavo
-from octavo.torch.files.tensors import held, places
+from octavo.torch.files.tensors import module_names, tensors_of
 
 _PLAIN = (bool, int, float, str, type(None))
 
@@ -22,12 +22,12 @@ def fingerprint(model: nn.Module) -> str:
     once, at the speed of the digest.
     """
     digest = hashlib.sha256(f"octavo {octavo.__version__}, torch {torch.__version__}\n".encode())
-    found = places(model)
+    found = module_names(model)
     for line in _structure(found.modules):
         digest.update(f"{line}\n".encode())
     digest.update(repr(sorted(found.again.items())).encode())
     first: dict[int, str] = {}
-    for item in held(found.modules):
+    for item in tensors_of(found.modules):
         tensor, name = item.tensor, item.name
         known = first.setdefault(id(tensor), name)
         digest.update(f"{name} {known} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

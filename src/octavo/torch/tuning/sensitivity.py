@@ -14,7 +14,7 @@ from octavo.core.metrics import relative_error
 from octavo.errors import InputDataError, RecipeError, brief, did_you_mean
 from octavo.recipe import FLOAT, Recipe, Rule
 from octavo.recipe.target import Built, Feed
-from octavo.torch.plan import Layers
+from octavo.torch.plan import Planner
 from octavo.torch.tuning.calls import Caller
 from octavo.torch.tuning.variants import Variants
 
@@ -23,7 +23,7 @@ Outputs = Sequence[npt.NDArray[Any]]
 
 def output_errors(
     floating: Built,
-    layers: Layers,
+    layers: Planner,
     recipe: Recipe,
     sets: Sequence[Collection[str]],
     feeds: Sequence[Feed],

@@ -14,7 +14,7 @@ from octavo.errors import OptionError
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
 from octavo.recipe.target import Built, Feed
 from octavo.torch.convert import twin
-from octavo.torch.plan import Layers
+from octavo.torch.plan import Planner
 from octavo.torch.quantize import check_float, quantize_dynamic, report
 from octavo.torch.reports import model_bytes
 from octavo.torch.tuning.calls import Caller
@@ -174,7 +174,7 @@ class _Found:
 
         self.module = make_model(given).eval() if isinstance(given, str) else given
         check_float(self.module)
-        self.layers = Layers(self.module)
+        self.layers = Planner(self.module)
         self.caller = Caller(self.module)
         training = any(module.training for module in self.module.modules())
         model = twin(self.module) if training else self.module

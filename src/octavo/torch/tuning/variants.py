@@ -18,12 +18,12 @@ from torch import nn
 from octavo.recipe import Recipe
 from octavo.torch.blocks.activations import fuse
 from octavo.torch.blocks.fast_path import ENCODERS, leave_fast_path
-from octavo.torch.blocks.stand_in import put
+from octavo.torch.blocks.stand_in import set_type
 from octavo.torch.carry_over import made_by_hooks
-from octavo.torch.choice import Choice, SchemeChoice
-from octavo.torch.convert import in_place_of, twin
-from octavo.torch.inventory import Part
-from octavo.torch.plan import Layers
+from octavo.torch.choice import SchemeChoice, WeightChoice
+from octavo.torch.convert import make_replacement, twin
+from octavo.torch.inventory import ModuleLayer
+from octavo.torch.plan import Planner
 from octavo.torch.quantizer import Quantizer
 
 Places = dict[int, list[tuple[nn.Module, str]]]
@@ -60,7 +60,7 @@ class _Edits:
             else:
                 holder[key] = value
         for module, kind in self._types:
-            put(module, kind)
+            set_type(module, kind)
 
 
 class Variants:
@@ -69,7 +69,7 @@ class Variants:
     Each quantized layer is made once, but for RNN stacks, whose layers are made together.
     """
 
-    def __init__(self, model: nn.Module, layers: Layers, recipe: Recipe) -> None:
+    def __init__(self, model: nn.Module, layers: Planner, recipe: Recipe) -> None:
         self._model = twin(model)
         self._layers = layers
         self._modules = dict(self._model.named_modules())
@@ -79,12 +79,12 @@ class Variants:
             for module in self._model.modules()
             if isinstance(module, ENCODERS)
         ]
-        self._planned: dict[str, Choice] = {
+        self._planned: dict[str, WeightChoice] = {
             d.layer.name: SchemeChoice(d.scheme)
             for d in layers.decisions(recipe)
             if not d.scheme.is_float
         }
-        self._parts: dict[str, list[Part]] = defaultdict(list)
+        self._parts: dict[str, list[ModuleLayer]] = defaultdict(list)
         for part in layers.parts:
             self._parts[part.module].append(part)
         self._home = {part.layer.name: part.module for part in layers.parts}
@@ -109,7 +109,7 @@ class Variants:
         finally:
             edits.undo()
 
-    def _choices(self, chosen: Collection[str]) -> dict[str, list[Choice | None]]:
+    def _choices(self, chosen: Collection[str]) -> dict[str, list[WeightChoice | None]]:
         """By module, in the model's order: a choice for each of its layers, None for float."""
         wanted = {name for name in chosen if name in self._planned and self._may(name, chosen)}
         modules = sorted({self._home[name] for name in wanted}, key=self._order.__getitem__)
@@ -125,7 +125,7 @@ class Variants:
         owner = self._layers.read_by[name]
         return owner is None or owner in chosen
 
-    def _changed(self, choices: dict[str, list[Choice | None]], edits: _Edits) -> nn.Module:
+    def _changed(self, choices: dict[str, list[WeightChoice | None]], edits: _Edits) -> nn.Module:
         model = self._model
         gone: set[int] = set()
         parents: dict[int, nn.Module] = {}
@@ -148,14 +148,14 @@ class Variants:
             fuse(parent)
         return model
 
-    def _quantized(self, name: str, choices: list[Choice | None]) -> nn.Module:
+    def _quantized(self, name: str, choices: list[WeightChoice | None]) -> nn.Module:
         if name in self._made:
             return self._made[name]
         parts = self._parts[name]
         choice = next(c for c in choices if c is not None)
         assert isinstance(choice, SchemeChoice)
         becomes = self._layers.replacement(parts[0], choice.scheme)
-        new = in_place_of(self._modules[name], becomes.target, parts, choices, Quantizer())
+        new = make_replacement(self._modules[name], becomes.target, parts, choices, Quantizer())
         if parts[0].index is None:
             self._made[name] = new
         return new

@@ -20,7 +20,7 @@ from octavo.torch import load, quantize_dynamic, report, save
 from octavo.torch.blocks import encoder as under_test
 from octavo.torch.blocks.families import BERT_LIKE
 from octavo.torch.blocks.plan import ChainPlan, plan_of
-from octavo.torch.blocks.stand_in import put, stands_in, type_behind
+from octavo.torch.blocks.stand_in import set_type, stands_in, type_behind
 
 transformers = pytest.importorskip("transformers")
 
@@ -95,7 +95,7 @@ def apart(of: Any) -> Any:
     """The quantized model whose layers run their own forward."""
     of = copy.deepcopy(of)
     for layer in layers(of):
-        put(layer, type_behind(type(layer)))
+        set_type(layer, type_behind(type(layer)))
     return of
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import load, quantize_dynamic, report, save
-from octavo.torch.blocks.activations import activation_word
+from octavo.torch.blocks.activations import activation_name
 from octavo.torch.blocks.stand_in import stands_in
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.memory import LARGE, in_large_pages
@@ -85,7 +85,7 @@ def apart(model: nn.Module) -> nn.Module:
     """The quantized model with hooks, which keep layers and activations apart."""
     model = copy.deepcopy(model)
     for module in model.modules():
-        if activation_word(module):
+        if activation_name(module):
             module.register_forward_pre_hook(lambda module, args: None)
     return model
 
