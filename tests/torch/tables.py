@@ -9,7 +9,6 @@ from torch import Tensor
 
 from octavo.core.qtype import QType
 from octavo.recipe import PRESETS, Granularity, Scheme, WeightScheme
-from octavo.torch.choice import SchemeChoice, WeightChoice
 from octavo.torch.qconfig import (
     QConfig,
     default_dynamic_qconfig,
@@ -17,6 +16,7 @@ from octavo.torch.qconfig import (
 )
 from octavo.torch.qconfig.choice import QConfigChoice
 from octavo.torch.qconfig.observers import PlaceholderObserver
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 
 
 def _scheme(qtype: QType, *, symmetric: bool, **kwargs: Any) -> WeightChoice:

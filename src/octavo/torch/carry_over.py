@@ -16,7 +16,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from octavo.errors import listed
-from octavo.torch.blocks.stand_in import own_type, set_type, stand_in
+from octavo.torch.blocks.dynamic_type import make_dynamic_type, own_type, set_type
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.mapping import default_mapping, inherited, is_recognized
 
@@ -160,7 +160,7 @@ def keep_own(old: nn.Module, new: nn.Module) -> None:
 
 def kept_type(target: Any, kind: Any) -> type:
     """A `target` that is a `kind` too: what only that has comes from there."""
-    return stand_in(target, {}, kept_type, (target, kind), also=kind)
+    return make_dynamic_type(target, {}, kept_type, (target, kind), also=kind)
 
 
 def _base(module: nn.Module) -> type:

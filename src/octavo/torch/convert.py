@@ -13,7 +13,6 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.carry_over import carry_hooks, keep_own, made_by_hooks, settle_weight
-from octavo.torch.choice import HALVES, REPAIR, WeightChoice
 from octavo.torch.custom_layers import custom_targets, is_custom, make_custom, unused_types
 from octavo.torch.inventory import ModuleLayer, is_transposed, weights_of
 from octavo.torch.layers.base import QuantizedModule
@@ -21,6 +20,7 @@ from octavo.torch.memory import float32
 from octavo.torch.plan import READ_BY_FLOAT, read_by, replacement
 from octavo.torch.qconfig.spec import Answer
 from octavo.torch.quantizer import Quantizer, shared_weights
+from octavo.torch.weight_choice import HALVES, REPAIR, WeightChoice
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage, how much of it is done, and how much there is."""

@@ -10,8 +10,7 @@ from torch import nn
 
 from octavo.errors import OptionError
 from octavo.recipe import Granularity
-from octavo.torch.blocks.stand_in import own_type
-from octavo.torch.choice import HALVES, SchemeChoice, WeightChoice
+from octavo.torch.blocks.dynamic_type import own_type
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.mapping import mapped_type
 from octavo.torch.qconfig import (
@@ -23,6 +22,7 @@ from octavo.torch.qconfig import (
     default_dynamic_qconfig,
 )
 from octavo.torch.qconfig.choice import QConfigChoice
+from octavo.torch.weight_choice import HALVES, SchemeChoice, WeightChoice
 
 QUANTIZED = {name: getattr(torch, f"q{name}", name) for name in ("int8", "uint8")}
 """The dtypes that torch.ao's observers have, while torch has them."""

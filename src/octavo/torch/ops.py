@@ -188,12 +188,17 @@ def over_weights(
 ) -> Callable[..., Any]:
     """An operator's implementation: what `kernel` makes of all arguments but the first, called
     with that. It is kept for the weights it was made of, the first of which comes second."""
-    kept = KernelCache(vectors)
+    place = len(_caches)
+    _caches.append(KernelCache(vectors))
 
     def run(x: Tensor, weight: Tensor, *others: Any) -> Any:
-        return kept.get(weight, others, lambda: kernel(weight, *others))(x)
+        return _caches[place].get(weight, others, lambda: kernel(weight, *others))(x)
 
     return run
+
+
+# Not in the closures, which PyTorch's registry keeps beyond the end of the interpreter.
+_caches: list[KernelCache] = []
 
 
 def allowed(x: Tensor, name: str = "x") -> TypeError:

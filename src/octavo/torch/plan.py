@@ -25,11 +25,11 @@ from octavo.recipe import (
 from octavo.recipe.layer import small_table
 from octavo.recipe.presets import CONV_REASON
 from octavo.torch.carry_over import refuse_subclass
-from octavo.torch.choice import SchemeChoice, WeightChoice
 from octavo.torch.custom_layers import check_target
 from octavo.torch.inventory import ROOT, ModuleLayer, inventory
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.mapping import default_mapping, inherited, mapped_type, not_alike
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 
 READ_BY_FLOAT = "its MultiheadAttention stays float, and reads this weight itself"
 

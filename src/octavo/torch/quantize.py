@@ -22,7 +22,6 @@ from octavo.recipe import Inspection, Recipe, Report, load_recipe, preset
 from octavo.recipe.reasons import counted_reasons
 from octavo.torch.blocks.activations import fuse_activations
 from octavo.torch.blocks.encoder import fuse_encoder_layers
-from octavo.torch.choice import SchemeChoice
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.files.other_savers import refuse_other_savers
 from octavo.torch.inventory import ModuleLayer, inventory, own_bytes, vectors
@@ -31,6 +30,7 @@ from octavo.torch.mapping import checked_mapping
 from octavo.torch.plan import Planner, recipe_decisions, rule_names
 from octavo.torch.qconfig.spec import Answer, QConfigSpec, storage_of
 from octavo.torch.reports import continued, earlier_reports, make_report, model_bytes
+from octavo.torch.weight_choice import SchemeChoice
 
 QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from octavo.core.metrics import sqnr_db
-from octavo.torch.choice import Integers, WeightChoice
 from octavo.torch.memory import float32, tensor_of
+from octavo.torch.weight_choice import Integers, WeightChoice
 
 Buffers = dict[str, Tensor | None]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from octavo.torch import load, quantize_dynamic, report, save
 from octavo.torch.blocks.activations import activation_name
-from octavo.torch.blocks.stand_in import stands_in
+from octavo.torch.blocks.dynamic_type import has_dynamic_type
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.memory import LARGE, in_large_pages
 
@@ -78,7 +78,7 @@ class Quick(nn.GELU):
 
 def fused(model: nn.Module) -> list[str]:
     """Names of the parents that call layer and activation as one."""
-    return [name for name, module in model.named_modules() if stands_in(module)]
+    return [name for name, module in model.named_modules() if has_dynamic_type(module)]
 
 
 def apart(model: nn.Module) -> nn.Module:

@@ -15,9 +15,9 @@ from octavo.core.qtype import QType
 from octavo.errors import NotTrainableError, OptionError
 from octavo.recipe import ActivationScheme, Granularity, Kind, Scheme, WeightScheme
 from octavo.torch import export_onnx, load, quantize_dynamic, report, save
-from octavo.torch.choice import DEFAULT, SchemeChoice, WeightChoice
 from octavo.torch.layers.bilinear import QuantizedBilinear
 from octavo.torch.layers.linear import QuantizedLinear
+from octavo.torch.weight_choice import DEFAULT, SchemeChoice, WeightChoice
 from tests.core import statement
 from tests.torch.behaviour import (
     assert_bits,

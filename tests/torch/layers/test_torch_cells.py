@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from octavo.errors import ModelError, NotTrainableError
 from octavo.torch import quantize_dynamic, report
-from octavo.torch.choice import WeightChoice
+from octavo.torch.weight_choice import WeightChoice
 from tests.core import statement
 from tests.torch.behaviour import (
     assert_bits,

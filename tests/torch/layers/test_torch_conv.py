@@ -14,11 +14,11 @@ import octavo.torch
 from octavo.core.convolution import filter_bytes, pack_filters, unpack_filters
 from octavo.errors import ModelError, NotTrainableError
 from octavo.recipe import PRESETS, ActivationScheme, Granularity, Scheme, WeightScheme
-from octavo.torch.choice import DEFAULT, SchemeChoice, WeightChoice
 from octavo.torch.layers.conv import QuantizedConv1d, QuantizedConv2d
 from octavo.torch.qconfig import QConfig, default_dynamic_qconfig, per_channel_dynamic_qconfig
 from octavo.torch.qconfig.choice import QConfigChoice
 from octavo.torch.qconfig.observers import PerChannelMinMaxObserver
+from octavo.torch.weight_choice import DEFAULT, SchemeChoice, WeightChoice
 from tests.core import statement
 from tests.torch.behaviour import (
     assert_bits,

@@ -13,7 +13,6 @@ from transformers.pytorch_utils import Conv1D
 
 import octavo.torch
 from octavo.recipe import PRESETS, Scheme, WeightScheme
-from octavo.torch.choice import SchemeChoice, WeightChoice
 from octavo.torch.layers.half_linear import QuantizedHalfLinear
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.transformers_conv1d import (
@@ -22,6 +21,7 @@ from octavo.torch.layers.transformers_conv1d import (
 )
 from octavo.torch.mapping import default_mapping
 from octavo.torch.quantizer import Quantizer
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 from tests.torch.behaviour import (
     assert_bits,
     assert_keeps_its_state,

@@ -14,10 +14,10 @@ import octavo.torch
 from octavo.errors import ModelError
 from octavo.recipe import Scheme
 from octavo.recipe.layer import SMALL_TABLE
-from octavo.torch.choice import SchemeChoice, WeightChoice
 from octavo.torch.layers.embedding import QuantizedEmbedding
 from octavo.torch.qconfig import float_qparams_weight_only_qconfig
 from octavo.torch.qconfig.observed import observe_weight
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 from tests.torch.behaviour import (
     FLOATS,
     assert_bits,

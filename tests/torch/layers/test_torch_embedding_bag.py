@@ -12,8 +12,8 @@ from torch.nn import functional
 import octavo.torch
 from octavo.errors import NotTrainableError, OptionError
 from octavo.recipe import Scheme
-from octavo.torch.choice import WeightChoice
 from octavo.torch.layers.embedding_bag import QuantizedEmbeddingBag
+from octavo.torch.weight_choice import WeightChoice
 from tests.torch.behaviour import (
     FLOATS,
     assert_bits,

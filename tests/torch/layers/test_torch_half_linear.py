@@ -11,12 +11,12 @@ from torch import Tensor, nn
 import octavo.torch
 from octavo.errors import NotTrainableError
 from octavo.recipe import PRESETS
-from octavo.torch.choice import SchemeChoice, WeightChoice
 from octavo.torch.layers.half_linear import QuantizedHalfLinear
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.qconfig import QConfig, float16_dynamic_qconfig
 from octavo.torch.qconfig.choice import QConfigChoice
 from octavo.torch.qconfig.observers import PlaceholderObserver
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 from tests.torch.behaviour import (
     assert_bits,
     assert_keeps_its_state,

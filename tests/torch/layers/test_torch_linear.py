@@ -13,10 +13,10 @@ from torch import Tensor, nn
 import octavo.torch
 from octavo.errors import ModelError, NotTrainableError
 from octavo.recipe import ActivationScheme, Granularity, Scheme, WeightScheme
-from octavo.torch.choice import SchemeChoice, WeightChoice
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.qconfig import default_dynamic_qconfig, per_channel_dynamic_qconfig
 from octavo.torch.qconfig.choice import QConfigChoice
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 from tests.core import statement
 from tests.torch.behaviour import (
     assert_bits,

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import ops
+from octavo.torch.blocks.dynamic_type import has_dynamic_type, make_dynamic_type, set_type
 from octavo.torch.blocks.plan import ChainPlan, ChainState, plan_of
-from octavo.torch.blocks.stand_in import set_type, stand_in, stands_in
 
 # What layers of an encoder are given and pass on unread.
 _NEUTRAL = frozenset({"position_ids", "use_cache", "output_hidden_states", "return_dict"})
@@ -31,11 +31,11 @@ _CHAIN = "_octavo_chain"
 def fuse_encoder_layers(model: nn.Module) -> list[str]:
     """Lets layers run as one chain, in place; returns their names.
 
-    What changes is the layer's type (`stand_in`).
+    What changes is the layer's type (`dynamic_type`).
     """
     found = []
     for name, module in list(model.named_modules()):
-        plan = None if stands_in(module) or "forward" in module.__dict__ else plan_of(module)
+        plan = None if has_dynamic_type(module) or "forward" in module.__dict__ else plan_of(module)
         if plan is not None and set_type(module, layer_type(type(module))):
             found.append(name)
     return found
@@ -47,7 +47,7 @@ def layer_type(kind: Any) -> type:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return run_layer(self, kind, *args, **kwargs)
 
-    return stand_in(kind, {"forward": forward}, layer_type, (kind,))
+    return make_dynamic_type(kind, {"forward": forward}, layer_type, (kind,))
 
 
 def run_layer(layer: nn.Module, kind: Any, *args: Any, **kwargs: Any) -> Any:

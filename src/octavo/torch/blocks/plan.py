@@ -16,8 +16,8 @@ from torch.nn.modules import module as torch_module
 
 from octavo.torch import ops
 from octavo.torch.blocks.activations import activation_name
+from octavo.torch.blocks.dynamic_type import type_behind
 from octavo.torch.blocks.families import LayerParts, parts_of
-from octavo.torch.blocks.stand_in import type_behind
 from octavo.torch.blocks.steps import Frame
 from octavo.torch.layers.linear import QuantizedLinear
 
@@ -56,7 +56,7 @@ class ChainPlan:
     """Weight and bias of the first norm, then of the second: where each is, and its address."""
     heads: int
     kind: Any
-    """The layer's type; of a stand-in, the one behind it."""
+    """The layer's type; of a made one, the one behind it."""
     forward: Any
     children: dict[str, Any]
     edges: tuple[Edge, ...]

@@ -10,7 +10,7 @@ from torch import nn
 
 from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
 from octavo.recipe import Layer
-from octavo.torch.blocks.stand_in import own_type
+from octavo.torch.blocks.dynamic_type import own_type
 from octavo.torch.comparing.values import Array, floats
 from octavo.torch.comparing.watched import Attention, Plain, Stack, Watched
 from octavo.torch.inventory import ModuleLayer, inventory, weights_of

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from octavo.errors import ModelError, listed
 from octavo.files.staging import Staging, output_error
 from octavo.recipe import Report
-from octavo.torch.blocks.stand_in import type_behind
+from octavo.torch.blocks.dynamic_type import type_behind
 from octavo.torch.files.manifest import KEY, Manifest, report_data
 from octavo.torch.files.safetensors import can_hold, write
 from octavo.torch.files.tensors import (

@@ -13,7 +13,6 @@ from octavo.core.linear import Linear as Kernel
 from octavo.errors import NotTrainableError
 from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.choice import WeightChoice
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.fused_experts import (
     PARTS,
@@ -30,6 +29,7 @@ from octavo.torch.layers.inputs import as_leaf, is_proxy
 from octavo.torch.layers.registry import quantized
 from octavo.torch.memory import array, optional
 from octavo.torch.quantizer import Buffers, Quantizer
+from octavo.torch.weight_choice import WeightChoice
 
 Call = Callable[[Tensor, Tensor, Tensor], Tensor]
 """`call(x, index, weights)`: rows [S, inputs], and for each row its k experts and their weights."""

@@ -11,13 +11,13 @@ from octavo.core.half_linear import HalfLinear as Kernel
 from octavo.core.half_linear import half_packed_size
 from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.choice import WeightChoice
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.inputs import as_leaf, autocasted, is_proxy, of_each
 from octavo.torch.layers.registry import quantized
 from octavo.torch.layers.rows import Call, caller
 from octavo.torch.memory import array, float32, float32_copy, optional, tensor_of
 from octavo.torch.quantizer import Quantizer
+from octavo.torch.weight_choice import WeightChoice
 
 
 @quantized(kind=Kind.LINEAR, onnx=("half_linear",))

@@ -15,7 +15,6 @@ from octavo.core.linear import call_linear, use_torch
 from octavo.core.sources import Read
 from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.choice import HALVES, WeightChoice
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.half_linear import QuantizedHalfLinear
 from octavo.torch.layers.inputs import (
@@ -29,6 +28,7 @@ from octavo.torch.layers.registry import Shapes, quantized
 from octavo.torch.layers.rows import Call, caller
 from octavo.torch.memory import LARGE, array, float32_copy, optional
 from octavo.torch.quantizer import Quantizer
+from octavo.torch.weight_choice import HALVES, WeightChoice
 
 
 def _rows(module: Any, is_deep: bool) -> Shapes:

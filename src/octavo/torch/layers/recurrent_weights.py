@@ -28,9 +28,9 @@ from octavo.core.recurrent_weights import (
     interleave,
     separate,
 )
-from octavo.torch.choice import DEFAULT, WeightChoice
 from octavo.torch.memory import array, float32, tensor_of
 from octavo.torch.quantizer import Quantizer
+from octavo.torch.weight_choice import DEFAULT, WeightChoice
 
 Tensors = Mapping[str, Tensor]
 

@@ -11,10 +11,10 @@ from octavo.core.embedding import Embedding as Kernel
 from octavo.core.kernels import aligned
 from octavo.core.kernels.packing import ALIGNMENT
 from octavo.core.sources import Read
-from octavo.torch.choice import HALVES, WeightChoice
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.memory import array, float32, optional, tensor_of
 from octavo.torch.quantizer import Buffers, Quantizer
+from octavo.torch.weight_choice import HALVES, WeightChoice
 
 INDICES = (torch.int32, torch.int64)
 

@@ -9,7 +9,6 @@ import torch
 
 from octavo.core.kernels import pack
 from octavo.errors import OptionError
-from octavo.torch.choice import Float32, Integers, WeightChoice
 from octavo.torch.qconfig import QConfig
 from octavo.torch.qconfig.observed import (
     ActivationKind,
@@ -20,6 +19,7 @@ from octavo.torch.qconfig.observed import (
     is_affine,
     observe_weight,
 )
+from octavo.torch.weight_choice import Float32, Integers, WeightChoice
 
 
 @dataclass(frozen=True)

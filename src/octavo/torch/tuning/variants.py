@@ -17,14 +17,14 @@ from torch import nn
 
 from octavo.recipe import Recipe
 from octavo.torch.blocks.activations import fuse
+from octavo.torch.blocks.dynamic_type import set_type
 from octavo.torch.blocks.fast_path import ENCODERS, leave_fast_path
-from octavo.torch.blocks.stand_in import set_type
 from octavo.torch.carry_over import made_by_hooks
-from octavo.torch.choice import SchemeChoice, WeightChoice
 from octavo.torch.convert import make_replacement, twin
 from octavo.torch.inventory import ModuleLayer
 from octavo.torch.plan import Planner
 from octavo.torch.quantizer import Quantizer
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 
 Places = dict[int, list[tuple[nn.Module, str]]]
 """By the id of a module: who holds it, under which name."""
