@@ -11,11 +11,11 @@ import pytest
 from octavo.core.convolution import unpack_filters
 from octavo.onnx import inspect
 from octavo.onnx.conv_defaults import worth
-from tests.onnx.references.conv import reference_native as reference
 from octavo.recipe import FLOAT, Kind, Recipe, Rule, Scheme
 from tests.native_target.forms import attributes, constant, ours, run
 from tests.native_target.forms import convert as convert_by_default
 from tests.native_target.forms import convert_convolutions as convert
+from tests.onnx.references.conv import reference_native as reference
 from tests.onnx.rules.support import (
     EXACT,
     FLOAT16,

@@ -14,10 +14,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from octavo.onnx import custom_ops_library
-from tests.onnx.references.linear import reference_native as reference
 from tests.core.layers import packed, random_layer, random_rows
 from tests.core.statement import ACTIVATIONS, Layer, assert_same_bits
 from tests.native_target.support import grouped_model, linear_model, model_of, opened, run
+from tests.onnx.references.linear import reference_native as reference
 
 threads = pytest.mark.parametrize("threads", [1, 2], ids=["one-thread", "two-threads"])
 groupings = pytest.mark.parametrize("group", [0, 128], ids=["rows", "groups"])

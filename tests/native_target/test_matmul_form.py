@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import pytest
 
+from octavo.recipe import Kind, Recipe, Rule, Scheme
+from tests.native_target.forms import attributes, convert, ours, run
 from tests.onnx.references.linear import (
     reference_of_activations as reference,
 )
-from octavo.recipe import Kind, Recipe, Rule, Scheme
-from tests.native_target.forms import attributes, convert, ours, run
 from tests.onnx.rules.support import FLOAT, INT8, MS, Array, assert_close, build, node, values
 from tests.onnx.rules.support import run as run_float
 

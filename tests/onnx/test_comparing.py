@@ -17,10 +17,10 @@ from onnxruntime.quantization import quantize_dynamic as ort_quantize
 from octavo.core.kernels import unpack
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError
 from octavo.onnx import compare, quantize_dynamic
-from tests.onnx.references.linear import reference_native as reference
 from octavo.results.comparison import Comparison, LayerDifference
 from tests.onnx import target_models
 from tests.onnx.helpers import F32, build, mlp, normal, refused, save, snapshot
+from tests.onnx.references.linear import reference_native as reference
 from tests.onnx.target_models import Case
 
 # Rounding to 8 bits leaves 40 dB for normal data, and float16 70. A doubled scale has 0 dB alone,

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from octavo.core.qtype import QType
 from octavo.recipe import ActivationScheme, Granularity, Scheme, WeightScheme
-from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.layers.cells import QuantizedGRUCell, QuantizedLSTMCell, QuantizedRNNCell
 from octavo.torch.layers.recurrent import QuantizedGRU, QuantizedLSTM, QuantizedRNN
 from octavo.torch.qconfig import default_dynamic_qconfig
 from octavo.torch.qconfig.choice import QConfigChoice
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 from tests.core import statement
 from tests.core.recurrent_statement import Direction
 
@@ -35,7 +35,7 @@ CELLS: dict[str, tuple[Any, Any]] = {
 every_kind = pytest.mark.parametrize("kind", STACKS)
 
 DEFAULT = SchemeChoice(Scheme())
-CHOICES: dict[str, Choice] = {
+CHOICES: dict[str, WeightChoice] = {
     "default": DEFAULT,
     "per tensor": SchemeChoice(Scheme(WeightScheme(granularity=Granularity.TENSOR))),
     "7 bits": SchemeChoice(Scheme(WeightScheme(reduce_range=True))),

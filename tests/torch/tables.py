@@ -9,7 +9,6 @@ from torch import Tensor
 
 from octavo.core.qtype import QType
 from octavo.recipe import PRESETS, Granularity, Scheme, WeightScheme
-from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.qconfig import (
     QConfig,
     default_dynamic_qconfig,
@@ -17,14 +16,15 @@ from octavo.torch.qconfig import (
 )
 from octavo.torch.qconfig.choice import QConfigChoice
 from octavo.torch.qconfig.observers import PlaceholderObserver
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 
 
-def _scheme(qtype: QType, *, symmetric: bool, **kwargs: Any) -> Choice:
+def _scheme(qtype: QType, *, symmetric: bool, **kwargs: Any) -> WeightChoice:
     return SchemeChoice(Scheme(WeightScheme(qtype, symmetric=symmetric, **kwargs), None))
 
 
 _BFLOAT16 = QConfig(activation=None, weight=PlaceholderObserver.with_args(dtype="bfloat16"))
-CHOICES: dict[str, Choice] = {
+CHOICES: dict[str, WeightChoice] = {
     "int8": _scheme(QType.INT8, symmetric=True),
     "int8 affine": _scheme(QType.INT8, symmetric=False),
     "uint8": _scheme(QType.UINT8, symmetric=True),

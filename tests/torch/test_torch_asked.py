@@ -34,9 +34,9 @@ def test_what_is_not_asked_for_stays_float(kind: Any) -> None:
 
 
 def test_other_layers_with_weights_too() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Bilinear(2, 2, 2))
-    with pytest.raises(OptionError, match=r"asks for LayerNorm \(1\) and Bilinear \(2\)"):
-        quantize_dynamic(model, {nn.Linear, nn.LayerNorm, nn.Bilinear})
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.GroupNorm(1, 4))
+    with pytest.raises(OptionError, match=r"asks for LayerNorm \(1\) and GroupNorm \(2\)"):
+        quantize_dynamic(model, {nn.Linear, nn.LayerNorm, nn.GroupNorm})
 
 
 def test_containers_and_a_mapping_of_ones_own_are_heeded() -> None:

@@ -15,7 +15,7 @@ import octavo.torch
 from octavo.errors import AlreadyQuantizedError, InputDataError, ModelError, OptionError
 from octavo.results.comparison import Comparison, LayerDifference
 from octavo.torch import compare, quantize_dynamic
-from octavo.torch.blocks.stand_in import stands_in
+from octavo.torch.blocks.dynamic_type import has_dynamic_type
 from octavo.torch.layers.base import QuantizedModule
 
 SOUND = 38.0  # dB: rounding to 8 bits leaves 42 and more
@@ -162,7 +162,7 @@ def test_the_numbers_are_those_of_the_definition() -> None:
 def test_neither_module_is_changed() -> None:
     model = mlp().train()
     quantized = quantize_dynamic(model)
-    fused = [m for m in quantized.modules() if stands_in(m)]
+    fused = [m for m in quantized.modules() if has_dynamic_type(m)]
     assert fused
     before = {k: v.clone() for k, v in quantized.state_dict().items()}
     x = torch.randn(5, 32)
@@ -172,7 +172,7 @@ def test_neither_module_is_changed() -> None:
     for module in (*model.modules(), *quantized.modules()):
         assert not module._forward_hooks and not module._forward_pre_hooks
     assert all(torch.equal(v, before[k]) for k, v in quantized.state_dict().items())
-    assert [m for m in quantized.modules() if stands_in(m)] == fused
+    assert [m for m in quantized.modules() if has_dynamic_type(m)] == fused
     assert torch.equal(quantized(x), expected)
 
 

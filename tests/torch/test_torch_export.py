@@ -19,7 +19,7 @@ import octavo.torch
 from octavo import errors
 from octavo.files.metadata import metadata
 from octavo.torch import export_onnx, quantize_dynamic
-from octavo.torch.blocks.stand_in import stands_in
+from octavo.torch.blocks.dynamic_type import has_dynamic_type
 from octavo.torch.export import Exported
 from tests.torch.exporting import (
     constants,
@@ -256,7 +256,7 @@ def test_an_input_of_several_layers_is_quantized_once(forms_exported: Exported) 
 @pytest.mark.parametrize("activation", [nn.ReLU(), nn.GELU(), nn.GELU("tanh"), nn.SiLU()])
 def test_activations_that_layers_have_taken_over(activation: nn.Module, tmp_path: Path) -> None:
     model = quantize_dynamic(filled(nn.Sequential(nn.Linear(24, 40), activation)))
-    assert stands_in(model)  # which calls layer and activation as one
+    assert has_dynamic_type(model)  # which calls layer and activation as one
     x = seeded(5, 24)
     export_onnx(model, (x,), tmp_path / "m.onnx")
     (y,) = run(tmp_path / "m.onnx", x)

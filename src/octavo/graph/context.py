@@ -15,11 +15,10 @@ from octavo.core.integers import stored
 from octavo.errors import listed
 from octavo.graph.analysis.constants import Constants
 from octavo.graph.analysis.walk import opset_of
-from octavo.graph.emit.emitter import Emitter
-from octavo.ir import MS, Names
+from octavo.graph.emit.emitter import Emitter, Names
 from octavo.graph.lower.activations import Activations
 from octavo.graph.rewrite.sweeper import Sweeper
-from octavo.ir import DOMAIN, VERSION
+from octavo.ir import DOMAIN, MS, VERSION
 from octavo.ir.operator import KEY, LAYER, Operator
 from octavo.ir.weight import Integers, QuantizedWeightValues, Weight
 

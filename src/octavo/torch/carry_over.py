@@ -16,7 +16,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from octavo.errors import listed
-from octavo.torch.blocks.stand_in import own_type, put, stand_in
+from octavo.torch.blocks.dynamic_type import make_dynamic_type, own_type, set_type
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.mapping import default_mapping, inherited, is_recognized
 
@@ -155,12 +155,12 @@ def keep_own(old: nn.Module, new: nn.Module) -> None:
     new._non_persistent_buffers_set.update(old._non_persistent_buffers_set)
     kind = own_type(old)
     if kind is not base and additions(old, base):
-        put(new, kept_type(type(new), kind))
+        set_type(new, kept_type(type(new), kind))
 
 
 def kept_type(target: Any, kind: Any) -> type:
     """A `target` that is a `kind` too: what only that has comes from there."""
-    return stand_in(target, {}, kept_type, (target, kind), also=kind)
+    return make_dynamic_type(target, {}, kept_type, (target, kind), also=kind)
 
 
 def _base(module: nn.Module) -> type:

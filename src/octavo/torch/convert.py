@@ -13,14 +13,14 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.carry_over import carry_hooks, keep_own, made_by_hooks, settle_weight
-from octavo.torch.choice import HALVES, REPAIR, Choice
-from octavo.torch.custom_layers import idle, is_users_own, make_custom, targets
-from octavo.torch.inventory import Part, held_weights, is_transposed
+from octavo.torch.custom_layers import custom_targets, is_custom, make_custom, unused_types
+from octavo.torch.inventory import ModuleLayer, is_transposed, weights_of
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.memory import float32
 from octavo.torch.plan import READ_BY_FLOAT, read_by, replacement
 from octavo.torch.qconfig.spec import Answer
 from octavo.torch.quantizer import Quantizer, shared_weights
+from octavo.torch.weight_choice import HALVES, REPAIR, WeightChoice
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage, how much of it is done, and how much there is."""
@@ -42,15 +42,15 @@ class Converter:
     def __init__(
         self,
         model: nn.Module,
-        parts: Collection[Part],
+        parts: Collection[ModuleLayer],
         answers: Mapping[str, Answer],
         mapping: Mapping[type, type],
-        chosen: Mapping[str, Choice] | None = None,
+        chosen: Mapping[str, WeightChoice] | None = None,
     ) -> None:
         self.made: dict[str, nn.Module] = {}
-        self.planned: dict[str, Choice] = {}
+        self.planned: dict[str, WeightChoice] = {}
         self.notes: list[str] = []
-        self._parts: dict[str, list[Part]] = defaultdict(list)
+        self._parts: dict[str, list[ModuleLayer]] = defaultdict(list)
         self._reasons: dict[str, str] = {}
         self._classes: dict[str, type] = {}
         modules = dict(model.named_modules())
@@ -68,12 +68,12 @@ class Converter:
         holding = {part.module for part in parts}
         self._chosen = {n: c for n, c in (chosen or {}).items() if n not in holding}
         self._mapping = mapping
-        self._users_own = targets(model, self._chosen, mapping)
+        self._custom = custom_targets(model, self._chosen, mapping)
 
     def _consider(
         self,
         modules: dict[str, nn.Module],
-        part: Part,
+        part: ModuleLayer,
         answer: Answer,
         mapping: Mapping[type, type],
     ) -> str:
@@ -93,13 +93,13 @@ class Converter:
         self._classes[part.module] = becomes.target
         return ""
 
-    def reason(self, part: Part) -> str:
+    def reason(self, part: ModuleLayer) -> str:
         """Why the layer stays float; "" where it does not."""
         return self._reasons.get(part.layer.name, "")
 
     def replaces(self) -> set[str]:
         """Dotted names of the modules that Octavo's own layers will replace."""
-        return {n for n in self._parts if not is_users_own(self._classes[n])}
+        return {n for n in self._parts if not is_custom(self._classes[n])}
 
     def check(self, model: nn.Module) -> None:
         """Raises what `convert` would find out halfway, when parts of `model` are gone already.
@@ -111,7 +111,7 @@ class Converter:
             planned = [part for part in parts if part.layer.name in self.planned]
             storages = {self.planned[part.layer.name].storage for part in planned}
             module = model.get_submodule(name)
-            weights = {**held_weights(module), **made_by_hooks(module)}
+            weights = {**weights_of(module), **made_by_hooks(module)}
             turned = is_transposed(module)
             ends_of = _ends if storages <= set(HALVES) else _row_ends
             ends = {
@@ -127,7 +127,7 @@ class Converter:
                         if key in own and "weight" in key:
                             self._try_choice(part, some)
 
-    def _try_choice(self, part: Part, ends: Tensor) -> None:
+    def _try_choice(self, part: ModuleLayer, ends: Tensor) -> None:
         """Quantizes a small weight as planned: what is wrong with a choice shows at once.
 
         It is `ends`, the least and the greatest value of each row: it gets the scales of the whole.
@@ -166,16 +166,16 @@ class Converter:
                     places[id(child)].append((new, child_name))
             if old is model:
                 model = new
-        for name in reversed([name for name in modules if name in self._users_own]):
+        for name in reversed([name for name in modules if name in self._custom]):
             old = modules.pop(name)
-            new = make_custom(self._users_own[name], old, self._chosen[name])
+            new = make_custom(self._custom[name], old, self._chosen[name])
             carry_hooks(old, new)
             new.train(old.training)
             self.made[name] = new
             self.notes.append(f"{name}: a {type(new).__name__} stands there, as mapping says")
             for parent, child_name in places[id(old)]:
                 parent._modules[child_name] = new
-        for key in idle(model, self._mapping, self.made):
+        for key in unused_types(model, self._mapping, self.made):
             self.notes.append(
                 f"mapping has {key}; no module of it was chosen and could be replaced"
             )
@@ -190,14 +190,14 @@ class Converter:
         note = settle_weight(old)
         if note:
             self.notes.append(f"{name or 'the model'}: {note}")
-        return in_place_of(old, self._classes[name], parts, choices, self.quantizer)
+        return make_replacement(old, self._classes[name], parts, choices, self.quantizer)
 
 
-def in_place_of(
+def make_replacement(
     old: nn.Module,
     target: Any,
-    parts: Sequence[Part],
-    choices: Sequence[Choice | None],
+    parts: Sequence[ModuleLayer],
+    choices: Sequence[WeightChoice | None],
     quantizer: Quantizer,
 ) -> nn.Module:
     """The `target` that takes the place of `old`, whose layers are `parts`, hooks and all.
@@ -292,6 +292,6 @@ def _shared(model: nn.Module) -> frozenset[int]:
         weight
         for module in model.modules()
         if not is_parametrized(module)
-        for weight in held_weights(module).values()
+        for weight in weights_of(module).values()
     ]
     return shared_weights(found)

@@ -10,8 +10,7 @@ from torch import nn
 
 from octavo.errors import OptionError
 from octavo.recipe import Granularity
-from octavo.torch.blocks.stand_in import own_type
-from octavo.torch.choice import HALVES, Choice, SchemeChoice
+from octavo.torch.blocks.dynamic_type import own_type
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.mapping import mapped_type
 from octavo.torch.qconfig import (
@@ -23,12 +22,13 @@ from octavo.torch.qconfig import (
     default_dynamic_qconfig,
 )
 from octavo.torch.qconfig.choice import QConfigChoice
+from octavo.torch.weight_choice import HALVES, SchemeChoice, WeightChoice
 
 QUANTIZED = {name: getattr(torch, f"q{name}", name) for name in ("int8", "uint8")}
 """The dtypes that torch.ao's observers have, while torch has them."""
 
 
-def is_users_own(target: type) -> bool:
+def is_custom(target: type) -> bool:
     """Whether `target` is none of Octavo's layers."""
     return not issubclass(target, QuantizedModule)
 
@@ -41,7 +41,7 @@ def check_target(target: Any, where: str) -> None:
         )
 
 
-def make_custom(target: Any, old: nn.Module, choice: Choice) -> nn.Module:
+def make_custom(target: Any, old: nn.Module, choice: WeightChoice) -> nn.Module:
     """What `target` makes of the module, which has its `qconfig` meanwhile."""
     old.qconfig = qconfig_of(choice)
     if target.__module__.startswith("torch.ao."):
@@ -50,8 +50,8 @@ def make_custom(target: Any, old: nn.Module, choice: Choice) -> nn.Module:
     return made
 
 
-def targets(
-    model: nn.Module, chosen: Mapping[str, Choice], mapping: Mapping[type, type]
+def custom_targets(
+    model: nn.Module, chosen: Mapping[str, WeightChoice], mapping: Mapping[type, type]
 ) -> dict[str, type]:
     """What the modules in `chosen`, which hold no layers' weights themselves, become, by name.
 
@@ -61,13 +61,13 @@ def targets(
     modules = dict(model.named_modules())
     for name in chosen:
         key = mapped_type(modules[name], mapping)
-        if key is not None and is_users_own(mapping[key]):
+        if key is not None and is_custom(mapping[key]):
             check_target(mapping[key], name)
             found[name] = mapping[key]
     return found
 
 
-def idle(
+def unused_types(
     model: nn.Module, mapping: Mapping[type, type], made: Mapping[str, nn.Module]
 ) -> list[str]:
     """Types of the user's own in `mapping` that nothing became though the model has their keys."""
@@ -76,11 +76,11 @@ def idle(
     return [
         key.__name__
         for key, target in mapping.items()
-        if is_users_own(target) and key in present and target not in became
+        if is_custom(target) and key in present and target not in became
     ]
 
 
-def qconfig_of(choice: Choice) -> QConfig:
+def qconfig_of(choice: WeightChoice) -> QConfig:
     """The qconfig that says what `choice` does, as far as qconfigs can."""
     if isinstance(choice, QConfigChoice):
         return choice.qconfig

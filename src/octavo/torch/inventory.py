@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from octavo.recipe import Kind, Layer
-from octavo.torch.blocks.stand_in import own_type
+from octavo.torch.blocks.dynamic_type import own_type
 from octavo.torch.layers.fused_experts import is_fused_experts
 from octavo.torch.layers.registry import covering
 
@@ -21,7 +21,7 @@ ROOT = "(model)"
 
 
 @dataclass(frozen=True)
-class Part:
+class ModuleLayer:
     """One layer and where it is: the dotted `module` that holds it, and its place in a stack.
 
     `held` has for each of its weights what tells it from others, and its bytes.
@@ -33,12 +33,12 @@ class Part:
     held: tuple[tuple[int, int], ...] = ()
 
 
-def inventory(model: nn.Module) -> list[Part]:
+def inventory(model: nn.Module) -> list[ModuleLayer]:
     """Every module that holds weights of two axes or more; a stack of RNN layers counts each.
 
     A module that stands in several places is listed once, under its first name.
     """
-    parts: list[Part] = []
+    parts: list[ModuleLayer] = []
     users: dict[int, list[str]] = defaultdict(list)
     held: list[list[int]] = []
     for name, module in model.named_modules():
@@ -55,7 +55,7 @@ def inventory(model: nn.Module) -> list[Part]:
     ]
 
 
-def own_bytes(part: Part, counted: set[Hashable], kind: object = None) -> int:
+def own_bytes(part: ModuleLayer, counted: set[Hashable], kind: object = None) -> int:
     """Of the layer's weights that are not `counted` yet among those of its `kind`: they are now."""
     new = {key: size for key, size in part.held if (key, kind) not in counted}
     counted.update((key, kind) for key in new)
@@ -76,8 +76,8 @@ def _others(name: str, ids: list[int], users: dict[int, list[str]]) -> tuple[str
     return tuple(sorted({user for i in ids for user in users[i]} - {name}))
 
 
-def _parts(name: str, module: nn.Module) -> Iterator[tuple[Part, list[Tensor]]]:
-    weights = held_weights(module)
+def _parts(name: str, module: nn.Module) -> Iterator[tuple[ModuleLayer, list[Tensor]]]:
+    weights = weights_of(module)
     if not weights:
         return
     kind = kind_of(module)
@@ -97,7 +97,7 @@ def _part(
     kind: Kind,
     weights: dict[str, Tensor],
     index: int | None,
-) -> tuple[Part, list[Tensor]]:
+) -> tuple[ModuleLayer, list[Tensor]]:
     shapes = tuple(
         (f"{module_name}.{k}".removeprefix("."), tuple(w.shape)) for k, w in weights.items()
     )
@@ -116,10 +116,10 @@ def _part(
     held = tuple((id(w), w.nbytes) for w in weights.values())
     computed = parametrized(module)  # and gone when this returns: nobody else has them
     shared = [w for k, w in weights.items() if k not in computed]
-    return Part(layer, module_name, index, held), shared
+    return ModuleLayer(layer, module_name, index, held), shared
 
 
-def held_weights(module: nn.Module) -> dict[str, Tensor]:
+def weights_of(module: nn.Module) -> dict[str, Tensor]:
     """Weights that `module` itself holds (not its children), by their names: two axes or more.
 
     A parametrized or normalized weight counts as what it computes.

@@ -155,7 +155,7 @@ def _size(tensor: Tensor | None) -> int:
     return tensor.nbytes if tensor.is_contiguous() else -1
 
 
-class Bound:
+class KernelCache:
     """What was made of the weights that an operator gets, kept while the first of them lives.
 
     Compiled programs hand over the same tensors in each call; packing sums and pointers up anew
@@ -181,6 +181,24 @@ class Bound:
             held = sources(tensors, reads)
             found = self._kept[key] = (_loads, numbers, held, make())
         return found[3]  # type: ignore[no-any-return]
+
+
+def over_weights(
+    kernel: Callable[..., Callable[..., Any]], vectors: Read = Read.COPIED
+) -> Callable[..., Any]:
+    """An operator's implementation: what `kernel` makes of all arguments but the first, called
+    with that. It is kept for the weights it was made of, the first of which comes second."""
+    place = len(_caches)
+    _caches.append(KernelCache(vectors))
+
+    def run(x: Tensor, weight: Tensor, *others: Any) -> Any:
+        return _caches[place].get(weight, others, lambda: kernel(weight, *others))(x)
+
+    return run
+
+
+# Not in the closures, which PyTorch's registry keeps beyond the end of the interpreter.
+_caches: list[KernelCache] = []
 
 
 def allowed(x: Tensor, name: str = "x") -> TypeError:

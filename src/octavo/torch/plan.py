@@ -25,11 +25,11 @@ from octavo.recipe import (
 )
 from octavo.recipe.recipe import CONV_REASON
 from octavo.torch.carry_over import refuse_subclass
-from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.custom_layers import check_target
-from octavo.torch.inventory import ROOT, Part, inventory
+from octavo.torch.inventory import ROOT, ModuleLayer, inventory
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.mapping import default_mapping, inherited, mapped_type, not_alike
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 
 READ_BY_FLOAT = "its MultiheadAttention stays float, and reads this weight itself"
 
@@ -47,7 +47,7 @@ class Replacement:
     what was asked. Or the `reason` why the layer stays float."""
 
     target: type | None = None
-    choice: Choice | None = None
+    choice: WeightChoice | None = None
     note: str = ""
     reason: str = ""
 
@@ -55,7 +55,7 @@ class Replacement:
 def replacement(
     module: nn.Module,
     layer: Layer,
-    choice: Choice,
+    choice: WeightChoice,
     mapping: Mapping[type, type],
     *,
     named: bool = False,
@@ -89,7 +89,7 @@ def _unmapped(module: nn.Module, layer: Layer) -> str:
     return f"mapping has no {ours.__name__}; extend octavo.torch.default_mapping(), which has it"
 
 
-def read_by(modules: Mapping[str, nn.Module], part: Part) -> str | None:
+def read_by(modules: Mapping[str, nn.Module], part: ModuleLayer) -> str | None:
     """The name of the MultiheadAttention whose `out_proj` the layer is, None for all others.
 
     While that is float it reads this weight itself, so that one stays float with the other.
@@ -101,7 +101,7 @@ def read_by(modules: Mapping[str, nn.Module], part: Part) -> str | None:
     return None
 
 
-class Layers:
+class Planner:
     """The layers of a float model, which must not change any more.
 
     The inventory, and what each layer becomes under each scheme, are found once. `read_by` has for
@@ -122,8 +122,8 @@ class Layers:
         """
         found: list[Decision] = []
         quantized: set[str] = set()
-        names = named_in(recipe)
-        for part, decision in zip(self.parts, planned(self.parts, recipe), strict=True):
+        names = rule_names(recipe)
+        for part, decision in zip(self.parts, recipe_decisions(self.parts, recipe), strict=True):
             name = part.layer.name
             if decision.scheme.is_float:
                 found.append(decision)
@@ -141,7 +141,7 @@ class Layers:
             found.append(Decision(part.layer, becomes.choice.scheme, becomes.note))
         return found
 
-    def replacement(self, part: Part, scheme: Scheme, *, named: bool = True) -> Replacement:
+    def replacement(self, part: ModuleLayer, scheme: Scheme, *, named: bool = True) -> Replacement:
         """What the layer becomes where it is to be held as `scheme` says."""
         key = part.layer.name, scheme, named
         made = self._replacements.get(key)
@@ -152,15 +152,15 @@ class Layers:
         return made
 
 
-def named_in(recipe: Recipe) -> frozenset[str | None]:
+def rule_names(recipe: Recipe) -> frozenset[str | None]:
     """Names of single layers, stacks and modules, and globs, that rules of `recipe` have."""
     return frozenset(rule.name for rule in recipe.rules)
 
 
-def planned(parts: Sequence[Part], recipe: Recipe) -> list[Decision]:
+def recipe_decisions(parts: Sequence[ModuleLayer], recipe: Recipe) -> list[Decision]:
     """What `recipe` says of each layer, whether the layer can be held so or not."""
     layers = [part.layer for part in parts]
-    return [_in_torch(d) for d in plan(layers, named_stacks(recipe, parts))]
+    return [_in_torch(d) for d in plan(layers, expand_stacks(recipe, parts))]
 
 
 def _in_torch(decision: Decision) -> Decision:
@@ -181,7 +181,7 @@ def _in_torch(decision: Decision) -> Decision:
     return decision
 
 
-def named_stacks(recipe: Recipe, parts: Collection[Part]) -> Recipe:
+def expand_stacks(recipe: Recipe, parts: Collection[ModuleLayer]) -> Recipe:
     """`recipe`, in which a rule for the module `encoder.lstm` speaks of all layers of its stack.
 
     The inventory lists them as `encoder.lstm.l0`, `encoder.lstm.l1`, so that each can be named.
@@ -219,7 +219,7 @@ def selected(
 
 
 def _rules(
-    recipe: Recipe, part: Part, only: Collection[str], exclude: Collection[str]
+    recipe: Recipe, part: ModuleLayer, only: Collection[str], exclude: Collection[str]
 ) -> list[Rule]:
     name = part.layer.name
     if any(_matches(pattern, part) for pattern in exclude):
@@ -235,7 +235,7 @@ def _rules(
     return []
 
 
-def _matches(pattern: str, part: Part) -> bool:
+def _matches(pattern: str, part: ModuleLayer) -> bool:
     return any(
         name == pattern or fnmatchcase(name, pattern) for name in (part.layer.name, part.module)
     )

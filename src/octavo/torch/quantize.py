@@ -23,15 +23,15 @@ from octavo.recipe.yaml_files import recipe_of
 from octavo.results.names import counted_reasons
 from octavo.torch.blocks.activations import fuse_activations
 from octavo.torch.blocks.encoder import fuse_encoder_layers
-from octavo.torch.choice import SchemeChoice
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.files.other_savers import refuse_other_savers
-from octavo.torch.inventory import Part, inventory, own_bytes, vectors
+from octavo.torch.inventory import ModuleLayer, inventory, own_bytes, vectors
 from octavo.torch.layers.base import REPORT, QuantizedModule
 from octavo.torch.mapping import checked_mapping
-from octavo.torch.plan import Layers, named_in, planned
-from octavo.torch.qconfig.spec import Answer, Spec, storage_of
+from octavo.torch.plan import Planner, recipe_decisions, rule_names
+from octavo.torch.qconfig.spec import Answer, QConfigSpec, storage_of
 from octavo.torch.reports import continued, earlier_reports, make_report, model_bytes
+from octavo.torch.weight_choice import SchemeChoice
 
 QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""
@@ -83,7 +83,7 @@ def quantize_dynamic(
     _refuse_without_values(model)
     parts = inventory(model)
     if recipe is None:
-        spec = Spec(model, parts, qconfig_spec, dtype)
+        spec = QConfigSpec(model, parts, qconfig_spec, dtype)
         spec.refuse_unknown(model, mapping)
         answers, notes, chosen = spec.answers(model, parts), spec.notes, spec.of_modules(model)
         said: dict[str, Any] = {"name": "default" if spec.default else "qconfig_spec"}
@@ -128,7 +128,7 @@ def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspectio
     """
     check_float(model)
     found = recipe_of(recipe)
-    layers, counted = Layers(model), set[Hashable]()
+    layers, counted = Planner(model), set[Hashable]()
     return Inspection(
         type(model).__name__,
         model_bytes(model),
@@ -165,8 +165,8 @@ def _vectors(model: nn.Module) -> list[str]:
     return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
 
 
-def _answers(parts: Sequence[Part], recipe: Recipe) -> dict[str, Answer]:
-    names = named_in(recipe)
+def _answers(parts: Sequence[ModuleLayer], recipe: Recipe) -> dict[str, Answer]:
+    names = rule_names(recipe)
     return {
         decision.layer.name: Answer(None, decision.reason)
         if decision.scheme.is_float
@@ -174,7 +174,7 @@ def _answers(parts: Sequence[Part], recipe: Recipe) -> dict[str, Answer]:
             SchemeChoice(decision.scheme),
             named=decision.layer.name in names or part.module in names,
         )
-        for part, decision in zip(parts, planned(parts, recipe), strict=True)
+        for part, decision in zip(parts, recipe_decisions(parts, recipe), strict=True)
     }
 
 
@@ -199,7 +199,7 @@ def _already(name: str, module: nn.Module, advice: str) -> AlreadyQuantizedError
 
 
 def _refuse_again(
-    model: nn.Module, parts: Collection[Part], converter: Converter, spec: Any
+    model: nn.Module, parts: Collection[ModuleLayer], converter: Converter, spec: Any
 ) -> None:
     """Raises where an earlier call quantized what this one asks for: by name, or all there is."""
     quantized = {n: m for n, m in model.named_modules() if isinstance(m, QuantizedModule)}
@@ -210,8 +210,7 @@ def _refuse_again(
             raise _already(name, module, advice)
         if not converter.planned:
             left = [f"{p.layer.name} ({converter.reason(p)})" for p in parts]
-            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-            said = f"; float layers are {', '.join(left[:3])}{more}" if left else ""
+            said = f"; float layers are {listed(left, 3)}" if left else ""
             raise _already(name, module, f", and no other layer would be quantized{said}{advice}")
 
 
@@ -235,7 +234,7 @@ def _refuse_without_values(model: nn.Module) -> None:
             raise ModelError(f"{name} is on device meta: it has no values; load them first")
 
 
-def _nothing(model: nn.Module, parts: Collection[Part], converter: Converter) -> str:
+def _nothing(model: nn.Module, parts: Collection[ModuleLayer], converter: Converter) -> str:
     allow = "; allow_nothing=True (--allow-nothing) returns it as it is"
     if not parts:
         return f"{type(model).__name__} holds no weights, so there is nothing to quantize{allow}"

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from octavo.core.metrics import sqnr_db
-from octavo.torch.choice import Choice, Integers
 from octavo.torch.memory import float32, tensor_of
+from octavo.torch.weight_choice import Integers, WeightChoice
 
 Buffers = dict[str, Tensor | None]
 
@@ -31,7 +31,7 @@ class Quantizer:
 
     def integers(
         self,
-        choice: Choice,
+        choice: WeightChoice,
         weight: Tensor,
         name: str,
         *,
@@ -44,7 +44,12 @@ class Quantizer:
         return found
 
     def once(
-        self, choice: Choice, weight: Tensor, name: str, form: str, make: Callable[[], Buffers]
+        self,
+        choice: WeightChoice,
+        weight: Tensor,
+        name: str,
+        form: str,
+        make: Callable[[], Buffers],
     ) -> Buffers:
         """What `make` returns of `weight`; where other layers share it, what it did for the first.
 
@@ -80,7 +85,7 @@ class Quantizer:
         self.count(name, _sum_of_squares(weight), _sum_of_squares(weight - held))
 
     def packed(
-        self, choice: Choice, weight: Tensor, name: str, *, transposed: bool = False
+        self, choice: WeightChoice, weight: Tensor, name: str, *, transposed: bool = False
     ) -> Buffers:
         """Buffers `packed`, `scale` and `zero_point` of a linear weight; shared if it is.
 

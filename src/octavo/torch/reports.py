@@ -11,13 +11,13 @@ from torch import nn
 
 from octavo.recipe import LayerOutcome, Report, Verification
 from octavo.torch.convert import Converter
-from octavo.torch.inventory import ROOT, Part, own_bytes
+from octavo.torch.inventory import ROOT, ModuleLayer, own_bytes
 from octavo.torch.layers.base import REPORT
 
 
 def make_report(
     model: nn.Module,
-    parts: Collection[Part],
+    parts: Collection[ModuleLayer],
     converter: Converter,
     recipe: Mapping[str, Any],
     notes: Collection[str],
@@ -83,7 +83,7 @@ def _below(prefix: str, outcome: LayerOutcome) -> LayerOutcome:
 
 
 def _outcome(
-    part: Part, converter: Converter, counted: set[int], before_counted: set[Hashable]
+    part: ModuleLayer, converter: Converter, counted: set[int], before_counted: set[Hashable]
 ) -> LayerOutcome:
     layer = part.layer
     choice = converter.planned.get(layer.name)
@@ -95,7 +95,7 @@ def _outcome(
     return LayerOutcome(
         layer,
         True,
-        choice.words,
+        choice.description,
         "",
         before,
         _own_bytes(module, part, counted),
@@ -104,7 +104,7 @@ def _outcome(
     )
 
 
-def _own_bytes(module: nn.Module, part: Part, counted: set[int]) -> int:
+def _own_bytes(module: nn.Module, part: ModuleLayer, counted: set[int]) -> int:
     """Of the buffers that hold the layer's weights; a stack's end in `_l<index>` and the like."""
     total = 0
     held = [module, *(getattr(module, name) for name in getattr(module, "INNER", ()))]

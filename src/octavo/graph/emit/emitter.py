@@ -13,7 +13,6 @@ from octavo.graph.analysis.walk import graphs_of
 from octavo.ir import MS, WITHOUT_QUANTIZE
 
 
-
 class NameSet:
     """Hands out names that nothing of its kind has yet."""
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from octavo.graph.context import Context
-from octavo.ir import MS
 from octavo.graph.lower.products import linear_rows
 from octavo.graph.lower.rows import spread_nan
+from octavo.ir import MS
 from octavo.ir.matmul import MatMul
 from octavo.ir.operator import LAYER
 from octavo.ir.weight import QuantizedWeightValues

@@ -19,8 +19,8 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.constants import Constants
 from octavo.graph.context import Context
-from octavo.ir import MS
 from octavo.graph.rewrite.replace import replace
+from octavo.ir import MS
 from octavo.ir.conv import Conv
 from octavo.ir.linear import Linear
 

@@ -26,8 +26,8 @@ from octavo.graph.analysis.attentions import FoundAttention, Heads
 from octavo.graph.analysis.constants import Constants
 from octavo.graph.analysis.nodes import only_reader
 from octavo.graph.emit.emitter import Emitter
-from octavo.ir import MS
 from octavo.graph.rewrite.sweeper import Sweeper
+from octavo.ir import MS
 from octavo.ir.attention import HEADS_FIRST, LAST_SWAPPED
 
 JOINT = "+"

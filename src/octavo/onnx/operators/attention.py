@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from octavo.ir import MS
 from octavo.graph.lower.products import attention_per_tensor
+from octavo.ir import MS
 from octavo.ir.linear import Linear
 from octavo.onnx.constants import Constants
 from octavo.onnx.operators.operands import Operands

@@ -7,7 +7,7 @@ No layer changes its meaning: it is the parent that calls the two as one, where 
 for certain to be a chain of its children: nn.Sequential, the feed-forward block of torch.nn's
 transformer layers, and a forward of one argument without any branch that names nothing but
 children. They are looked up in each call, so one that is replaced or gets a hook is called by
-itself from there on. The parent's type is one that stands for its own (`stand_ins`), so that
+itself from there on. The parent's type is one that stands for its own (`dynamic_type`), so that
 copies have forwards of their own, and a class that is patched later is called as it is then.
 """
 
@@ -24,7 +24,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as torch_module
 
-from octavo.torch.blocks.stand_in import put, stand_in, stands_in, type_behind
+from octavo.torch.blocks.dynamic_type import (
+    has_dynamic_type,
+    make_dynamic_type,
+    set_type,
+    type_behind,
+)
 from octavo.torch.layers.linear import QuantizedLinear
 
 _BY_TYPE = {
@@ -64,23 +69,23 @@ def fuse_activations(model: nn.Module) -> list[str]:
 def fuse(parent: nn.Module) -> list[str]:
     """The names of the children that are now called with their activation.
 
-    What changes is the parent's type (`stand_ins`).
+    What changes is the parent's type (`dynamic_type`).
     """
-    if stands_in(parent) and type(parent)._made_by[0] in (chain_type, block_type):
-        put(parent, type_behind(type(parent)))  # other layers in it may be quantized since
+    if has_dynamic_type(parent) and type(parent)._made_by[0] in (chain_type, block_type):
+        set_type(parent, type_behind(type(parent)))  # other layers in it may be quantized since
     kind = type(parent)
-    if stands_in(parent) or "forward" in parent.__dict__:
+    if has_dynamic_type(parent) or "forward" in parent.__dict__:
         return []
     if kind in _BLOCKS:
         word = fusable(parent.linear1, parent.activation)
-        return ["linear1"] if word and put(parent, block_type(kind, word)) else []
+        return ["linear1"] if word and set_type(parent, block_type(kind, word)) else []
     if not any(isinstance(child, QuantizedLinear) for child in parent.children()):
         return []
     chain = None if kind is nn.Sequential else _chain(parent)
     children = parent._modules
     modules = [children[name] for name in (children if chain is None else chain)]
     words = (*(fusable(*two) for two in itertools.pairwise(modules)), "")
-    if not any(words) or not put(parent, chain_type(kind, chain, words)):
+    if not any(words) or not set_type(parent, chain_type(kind, chain, words)):
         return []
     names = list(children) if chain is None else chain
     return [name for name, word in zip(names, words, strict=True) if word]
@@ -106,7 +111,7 @@ def chain_type(kind: Any, chain: tuple[str, ...] | None, words: tuple[str, ...])
     forward.__code__ = forward.__code__.replace(co_varnames=own.__code__.co_varnames[:2])
     forward.__defaults__ = own.__defaults__
     forward.__wrapped__ = own  # type: ignore[attr-defined]  # what torch.jit.script compiles
-    return stand_in(kind, {"forward": forward}, chain_type, (kind, chain, words))
+    return make_dynamic_type(kind, {"forward": forward}, chain_type, (kind, chain, words))
 
 
 def block_type(kind: Any, word: str) -> type:
@@ -118,7 +123,7 @@ def block_type(kind: Any, word: str) -> type:
             return kind._ff_block(self, x)
         return run_block(self, kind, word, x)
 
-    return stand_in(kind, {"_ff_block": _ff_block}, block_type, (kind, word))
+    return make_dynamic_type(kind, {"_ff_block": _ff_block}, block_type, (kind, word))
 
 
 def run_chain(
@@ -155,7 +160,7 @@ def fusable(linear: Any, activation: Any) -> str:
     """The kernels' name of `activation`, if `linear` can compute it in its pass; else ""."""
     if not isinstance(linear, QuantizedLinear):
         return ""
-    word = activation_word(activation)
+    word = activation_name(activation)
     if not word or _patched(linear, activation):
         return ""
     return "" if _watched(linear) or _watched(activation) else word
@@ -175,7 +180,7 @@ def _patched(linear: Any, activation: Any) -> bool:
     return kind.forward is not _FORWARDS[kind]
 
 
-def activation_word(activation: Any) -> str:
+def activation_name(activation: Any) -> str:
     """The kernels' name of what a module or function computes; "" where they do not have it."""
     kind = type(activation)
     if kind in _BY_TYPE:

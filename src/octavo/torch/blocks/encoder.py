@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import ops
+from octavo.torch.blocks.dynamic_type import has_dynamic_type, make_dynamic_type, set_type
 from octavo.torch.blocks.plan import ChainPlan, ChainState, plan_of
-from octavo.torch.blocks.stand_in import put, stand_in, stands_in
 
 # What layers of an encoder are given and pass on unread.
 _NEUTRAL = frozenset({"position_ids", "use_cache", "output_hidden_states", "return_dict"})
@@ -31,12 +31,12 @@ _CHAIN = "_octavo_chain"
 def fuse_encoder_layers(model: nn.Module) -> list[str]:
     """Lets layers run as one chain, in place; returns their names.
 
-    What changes is the layer's type (`stand_ins`).
+    What changes is the layer's type (`dynamic_type`).
     """
     found = []
     for name, module in list(model.named_modules()):
-        plan = None if stands_in(module) or "forward" in module.__dict__ else plan_of(module)
-        if plan is not None and put(module, layer_type(type(module))):
+        plan = None if has_dynamic_type(module) or "forward" in module.__dict__ else plan_of(module)
+        if plan is not None and set_type(module, layer_type(type(module))):
             found.append(name)
     return found
 
@@ -47,7 +47,7 @@ def layer_type(kind: Any) -> type:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return run_layer(self, kind, *args, **kwargs)
 
-    return stand_in(kind, {"forward": forward}, layer_type, (kind,))
+    return make_dynamic_type(kind, {"forward": forward}, layer_type, (kind,))
 
 
 def run_layer(layer: nn.Module, kind: Any, *args: Any, **kwargs: Any) -> Any:
@@ -94,7 +94,7 @@ class Chain:
         if plan is None or state is not ChainState.AS_PLANNED:
             return None
         if not plan.verdict:
-            plan.verdict.append(_agrees(layer, plan))
+            plan.verdict.append(_computes_the_same(layer, plan))
         return plan if plan.verdict[0] else None
 
 
@@ -111,7 +111,7 @@ def _mask(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor | None
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def _agrees(layer: nn.Module, plan: ChainPlan) -> bool:
+def _computes_the_same(layer: nn.Module, plan: ChainPlan) -> bool:
     """Whether the chain computes what the layer's own forward does, with and without a mask."""
     plainly: Any = {"dtype": torch.float32, "device": "cpu"}
     draw = torch.Generator().manual_seed(0)

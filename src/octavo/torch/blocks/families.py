@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from octavo.torch.blocks.stand_in import type_behind
+from octavo.torch.blocks.dynamic_type import type_behind
 from octavo.torch.blocks.steps import POST_NORM, Step
 
 BERT_LIKE = frozenset(

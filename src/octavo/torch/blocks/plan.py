@@ -15,9 +15,9 @@ from torch.nn import functional
 from torch.nn.modules import module as torch_module
 
 from octavo.torch import ops
-from octavo.torch.blocks.activations import activation_word
+from octavo.torch.blocks.activations import activation_name
+from octavo.torch.blocks.dynamic_type import type_behind
 from octavo.torch.blocks.families import LayerParts, parts_of
-from octavo.torch.blocks.stand_in import type_behind
 from octavo.torch.blocks.steps import Frame
 from octavo.torch.layers.linear import QuantizedLinear
 
@@ -56,7 +56,7 @@ class ChainPlan:
     """Weight and bias of the first norm, then of the second: where each is, and its address."""
     heads: int
     kind: Any
-    """The layer's type; of a stand-in, the one behind it."""
+    """The layer's type; of a made one, the one behind it."""
     forward: Any
     children: dict[str, Any]
     edges: tuple[Edge, ...]
@@ -109,7 +109,7 @@ class ChainPlan:
                 or held.get(key) is not parameter
             ):
                 return True
-        return activation_word(self.parts.activation) != self.activation
+        return activation_name(self.parts.activation) != self.activation
 
     def _silent(self, child: nn.Module, hooks: Iterable[Any]) -> bool:
         """Whether all are transformers' own that collect weights of attention: sdpa has none."""
@@ -156,7 +156,7 @@ def plan_of(layer: nn.Module) -> ChainPlan | None:
     norms = [norm._parameters for norm in parts.norms]
     return ChainPlan(
         parts,
-        activation_word(parts.activation),
+        activation_name(parts.activation),
         tuple((p, key, p[key], p[key].data_ptr()) for p in norms for key in ("weight", "bias")),
         parts.out.in_features // parts.head_size,
         kind,
@@ -171,7 +171,7 @@ def _fit(parts: LayerParts) -> bool:
     linears = (*parts.qkv, parts.out, parts.up, parts.down)
     if any(type(layer) is not QuantizedLinear for layer in linears):
         return False
-    if not activation_word(parts.activation) or parts.attention.is_causal:
+    if not activation_name(parts.activation) or parts.attention.is_causal:
         return False
     inner, width = parts.out.in_features, parts.out.out_features
     wide = parts.up.out_features

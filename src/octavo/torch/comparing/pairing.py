@@ -10,7 +10,7 @@ from torch import nn
 
 from octavo.errors import AlreadyQuantizedError, ModelError, OptionError
 from octavo.recipe import Layer
-from octavo.torch.blocks.stand_in import own_type
+from octavo.torch.blocks.dynamic_type import own_type
 from octavo.torch.comparing.watched import (
     Array,
     Watched,
@@ -19,7 +19,7 @@ from octavo.torch.comparing.watched import (
     WatchedStack,
     float_arrays,
 )
-from octavo.torch.inventory import Part, held_weights, inventory
+from octavo.torch.inventory import ModuleLayer, inventory, weights_of
 from octavo.torch.layers.attention import QuantizedMultiheadAttention
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.recurrent import QuantizedRecurrent
@@ -65,7 +65,7 @@ def pair_up(floating: nn.Module, quantized: nn.Module) -> ModulePairing:
     parts = inventory(floating)
     theirs, ours = dict(floating.named_modules()), dict(quantized.named_modules())
     _refuse_others(parts, ours, quantized)
-    by_module: dict[str, list[Part]] = {}
+    by_module: dict[str, list[ModuleLayer]] = {}
     for part in parts:
         by_module.setdefault(part.module, []).append(part)
     pairs = []
@@ -87,8 +87,8 @@ def pair_up(floating: nn.Module, quantized: nn.Module) -> ModulePairing:
 
 def _pair(
     name: str,
-    parts: list[Part],
-    by_module: dict[str, list[Part]],
+    parts: list[ModuleLayer],
+    by_module: dict[str, list[ModuleLayer]],
     theirs: Any,
     ours: Any,
 ) -> ModulePair | None:
@@ -113,7 +113,7 @@ def float_weights(floating: nn.Module, layer: Layer) -> Iterator[Array]:
     """The layer's weights in the float model, one by one."""
     for name, _ in layer.weights:
         module, _, own = name.rpartition(".")
-        yield from float_arrays(held_weights(floating.get_submodule(module))[own]).values()
+        yield from float_arrays(weights_of(floating.get_submodule(module))[own]).values()
 
 
 def is_quantized(theirs: nn.Module, ours: nn.Module) -> bool:
@@ -121,7 +121,9 @@ def is_quantized(theirs: nn.Module, ours: nn.Module) -> bool:
     return isinstance(ours, QuantizedModule) or own_type(ours) is not own_type(theirs)
 
 
-def _refuse_others(parts: list[Part], ours: dict[str, nn.Module], quantized: nn.Module) -> None:
+def _refuse_others(
+    parts: list[ModuleLayer], ours: dict[str, nn.Module], quantized: nn.Module
+) -> None:
     lacking = [part.layer.name for part in parts if part.module not in ours]
     if lacking:
         raise ModelError(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, listed
 from octavo.torch.blocks.activations import fuse_activations
 from octavo.torch.blocks.encoder import fuse_encoder_layers
 from octavo.torch.blocks.fast_path import leave_fast_paths
@@ -21,7 +21,13 @@ from octavo.torch.files.factories import skeleton as make_skeleton
 from octavo.torch.files.manifest import Manifest, check_tensors, make_layer, parse, report_of
 from octavo.torch.files.other_savers import refuse_other_savers
 from octavo.torch.files.safetensors import read
-from octavo.torch.files.tensors import Held, beyond, held, places, put
+from octavo.torch.files.tensors import (
+    ModelTensor,
+    module_names,
+    set_tensor,
+    tensors_of,
+    unreached_tensors,
+)
 from octavo.torch.layers.base import REPORT, QuantizedModule
 from octavo.torch.layers.registry import layer_classes
 
@@ -116,7 +122,7 @@ def _with_layers(path: Path, model: nn.Module, manifest: Manifest) -> tuple[nn.M
     if lacking:
         raise _misfit(path, _lacks("module", lacking, _names(model)))
     model.eval()  # before modules are listed: one may exchange some of its own then
-    found = places(model)
+    found = module_names(model)
     if found.again != manifest.modules:
         name = next(iter(found.again.items() ^ manifest.modules.items()))[0]
         here, there = found.again.get(name, name), manifest.modules.get(name, name)
@@ -170,9 +176,9 @@ def _refuse_other_sizes(path: Path, name: str, old: nn.Module, config: Mapping[s
 
 def _fill(path: Path, modules: Modules, manifest: Manifest, stored: dict[str, Tensor]) -> None:
     names = {name: name for name in stored} | manifest.tensors
-    values = _Values(stored, manifest)
+    values = _StoredTensors(stored, manifest)
     in_excess, other_shapes, without_place = [], [], []
-    for item in list(held(modules)):
+    for item in list(tensors_of(modules)):
         source = names.pop(item.name, None)
         if source is None or source not in stored:
             in_excess.append(item.name)
@@ -182,7 +188,7 @@ def _fill(path: Path, modules: Modules, manifest: Manifest, stored: dict[str, Te
             other_shapes.append(
                 f"{item.name} {_form(item, item.tensor)}, {_form(item, tensor)} in the file"
             )
-        if not put(item.module, item.key, tensor):
+        if not set_tensor(item.module, item.key, tensor):
             without_place.append(item.name)
     lacking = []
     attributes = set(manifest.attributes)
@@ -191,58 +197,62 @@ def _fill(path: Path, modules: Modules, manifest: Manifest, stored: dict[str, Te
             lacking.append(name)
     problems = []
     if lacking:
-        problems.append(_lacks("tensor", lacking, [item.name for item in held(modules)]))
+        problems.append(_lacks("tensor", lacking, [item.name for item in tensors_of(modules)]))
     if in_excess:
-        problems.append(f"it has {_some(in_excess)}, which the file lacks")
+        problems.append(f"it has {listed(in_excess, _SHOWN)}, which the file lacks")
     if other_shapes:
-        problems.append(f"shapes differ: {_some(other_shapes)}")
+        problems.append(f"shapes differ: {listed(other_shapes, _SHOWN)}")
     if without_place:
-        problems.append(f"a key of a dict holds a dot: {_some(without_place)}; rename it")
+        problems.append(f"a key of a dict holds a dot: {listed(without_place, _SHOWN)}; rename it")
     if problems:
         raise _misfit(path, "; ".join(problems))
 
 
 def _refuse_without_values(modules: Modules) -> None:
     """Raises ModelError for tensors on device meta that no tensor of a file can replace."""
-    names = [name for name, tensor in beyond(modules) if tensor.is_meta]
+    names = [name for name, tensor in unreached_tensors(modules) if tensor.is_meta]
     if names:
         raise ModelError(
-            f"model_factory makes {_some(names)}, inside of an object that is no module, or under "
-            "a key that is neither text nor integer: files do not hold such tensors, and on device "
-            "meta they have no values. Pass skeleton='cpu', which keeps those of the factory, or "
-            "register them as buffers of a module"
+            f"model_factory makes {listed(names, _SHOWN)}, inside of an object that is no module, "
+            "or under a key that is neither text nor integer: files do not hold such tensors, and "
+            "on device meta they have no values. Pass skeleton='cpu', which keeps those of the "
+            "factory, or register them as buffers of a module"
         )
 
 
-def _alike(item: Held, tensor: Tensor) -> bool:
+def _alike(item: ModelTensor, tensor: Tensor) -> bool:
     """Quantized layers have one dtype, float ones that of the file."""
     if item.tensor.shape != tensor.shape:
         return False
     return item.tensor.dtype == tensor.dtype or not isinstance(item.module, QuantizedModule)
 
 
-def _form(item: Held, tensor: Tensor) -> str:
+def _form(item: ModelTensor, tensor: Tensor) -> str:
     fixed = isinstance(item.module, QuantizedModule)
     return f"{tensor.dtype} {list(tensor.shape)}" if fixed else f"{list(tensor.shape)}"
 
 
 def _put_further(
-    modules: Mapping[str, nn.Module], name: str, values: _Values, source: str, attribute: bool
+    modules: Mapping[str, nn.Module],
+    name: str,
+    values: _StoredTensors,
+    source: str,
+    attribute: bool,
 ) -> bool:
     """Puts a tensor for which the model has None, or an attribute that it makes later."""
     if attribute:
         owner = max((m for m in modules if name.startswith(f"{m}." if m else "")), key=len)
         key = name.removeprefix(owner).removeprefix(".")
-        put(modules[owner], key, values.get(source, name, False))
+        set_tensor(modules[owner], key, values.get(source, name, False))
         return True  # what a list has grown by since is a cache
     owner, _, key = name.rpartition(".")
     module = modules.get(owner)
     if module is None or key not in {*module._parameters, *module._buffers}:
         return False
-    return put(module, key, values.get(source, name, key in module._parameters))
+    return set_tensor(module, key, values.get(source, name, key in module._parameters))
 
 
-class _Values:
+class _StoredTensors:
     """The file's tensors as a model takes them: one object for all the names of one tensor."""
 
     def __init__(self, stored: Mapping[str, Tensor], manifest: Manifest) -> None:
@@ -268,9 +278,4 @@ def _lacks(what: str, names: list[str], known: Iterable[str]) -> str:
     known = list(known)
     near = get_close_matches(names[0], known, n=3, cutoff=0.6)
     hint = f" (near {names[0]}: {', '.join(near)})" if near else ""
-    return f"it lacks {what}{'' if len(names) == 1 else 's'} {_some(names)}{hint}"
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    return f"it lacks {what}{'' if len(names) == 1 else 's'} {listed(names, _SHOWN)}{hint}"

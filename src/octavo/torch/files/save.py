@@ -13,10 +13,17 @@ from torch import Tensor, nn
 from octavo.errors import ModelError, listed
 from octavo.files.staging import Staging, output_error
 from octavo.recipe import Report
-from octavo.torch.blocks.stand_in import type_behind
+from octavo.torch.blocks.dynamic_type import type_behind
 from octavo.torch.files.manifest import KEY, Manifest, report_data
 from octavo.torch.files.safetensors import can_hold, write
-from octavo.torch.files.tensors import Held, Places, held, is_dense, is_plain, places
+from octavo.torch.files.tensors import (
+    ModelTensor,
+    ModuleNames,
+    is_dense,
+    is_plain,
+    module_names,
+    tensors_of,
+)
 from octavo.torch.inventory import ROOT
 from octavo.torch.layers.base import REPORT, QuantizedModule
 from octavo.torch.layers.registry import layer_classes
@@ -49,10 +56,10 @@ def save(
     if not isinstance(model, nn.Module):
         raise ModelError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
     report = model.__dict__.get(REPORT)
-    found = places(model)
+    found = module_names(model)
     layers = _layers(model, found, report)
     _refuse_extra_state(found)
-    tensors, aliases, frozen, attributes = _tensors(held(found.modules))
+    tensors, aliases, frozen, attributes = _tensors(tensors_of(found.modules))
     manifest = Manifest(
         model=type(model).__name__,
         layers=layers,
@@ -76,7 +83,9 @@ def save(
         staging.commit()
 
 
-def _layers(model: nn.Module, found: Places, report: Report | None) -> dict[str, dict[str, Any]]:
+def _layers(
+    model: nn.Module, found: ModuleNames, report: Report | None
+) -> dict[str, dict[str, Any]]:
     known = layer_classes()
     layers = {}
     for name, module in found.modules.items():
@@ -108,7 +117,7 @@ def _not_octavos(name: str, module: nn.Module) -> ModelError:
     )
 
 
-def _refuse_extra_state(found: Places) -> None:
+def _refuse_extra_state(found: ModuleNames) -> None:
     for name, module in found.modules.items():
         kind = type(module)
         if kind.get_extra_state is not nn.Module.get_extra_state:
@@ -120,7 +129,7 @@ def _refuse_extra_state(found: Places) -> None:
 
 
 def _tensors(
-    found: Iterable[Held],
+    found: Iterable[ModelTensor],
 ) -> tuple[dict[str, Tensor], dict[str, str], list[str], list[str]]:
     """What to store by name; further names to those; parameters without gradient; attributes."""
     stored: dict[str, Tensor] = {}

@@ -18,10 +18,10 @@ PLAIN = frozenset((bool, int, float, str, type(None)))
 
 
 @dataclass(frozen=True)
-class Held:
+class ModelTensor:
     """One tensor of a model. `role`: "parameter", "buffer", or "attribute" (of the module, or in a
-    list, tuple or dict that is one). `unclear`: a part of the key holds a dot itself, so that `put`
-    would not find the place again."""
+    list, tuple or dict that is one). `unclear`: a part of the key holds a dot itself, so that
+    `set_tensor` would not find the place again."""
 
     module: nn.Module
     module_name: str
@@ -37,7 +37,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Places:
+class ModuleNames:
     """The modules of a model by name, each under its first; `again`: its other names to that."""
 
     modules: dict[str, nn.Module] = field(default_factory=dict)
@@ -49,9 +49,9 @@ def dotted(*parts: str) -> str:
     return ".".join(filter(None, parts))
 
 
-def places(model: nn.Module) -> Places:
+def module_names(model: nn.Module) -> ModuleNames:
     """Every module, in the model's order. Below a further name nothing is listed again."""
-    found = Places()
+    found = ModuleNames()
     first: dict[int, str] = {}
 
     def visit(name: str, module: nn.Module) -> None:
@@ -68,25 +68,25 @@ def places(model: nn.Module) -> Places:
     return found
 
 
-def held(modules: dict[str, nn.Module]) -> Iterator[Held]:
+def tensors_of(modules: dict[str, nn.Module]) -> Iterator[ModelTensor]:
     """Every tensor of the modules; one that several hold comes as often."""
     for name, module in modules.items():
         for key, parameter in module._parameters.items():
             if parameter is not None:
-                yield Held(module, name, key, parameter, "parameter")
+                yield ModelTensor(module, name, key, parameter, "parameter")
         for key, buffer in module._buffers.items():
             if buffer is not None:
-                yield Held(module, name, key, buffer, "buffer")
+                yield ModelTensor(module, name, key, buffer, "buffer")
         for key, value in module.__dict__.items():
             if type(value) not in PLAIN and key not in _OWN:
                 for path, tensor in _inside((key,), value, _DEPTH):
                     unclear = any("." in part for part in path)
-                    yield Held(module, name, ".".join(path), tensor, "attribute", unclear)
+                    yield ModelTensor(module, name, ".".join(path), tensor, "attribute", unclear)
 
 
-def beyond(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
-    """Tensors that `held` does not reach, by name: in attributes of objects that are no modules,
-    and under keys of dicts that are neither text nor integers; not deeper."""
+def unreached_tensors(modules: dict[str, nn.Module]) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that `tensors_of` does not reach, by name: in attributes of objects that are no
+    modules, and under keys of dicts that are neither text nor integers; not deeper."""
     for name, module in modules.items():
         for key, value in module.__dict__.items():
             if type(value) in PLAIN or key in _OWN:
@@ -118,8 +118,8 @@ def _items(value: list[Any] | tuple[Any, ...] | dict[Any, Any]) -> Iterator[tupl
         yield from enumerate(value)
 
 
-def put(module: nn.Module, key: str, tensor: Tensor) -> bool:
-    """Puts `tensor` where `held` found one of this key, or where the module has None.
+def set_tensor(module: nn.Module, key: str, tensor: Tensor) -> bool:
+    """Puts `tensor` where `tensors_of` found one of this key, or where the module has None.
 
     In the place of a parameter it is to be one. A key that the module lacks becomes an attribute,
     unless it lies in a list, tuple or dict: then nothing is done. Returns whether it has its place.

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from octavo.core.sources import Read
 from octavo.errors import ModelError
 from octavo.torch import ops
-from octavo.torch.choice import DEFAULT, HALVES
 from octavo.torch.files.other_savers import check_savers
 from octavo.torch.files.tensors import PLAIN
 from octavo.torch.layers.dequantized import Dequantized
 from octavo.torch.layers.requantize import prepare
 from octavo.torch.quantizer import Quantizer
+from octavo.torch.weight_choice import DEFAULT, HALVES
 
 REPORT = "_octavo_report"
 """Where a quantized model keeps its report: an attribute of the module's own `__dict__`."""
@@ -54,8 +54,8 @@ class QuantizedModule(nn.Module):
         cls._computed = frozenset(n for n, value in known.items() if isinstance(value, property))
         # What torch.jit.script would look into though no forward uses it.
         cls.__jit_unused_properties__ = list(cls._computed)
-        told = [name for c in cls.__mro__ for name in vars(c).get("__annotations__", ())]
-        cls.__jit_ignored_attributes__ = [name for name in told if name.startswith("_")]
+        annotated = [name for c in cls.__mro__ for name in vars(c).get("__annotations__", ())]
+        cls.__jit_ignored_attributes__ = [name for name in annotated if name.startswith("_")]
 
     _CHANNELS: ClassVar[int] = 0
     """The axis of `weight` along which its scales lie."""

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from octavo.core.kernels import packed_bytes, unpack
 from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.choice import HALVES
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.inputs import as_leaf, autocasted, is_proxy
-from octavo.torch.layers.linear import Call, kernel, linear
+from octavo.torch.layers.linear import kernel, linear
 from octavo.torch.layers.registry import quantized
+from octavo.torch.layers.rows import Call
 from octavo.torch.memory import array, float32_copy, tensor_of
 from octavo.torch.quantizer import Buffers, Quantizer
+from octavo.torch.weight_choice import HALVES
 
 _AT_ONCE = 1 << 20  # floats of P that are held at one time: what fits a cache is not written out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -173,13 +174,10 @@ def _steps(module: Any, is_deep: bool) -> Shapes:
     return [(4, module.input_size)]
 
 
-@quantized(
-    replaces=nn.LSTMCell,
-    kind=LayerKind.LSTM,
-    dtypes=("int8", "float16"),
-    inputs=_steps,
-    onnx=("recurrent",),
-)
+_declared = partial(quantized, dtypes=("int8", "float16"), inputs=_steps, onnx=("recurrent",))
+
+
+@_declared(replaces=nn.LSTMCell, kind=LayerKind.LSTM)
 class QuantizedLSTMCell(QuantizedCell):
     """nn.LSTMCell's function, options and shapes, for inputs of any float dtype."""
 
@@ -211,26 +209,14 @@ class _WithoutMemory(QuantizedCell):
         return self._run(input, hx, None)[0]
 
 
-@quantized(
-    replaces=nn.GRUCell,
-    kind=LayerKind.GRU,
-    dtypes=("int8", "float16"),
-    inputs=_steps,
-    onnx=("recurrent",),
-)
+@_declared(replaces=nn.GRUCell, kind=LayerKind.GRU)
 class QuantizedGRUCell(_WithoutMemory):
     """nn.GRUCell's function, options and shapes, for inputs of any float dtype."""
 
     _KIND = Kind.GRU
 
 
-@quantized(
-    replaces=nn.RNNCell,
-    kind=LayerKind.RNN,
-    dtypes=("int8", "float16"),
-    inputs=_steps,
-    onnx=("recurrent",),
-)
+@_declared(replaces=nn.RNNCell, kind=LayerKind.RNN)
 class QuantizedRNNCell(_WithoutMemory):
     """nn.RNNCell's function, options and shapes, for inputs of any float dtype."""
 

@@ -250,14 +250,6 @@ def _needs(x: Tensor, channels: int, axes: int) -> str:
     return f"input: needs shape [N, {sizes}] or [{sizes}], not {tuple(x.shape)}"
 
 
-_bound = ops.Bound()
-
-
-def _run(x: Tensor, packed: Tensor, scale: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
-    key = (scale, bias, *(tuple(h) if isinstance(h, list) else h for h in how))
-    return _bound.get(packed, key, lambda: kernel(packed, scale, bias, *how))(x)
-
-
 def _fake(
     x: Tensor,
     packed: Tensor,
@@ -285,6 +277,6 @@ conv = ops.define(
     "conv",
     "(Tensor x, Tensor packed, Tensor scale, Tensor? bias, int[] shape, int[] stride, int[] pads, "
     "int[] dilation, int groups) -> Tensor",
-    _run,
+    ops.over_weights(kernel),
     _fake,
 )

@@ -76,14 +76,6 @@ def caller(table: Kernel) -> Call:
     return call
 
 
-_bound = ops.Bound(Read.LIVE)
-
-
-def _run(indices: Tensor, table: Tensor, scale: Tensor | None, zero_point: Tensor | None) -> Tensor:
-    make = _bound.get(table, (scale, zero_point), lambda: kernel(table, scale, zero_point))
-    return make(indices)
-
-
 def _fake(indices: Tensor, table: Tensor, scale: Any, zero_point: Any) -> Tensor:
     return table.new_empty((*indices.shape, table.shape[1]), dtype=torch.float32)
 
@@ -91,6 +83,6 @@ def _fake(indices: Tensor, table: Tensor, scale: Any, zero_point: Any) -> Tensor
 embedding = ops.define(
     "embedding",
     "(Tensor indices, Tensor table, Tensor? scale, Tensor? zero_point) -> Tensor",
-    _run,
+    ops.over_weights(kernel, Read.LIVE),
     _fake,
 )

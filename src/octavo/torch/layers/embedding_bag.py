@@ -190,7 +190,7 @@ def _bags(indices: Tensor, offsets: Tensor | None, last: bool) -> Any:
     return indices.shape[0] if offsets is None else offsets.shape[0] - last
 
 
-_bound = ops.Bound(Read.LIVE)
+_bound = ops.KernelCache(Read.LIVE)
 
 
 def _run(

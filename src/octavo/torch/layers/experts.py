@@ -13,13 +13,12 @@ from octavo.core.linear import Linear as Kernel
 from octavo.errors import NotTrainableError
 from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.choice import Choice
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.fused_experts import (
     PARTS,
     FusedExperts,
     Gate,
-    differs,
+    difference,
     gate_of,
     is_fused_experts,
     matrix,
@@ -30,11 +29,12 @@ from octavo.torch.layers.inputs import as_leaf, is_proxy
 from octavo.torch.layers.registry import quantized
 from octavo.torch.memory import array, optional
 from octavo.torch.quantizer import Buffers, Quantizer
+from octavo.torch.weight_choice import WeightChoice
 
 Call = Callable[[Tensor, Tensor, Tensor], Tensor]
 """`call(x, index, weights)`: rows [S, inputs], and for each row its k experts and their weights."""
 
-Layers = tuple[Sequence[Kernel], int]
+ExpertLayers = tuple[Sequence[Kernel], int]
 """A linear layer for each expert, and how many outputs it has."""
 
 _FLOAT32 = 0  # of `ops.CODES`
@@ -111,7 +111,7 @@ class QuantizedExperts(QuantizedModule):
         gate = gate_of(module)
         if gate is None:
             return "its gate is none of those that Octavo has for experts"
-        return differs(module, gate)
+        return difference(module, gate)
 
     @classmethod
     def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
@@ -229,7 +229,9 @@ class QuantizedExperts(QuantizedModule):
         return f"{self.num_experts} experts of {sizes}, {self.form} {self.activation}, int8"
 
 
-def _packed(module: Any, part: str, choice: Choice, quantizer: Quantizer, name: str) -> Buffers:
+def _packed(
+    module: Any, part: str, choice: WeightChoice, quantizer: Quantizer, name: str
+) -> Buffers:
     """`packed` and `scale` of all experts, made one after the other."""
     weight = getattr(module, weight_name(module, part))
 
@@ -248,7 +250,7 @@ def _packed(module: Any, part: str, choice: Choice, quantizer: Quantizer, name: 
     return quantizer.once(choice, weight, name, form, make)
 
 
-def kernel(gate: Gate, first: Layers, second: Layers) -> Call:
+def kernel(gate: Gate, first: ExpertLayers, second: ExpertLayers) -> Call:
     """Experts of two linear layers each, with a gate between them."""
 
     def call(x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
@@ -267,7 +269,7 @@ def kernel(gate: Gate, first: Layers, second: Layers) -> Call:
     return call
 
 
-def layers(packed: Tensor, scale: Tensor, bias: Tensor | None, inputs: int) -> Layers:
+def layers(packed: Tensor, scale: Tensor, bias: Tensor | None, inputs: int) -> ExpertLayers:
     """The linear layers of all experts over these tensors, which they keep alive."""
     made = []
     for i in range(len(packed)):
@@ -286,7 +288,7 @@ def _counts(chosen: Tensor, experts: int) -> list[int]:
     return torch.bincount(chosen, minlength=experts)[:experts].tolist()  # type: ignore[no-any-return]
 
 
-def _each(of_experts: Layers, counts: Sequence[int], rows: Tensor) -> Tensor:
+def _each(of_experts: ExpertLayers, counts: Sequence[int], rows: Tensor) -> Tensor:
     """What each expert makes of its rows, which lie one behind the other; 0 of those behind."""
     each, width = of_experts
     rows, threads = rows.contiguous(), torch.get_num_threads()
@@ -301,7 +303,7 @@ def _each(of_experts: Layers, counts: Sequence[int], rows: Tensor) -> Tensor:
     return out
 
 
-_first, _second = ops.Bound(), ops.Bound()
+_first, _second = ops.KernelCache(), ops.KernelCache()
 
 
 def _run(x: Tensor, index: Tensor, weights: Tensor, *held: Any) -> Tensor:

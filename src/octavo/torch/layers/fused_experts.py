@@ -30,8 +30,8 @@ class FusedExperts(nn.Module):
 
 def is_fused_experts(module: nn.Module) -> bool:
     """Whether it is a module of experts as `FusedExperts` describes."""
-    told = ("has_gate", "has_bias", "is_transposed", "is_concatenated")
-    if not all(name in module.__dict__ for name in told):
+    marks = ("has_gate", "has_bias", "is_transposed", "is_concatenated")
+    if not all(name in module.__dict__ for name in marks):
         return False
     names = ("gate_up_proj" if module.has_gate else "up_proj", "down_proj")
     held = [module._parameters.get(name) for name in names]
@@ -49,7 +49,7 @@ def matrix(module: Any, part: str, expert: int) -> Tensor:
     """[outputs, inputs] of one expert, its gates first."""
     weight = getattr(module, weight_name(module, part))[expert].detach()
     rows: Tensor = weight.t() if module.is_transposed else weight
-    return rows if part == "down" or module.is_concatenated else _apart(rows)
+    return rows if part == "down" or module.is_concatenated else _deinterleaved(rows)
 
 
 def vector(module: Any, part: str, expert: int) -> Tensor:
@@ -57,16 +57,16 @@ def vector(module: Any, part: str, expert: int) -> Tensor:
     if not module.has_bias:
         return torch.zeros(())
     bias = getattr(module, f"{weight_name(module, part)}_bias")[expert].detach()
-    bias = bias if part == "down" or module.is_concatenated else _apart(bias)
+    bias = bias if part == "down" or module.is_concatenated else _deinterleaved(bias)
     return bias.to("cpu", torch.float32)
 
 
-def _apart(rows: Tensor) -> Tensor:
+def _deinterleaved(rows: Tensor) -> Tensor:
     """Gate 0, up 0, gate 1, up 1 as all gates, then all ups."""
     return torch.cat([rows[::2], rows[1::2]])
 
 
-def differs(module: Any, gate: Gate) -> str:
+def difference(module: Any, gate: Gate) -> str:
     """Why the module is not what `QuantizedExperts` computes, tried on two rows; "" where it is."""
     experts = [0, len(module.down_proj) - 1]
     weight = module.down_proj

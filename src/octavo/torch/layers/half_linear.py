@@ -11,13 +11,13 @@ from octavo.core.half_linear import HalfLinear as Kernel
 from octavo.core.half_linear import half_packed_size
 from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.choice import Choice
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.inputs import as_leaf, autocasted, is_proxy, of_each
-from octavo.torch.layers.linear import Call, caller
 from octavo.torch.layers.registry import quantized
+from octavo.torch.layers.rows import Call, caller
 from octavo.torch.memory import array, float32, float32_copy, optional, tensor_of
 from octavo.torch.quantizer import Quantizer
+from octavo.torch.weight_choice import WeightChoice
 
 
 @quantized(kind=Kind.LINEAR, onnx=("half_linear",))
@@ -52,7 +52,7 @@ class QuantizedHalfLinear(QuantizedModule):
         cls,
         weight: Tensor,
         bias: Tensor | None,
-        choice: Choice,
+        choice: WeightChoice,
         quantizer: Quantizer,
         name: str,
         *,
@@ -111,7 +111,7 @@ class QuantizedHalfLinear(QuantizedModule):
 
 
 def _packed(
-    choice: Choice, weight: Tensor, quantizer: Quantizer, name: str, transposed: bool
+    choice: WeightChoice, weight: Tensor, quantizer: Quantizer, name: str, transposed: bool
 ) -> dict[str, Tensor | None]:
     values = float32(weight.t() if transposed else weight)
     try:
@@ -134,13 +134,6 @@ def kernel(packed: Tensor, bias: Tensor | None, n: int, k: int) -> Call:
     return caller(_core(packed, bias, n, k).run, n, k)
 
 
-_bound = ops.Bound()
-
-
-def _run(x: Tensor, packed: Tensor, bias: Tensor | None, n: int, k: int) -> Tensor:
-    return _bound.get(packed, (bias, n, k), lambda: kernel(packed, bias, n, k))(x)
-
-
 def _fake(x: Tensor, packed: Tensor, bias: Any, n: int, k: int) -> Tensor:
     torch._check(x.dim() > 0 and x.shape[-1] == k, lambda: f"x: needs shape [..., {k}]")
     return x.new_empty((*x.shape[:-1], n))
@@ -149,6 +142,6 @@ def _fake(x: Tensor, packed: Tensor, bias: Any, n: int, k: int) -> Tensor:
 half_linear = ops.define(
     "half_linear",
     "(Tensor x, Tensor packed, Tensor? bias, int n, int k) -> Tensor",
-    _run,
+    ops.over_weights(kernel),
     _fake,
 )

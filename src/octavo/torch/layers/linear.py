@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +15,8 @@ from octavo.core.linear import call_linear, use_torch
 from octavo.core.sources import Read
 from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.choice import HALVES, Choice
 from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.half_linear import QuantizedHalfLinear
 from octavo.torch.layers.inputs import (
     as_leaf,
     autocasted,
@@ -27,10 +25,10 @@ from octavo.torch.layers.inputs import (
     of_each,
 )
 from octavo.torch.layers.registry import Shapes, quantized
-from octavo.torch.memory import LARGE, array, float32_copy, in_large_pages, optional
+from octavo.torch.layers.rows import Call, caller
+from octavo.torch.memory import LARGE, array, float32_copy, optional
 from octavo.torch.quantizer import Quantizer
-
-Call = Callable[[Tensor], Tensor]
+from octavo.torch.weight_choice import HALVES, WeightChoice
 
 
 def _rows(module: Any, is_deep: bool) -> Shapes:
@@ -54,6 +52,8 @@ class QuantizedLinear(QuantizedModule):
 
     SCRIPTED = True
     CONFIG = ("in_features", "out_features", "has_bias", "affine", "group")
+    _HALF: ClassVar[type[QuantizedHalfLinear]] = QuantizedHalfLinear
+    """What holds weights of 16 bits in its place."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class QuantizedLinear(QuantizedModule):
         cls,
         weight: Tensor,
         bias: Tensor | None,
-        choice: Choice,
+        choice: WeightChoice,
         quantizer: Quantizer,
         name: str,
         *,
@@ -91,9 +91,8 @@ class QuantizedLinear(QuantizedModule):
     ) -> QuantizedModule:
         """From a float weight [out, in] (`transposed`: [in, out]) and a bias [out]."""
         if choice.storage in HALVES:
-            of = cls._half_type().of
-            made: QuantizedModule = of(weight, bias, choice, quantizer, name, transposed=transposed)
-            return made
+            half = cls._HALF
+            return half.of(weight, bias, choice, quantizer, name, transposed=transposed)
         held = quantizer.packed(choice, weight, name, transposed=transposed)
         in_features, out_features = weight.shape if transposed else weight.shape[::-1]
         with torch.device("meta"):
@@ -106,12 +105,6 @@ class QuantizedLinear(QuantizedModule):
             )
         made._fill(**held, bias=float32_copy(bias))
         return made
-
-    @classmethod
-    def _half_type(cls) -> Any:
-        from octavo.torch.layers.half_linear import QuantizedHalfLinear
-
-        return QuantizedHalfLinear
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # What follows and nn.Module's own call take longer than the kernel of a small layer: the
@@ -209,83 +202,6 @@ def kernel(
     return call
 
 
-def caller(run: Callable[..., None], n: int, k: int) -> Call:
-    """From rows in tensors to a kernel over addresses.
-
-    Each attribute of a tensor costs a tenth of a microsecond and more once caches are cold: as
-    much as a small layer's kernel. So what is common comes first, with few of them.
-    """
-    codes = ops.CODES
-    threads = torch.get_num_threads
-    large = LARGE // 4 // max(n, 1)
-
-    def call(x: Tensor) -> Tensor:
-        code = codes.get(x.dtype)
-        shape = x.shape
-        if code is None or not shape or shape[-1] != k or not x.is_contiguous():
-            return uncommon(x)
-        # `new_empty` takes half a microsecond more than with strides.
-        if len(shape) == 2:
-            rows = shape[0]
-            out = x.new_empty_strided((rows, n), (n, 1))
-        elif len(shape) == 3:
-            batch, length, _ = shape
-            rows = batch * length
-            out = x.new_empty_strided((batch, length, n), (length * n, n, 1))
-        else:
-            rows = prod(shape[:-1])
-            out = x.new_empty((*shape[:-1], n))
-        if rows >= large:
-            in_large_pages(out.data_ptr(), out.nbytes)
-        run(_address(x), rows, k, out.data_ptr(), n, code, 0, 0, threads())
-        return out
-
-    def uncommon(x: Tensor) -> Tensor:
-        if x.dtype not in codes:
-            if x.dtype is not torch.float64:
-                raise ops.allowed(x)
-            return call(x.float()).double()
-        if not x.dim() or x.shape[-1] != k:
-            raise ValueError(f"x: needs shape [..., {k}], not {tuple(x.shape)}")
-        if x.dim() != 2 or x.stride(1) != 1 or x.stride(0) < k:
-            return call(x.contiguous())
-        out = x.new_empty((x.shape[0], n))  # rows with gaps, such as hidden[:, 0]
-        stride, code = x.stride(0), codes[x.dtype]
-        run(_address(x), x.shape[0], stride, out.data_ptr(), n, code, 0, 0, threads())
-        return out
-
-    return call
-
-
-def _address(x: Tensor) -> int:
-    at: int = x.data_ptr()
-    if not at and x.numel():
-        raise ValueError(f"x: has shape {tuple(x.shape)} and no memory; was its storage resized?")
-    return at
-
-
-_bound = ops.Bound()
-
-
-def _run(
-    x: Tensor,
-    packed: Tensor,
-    scale: Tensor,
-    zero_point: Tensor | None,
-    bias: Tensor | None,
-    n: int,
-    k: int,
-    group: int,
-    activation: str,
-) -> Tensor:
-    made = _bound.get(
-        packed,
-        (scale, zero_point, bias, n, k, group, activation),
-        lambda: kernel(packed, scale, zero_point, bias, n, k, group, activation),
-    )
-    return made(x)
-
-
 def _fake(x: Tensor, packed: Tensor, scale: Tensor, *others: Any) -> Tensor:
     _, _, n, k, _, _ = others
     torch._check(x.dim() > 0 and x.shape[-1] == k, lambda: f"x: needs shape [..., {k}]")
@@ -296,7 +212,7 @@ linear = ops.define(
     "linear",
     "(Tensor x, Tensor packed, Tensor scale, Tensor? zero_point, Tensor? bias, int n, int k, "
     "int group, str activation) -> Tensor",
-    _run,
+    ops.over_weights(kernel),
     _fake,
 )
 

@@ -7,6 +7,7 @@ item's results do not depend on what else is in the batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -246,13 +247,10 @@ def _sequences(module: Any, is_deep: bool) -> Shapes:
     return [(*shape, module.input_size)]
 
 
-@quantized(
-    replaces=nn.LSTM,
-    kind=LayerKind.LSTM,
-    dtypes=("int8", "float16"),
-    inputs=_sequences,
-    onnx=("recurrent",),
-)
+_declared = partial(quantized, dtypes=("int8", "float16"), inputs=_sequences, onnx=("recurrent",))
+
+
+@_declared(replaces=nn.LSTM, kind=LayerKind.LSTM)
 class QuantizedLSTM(QuantizedRecurrent):
     """nn.LSTM's function, options and shapes, for inputs of any float dtype.
 
@@ -293,13 +291,7 @@ class _WithoutCells(QuantizedRecurrent):
         return self._run(input, hx, None)[:2]
 
 
-@quantized(
-    replaces=nn.GRU,
-    kind=LayerKind.GRU,
-    dtypes=("int8", "float16"),
-    inputs=_sequences,
-    onnx=("recurrent",),
-)
+@_declared(replaces=nn.GRU, kind=LayerKind.GRU)
 class QuantizedGRU(_WithoutCells):
     """nn.GRU's function, options and shapes, for inputs of any float dtype.
 
@@ -309,13 +301,7 @@ class QuantizedGRU(_WithoutCells):
     _KIND = Kind.GRU
 
 
-@quantized(
-    replaces=nn.RNN,
-    kind=LayerKind.RNN,
-    dtypes=("int8", "float16"),
-    inputs=_sequences,
-    onnx=("recurrent",),
-)
+@_declared(replaces=nn.RNN, kind=LayerKind.RNN)
 class QuantizedRNN(_WithoutCells):
     """nn.RNN's function, options and shapes, for inputs of any float dtype.
 

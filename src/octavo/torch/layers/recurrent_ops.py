@@ -153,7 +153,7 @@ def arguments(stack: RecurrentStack) -> Arguments:
     )
 
 
-_bound = ops.Bound()
+_bound = ops.KernelCache()
 
 
 def _run(

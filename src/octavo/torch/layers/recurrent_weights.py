@@ -29,11 +29,11 @@ from octavo.core.recurrent_weights import (
     product_biases,
     separate,
 )
-from octavo.torch.choice import DEFAULT, Choice
 from octavo.torch.memory import array, float32, tensor_of
 from octavo.torch.quantizer import Quantizer
+from octavo.torch.weight_choice import DEFAULT, WeightChoice
 
-Buffers = Mapping[str, Tensor]
+Tensors = Mapping[str, Tensor]
 
 STORAGE = {
     "float32": torch.float32,
@@ -43,7 +43,7 @@ STORAGE = {
 """Of layers that are not int8."""
 
 
-def storage_of(choice: Choice | None) -> str:
+def storage_of(choice: WeightChoice | None) -> str:
     """How a layer of that choice is held; None is a layer that stays float."""
     if choice is None:
         return "float32"
@@ -108,7 +108,7 @@ class DirectionForm:
         return found + (["bias_ih", "bias_hh"] if self.bias else [])
 
     def quantized(
-        self, weights: Buffers, choice: Choice | None, quantizer: Quantizer, name: str
+        self, weights: Tensors, choice: WeightChoice | None, quantizer: Quantizer, name: str
     ) -> dict[str, Tensor]:
         """The buffers of float `weights`, which have PyTorch's names without a suffix."""
         found: dict[str, Tensor] = {}
@@ -121,11 +121,11 @@ class DirectionForm:
         return found
 
     def _quantized(
-        self, part: str, w: Tensor, choice: Choice | None, quantizer: Quantizer, name: str
+        self, part: str, w: Tensor, choice: WeightChoice | None, quantizer: Quantizer, name: str
     ) -> dict[str, Tensor | None]:
         gates = self._gates(part)
 
-        def integers(choice: Choice) -> dict[str, Tensor | None]:
+        def integers(choice: WeightChoice) -> dict[str, Tensor | None]:
             made = quantizer.integers(choice, w, name, symmetric=True)
             q = interleave(made.q, gates) if gates else made.q
             return {"packed": tensor_of(pack(q)), "scale": tensor_of(made.scale)}
@@ -150,7 +150,7 @@ class DirectionForm:
         made = self._quantized(part, weight, choice, Quantizer(), name)
         return {f"{what}_{part}": tensor for what, tensor in made.items() if tensor is not None}
 
-    def direction(self, held: Buffers) -> Direction:
+    def direction(self, held: Tensors) -> Direction:
         """What the kernels run; it refers to the memory of int8 and float32 weights."""
         of_input = of_state = None
         if self.bias:
@@ -161,7 +161,7 @@ class DirectionForm:
         made = self._matrix(held, "ih", of_input), self._matrix(held, "hh", of_state)
         return Direction(*made, second, self.reverse)
 
-    def packed(self, held: Buffers, part: str) -> PackedWeight:
+    def packed(self, held: Tensors, part: str) -> PackedWeight:
         """A matrix of an int8 layer as the kernels read it, over the same memory.
 
         Scales of hidden units that there are not are 1.
@@ -173,7 +173,7 @@ class DirectionForm:
             scale[scale == 0] = 1
         return PackedWeight(array(held[f"packed_{part}"]), rows, k, scale)
 
-    def _matrix(self, held: Buffers, part: str, bias: np.ndarray | None) -> Matrix:
+    def _matrix(self, held: Tensors, part: str, bias: np.ndarray | None) -> Matrix:
         if bias is not None:
             bias = interleave(bias, self._gates(part))
         if self.storage == "int8":
@@ -181,12 +181,12 @@ class DirectionForm:
         blocks = array(held[f"blocks_{part}"].float())
         return Matrix(FloatWeight(blocks, self._rows(part)), bias)
 
-    def integers(self, held: Buffers, part: str) -> tuple[Tensor, Tensor]:
+    def integers(self, held: Tensors, part: str) -> tuple[Tensor, Tensor]:
         """(q int8 [n, inputs], scale float32 [n]) of a matrix of an int8 layer."""
         q = unpack(array(held[f"packed_{part}"]), self._rows(part), self.shapes[part][1])
         return self._turned(q, part), held[f"scale_{part}"]
 
-    def weight(self, held: Buffers, part: str) -> Tensor:
+    def weight(self, held: Tensors, part: str) -> Tensor:
         """The float32 matrix that the layer multiplies by."""
         if self.storage == "int8":
             q, scale = self.integers(held, part)

@@ -17,9 +17,9 @@ from octavo.core.qtype import QType
 from octavo.errors import NotTrainableError
 from octavo.recipe import ActivationScheme, Granularity, Scheme, WeightScheme
 from octavo.torch import ops
-from octavo.torch.blocks.stand_in import type_behind
-from octavo.torch.choice import HALVES, SchemeChoice
+from octavo.torch.blocks.dynamic_type import type_behind
 from octavo.torch.layers.dequantized import Dequantized
+from octavo.torch.weight_choice import HALVES, SchemeChoice
 
 _LOST = (
     0.5  # of a channel's change, in norm, that may be lost to rounding: the rest is worth having

@@ -11,10 +11,10 @@ from octavo.core.embedding import Embedding as Kernel
 from octavo.core.kernels import aligned
 from octavo.core.kernels.packing import ALIGNMENT
 from octavo.core.sources import Read
-from octavo.torch.choice import HALVES, Choice
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.memory import array, float32, optional, tensor_of
 from octavo.torch.quantizer import Buffers, Quantizer
+from octavo.torch.weight_choice import HALVES, WeightChoice
 
 INDICES = (torch.int32, torch.int64)
 
@@ -169,7 +169,7 @@ def checked(indices: Tensor, name: str = "input") -> Tensor:
     return indices.contiguous()
 
 
-def _integers(choice: Choice, weight: Tensor, quantizer: Quantizer, name: str) -> Buffers:
+def _integers(choice: WeightChoice, weight: Tensor, quantizer: Quantizer, name: str) -> Buffers:
     found = choice.rows(float32(weight), name)
     quantizer.count(name, found.signal, found.noise)
     # A row that begins with a cache line has one line less to fetch.
@@ -182,7 +182,7 @@ def _integers(choice: Choice, weight: Tensor, quantizer: Quantizer, name: str) -
     }
 
 
-def _rounded(choice: Choice, weight: Tensor, quantizer: Quantizer, name: str) -> Buffers:
+def _rounded(choice: WeightChoice, weight: Tensor, quantizer: Quantizer, name: str) -> Buffers:
     values = weight.detach().to("cpu")
     table = values.to(_dtype(choice.storage), copy=True, memory_format=torch.contiguous_format)
     bad = torch.nonzero(~torch.isfinite(table))

@@ -44,6 +44,11 @@ class _Transposed:
         return of(module.weight, module.bias, choice, quantizer, name, transposed=True)
 
 
+@quantized(kind=Kind.LINEAR, onnx=("half_linear",))
+class QuantizedHalfTransformersConv1D(_Transposed, QuantizedHalfLinear):
+    """`transformers.pytorch_utils.Conv1D` with weights of 16 bits."""
+
+
 @quantized(
     replaces="transformers.pytorch_utils.Conv1D",
     kind=Kind.LINEAR,
@@ -53,11 +58,4 @@ class _Transposed:
 class QuantizedTransformersConv1D(_Transposed, QuantizedLinear):
     """`transformers.pytorch_utils.Conv1D` as a QuantizedLinear, whose buffers it has."""
 
-    @classmethod
-    def _half_type(cls) -> Any:
-        return QuantizedHalfTransformersConv1D
-
-
-@quantized(kind=Kind.LINEAR, onnx=("half_linear",))
-class QuantizedHalfTransformersConv1D(_Transposed, QuantizedHalfLinear):
-    """`transformers.pytorch_utils.Conv1D` with weights of 16 bits."""
+    _HALF = QuantizedHalfTransformersConv1D

@@ -9,17 +9,17 @@ import torch
 
 from octavo.core.kernels import pack
 from octavo.errors import OptionError
-from octavo.torch.choice import Choice, Float32, Integers
 from octavo.torch.qconfig import QConfig
 from octavo.torch.qconfig.observed import (
     ActivationKind,
     ObservedWeight,
     activation_of,
+    describe_weight,
     dtype_of,
     is_affine,
     observe_weight,
 )
-from octavo.torch.qconfig.observed import words as weight_words
+from octavo.torch.weight_choice import Float32, Integers, WeightChoice
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class QConfigChoice:
         return is_affine(self.qconfig)
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         quantized = self.storage in ("int8", "uint8") and not self.weights_only
-        return weight_words(self.qconfig) + (
+        return describe_weight(self.qconfig) + (
             ", activations per row" if quantized else ", weights only"
         )
 
@@ -96,13 +96,13 @@ class QConfigChoice:
             )
         return found
 
-    def adapted(self, *, symmetric: bool) -> tuple[Choice, str]:
+    def adapted(self, *, symmetric: bool) -> tuple[WeightChoice, str]:
         activation = activation_of(self.qconfig)
         if activation.kind is ActivationKind.WEIGHTS_ONLY:
             return self, "activations per row, not in float"
         return self, activation.note
 
-    def for_tables(self) -> tuple[Choice, str]:
+    def for_tables(self) -> tuple[WeightChoice, str]:
         return replace(self, weights_only=True), ""
 
 

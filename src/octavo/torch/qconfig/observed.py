@@ -60,7 +60,7 @@ class ActivationKind(Enum):
 
 
 @dataclass(frozen=True)
-class Activation:
+class InputScheme:
     """What becomes of a layer's input; `note` is what the qconfig says beyond that, or ""."""
 
     kind: ActivationKind
@@ -111,7 +111,7 @@ def is_affine(qconfig: Any) -> bool:
     return scheme not in SYMMETRIC or off_middle
 
 
-def words(qconfig: Any) -> str:
+def describe_weight(qconfig: Any) -> str:
     """The weight in a few words: "int8 per channel", "uint8 per tensor, affine", "float16"."""
     observer, dtype, scheme = _weight_side(qconfig)
     if dtype in _HALVES:
@@ -128,7 +128,7 @@ def words(qconfig: Any) -> str:
     return said if kind.endswith("MinMaxObserver") else f"{said}, {kind}"
 
 
-def activation_of(qconfig: Any) -> Activation:
+def activation_of(qconfig: Any) -> InputScheme:
     """What becomes of the layer's input.
 
     As in torch.ao's quantize_dynamic, observers of 8-bit activations never run: each row's range is
@@ -138,7 +138,7 @@ def activation_of(qconfig: Any) -> Activation:
     observer = _made(qconfig, "activation")
     if observer is None or isinstance(observer, torch.nn.Identity):
         dynamic = weight not in _HALVES
-        return Activation(ActivationKind.DYNAMIC if dynamic else ActivationKind.FLOAT16)
+        return InputScheme(ActivationKind.DYNAMIC if dynamic else ActivationKind.FLOAT16)
     dtype, kind = bare_name(getattr(observer, "dtype", None)), type(observer).__name__
     known = (*RANGES, *_HALVES, "float32")
     if dtype not in known:
@@ -153,7 +153,7 @@ def activation_of(qconfig: Any) -> Activation:
         )
     if weight in _HALVES:
         note = f"float activations, as the weights are {weight}" if dtype in RANGES else ""
-        return Activation(ActivationKind.FLOAT16, note)
+        return InputScheme(ActivationKind.FLOAT16, note)
     is_dynamic = bool(getattr(observer, "is_dynamic", False))
     if dtype in _HALVES and is_dynamic:
         raise OptionError(
@@ -161,8 +161,8 @@ def activation_of(qconfig: Any) -> Activation:
             "float16_dynamic_qconfig, or an activation of dtype uint8"
         )
     if dtype in RANGES or is_dynamic:
-        return Activation(ActivationKind.DYNAMIC, _not_kept(observer, dtype, is_dynamic))
-    return Activation(ActivationKind.WEIGHTS_ONLY)
+        return InputScheme(ActivationKind.DYNAMIC, _not_kept(observer, dtype, is_dynamic))
+    return InputScheme(ActivationKind.WEIGHTS_ONLY)
 
 
 def _not_kept(observer: Any, dtype: str, is_dynamic: bool) -> str:

@@ -32,7 +32,7 @@ from octavo.torch.qconfig.observer_base import (
 )
 
 
-class _RunningRange(UniformObserver):
+class _RunningRangeObserver(UniformObserver):
     """Observers whose whole state is `min_val` and `max_val`; `octavo.core` does the arithmetic."""
 
     def __init__(self, *args: Any) -> None:
@@ -65,7 +65,7 @@ class _RunningRange(UniformObserver):
         return data
 
 
-class MinMaxObserver(_RunningRange):
+class MinMaxObserver(_RunningRangeObserver):
     """The least and the greatest value seen, over whole tensors."""
 
     def __init__(
@@ -116,7 +116,7 @@ class MovingAverageMinMaxObserver(MinMaxObserver):
         return core.MovingAverageMinMaxObserver(self.averaging_constant)
 
 
-class PerChannelMinMaxObserver(_RunningRange):
+class PerChannelMinMaxObserver(_RunningRangeObserver):
     """The least and the greatest value seen, for each index of `ch_axis`."""
 
     _schemes = PER_CHANNEL

@@ -14,14 +14,14 @@ from typing import Any
 from torch import nn
 
 from octavo.core.qtype import QType
-from octavo.errors import OptionError, did_you_mean
+from octavo.errors import OptionError, did_you_mean, listed
 from octavo.recipe import PRESETS, Granularity, Kind, Scheme, WeightScheme
-from octavo.torch.blocks.stand_in import own_type
-from octavo.torch.choice import Choice, SchemeChoice
-from octavo.torch.inventory import Part
+from octavo.torch.blocks.dynamic_type import own_type
+from octavo.torch.inventory import ModuleLayer
 from octavo.torch.layers.registry import covering, declarations
 from octavo.torch.mapping import default_mapping, inherited, not_alike, overrides
 from octavo.torch.qconfig.choice import QConfigChoice
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 
 _BY_DTYPE: dict[str, Scheme] = {
     "int8": Scheme(),
@@ -41,7 +41,7 @@ class Answer:
 
     `named`: it says so of the layer's own name or type, not of others with it."""
 
-    choice: Choice | None
+    choice: WeightChoice | None
     reason: str = ""
     named: bool = False
 
@@ -64,17 +64,19 @@ def default_types(storage: str) -> list[type]:
     return [d.types()[0] for d in declarations() if storage in d.dtypes]
 
 
-class Spec:
+class QConfigSpec:
     """A checked `qconfig_spec`; `answers` tells what it says of each layer of a model."""
 
-    def __init__(self, model: nn.Module, parts: Collection[Part], given: Any, dtype: Any) -> None:
+    def __init__(
+        self, model: nn.Module, parts: Collection[ModuleLayer], given: Any, dtype: Any
+    ) -> None:
         storage = storage_of(dtype)
         scheme = _BY_DTYPE[storage]
         self.default = given is None
         self.dtype = storage
         self.notes: list[str] = []
         if given is None:
-            self._entries: dict[Any, Choice | None] = dict.fromkeys(
+            self._entries: dict[Any, WeightChoice | None] = dict.fromkeys(
                 default_types(storage), SchemeChoice(scheme)
             )
         elif isinstance(given, Mapping):
@@ -95,7 +97,7 @@ class Spec:
         self._types = {t for t in self._entries if isinstance(t, type) and t is not nn.Module}
         self._check(model, parts)
 
-    def answers(self, model: nn.Module, parts: Collection[Part]) -> dict[str, Answer]:
+    def answers(self, model: nn.Module, parts: Collection[ModuleLayer]) -> dict[str, Answer]:
         """By layer name."""
         by_module = self._by_module(model)
         modules = dict(model.named_modules())
@@ -108,7 +110,7 @@ class Spec:
             found[layer] = self._answer(part, modules[part.module], choice, how)
         return found
 
-    def of_modules(self, model: nn.Module) -> dict[str, Choice]:
+    def of_modules(self, model: nn.Module) -> dict[str, WeightChoice]:
         """What it says of modules by name, whether they hold weights or not; not of the model."""
         found = {name: choice for name, choice, _ in self._by_module(model).values()}
         return {name: choice for name, choice in found.items() if name and choice is not None}
@@ -125,22 +127,19 @@ class Spec:
                     names.setdefault(own_type(module).__name__, []).append(name or "the model")
         if not names:
             return
-        said = [
-            f"{kind} ({', '.join(some[:3])}{f' and {len(some) - 3} more' if len(some) > 3 else ''})"
-            for kind, some in names.items()
-        ]
+        said = [f"{kind} ({listed(some, 3)})" for kind, some in names.items()]
         all_known = ", ".join(sorted(kind.__name__ for kind in mapping))
         raise OptionError(
             f"qconfig_spec asks for {' and '.join(said)}, of which there is no quantized form; "
             f"leave that out, or give it a type of your own in `mapping`, which has {all_known}"
         )
 
-    def _by_module(self, model: nn.Module) -> dict[int, tuple[str, Choice | None, str]]:
+    def _by_module(self, model: nn.Module) -> dict[int, tuple[str, WeightChoice | None, str]]:
         """The module's first name, what is said of it, and how, by the module's id.
 
         A module that stands in several places is held as one of its names says, if one is given.
         """
-        found: dict[int, tuple[str, Choice | None, str]] = {}
+        found: dict[int, tuple[str, WeightChoice | None, str]] = {}
         for name, module, choice, how in self._walk(model, "", None, ""):
             first = found.setdefault(id(module), (name, choice, how))
             if first[1] == choice or not module._parameters:
@@ -155,7 +154,9 @@ class Spec:
                 found[id(module)] = (first[0], choice, how)
         return found
 
-    def _answer(self, part: Part, module: nn.Module, choice: Choice | None, how: str) -> Answer:
+    def _answer(
+        self, part: ModuleLayer, module: nn.Module, choice: WeightChoice | None, how: str
+    ) -> Answer:
         kind = part.layer.kind
         if choice is None:
             if how:
@@ -170,7 +171,7 @@ class Spec:
         named = how in _OWN or (how == "type" and own_type(module) in self._entries)
         return Answer(choice, named=named)
 
-    def _unasked(self, part: Part, module: nn.Module) -> str:
+    def _unasked(self, part: ModuleLayer, module: nn.Module) -> str:
         if part.layer.kind is Kind.OTHER:
             return f"Octavo has no quantized form of {part.layer.op}"
         base = inherited(module, self._types)
@@ -183,8 +184,8 @@ class Spec:
         return f"{part.layer.op} is float by default, as in torch.ao; name it in qconfig_spec"
 
     def _walk(
-        self, module: nn.Module, name: str, choice: Choice | None, how: str
-    ) -> Iterator[tuple[str, nn.Module, Choice | None, str]]:
+        self, module: nn.Module, name: str, choice: WeightChoice | None, how: str
+    ) -> Iterator[tuple[str, nn.Module, WeightChoice | None, str]]:
         how = "parent" if how else ""
         key = self._type_key(module)
         if key is not None:
@@ -211,7 +212,7 @@ class Spec:
         with_others = None if declared is None else declared.chosen_with
         return with_others if with_others in self._entries else None
 
-    def _check(self, model: nn.Module, parts: Collection[Part]) -> None:
+    def _check(self, model: nn.Module, parts: Collection[ModuleLayer]) -> None:
         names = {name for name, _ in model.named_modules(remove_duplicate=False)}
         names |= {part.layer.name for part in parts}
         present = {base for module in model.modules() for base in own_type(module).__mro__}
@@ -238,7 +239,7 @@ def _holds_weights_alone(module: nn.Module) -> bool:
     return not inner and next(module.parameters(), None) is not None
 
 
-def _value(key: Any, value: Any) -> Choice | None:
+def _value(key: Any, value: Any) -> WeightChoice | None:
     if value is None:
         return None
     if isinstance(value, Scheme):

@@ -23,15 +23,15 @@ from octavo.errors import InputDataError, RecipeError, brief, did_you_mean
 from octavo.recipe import FLOAT, Recipe, Rule
 from octavo.recipe.target import Built, Feed
 from octavo.torch.blocks.activations import fuse
+from octavo.torch.blocks.dynamic_type import set_type
 from octavo.torch.blocks.fast_path import ENCODERS, leave_fast_path
-from octavo.torch.blocks.stand_in import put
 from octavo.torch.carry_over import made_by_hooks
-from octavo.torch.choice import Choice, SchemeChoice
-from octavo.torch.convert import in_place_of, twin
-from octavo.torch.inventory import Part
-from octavo.torch.plan import Layers
+from octavo.torch.convert import make_replacement, twin
+from octavo.torch.inventory import ModuleLayer
+from octavo.torch.plan import Planner
 from octavo.torch.quantizer import Quantizer
 from octavo.torch.tuning.calls import Caller
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 
 Outputs = Sequence[npt.NDArray[Any]]
 Places = dict[int, list[tuple[nn.Module, str]]]
@@ -42,7 +42,7 @@ _MISSING = object()
 
 def output_errors(
     floating: Built,
-    layers: Layers,
+    layers: Planner,
     recipe: Recipe,
     sets: Sequence[Collection[str]],
     feeds: Sequence[Feed],
@@ -129,7 +129,7 @@ class _Edits:
         """Notes a module's type, which is about to change."""
         self._types.append((module, type(module)))
 
-    def put(self, holder: dict[str, Any], key: str, value: Any) -> None:
+    def set_type(self, holder: dict[str, Any], key: str, value: Any) -> None:
         """Changes an entry."""
         self.keep(holder, key)
         holder[key] = value
@@ -142,7 +142,7 @@ class _Edits:
             else:
                 holder[key] = value
         for module, kind in self._types:
-            put(module, kind)
+            set_type(module, kind)
 
 
 class Variants:
@@ -151,7 +151,7 @@ class Variants:
     Each quantized layer is made once, but for RNN stacks, whose layers are made together.
     """
 
-    def __init__(self, model: nn.Module, layers: Layers, recipe: Recipe) -> None:
+    def __init__(self, model: nn.Module, layers: Planner, recipe: Recipe) -> None:
         self._model = twin(model)
         self._layers = layers
         self._modules = dict(self._model.named_modules())
@@ -161,12 +161,12 @@ class Variants:
             for module in self._model.modules()
             if isinstance(module, ENCODERS)
         ]
-        self._planned: dict[str, Choice] = {
+        self._planned: dict[str, WeightChoice] = {
             d.layer.name: SchemeChoice(d.scheme)
             for d in layers.decisions(recipe)
             if not d.scheme.is_float
         }
-        self._parts: dict[str, list[Part]] = defaultdict(list)
+        self._parts: dict[str, list[ModuleLayer]] = defaultdict(list)
         for part in layers.parts:
             self._parts[part.module].append(part)
         self._home = {part.layer.name: part.module for part in layers.parts}
@@ -191,7 +191,7 @@ class Variants:
         finally:
             edits.undo()
 
-    def _choices(self, chosen: Collection[str]) -> dict[str, list[Choice | None]]:
+    def _choices(self, chosen: Collection[str]) -> dict[str, list[WeightChoice | None]]:
         """By module, in the model's order: a choice for each of its layers, None for float."""
         wanted = {
             name for name in chosen if name in self._planned and self._owner_is_chosen(name, chosen)
@@ -209,7 +209,7 @@ class Variants:
         owner = self._layers.read_by[name]
         return owner is None or owner in chosen
 
-    def _changed(self, choices: dict[str, list[Choice | None]], edits: _Edits) -> nn.Module:
+    def _changed(self, choices: dict[str, list[WeightChoice | None]], edits: _Edits) -> nn.Module:
         model = self._model
         gone: set[int] = set()
         parents: dict[int, nn.Module] = {}
@@ -218,7 +218,7 @@ class Variants:
             old, new = self._modules[name], self._quantized(name, some)
             gone.add(id(old))
             for parent, child in (*self._places[id(old)], *further[id(old)]):
-                edits.put(parent._modules, child, new)
+                edits.set_type(parent._modules, child, new)
                 parents[id(parent)] = parent
             for child, module in new._modules.items():
                 further[id(module)].append((new, child))
@@ -232,14 +232,14 @@ class Variants:
             fuse(parent)
         return model
 
-    def _quantized(self, name: str, choices: list[Choice | None]) -> nn.Module:
+    def _quantized(self, name: str, choices: list[WeightChoice | None]) -> nn.Module:
         if name in self._made:
             return self._made[name]
         parts = self._parts[name]
         choice = next(c for c in choices if c is not None)
         assert isinstance(choice, SchemeChoice)
         fit = self._layers.replacement(parts[0], choice.scheme)
-        new = in_place_of(self._modules[name], fit.target, parts, choices, Quantizer())
+        new = make_replacement(self._modules[name], fit.target, parts, choices, Quantizer())
         if parts[0].index is None:
             self._made[name] = new
         return new

@@ -17,8 +17,8 @@ from octavo.errors import OptionError
 from octavo.recipe import PRESETS, Decision, Recipe, Report, Scheme
 from octavo.recipe.target import Built, Feed
 from octavo.torch.convert import twin
-from octavo.torch.files.tensors import held, places
-from octavo.torch.plan import Layers
+from octavo.torch.files.tensors import module_names, tensors_of
+from octavo.torch.plan import Planner
 from octavo.torch.quantize import check_float, quantize_dynamic, report
 from octavo.torch.reports import model_bytes
 from octavo.torch.tuning.calls import Caller
@@ -178,7 +178,7 @@ class _Found:
 
         self.module = make_model(given).eval() if isinstance(given, str) else given
         check_float(self.module)
-        self.layers = Layers(self.module)
+        self.layers = Planner(self.module)
         self.caller = Caller(self.module)
         training = any(module.training for module in self.module.modules())
         model = twin(self.module) if training else self.module
@@ -200,12 +200,12 @@ def _fingerprint(model: nn.Module) -> str:
     once, at the speed of the digest.
     """
     digest = hashlib.sha256(f"octavo {octavo.__version__}, torch {torch.__version__}\n".encode())
-    found = places(model)
+    found = module_names(model)
     for line in _structure(found.modules):
         digest.update(f"{line}\n".encode())
     digest.update(repr(sorted(found.again.items())).encode())
     first: dict[int, str] = {}
-    for item in held(found.modules):
+    for item in tensors_of(found.modules):
         tensor, name = item.tensor, item.name
         known = first.setdefault(id(tensor), name)
         digest.update(f"{name} {known} {tensor.dtype} {tuple(tensor.shape)}\n".encode())

@@ -14,8 +14,8 @@ import onnx_ir as ir
 
 from octavo.core.integers import as_int8
 from octavo.core.recurrent_weights import MOST_INPUTS, permute_gates
-from octavo.ir import MS
 from octavo.graph.lower.recurrent import GATES
+from octavo.ir import MS
 from octavo.ir.recurrent import OPTIONAL, Cell, Recurrent
 from octavo.ir.weight import Integers, Weight
 from octavo.onnx.operators.reader import attribute_float, attribute_int, input_at

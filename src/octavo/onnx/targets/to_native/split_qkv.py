@@ -18,8 +18,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import sizes
-from octavo.ir import MS
 from octavo.graph.rewrite.merge_qkv import JOINT
+from octavo.ir import MS
 from octavo.ir.attention import HEADS_FIRST
 from octavo.onnx.targets.to_native.recognition import Recognition
 from octavo.onnx.targets.to_native.rows import other, read_by

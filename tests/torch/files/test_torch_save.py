@@ -27,7 +27,7 @@ from octavo.errors import ModelError, OutputError
 from octavo.recipe import Recipe, Rule, Scheme
 from octavo.torch import load, quantize_dynamic, report, save
 from octavo.torch.files.safetensors import read
-from octavo.torch.files.tensors import held, places
+from octavo.torch.files.tensors import module_names, tensors_of
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.registry import layer_classes
@@ -37,7 +37,7 @@ from tests.torch.saving import CASES, Case, Stateful, Tied, Twice, mlp
 
 def state_of(model: nn.Module) -> dict[str, Tensor]:
     """Every tensor that a model holds, by all its names."""
-    return {item.name: item.tensor for item in held(places(model).modules)}
+    return {item.name: item.tensor for item in tensors_of(module_names(model).modules)}
 
 
 def names(folder: Path) -> list[str]:
@@ -109,7 +109,7 @@ def test_packed_weights_begin_at_multiples_of_64(case: Case, tmp_path: Path) -> 
     packed = [n for n in header if n.rpartition(".")[2].startswith("packed")]
     assert all(np % 64 == 0 for n in packed for np in header[n]["data_offsets"])
     loaded = load(tmp_path / "m.safetensors", case.factory)
-    for item in held(places(loaded).modules):
+    for item in tensors_of(module_names(loaded).modules):
         if item.name in packed:
             assert item.tensor.data_ptr() % 64 == 0
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from octavo.errors import ModelError, NotTrainableError
 from octavo.torch import quantize_dynamic, report
-from octavo.torch.choice import Choice
+from octavo.torch.weight_choice import WeightChoice
 from tests.core import statement
 from tests.torch.behaviour import (
     assert_bits,
@@ -60,7 +60,7 @@ class Flat(nn.Module):
 @every_kind
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-def test_a_step_computes_what_is_defined(kind: str, choice: Choice, bias: bool) -> None:
+def test_a_step_computes_what_is_defined(kind: str, choice: WeightChoice, bias: bool) -> None:
     for batch, inputs, hidden in SIZES:
         layer = quantized(float_cell(kind, inputs, hidden, bias=bias), choice)
         x, hx = numbers(batch, inputs, seed=4), states(kind, batch, hidden)
@@ -262,7 +262,7 @@ def test_an_lstms_state_is_a_pair() -> None:
 
 @every_kind
 @pytest.mark.parametrize("choice", [DEFAULT, FLOAT16], ids=["int8", "float16"])
-def test_state(kind: str, choice: Choice) -> None:
+def test_state(kind: str, choice: WeightChoice) -> None:
     layer = quantized(float_cell(kind), choice)
     assert_keeps_its_state(layer, numbers(4, 13), states(kind, 4, 21))
 

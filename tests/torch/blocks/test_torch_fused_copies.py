@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import load, quantize_dynamic, save
-from octavo.torch.blocks.stand_in import stands_in, type_behind
+from octavo.torch.blocks.dynamic_type import has_dynamic_type, type_behind
 from octavo.torch.layers.base import QuantizedModule
 
 
@@ -52,7 +52,7 @@ def _seeded() -> Any:
 
 def made(name: str) -> tuple[Any, Tensor]:
     quantized = quantize_dynamic(PARENTS[name][0]())
-    assert stands_in(quantized)
+    assert has_dynamic_type(quantized)
     return quantized, torch.randn(2, 5, 16)
 
 
@@ -82,7 +82,7 @@ def test_copies_have_children_of_their_own(name: str, copied: Any) -> None:
     before = quantized(x)
     again = copied(quantized)
     assert torch.equal(again(x), before)
-    assert stands_in(again) and type(again) is type(quantized)
+    assert has_dynamic_type(again) and type(again) is type(quantized)
     _, linear, activation = PARENTS[name]
     other = quantize_dynamic(nn.Sequential(nn.Linear(16, 32)))[0]
     again._modules = dict(again._modules) | {linear: other, activation: nn.Tanh()}
@@ -203,7 +203,7 @@ def test_a_file_is_fused_again(name: str, tmp_path: Any) -> None:
     quantized, x = made(name)
     save(quantized, tmp_path / "model.octavo")
     again = load(tmp_path / "model.octavo", PARENTS[name][0])
-    assert stands_in(again) and torch.equal(again(x), quantized(x))
+    assert has_dynamic_type(again) and torch.equal(again(x), quantized(x))
 
 
 class Registered(Block):
@@ -230,8 +230,10 @@ def test_classes_with_ways_of_their_own() -> None:
     x = torch.randn(2, 16)
     for kind in (Registered, Reduced, WithMeta):
         quantized = quantize_dynamic(kind())
-        assert stands_in(quantized) == (kind is Registered)
-        assert torch.equal(quantized(x), quantized.act(quantized.dense(x))) or stands_in(quantized)
+        assert has_dynamic_type(quantized) == (kind is Registered)
+        assert torch.equal(quantized(x), quantized.act(quantized.dense(x))) or has_dynamic_type(
+            quantized
+        )
     assert Registered.known == []
     assert type(pickle.loads(pickle.dumps(quantize_dynamic(Reduced())))) is Reduced
 
@@ -243,7 +245,7 @@ class Optional(Block):
 
 def test_an_input_that_may_be_left_out() -> None:
     quantized = quantize_dynamic(Optional())
-    assert stands_in(quantized)
+    assert has_dynamic_type(quantized)
     with pytest.raises((AttributeError, TypeError), match="NoneType"):  # as Optional's own
         quantized()
 

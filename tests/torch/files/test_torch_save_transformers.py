@@ -12,7 +12,7 @@ import transformers
 
 from octavo.recipe import Scheme
 from octavo.torch import load, quantize_dynamic, save
-from octavo.torch.files.tensors import held, places
+from octavo.torch.files.tensors import module_names, tensors_of
 from tests.torch.behaviour import assert_bits
 
 IDS = torch.tensor([[5, 9, 2, 40, 7], [1, 3, 3, 8, 0]])
@@ -69,7 +69,7 @@ def saved(factory: Callable[[], Any], tmp_path: Path, **options: Any) -> tuple[A
     model = quantize_dynamic(factory(), **options)
     save(model, tmp_path / "m.safetensors")
     loaded = load(tmp_path / "m.safetensors", factory)
-    for item in held(places(loaded).modules):
+    for item in tensors_of(module_names(loaded).modules):
         assert not item.tensor.is_meta, item.name
     return model, loaded
 

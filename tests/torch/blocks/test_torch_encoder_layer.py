@@ -18,9 +18,9 @@ from torch.nn.utils import parametrize
 from octavo.errors import NotTrainableError
 from octavo.torch import load, quantize_dynamic, report, save
 from octavo.torch.blocks import encoder as under_test
+from octavo.torch.blocks.dynamic_type import has_dynamic_type, set_type, type_behind
 from octavo.torch.blocks.families import BERT_LIKE
 from octavo.torch.blocks.plan import ChainPlan, plan_of
-from octavo.torch.blocks.stand_in import put, stands_in, type_behind
 
 transformers = pytest.importorskip("transformers")
 
@@ -88,14 +88,14 @@ def layers(of: Any) -> Any:
 
 
 def chained(layer: nn.Module) -> bool:
-    return stands_in(layer)
+    return has_dynamic_type(layer)
 
 
 def apart(of: Any) -> Any:
     """The quantized model whose layers run their own forward."""
     of = copy.deepcopy(of)
     for layer in layers(of):
-        put(layer, type_behind(type(layer)))
+        set_type(layer, type_behind(type(layer)))
     return of
 
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 import octavo.torch
 from octavo.errors import NotTrainableError
 from octavo.recipe import PRESETS
-from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.layers.half_linear import QuantizedHalfLinear
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.qconfig import QConfig, float16_dynamic_qconfig
 from octavo.torch.qconfig.choice import QConfigChoice
 from octavo.torch.qconfig.observers import PlaceholderObserver
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 from tests.torch.behaviour import (
     assert_bits,
     assert_keeps_its_state,
@@ -27,7 +27,7 @@ from tests.torch.behaviour import (
 )
 
 _BFLOAT16 = QConfig(activation=None, weight=PlaceholderObserver.with_args(dtype="bfloat16"))
-CHOICES: dict[str, Choice] = {
+CHOICES: dict[str, WeightChoice] = {
     "float16": SchemeChoice(PRESETS["float16"].default),
     "qconfig float16": QConfigChoice(float16_dynamic_qconfig),
     "qconfig bfloat16": QConfigChoice(_BFLOAT16),
@@ -35,7 +35,9 @@ CHOICES: dict[str, Choice] = {
 every_choice = pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
 
 
-def made(choice: Choice, k: int = 37, n: int = 21, *, bias: bool = True) -> tuple[Any, nn.Linear]:
+def made(
+    choice: WeightChoice, k: int = 37, n: int = 21, *, bias: bool = True
+) -> tuple[Any, nn.Linear]:
     torch.manual_seed(0)
     float_one = nn.Linear(k, n, bias=bias)
     layer = QuantizedLinear.from_float(float_one, choice)
@@ -51,7 +53,7 @@ def rows(*shape: int) -> Tensor:
 @every_choice
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (21, 37), (130, 300)])
-def test_it_computes_with_rounded_weights(choice: Choice, bias: bool, n: int, k: int) -> None:
+def test_it_computes_with_rounded_weights(choice: WeightChoice, bias: bool, n: int, k: int) -> None:
     layer, float_one = made(choice, k, n, bias=bias)
     w = float_one.weight.detach().to(getattr(torch, choice.storage)).double()
     assert_bits(layer.weight(), w.float())
@@ -63,7 +65,7 @@ def test_it_computes_with_rounded_weights(choice: Choice, bias: bool, n: int, k:
 
 @every_choice
 @every_float
-def test_every_dtype(choice: Choice, dtype: torch.dtype) -> None:
+def test_every_dtype(choice: WeightChoice, dtype: torch.dtype) -> None:
     layer, _ = made(choice)
     x = rows(2, 3, 37).to(dtype)
     y = layer(x)
@@ -74,7 +76,7 @@ def test_every_dtype(choice: Choice, dtype: torch.dtype) -> None:
 
 
 @every_choice
-def test_rows_do_not_touch_each_other(choice: Choice) -> None:
+def test_rows_do_not_touch_each_other(choice: WeightChoice) -> None:
     layer, _ = made(choice)
     x = rows(4, 37)
     y = layer(x)
@@ -119,7 +121,7 @@ def test_a_weight_with_nan_leaves_the_model_as_it_was() -> None:
 
 
 @every_choice
-def test_surroundings(choice: Choice) -> None:
+def test_surroundings(choice: WeightChoice) -> None:
     layer, _ = made(choice)
     assert_keeps_its_state(layer, rows(3, 37))
     assert_runs_in_graphs(layer, (rows(3, 37),), (rows(7, 37),))

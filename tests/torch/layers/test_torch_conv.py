@@ -14,11 +14,11 @@ import octavo.torch
 from octavo.core.convolution import filter_bytes, pack_filters, unpack_filters
 from octavo.errors import ModelError, NotTrainableError
 from octavo.recipe import PRESETS, ActivationScheme, Granularity, Scheme, WeightScheme
-from octavo.torch.choice import DEFAULT, Choice, SchemeChoice
 from octavo.torch.layers.conv import QuantizedConv1d, QuantizedConv2d
 from octavo.torch.qconfig import QConfig, default_dynamic_qconfig, per_channel_dynamic_qconfig
 from octavo.torch.qconfig.choice import QConfigChoice
 from octavo.torch.qconfig.observers import PerChannelMinMaxObserver
+from octavo.torch.weight_choice import DEFAULT, SchemeChoice, WeightChoice
 from tests.core import statement
 from tests.torch.behaviour import (
     assert_bits,
@@ -49,7 +49,7 @@ every_layer = pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
 _TENSOR = WeightScheme(granularity=Granularity.TENSOR)
 
 
-def made(make: Any, choice: Choice = DEFAULT) -> tuple[Any, Any]:
+def made(make: Any, choice: WeightChoice = DEFAULT) -> tuple[Any, Any]:
     torch.manual_seed(0)
     float_one = make()
     kind = QuantizedConv1d if isinstance(float_one, nn.Conv1d) else QuantizedConv2d
@@ -91,7 +91,7 @@ def stated(layer: Any, float_one: Any, x: Tensor) -> tuple[np.ndarray, np.ndarra
     [DEFAULT, SchemeChoice(Scheme(_TENSOR)), QConfigChoice(per_channel_dynamic_qconfig)],
     ids=["default", "per tensor", "qconfig"],
 )
-def test_it_computes_what_is_defined(make: Any, choice: Choice) -> None:
+def test_it_computes_what_is_defined(make: Any, choice: WeightChoice) -> None:
     layer, float_one = made(make, choice)
     x = images(layer)
     statement.assert_states(layer(x).numpy(), stated(layer, float_one, x))

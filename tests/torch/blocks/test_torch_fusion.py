@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import load, quantize_dynamic, report, save
-from octavo.torch.blocks.activations import activation_word
-from octavo.torch.blocks.stand_in import stands_in
+from octavo.torch.blocks.activations import activation_name
+from octavo.torch.blocks.dynamic_type import has_dynamic_type
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.memory import LARGE, in_large_pages
 
@@ -78,14 +78,14 @@ class Quick(nn.GELU):
 
 def fused(model: nn.Module) -> list[str]:
     """Names of the parents that call layer and activation as one."""
-    return [name for name, module in model.named_modules() if stands_in(module)]
+    return [name for name, module in model.named_modules() if has_dynamic_type(module)]
 
 
 def apart(model: nn.Module) -> nn.Module:
     """The quantized model with hooks, which keep layers and activations apart."""
     model = copy.deepcopy(model)
     for module in model.modules():
-        if activation_word(module):
+        if activation_name(module):
             module.register_forward_pre_hook(lambda module, args: None)
     return model
 

@@ -13,7 +13,6 @@ from transformers.pytorch_utils import Conv1D
 
 import octavo.torch
 from octavo.recipe import PRESETS, Scheme, WeightScheme
-from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.layers.half_linear import QuantizedHalfLinear
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.transformers_conv1d import (
@@ -22,6 +21,7 @@ from octavo.torch.layers.transformers_conv1d import (
 )
 from octavo.torch.mapping import default_mapping
 from octavo.torch.quantizer import Quantizer
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 from tests.torch.behaviour import (
     assert_bits,
     assert_keeps_its_state,
@@ -29,7 +29,7 @@ from tests.torch.behaviour import (
     every_float,
 )
 
-CHOICES: dict[str, Choice] = {
+CHOICES: dict[str, WeightChoice] = {
     "int8": SchemeChoice(Scheme()),
     "affine": SchemeChoice(Scheme(WeightScheme(symmetric=False))),
     "float16": SchemeChoice(PRESETS["float16"].default),
@@ -59,7 +59,7 @@ def rows(*shape: int) -> Tensor:
 @every_choice
 @every_float
 def test_it_is_the_linear_layer_of_the_transposed_weight(
-    choice: Choice, dtype: torch.dtype
+    choice: WeightChoice, dtype: torch.dtype
 ) -> None:
     float_one = float_layer()
     layer: Any = QuantizedTransformersConv1D.from_float(float_one, choice)
@@ -72,7 +72,7 @@ def test_it_is_the_linear_layer_of_the_transposed_weight(
 
 
 @every_choice
-def test_surroundings(choice: Choice) -> None:
+def test_surroundings(choice: WeightChoice) -> None:
     layer = QuantizedTransformersConv1D.from_float(float_layer(), choice)
     assert_keeps_its_state(layer, rows(3, 37))
     assert_runs_in_graphs(layer, (rows(3, 37),), (rows(7, 37),))

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 import octavo.torch
 from octavo.errors import ModelError, NotTrainableError
 from octavo.recipe import ActivationScheme, Granularity, Scheme, WeightScheme
-from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.qconfig import default_dynamic_qconfig, per_channel_dynamic_qconfig
 from octavo.torch.qconfig.choice import QConfigChoice
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 from tests.core import statement
 from tests.torch.behaviour import (
     assert_bits,
@@ -30,7 +30,7 @@ from tests.torch.behaviour import (
 
 _TENSOR = WeightScheme(granularity=Granularity.TENSOR)
 _GROUPS = ActivationScheme(granularity=Granularity.GROUP, group=128)
-CHOICES: dict[str, Choice] = {
+CHOICES: dict[str, WeightChoice] = {
     "default": SchemeChoice(Scheme()),
     "per tensor": SchemeChoice(Scheme(_TENSOR)),
     "affine": SchemeChoice(Scheme(WeightScheme(symmetric=False))),
@@ -75,13 +75,13 @@ def assert_as_stated(layer: QuantizedLinear, x: Tensor) -> None:
 @every_choice
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (21, 37), (16, 128), (130, 300)])
-def test_it_computes_what_is_defined(choice: Choice, bias: bool, n: int, k: int) -> None:
+def test_it_computes_what_is_defined(choice: WeightChoice, bias: bool, n: int, k: int) -> None:
     layer = QuantizedLinear.from_float(float_layer(k, n, bias=bias), choice)
     assert_as_stated(layer, rows(5, k))
 
 
 @every_choice
-def test_the_weight_is_within_half_a_step(choice: Choice) -> None:
+def test_the_weight_is_within_half_a_step(choice: WeightChoice) -> None:
     float_one = float_layer(300, 40)
     layer = QuantizedLinear.from_float(float_one, choice)
     w = layer.weight()
@@ -164,7 +164,7 @@ def test_sizes_of_zero(bias: bool) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @every_choice
-def test_what_is_not_finite_stays_in_its_row(choice: Choice, bad: float) -> None:
+def test_what_is_not_finite_stays_in_its_row(choice: WeightChoice, bad: float) -> None:
     layer = QuantizedLinear.from_float(float_layer(200), choice)
     x = rows(5, 200)
     y = layer(x)
@@ -176,7 +176,7 @@ def test_what_is_not_finite_stays_in_its_row(choice: Choice, bad: float) -> None
 
 
 @every_choice
-def test_a_row_100_times_as_large_changes_no_bit_of_the_others(choice: Choice) -> None:
+def test_a_row_100_times_as_large_changes_no_bit_of_the_others(choice: WeightChoice) -> None:
     layer = QuantizedLinear.from_float(float_layer(300, 64), choice)
     x = rows(9, 300)
     y = layer(x)
@@ -244,7 +244,7 @@ def test_threads_do_not_matter() -> None:
 
 
 @every_choice
-def test_state(choice: Choice) -> None:
+def test_state(choice: WeightChoice) -> None:
     layer = QuantizedLinear.from_float(float_layer(), choice)
     assert_keeps_its_state(layer, rows(3, 37))
 
@@ -253,7 +253,7 @@ def test_state(choice: Choice) -> None:
     "choice", [CHOICES["default"], CHOICES["accurate"]], ids=["int8", "accurate"]
 )
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-def test_graphs(choice: Choice, bias: bool) -> None:
+def test_graphs(choice: WeightChoice, bias: bool) -> None:
     layer = QuantizedLinear.from_float(float_layer(bias=bias), choice)
     assert_runs_in_graphs(layer, (rows(3, 5, 37),), (rows(7, 5, 37),))
 

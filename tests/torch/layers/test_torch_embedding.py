@@ -14,10 +14,10 @@ import octavo.torch
 from octavo.core.layer import SMALL_TABLE
 from octavo.errors import ModelError
 from octavo.recipe import Scheme
-from octavo.torch.choice import Choice, SchemeChoice
 from octavo.torch.layers.embedding import QuantizedEmbedding
 from octavo.torch.qconfig import float_qparams_weight_only_qconfig
 from octavo.torch.qconfig.observed import observe_weight
+from octavo.torch.weight_choice import SchemeChoice, WeightChoice
 from tests.torch.behaviour import (
     FLOATS,
     assert_bits,
@@ -48,7 +48,7 @@ def indices(*shape: int, seed: int = 1) -> Tensor:
 @pytest.mark.parametrize("shape", [(), (7,), (2, 3), (2, 1, 3, 2), (0,), (2, 0, 3)], ids=str)
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32], ids=str)
 def test_rows_are_what_the_buffers_say(
-    choice: Choice, shape: tuple[int, ...], kind: torch.dtype
+    choice: WeightChoice, shape: tuple[int, ...], kind: torch.dtype
 ) -> None:
     layer = QuantizedEmbedding.from_float(float_layer(), choice)
     i = indices(*shape)
@@ -58,7 +58,7 @@ def test_rows_are_what_the_buffers_say(
 
 
 @every_choice
-def test_rows_are_within_half_a_step_of_the_float_ones(choice: Choice) -> None:
+def test_rows_are_within_half_a_step_of_the_float_ones(choice: WeightChoice) -> None:
     float_one = float_layer()
     layer = QuantizedEmbedding.from_float(float_one, choice)
     w = float_one.weight.detach()
@@ -103,7 +103,9 @@ def test_storages_are_what_was_asked_for() -> None:
 
 @every_choice
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_outputs_have_the_dtype_of_the_float_table(choice: Choice, dtype: torch.dtype) -> None:
+def test_outputs_have_the_dtype_of_the_float_table(
+    choice: WeightChoice, dtype: torch.dtype
+) -> None:
     layer = QuantizedEmbedding.from_float(float_layer(dtype), choice)
     i = indices(3, 4)
     assert_bits(layer(i), stated(layer)[i].to(dtype))
@@ -112,7 +114,7 @@ def test_outputs_have_the_dtype_of_the_float_table(choice: Choice, dtype: torch.
 
 
 @every_choice
-def test_strided_indices(choice: Choice) -> None:
+def test_strided_indices(choice: WeightChoice) -> None:
     layer = QuantizedEmbedding.from_float(float_layer(), choice)
     i = indices(4, 6)
     assert_bits(layer(i.t()), layer(i).transpose(0, 1))
@@ -120,14 +122,14 @@ def test_strided_indices(choice: Choice) -> None:
 
 
 @every_choice
-def test_the_padding_row_is_a_row_of_zeros(choice: Choice) -> None:
+def test_the_padding_row_is_a_row_of_zeros(choice: WeightChoice) -> None:
     layer = QuantizedEmbedding.from_float(float_layer(padding_idx=-3), choice)
     assert layer.padding_idx == ROWS - 3
     assert layer(torch.tensor(ROWS - 3)).eq(0).all()
 
 
 @every_choice
-def test_empty_tables(choice: Choice) -> None:
+def test_empty_tables(choice: WeightChoice) -> None:
     layer = QuantizedEmbedding.from_float(nn.Embedding(4, 0), choice)
     assert layer(torch.tensor([[1, 2]])).shape == (1, 2, 0)
 
@@ -137,7 +139,7 @@ def test_empty_tables(choice: Choice) -> None:
 
 @every_choice
 @pytest.mark.parametrize("bad", [ROWS, -1])
-def test_indices_that_the_table_does_not_have(choice: Choice, bad: int) -> None:
+def test_indices_that_the_table_does_not_have(choice: WeightChoice, bad: int) -> None:
     layer = QuantizedEmbedding.from_float(float_layer(), choice)
     with pytest.raises(IndexError):
         layer(torch.tensor([3, bad]))
@@ -183,7 +185,7 @@ def test_an_empty_layer_says_that_it_is_empty() -> None:
 
 
 @every_choice
-def test_surroundings(choice: Choice) -> None:
+def test_surroundings(choice: WeightChoice) -> None:
     layer = QuantizedEmbedding.from_float(float_layer(), choice)
     assert_keeps_its_state(layer, indices(3, 4))
     assert_runs_in_graphs(layer, (indices(3, 4),), (indices(7, 4),))

@@ -26,7 +26,7 @@ from octavo.torch.qconfig.observers import (
     PlaceholderObserver,
 )
 
-GOLDEN = Path(__file__).parent / "golden" / "observers.npz"
+GOLDEN = Path(__file__).parents[1] / "golden" / "observers.npz"
 RANGED = [
     MinMaxObserver,
     MovingAverageMinMaxObserver,

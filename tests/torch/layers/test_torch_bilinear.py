@@ -15,9 +15,9 @@ from octavo.core.qtype import QType
 from octavo.errors import NotTrainableError, OptionError
 from octavo.recipe import ActivationScheme, Granularity, Kind, Scheme, WeightScheme
 from octavo.torch import export_onnx, load, quantize_dynamic, report, save
-from octavo.torch.choice import DEFAULT, Choice, SchemeChoice
 from octavo.torch.layers.bilinear import QuantizedBilinear
 from octavo.torch.layers.linear import QuantizedLinear
+from octavo.torch.weight_choice import DEFAULT, SchemeChoice, WeightChoice
 from tests.core import statement
 from tests.torch.behaviour import (
     assert_bits,
@@ -29,7 +29,7 @@ from tests.torch.behaviour import (
 )
 from tests.torch.exporting import filled, operators, relative, run, seeded
 
-CHOICES: dict[str, Choice] = {
+CHOICES: dict[str, WeightChoice] = {
     "default": DEFAULT,
     "per tensor": SchemeChoice(Scheme(WeightScheme(granularity=Granularity.TENSOR))),
     "affine": SchemeChoice(Scheme(WeightScheme(QType.INT8, symmetric=False))),
@@ -40,7 +40,7 @@ CLOSE = 0.02
 
 
 def made(
-    choice: Choice = DEFAULT, sizes: tuple[int, int, int] = (37, 5, 3), *, bias: bool = True
+    choice: WeightChoice = DEFAULT, sizes: tuple[int, int, int] = (37, 5, 3), *, bias: bool = True
 ) -> tuple[Any, nn.Bilinear]:
     torch.manual_seed(0)
     float_one = nn.Bilinear(*sizes, bias=bias)
@@ -73,7 +73,7 @@ class Pairs(nn.Module):
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 def test_it_computes_what_is_defined(
-    choice: Choice, sizes: tuple[int, int, int], bias: bool
+    choice: WeightChoice, sizes: tuple[int, int, int], bias: bool
 ) -> None:
     layer, _ = made(choice, sizes, bias=bias)
     x1, x2 = given(layer, 6)
@@ -91,7 +91,7 @@ def test_it_computes_what_is_defined(
 
 
 @every_choice
-def test_it_is_near_torchs_layer(choice: Choice) -> None:
+def test_it_is_near_torchs_layer(choice: WeightChoice) -> None:
     layer, float_one = made(choice, (64, 32, 48))
     x1, x2 = given(layer, 20)
     for row, want in zip(layer(x1, x2), float_one(x1, x2).detach(), strict=True):
@@ -177,7 +177,7 @@ def test_there_is_no_backward() -> None:
 
 
 @every_choice
-def test_surroundings(choice: Choice) -> None:
+def test_surroundings(choice: WeightChoice) -> None:
     layer, _ = made(choice)
     assert_keeps_its_state(layer, *given(layer, 3))
     assert_runs_in_graphs(layer, given(layer, 3), given(layer, 7))

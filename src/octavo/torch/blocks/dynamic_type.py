@@ -1,11 +1,11 @@
-"""Types that stand for a user's: the same name and base, some methods replaced.
+"""Types made for a module's own: the same name and base, some methods replaced.
 
-    Block                         module.__class__ = StandIn of Block
+    Block                         module.__class__ = DynamicType of Block
       forward                       forward = the fused one
 
 A method in a module's own `__dict__` would belong to one module for good. A method of its type
 belongs to whoever it is called on: a shallow copy, a replica for another thread, a module with
-other children. Pickles and copies name the user's type and what made the stand-in, never that.
+other children. Pickles and copies name the user's type and what made the other, never that.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from torch import nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 Maker = Callable[..., type]
-"""Makes the stand-in, or gives the user's type back where that has changed; found by its name."""
+"""Makes the type, or gives the user's type back where that has changed; found by its name."""
 
 
-class StandIn:
-    """What all stand-ins share. No module is one by being made so: `put` changes its type."""
+class DynamicType:
+    """What all of them share. No module is one by being made so: `set_type` changes its type."""
 
     _behind: ClassVar[type]
     _made_by: ClassVar[tuple[Maker, tuple[Any, ...]]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Does not go on to the user's type: a registry of subclasses is not to know stand-ins."""
+        """Does not go on to the user's type: a registry of subclasses is not to know these."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         reduced: Any = super().__reduce_ex__(protocol)  # copyreg.__newobj__, (type, ...), state
@@ -42,7 +42,7 @@ def _again(maker: Maker, args: tuple[Any, ...], *rest: Any) -> Any:
 
 
 def type_behind(kind: type) -> type:
-    """The user's type that `kind` stands for; `kind` itself where it is no stand-in."""
+    """The user's type that `kind` stands for; `kind` itself where it is no such."""
     behind: type = vars(kind).get("_behind", kind)
     return behind
 
@@ -52,12 +52,12 @@ def own_type(module: nn.Module) -> type:
     return type_behind(type_before_parametrizations(module))
 
 
-def stands_in(module: nn.Module) -> bool:
-    """Whether the module's type is a stand-in."""
+def has_dynamic_type(module: nn.Module) -> bool:
+    """Whether the module's type is one that was made here."""
     return "_behind" in vars(type(module))
 
 
-def stand_in(
+def make_dynamic_type(
     kind: Any,
     methods: Mapping[str, Callable[..., Any]],
     maker: Maker,
@@ -88,12 +88,12 @@ def stand_in(
         "_made_by": (maker, args),
     }
     named = {name: functools.wraps(getattr(kind, name))(does) for name, does in methods.items()}
-    bases = (StandIn, kind) if also is None else (StandIn, kind, also)
+    bases = (DynamicType, kind) if also is None else (DynamicType, kind, also)
     made: type = type(seen)(seen.__name__, bases, {**own, **named})
     return made
 
 
-def put(module: nn.Module, kind: type) -> bool:
+def set_type(module: nn.Module, kind: type) -> bool:
     """Makes `module` one of `kind`; returns whether it is."""
     if kind is type(module):
         return False

@@ -39,7 +39,7 @@ class Integers:
     noise: float
 
 
-class Choice(Protocol):
+class WeightChoice(Protocol):
     """What a layer is to become. Equal choices give equal weights."""
 
     @property
@@ -55,7 +55,7 @@ class Choice(Protocol):
         """Whether integers may have zero points."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """A few words for tables."""
 
     def integers(
@@ -70,10 +70,10 @@ class Choice(Protocol):
     def rows(self, table: Float32, name: str) -> Integers:
         """An embedding table [rows, dim] quantized row by row, as int8 or uint8 (`storage`)."""
 
-    def adapted(self, *, symmetric: bool) -> tuple[Choice, str]:
+    def adapted(self, *, symmetric: bool) -> tuple[WeightChoice, str]:
         """The nearest choice that layers here can hold, and what differs in words ("": nothing)."""
 
-    def for_tables(self) -> tuple[Choice, str]:
+    def for_tables(self) -> tuple[WeightChoice, str]:
         """The nearest choice that embedding tables can hold, and what differs in words."""
 
 
@@ -99,7 +99,7 @@ class SchemeChoice:
         return not self.scheme.weight.symmetric
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         return self.scheme.describe()
 
     def integers(
@@ -139,7 +139,7 @@ class SchemeChoice:
             found.noise,
         )
 
-    def adapted(self, *, symmetric: bool) -> tuple[Choice, str]:
+    def adapted(self, *, symmetric: bool) -> tuple[WeightChoice, str]:
         w, a = self.scheme.weight, self.scheme.activation
         assert w is not None
         if not w.qtype.is_integer:
@@ -171,7 +171,7 @@ class SchemeChoice:
             notes.append(f"activations per {_per(a)}, not {words}")
         return SchemeChoice(Scheme(w, a)), "; ".join(notes)
 
-    def for_tables(self) -> tuple[Choice, str]:
+    def for_tables(self) -> tuple[WeightChoice, str]:
         w = self.scheme.weight
         assert w is not None
         note = ""

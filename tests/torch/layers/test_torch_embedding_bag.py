@@ -12,8 +12,8 @@ from torch.nn import functional
 import octavo.torch
 from octavo.errors import NotTrainableError, OptionError
 from octavo.recipe import Scheme
-from octavo.torch.choice import Choice
 from octavo.torch.layers.embedding_bag import QuantizedEmbeddingBag
+from octavo.torch.weight_choice import WeightChoice
 from tests.torch.behaviour import (
     FLOATS,
     assert_bits,
@@ -29,7 +29,7 @@ MODES = ("sum", "mean", "max")
 every_mode = pytest.mark.parametrize("mode", MODES)
 
 
-def made(choice: Choice, dtype: torch.dtype = torch.float32, **kwargs: Any) -> Any:
+def made(choice: WeightChoice, dtype: torch.dtype = torch.float32, **kwargs: Any) -> Any:
     torch.manual_seed(0)
     return QuantizedEmbeddingBag.from_float(
         nn.EmbeddingBag(ROWS, DIM, dtype=dtype, **kwargs), choice
@@ -63,7 +63,7 @@ def expected(layer: Any, *inputs: Any) -> Tensor:
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32], ids=str)
 @pytest.mark.parametrize("padding", [None, 7], ids=["no padding", "padding"])
 def test_bags_of_one_length(
-    choice: Choice, mode: str, kind: torch.dtype, padding: int | None
+    choice: WeightChoice, mode: str, kind: torch.dtype, padding: int | None
 ) -> None:
     layer = made(choice, mode=mode, padding_idx=padding)
     i = indices(6, 5).to(kind)
@@ -77,7 +77,7 @@ def test_bags_of_one_length(
 @every_mode
 @pytest.mark.parametrize("last", [False, True], ids=["begins", "last end too"])
 @pytest.mark.parametrize("padding", [None, 7], ids=["no padding", "padding"])
-def test_bags_by_offsets(choice: Choice, mode: str, last: bool, padding: int | None) -> None:
+def test_bags_by_offsets(choice: WeightChoice, mode: str, last: bool, padding: int | None) -> None:
     layer = made(choice, mode=mode, include_last_offset=last, padding_idx=padding)
     i = indices(20)
     i[3:6] = 7
@@ -91,14 +91,14 @@ def test_bags_by_offsets(choice: Choice, mode: str, last: bool, padding: int | N
 
 
 @every_choice
-def test_the_last_offset_does_not_count_for_bags_of_one_length(choice: Choice) -> None:
+def test_the_last_offset_does_not_count_for_bags_of_one_length(choice: WeightChoice) -> None:
     i = indices(3, 4)
     assert_bits(made(choice, include_last_offset=True)(i), made(choice)(i))
 
 
 @every_choice
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_weights_of_samples(choice: Choice, dtype: torch.dtype) -> None:
+def test_weights_of_samples(choice: WeightChoice, dtype: torch.dtype) -> None:
     layer = made(choice, dtype, mode="sum")
     i = indices(4, 6)
     weights = torch.randn(4, 6).to(dtype)
@@ -115,7 +115,7 @@ def test_weights_of_samples(choice: Choice, dtype: torch.dtype) -> None:
 
 @every_choice
 @every_mode
-def test_nothing_at_all(choice: Choice, mode: str) -> None:
+def test_nothing_at_all(choice: WeightChoice, mode: str) -> None:
     layer = made(choice, mode=mode)
     assert layer(indices(0, 4)).shape == (0, DIM)
     assert_bits(layer(indices(3, 0)), torch.zeros(3, DIM))
@@ -124,7 +124,7 @@ def test_nothing_at_all(choice: Choice, mode: str) -> None:
 
 
 @every_choice
-def test_nested_bags(choice: Choice) -> None:
+def test_nested_bags(choice: WeightChoice) -> None:
     layer = made(choice, mode="sum")
     parts = [indices(n) for n in (3, 0, 5)]
     nested = torch.nested.nested_tensor(parts, layout=torch.jagged)
@@ -195,20 +195,20 @@ def test_weights_of_samples_get_no_gradient_from_integers() -> None:
 
 @every_choice
 @every_mode
-def test_state_and_threads(choice: Choice, mode: str) -> None:
+def test_state_and_threads(choice: WeightChoice, mode: str) -> None:
     layer = made(choice, mode=mode, padding_idx=3)
     assert_keeps_its_state(layer, indices(3, 4))
     assert_threads_do_not_matter(layer, indices(200, 300))
 
 
 @every_choice
-def test_graphs_over_bags_of_one_length(choice: Choice) -> None:
+def test_graphs_over_bags_of_one_length(choice: WeightChoice) -> None:
     layer = made(choice, padding_idx=3)
     assert_runs_in_graphs(layer, (indices(3, 4),), (indices(7, 4),))
 
 
 @every_choice
-def test_graphs_over_offsets_and_weights(choice: Choice) -> None:
+def test_graphs_over_offsets_and_weights(choice: WeightChoice) -> None:
     layer = made(choice, mode="sum", include_last_offset=True)
     first = (indices(12), torch.tensor([0, 5, 9, 12]), torch.randn(12))
     second = (indices(9), torch.tensor([0, 4, 4, 4, 9]), torch.randn(9))

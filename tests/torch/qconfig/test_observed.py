@@ -26,13 +26,13 @@ from octavo.torch.qconfig import (
     per_channel_dynamic_qconfig,
 )
 from octavo.torch.qconfig.observed import (
-    Activation,
     ActivationKind,
+    InputScheme,
     activation_of,
+    describe_weight,
     dtype_of,
     is_affine,
     observe_weight,
-    words,
 )
 from octavo.torch.qconfig.observers import (
     HistogramObserver,
@@ -244,7 +244,7 @@ def test_no_weight_observer_means_the_default() -> None:
     ],
 )
 def test_words(qconfig: QConfig, dtype: str, said: str) -> None:
-    assert (dtype_of(qconfig), words(qconfig)) == (dtype, said)
+    assert (dtype_of(qconfig), describe_weight(qconfig)) == (dtype, said)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ HALF = PlaceholderObserver.with_args(dtype="float16")
     ],
 )
 def test_activations(qconfig: QConfig, kind: ActivationKind, note: str) -> None:
-    assert activation_of(qconfig) == Activation(kind, note)
+    assert activation_of(qconfig) == InputScheme(kind, note)
 
 
 @pytest.mark.parametrize(
@@ -353,7 +353,7 @@ from octavo.torch.qconfig import observers
 from octavo.torch.qconfig import observed
 from octavo.torch import qconfig
 for q in (qconfig.default_dynamic_qconfig, qconfig.float_qparams_weight_only_qconfig):
-    observed.observe_weight(q, torch.randn(3, 4), "w"), observed.words(q)
+    observed.observe_weight(q, torch.randn(3, 4), "w"), observed.describe_weight(q)
     observed.activation_of(q)
 assert observers.MinMaxObserver().qscheme == "per_tensor_affine"
 assert {m for m in sys.modules if m.startswith("torch.ao")} == before
@@ -396,7 +396,7 @@ def test_torch_aos_own_objects_are_taken() -> None:
         assert got.zero_point.tolist() == want.zero_point.tolist(), name
         assert got.q.tolist() == want.q.tolist(), name
         assert got.q.dtype == want.q.dtype, name
-        assert words(qconfig).startswith(words(ours[name])), name
+        assert describe_weight(qconfig).startswith(describe_weight(ours[name])), name
         assert activation_of(qconfig).kind is activation_of(ours[name]).kind, name
     reduced = observe_weight(of_weight(partial), w, "w")
     mine = observe_weight(of_weight(INT8.with_args(reduce_range=True)), w, "w")
