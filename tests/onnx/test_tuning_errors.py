@@ -211,13 +211,13 @@ def test_what_protobuf_cannot_hold_goes_to_a_data_file(
     model, feed = target_models.wide()
     expected = OnnxTarget(model, target=target).errors(INT8, [["up"], ["down"]], [feed])
     files: list[list[str]] = []
-    opened = sensitivity.opened
+    opened = sensitivity.open_session
 
     def seen(path: Path, threads: int | None) -> Any:
         files.append(sorted(file.name for file in path.parent.iterdir()))
         return opened(path, threads)
 
-    monkeypatch.setattr(sensitivity, "opened", seen)
+    monkeypatch.setattr(sensitivity, "open_session", seen)
     monkeypatch.setattr("octavo.onnx.write.save.PROTOBUF_LIMIT", 100_000)
     assert OnnxTarget(model, target=target).errors(INT8, [["up"], ["down"]], [feed]) == expected
     assert files == [["model.onnx", "model.onnx.data"]]

@@ -1,4 +1,11 @@
-"""What a model or a machine does: plain data, without a front end."""
+"""What a model or a machine does: plain data, without a front end.
+
+data       inputs and labels, batch by batch: readers of files, items of data loaders
+accuracy   what a model returns for data, scored by a metric
+timing     callables in turns, compared round by round
+benchmark  callables opened afresh in turns (openings), with an interval and a verdict
+doctor     what a machine has for int8 models
+"""
 
 from __future__ import annotations
 

@@ -157,10 +157,10 @@ class Measurements:
 
     def _weighed(self, trial: Trial) -> Trial:
         """With latency and memory, where the objective asks for them, and the score."""
-        form = Variant(trial.recipe, trial.approach)
+        variant = Variant(trial.recipe, trial.approach)
         if self.timed:
             self.view.doing(f"timing trial {trial.index}")
-            measured = self._alone(Time((Variant(None), form)))
+            measured = self._alone(Time((Variant(None), variant)))
             if measured.error:
                 return replace(trial, error=measured.error, meets=False, accuracy=None)
             seconds, ratio, low, high = measured.value[1]
@@ -174,7 +174,7 @@ class Measurements:
             )
         if self.weighed:
             self.view.doing(f"measuring the memory of trial {trial.index}")
-            measured = self._alone(Peak(form))
+            measured = self._alone(Peak(variant))
             if measured.error:
                 return replace(trial, error=measured.error, meets=False, accuracy=None)
             trial = replace(trial, peak_memory=measured.value)
@@ -194,38 +194,48 @@ class Measurements:
         Where they cannot be measured, all are 0, and a note says why.
         """
         ordered = tuple(tuple(sorted(names)) for names in sets)
-        key = digest([recipe.to_dict(), ordered])
-        found = self.history.get("errors", key)
-        if found is None:
-            some = f"{len(ordered)} sets of layers" if len(ordered) > 1 else "some layers"
-            self.view.doing(f"running the model with {some} quantized")
-            measured = self._alone(Errors(recipe, ordered))
-            found = measured.value
-            if measured.error:
-                self._note(f"layers are not ranked by their effect: {_last_line(measured)}")
-                found = [[0.0] * len(ordered), 0]
-            self._keep("errors", key, found)
-        values, feeds = found
+        some = f"{len(ordered)} sets of layers" if len(ordered) > 1 else "some layers"
+        values, feeds = self._once(
+            "errors",
+            digest([recipe.to_dict(), ordered]),
+            Errors(recipe, ordered),
+            f"running the model with {some} quantized",
+            "layers are not ranked by their effect",
+            [[0.0] * len(ordered), 0],
+        )
         return values, len(ordered) * feeds
 
-    def time_ratios(self, forms: Sequence[Variant]) -> list[tuple[float, float]]:
-        """Quartiles of each form's time over the first one's.
+    def time_ratios(self, variants: Sequence[Variant]) -> list[tuple[float, float]]:
+        """Quartiles of each variant's time over the first one's.
 
         Where they cannot be measured, all are 1, and a note says why.
         """
-        key = digest(
-            [[form.approach.value, form.recipe and form.recipe.to_dict()] for form in forms]
+        said = [[v.approach.value, v.recipe and v.recipe.to_dict()] for v in variants]
+        found = self._once(
+            "times",
+            digest(said),
+            Time(tuple(variants)),
+            "timing which kinds of layers are worth quantizing",
+            "kinds of layers are not timed",
+            [[0.0, 1.0, 1.0, 1.0] for _ in variants],
         )
-        found = self.history.get("times", key)
+        return [(low, high) for _, _, low, high in found]
+
+    def _once(
+        self, kind: str, key: str, task: Task, doing: str, failure: str, otherwise: Any
+    ) -> Any:
+        """What the task gives, from the history where it is there; `otherwise` where it fails,
+        with a note."""
+        found = self.history.get(kind, key)
         if found is None:
-            self.view.doing("timing which kinds of layers are worth quantizing")
-            measured = self._alone(Time(tuple(forms)))
+            self.view.doing(doing)
+            measured = self._alone(task)
             found = measured.value
             if measured.error:
-                self._note(f"kinds of layers are not timed: {_last_line(measured)}")
-                found = [[0.0, 1.0, 1.0, 1.0] for _ in forms]
-            self._keep("times", key, found)
-        return [(low, high) for _, _, low, high in found]
+                self._note(f"{failure}: {_last_line(measured)}")
+                found = otherwise
+            self._keep(kind, key, found)
+        return found
 
     def _alone(self, task: Task) -> TaskResult:
         """One task on the host whose clock counts, with nothing beside it."""

@@ -27,7 +27,7 @@ from octavo.tune.evaluators import Evaluator
 
 @dataclass(frozen=True)
 class Variant:
-    """A form of the model: the float one for `recipe` None."""
+    """One form of the model: the float one for `recipe` None."""
 
     recipe: Recipe | None
     approach: Approach = Approach.DYNAMIC
@@ -35,23 +35,23 @@ class Variant:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measures accuracy and size of `form`."""
+    """Measures accuracy and size of `variant`."""
 
-    form: Variant
+    variant: Variant
 
 
 @dataclass(frozen=True)
 class Time:
-    """Times `forms` in turns."""
+    """Times `variants` in turns."""
 
-    forms: tuple[Variant, ...]
+    variants: tuple[Variant, ...]
 
 
 @dataclass(frozen=True)
 class Peak:
-    """Measures the memory that `form` needs."""
+    """Measures the memory that `variant` needs."""
 
-    form: Variant
+    variant: Variant
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ Task = Evaluate | Time | Peak | Errors
 class TaskResult:
     """What a task gives: its `value` (plain data), or the traceback of what went wrong.
 
-    Values: Evaluate [accuracy, bytes]; Time a list of [seconds, ratio to the first form, its lower
-    and upper quartile] a form; Peak bytes; Errors [the numbers, how many inputs each ran on].
+    Values: Evaluate [accuracy, bytes]; Time a list of [seconds, ratio to the first one, its lower
+    and upper quartile] a variant; Peak bytes; Errors [the numbers, how many inputs each ran on].
     """
 
     value: Any
@@ -103,22 +103,22 @@ class Setting:
         kept = {k: v for k, v in self.__dict__.items() if k != "timed_feeds"}
         return {**kept, "_last": None, "_float": None}
 
-    def built(self, form: Variant) -> Built:
-        """The model in `form`; the one asked for last, and the float one, are kept."""
-        if form.recipe is None:
+    def built(self, variant: Variant) -> Built:
+        """The model in `variant`; the one asked for last, and the float one, are kept."""
+        if variant.recipe is None:
             if self._float is None:
                 self._float = self.target.float_model()
             return self._float
         last = self._last  # of this thread's own: an executor's threads share the setting
-        if last is None or last[0] != form:
+        if last is None or last[0] != variant:
             self._last = last = None  # its memory is free before the next one is made
-            self._last = last = (form, self._build(form))
+            self._last = last = (variant, self._build(variant))
         return last[1]
 
-    def _build(self, form: Variant) -> Built:
-        assert form.recipe is not None
-        calibration = self.calibration if form.approach is Approach.STATIC else None
-        return self.target.build(form.recipe, calibration)
+    def _build(self, variant: Variant) -> Built:
+        assert variant.recipe is not None
+        calibration = self.calibration if variant.approach is Approach.STATIC else None
+        return self.target.build(variant.recipe, calibration)
 
     @cached_property
     def timed_feeds(self) -> tuple[Feed, ...]:
@@ -139,22 +139,22 @@ class Setting:
     def perform(self, task: Task) -> Any:
         """The task's value."""
         if isinstance(task, Evaluate):
-            built = self.built(task.form)
+            built = self.built(task.variant)
             accuracy = self.evaluator.accuracy(built, lambda: self.built(Variant(None)))
             return [accuracy, built.bytes]
         if isinstance(task, Time):
-            return self._times(task.forms)
+            return self._times(task.variants)
         if isinstance(task, Peak):
-            calibration = self.calibration if task.form.approach is Approach.STATIC else None
-            return self.target.peak_memory(task.form.recipe, self.timed_feeds[0], calibration)
+            calibration = self.calibration if task.variant.approach is Approach.STATIC else None
+            return self.target.peak_memory(task.variant.recipe, self.timed_feeds[0], calibration)
         feeds = self.feeds()
         return [list(self.target.errors(task.recipe, task.sets, feeds)), len(feeds)]
 
-    def _times(self, forms: Sequence[Variant]) -> list[list[float]]:
-        """Each form's seconds (over all timed inputs), and their ratio to the first one's."""
-        few = len(forms) <= 2  # the float model and the one that was evaluated last
-        models = [self.built(f) if few or f.recipe is None else self._build(f) for f in forms]
-        found = [[0.0, 1.0, 1.0, 1.0] for _ in forms]
+    def _times(self, variants: Sequence[Variant]) -> list[list[float]]:
+        """Each variant's seconds (over all timed inputs), and their ratio to the first one's."""
+        few = len(variants) <= 2  # the float model and the one that was evaluated last
+        models = [self.built(f) if few or f.recipe is None else self._build(f) for f in variants]
+        found = [[0.0, 1.0, 1.0, 1.0] for _ in variants]
         for feed in self.timed_feeds:
             runs = {str(i): _call(model, feed) for i, model in enumerate(models)}
             compared = time_ratios(

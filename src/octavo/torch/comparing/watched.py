@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from octavo.torch.layers.recurrent import QuantizedRecurrent
+from octavo.torch.layers.recurrent import QuantizedRecurrent
+from octavo.torch.tuning.calls import named_tensors
 
 Array = npt.NDArray[Any]
 Args = tuple[Any, ...]
@@ -212,35 +213,20 @@ def arrays(value: Any) -> list[Array]:
 
 def named_arrays(value: Any) -> dict[str, Array]:
     """All tensors in `value`, copied, by where they are: `output`, `last_hidden_state`, `1.0`."""
-    return {name or "output": _array(tensor) for name, tensor in _tensors(value, "")}
+    return {
+        name or "output": _readable(tensor).clone(memory_format=torch.contiguous_format).numpy()
+        for name, tensor in named_tensors(value, packed_data_only=True)
+    }
 
 
 def float_arrays(value: Any) -> dict[str, Array]:
     """All floating-point tensors in `value` by where they are, not copied where they can be read
     as they lie."""
-    found = {name: tensor for name, tensor in _tensors(value, "") if tensor.is_floating_point()}
-    return {name: _readable(tensor).numpy() for name, tensor in found.items()}
-
-
-def _tensors(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
-    items: Any = ()
-    if isinstance(value, Tensor):
-        yield name, value
-    elif isinstance(value, PackedSequence):  # lengths and orders are the inputs' own
-        yield name, value.data
-    elif isinstance(value, Mapping):
-        items = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = enumerate(value)
-    elif is_dataclass(value) and not isinstance(value, type):
-        items = ((field.name, getattr(value, field.name)) for field in fields(value))
-    for key, item in items:
-        yield from _tensors(item, f"{name}.{key}".removeprefix("."))
-
-
-def _array(tensor: Tensor) -> Array:
-    found: Array = _readable(tensor).clone(memory_format=torch.contiguous_format).numpy()
-    return found
+    return {
+        name: _readable(tensor).numpy()
+        for name, tensor in named_tensors(value, packed_data_only=True)
+        if tensor.is_floating_point()
+    }
 
 
 def _readable(tensor: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
 from octavo.errors import InputDataError, ModelError, did_you_mean
@@ -88,7 +89,7 @@ class Caller:
         """
         with torch.inference_mode():
             positional, keywords = self.arguments(feed)
-            outputs = [_array(t) for t in _tensors(model(*positional, **keywords))]
+            outputs = [_array(t) for _, t in named_tensors(model(*positional, **keywords))]
         if not outputs:
             raise ModelError(f"{type(model).__name__} returned no tensor")
         return outputs
@@ -108,18 +109,28 @@ class Caller:
         return made.to(self._dtype) if self._dtype and value.dtype.type in _FLOATS else made
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def named_tensors(
+    value: Any, name: str = "", *, packed_data_only: bool = False
+) -> Iterator[tuple[str, Tensor]]:
+    """All tensors in `value`, by where they are: `last_hidden_state`, `1.0`, or "".
+
+    With `packed_data_only` lengths and orders of a PackedSequence are left out: they are the
+    inputs' own.
+    """
+    items: Any = ()
     if isinstance(value, Tensor):
-        yield value
+        yield name, value
+    elif packed_data_only and isinstance(value, PackedSequence):
+        yield name, value.data
     elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
+        items = value.items()
     elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
+        items = enumerate(value)
     elif is_dataclass(value) and not isinstance(value, type):
-        for field in fields(value):
-            yield from _tensors(getattr(value, field.name))
+        items = ((field.name, getattr(value, field.name)) for field in fields(value))
+    for key, item in items:
+        inner = f"{name}.{key}".removeprefix(".")
+        yield from named_tensors(item, inner, packed_data_only=packed_data_only)
 
 
 def _array(tensor: Tensor) -> npt.NDArray[Any]:
