@@ -207,7 +207,7 @@ def error_of(call: Callable[[], Any]) -> str:
     """The error's type and text; `nothing raised` where there is none."""
     try:
         call()
-    except BaseException as error:  # noqa: BLE001  # whatever a user would see
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a user would see
         return cleaned(f"{type(error).__module__}.{type(error).__name__}: {error}")
     return "nothing raised"
 
