@@ -70,7 +70,7 @@ def _plain(data: Any, path: str = "") -> list[str]:
 
 
 def page(folder: Path) -> Facts:
-    """The pages of `report` and `quantize --report`: their words, without numbers."""
+    """The pages of `report` and `quantize --report`: their headings."""
     commands.fill(folder)
     _save(folder / "e.onnx", encoder(1))
     facts: Facts = {}
