@@ -70,7 +70,7 @@ def _plain(data: Any, path: str = "") -> list[str]:
 
 
 def page(folder: Path) -> Facts:
-    """The pages of `report` and `quantize --report`: their words, without numbers."""
+    """The pages of `report` and `quantize --report`: their headings."""
     commands.fill(folder)
     _save(folder / "e.onnx", encoder(1))
     facts: Facts = {}
@@ -87,9 +87,12 @@ def page(folder: Path) -> Facts:
         path = folder / f"{name}.html"
         if not path.exists():
             continue
-        text = re.sub(
-            r"(?s)<style.*?</style>|<script.*?</script>|<svg.*?</svg>", "", path.read_text()
-        )
+        html = path.read_text()
+        text = re.sub(r"(?s)<style.*?</style>|<script.*?</script>|<svg.*?</svg>", "", html)
+        if (
+            name != "a"
+        ):  # timed: nothing but headings, of the page and of its tables, stays the same
+            text = "".join(re.findall(r"(?s)<(?:h[1-4]|th)\b.*?</(?:h[1-4]|th)>", text))
         words = [" ".join(w.split()) for w in re.sub(r"<[^>]+>", "\n", text).splitlines()]
         shown = [MEASURED.sub("N", commands.tidy(w, folder)) for w in words if w]
         facts[f"page {name}"] = list(dict.fromkeys(shown))

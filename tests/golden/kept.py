@@ -129,6 +129,8 @@ def _case(facts: Facts) -> str:
             forms.setdefault(form, {})[tail] = _json(facts[name])
         else:
             lines.append(f" {_json(name)}: {_json(facts[name])}")
+    if forms.keys() & facts.keys():
+        raise ValueError(f"both forms and facts: {sorted(forms.keys() & facts.keys())}")
     wholes: dict[str, str] = {}
     first: dict[tuple[str, str], str] = {}
     for form, own in forms.items():

@@ -127,7 +127,7 @@ def test_texts_have_no_places_and_times() -> None:
 
 def test_the_record_is_small_and_whole() -> None:
     files = sorted(kept.FOLDER.glob("*.json"))
-    assert sum(path.stat().st_size for path in files) < 2**20
+    assert sum(path.stat().st_size for path in files) < 1_250_000
     assert {path.stem for path in files} == {*corpus.GROUPS, "about"}
 
 

@@ -368,7 +368,11 @@ def drop_in(folder: Path) -> Facts:
     ]
     facts |= under("inspect", inspection_facts(inspect(filled(Tagger()))))
     facts |= under("inspect block", inspection_facts(inspect(filled(Tagger()), "int8-block")))
-    facts["mapping"] = sorted(f"{k.__name__}: {v.__name__}" for k, v in default_mapping().items())
+    facts["default mapping"] = sorted(
+        f"{k.__name__}: {v.__name__}"
+        for k, v in default_mapping().items()
+        if k.__name__ != "Conv1D"
+    )
     return facts
 
 
