@@ -53,7 +53,7 @@ def has() -> list[str]:
 
 HEAVY = Path(__file__).with_name("heavy.txt")
 """Tests whose first case takes longer than HEAVY_SECONDS: `make quick` leaves them out."""
-HEAVY_SECONDS = 0.1
+HEAVY_SECONDS = 0.06
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
