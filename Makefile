@@ -1,3 +1,4 @@
+# make quick   while you work: lint, types, the first case of each test that takes no time (a minute)
 # make test    everything that must pass: lint, types, all tests that are not slow
 # make test-all  the slow tests too, and the kernels on aarch64 under an emulator
 # make sanitize  the tests of kernels and operators under AddressSanitizer, UBSan and ThreadSanitizer
@@ -15,7 +16,7 @@ TENSORFLOW := .venv-tf
 PY := $(VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
 
-.PHONY: setup browser demo test test-all sanitize aarch64 wheel bench docs check clean
+.PHONY: setup browser demo quick test test-all sanitize aarch64 wheel bench docs check clean
 
 setup: $(VENV)/.stamp $(OLDEST)/.stamp $(OF_OPSET_23)/.stamp
 
@@ -95,7 +96,16 @@ demo: setup
 	@$(PY) -m benchmarks.demo
 
 # Many tests start Octavo afresh: without bytecode each of them would compile it again.
-test test-all: export PYTHONDONTWRITEBYTECODE :=
+quick test test-all: export PYTHONDONTWRITEBYTECODE :=
+
+# One case of each test, in every package; types are checked meanwhile. tests/heavy.txt names the
+# tests that it leaves out.
+quick: $(VENV)/.stamp
+	@$(PY) -m ruff check --quiet
+	@$(PY) -m ruff format --check --quiet
+	@$(PY) -m mypy -p octavo -p benchmarks --no-error-summary & types=$$!; \
+	    $(PY) -m pytest --quick --quiet -n 2 --dist loadgroup; tests=$$?; \
+	    wait $$types && exit $$tests
 
 # pytest comes last, so that its count ends the output.
 test: setup browser check

@@ -1,6 +1,6 @@
 """Latency of model files, interleaved, in processes of their own, which load nothing else.
 
-Files that end in `.xml` are OpenVINO's (`openvino_session`), all others ONNX.
+Files that end in `.xml` are OpenVINO's (`peers_openvino`), all others ONNX.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def sessions(job: Job) -> dict[str, Comparison]:
 def _opened(path: Path, threads: int) -> Callable[[Feed], Callable[[], object]]:
     """What binds a feed to the model at `path`."""
     if path.suffix == ".xml":
-        from benchmarks.openvino_session import OpenVinoSession
+        from benchmarks.peers_openvino import OpenVinoSession
 
         return OpenVinoSession(path, threads).bound
     from benchmarks.zoo.sessions import open_session

@@ -72,12 +72,17 @@ def minilm_asked(threads: int) -> tuple[Asked, ...]:
 def minilm_rows(title: str, made: Made, quick: bool) -> Iterator[Row]:
     """Error of the hidden states of the 50 Lee documents, and sizes."""
     section = f"{title}: error, 1 - cosine of hidden states"
-    exact = open_session(made.files[FLOAT])
-    for name in (QD_CHANNEL, NATIVE, NATIVE_ACCURATE):
-        yield _error_row(name, made, name, exact, open_session, MOST_ERROR.get(name), section)
+    exact, names = open_session(made.files[FLOAT]), (QD_CHANNEL, NATIVE, NATIVE_ACCURATE)
+    sessions = {name: open_session(made.files[name]) for name in names if name in made.files}
+    yield from rows.error_rows(exact, sessions, names, "", MOST_ERROR, made.refused, section)
     for group in GROUPS:
-        what = f"{OPENVINO}, groups of {group}"
-        yield _error_row(what, made, OPENVINO, exact, partial(_openvino, group), None, section)
+        peers: dict[str, Session] = {}
+        if OPENVINO in made.files:
+            from benchmarks.peers_openvino import OpenVinoSession
+
+            peers[OPENVINO] = OpenVinoSession(made.files[OPENVINO], group=group)
+        what = f", groups of {group}"
+        yield from rows.error_rows(exact, peers, (OPENVINO,), what, {}, made.refused, section)
     section = f"{title}: size"
     for name, path in made.files.items():
         parts = (path, path.with_suffix(".bin")) if path.suffix == ".xml" else (path,)
@@ -85,27 +90,6 @@ def minilm_rows(title: str, made: Made, quick: bool) -> Iterator[Row]:
         yield Row(f"{name}: file", size / 1e6, "MB", section=section)
     for name, report in made.reports.items():
         yield rows.table_row(report, f"{name}: embedding table", True, section)
-
-
-def _openvino(group: int, path: Path) -> Session:
-    from benchmarks.openvino_session import OpenVinoSession
-
-    return OpenVinoSession(path, group=group)
-
-
-def _error_row(
-    what: str,
-    made: Made,
-    name: str,
-    exact: Session,
-    opened: Callable[[Path], Session],
-    most: float | None,
-    section: str,
-) -> Row:
-    error = math.nan
-    if name in made.files:
-        error = minilm.hidden_state_error(exact, opened(made.files[name]))
-    return Row(what, error, at_most=most, section=section, note=made.refused.get(name, ""))
 
 
 def recurrent(kind: Kind, folder: Path) -> Path:

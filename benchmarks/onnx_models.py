@@ -65,10 +65,9 @@ def accuracy_rows(files: Mapping[str, Path], where: str, asked: bool) -> Iterato
     say(f"{where}: error and labelled accuracy")
     section = f"{where}: accuracy"
     sessions = {name: open_session(path) for name, path in files.items()}
-    for name in (QD, QD_CHANNEL, OCTAVO):
-        error = minilm.hidden_state_error(sessions[FLOAT], sessions[name])
-        most = MOST_ERROR if asked and name == OCTAVO else None
-        yield Row(f"{name}: 1 - cosine of hidden states", error, "", at_most=most, section=section)
+    most, what = {OCTAVO: MOST_ERROR} if asked else {}, ": 1 - cosine of hidden states"
+    peers = (QD, QD_CHANNEL, OCTAVO)
+    yield from rows.error_rows(sessions[FLOAT], sessions, peers, what, most, {}, section)
     evaluation = minilm.Evaluation(minilm.embedder(sessions[FLOAT]))
     scores = {n: evaluation.scores(minilm.embedder(s)).by_task() for n, s in sessions.items()}
     bounded = OCTAVO if asked else ""

@@ -1,4 +1,4 @@
-"""OpenVINO's linear layer: weights compressed by NNCF, activations quantized as they come.
+"""OpenVINO: weights compressed by NNCF, activations quantized as they come; layers and models.
 
 What was found cheapest: a model of fixed shape (a dynamic one took 0 to 30% more), both tensors
 preset and `infer`, not `start_async`, which took 40 us more for its thread.
@@ -10,11 +10,14 @@ import contextlib
 import io
 import logging
 import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from benchmarks.peers import Bound, Float32, Layer
+from benchmarks.zoo.sessions import Array, Feed
 
 Mode = Literal["INT8_ASYM", "INT8_SYM"]
 GROUP = 128  # of DYNAMIC_QUANTIZATION_GROUP_SIZE
@@ -97,3 +100,55 @@ def check(compiled: Any, group: int = GROUP) -> None:
         weight = op.input(1).get_source_output()
         if weight.get_element_type().get_type_name() not in ("u8", "i8"):
             raise RuntimeError(f"OpenVINO runs weights of {weight.get_element_type()}")
+
+
+def write_compressed(model: Path, folder: Path) -> Path:
+    """The ONNX file `model` with weights compressed by NNCF, as `.xml` and `.bin` in `folder`."""
+    import openvino
+
+    path = folder / f"{model.stem}.openvino.xml"
+    compressed = compress(openvino.convert_model(str(model)))
+    openvino.save_model(compressed, str(path), compress_to_fp16=False)
+    return path
+
+
+class OpenVinoSession:
+    """The `.xml` file of a model, compiled anew for each shape of its inputs.
+
+    `group` is the DYNAMIC_QUANTIZATION_GROUP_SIZE.
+    """
+
+    def __init__(self, path: Path, threads: int = 1, group: int = GROUP) -> None:
+        import openvino
+
+        self._core = openvino.Core()
+        self._model = self._core.read_model(str(path))
+        self._threads, self._group = threads, group
+
+    def get_inputs(self) -> Sequence[Any]:
+        """OpenVINO's own; each has `any_name`."""
+        return list(self._model.inputs)
+
+    def bound(self, feed: Feed) -> Callable[[], object]:
+        """What runs the model on `feed`; it returns the request, with the outputs in it."""
+        import openvino
+
+        fixed = self._model.clone()
+        fixed.reshape({name: list(value.shape) for name, value in feed.items()})
+        chosen = settings(self._threads, self._group)
+        compiled = self._core.compile_model(fixed, "CPU", chosen)
+        check(compiled, self._group)
+        request = compiled.create_infer_request()
+        for name, value in feed.items():
+            request.set_tensor(name, openvino.Tensor(np.ascontiguousarray(value)))
+
+        def run() -> object:
+            request.infer(share_outputs=True)
+            return request
+
+        return run
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Feed) -> list[Array]:
+        """All outputs in order; `output_names` picks none of them."""
+        request: Any = self.bound(input_feed)()
+        return [np.array(tensor.data) for tensor in request.output_tensors]

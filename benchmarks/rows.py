@@ -10,6 +10,7 @@ from benchmarks.limits import LIMIT, PARTS
 from benchmarks.ours import OCTAVO
 from benchmarks.results import Row
 from benchmarks.runner import Answer
+from benchmarks.zoo import minilm
 from octavo.measure.timing import Comparison, Ratio
 from octavo.recipe import Kind, Report
 
@@ -186,6 +187,22 @@ def note_of(found: Comparison, of: str, over: str) -> str:
         f"{found[of].median * 1e3:.2f} ms to {found[over].median * 1e3:.2f} ms; "
         f"quartiles {speed.low:.3f} to {speed.high:.3f}"
     )
+
+
+def error_rows(
+    exact: minilm.Model,
+    made: Mapping[str, minilm.Model],
+    names: Sequence[str],
+    what: str,
+    most: Mapping[str, float],
+    refused: Mapping[str, str],
+    section: str,
+) -> Iterator[Row]:
+    """Error of the hidden states of each of `names`; `what` follows its name."""
+    for name in names:
+        error = minilm.hidden_state_error(exact, made[name]) if name in made else math.nan
+        note = refused.get(name, "")
+        yield Row(name + what, error, at_most=most.get(name), section=section, note=note)
 
 
 def task_rows(

@@ -17,9 +17,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks import results
 from benchmarks.machine import amx_granted, other_programs, without_amx
@@ -28,6 +28,7 @@ from octavo.measure.timing import Comparison, pooled
 
 Cell = tuple[int, ...]
 Rows = Callable[[], Iterator[Row]]
+Made = TypeVar("Made")
 
 # What holds PyTorch's own kernels, MKL and oneDNN to AVX2.
 _AVX2 = {
@@ -220,6 +221,19 @@ def reason(error: Exception) -> str:
     if isinstance(error, subprocess.CalledProcessError) and str(error.stderr or "").strip():
         text = str(error.stderr).strip().splitlines()[-1]
     return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+", ".../", " ".join(text.split()))[:300]
+
+
+def attempt(
+    names: Iterable[str], make: Callable[[str], Made]
+) -> tuple[dict[str, Made], dict[str, str]]:
+    """What `make` gives for each name, and of those that it cannot make the reason."""
+    made, refused = {}, {}
+    for name in names:
+        try:
+            made[name] = make(name)
+        except Exception as error:  # noqa: BLE001  # a figure that cannot be measured is missed
+            refused[name] = reason(error)
+    return made, refused
 
 
 def parser(script: str, doc: str | None) -> argparse.ArgumentParser:

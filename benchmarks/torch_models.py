@@ -103,10 +103,8 @@ def minilm_rows(quick: bool) -> Iterator[Row]:
     say(f"{section}, error")
     exact, names = minilm.torch_model(minilm.SERVED), (*FOUR, ACCURATE)
     made, refused = torch_variants.every(names, exact)
-    for name in names[1:]:
-        error = minilm.hidden_state_error(exact, made[name]) if name in made else math.nan
-        what, most = f"{name}: 1 - cosine of hidden states", MOST_ERROR.get(name)
-        yield Row(what, error, at_most=most, section=section, note=refused.get(name, ""))
+    what = ": 1 - cosine of hidden states"
+    yield from rows.error_rows(exact, made, names[1:], what, MOST_ERROR, refused, section)
     yield from count_rows(made, section)
     if quick:
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.runner import reason
+from benchmarks.runner import attempt
 from octavo.core.kernels.weight import quantize_weight
 from octavo.core.qtype import Grid, QType
 
@@ -55,13 +55,7 @@ def every(
     names: Iterable[str], model: torch.nn.Module
 ) -> tuple[dict[str, torch.nn.Module], dict[str, str]]:
     """The modules by name, and of those that could not be made the reason."""
-    made, refused = {}, {}
-    for name in names:
-        try:
-            made[name] = quantized(name, model)
-        except Exception as error:  # noqa: BLE001  # a figure that cannot be measured is missed
-            refused[name] = reason(error)
-    return made, refused
+    return attempt(names, lambda name: quantized(name, model))
 
 
 def rounded(model: torch.nn.Module) -> torch.nn.Module:

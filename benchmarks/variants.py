@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.runner import reason
+from benchmarks.runner import attempt
 
 if TYPE_CHECKING:
     from octavo.recipe import Report
@@ -77,7 +77,7 @@ def quantized(name: str, model: Path, folder: Path) -> tuple[Path, Report | None
     if name == FLOAT:
         return model, None
     if name == OPENVINO:
-        from benchmarks.openvino_session import write_compressed
+        from benchmarks.peers_openvino import write_compressed
 
         return write_compressed(model, folder), None
     out = folder / f"{model.stem}.{name.replace(', ', '-').replace(' ', '-')}.onnx"
@@ -89,13 +89,6 @@ def quantized(name: str, model: Path, folder: Path) -> tuple[Path, Report | None
 
 def every(names: Iterable[str], model: Path, folder: Path) -> Made:
     """Each of `names`; what cannot be made has a reason."""
-    made = Made({}, {}, {})
-    for name in names:
-        try:
-            made.files[name], report = quantized(name, model, folder)
-        except Exception as error:  # noqa: BLE001  # a figure that cannot be measured is missed
-            made.refused[name] = reason(error)
-        else:
-            if report is not None:
-                made.reports[name] = report
-    return made
+    made, refused = attempt(names, lambda name: quantized(name, model, folder))
+    reports = {name: report for name, (_, report) in made.items() if report is not None}
+    return Made({name: path for name, (path, _) in made.items()}, reports, refused)

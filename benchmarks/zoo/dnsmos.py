@@ -14,8 +14,6 @@ from benchmarks.zoo.fetch import fetch
 from benchmarks.zoo.sessions import Float32, Session
 from benchmarks.zoo.silero import read_sound
 
-__all__ = ["clips", "mean_error", "model_path", "scores"]
-
 SAMPLES = 144_160  # 9.01 s at 16 kHz
 LEAST = 48_000  # samples of a prompt; shorter ones are words
 

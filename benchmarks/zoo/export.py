@@ -18,7 +18,6 @@ from benchmarks.zoo.sessions import open_session
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["cached", "export_images", "quiet", "versions"]
 
 _TOLERANCE = 1e-4  # of logits of order 1 to 10; a wrong layer shows as 0.1 and more
 

@@ -21,7 +21,6 @@ from benchmarks.zoo.sessions import Array, Float32, Int64, Session
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CLASSES", "SIDE", "accuracy", "images", "labels", "onnx_path", "torch_model"]
 
 Part = Literal["train", "t10k"]
 SIDE, CLASSES = 28, 10

@@ -28,8 +28,6 @@ from pathlib import Path
 
 from benchmarks.zoo.artifacts import ARTIFACTS, Artifact, Deb, Wheel, artifact
 
-__all__ = ["FetchError", "cache_dir", "fetch", "locked"]
-
 _log = logging.getLogger(__name__)
 
 # Fixed tags make pip choose the same file, so the same hash, whatever Python or processor runs it.

@@ -22,18 +22,6 @@ from benchmarks.zoo.sessions import Float32
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "COUNT",
-    "PHONEMES",
-    "Word",
-    "changed_words",
-    "checkpoint",
-    "decode",
-    "distance",
-    "phoneme_error_rate",
-    "torch_model",
-    "words",
-]
 
 COUNT = 2000
 GRAPHEMES = ("<pad>", "<unk>", "</s>", *"abcdefghijklmnopqrstuvwxyz")

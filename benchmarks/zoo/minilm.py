@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -70,20 +70,21 @@ WIDTH = 384
 SERVED = "sdpa"
 """The attention that transformers gives whoever does not ask: what PyTorch users run."""
 Embed = Callable[[Sequence[str]], Float32]
+Model: TypeAlias = "Session | torch.nn.Module"
 
 _FIT, _TEST = 1500, 600
 # scikit-learn's default of 1 fits too little: a unit vector's entries are about 0.05.
 _INVERSE_REGULARIZATION = 10.0
 
 
-def hidden_states(model: Session | torch.nn.Module, feed: dict[str, Int64]) -> Array:
+def hidden_states(model: Model, feed: dict[str, Int64]) -> Array:
     """Last hidden state, ``float32 [batch, tokens, 384]``, for a feed of ``tokenize``."""
     if isinstance(model, Session):
         return model.run(None, feed)[0]
     return torch_hidden_states(model, feed)
 
 
-def embedder(model: Session | torch.nn.Module, batch: int = 32) -> Embed:
+def embedder(model: Model, batch: int = 32) -> Embed:
     """The function texts -> ``float32 [n, 384]`` unit vectors of the package's configuration.
 
     Mean of the real tokens' hidden states, then L2 normalization. Texts run ``batch`` at a time in
@@ -188,9 +189,7 @@ def _split() -> tuple[Questions, Questions, Questions]:
     return fit, test, held_out
 
 
-def hidden_state_error(
-    float_model: Session | torch.nn.Module, int8_model: Session | torch.nn.Module, batch: int = 50
-) -> float:
+def hidden_state_error(float_model: Model, int8_model: Model, batch: int = 50) -> float:
     """1 - cosine between both models' hidden states over all real tokens of the 50 Lee documents.
 
     One cosine over everything (each token's vector weighs by its norm), 0 for equal models. The

@@ -15,7 +15,6 @@ from benchmarks.zoo.sessions import Array, Feed, open_session
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Exporter", "onnx_path", "torch_hidden_states", "torch_model", "untrained_model"]
 
 Exporter = Literal["torchscript", "dynamo"]
 

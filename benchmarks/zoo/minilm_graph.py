@@ -24,8 +24,6 @@ from benchmarks.zoo.fetch import FetchError
 from benchmarks.zoo.minilm_text import INPUT_NAMES, model_dir
 from benchmarks.zoo.sessions import Array
 
-__all__ = ["draw", "main"]
-
 OUTPUT = "last_hidden_state"
 _OPSET, _IR = 17, 8
 _MASKED = np.float32(-1e9)  # added to the scores of padding: softmax makes exact zeros of it

@@ -14,18 +14,6 @@ from numpy.typing import NDArray
 from benchmarks.zoo.fetch import fetch
 from benchmarks.zoo.sessions import Int64
 
-__all__ = [
-    "INPUT_NAMES",
-    "MAX_LENGTH",
-    "Questions",
-    "lee_documents",
-    "lee_similarities",
-    "model_dir",
-    "questions",
-    "tokenize",
-    "word_pairs",
-]
-
 INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 # max_seq_length of the package's sentence_bert_config.json. Its tokenizer.json says 128, but
 # sentence-transformers overrides that.

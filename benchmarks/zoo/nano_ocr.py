@@ -28,19 +28,6 @@ if TYPE_CHECKING:
     import torch
     from PIL import ImageFont
 
-__all__ = [
-    "COUNT",
-    "HEIGHT",
-    "WIDTH",
-    "character_error_rate",
-    "draw",
-    "images",
-    "onnx_path",
-    "texts",
-    "torch_model",
-    "transcribe",
-    "word_accuracy",
-]
 
 COUNT = 1000
 HEIGHT, WIDTH = 32, 128  # of the model's input

@@ -9,8 +9,6 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Feed", "Float32", "Int64", "Session", "open_session"]
-
 Array = NDArray[Any]
 Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]

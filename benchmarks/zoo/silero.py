@@ -20,19 +20,6 @@ from numpy.typing import NDArray
 from benchmarks.zoo.fetch import fetch
 from benchmarks.zoo.sessions import Feed, Float32, Session
 
-__all__ = [
-    "Recording",
-    "Scores",
-    "forms",
-    "frame_accuracy",
-    "frame_auc",
-    "frame_probabilities",
-    "more_forms",
-    "read_sound",
-    "recording",
-    "scores",
-]
-
 RATE = 16_000  # Hz
 FRAME, CONTEXT = 512, 64  # samples
 UNITS = 128

@@ -71,7 +71,7 @@ def test_what_cannot_be_made_has_a_reason(tmp_path: Path) -> None:
 @needs_openvino
 @pytest.mark.parametrize("group", [128, 32])
 def test_openvino_runs_the_whole_model_in_int8(linear: Path, tmp_path: Path, group: int) -> None:
-    from benchmarks.openvino_session import OpenVinoSession
+    from benchmarks.peers_openvino import OpenVinoSession
 
     made = variants.every((OPENVINO,), linear, tmp_path)
     session = OpenVinoSession(made.files[OPENVINO], group=group)

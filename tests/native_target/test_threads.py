@@ -282,6 +282,7 @@ print(resident() - before)
 """
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("kind", "times", "bytes_each"),
     [

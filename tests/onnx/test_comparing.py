@@ -123,6 +123,7 @@ def doubled(array: np.ndarray) -> np.ndarray:
     return array * np.float32(2)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("target", ["portable", "native"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_quantized_layer_is_compared_and_sound(

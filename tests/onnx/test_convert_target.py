@@ -80,6 +80,7 @@ def assert_equal(a: list[np.ndarray], b: list[np.ndarray]) -> None:
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cpu", ["vnni", "any"])
 def test_to_native_is_what_the_float_model_would_give(kind: str, cpu: str, tmp_path: Path) -> None:
@@ -94,6 +95,7 @@ def test_to_native_is_what_the_float_model_would_give(kind: str, cpu: str, tmp_p
     assert_equal(outputs(tmp_path / "pn.onnx", case[1]), outputs(native, case[1]))
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("kind", [k for k in KINDS | IN_FLOAT if k != "products"])
 @pytest.mark.parametrize("cpu", ["vnni", "any"])
 def test_there_and_back_gives_the_same_integers(kind: str, cpu: str, tmp_path: Path) -> None:

@@ -238,6 +238,7 @@ CASES: dict[str, Case] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("target", ["portable", "native"])
 @pytest.mark.parametrize("name", CASES)
 def test_it_gives_what_it_gave(

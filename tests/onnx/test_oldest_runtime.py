@@ -354,6 +354,7 @@ def agrees(oldest: OldRuntime, converted: Converted, feeds: dict[str, Array]) ->
 # --- the tests -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("opset", OPSETS)
 @pytest.mark.parametrize("name", CASES)
 def test_int8(oldest: OldRuntime, tmp_path: Path, name: str, opset: int) -> None:
@@ -362,6 +363,7 @@ def test_int8(oldest: OldRuntime, tmp_path: Path, name: str, opset: int) -> None
     agrees(oldest, converted, feeds)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("opset", [10, 17])
 @pytest.mark.parametrize("name", CASES)
 def test_int8_for_any_cpu(oldest: OldRuntime, tmp_path: Path, name: str, opset: int) -> None:
@@ -369,6 +371,7 @@ def test_int8_for_any_cpu(oldest: OldRuntime, tmp_path: Path, name: str, opset: 
     agrees(oldest, converted, feeds)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("opset", [11, 13, 20])
 @pytest.mark.parametrize("name", [n for n in CASES if n != "embed-layer-normalization"])
 def test_int8_per_tensor(oldest: OldRuntime, tmp_path: Path, name: str, opset: int) -> None:
@@ -376,6 +379,7 @@ def test_int8_per_tensor(oldest: OldRuntime, tmp_path: Path, name: str, opset: i
     agrees(oldest, converted, feeds)
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("opset", [11, 13, 20])
 @pytest.mark.parametrize("name", [*LINEAR, "gather", "if", "float16", "batched-and-vector"])
 def test_qdq(oldest: OldRuntime, tmp_path: Path, name: str, opset: int) -> None:
@@ -398,6 +402,7 @@ def test_int8_accurate(oldest: OldRuntime, tmp_path: Path, name: str, opset: int
     agrees(oldest, converted, feeds)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("opset", [10, 13, 20])
 @pytest.mark.parametrize("name", CASES)
 def test_native(oldest: OldRuntime, tmp_path: Path, name: str, opset: int) -> None:

@@ -620,7 +620,7 @@ def seconds(path: Path, out: Path) -> float:
 
 @pytest.mark.real_time
 def test_conversion_is_linear_in_nodes(tmp_path: Path) -> None:
-    few, many = 250, 2000
+    few, many = 125, 1000
     for count in (few, many):
         onnx.save(chain_of(count), tmp_path / f"{count}.onnx")
     out = tmp_path / "out.onnx"

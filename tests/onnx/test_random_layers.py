@@ -46,6 +46,7 @@ GROUPS_OF_GROUPS = Layers(
 )
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("way", WAYS)
 @given(graph=layers())
 @example(graph=GROUPS_OF_GROUPS)

@@ -159,6 +159,7 @@ def sets_of(ours: OnnxTarget, recipe: Recipe) -> list[list[str]]:
     return [*([name] for name in held), [], held, [d.layer.name for d in decisions]]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("target", ["portable", "native"])
 @pytest.mark.parametrize("name", CASES)
 def test_switches_tell_what_conversions_do(

@@ -199,6 +199,7 @@ def recurrent(name: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
     return model, tuple(args)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_recurrent_layers(name: str, tmp_path: Path) -> None:
     float_model, args = recurrent(name)

@@ -54,16 +54,19 @@ def export(quantized: Any, path: Path, target: str) -> Exported:
     )
 
 
+@pytest.mark.slow
 def test_its_error(float_model: torch.nn.Module, path: Path) -> None:
     assert minilm.hidden_state_error(float_model, session(path)) <= 0.003
 
 
+@pytest.mark.slow
 def test_it_agrees_with_pytorch(quantized: torch.nn.Module, path: Path) -> None:
     """Each is within .003 and .0013 of float; together they are within the sum of their angles."""
     error = minilm.hidden_state_error(quantized, session(path))
     assert error <= 1 - np.cos(np.arccos(1 - 0.003) + np.arccos(1 - 0.0013))
 
 
+@pytest.mark.slow
 def test_its_integers(quantized: torch.nn.Module, path: Path) -> None:
     """Those of query, key and value stand beside each other."""
     found = constants(path)

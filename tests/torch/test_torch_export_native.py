@@ -305,6 +305,7 @@ def test_embeddings_and_bags(tmp_path: Path) -> None:
 # --- recurrent layers ---
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", [n for n in OPTIONS if "projection" not in n])
 def test_recurrent_layers(name: str, tmp_path: Path) -> None:
     float_model, args = recurrent(name)

@@ -194,6 +194,7 @@ def layers(model: Any) -> nn.Module:
     return Stack().eval()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # in torch itself
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_layers_of_bert_compile_as_one_graph(backend: str) -> None:
@@ -233,6 +234,7 @@ def test_minilm_is_as_exact_as_promised() -> None:
     assert minilm.hidden_state_error(model, quantized) <= MOST_ERROR
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.models
 @pytest.mark.parametrize("inplace", [True, False])
 def test_sentence_transformers_encode(inplace: bool) -> None:

@@ -80,6 +80,7 @@ SHOWS_NOTHING = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("target", ["portable", "native"])
 @pytest.mark.parametrize("name", SHOWS_NOTHING)
 def test_what_shows_nothing_is_compared_before(name: str, target: str, tmp_path: Path) -> None:

@@ -356,6 +356,7 @@ def outliers(layers: int, broken: int, width: int = 64) -> onnx.ModelProto:
     return build(nodes, [("x", F32, ["m", width])], [("y", F32, ["m", width])], weights)
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("broken", range(6))
 @pytest.mark.parametrize("as_proto", [False, True], ids=["path", "ModelProto"])
 def test_the_broken_layer_is_named(tmp_path: Path, broken: int, as_proto: bool) -> None:

@@ -491,6 +491,7 @@ def public_models() -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.models
 @pytest.mark.parametrize(
     "name",

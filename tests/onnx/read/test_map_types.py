@@ -77,6 +77,7 @@ def written(kind: str, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("target", ["portable", "native"])
 @pytest.mark.parametrize("kind", MLPS)
 def test_a_classifier_gives_maps_after_as_before(kind: str, target: str, tmp_path: Path) -> None:

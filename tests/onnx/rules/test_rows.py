@@ -97,6 +97,7 @@ BAD = {
 }
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 @widths
 @layers

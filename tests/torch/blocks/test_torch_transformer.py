@@ -79,6 +79,7 @@ def test_encoders_with_padding(spec: Any, fast: bool, grad: bool) -> None:
     assert 0 < error(got[~hidden], wanted[~hidden]) < 0.03
 
 
+@pytest.mark.sweep(3)
 @every_spec
 @pytest.mark.parametrize("masked", [True, False], ids=["causal", "no mask"])
 def test_encoders_without_padding(spec: Any, fast: bool, masked: bool) -> None:
@@ -92,6 +93,7 @@ def test_encoders_without_padding(spec: Any, fast: bool, masked: bool) -> None:
             assert error(changed(x, mask), layer(x, mask)) < 0.03
 
 
+@pytest.mark.sweep(3)
 @every_spec
 @pytest.mark.parametrize(
     "options",

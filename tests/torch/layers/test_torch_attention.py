@@ -103,6 +103,7 @@ def test_it_computes_what_the_float_layer_does(
     both(quantized, layer, *inputs(layer, batched), **asked)
 
 
+@pytest.mark.sweep(7)
 @every_option
 @pytest.mark.parametrize(
     ("attn", "padding", "kind"),

@@ -267,6 +267,7 @@ def test_state(kind: str, choice: WeightChoice) -> None:
     assert_keeps_its_state(layer, numbers(4, 13), states(kind, 4, 21))
 
 
+@pytest.mark.sweep(3)
 @every_kind
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 def test_graphs(kind: str, bias: bool) -> None:

@@ -209,6 +209,7 @@ def test_filters_that_are_not_finite_are_refused_by_name() -> None:
 # --- surroundings ---
 
 
+@pytest.mark.sweep(3)
 @every_layer
 def test_surroundings(make: Any) -> None:
     layer, _ = made(make)

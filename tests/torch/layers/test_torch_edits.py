@@ -118,6 +118,7 @@ def differ(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> bool:
     return any(not torch.equal(one, other) for one, other in zip(a, b, strict=True))
 
 
+@pytest.mark.sweep(7)
 @every_kind
 @pytest.mark.parametrize("edit", EDITS)
 def test_each_buffer_that_is_written_counts(kind: str, edit: str) -> None:
@@ -134,6 +135,7 @@ def test_each_buffer_that_is_written_counts(kind: str, edit: str) -> None:
     assert_bits(outputs(layer, x), outputs(other, x))
 
 
+@pytest.mark.sweep(5)
 @every_kind
 @pytest.mark.parametrize("edit", ["copy_", "data.copy_", "data", "attribute"])
 def test_compiled_layers_see_what_is_written(kind: str, edit: str) -> None:
@@ -274,6 +276,7 @@ def weight_name(kind: str) -> str:
     return "weight_hh_l0" if kind.split(",", maxsplit=1)[0] in ("lstm", "gru", "rnn") else "weight"
 
 
+@pytest.mark.sweep(5)
 @every_kind
 @pytest.mark.parametrize("write", WRITES)
 @torch.no_grad()
@@ -322,6 +325,7 @@ ROWS: dict[str, Callable[[Any, int], Any]] = {
 }
 
 
+@pytest.mark.sweep(7)
 @every_kind
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("inference", [False, True])

@@ -28,6 +28,7 @@ def nested(layout: torch.layout) -> Tensor:
     return torch.nested.nested_tensor(PARTS, layout=layout)
 
 
+@pytest.mark.sweep(3)
 @LAYOUTS
 @pytest.mark.parametrize("act", [nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid])
 @pytest.mark.parametrize("parent", [lambda a: nn.Sequential(nn.Linear(K, 16), a), Block])

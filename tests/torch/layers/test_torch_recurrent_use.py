@@ -117,6 +117,7 @@ def test_state(kind: str, choice: Any) -> None:
 GRAPHS = [{}, DEEP, {"bias": False, "batch_first": True}]
 
 
+@pytest.mark.sweep(5)
 @every_kind
 @pytest.mark.parametrize("options", GRAPHS, ids=["plain", "deep", "batch first"])
 def test_graphs(kind: str, options: dict[str, Any]) -> None:
