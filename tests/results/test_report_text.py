@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import math
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -338,3 +340,16 @@ def test_a_tenth_is_a_gain() -> None:
 
 def test_an_empty_model_gains_nothing() -> None:
     assert report(model_bytes_before=0, model_bytes_after=0).saved == 0.0
+
+
+def test_a_result_says_itself_where_rich_is_not_installed() -> None:
+    shown = report(quantized("/a"), left("/b"), notes=("opset raised",))
+    code = (
+        "import json, sys; sys.modules['rich'] = None; import octavo; "
+        "print(octavo.Report.from_dict(json.load(sys.stdin)))"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, check=False, input=shown.to_json(), capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == (f"{shown}\n", "")

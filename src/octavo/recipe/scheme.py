@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from octavo.core.data import plain
 from octavo.core.qtype import QType
 from octavo.errors import RecipeError, did_you_mean
 from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
@@ -150,25 +151,8 @@ class Scheme:
         """Plain data for YAML and JSON; the word `float` for FLOAT."""
         if self.weight is None:
             return "float"
-        w, a = self.weight, self.activation
-        weight: dict[str, Any] = {
-            "qtype": w.qtype.value,
-            "granularity": w.granularity.value,
-            "symmetric": w.symmetric,
-            "reduce_range": w.reduce_range,
-            "observer": w.observer,
-        }
-        if w.block is not None:
-            weight["block"] = w.block
-        if a is None:
-            return {"weight": weight, "activation": None}
-        activation: dict[str, Any] = {
-            "qtype": a.qtype.value,
-            "granularity": a.granularity.value,
-        }
-        if a.group is not None:
-            activation["group"] = a.group
-        return {"weight": weight, "activation": activation}
+        parts = {"weight": self.weight, "activation": self.activation}
+        return {key: part and _without_none(plain(part)) for key, part in parts.items()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any] | str) -> Scheme:
@@ -188,6 +172,10 @@ class Scheme:
             _section(WeightScheme, data.get("weight", {}), "weight"),
             _section(ActivationScheme, data.get("activation", {}), "activation"),
         )
+
+
+def _without_none(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if value is not None}
 
 
 def _section(cls: Any, data: Mapping[str, Any] | None, where: str) -> Any:

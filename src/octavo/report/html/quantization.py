@@ -38,19 +38,18 @@ def report_html(report: Report | None, evidence: Evidence | None = None) -> str:
     return render(_page(report, evidence))
 
 
-def _page(report: Report | None, evidence: Evidence | None) -> Page:
-    subject = _subject(report, None if evidence is None else evidence.comparison)
+def _page(report: Report | None, given: Evidence | None) -> Page:
+    evidence = given or Evidence()
+    subject = _subject(report, evidence.comparison)
     return Page(
         title=f"{subject}: quantization",
         subject=subject,
         heading=_heading(report, evidence),
-        sentence=" ".join(
-            filter(None, (*_sentences(report, evidence), *_alarms(report, evidence)))
-        ),
+        sentence=" ".join(filter(None, (*_sentences(report, given), *_alarms(report, evidence)))),
         good=_good(report, evidence),
         tiles=tuple(_tiles(report, evidence)),
-        sections=tuple(_sections(report, evidence)),
-        data=page_data(report=report, evidence=evidence),
+        sections=tuple(_sections(report, given)),
+        data=page_data(report=report, evidence=given),
     )
 
 
@@ -60,21 +59,19 @@ def _subject(report: Report | None, found: Comparison | None) -> str:
     return "a quantized model" if found is None else clean(found.quantized_model)
 
 
-def _heading(report: Report | None, evidence: Evidence | None) -> str:
+def _heading(report: Report | None, evidence: Evidence) -> str:
     if report is not None:
         return "Quantized" if report.quantized else "Nothing quantized"
-    found = None if evidence is None else evidence.comparison
-    return "Quantized" if found is not None else "Measured"
+    return "Quantized" if evidence.comparison is not None else "Measured"
 
 
-def _good(report: Report | None, evidence: Evidence | None) -> bool:
+def _good(report: Report | None, evidence: Evidence) -> bool:
     """Whether nothing asks for attention.
 
     The outputs were compared, their error is within the bound, no layer stands out, and the model
     is not slower than the float one.
     """
-    found = None if evidence is None else evidence.comparison
-    pair = None if evidence is None else evidence.pair(FLOAT, QUANTIZED)
+    found, pair = evidence.comparison, evidence.pair(FLOAT, QUANTIZED)
     if pair is not None and pair.verdict is Verdict.SLOWER:
         return False
     if found is not None and (_beyond(report, found) or found.suspect is not None):
@@ -96,9 +93,9 @@ def _beyond(report: Report | None, found: Comparison) -> bool:
     return error is not None and error > _bound(report)
 
 
-def _alarms(report: Report | None, evidence: Evidence | None) -> Iterator[str]:
+def _alarms(report: Report | None, evidence: Evidence) -> Iterator[str]:
     """What is wrong with the numbers, and where to look."""
-    found = None if evidence is None else evidence.comparison
+    found = evidence.comparison
     if found is None:
         return
     if _beyond(report, found):
@@ -112,13 +109,14 @@ def _passed(report: Report) -> bool:
     return report.verification.status == "passed"
 
 
-def _sentences(report: Report | None, evidence: Evidence | None) -> Iterator[str]:
+def _sizes(report: Report | None) -> tuple[int | None, int | None]:
+    return (report.model_bytes_before, report.model_bytes_after) if report else (None, None)
+
+
+def _sentences(report: Report | None, given: Evidence | None) -> Iterator[str]:
     """The verdict: what was measured, then what became of the layers."""
-    said = ""
-    if evidence is not None:
-        sizes = (report.model_bytes_before, report.model_bytes_after) if report else (None, None)
-        said = measured_verdict(evidence, *sizes)
-        yield said
+    said = measured_verdict(given, *_sizes(report)) if given is not None else ""
+    yield said
     if report is None:
         yield from [] if said else ["Nothing could be measured."]
         return
@@ -130,22 +128,20 @@ def _sentences(report: Report | None, evidence: Evidence | None) -> Iterator[str
         sentence += ", the comparison with the float model passed"
     elif report.verification.status == "compared":
         sentence += ", what could be compared with the float model is within the bound"
-    elif evidence is None or evidence.comparison is None:
+    elif given is None or given.comparison is None:
         why = "skipped" if report.verification.status == "skipped" else "it could not be checked"
         sentence += f", the comparison with the float model was not made ({why})"
     yield f"{sentence}."
 
 
-def _tiles(report: Report | None, evidence: Evidence | None) -> Iterator[Tile]:
-    speed = None if evidence is None else speed_tile(evidence)
+def _tiles(report: Report | None, evidence: Evidence) -> Iterator[Tile]:
+    speed = speed_tile(evidence)
     if speed is not None:
         yield speed
-    before, after = model_sizes(evidence)
-    if report is not None:
-        before, after = report.model_bytes_before, report.model_bytes_after
+    before, after = model_sizes(evidence) if report is None else _sizes(report)
     if before and after:
         yield size_tile(before, after)
-    errors = [] if evidence is None else list(error_tiles(evidence))
+    errors = list(error_tiles(evidence))
     yield from errors
     if report is not None:
         if not errors:
@@ -179,9 +175,8 @@ def _worst_weight(report: Report) -> Iterator[Tile]:
 
 
 def _sections(report: Report | None, evidence: Evidence | None) -> Iterator[Section]:
-    sizes = (report.model_bytes_before, report.model_bytes_after) if report else (None, None)
     left = [_left_float(report)] if report is not None and report.left_float else []
-    yield from measured_sections(report, evidence, sizes, before_layers=left)
+    yield from measured_sections(report, evidence, _sizes(report), before_layers=left)
     notes = [("", note) for note in (report.notes if report is not None else ())]
     notes += measured_notes(evidence)
     if notes:
