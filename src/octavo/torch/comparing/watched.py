@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch.layers.recurrent import QuantizedRecurrent
-from octavo.torch.layers.recurrent import QuantizedRecurrent
 from octavo.torch.tuning.calls import named_tensors
 
 Array = npt.NDArray[Any]
