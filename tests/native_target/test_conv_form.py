@@ -10,7 +10,7 @@ import pytest
 
 from octavo.core.convolution import unpack_filters
 from octavo.onnx import inspect
-from octavo.onnx.conv_defaults import worth
+from octavo.onnx.plan.conv_defaults import worth
 from octavo.recipe import FLOAT, Kind, Recipe, Rule, Scheme
 from tests.native_target.forms import attributes, constant, ours, run
 from tests.native_target.forms import convert as convert_by_default

@@ -12,7 +12,7 @@ import pytest
 from onnx import helper
 
 from octavo.onnx import inspect
-from octavo.onnx.conv_places import FIRST, GATE, LAST, SEPARABLE, SIGNAL
+from octavo.onnx.plan.conv_places import FIRST, GATE, LAST, SEPARABLE, SIGNAL
 from octavo.recipe import FLOAT as FLOAT_SCHEME
 from octavo.recipe import Decision, Kind, Recipe, Rule, Scheme, preset
 from tests.native_target.forms import convert, ours, run

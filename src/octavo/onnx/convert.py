@@ -13,7 +13,7 @@ from octavo.graph.analysis.attentions import FoundAttention, attentions_of
 from octavo.graph.analysis.constants import Fixed
 from octavo.graph.analysis.dims import Dims
 from octavo.graph.analysis.ranks import Ranks
-from octavo.graph.analysis.self_attention import rows_stay_whole
+from octavo.graph.analysis.uniform_rows import rows_stay_whole
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.emit.packed import pack_operators
 from octavo.graph.lower.lowering import held_by_stock, lower_operators

@@ -1,4 +1,4 @@
-"""What linear layers and products of activations compute, in float64: the statement of each form."""
+"""What linear layers and products of activations compute, in float64, form by form."""
 
 from __future__ import annotations
 

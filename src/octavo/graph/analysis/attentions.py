@@ -19,8 +19,8 @@ import onnx_ir as ir
 from octavo.graph.analysis.computed_shapes import SizeOf, sizes
 from octavo.graph.analysis.constants import Constants
 from octavo.graph.analysis.kept_axes import float_layer, leaves_rows
-from octavo.graph.analysis.nodes import only_reader
 from octavo.graph.analysis.ranks import Ranks
+from octavo.graph.analysis.walk import only_reader
 from octavo.ir.attention import HEADS_FIRST, LAST_SWAPPED, REST, SIZE_OF_Q, Attention
 from octavo.ir.linear import GroupedLinear, Linear
 from octavo.ir.weight import Weight

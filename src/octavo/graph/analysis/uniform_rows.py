@@ -23,7 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.graph.analysis.attentions import FoundAttention
 from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.dims import Dims
+from octavo.graph.analysis.kept_axes import float_layer
 
 # The inputs that scale and shift each column, and must be finite constants.
 NORMALIZATIONS = {
@@ -224,3 +227,35 @@ def _reduces_last(node: ir.Node) -> bool:
         tensor = ir.convenience.get_const_tensor(node.inputs[1])
         return tensor is not None and tensor.numpy().ravel().tolist() == [-1]
     return False
+
+
+HEADS = -3
+"""Their axis in the scores [batch, heads, queries, keys]."""
+
+
+def rows_stay_whole(attention: FoundAttention, constants: Constants, dims: Dims) -> bool:
+    """Whether the rows of `attention` are so if those of its Q, K and V are."""
+    parts = attention.q, attention.k, attention.v
+    sources = {_multiplied(heads.source, constants) for heads in parts}
+    if len(sources) != 1 or None in sources or not np.isfinite(attention.scale):
+        return False
+    return attention.bias is None or _is_one_for_all_heads(attention.bias, dims)
+
+
+def _multiplied(value: ir.Value, constants: Constants) -> ir.Value | None:
+    """x where `value` is x times a constant matrix, and perhaps a bias added."""
+    found: ir.Value | None = value
+    while found is not None:
+        node = found.producer()
+        layer = None if node is None else float_layer(node, constants)
+        if node is None or layer is None:
+            return None
+        found = layer.source
+        if node.op_type == "MatMul":
+            return found
+    return None
+
+
+def _is_one_for_all_heads(mask: ir.Value, dims: Dims) -> bool:
+    found = dims(mask)
+    return found is not None and (len(found) < -HEADS or found[HEADS] == 1)

@@ -11,8 +11,13 @@ from octavo.graph.analysis.uniform_rows import UniformRows
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.analysis.zero_points import zero_point_for
 from octavo.graph.emit.emitter import Emitter
-from octavo.graph.emit.shared_sizes import SharedSizes
-from octavo.graph.lower.rows import QuantizedRows, quantize_images, quantize_rows, quantize_tensor
+from octavo.graph.lower.rows import (
+    QuantizedRows,
+    SharedSizes,
+    quantize_images,
+    quantize_rows,
+    quantize_tensor,
+)
 
 # Operators that pick as many items as the data has; after them an activation may have no rows.
 SELECTIONS = frozenset("NonZero NonMaxSuppression Compress Unique TopK Loop".split())

@@ -16,8 +16,7 @@ import onnx_ir as ir
 
 from octavo.core.integers import one_if_equal
 from octavo.graph.context import Context
-from octavo.graph.lower.activation_nodes import GELUS, activate
-from octavo.graph.lower.bias_gelu import feeds_gelu
+from octavo.graph.lower.activation_nodes import GELUS, activate, feeds_gelu
 from octavo.graph.lower.products import dequantize, linear_rows
 from octavo.ir.embedding import Embedding
 from octavo.ir.linear import GroupedLinear, Linear
@@ -56,7 +55,7 @@ def _layer(part: Linear, node: ir.Node, c: Context, name: str, output: ir.Value)
     y = _product(part, node, c, name, f"{out}_product")
     bias = c.array(part.bias)
     if part.bias is not None and (bias is None or np.any(bias)):
-        # As a Sum, ONNX Runtime leaves it apart from a GELU; see `octavo.graph.lower.bias_gelu`.
+        # As a Sum, ONNX Runtime leaves it apart from a GELU; see `activation_nodes`.
         apart = part.activation in GELUS or feeds_gelu(output)
         y = e.op(
             "Sum" if apart else "Add", [y, part.bias], out=f"{out}_biased", name=f"{name}_bias"
@@ -89,7 +88,7 @@ def _product(part: Linear, node: ir.Node, c: Context, name: str, out: str) -> ir
 
 
 def _overflows(w: Weight) -> bool:
-    """Whether int32 sums of its products may; of weights that are shared the plan has seen to it."""
+    """Whether int32 sums of its products may; for weights of a plan that has been seen to."""
     if w.matrix is not None or w.k <= INT32_INPUTS // 2:
         return False
     return w.k > INT32_INPUTS or w.make().zero_point is not None

@@ -1,1 +1,1 @@
-"""Passes over operators and what stands around them, in the order of `passes`; one rule, one file."""
+"""Passes over operators and what stands around them, in the order of `passes`."""

@@ -24,7 +24,7 @@ import onnx_ir as ir
 from octavo.core.integers import one_if_equal
 from octavo.graph.analysis.attentions import FoundAttention, Heads
 from octavo.graph.analysis.constants import Constants
-from octavo.graph.analysis.nodes import only_reader
+from octavo.graph.analysis.walk import only_reader
 from octavo.graph.emit.emitter import Emitter
 from octavo.graph.rewrite.sweeper import Sweeper
 from octavo.ir import MS

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.convolution import MOST_POOL
-from octavo.graph.analysis.nodes import only_reader
+from octavo.graph.analysis.walk import only_reader
 from octavo.graph.context import Context
 from octavo.graph.rewrite.replace import replace
 from octavo.ir.conv import Conv

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.analysis.nodes import only_reader
+from octavo.graph.analysis.walk import only_reader
 from octavo.graph.context import Context
 from octavo.graph.rewrite.replace import replace
 from octavo.ir.linear import Linear

@@ -141,7 +141,7 @@ def _per_tensor(
 
 
 def holds(scheme: Scheme) -> bool:
-    """Whether target native may hold filters as `scheme` says: in integers, but for weights alone."""
+    """Whether target native may hold filters so: in integers, but for weights alone."""
     w = scheme.weight
     blocks = w is not None and w.granularity is Granularity.BLOCK
     return scheme.activation is not None or blocks
@@ -154,7 +154,7 @@ def _filters_of(node: ir.Node) -> ir.Value:
 
 
 def _row(node: ir.Node, bias: ir.Value | None, c: Reading) -> ir.Value | None:
-    """The bias [M] as a constant of the node's graph, None where there is none or it is computed."""
+    """The bias [M] as a constant of the node's graph, None where there is none such."""
     if bias is None or not c.constants.is_constant(bias):
         return None
     if bias.is_initializer() and bias.graph is node.graph and bias.dtype is ir.DataType.FLOAT:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.lower.bias_gelu import keep_apart
+from octavo.graph.lower.activation_nodes import keep_apart
 from octavo.graph.lower.products import scale_output
 from octavo.graph.rewrite.bias import one_row
 from octavo.ir.linear import Linear

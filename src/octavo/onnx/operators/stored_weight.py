@@ -80,7 +80,7 @@ def native_matrix(
     alpha: float = 1.0,
     arrangement: Arrangement | None = None,
 ) -> Weight:
-    """The matrix [N, K] of `source`, stored as `root`: there as [N, K] if `by_outputs`, else as [K, N].
+    """The matrix [N, K] of `source`, which `root` holds: as [N, K] if `by_outputs`, else as [K, N].
 
     `shape` is [N, K]; a stored vector is one output, and a table of rank 3 and more is flattened.
     """

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.onnx.constants import Constants
-from octavo.onnx.conv_defaults import conv_reasons, native_defaults
+from octavo.onnx.plan.conv_defaults import conv_reasons, native_defaults
 from octavo.onnx.plan.inventory import Site, inventory
 from octavo.onnx.plan.options import Request, has_tensor_activations
 from octavo.onnx.plan.selection import decide

@@ -21,8 +21,8 @@ FLOAT16_FROM = 4096  # bytes; a smaller weight saves nothing worth a Cast
 class Resolved:
     """One layer with its decision as it will be held, and notes on what is different.
 
-    `reader` reads it, `native` as Octavo's kernels hold it; None where the layer stays float or only
-    its weight is stored in fewer bits.
+    `reader` reads it, `native` as Octavo's kernels hold it; None where the layer stays float or
+    only its weight is stored in fewer bits.
     """
 
     site: Site

@@ -20,8 +20,7 @@ import torch
 from octavo.core.convolution import unpack_filters
 from octavo.core.half_linear import HalfLinear
 from octavo.core.kernels import unpack
-from octavo.graph.lower.activation_nodes import GELUS, activate
-from octavo.graph.lower.bias_gelu import feeds_gelu
+from octavo.graph.lower.activation_nodes import GELUS, activate, feeds_gelu
 from octavo.graph.lower.lookups import lookup_rows
 from octavo.ir.conv import Conv
 from octavo.ir.embedding import Embedding
@@ -89,7 +88,7 @@ def read_half_linear(node: ir.Node, c: Reading) -> Outputs:
     y = e.op("MatMul", [x, wide], out=f"{out}_product", name=node.name)
     activation = call.get("activation", "none")
     if call["bias"] is not None:
-        # As a Sum, ONNX Runtime leaves it apart from a GELU; see `octavo.graph.lower.bias_gelu`.
+        # As a Sum, ONNX Runtime leaves it apart from a GELU; see `activation_nodes`.
         apart = activation in GELUS or feeds_gelu(node.outputs[0])
         y = e.op("Sum" if apart else "Add", [y, call["bias"]], out=f"{out}_biased")
     y = activate(e, y, activation, out=f"{out}_{activation}")

@@ -55,7 +55,7 @@ class Reading(Context):
         make: Callable[[], Integers],
         packed: Callable[[], tuple[Any, Any, Any]],
     ) -> Weight:
-        """The weight of a layer that is held in `tensors`, the same for all layers that share it."""
+        """The weight that is held in `tensors`, the same for all layers that share them."""
         key = (tuple(shape), *(tensor.data_ptr() for tensor in tensors))
 
         def found() -> Weight:

@@ -21,8 +21,8 @@ from octavo.graph.analysis.computed_shapes import sizes
 from octavo.graph.rewrite.merge_qkv import JOINT
 from octavo.ir import MS
 from octavo.ir.attention import HEADS_FIRST
-from octavo.onnx.targets.to_native.recognition import Recognition
-from octavo.onnx.targets.to_native.rows import other, read_by
+from octavo.onnx.recognize.recognition import Recognition
+from octavo.onnx.recognize.rows import other, read_by
 
 
 def split_qkv(graph: ir.Graph, t: Recognition) -> None:

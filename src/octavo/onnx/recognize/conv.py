@@ -16,9 +16,8 @@ from octavo.ir.conv import WINDOW, Conv
 from octavo.ir.weight import Integers, Weight
 from octavo.onnx.operators.conv import AXES
 from octavo.onnx.operators.reader import attribute_int
-from octavo.onnx.targets.to_native.product import scaled_integers
-from octavo.onnx.targets.to_native.recognition import Recognition
-from octavo.onnx.targets.to_native.rows import other, read_by
+from octavo.onnx.recognize.recognition import Recognition
+from octavo.onnx.recognize.rows import other, read_by, scaled_integers
 
 PER_IMAGE = "activations per image: target native has no scale for a whole tensor"
 

@@ -13,9 +13,9 @@ from typing import Protocol
 
 import onnx_ir as ir
 
-from octavo.onnx.conv_places import float_places
 from octavo.onnx.operators.conv import AXES, holds
 from octavo.onnx.operators.reader import attribute_int
+from octavo.onnx.plan.conv_places import float_places
 from octavo.onnx.plan.inventory import Site
 from octavo.recipe import Decision, Kind, Recipe
 

@@ -17,8 +17,8 @@ import onnx_ir as ir
 from octavo.core.integers import as_int8
 from octavo.ir.embedding import Embedding
 from octavo.ir.weight import Integers, Weight
-from octavo.onnx.targets.to_native.recognition import Recognition
-from octavo.onnx.targets.to_native.rows import made_by, number, other, read_by
+from octavo.onnx.recognize.recognition import Recognition
+from octavo.onnx.recognize.rows import made_by, number, other, read_by
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 

@@ -12,9 +12,9 @@ from octavo.graph.emit.packed import pack_operators
 from octavo.graph.rewrite.passes import rewrite
 from octavo.ir import DOMAIN
 from octavo.onnx.read.normalize import QUANTIZED_OPS
-from octavo.onnx.targets.to_native import conv, embedding, linear, recurrent
-from octavo.onnx.targets.to_native import split_qkv as apart
-from octavo.onnx.targets.to_native.recognition import Recognition
+from octavo.onnx.recognize import conv, embedding, linear, recurrent
+from octavo.onnx.recognize import split_qkv as apart
+from octavo.onnx.recognize.recognition import Recognition
 
 RECOGNIZERS: Mapping[str, Callable[[ir.Node, Recognition], bool]] = {
     "MatMulIntegerToFloat": linear.recognize,

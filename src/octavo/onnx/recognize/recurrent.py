@@ -25,8 +25,8 @@ from octavo.onnx.operators.recurrent_nodes import (
     kind_of,
     ways_of,
 )
-from octavo.onnx.targets.to_native.recognition import Recognition
-from octavo.onnx.targets.to_native.rows import made_by
+from octavo.onnx.recognize.recognition import Recognition
+from octavo.onnx.recognize.rows import made_by
 
 PER_ROW = "activations per row: the operator had one scale a step for the whole batch, or none"
 

@@ -19,9 +19,8 @@ from octavo.graph.lower.products import scale_output
 from octavo.ir.linear import Linear
 from octavo.ir.matmul import MatMul
 from octavo.ir.weight import Integers, Weight
-from octavo.onnx.targets.to_native.product import Product, product_of
-from octavo.onnx.targets.to_native.recognition import Recognition, Shared
-from octavo.onnx.targets.to_native.rows import rows_of
+from octavo.onnx.recognize.recognition import Recognition, Shared
+from octavo.onnx.recognize.rows import Product, product_of, rows_of
 
 PER_ROW = "activations per row: target native has no scale for a whole tensor"
 PER_COLUMN = "a product of two activations: columns of the right one get a scale each"

@@ -1,1 +1,0 @@
-"""Quantized models from one target to the other: the same integers under other operators."""
