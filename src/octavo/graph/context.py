@@ -13,14 +13,14 @@ import onnx_ir as ir
 from octavo.core.form import Cpu
 from octavo.core.integers import stored
 from octavo.errors import listed
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.walk import opset_of
 from octavo.graph.emit.emitter import Emitter, Names
 from octavo.graph.lower.activations import Activations
 from octavo.graph.rewrite.sweeper import Sweeper
 from octavo.ir import DOMAIN, MS, VERSION
 from octavo.ir.operator import KEY, LAYER, Operator
-from octavo.ir.weight import Integers, QuantizedWeightValues, Weight
+from octavo.ir.weight import QuantizedWeightValues, Weight, WeightIntegers
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ class Context:
     def __init__(
         self,
         model: ir.Model,
-        constants: Constants,
+        constants: ConstantLookup,
         *,
         cpu: Cpu = Cpu.VNNI,
         opset: int | None = None,
@@ -112,7 +112,7 @@ class Context:
         return value
 
     def hold_integers(
-        self, weight: Weight, found: Integers, *, unsigned: bool | None = None
+        self, weight: Weight, found: WeightIntegers, *, unsigned: bool | None = None
     ) -> QuantizedWeightValues:
         """The parts of a weight for stock operators; `unsigned` ones are moved up by 128.
 

@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from octavo.core.convolution import pack_filters, unpack_filters
 from octavo.ir.operator import Operator, Packer, Written, attribute, stored_array
-from octavo.ir.weight import Integers, Weight
+from octavo.ir.weight import Weight, WeightIntegers
 
 WINDOW = ("strides", "dilations", "pads", "auto_pad")
 
@@ -61,7 +61,7 @@ class Conv(Operator):
 
     def write(self, p: Packer) -> Written:
         def pack(
-            integers: Integers,
+            integers: WeightIntegers,
         ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], None]:
             return pack_filters(integers.q, self.group).view(np.int8), integers.scale, None
 
@@ -90,9 +90,9 @@ class Conv(Operator):
             *attribute(node, "kernel_shape"),
         )
 
-        def make() -> Integers:
+        def make() -> WeightIntegers:
             packed = np.ascontiguousarray(stored_array(w)).reshape(-1).view(np.uint8)
-            return Integers(unpack_filters(packed, shape, group), stored_array(scale))
+            return WeightIntegers(unpack_filters(packed, shape, group), stored_array(scale))
 
         window = {name: node.attributes[name] for name in WINDOW if name in node.attributes}
         pool = tuple(attribute(node, "pool")) if "pool" in node.attributes else ()

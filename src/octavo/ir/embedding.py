@@ -18,11 +18,11 @@ import onnx_ir as ir
 
 from octavo.ir.linear import pack_matrix, stored_matrix
 from octavo.ir.operator import Operator, Packer, Written, attribute
-from octavo.ir.weight import Integers, Weight
+from octavo.ir.weight import Weight, WeightIntegers
 
 
 def pack_table(
-    integers: Integers,
+    integers: WeightIntegers,
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], npt.NDArray[np.int8]]:
     """int8 [V, D] as W is stored: as it is."""
     return np.ascontiguousarray(integers.q), integers.scale, integers.zeros

@@ -19,11 +19,11 @@ import onnx_ir as ir
 
 from octavo.core.kernels import pack, unpack
 from octavo.ir.operator import Operator, Packer, Written, attribute, stored_array
-from octavo.ir.weight import Integers, Weight
+from octavo.ir.weight import Weight, WeightIntegers
 
 
 def pack_matrix(
-    integers: Integers,
+    integers: WeightIntegers,
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], npt.NDArray[np.int8]]:
     """int8 [N, K] as W is stored, and its scales and zero points."""
     n, k = integers.q.shape
@@ -47,11 +47,11 @@ def stored_matrix(
     """A weight [n, k] of a native file: `values` are w, scale and zero point."""
     w, scale, zero = values
 
-    def make() -> Integers:
+    def make() -> WeightIntegers:
         stored = stored_array(w)
         q = unpack_matrix(stored, n, k) if packed else np.array(stored).reshape(n, k)
         zeros = stored_array(zero)
-        return Integers(q, stored_array(scale), np.array(zeros) if np.any(zeros) else None)
+        return WeightIntegers(q, stored_array(scale), np.array(zeros) if np.any(zeros) else None)
 
     stem = (name or w.name or "weight").removesuffix("_quantized")
     return Weight((w, scale, zero), stem, (n, k), make)

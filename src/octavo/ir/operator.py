@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.ir import DOMAIN
-from octavo.ir.weight import Integers, PackedValues, Weight
+from octavo.ir.weight import PackedValues, Weight, WeightIntegers
 
 KEY = "octavo.operator"
 """Of a node's metadata: the operator that it stands for, until it is lowered or packed."""
@@ -22,7 +22,7 @@ LAYER = "octavo.layer"
 
 _T = TypeVar("_T", bound="Operator")
 
-Pack = Callable[[Integers], tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], Any]]
+Pack = Callable[[WeightIntegers], tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], Any]]
 """From integers to w, scale and zero point (or None) as kernels read them."""
 
 

@@ -30,7 +30,7 @@ from octavo.core.recurrent_weights import (
     separate,
 )
 from octavo.ir.operator import Operator, Packer, Written, attribute, stored_array
-from octavo.ir.weight import Integers, Weight
+from octavo.ir.weight import Weight, WeightIntegers
 
 NAMES = {
     Kind.LSTM: "LSTM",
@@ -44,7 +44,7 @@ OPTIONAL = ("sequence_lens", "initial_h", "initial_c")
 
 
 @dataclass(frozen=True)
-class Cell:
+class RecurrentCell:
     """What a node computes; `direction` and `layout` are ONNX's."""
 
     kind: Kind
@@ -93,7 +93,7 @@ class Recurrent(Operator):
 
     OPS: ClassVar[tuple[str, ...]] = ("LSTM", "GRU", "RNN")
 
-    cell: Cell
+    cell: RecurrentCell
     x: ir.Value
     w: Weight
     r: Weight
@@ -134,7 +134,7 @@ class Recurrent(Operator):
     def _packed(self, p: Packer, *, of_state: bool) -> Any:
         kind = self.cell.kind
 
-        def pack(integers: Integers) -> tuple[npt.NDArray[np.int8], Float32, None]:
+        def pack(integers: WeightIntegers) -> tuple[npt.NDArray[np.int8], Float32, None]:
             directions = zip(integers.q, integers.scale, strict=True)
             return stack_directions(
                 [pack_rows(kind, q, scale, of_state=of_state) for q, scale in directions]
@@ -146,7 +146,7 @@ class Recurrent(Operator):
     @classmethod
     def _read(cls, node: ir.Node, inputs: Sequence[ir.Value]) -> Recurrent:
         x, w, w_scale, r, r_scale, bias, *rest = inputs
-        cell = Cell(
+        cell = RecurrentCell(
             _kind_of(node),
             inputs=attribute(node, "input_size"),
             hidden=attribute(node, "hidden_size"),
@@ -174,24 +174,24 @@ def _kind_of(node: ir.Node) -> Kind:
     return Kind.RNN_RELU if attribute(node, "activation") == "relu" else Kind.RNN_TANH
 
 
-def _stored(cell: Cell, w: ir.Value, scale: ir.Value, *, of_state: bool) -> Weight:
+def _stored(cell: RecurrentCell, w: ir.Value, scale: ir.Value, *, of_state: bool) -> Weight:
     """W or R of a native file."""
     k = cell.hidden if of_state else cell.inputs
     directions = 2 if cell.direction == "bidirectional" else 1
 
-    def make() -> Integers:
+    def make() -> WeightIntegers:
         scales = stored_array(scale)
         n = scales.shape[1]
         packed = np.ascontiguousarray(stored_array(w)).reshape(directions, -1).view(np.uint8)
         rows = [unpack(np.ascontiguousarray(direction), n, k) for direction in packed]
         q = np.stack([_separated(cell, part, of_state=of_state) for part in rows])
-        return Integers(q, np.stack([_separated(cell, s, of_state=of_state) for s in scales]))
+        return WeightIntegers(q, np.stack([_separated(cell, s, of_state=of_state) for s in scales]))
 
     name = (w.name or "weight").removesuffix("_quantized")
     return Weight((w, scale), name, (directions, cell.kind.gates * cell.hidden, k), make)
 
 
-def _separated(cell: Cell, rows: npt.NDArray[Any], *, of_state: bool) -> npt.NDArray[Any]:
+def _separated(cell: RecurrentCell, rows: npt.NDArray[Any], *, of_state: bool) -> npt.NDArray[Any]:
     """Rows of all gates [gates * H, ...] from interleaved ones: the inverse of `pack_rows`."""
     kind, hidden = cell.kind, cell.hidden
     if not of_state or kind is not Kind.GRU_RESET_FIRST:
@@ -200,7 +200,7 @@ def _separated(cell: Cell, rows: npt.NDArray[Any], *, of_state: bool) -> npt.NDA
     return np.concatenate([separate(rows[:rz], 2, hidden), separate(rows[rz:], 1, hidden)])
 
 
-def _separated_biases(cell: Cell, bias: Float32) -> Float32:
+def _separated_biases(cell: RecurrentCell, bias: Float32) -> Float32:
     gates = cell.kind.gates
     both = np.zeros((len(bias), 2, gates * cell.hidden), np.float32)
     for direction, parts in enumerate(bias):

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 
 @dataclass(frozen=True)
-class Integers:
+class WeightIntegers:
     """A weight `(q - zero_point) * scale`: int8 `q`, and vectors of one number for each row of it.
 
     Rows are outputs, filters, gate units or entries of a table. `scale` is float32; `zero_point`
@@ -79,7 +79,7 @@ class Weight:
     key: Hashable
     name: str
     shape: tuple[int, ...]
-    make: Callable[[], Integers]
+    make: Callable[[], WeightIntegers]
     """Quantizes, unpacks or loads it; nothing of it is kept here."""
     packed: Callable[[], tuple[Any, Any, Any]] | None = None
     """w, scale and zero point (or None) as kernels read them, where they lie so already."""

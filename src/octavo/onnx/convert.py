@@ -24,7 +24,7 @@ from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.graph.rewrite.passes import rewrite
 from octavo.ir.weight import Account
 from octavo.onnx.constants import Constants
-from octavo.onnx.operators.reader import Drawn, Reading
+from octavo.onnx.operators.reader import Drawn, ReadContext
 from octavo.onnx.operators.stock_linear import per_row
 from octavo.onnx.plan.inventory import Site
 from octavo.onnx.plan.resolve import Resolved, resolve_all
@@ -76,7 +76,7 @@ def convert(
 
 
 def _finish(
-    c: Reading,
+    c: ReadContext,
     tensors: TensorStore,
     attentions: Sequence[FoundAttention],
     masks: Sequence[Mask],
@@ -100,7 +100,7 @@ def _finish(
 
 
 def _recognized(
-    model: ir.Model, planned: Sequence[Resolved], c: Reading
+    model: ir.Model, planned: Sequence[Resolved], c: ReadContext
 ) -> tuple[list[FoundAttention], list[Mask]]:
     """The attentions and masks of `model`; tells `c` what is known of its activations."""
     if not any(layer.reader and per_row(layer.decision.scheme, c) for layer in planned):
@@ -122,9 +122,9 @@ def _recognized(
 
 def make_context(
     model: ir.Model, tensors: TensorStore, constants: Constants, form: Form
-) -> Reading:
+) -> ReadContext:
     """What the readers work with in one conversion."""
-    return Reading(model, constants, form, tensors.put)
+    return ReadContext(model, constants, form, tensors.put)
 
 
 def _attentions(model: ir.Model, constants: Constants, opset: int) -> list[FoundAttention]:
@@ -146,7 +146,7 @@ def _integer(scheme: Scheme) -> bool:
     return scheme.weight is not None and scheme.weight.qtype.is_integer
 
 
-def _read(layer: Resolved, c: Reading) -> Drawn | None:
+def _read(layer: Resolved, c: ReadContext) -> Drawn | None:
     """Puts the quantized layer in its node's place; None where it stays float."""
     site, scheme = layer.site, layer.decision.scheme
     if scheme.is_float:
@@ -197,7 +197,7 @@ def _bytes_before(layer: Resolved, constants: Constants, counted: set[object]) -
     return total
 
 
-def _drawn(layer: Resolved, c: Reading) -> Drawn:
+def _drawn(layer: Resolved, c: ReadContext) -> Drawn:
     node = layer.site.node
     assert layer.reader is not None
     name = node.name or c.names.nodes.new(f"{node.op_type}_{node.outputs[0].name}")
@@ -208,7 +208,7 @@ def _drawn(layer: Resolved, c: Reading) -> Drawn:
     return drawn
 
 
-def _store_float16(site: Site, c: Reading) -> Drawn:
+def _store_float16(site: Site, c: ReadContext) -> Drawn:
     """Each float32 weight in float16 behind a Cast, which ONNX Runtime folds at load."""
     accounts: list[Account | None] = []
     inputs = list(site.node.inputs)

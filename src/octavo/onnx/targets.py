@@ -34,7 +34,7 @@ from octavo.onnx.inputs import read_inputs
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Source, load
 from octavo.onnx.read.stored_report import LAYERS
-from octavo.onnx.recognize.recognition import Recognition
+from octavo.onnx.recognize.recognition import RecognitionContext
 from octavo.onnx.write.save import os_errors_explained, save
 from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Verification
@@ -167,7 +167,7 @@ def _turn(
         constants = Constants(opset_of(model))
         converted: Context
         if to == "native":
-            converted = Recognition(model, constants, cpu=Cpu(cpu), store=tensors.put)
+            converted = RecognitionContext(model, constants, cpu=Cpu(cpu), store=tensors.put)
             to_native.recognize(converted)
             if not converted.layers:
                 raise NothingQuantizedError(_nothing(source, converted))

@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import SizeOf, sizes
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.kept_axes import float_layer, leaves_rows
 from octavo.graph.analysis.ranks import Ranks
 from octavo.graph.analysis.walk import only_reader
@@ -81,7 +81,7 @@ def _weight(node: ir.Node) -> Weight | None:
 
 
 def attentions_of(
-    graph: ir.Graph, constants: Constants, opset: int, ranks: Ranks | None
+    graph: ir.Graph, constants: ConstantLookup, opset: int, ranks: Ranks | None
 ) -> Iterator[FoundAttention]:
     """What `graph` holds of them, in its order. Each is looked for when it is asked for: one that
     was replaced before may have made what it reads.
@@ -98,7 +98,7 @@ class _Match:
     """One Softmax node, and what may stand around it."""
 
     def __init__(
-        self, softmax: ir.Node, constants: Constants, opset: int, ranks: Ranks | None
+        self, softmax: ir.Node, constants: ConstantLookup, opset: int, ranks: Ranks | None
     ) -> None:
         self.softmax, self.constants, self.ranks = softmax, constants, ranks
         self.weights = None if ranks is None else constants
@@ -286,7 +286,7 @@ def _are_sizes(found: Sequence[int | SizeOf], value: ir.Value, axes: Sequence[in
     )
 
 
-def _width(value: ir.Value, weights: Constants | None) -> int | None:
+def _width(value: ir.Value, weights: ConstantLookup | None) -> int | None:
     """The last dimension of what a linear layer gives, if that is float32.
 
     With `weights` the layer may be a MatMul, and an Add behind it.

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.gates import is_gated
 
 DOMAINS = frozenset(("", "ai.onnx", "com.microsoft"))
@@ -72,7 +72,7 @@ OVERFLOWING = SUMS | set(
 class ValueBounds:
     """Answers for the values of one model while it is being converted."""
 
-    def __init__(self, constants: Constants) -> None:
+    def __init__(self, constants: ConstantLookup) -> None:
         self._constants = constants
         self._known: dict[ir.Value, Bounds] = {}
 

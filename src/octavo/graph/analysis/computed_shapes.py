@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 
 STANDARD = ("", "ai.onnx")
 PASSING = frozenset("Identity Squeeze Unsqueeze".split())  # one number stays that number
@@ -33,7 +33,7 @@ def stated_rank(value: ir.Value) -> int | None:
 
 def sizes(
     shape: ir.Value | None,
-    constants: Constants,
+    constants: ConstantLookup,
     rank_of: Callable[[ir.Value], int | None] = stated_rank,
     nested: int = MOST_NESTED,
 ) -> list[int | SizeOf] | None:
@@ -77,7 +77,7 @@ def _one_number(tensor: ir.TensorProtocol | None) -> int | None:
     return numbers[0] if numbers is not None and len(numbers) == 1 else None
 
 
-def _size(value: ir.Value | None, constants: Constants) -> int | SizeOf | None:
+def _size(value: ir.Value | None, constants: ConstantLookup) -> int | SizeOf | None:
     """One element: a constant, or what Gather or a slice of length 1 takes from Shape."""
     for _ in range(MOST_STEPS):
         tensor = constants.tensor(value)
@@ -112,7 +112,7 @@ def _slice_of_shape(node: ir.Node) -> SizeOf | None:
 
 
 def _sliced(
-    node: ir.Node, constants: Constants, rank_of: Callable[[ir.Value], int | None]
+    node: ir.Node, constants: ConstantLookup, rank_of: Callable[[ir.Value], int | None]
 ) -> list[int | SizeOf] | None:
     """What a Slice with constant ends takes from Shape; the axes are numbered from the first."""
     source = _shape_node(node.inputs[0])
@@ -131,7 +131,7 @@ def _sliced(
     return [SizeOf(value, i) for i in range(rank)[ends[0] : ends[1]]]
 
 
-def _gathered(node: ir.Node, constants: Constants) -> SizeOf | None:
+def _gathered(node: ir.Node, constants: ConstantLookup) -> SizeOf | None:
     source, axis = _shape_node(node.inputs[0]), _one_number(constants.tensor(node.inputs[1]))
     if source is None or axis is None:
         return None

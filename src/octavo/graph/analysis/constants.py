@@ -7,7 +7,7 @@ from typing import Protocol
 import onnx_ir as ir
 
 
-class Constants(Protocol):
+class ConstantLookup(Protocol):
     """Which values of a model are constant."""
 
     def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
@@ -39,7 +39,7 @@ class Fixed:
     For what is proved of a model; weights are taken as they are, and their inputs go.
     """
 
-    def __init__(self, constants: Constants) -> None:
+    def __init__(self, constants: ConstantLookup) -> None:
         self._constants = constants
 
     def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import STANDARD, SizeOf, sizes
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.kept_axes import known_size
 from octavo.graph.analysis.ranks import BROADCASTING
 from octavo.graph.analysis.walk import graphs_of
@@ -59,7 +59,9 @@ class Dims:
     `strictly`, in every run that the model as it was does not end with an error.
     """
 
-    def __init__(self, model: ir.Model, constants: Constants, *, strictly: bool = False) -> None:
+    def __init__(
+        self, model: ir.Model, constants: ConstantLookup, *, strictly: bool = False
+    ) -> None:
         self._constants, self._strictly = constants, strictly
         self._found: dict[ir.Value, tuple[Dim, ...]] = {}
         self._ways: Mapping[str, Callable[[ir.Node], tuple[Dim, ...] | None]] = {

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 
 ARGUMENT_STEPS = frozenset("Mul Div Add Pow Cast".split())
 MAX_NODES = 24
 
 
-def is_gated(node: ir.Node, constants: Constants) -> bool:
+def is_gated(node: ir.Node, constants: ConstantLookup) -> bool:
     """Whether the node ends `x * gate(x)`: see the module's list."""
     if node.op_type == "Div" and not _constant(node, 1, constants):
         return False
@@ -33,7 +33,7 @@ def is_gated(node: ir.Node, constants: Constants) -> bool:
     return False
 
 
-def _factors(node: ir.Node, constants: Constants) -> list[ir.Value]:
+def _factors(node: ir.Node, constants: ConstantLookup) -> list[ir.Value]:
     """The non-constant factors of a product, through nested Mul and Div by constants."""
     found, stack, seen = [], list(node.inputs), 0
     while stack and seen < MAX_NODES:
@@ -56,7 +56,7 @@ def _factors(node: ir.Node, constants: Constants) -> list[ir.Value]:
     return found
 
 
-def _gate_argument(value: ir.Value, constants: Constants) -> ir.Value | None:
+def _gate_argument(value: ir.Value, constants: ConstantLookup) -> ir.Value | None:
     """The argument of a gate such as `sigmoid(.)`, `1 + erf(.)` or `1 + tanh(.)`, else None."""
     node = value.producer()
     if node is None:
@@ -84,7 +84,7 @@ def _softplus_argument(value: ir.Value | None) -> ir.Value | None:
     return node.inputs[0] if node is not None and node.op_type == "Softplus" else None
 
 
-def _sources(argument: ir.Value, constants: Constants) -> set[int]:
+def _sources(argument: ir.Value, constants: ConstantLookup) -> set[int]:
     """What an argument is computed from, through steps with constants."""
     found: set[int] = set()
     stack, seen = [argument], 0
@@ -101,7 +101,7 @@ def _sources(argument: ir.Value, constants: Constants) -> set[int]:
     return found
 
 
-def _is_step(node: ir.Node, constants: Constants) -> bool:
+def _is_step(node: ir.Node, constants: ConstantLookup) -> bool:
     """Whether the node belongs to an argument and not to what the argument is made from.
 
     The layer's own bias addition has a vector; a step of the formula has single positive numbers:
@@ -115,17 +115,17 @@ def _is_positive(tensor: ir.TensorProtocol) -> bool:
     return tensor.size == 1 and float(tensor.numpy().ravel()[0]) > 0.0
 
 
-def _constant(node: ir.Node, index: int, constants: Constants) -> bool:
+def _constant(node: ir.Node, index: int, constants: ConstantLookup) -> bool:
     value = node.inputs[index]
     return value is not None and constants.is_constant(value)
 
 
-def _is_one(value: ir.Value | None, constants: Constants) -> bool:
+def _is_one(value: ir.Value | None, constants: ConstantLookup) -> bool:
     tensor = constants.tensor(value)
     return tensor is not None and tensor.size == 1 and float(tensor.numpy().ravel()[0]) == 1.0
 
 
-def _cuts_below_zero(node: ir.Node, constants: Constants) -> bool:
+def _cuts_below_zero(node: ir.Node, constants: ConstantLookup) -> bool:
     """Whether the node is Clip(., 0, a number)."""
     if node.op_type != "Clip":
         return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import SizeOf
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.ir import DOMAIN
 from octavo.ir.linear import GroupedLinear, Linear
 
@@ -22,7 +22,7 @@ NO_NAMES = (None, "", "?", "None", "-1", "unknown")
 def leaves_rows(
     shape: Sequence[int | SizeOf],
     source: ir.Value,
-    weights: Constants | None,
+    weights: ConstantLookup | None,
     *,
     zero_is_size: bool,
 ) -> bool:
@@ -48,7 +48,7 @@ class FloatLayer:
     constant: ir.TensorProtocol
 
 
-def float_layer(node: ir.Node, weights: Constants) -> FloatLayer | None:
+def float_layer(node: ir.Node, weights: ConstantLookup) -> FloatLayer | None:
     """`node` as one, if it is."""
     if node.domain not in ("", "ai.onnx") or node.op_type not in ("MatMul", "Add"):
         return None
@@ -64,7 +64,7 @@ def _is_size(
     element: int | SizeOf,
     source: ir.Value,
     axis: int,
-    weights: Constants | None,
+    weights: ConstantLookup | None,
     zero_is_size: bool,
 ) -> bool:
     if isinstance(element, SizeOf):
@@ -74,7 +74,7 @@ def _is_size(
     return element > 0 and _dim(source, axis) == element
 
 
-def _same_axis(a: ir.Value, b: ir.Value, axis: int, weights: Constants | None) -> bool:
+def _same_axis(a: ir.Value, b: ir.Value, axis: int, weights: ConstantLookup | None) -> bool:
     """Whether two values have the same size there: one comes of the other, or the model says so."""
     if set(_back(a, weights)) & set(_back(b, weights)):
         return True
@@ -95,7 +95,7 @@ def _dim(value: ir.Value, axis: int) -> int | str | None:
     return known_size(value.shape[axis])
 
 
-def _back(value: ir.Value, weights: Constants | None) -> Iterator[ir.Value]:
+def _back(value: ir.Value, weights: ConstantLookup | None) -> Iterator[ir.Value]:
     """`value`, and what it was made of by nodes that keep its first axes."""
     for _ in range(MOST_STEPS):
         yield value
@@ -106,7 +106,7 @@ def _back(value: ir.Value, weights: Constants | None) -> Iterator[ir.Value]:
         value = source
 
 
-def _kept(node: ir.Node, weights: Constants | None) -> ir.Value | None:
+def _kept(node: ir.Node, weights: ConstantLookup | None) -> ir.Value | None:
     if node.domain == DOMAIN:
         linear = Linear.of(node)
         if GroupedLinear.of(node) or (linear is not None and linear.residual is None):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import sizes
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.walk import graphs_of
 
 SAME = frozenset(
@@ -24,7 +24,7 @@ MOST_STEPS = 8  # nodes between a shape and the sizes that it is made of; export
 class Ranks:
     """Answers for the values of one model as it is now."""
 
-    def __init__(self, model: ir.Model, constants: Constants) -> None:
+    def __init__(self, model: ir.Model, constants: ConstantLookup) -> None:
         self._constants = constants
         self._found: dict[ir.Value, int] = {}
         for graph in graphs_of(model):

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.graph.analysis.attentions import FoundAttention
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.dims import Dims
 from octavo.graph.analysis.kept_axes import float_layer
 
@@ -48,7 +48,7 @@ MAX_CONSTANT = 1 << 16  # elements; a larger constant is not read only to look f
 class UniformRows:
     """Answers for the values of one model while it is being converted."""
 
-    def __init__(self, constants: Constants) -> None:
+    def __init__(self, constants: ConstantLookup) -> None:
         self._constants = constants
         self._known: dict[int, bool] = {}
         self._attentions: dict[ir.Node, Sequence[ir.Node]] = {}
@@ -233,7 +233,7 @@ HEADS = -3
 """Their axis in the scores [batch, heads, queries, keys]."""
 
 
-def rows_stay_whole(attention: FoundAttention, constants: Constants, dims: Dims) -> bool:
+def rows_stay_whole(attention: FoundAttention, constants: ConstantLookup, dims: Dims) -> bool:
     """Whether the rows of `attention` are so if those of its Q, K and V are."""
     parts = attention.q, attention.k, attention.v
     sources = {_multiplied(heads.source, constants) for heads in parts}
@@ -242,7 +242,7 @@ def rows_stay_whole(attention: FoundAttention, constants: Constants, dims: Dims)
     return attention.bias is None or _is_one_for_all_heads(attention.bias, dims)
 
 
-def _multiplied(value: ir.Value, constants: Constants) -> ir.Value | None:
+def _multiplied(value: ir.Value, constants: ConstantLookup) -> ir.Value | None:
     """x where `value` is x times a constant matrix, and perhaps a bias added."""
     found: ir.Value | None = value
     while found is not None:

@@ -64,7 +64,7 @@ class Emitter:
     """Builds the nodes that replace `anchor`, and inserts them before it on `flush`.
 
     `opset` is the version of the standard operators in the model; helpers below pick the form of
-    an operator that fits it. Constants go into the main graph, where every subgraph sees them.
+    an operator that fits it. ConstantLookup go into the main graph, where every subgraph sees them.
     """
 
     def __init__(self, model: ir.Model, names: Names, opset: int) -> None:

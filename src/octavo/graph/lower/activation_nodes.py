@@ -14,7 +14,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from octavo.core.kernels import Activation
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.emit.emitter import Emitter
 from octavo.ir import MS
 
@@ -43,7 +43,7 @@ def activate(e: Emitter, y: ir.Value, activation: str, *, out: str) -> ir.Value:
 GELU_OPS = frozenset({"Gelu", "FastGelu"})
 
 
-def keep_apart(product: ir.Value, constants: Constants) -> None:
+def keep_apart(product: ir.Value, constants: ConstantLookup) -> None:
     """Renames the Add of a constant to `product` to Sum where a GELU reads its result."""
     uses = list(product.uses())
     if len(uses) != 1 or product.is_graph_output():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from octavo.graph.analysis.bounds import ValueBounds
-from octavo.graph.analysis.constants import Constants, Fixed
+from octavo.graph.analysis.constants import ConstantLookup, Fixed
 from octavo.graph.analysis.dims import Dims
 from octavo.graph.analysis.uniform_rows import UniformRows
 from octavo.graph.analysis.walk import graphs_of
@@ -26,7 +26,7 @@ SELECTIONS = frozenset("NonZero NonMaxSuppression Compress Unique TopK Loop".spl
 class Activations:
     """Draws them with `emitter`; `node` tells the graph that the layer is in."""
 
-    def __init__(self, model: ir.Model, emitter: Emitter, constants: Constants) -> None:
+    def __init__(self, model: ir.Model, emitter: Emitter, constants: ConstantLookup) -> None:
         self.uniform = UniformRows(constants)
         self._emitter, self._bounds = emitter, ValueBounds(Fixed(constants))
         self._maybe_none = any(n.op_type in SELECTIONS for g in graphs_of(model) for n in g)

@@ -6,6 +6,7 @@ Embedding(i, W)  ->  Mul(Sub(Cast(Gather(table, i)), zero), Gather(row scales, i
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.form import Cpu
@@ -29,8 +30,12 @@ def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
             return c.hold(q, f"{w.name}_quantized")
 
         values = c.once(("rows", w.key, layer.row), rows)
-    found = c.once(("row numbers", w.key), lambda: (lambda i: (i.scale, i.zeros))(w.make()))
-    scales, zeros = found
+
+    def row_numbers() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]:
+        found = w.make()
+        return found.scale, found.zeros
+
+    scales, zeros = c.once(("row numbers", w.key), row_numbers)
     columns = c.once(
         ("column", w.key, column),
         lambda: c.hold(np.array(scales.reshape(column)), f"{w.name}_scale"),

@@ -21,7 +21,7 @@ from octavo.graph.lower.products import dequantize, linear_rows
 from octavo.ir.embedding import Embedding
 from octavo.ir.linear import GroupedLinear, Linear
 from octavo.ir.operator import LAYER, Operator
-from octavo.ir.weight import Integers, QuantizedWeightValues, Weight
+from octavo.ir.weight import QuantizedWeightValues, Weight, WeightIntegers
 
 # Of products that ONNX Runtime adds in int32 without overflow; halved for weights with zero points.
 INT32_INPUTS = 65_536
@@ -128,7 +128,7 @@ def _hold(w: Weight, c: Context, *, transposed: bool) -> QuantizedWeightValues:
     if w.k <= INT32_INPUTS:  # else it is dequantized
         zero = one_if_equal(zero)
     q = np.ascontiguousarray(found.q.T if transposed else found.q)
-    return c.hold_integers(w, Integers(q, found.scale, zero))
+    return c.hold_integers(w, WeightIntegers(q, found.scale, zero))
 
 
 def _in_float(w: Weight, c: Context, out: str) -> ir.Value:

@@ -21,7 +21,7 @@ from octavo.graph.lower.linear import FIRST_WITH_AXIS
 from octavo.graph.lower.products import dequantize, dynamic_quantize_lstm
 from octavo.ir.operator import LAYER
 from octavo.ir.recurrent import Recurrent
-from octavo.ir.weight import Integers, QuantizedWeightValues, Weight
+from octavo.ir.weight import QuantizedWeightValues, Weight, WeightIntegers
 
 PER_STEP_NOTE = (
     "activations have one scale a step for the whole batch: ONNX Runtime's DynamicQuantizeLSTM "
@@ -111,7 +111,9 @@ def _columns(layer: Recurrent, part: Weight, c: Context) -> QuantizedWeightValue
 
     def make() -> QuantizedWeightValues:
         q, scale = _integers(layer, part)
-        return c.hold_integers(part, Integers(np.ascontiguousarray(q.transpose(0, 2, 1)), scale))
+        return c.hold_integers(
+            part, WeightIntegers(np.ascontiguousarray(q.transpose(0, 2, 1)), scale)
+        )
 
     return c.once(("columns", part.key), make)
 
@@ -130,7 +132,7 @@ def _rows(layer: Recurrent, part: Weight, c: Context, label: str) -> ir.Value:
 
     def make() -> QuantizedWeightValues:
         q, scale = _integers(layer, part)
-        flat = Integers(q.reshape(-1, q.shape[-1]), scale.reshape(-1))
+        flat = WeightIntegers(q.reshape(-1, q.shape[-1]), scale.reshape(-1))
         return c.hold_integers(part, flat, unsigned=False)
 
     w = c.once(("rows", part.key), make)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.context import Context
 from octavo.graph.rewrite.replace import replace
 from octavo.ir import MS
@@ -111,7 +111,7 @@ def _on_grid(rule: ActivationRule) -> Float64:
     return rule.reference(GRID)
 
 
-def _closed_regions(node: ir.Node, constants: Constants) -> Any:
+def _closed_regions(node: ir.Node, constants: ConstantLookup) -> Any:
     """The nodes where everything that `node`'s output feeds meets, with its values on the grid."""
     known: dict[ir.Value, Float64] = {node.outputs[0]: GRID}
     region: set[ir.Node] = set()
@@ -135,7 +135,7 @@ def _next(
     graph: ir.Graph | None,
     known: dict[ir.Value, Float64],
     region: set[ir.Node],
-    constants: Constants,
+    constants: ConstantLookup,
 ) -> tuple[ir.Node, Float64] | None:
     """A node that reads `known` values and constants only, and what it computes of them."""
     for value in known:
@@ -149,7 +149,7 @@ def _next(
 
 
 def _evaluate(
-    node: ir.Node, known: dict[ir.Value, Float64], constants: Constants
+    node: ir.Node, known: dict[ir.Value, Float64], constants: ConstantLookup
 ) -> Float64 | None:
     operands = []
     for v in node.inputs:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.walk import only_reader
 from octavo.graph.context import Context
 from octavo.graph.rewrite.replace import replace
@@ -45,7 +45,7 @@ def fold(node: ir.Node, c: Context) -> ir.Node | None:
 
 
 def one_row(
-    value: ir.Value | None, n: int, rank: int, constants: Constants
+    value: ir.Value | None, n: int, rank: int, constants: ConstantLookup
 ) -> npt.NDArray[Any] | None:
     """A stored float constant that is the same for all rows of a `rank`-dimensional [..., n].
 

@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.attentions import FoundAttention
 from octavo.graph.analysis.computed_shapes import sizes
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.kept_axes import float_layer
 from octavo.graph.emit.emitter import Emitter
 from octavo.graph.rewrite.sweeper import Sweeper
@@ -28,7 +28,7 @@ from octavo.graph.rewrite.sweeper import Sweeper
 Shapes = dict[ir.Node, tuple[int, ...]]
 
 
-def head_shapes(attentions: Sequence[FoundAttention], constants: Constants) -> Shapes:
+def head_shapes(attentions: Sequence[FoundAttention], constants: ConstantLookup) -> Shapes:
     """The Reshapes of `attentions` whose shapes are computed, with what they may be."""
     found: Shapes = {}
     for attention in attentions:
@@ -40,7 +40,7 @@ def head_shapes(attentions: Sequence[FoundAttention], constants: Constants) -> S
     return {n: shape for n, shape in found.items() if not constants.is_constant(n.inputs[1])}
 
 
-def _gives(last: ir.Node, width: int, constants: Constants) -> bool:
+def _gives(last: ir.Node, width: int, constants: ConstantLookup) -> bool:
     """Whether a Reshape's last axis is `width` in every run: it says so, or its reader does."""
     shape = sizes(last.inputs[1], constants)
     if shape is not None and shape[-1] == width:

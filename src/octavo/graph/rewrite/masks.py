@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import STANDARD
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.dims import Dim, Dims, broadcast, filled_with
 from octavo.graph.analysis.indices import in_order, indices
 from octavo.graph.analysis.walk import graphs_of
@@ -57,7 +57,7 @@ class _View:
         return self.own is not self.full and (self.own != self.full or None in self.own)
 
 
-def masks_of(model: ir.Model, constants: Constants, dims: Dims) -> list[Mask]:
+def masks_of(model: ir.Model, constants: ConstantLookup, dims: Dims) -> list[Mask]:
     """The masks of `model` that need no indices. What is constant is so in every run."""
     nodes = [node for graph in graphs_of(model) for node in graph if _may_be_mask(node, constants)]
     look = _Look(constants, dims)
@@ -82,7 +82,7 @@ def read_plainly(masks: Sequence[Mask], e: Emitter, sweeper: Sweeper) -> list[st
     )
 
 
-def _may_be_mask(node: ir.Node, constants: Constants) -> bool:
+def _may_be_mask(node: ir.Node, constants: ConstantLookup) -> bool:
     if node.op_type != "Where" or node.domain not in STANDARD or node.inputs[0] is None:
         return False
     made = node.inputs[0].producer()
@@ -97,7 +97,7 @@ def _may_be_mask(node: ir.Node, constants: Constants) -> bool:
 class _Look:
     """What the values of one model are as conditions."""
 
-    def __init__(self, constants: Constants, dims: Dims) -> None:
+    def __init__(self, constants: ConstantLookup, dims: Dims) -> None:
         self.constants, self.dims = constants, dims
         self.seen: dict[ir.Value, _View | None] = {}
         self.ways: Mapping[str, Callable[[ir.Node, int], _View | None]] = {

@@ -23,7 +23,7 @@ import onnx_ir as ir
 
 from octavo.core.integers import one_if_equal
 from octavo.graph.analysis.attentions import FoundAttention, Heads
-from octavo.graph.analysis.constants import Constants
+from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.walk import only_reader
 from octavo.graph.emit.emitter import Emitter
 from octavo.graph.rewrite.sweeper import Sweeper
@@ -36,7 +36,7 @@ KEYS_LAST = (0, 2, 3, 1)
 
 
 @dataclass(frozen=True)
-class Part:
+class Projection:
     """One of them: its nodes, and what its product reads."""
 
     product: ir.Node
@@ -57,12 +57,12 @@ class Part:
 
 
 def merge_qkv(
-    attentions: Sequence[FoundAttention], e: Emitter, constants: Constants, sweeper: Sweeper
+    attentions: Sequence[FoundAttention], e: Emitter, constants: ConstantLookup, sweeper: Sweeper
 ) -> list[str]:
     """Makes one product of those of each attention that read the same rows; returns a note."""
     count = 0
     for attention in attentions:
-        alike: dict[Any, list[Part]] = defaultdict(list)
+        alike: dict[Any, list[Projection]] = defaultdict(list)
         # One projection may be two of the three, as where values are the keys themselves.
         distinct = {heads.reshape: heads for heads in (attention.q, attention.k, attention.v)}
         for heads in distinct.values():
@@ -78,7 +78,7 @@ def merge_qkv(
     )
 
 
-def _part(heads: Heads, constants: Constants) -> Part | None:
+def _part(heads: Heads, constants: ConstantLookup) -> Projection | None:
     """What was drawn for the layer that `heads` are made of, where it is of this form."""
     reshape = heads.reshape
     turned = _reader(reshape, "Transpose")
@@ -97,10 +97,10 @@ def _part(heads: Heads, constants: Constants) -> Part | None:
     product = _product(node, heads.heads * heads.depth, constants)
     if product is None or (bias is not None and not _is_vector(bias, heads, constants)):
         return None
-    return Part(product, node, biased, bias, reshape, turned, order)
+    return Projection(product, node, biased, bias, reshape, turned, order)
 
 
-def _product(scaled: ir.Node, width: int, constants: Constants) -> ir.Node | None:
+def _product(scaled: ir.Node, width: int, constants: ConstantLookup) -> ir.Node | None:
     """The integer product that `scaled` multiplies by the range of each row."""
     for value in scaled.inputs:
         node = None if value is None else _only_for(value, scaled)
@@ -117,7 +117,7 @@ def _product(scaled: ir.Node, width: int, constants: Constants) -> ir.Node | Non
     return None
 
 
-def _bias(add: ir.Node, constants: Constants) -> tuple[ir.Value | None, ir.Value | None]:
+def _bias(add: ir.Node, constants: ConstantLookup) -> tuple[ir.Value | None, ir.Value | None]:
     """The constant that `add` adds, and what it adds it to."""
     for i in (0, 1):
         if constants.tensor(add.inputs[i]) is not None:
@@ -125,7 +125,7 @@ def _bias(add: ir.Node, constants: Constants) -> tuple[ir.Value | None, ir.Value
     return None, None
 
 
-def _is_vector(bias: ir.Value, heads: Heads, constants: Constants) -> bool:
+def _is_vector(bias: ir.Value, heads: Heads, constants: ConstantLookup) -> bool:
     tensor = constants.tensor(bias)
     return tensor is not None and tuple(tensor.shape.numpy()) == (heads.heads * heads.depth,)
 
@@ -146,11 +146,11 @@ def _is(node: ir.Node, op_type: str) -> bool:
 
 
 def _draw(
-    parts: Sequence[Part],
+    parts: Sequence[Projection],
     heads: int,
     depth: int,
     e: Emitter,
-    constants: Constants,
+    constants: ConstantLookup,
     sweeper: Sweeper,
 ) -> None:
     q, step, zero, row, _ = parts[0].rows
@@ -196,7 +196,7 @@ def _joined(nodes: Sequence[ir.Node], e: Emitter) -> str:
 
 
 def _weight(
-    products: Sequence[ir.Node], wish: str, e: Emitter, constants: Constants
+    products: Sequence[ir.Node], wish: str, e: Emitter, constants: ConstantLookup
 ) -> list[ir.Value]:
     """Integers [K, sum(N)], scales [sum(N)], and zero points: one where all are the same."""
     columns = [_array(p.inputs[1], constants) for p in products]
@@ -215,14 +215,16 @@ def _weight(
     return [e.constant(array, f"{wish}_{what}") for what, array in arrays.items()]
 
 
-def _biases(parts: Sequence[Part], width: int, constants: Constants) -> npt.NDArray[np.float32]:
+def _biases(
+    parts: Sequence[Projection], width: int, constants: ConstantLookup
+) -> npt.NDArray[np.float32]:
     """Those of all parts; that of a part without one is 0."""
     nothing = np.zeros(width, np.float32)
     found = [nothing if p.bias is None else _array(p.bias, constants) for p in parts]
     return np.concatenate(found)
 
 
-def _array(value: ir.Value | None, constants: Constants) -> npt.NDArray[Any]:
+def _array(value: ir.Value | None, constants: ConstantLookup) -> npt.NDArray[Any]:
     tensor = constants.tensor(value)
     assert tensor is not None
     return np.asarray(tensor.numpy())

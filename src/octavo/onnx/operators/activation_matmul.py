@@ -13,7 +13,7 @@ import onnx_ir as ir
 from octavo.graph.lower.products import scale_output
 from octavo.ir.matmul import MatMul
 from octavo.onnx.operators.operands import Operands
-from octavo.onnx.operators.reader import Drawn, Reading
+from octavo.onnx.operators.reader import Drawn, ReadContext
 from octavo.recipe import Granularity, Scheme
 
 
@@ -47,7 +47,9 @@ def refuse_native(node: ir.Node, operands: Operands) -> str | None:
     return None
 
 
-def read_native(node: ir.Node, operands: Operands, scheme: Scheme, c: Reading, name: str) -> Drawn:
+def read_native(
+    node: ir.Node, operands: Operands, scheme: Scheme, c: ReadContext, name: str
+) -> Drawn:
     """The operator, and alpha and bias behind it."""
     assert scheme.activation is not None
     notes = []

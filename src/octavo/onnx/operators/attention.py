@@ -22,8 +22,8 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.operators.operands import Operands
 from octavo.onnx.operators.reader import (
     Drawn,
+    ReadContext,
     Reader,
-    Reading,
     attribute_int,
     attributes_of,
     exact_inputs,
@@ -47,7 +47,7 @@ class AttentionReader(Reader):
             return None
         return (w,)
 
-    def check(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> str | None:
+    def check(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> str | None:
         w, x = node.inputs[1], node.inputs[0]
         assert w is not None and x is not None
         if c.qdq or scheme.activation is None:
@@ -61,7 +61,7 @@ class AttentionReader(Reader):
             return _fused_refused(node, c)
         return None
 
-    def announce(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> None:
+    def announce(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> None:
         w = node.inputs[1]
         assert w is not None
         weight = _held(scheme, c)
@@ -70,7 +70,9 @@ class AttentionReader(Reader):
             axis = 0 if root.transposed else 1
             c.weights.announce(root, axis, weight, transposed=root.transposed)
 
-    def read(self, node: ir.Node, scheme: Scheme, c: Reading, name: str, *, native: bool) -> Drawn:
+    def read(
+        self, node: ir.Node, scheme: Scheme, c: ReadContext, name: str, *, native: bool
+    ) -> Drawn:
         x, w_value = node.inputs[0], node.inputs[1]
         assert x is not None and w_value is not None and scheme.weight is not None
         assert scheme.activation is not None
@@ -109,13 +111,13 @@ class AttentionReader(Reader):
         return Drawn([y], [account], notes)
 
 
-def _held(scheme: Scheme, c: Reading) -> WeightScheme:
+def _held(scheme: Scheme, c: ReadContext) -> WeightScheme:
     weight = c.weight_scheme_for_cpu(scheme).weight
     assert weight is not None
     return weight
 
 
-def _sizes(node: ir.Node, c: Reading) -> list[int]:
+def _sizes(node: ir.Node, c: ReadContext) -> list[int]:
     stated = node.attributes.get("qkv_hidden_sizes")
     if stated is not None:
         return [int(i) for i in stated.as_ints()]
@@ -124,7 +126,7 @@ def _sizes(node: ir.Node, c: Reading) -> list[int]:
     return [c.constants.shape(w)[1] // 3] * 3
 
 
-def _fused_refused(node: ir.Node, c: Reading) -> str | None:
+def _fused_refused(node: ir.Node, c: ReadContext) -> str | None:
     """Why QAttention cannot take the operator's place either, or None."""
     if c.opset < FIRST_WITH_DYNAMIC:
         return f"its form here needs DynamicQuantizeLinear, which opset {c.opset} has not"
@@ -137,7 +139,7 @@ def _fused_refused(node: ir.Node, c: Reading) -> str | None:
     return None
 
 
-def _why_fused(node: ir.Node, c: Reading) -> str:
+def _why_fused(node: ir.Node, c: ReadContext) -> str:
     """Why the projection cannot be taken out of the operator, or nothing."""
     mask = input_at(node, 3)
     if mask is not None and (mask.shape is None or len(mask.shape) != 2):

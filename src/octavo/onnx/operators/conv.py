@@ -20,12 +20,12 @@ from octavo.core.kernels import QuantizedWeight
 from octavo.core.qtype import QType
 from octavo.graph.lower.products import conv_integer
 from octavo.ir.conv import Conv
-from octavo.ir.weight import Account, Integers, QuantizedWeightValues, Weight
+from octavo.ir.weight import Account, QuantizedWeightValues, Weight, WeightIntegers
 from octavo.onnx.constants import Constants
 from octavo.onnx.operators.reader import (
     Drawn,
+    ReadContext,
     Reader,
-    Reading,
     attribute_int,
     attributes_of,
     exact_inputs,
@@ -52,7 +52,7 @@ class ConvReader(Reader):
             return None
         return (w,)
 
-    def takes_native(self, node: ir.Node, scheme: Scheme, c: Reading) -> bool:
+    def takes_native(self, node: ir.Node, scheme: Scheme, c: ReadContext) -> bool:
         return holds(scheme) and len(c.constants.shape(_filters_of(node))) - 2 in AXES
 
     def held_native(self, scheme: Scheme) -> tuple[Scheme, list[str]]:
@@ -67,7 +67,7 @@ class ConvReader(Reader):
             a = ActivationScheme()
         return replace(scheme, weight=replace(w, qtype=QType.INT8), activation=a), notes
 
-    def check(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> str | None:
+    def check(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> str | None:
         shape = c.constants.shape(_filters_of(node))
         if not native and (c.qdq or scheme.activation is None):
             return "a convolution is held with int8 activations or not at all"
@@ -81,7 +81,9 @@ class ConvReader(Reader):
             return f"each output is a sum of {inputs} products: int32 would overflow above {most}"
         return None
 
-    def read(self, node: ir.Node, scheme: Scheme, c: Reading, name: str, *, native: bool) -> Drawn:
+    def read(
+        self, node: ir.Node, scheme: Scheme, c: ReadContext, name: str, *, native: bool
+    ) -> Drawn:
         w, x = _filters_of(node), node.inputs[0]
         assert x is not None and scheme.activation is not None
         dtype = c.constants.dtype(w) or ir.DataType.FLOAT
@@ -106,7 +108,7 @@ def _layer(
     x: ir.Value,
     dtype: ir.DataType,
     scheme: Scheme,
-    c: Reading,
+    c: ReadContext,
     name: str,
     *,
     native: bool,
@@ -127,7 +129,7 @@ def _layer(
 
 
 def _per_tensor(
-    node: ir.Node, x: ir.Value, dtype: ir.DataType, scheme: Scheme, c: Reading, name: str
+    node: ir.Node, x: ir.Value, dtype: ir.DataType, scheme: Scheme, c: ReadContext, name: str
 ) -> Read:
     """As ONNX Runtime's quantize_dynamic, node for node."""
     weight, account, notes = _stock_filters(node, scheme, c)
@@ -153,7 +155,7 @@ def _filters_of(node: ir.Node) -> ir.Value:
     return w
 
 
-def _row(node: ir.Node, bias: ir.Value | None, c: Reading) -> ir.Value | None:
+def _row(node: ir.Node, bias: ir.Value | None, c: ReadContext) -> ir.Value | None:
     """The bias [M] as a constant of the node's graph, None where there is none such."""
     if bias is None or not c.constants.is_constant(bias):
         return None
@@ -162,7 +164,7 @@ def _row(node: ir.Node, bias: ir.Value | None, c: Reading) -> ir.Value | None:
     return c.emitter.constant(c.weights.float32(bias), f"{node.name}_bias", node.graph)
 
 
-def _column(node: ir.Node, bias: ir.Value, dtype: ir.DataType, c: Reading) -> ir.Value:
+def _column(node: ir.Node, bias: ir.Value, dtype: ir.DataType, c: ReadContext) -> ir.Value:
     """The bias as [1, M, 1, ...]."""
     rank, out = len(c.constants.shape(_filters_of(node))), node.outputs[0].name
     shape = c.emitter.vector([1, -1] + [1] * (rank - 2))
@@ -170,7 +172,7 @@ def _column(node: ir.Node, bias: ir.Value, dtype: ir.DataType, c: Reading) -> ir
     return c.emitter.op("Reshape", [bias, shape], out=f"{out}_bias_reshape_output")
 
 
-def _native_filters(node: ir.Node, scheme: Scheme, c: Reading) -> Weight:
+def _native_filters(node: ir.Node, scheme: Scheme, c: ReadContext) -> Weight:
     w = _filters_of(node)
     assert scheme.weight is not None
 
@@ -185,7 +187,7 @@ def _native_filters(node: ir.Node, scheme: Scheme, c: Reading) -> Weight:
 
 
 def _stock_filters(
-    node: ir.Node, scheme: Scheme, c: Reading
+    node: ir.Node, scheme: Scheme, c: ReadContext
 ) -> tuple[Weight, Account | None, list[str]]:
     """Filters that are held in one uint8 tensor, with scales [M, 1, 1, ...] for the outputs."""
     value, notes = _filters_of(node), []
@@ -206,7 +208,7 @@ def _stock_filters(
             account.add(new)
         return held
 
-    def make() -> Integers:
+    def make() -> WeightIntegers:
         raise AssertionError("an operator that is lowered reads the filters as they are stored")
 
     key = ("stored filters", c.constants.root(value).key)
@@ -216,7 +218,7 @@ def _stock_filters(
 
 
 def _hold(
-    value: ir.Value, scheme: WeightScheme, shape: tuple[int, ...], c: Reading
+    value: ir.Value, scheme: WeightScheme, shape: tuple[int, ...], c: ReadContext
 ) -> tuple[QuantizedWeightValues, Account | None]:
     per_channel = scheme.granularity is Granularity.CHANNEL
 

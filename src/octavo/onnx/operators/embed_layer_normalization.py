@@ -20,11 +20,11 @@ from octavo.core.kernels import QuantizedWeight
 from octavo.ir import MS
 from octavo.ir.weight import Account, QuantizedWeightValues
 from octavo.onnx.constants import Constants
-from octavo.onnx.operators.gather import reference as reference  # each lookup's arithmetic
+from octavo.onnx.operators.gather import reference  # noqa: F401 - each lookup's arithmetic
 from octavo.onnx.operators.reader import (
     Drawn,
+    ReadContext,
     Reader,
-    Reading,
     attribute_float,
     attribute_int,
     input_at,
@@ -60,7 +60,7 @@ class EmbedLayerNormalizationReader(Reader):
             return None
         return tuple(tables)
 
-    def check(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> str | None:
+    def check(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> str | None:
         word = node.inputs[2]
         assert word is not None and scheme.weight is not None
         if c.constants.dtype(word) is not ir.DataType.FLOAT:
@@ -78,20 +78,20 @@ class EmbedLayerNormalizationReader(Reader):
             return "its tables are held with one symmetric scale a row, or float"
         return None
 
-    def _check_fused(self, node: ir.Node, c: Reading) -> str | None:
+    def _check_fused(self, node: ir.Node, c: ReadContext) -> str | None:
         if len(node.outputs) > 2 and node.outputs[2].name:
             return "QEmbedLayerNormalization has no third output"
         if not all(c.constants.is_constant(input_at(node, i)) for i in NORMALIZATION):
             return "QEmbedLayerNormalization takes gamma and beta in integers: these are computed"
         return None
 
-    def takes_native(self, node: ir.Node, scheme: Scheme, c: Reading) -> bool:
+    def takes_native(self, node: ir.Node, scheme: Scheme, c: ReadContext) -> bool:
         return takes_native(scheme)
 
     def held_native(self, scheme: Scheme) -> tuple[Scheme, list[str]]:
         return replace(scheme, activation=None), []
 
-    def announce(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> None:
+    def announce(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> None:
         if native:
             return
         held = held_table(scheme, c)
@@ -103,12 +103,14 @@ class EmbedLayerNormalizationReader(Reader):
     def macs_per_row(self, weights: object) -> int | None:
         return None
 
-    def read(self, node: ir.Node, scheme: Scheme, c: Reading, name: str, *, native: bool) -> Drawn:
+    def read(
+        self, node: ir.Node, scheme: Scheme, c: ReadContext, name: str, *, native: bool
+    ) -> Drawn:
         if not native and like_quantize_dynamic(scheme, c):
             return self._fused(node, scheme, c, name)
         return self._written_out(node, scheme, c, name, native=native)
 
-    def _fused(self, node: ir.Node, scheme: Scheme, c: Reading, name: str) -> Drawn:
+    def _fused(self, node: ir.Node, scheme: Scheme, c: ReadContext, name: str) -> Drawn:
         """ONNX Runtime's own form: one affine scale for each table, and for gamma and beta."""
         held = held_table(scheme, c)
         parts: list[QuantizedWeightValues | None] = []
@@ -144,7 +146,7 @@ class EmbedLayerNormalizationReader(Reader):
         return Drawn(list(results), accounts, notes)
 
     def _written_out(
-        self, node: ir.Node, scheme: Scheme, c: Reading, name: str, *, native: bool
+        self, node: ir.Node, scheme: Scheme, c: ReadContext, name: str, *, native: bool
     ) -> Drawn:
         """Lookups, and the normalization of their sum."""
         e = c.emitter
@@ -206,7 +208,7 @@ class EmbedLayerNormalizationReader(Reader):
             results.append(total)
         return Drawn(results, accounts, notes)
 
-    def _positions(self, c: Reading, ids: ir.Value, name: str) -> ir.Value:
+    def _positions(self, c: ReadContext, ids: ir.Value, name: str) -> ir.Value:
         """0..S-1 from the shape of ids [B, S], int64 [S]."""
         e = c.emitter
         shape = e.op("Shape", [ids], out=f"{name}_shape")
@@ -214,7 +216,9 @@ class EmbedLayerNormalizationReader(Reader):
         first, step = e.scalar(0, np.int64), e.scalar(1, np.int64)
         return e.op("Range", [first, length, step], out=f"{name}_positions")
 
-    def _mask_index(self, c: Reading, ids: ir.Value, mask: ir.Value | None, out: str) -> ir.Value:
+    def _mask_index(
+        self, c: ReadContext, ids: ir.Value, mask: ir.Value | None, out: str
+    ) -> ir.Value:
         """How many positions each sequence uses, int32 [B]; zeros without a mask."""
         e = c.emitter
         source = mask if mask is not None else ids
@@ -227,7 +231,7 @@ class EmbedLayerNormalizationReader(Reader):
 
 
 def _vector(
-    value: ir.Value, held: WeightScheme, c: Reading
+    value: ir.Value, held: WeightScheme, c: ReadContext
 ) -> tuple[QuantizedWeightValues, Account | None]:
     """Gamma or beta [H] with one scale."""
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from octavo.core.layer import small_table
 from octavo.onnx.constants import Constants
-from octavo.onnx.operators.reader import Drawn, Reader, Reading, attribute_int, is_float_type
+from octavo.onnx.operators.reader import Drawn, ReadContext, Reader, attribute_int, is_float_type
 from octavo.onnx.operators.tables import (
     AS_QUANTIZE_DYNAMIC,
     announce,
@@ -63,7 +63,7 @@ class GatherReader(Reader):
             return None
         return (table,)
 
-    def check(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> str | None:
+    def check(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> str | None:
         table = node.inputs[0]
         assert table is not None and scheme.weight is not None
         shape = c.constants.shape(table)
@@ -76,13 +76,13 @@ class GatherReader(Reader):
             return None  # in float it would lie there a second time
         return small_table(table_bytes(shape)) or None
 
-    def takes_native(self, node: ir.Node, scheme: Scheme, c: Reading) -> bool:
+    def takes_native(self, node: ir.Node, scheme: Scheme, c: ReadContext) -> bool:
         return takes_native(scheme)
 
     def held_native(self, scheme: Scheme) -> tuple[Scheme, list[str]]:
         return replace(scheme, activation=None), []
 
-    def announce(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> None:
+    def announce(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> None:
         table = node.inputs[0]
         assert table is not None
         if not native:
@@ -91,7 +91,9 @@ class GatherReader(Reader):
     def macs_per_row(self, weights: Any) -> int | None:
         return None
 
-    def read(self, node: ir.Node, scheme: Scheme, c: Reading, name: str, *, native: bool) -> Drawn:
+    def read(
+        self, node: ir.Node, scheme: Scheme, c: ReadContext, name: str, *, native: bool
+    ) -> Drawn:
         table, indices = node.inputs[0], node.inputs[1]
         assert table is not None and indices is not None
         dtype = c.constants.dtype(table) or ir.DataType.FLOAT

@@ -25,8 +25,8 @@ from octavo.onnx.operators import activation_matmul, stock_linear
 from octavo.onnx.operators.operands import Operands, inputs_of, transposed_input
 from octavo.onnx.operators.reader import (
     Drawn,
+    ReadContext,
     Reader,
-    Reading,
     attribute_float,
     attribute_int,
     exact_inputs,
@@ -70,7 +70,7 @@ class LinearReader(Reader):
     def kind_of(self, node: ir.Node, weights: tuple[ir.Value, ...]) -> Kind:
         return Kind.LINEAR if weights else Kind.ACTIVATION_MATMUL
 
-    def takes_native(self, node: ir.Node, scheme: Scheme, c: Reading) -> bool:
+    def takes_native(self, node: ir.Node, scheme: Scheme, c: ReadContext) -> bool:
         operands = self._of(node, c)
         assert scheme.weight is not None
         if scheme.activation is None:
@@ -80,7 +80,7 @@ class LinearReader(Reader):
         rank = len(operands.shape(c.constants))
         return rank in (1, 2) and scheme.weight.granularity is not Granularity.BLOCK
 
-    def check(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> str | None:
+    def check(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> str | None:
         operands = self._of(node, c)
         assert scheme.weight is not None
         if not c.constants.is_constant(operands.w):
@@ -98,7 +98,7 @@ class LinearReader(Reader):
         return self.refuse(node, operands)
 
     def _check_activations(
-        self, node: ir.Node, operands: Operands, scheme: Scheme, c: Reading, *, native: bool
+        self, node: ir.Node, operands: Operands, scheme: Scheme, c: ReadContext, *, native: bool
     ) -> str | None:
         if c.constants.is_constant(operands.x):
             return "its weight is the left operand of the product; only a right one is quantized"
@@ -106,7 +106,7 @@ class LinearReader(Reader):
             return activation_matmul.refuse_native(node, operands) or self.refuse(node, operands)
         return activation_matmul.refuse(operands, scheme, c.opset, FIRST_WITH_DYNAMIC)
 
-    def announce(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> None:
+    def announce(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> None:
         operands = self._of(node, c)
         assert scheme.weight is not None
         if not c.constants.is_constant(operands.w) or not scheme.weight.qtype.is_integer:
@@ -120,14 +120,16 @@ class LinearReader(Reader):
         elif len(operands.shape(c.constants)) == 2 and operands.arrangement is None:
             stock_linear.announce(operands, scheme, c)
 
-    def read(self, node: ir.Node, scheme: Scheme, c: Reading, name: str, *, native: bool) -> Drawn:
+    def read(
+        self, node: ir.Node, scheme: Scheme, c: ReadContext, name: str, *, native: bool
+    ) -> Drawn:
         operands = self._of(node, c)
         constant = c.constants.is_constant(operands.w)
         if native and not constant:
             return activation_matmul.read_native(node, operands, scheme, c, name)
         return _Layer(node, operands, scheme, c, name, native=native).draw()
 
-    def _of(self, node: ir.Node, c: Reading) -> Operands:
+    def _of(self, node: ir.Node, c: ReadContext) -> Operands:
         operands = self.operands(node, c.constants)
         assert operands is not None
         return operands
@@ -199,7 +201,7 @@ class _Layer:
         node: ir.Node,
         operands: Operands,
         scheme: Scheme,
-        c: Reading,
+        c: ReadContext,
         name: str,
         *,
         native: bool,

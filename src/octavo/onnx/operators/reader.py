@@ -40,7 +40,7 @@ class Drawn:
     notes: list[str] = field(default_factory=list)
 
 
-class Reading(Context):
+class ReadContext(Context):
     """A model while its layers are read: the store of its float weights, and what is asked for."""
 
     constants: Constants
@@ -105,7 +105,7 @@ class Reader(ABC):
     def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
         """The weights of `node` if it is a layer of this kind (perhaps none), else None."""
 
-    def takes_native(self, node: ir.Node, scheme: Scheme, c: Reading) -> bool:
+    def takes_native(self, node: ir.Node, scheme: Scheme, c: ReadContext) -> bool:
         """Whether target native holds the layer in an operator of its own, as `scheme` says."""
         return False
 
@@ -114,14 +114,16 @@ class Reader(ABC):
         return by_rows(scheme)
 
     @abstractmethod
-    def check(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> str | None:
+    def check(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> str | None:
         """Why `node` cannot be held as `scheme` says, or None."""
 
-    def announce(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> None:  # noqa: B027
+    def announce(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> None:  # noqa: B027
         """Tells `c` which stored weights the layer will ask for."""
 
     @abstractmethod
-    def read(self, node: ir.Node, scheme: Scheme, c: Reading, name: str, *, native: bool) -> Drawn:
+    def read(
+        self, node: ir.Node, scheme: Scheme, c: ReadContext, name: str, *, native: bool
+    ) -> Drawn:
         """Puts the quantized layer in `c`."""
 
     def kind_of(self, node: ir.Node, weights: tuple[ir.Value, ...]) -> Kind:

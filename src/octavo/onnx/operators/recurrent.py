@@ -19,14 +19,14 @@ import onnx_ir as ir
 from octavo.core.qtype import QType
 from octavo.core.recurrent_weights import permute_gates
 from octavo.graph.lower.recurrent import GATES
-from octavo.ir.recurrent import OPTIONAL, Cell, Recurrent
+from octavo.ir.recurrent import OPTIONAL, Recurrent, RecurrentCell
 from octavo.ir.weight import Weight
 from octavo.onnx.constants import Constants
 from octavo.onnx.operators import stock_lstm
 from octavo.onnx.operators.reader import (
     Drawn,
+    ReadContext,
     Reader,
-    Reading,
     attribute_float,
     attribute_int,
     input_at,
@@ -47,7 +47,7 @@ class RecurrentReader(Reader):
             return None
         return found
 
-    def takes_native(self, node: ir.Node, scheme: Scheme, c: Reading) -> bool:
+    def takes_native(self, node: ir.Node, scheme: Scheme, c: ReadContext) -> bool:
         # ONNX Runtime's own operators quantize activations too, or are not there at all.
         return True
 
@@ -71,12 +71,14 @@ class RecurrentReader(Reader):
             w = replace(w, qtype=QType.INT8, symmetric=True)
         return Scheme(w, a), notes
 
-    def check(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> str | None:
+    def check(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> str | None:
         if native:
             return refused(node, c)
         return f"stock ONNX Runtime has no int8 {self.op}; recipe float16 halves its file size"
 
-    def read(self, node: ir.Node, scheme: Scheme, c: Reading, name: str, *, native: bool) -> Drawn:
+    def read(
+        self, node: ir.Node, scheme: Scheme, c: ReadContext, name: str, *, native: bool
+    ) -> Drawn:
         assert native, f"{self.op} has no stock form and check() says so"
         return _Layer(node, scheme, c, name).draw()
 
@@ -101,7 +103,7 @@ class LstmReader(RecurrentReader):
     op = "LSTM"
     kind = Kind.LSTM
 
-    def check(self, node: ir.Node, scheme: Scheme, c: Reading, *, native: bool) -> str | None:
+    def check(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> str | None:
         if native:
             return refused(node, c)
         for index, letter in ((1, "W"), (2, "R")):
@@ -114,7 +116,9 @@ class LstmReader(RecurrentReader):
             return "a DequantizeLinear in front of an LSTM would run at every step"
         return None
 
-    def read(self, node: ir.Node, scheme: Scheme, c: Reading, name: str, *, native: bool) -> Drawn:
+    def read(
+        self, node: ir.Node, scheme: Scheme, c: ReadContext, name: str, *, native: bool
+    ) -> Drawn:
         if native:
             return super().read(node, scheme, c, name, native=native)
         return stock_lstm.draw(node, scheme, c, name)
@@ -123,7 +127,7 @@ class LstmReader(RecurrentReader):
 class _Layer:
     """One node while it is read."""
 
-    def __init__(self, node: ir.Node, scheme: Scheme, c: Reading, name: str) -> None:
+    def __init__(self, node: ir.Node, scheme: Scheme, c: ReadContext, name: str) -> None:
         self.node, self.scheme, self.c, self.name = node, scheme, c, name
         w, r = node.inputs[1], node.inputs[2]
         assert w is not None and r is not None
@@ -131,7 +135,7 @@ class _Layer:
         self.order = GATES[node.op_type]
         self.coupled = node.op_type == "LSTM" and attribute_int(node, "input_forget", 0) != 0
         clip = attribute_float(node, "clip", 0.0)
-        self.cell = Cell(
+        self.cell = RecurrentCell(
             kind_of(node),
             inputs=c.constants.shape(w)[2],
             hidden=c.constants.shape(r)[2],

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from octavo.core.recurrent_weights import MOST_INPUTS, Kind
 from octavo.graph.lower.recurrent import GATES
-from octavo.onnx.operators.reader import Reading, attribute_int, input_at
+from octavo.onnx.operators.reader import ReadContext, attribute_int, input_at
 
 ACTIVATIONS = {
     "LSTM": (("sigmoid", "tanh", "tanh"),),
@@ -39,12 +39,12 @@ def kind_of(node: ir.Node, op: str | None = None) -> Kind:
     return Kind.RNN_RELU if activations_of(node, op) == ("relu",) else Kind.RNN_TANH
 
 
-def refused(node: ir.Node, c: Reading) -> str | None:
+def refused(node: ir.Node, c: ReadContext) -> str | None:
     """Why `node` stays float, or None."""
     return _constants_refused(node, c) or _shapes_refused(node, c) or _cell_refused(node, c)
 
 
-def _cell_refused(node: ir.Node, c: Reading) -> str | None:
+def _cell_refused(node: ir.Node, c: ReadContext) -> str | None:
     """All that the kernels' cells have not, and where a layer can be held that has it."""
     found = [r for r in (_activations_refused(node), _peepholes_refused(node, c)) if r]
     if not found:
@@ -53,7 +53,7 @@ def _cell_refused(node: ir.Node, c: Reading) -> str | None:
     return f"{', and '.join(found)}{elsewhere}"
 
 
-def _constants_refused(node: ir.Node, c: Reading) -> str | None:
+def _constants_refused(node: ir.Node, c: ReadContext) -> str | None:
     for index, letter in ((1, "W"), (2, "R"), (3, "B")):
         value = input_at(node, index)
         if (value is not None or index < 3) and not c.constants.is_constant(value):
@@ -61,7 +61,7 @@ def _constants_refused(node: ir.Node, c: Reading) -> str | None:
     return None
 
 
-def _shapes_refused(node: ir.Node, c: Reading) -> str | None:
+def _shapes_refused(node: ir.Node, c: ReadContext) -> str | None:
     w, r, b = (
         None if v is None else list(c.constants.shape(v))
         for v in (input_at(node, i) for i in (1, 2, 3))
@@ -94,7 +94,7 @@ def _activations_refused(node: ir.Node) -> str | None:
     return f"its activations are {found}; the kernels have {known}, in all directions the same"
 
 
-def _peepholes_refused(node: ir.Node, c: Reading) -> str | None:
+def _peepholes_refused(node: ir.Node, c: ReadContext) -> str | None:
     """What only an LSTM has."""
     peepholes = input_at(node, 7)
     if peepholes is None:

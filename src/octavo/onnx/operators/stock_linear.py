@@ -23,22 +23,22 @@ from octavo.graph.lower.products import (
     qdq_activation,
 )
 from octavo.ir.matmul import MatMul
-from octavo.ir.weight import Account, Integers, QuantizedWeightValues, Weight
+from octavo.ir.weight import Account, QuantizedWeightValues, Weight, WeightIntegers
 from octavo.onnx.operators.operands import Operands, inputs_of
-from octavo.onnx.operators.reader import Reading
+from octavo.onnx.operators.reader import ReadContext
 from octavo.recipe import Granularity, Scheme, WeightScheme
 
 FIRST_WITH_AXIS = 13  # opset of DequantizeLinear with one scale a channel
 
 
-def per_row(scheme: Scheme, c: Reading) -> bool:
+def per_row(scheme: Scheme, c: ReadContext) -> bool:
     """Whether activations get a scale for each row."""
     a, w = scheme.activation, scheme.weight
     rows = a is not None and a.granularity is not Granularity.TENSOR and not c.qdq
     return rows and (w is None or w.granularity is not Granularity.BLOCK)
 
 
-def announce(operands: Operands, scheme: Scheme, c: Reading) -> None:
+def announce(operands: Operands, scheme: Scheme, c: ReadContext) -> None:
     """Tells the store that a layer will ask for the matrix of `operands`, of rank 2."""
     root, transposed = operands.orientation(c.constants)
     held = held_weight(scheme, 2, c)
@@ -49,7 +49,7 @@ def announce(operands: Operands, scheme: Scheme, c: Reading) -> None:
         c.weights.announce(root, axis, held, transposed=transposed, rows=rows)
 
 
-def held_weight(scheme: Scheme, rank: int, c: Reading) -> WeightScheme:
+def held_weight(scheme: Scheme, rank: int, c: ReadContext) -> WeightScheme:
     """The scheme of the stored integers: uint8 for any CPU, one scale where a form has no other."""
     w = c.weight_scheme_for_cpu(scheme).weight
     assert w is not None
@@ -60,13 +60,13 @@ def held_weight(scheme: Scheme, rank: int, c: Reading) -> WeightScheme:
     return w
 
 
-def _is_stored_matrix(operands: Operands, c: Reading) -> bool:
+def _is_stored_matrix(operands: Operands, c: ReadContext) -> bool:
     """Whether W lies as a matrix of the model, which other layers may share."""
     return operands.arrangement is None and len(c.constants.shape(operands.w)) == 2
 
 
 def stored_matrix(
-    operands: Operands, held: WeightScheme, c: Reading
+    operands: Operands, held: WeightScheme, c: ReadContext
 ) -> tuple[QuantizedWeightValues, Account | None]:
     """W [K, N] in the graph, and its account where it is new."""
     if not _is_stored_matrix(operands, c):
@@ -76,7 +76,7 @@ def stored_matrix(
 
 
 def shared_matrix(
-    operands: Operands, scheme: Scheme, c: Reading
+    operands: Operands, scheme: Scheme, c: ReadContext
 ) -> tuple[Weight, Account | None, list[str]]:
     """W as the weight of an operator that is lowered: [K, N], or another rank of it."""
     root, transposed = operands.orientation(c.constants)
@@ -92,7 +92,7 @@ def shared_matrix(
             account.add(new)
         return values
 
-    def make() -> Integers:
+    def make() -> WeightIntegers:
         raise AssertionError("an operator that is lowered reads the matrix as it is stored")
 
     notes = c.weights.compromise(root, held) if _is_stored_matrix(operands, c) else []
@@ -105,7 +105,7 @@ def shared_matrix(
 
 
 def _arranged(
-    operands: Operands, scheme: WeightScheme, c: Reading
+    operands: Operands, scheme: WeightScheme, c: ReadContext
 ) -> tuple[QuantizedWeightValues, Account | None]:
     """A vector [K] as [K, 1], batched matrices [..., K, N], or what is arranged as a matrix."""
     root = c.constants.root(operands.w)
@@ -145,7 +145,7 @@ class StockForm:
         node: ir.Node,
         operands: Operands,
         scheme: Scheme,
-        c: Reading,
+        c: ReadContext,
         name: str,
         rank: int,
     ) -> None:

@@ -20,7 +20,7 @@ from octavo.core.qtype import QType
 from octavo.graph.lower.products import dynamic_quantize_lstm
 from octavo.graph.lower.recurrent import PER_STEP_NOTE
 from octavo.ir.weight import Account, QuantizedWeightValues
-from octavo.onnx.operators.reader import Drawn, Reading, attribute_int, attributes_of, input_at
+from octavo.onnx.operators.reader import Drawn, ReadContext, attribute_int, attributes_of, input_at
 from octavo.recipe import Granularity, Scheme
 
 
@@ -33,7 +33,7 @@ def reference(w: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     return held
 
 
-def draw(node: ir.Node, scheme: Scheme, c: Reading, name: str) -> Drawn:
+def draw(node: ir.Node, scheme: Scheme, c: ReadContext, name: str) -> Drawn:
     """The operator, and what stands around it."""
     scheme, notes = _operator_scheme(scheme, c)
     e = c.emitter
@@ -89,7 +89,7 @@ def scheme_keeps_name(scheme: Scheme) -> bool:
     return scheme.activation is None or scheme.activation.granularity is not Granularity.TENSOR
 
 
-def _operator_scheme(scheme: Scheme, c: Reading) -> tuple[Scheme, list[str]]:
+def _operator_scheme(scheme: Scheme, c: ReadContext) -> tuple[Scheme, list[str]]:
     """What the operator can hold of the scheme, and notes on what it cannot."""
     notes = []
     a, w = scheme.activation, scheme.weight
@@ -110,7 +110,7 @@ def _operator_scheme(scheme: Scheme, c: Reading) -> tuple[Scheme, list[str]]:
 
 
 def _gates(
-    value: ir.Value, scheme: Scheme, c: Reading
+    value: ir.Value, scheme: Scheme, c: ReadContext
 ) -> tuple[QuantizedWeightValues, Account | None]:
     """[D, 4H, I] quantized per gate unit, stored as the operator wants it: [D, I, 4H]."""
     assert scheme.weight is not None
@@ -136,7 +136,7 @@ def _gates(
 
 
 def _finished(
-    c: Reading, y: ir.Value, name: str, index: int, dtype: ir.DataType, batch_first: bool
+    c: ReadContext, y: ir.Value, name: str, index: int, dtype: ir.DataType, batch_first: bool
 ) -> ir.Value:
     """An output in the layer's own layout and type: Y [T, D, B, H], Y_h and Y_c [D, B, H]."""
     half = dtype is not ir.DataType.FLOAT

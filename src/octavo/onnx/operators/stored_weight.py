@@ -11,17 +11,17 @@ import onnx_ir as ir
 
 from octavo.core.integers import as_int8
 from octavo.core.kernels import QuantizedWeight
-from octavo.ir.weight import Account, Integers, Weight
+from octavo.ir.weight import Account, Weight, WeightIntegers
 from octavo.onnx.constants import Root
 from octavo.onnx.operators.operands import Arrangement
-from octavo.onnx.operators.reader import Reading
+from octavo.onnx.operators.reader import ReadContext
 from octavo.recipe import Granularity, WeightScheme
 
 Rows = npt.NDArray[np.float32]
 
 
 def quantized_rows(
-    c: Reading,
+    c: ReadContext,
     key: Any,
     name: str,
     shape: tuple[int, ...],
@@ -39,7 +39,7 @@ def quantized_rows(
     account = Account()
     channels = shape[:axes]
 
-    def make() -> Integers:
+    def make() -> WeightIntegers:
         axis = 0 if scheme.granularity is Granularity.CHANNEL else None
         found = c.weights.quantize(rows(), axis, scheme, name)
         account.signal, account.noise = found.signal, found.noise
@@ -53,12 +53,12 @@ def quantized_rows(
 
 def _integers(
     found: QuantizedWeight, shape: tuple[int, ...], channels: tuple[int, ...], alpha: float
-) -> Integers:
+) -> WeightIntegers:
     count = int(np.prod(channels))
     q, zero = as_int8(found.q, np.broadcast_to(found.qparams.zero_point, count))
     scale = np.broadcast_to(found.qparams.scale, count) * np.float32(alpha)
     zeros = zero.reshape(channels) if np.any(zero) else None
-    return Integers(q.reshape(shape), scale.astype(np.float32).reshape(channels), zeros)
+    return WeightIntegers(q.reshape(shape), scale.astype(np.float32).reshape(channels), zeros)
 
 
 def matrix_key(
@@ -69,7 +69,7 @@ def matrix_key(
 
 
 def native_matrix(
-    c: Reading,
+    c: ReadContext,
     source: ir.Value,
     root: Root,
     shape: tuple[int, int],

@@ -18,14 +18,14 @@ from octavo.core.qtype import Grid, QType
 from octavo.graph.lower.lookups import lookup_blocks, lookup_per_tensor, lookup_rows
 from octavo.ir.embedding import Embedding
 from octavo.ir.weight import Account
-from octavo.onnx.operators.reader import Reading
+from octavo.onnx.operators.reader import ReadContext
 from octavo.onnx.operators.stored_weight import matrix_key, native_matrix
 from octavo.recipe import Granularity, Scheme, WeightScheme
 
 AS_QUANTIZE_DYNAMIC = "affine uint8, as in ONNX Runtime's quantize_dynamic"
 
 
-def announce(table: ir.Value, scheme: WeightScheme, c: Reading) -> None:
+def announce(table: ir.Value, scheme: WeightScheme, c: ReadContext) -> None:
     """Tells the store that rows of `table` will be picked."""
     if scheme.qtype.is_integer:
         root = c.constants.root(table)
@@ -42,7 +42,7 @@ def look_up(
     table: ir.Value,
     indices: ir.Value,
     wished: WeightScheme,
-    c: Reading,
+    c: ReadContext,
     *,
     name: str,
     out: str,
@@ -78,7 +78,7 @@ def _native(
     table: ir.Value,
     indices: ir.Value,
     wished: WeightScheme,
-    c: Reading,
+    c: ReadContext,
     *,
     name: str,
     out: str,
@@ -107,13 +107,13 @@ def table_bytes(shape: tuple[int, ...]) -> int:
     return int(np.prod(shape, dtype=np.int64)) * 4
 
 
-def like_quantize_dynamic(scheme: Scheme, c: Reading) -> bool:
+def like_quantize_dynamic(scheme: Scheme, c: ReadContext) -> bool:
     """Whether the table has one scale, and is held as ONNX Runtime's quantize_dynamic holds it."""
     w = scheme.weight
     return w is not None and w.granularity is Granularity.TENSOR and not c.qdq
 
 
-def held_table(scheme: Scheme, c: Reading) -> WeightScheme:
+def held_table(scheme: Scheme, c: ReadContext) -> WeightScheme:
     """The table's scheme. quantize_dynamic takes a table for an activation: affine uint8."""
     w = scheme.weight
     assert w is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from octavo.core.qtype import QType
-from octavo.onnx.operators.reader import Reader, Reading
+from octavo.onnx.operators.reader import ReadContext, Reader
 from octavo.onnx.plan.inventory import Site
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Scheme
 
@@ -32,7 +32,9 @@ class Resolved:
     native: bool = False
 
 
-def resolve_all(sites: Sequence[Site], decisions: Sequence[Decision], c: Reading) -> list[Resolved]:
+def resolve_all(
+    sites: Sequence[Site], decisions: Sequence[Decision], c: ReadContext
+) -> list[Resolved]:
     """Each layer's; a table that another layer holds in integers is so for its lookups too."""
     found = [resolve(s, d, c) for s, d in zip(sites, decisions, strict=True)]
     c.held_anyway.update(
@@ -49,7 +51,7 @@ def resolve_all(sites: Sequence[Site], decisions: Sequence[Decision], c: Reading
     ]
 
 
-def resolve(site: Site, decision: Decision, c: Reading) -> Resolved:
+def resolve(site: Site, decision: Decision, c: ReadContext) -> Resolved:
     """FLOAT with a reason, or the scheme as it will be held."""
     scheme = decision.scheme
     if scheme.is_float:
@@ -100,7 +102,7 @@ def _left_float(decision: Decision, reason: str) -> Decision:
     return Decision(decision.layer, FLOAT, reason)
 
 
-def _larger(site: Site, c: Reading) -> str | None:
+def _larger(site: Site, c: ReadContext) -> str | None:
     """Why a weight that is computed from less than its integers would be is not quantized."""
     for weight, (_, shape) in zip(site.weights, site.layer.weights, strict=True):
         size, stored = math.prod(shape), c.constants.bytes_stored(weight)
@@ -109,7 +111,7 @@ def _larger(site: Site, c: Reading) -> str | None:
     return None
 
 
-def _float16_refused(site: Site, c: Reading) -> str | None:
+def _float16_refused(site: Site, c: ReadContext) -> str | None:
     if not site.weights:
         return "a product of two activations holds no weight"
     if site.layer.dtype != "float32":

@@ -14,9 +14,9 @@ from octavo.ir import DOMAIN
 from octavo.onnx.read.normalize import QUANTIZED_OPS
 from octavo.onnx.recognize import conv, embedding, linear, recurrent
 from octavo.onnx.recognize import split_qkv as apart
-from octavo.onnx.recognize.recognition import Recognition
+from octavo.onnx.recognize.recognition import RecognitionContext
 
-RECOGNIZERS: Mapping[str, Callable[[ir.Node, Recognition], bool]] = {
+RECOGNIZERS: Mapping[str, Callable[[ir.Node, RecognitionContext], bool]] = {
     "MatMulIntegerToFloat": linear.recognize,
     "MatMulInteger": linear.recognize,
     "Gather": embedding.recognize,
@@ -30,7 +30,7 @@ RECOGNIZERS: Mapping[str, Callable[[ir.Node, Recognition], bool]] = {
 LEFT = "as it was: target native has no operator for it in this form"
 
 
-def recognize(t: Recognition) -> None:
+def recognize(t: RecognitionContext) -> None:
     """Draws every layer of a known form anew, and takes in what stands around linear ones."""
     for graph in graphs_of(t.model):
         apart.split_qkv(graph, t)

@@ -13,16 +13,16 @@ import onnx_ir as ir
 
 from octavo.core.integers import as_int8
 from octavo.ir.conv import WINDOW, Conv
-from octavo.ir.weight import Integers, Weight
+from octavo.ir.weight import Weight, WeightIntegers
 from octavo.onnx.operators.conv import AXES
 from octavo.onnx.operators.reader import attribute_int
-from octavo.onnx.recognize.recognition import Recognition
+from octavo.onnx.recognize.recognition import RecognitionContext
 from octavo.onnx.recognize.rows import other, read_by, scaled_integers
 
 PER_IMAGE = "activations per image: target native has no scale for a whole tensor"
 
 
-def recognize(node: ir.Node, t: Recognition) -> bool:
+def recognize(node: ir.Node, t: RecognitionContext) -> bool:
     """Whether `node` was the ConvInteger of such a layer; it is drawn anew then."""
     found, w = scaled_integers(node, t), node.inputs[1]
     if found is None or w is None or not t.constants.is_constant(w):
@@ -50,7 +50,7 @@ def recognize(node: ir.Node, t: Recognition) -> bool:
     return True
 
 
-def _filters(node: ir.Node, w: ir.Value, scale: ir.Value, t: Recognition) -> Weight | None:
+def _filters(node: ir.Node, w: ir.Value, scale: ir.Value, t: RecognitionContext) -> Weight | None:
     """The filters; None where they have a zero point."""
     stated = node.inputs[3] if len(node.inputs) > 3 else None
     shape = t.constants.shape(w)
@@ -61,10 +61,10 @@ def _filters(node: ir.Node, w: ir.Value, scale: ir.Value, t: Recognition) -> Wei
 
     scales = np.broadcast_to(t.numbers(scale).reshape(-1), shape[0]).astype(np.float32)
 
-    def make() -> Integers:
+    def make() -> WeightIntegers:
         q = np.array(as_int8(t.numbers(w), zero)[0])
         t.constants.release(w)
-        return Integers(q, scales)
+        return WeightIntegers(q, scales)
 
     t.constants.release(w)
     name = (w.name or "weight").removesuffix("_quantized")
@@ -72,7 +72,7 @@ def _filters(node: ir.Node, w: ir.Value, scale: ir.Value, t: Recognition) -> Wei
 
 
 def _bias(
-    last: ir.Node, shape: tuple[int, ...], t: Recognition
+    last: ir.Node, shape: tuple[int, ...], t: RecognitionContext
 ) -> tuple[npt.NDArray[np.float32] | None, ir.Node]:
     """The bias [M] behind `last`, and the node that adds it; None and `last` without one."""
     outputs, rank = shape[0], len(shape)

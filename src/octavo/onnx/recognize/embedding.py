@@ -16,14 +16,14 @@ import onnx_ir as ir
 
 from octavo.core.integers import as_int8
 from octavo.ir.embedding import Embedding
-from octavo.ir.weight import Integers, Weight
-from octavo.onnx.recognize.recognition import Recognition
+from octavo.ir.weight import Weight, WeightIntegers
+from octavo.onnx.recognize.recognition import RecognitionContext
 from octavo.onnx.recognize.rows import made_by, number, other, read_by
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 
 
-def recognize(node: ir.Node, t: Recognition) -> bool:
+def recognize(node: ir.Node, t: RecognitionContext) -> bool:
     """Whether `node` was the Gather of such a lookup; it is drawn anew then."""
     table, indices = node.inputs[0], node.inputs[1]
     if table is None or indices is None or not _on_rows(node):
@@ -55,7 +55,7 @@ def _on_rows(node: ir.Node) -> bool:
 
 
 def _centred(
-    node: ir.Node, indices: ir.Value, t: Recognition
+    node: ir.Node, indices: ir.Value, t: RecognitionContext
 ) -> tuple[npt.NDArray[Any], ir.Value] | None:
     """The zero points, one or one a row, and the steps from them as float32."""
     cast = read_by(node.outputs[0], "Cast")
@@ -75,7 +75,7 @@ def _centred(
 
 
 def _looked_up(
-    value: ir.Value | None, indices: ir.Value, t: Recognition
+    value: ir.Value | None, indices: ir.Value, t: RecognitionContext
 ) -> npt.NDArray[Any] | None:
     """The constant whose entries for `indices` are `value`."""
     gather = made_by(value, "Gather")
@@ -90,7 +90,7 @@ def _table(
     table: ir.Value,
     scales: npt.NDArray[Any],
     zeros: npt.NDArray[Any],
-    t: Recognition,
+    t: RecognitionContext,
 ) -> tuple[Weight, bool]:
     """The table [V, D], and whether a linear layer of the same graph has it packed."""
     n, *row = t.constants.shape(table)
@@ -102,14 +102,14 @@ def _table(
     if shared is not None and len(row) == 1 and shared.holds(scales, moved):
         return shared.weight, True
 
-    def make() -> Integers:
+    def make() -> WeightIntegers:
         stored = t.numbers(root.leaf)
         rows = stored.T if root.transposed else stored
         every = np.broadcast_to(zeros, n).astype(stored.dtype)
         q, zero = as_int8(np.ascontiguousarray(rows).reshape(n, k), every)
         q, zero = np.array(q), np.array(zero)
         t.constants.release(root.leaf)
-        return Integers(q, scales.astype(np.float32), zero)
+        return WeightIntegers(q, scales.astype(np.float32), zero)
 
     key = ("rows", root.leaf, root.transposed, scales.tobytes(), zeros.tobytes())
     name = (root.leaf.name or "table").removesuffix("_quantized")

@@ -18,15 +18,15 @@ from octavo.core.integers import as_int8
 from octavo.graph.lower.products import scale_output
 from octavo.ir.linear import Linear
 from octavo.ir.matmul import MatMul
-from octavo.ir.weight import Integers, Weight
-from octavo.onnx.recognize.recognition import Recognition, Shared
+from octavo.ir.weight import Weight, WeightIntegers
+from octavo.onnx.recognize.recognition import RecognitionContext, Shared
 from octavo.onnx.recognize.rows import Product, product_of, rows_of
 
 PER_ROW = "activations per row: target native has no scale for a whole tensor"
 PER_COLUMN = "a product of two activations: columns of the right one get a scale each"
 
 
-def recognize(node: ir.Node, t: Recognition) -> bool:
+def recognize(node: ir.Node, t: RecognitionContext) -> bool:
     """Whether `node` was such a product; it is drawn anew then."""
     found = product_of(node, t)
     if found is None:
@@ -55,7 +55,7 @@ def _name(node: ir.Node) -> str:
     return name.removesuffix("_quant") if node.op_type == "MatMulInteger" else name
 
 
-def _recognize_activations(node: ir.Node, found: Product, t: Recognition) -> bool:
+def _recognize_activations(node: ir.Node, found: Product, t: RecognitionContext) -> bool:
     b = rows_of(found.w, t)
     if b is None or b.row is not None or found.alpha != 1:
         return False
@@ -67,7 +67,7 @@ def _recognize_activations(node: ir.Node, found: Product, t: Recognition) -> boo
     return True
 
 
-def _weight(found: Product, alpha: np.float32, node: ir.Node, t: Recognition) -> Weight:
+def _weight(found: Product, alpha: np.float32, node: ir.Node, t: RecognitionContext) -> Weight:
     """W [N, K]; wherever it is stored as [N, K], lookups may share it."""
     k, n = t.constants.shape(found.w)
     root = t.constants.root(found.w)
@@ -78,12 +78,12 @@ def _weight(found: Product, alpha: np.float32, node: ir.Node, t: Recognition) ->
         return shared.weight
     zeros = _zeros(found, n, t)
 
-    def make() -> Integers:
+    def make() -> WeightIntegers:
         stored = t.numbers(root.leaf)
         q, zero = as_int8(stored if root.transposed else stored.T, zeros)
         q = np.array(q, order="C")
         t.constants.release(root.leaf)
-        return Integers(q, scale, zero if np.any(zero) else None)
+        return WeightIntegers(q, scale, zero if np.any(zero) else None)
 
     key = (root.leaf, root.transposed, found.scale, found.zero_point, alpha)
     name = (root.leaf.name or "weight").removesuffix("_quantized")
@@ -94,7 +94,7 @@ def _weight(found: Product, alpha: np.float32, node: ir.Node, t: Recognition) ->
     return weight
 
 
-def _zeros(found: Product, n: int, t: Recognition) -> npt.NDArray[Any]:
+def _zeros(found: Product, n: int, t: RecognitionContext) -> npt.NDArray[Any]:
     if found.zero_point is None:
         return np.zeros(n, t.constants.array(found.w).dtype)
     return np.broadcast_to(t.numbers(found.zero_point).reshape(-1), n)

@@ -32,7 +32,7 @@ class Shared:
         return bool((self.zero_point == zeros).all()) and np.array_equal(self.scale, scales)
 
 
-class Recognition(Context):
+class RecognitionContext(Context):
     """A model on its way from stock operators to Octavo's."""
 
     constants: Constants

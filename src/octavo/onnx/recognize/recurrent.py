@@ -16,8 +16,8 @@ from octavo.core.integers import as_int8
 from octavo.core.recurrent_weights import MOST_INPUTS, permute_gates
 from octavo.graph.lower.recurrent import GATES
 from octavo.ir import MS
-from octavo.ir.recurrent import OPTIONAL, Cell, Recurrent
-from octavo.ir.weight import Integers, Weight
+from octavo.ir.recurrent import OPTIONAL, Recurrent, RecurrentCell
+from octavo.ir.weight import Weight, WeightIntegers
 from octavo.onnx.operators.reader import attribute_float, attribute_int, input_at
 from octavo.onnx.operators.recurrent_nodes import (
     activations_of,
@@ -25,7 +25,7 @@ from octavo.onnx.operators.recurrent_nodes import (
     kind_of,
     ways_of,
 )
-from octavo.onnx.recognize.recognition import Recognition
+from octavo.onnx.recognize.recognition import RecognitionContext
 from octavo.onnx.recognize.rows import made_by
 
 PER_ROW = "activations per row: the operator had one scale a step for the whole batch, or none"
@@ -40,7 +40,7 @@ class _Weight:
     value: ir.Value
 
 
-def recognize(node: ir.Node, t: Recognition) -> bool:
+def recognize(node: ir.Node, t: RecognitionContext) -> bool:
     """Whether `node` was such a layer; it is drawn anew then."""
     op = node.op_type.removeprefix("DynamicQuantize")
     dynamic = op != node.op_type
@@ -63,9 +63,9 @@ def recognize(node: ir.Node, t: Recognition) -> bool:
     return True
 
 
-def _draw(node: ir.Node, op: str, w: _Weight, r: _Weight, t: Recognition) -> None:
+def _draw(node: ir.Node, op: str, w: _Weight, r: _Weight, t: RecognitionContext) -> None:
     clip = attribute_float(node, "clip", 0.0)
-    cell = Cell(
+    cell = RecurrentCell(
         kind_of(node, op),
         inputs=w.q.shape[2],
         hidden=r.q.shape[2],
@@ -97,20 +97,20 @@ def _draw(node: ir.Node, op: str, w: _Weight, r: _Weight, t: Recognition) -> Non
     t.replace(node, [y if out else None for y, out in zip(results, outs, strict=True)], op)
 
 
-def _weight(op: str, cell: Cell, found: _Weight, t: Recognition) -> Weight:
-    def make() -> Integers:
+def _weight(op: str, cell: RecurrentCell, found: _Weight, t: RecognitionContext) -> Weight:
+    def make() -> WeightIntegers:
         q, scale = (
             np.stack([permute_gates(way, GATES[op]) for way in rows])
             for rows in (found.q, found.scale)
         )
-        return Integers(q, scale)
+        return WeightIntegers(q, scale)
 
     key = ("gates", found.value, cell.kind, found.scale.tobytes())
     name = (found.value.name or "weight").removesuffix("_quantized")
     return t.once(key, lambda: Weight(key, name, found.q.shape, make))
 
 
-def _dynamic(node: ir.Node, t: Recognition) -> list[_Weight | None]:
+def _dynamic(node: ir.Node, t: RecognitionContext) -> list[_Weight | None]:
     """W [D, I, 4H] and R of a DynamicQuantizeLSTM."""
     found: list[_Weight | None] = []
     for index, first in ((1, 8), (2, 10)):
@@ -119,7 +119,7 @@ def _dynamic(node: ir.Node, t: Recognition) -> list[_Weight | None]:
     return found
 
 
-def _dequantized(node: ir.Node, index: int, t: Recognition) -> _Weight | None:
+def _dequantized(node: ir.Node, index: int, t: RecognitionContext) -> _Weight | None:
     """W or R behind Reshape and DequantizeLinear."""
     shaped = made_by(input_at(node, index), "Reshape")
     rows = None if shaped is None else made_by(shaped.inputs[0], "DequantizeLinear")
@@ -136,7 +136,7 @@ def _rows(
     value: ir.Value | None,
     scale: ir.Value | None,
     zero: ir.Value | None,
-    t: Recognition,
+    t: RecognitionContext,
     *,
     turned: bool,
 ) -> _Weight | None:
@@ -157,7 +157,9 @@ def _rows(
     return _Weight(q, np.broadcast_to(scales, q.shape[:-1]).astype(np.float32), value)
 
 
-def _biases(node: ir.Node, op: str, cell: Cell, t: Recognition) -> npt.NDArray[np.float32]:
+def _biases(
+    node: ir.Node, op: str, cell: RecurrentCell, t: RecognitionContext
+) -> npt.NDArray[np.float32]:
     """B [D, 2 * gates * H] of the node, with gates in PyTorch's order."""
     value = input_at(node, 3)
     rows = cell.kind.gates * cell.hidden

@@ -17,7 +17,7 @@ import onnx_ir as ir
 from octavo.graph.analysis.dims import filled_with
 from octavo.graph.analysis.walk import only_reader
 from octavo.ir import MS
-from octavo.onnx.recognize.recognition import Recognition
+from octavo.onnx.recognize.recognition import RecognitionContext
 
 RANGE_OPS = frozenset(
     "Abs Add Flatten Max Mul Neg ReduceMax ReduceMin ReduceSum Reshape Slice".split()
@@ -39,7 +39,7 @@ class Rows:
     zero_point: ir.Value | None = None
 
 
-def rows_of(q: ir.Value | None, t: Recognition) -> Rows | None:
+def rows_of(q: ir.Value | None, t: RecognitionContext) -> Rows | None:
     """The activation behind `q`, if it is quantized in one of these forms."""
     node = None if q is None else q.producer()
     if node is None:
@@ -51,7 +51,7 @@ def rows_of(q: ir.Value | None, t: Recognition) -> Rows | None:
     return found if found is not None and _is_range(found.row, found.x, t) else None
 
 
-def _narrow(node: ir.Node, t: Recognition) -> Rows | None:
+def _narrow(node: ir.Node, t: RecognitionContext) -> Rows | None:
     if node.op_type != "QuantizeLinear" or len(node.inputs) != 3:
         return None
     ratio, step = made_by(node.inputs[0], "Mul"), number(node.inputs[1], t)
@@ -62,7 +62,7 @@ def _narrow(node: ir.Node, t: Recognition) -> Rows | None:
     return None if x is None or row is None else Rows(x, row, step)
 
 
-def _wide(node: ir.Node, t: Recognition) -> Rows | None:
+def _wide(node: ir.Node, t: RecognitionContext) -> Rows | None:
     quantized, shape = made_by(node.inputs[0], "QuantizeLinear"), made_by(node.inputs[1], "Shape")
     if quantized is None or shape is None or len(quantized.inputs) != 3:
         return None
@@ -77,13 +77,13 @@ def _wide(node: ir.Node, t: Recognition) -> Rows | None:
     return None if x is None or row is None or step is None else Rows(x, row, step)
 
 
-def _same_shape(x: ir.Value | None, of: ir.Value | None, t: Recognition) -> bool:
+def _same_shape(x: ir.Value | None, of: ir.Value | None, t: RecognitionContext) -> bool:
     """Activations of the same sizes share one Shape: `octavo.graph.lower.activations`."""
     sizes = t.dims(x)
     return x is of or (sizes is not None and None not in sizes and sizes == t.dims(of))
 
 
-def _is_range(row: ir.Value | None, x: ir.Value, t: Recognition) -> bool:
+def _is_range(row: ir.Value | None, x: ir.Value, t: RecognitionContext) -> bool:
     """Whether `row` is computed from the extremes of `x`, and from nothing else."""
     stack, seen, reduced = [row], 0, False
     while stack:
@@ -107,7 +107,7 @@ def made_by(value: ir.Value | None, op_type: str) -> ir.Node | None:
     return node
 
 
-def number(value: ir.Value | None, t: Recognition) -> np.float32 | None:
+def number(value: ir.Value | None, t: RecognitionContext) -> np.float32 | None:
     """A constant of one element."""
     tensor = t.constants.tensor(value)
     if tensor is None or tensor.size != 1:
@@ -144,7 +144,7 @@ class Product:
     per_row: bool
 
 
-def product_of(node: ir.Node, t: Recognition) -> Product | None:
+def product_of(node: ir.Node, t: RecognitionContext) -> Product | None:
     """The product that `node` multiplies the integers of; None for another form."""
     if node.op_type == "MatMulIntegerToFloat" and node.domain == MS and len(node.inputs) == 6:
         return _scaled(node, t)
@@ -153,7 +153,7 @@ def product_of(node: ir.Node, t: Recognition) -> Product | None:
     return None
 
 
-def _scaled(node: ir.Node, t: Recognition) -> Product | None:
+def _scaled(node: ir.Node, t: RecognitionContext) -> Product | None:
     q, w, step, scale, zero, w_zero = node.inputs
     rows = rows_of(q, t)
     if rows is None or w is None or scale is None or not _same(zero, q, t):
@@ -181,7 +181,7 @@ def _alpha(factor: np.float32, step: np.float32) -> np.float32:
     return min(exact, key=lambda value: len(str(value)), default=near)
 
 
-def _same(given: ir.Value | None, q: ir.Value | None, t: Recognition) -> bool:
+def _same(given: ir.Value | None, q: ir.Value | None, t: RecognitionContext) -> bool:
     """Whether the product's zero point is that which `q` was quantized with."""
     node = None if q is None else q.producer()
     while node is not None and node.op_type == "Reshape":
@@ -194,7 +194,7 @@ def _same(given: ir.Value | None, q: ir.Value | None, t: Recognition) -> bool:
     return product_takes is not None and product_takes == stated
 
 
-def _unscaled(node: ir.Node, t: Recognition) -> Product | None:
+def _unscaled(node: ir.Node, t: RecognitionContext) -> Product | None:
     found = scaled_integers(node, t)
     if found is None:
         return None
@@ -205,7 +205,7 @@ def _unscaled(node: ir.Node, t: Recognition) -> Product | None:
     return Product(rows.x, w, scale, zero, np.float32(1), last, False)
 
 
-def scaled_integers(node: ir.Node, t: Recognition) -> tuple[Rows, ir.Value, ir.Node] | None:
+def scaled_integers(node: ir.Node, t: RecognitionContext) -> tuple[Rows, ir.Value, ir.Node] | None:
     """Of MatMulInteger or ConvInteger: the activation, the weight's scale, and the Mul behind it.
 
     The scales stand in one Mul: that of the activation, a constant step if it is per image, and

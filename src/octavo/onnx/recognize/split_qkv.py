@@ -21,11 +21,11 @@ from octavo.graph.analysis.computed_shapes import sizes
 from octavo.graph.rewrite.merge_qkv import JOINT
 from octavo.ir import MS
 from octavo.ir.attention import HEADS_FIRST
-from octavo.onnx.recognize.recognition import Recognition
+from octavo.onnx.recognize.recognition import RecognitionContext
 from octavo.onnx.recognize.rows import other, read_by
 
 
-def split_qkv(graph: ir.Graph, t: Recognition) -> None:
+def split_qkv(graph: ir.Graph, t: RecognitionContext) -> None:
     """Draws the parts of every such product of `graph`."""
     for node in list(graph):
         if node.op_type == "MatMulIntegerToFloat" and node.domain == MS and len(node.inputs) == 6:
@@ -51,7 +51,7 @@ class _Joint:
     heads: tuple[int, ...]
     depth: int
 
-    def draw(self, i: int, t: Recognition) -> ir.Value:
+    def draw(self, i: int, t: RecognitionContext) -> ir.Value:
         """The heads of part `i`."""
         e = t.emitter
         q, w, step, scale, zero, w_zero = self.product.inputs
@@ -76,7 +76,7 @@ class _Joint:
         return names[i] if len(names) == len(self.heads) else f"{node.name}_{i}"
 
     def _columns(
-        self, value: ir.Value | None, i: int, wish: str, t: Recognition
+        self, value: ir.Value | None, i: int, wish: str, t: RecognitionContext
     ) -> ir.Value | None:
         """Those of part `i` of a constant, along its last axis; one number is that of all."""
         if value is None or t.constants.shape(value) == ():
@@ -90,7 +90,7 @@ class _Joint:
         )
 
 
-def _joint(product: ir.Node, t: Recognition) -> _Joint | None:
+def _joint(product: ir.Node, t: RecognitionContext) -> _Joint | None:
     """What `product` is part of, if it is one of several."""
     scaled = read_by(product.outputs[0], "Mul")
     add = None if scaled is None else read_by(scaled.outputs[0], "Add")
@@ -112,7 +112,7 @@ def _joint(product: ir.Node, t: Recognition) -> _Joint | None:
     return _Joint(product, scaled, add, reshape, turned, split, tuple(heads), depth)
 
 
-def _adds_constant(add: ir.Node, scaled: ir.Node, t: Recognition) -> bool:
+def _adds_constant(add: ir.Node, scaled: ir.Node, t: RecognitionContext) -> bool:
     return t.constants.tensor(other(add, scaled.outputs[0])) is not None
 
 
@@ -123,7 +123,7 @@ def _takes_heads(turned: ir.Node, split: ir.Node) -> bool:
     return tuple(perm.as_ints()) == HEADS_FIRST and axis.as_int() == 1
 
 
-def _heads(split: ir.Node, t: Recognition) -> Sequence[int]:
+def _heads(split: ir.Node, t: RecognitionContext) -> Sequence[int]:
     """The number of heads of each part; none where they are not constant."""
     given = split.attributes.get("split")
     if given is not None:

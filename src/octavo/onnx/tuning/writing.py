@@ -14,7 +14,7 @@ import onnx_ir as ir
 from octavo.core.form import Form
 from octavo.graph.emit.emitter import Names
 from octavo.onnx.convert import Converted, make_context
-from octavo.onnx.operators.reader import Reading
+from octavo.onnx.operators.reader import ReadContext
 from octavo.onnx.plan.inventory import Site
 from octavo.onnx.plan.options import Request, plain_request
 from octavo.onnx.plan.prepare import Prepared, Survey, decisions_on, needed_opset, prepare, survey
@@ -33,7 +33,7 @@ class LayerDecisions:
 
     def __init__(self, origin: Origin, form: Form) -> None:
         self._origin, self._form = origin, form
-        self._surveys: dict[int, tuple[Survey, Reading]] = {}
+        self._surveys: dict[int, tuple[Survey, ReadContext]] = {}
         self._resolved: dict[tuple[int, int, Scheme], Decision] = {}
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
@@ -46,7 +46,7 @@ class LayerDecisions:
             for i, decision in enumerate(decisions_on(found, request))
         ]
 
-    def _held(self, opset: int, index: int, decision: Decision, context: Reading) -> Decision:
+    def _held(self, opset: int, index: int, decision: Decision, context: ReadContext) -> Decision:
         key = (opset, index, decision.scheme)
         known = self._resolved.get(key)
         if known is None:
@@ -54,7 +54,7 @@ class LayerDecisions:
             known = self._resolved[key] = resolve(site, decision, context).decision
         return known
 
-    def _survey(self, opset: int, request: Request) -> tuple[Survey, Reading]:
+    def _survey(self, opset: int, request: Request) -> tuple[Survey, ReadContext]:
         """By the opset that is needed: raising it may change nodes."""
         if opset not in self._surveys:
             source = load(self._origin)

@@ -19,12 +19,12 @@ from octavo.core.embedding import MODES
 from octavo.graph.emit.emitter import Emitter
 from octavo.torch.exports.layers import STOCK_FORM, look_up
 from octavo.torch.exports.program import call_of
-from octavo.torch.exports.reading import Outputs, Reading, layer_of
+from octavo.torch.exports.reading import ExportContext, Outputs, layer_of
 
 INT64 = ir.DataType.INT64
 
 
-def read_embedding_bag(node: ir.Node, c: Reading) -> Outputs:
+def read_embedding_bag(node: ir.Node, c: ExportContext) -> Outputs:
     """The bags, float32 [bags, embedding_dim]."""
     call, e = call_of(node), c.emitter
     out = node.outputs[0].name or "bags"

@@ -25,16 +25,16 @@ from octavo.graph.lower.lookups import lookup_rows
 from octavo.ir.conv import Conv
 from octavo.ir.embedding import Embedding
 from octavo.ir.linear import Linear, packed_shape
-from octavo.ir.weight import Integers, Weight
+from octavo.ir.weight import Weight, WeightIntegers
 from octavo.torch.exports.program import call_of
-from octavo.torch.exports.reading import Outputs, Reading, layer_of
+from octavo.torch.exports.reading import ExportContext, Outputs, layer_of
 from octavo.torch.layers.table import in_kernel
 from octavo.torch.memory import array
 
 STOCK_FORM = "in the form of target portable: target native has no operator for it"
 
 
-def read_linear(node: ir.Node, c: Reading) -> Outputs:
+def read_linear(node: ir.Node, c: ExportContext) -> Outputs:
     """The layer's output."""
     call = call_of(node)
     layer = layer_of(call["packed"])
@@ -50,15 +50,15 @@ def read_linear(node: ir.Node, c: Reading) -> Outputs:
     return [c.in_kind(y, call["x"], out)]
 
 
-def _matrix(call: dict[str, Any], layer: str, c: Reading) -> Weight:
+def _matrix(call: dict[str, Any], layer: str, c: ExportContext) -> Weight:
     packed, scale = c.tensor(call["packed"]), c.tensor(call["scale"])
     n, k = call["n"], call["k"]
     zero = None
     if call["zero_point"] is not None:
         zero = array(c.tensor(call["zero_point"]).to(torch.int8))
 
-    def make() -> Integers:
-        return Integers(unpack(array(packed), n, k), array(scale), zero)
+    def make() -> WeightIntegers:
+        return WeightIntegers(unpack(array(packed), n, k), array(scale), zero)
 
     def stored() -> tuple[Any, Any, Any]:
         zeros = np.zeros(n, np.int8) if zero is None else zero
@@ -67,7 +67,7 @@ def _matrix(call: dict[str, Any], layer: str, c: Reading) -> Weight:
     return c.weight(f"{layer}.weight", (n, k), [packed, scale], make, stored)
 
 
-def read_half_linear(node: ir.Node, c: Reading) -> Outputs:
+def read_half_linear(node: ir.Node, c: ExportContext) -> Outputs:
     """The layer's output: the weight in 16 bits behind a Cast, computed in float32."""
     call, e = call_of(node), c.emitter
     layer = layer_of(call["packed"])
@@ -95,7 +95,7 @@ def read_half_linear(node: ir.Node, c: Reading) -> Outputs:
     return [c.in_kind(y, call["x"], out)]
 
 
-def read_conv(node: ir.Node, c: Reading) -> Outputs:
+def read_conv(node: ir.Node, c: ExportContext) -> Outputs:
     """The images [batch, channels, ...], or one without a batch."""
     call, e = call_of(node), c.emitter
     layer, shape = layer_of(call["packed"]), tuple(call["shape"])
@@ -117,12 +117,12 @@ def _rank(x: ir.Value) -> int:
     return len(x.shape)
 
 
-def _filters(call: dict[str, Any], layer: str, c: Reading) -> Weight:
+def _filters(call: dict[str, Any], layer: str, c: ExportContext) -> Weight:
     packed, scale = c.tensor(call["packed"]), c.tensor(call["scale"])
     shape = tuple(call["shape"])
 
-    def make() -> Integers:
-        return Integers(unpack_filters(array(packed), shape, call["groups"]), array(scale))
+    def make() -> WeightIntegers:
+        return WeightIntegers(unpack_filters(array(packed), shape, call["groups"]), array(scale))
 
     return c.weight(
         f"{layer}.weight",
@@ -133,7 +133,7 @@ def _filters(call: dict[str, Any], layer: str, c: Reading) -> Weight:
     )
 
 
-def read_embedding(node: ir.Node, c: Reading) -> Outputs:
+def read_embedding(node: ir.Node, c: ExportContext) -> Outputs:
     """The rows, float32 [..., embedding_dim]."""
     call = call_of(node)
     layer, out = layer_of(call["table"]), node.outputs[0].name or "rows"
@@ -145,12 +145,12 @@ def read_embedding(node: ir.Node, c: Reading) -> Outputs:
         return [look_up(call, call["indices"], c, name=node.name or out, out=out)]
     scale = c.tensor(call["scale"])
 
-    def make() -> Integers:
+    def make() -> WeightIntegers:
         moved = torch.zeros(len(table), dtype=torch.int8) if zero is None else zero.to(torch.int8)
         q = table
         if table.dtype is torch.uint8:  # integers and zero points lie 128 higher
             q, moved = (table ^ 128).view(torch.int8), moved ^ -128
-        return Integers(array(q), array(scale), array(moved))
+        return WeightIntegers(array(q), array(scale), array(moved))
 
     def stored() -> tuple[Any, Any, Any]:
         found = make()
@@ -162,7 +162,7 @@ def read_embedding(node: ir.Node, c: Reading) -> Outputs:
 
 
 def look_up(
-    call: dict[str, Any], indices: ir.Value, c: Reading, *, name: str, out: str
+    call: dict[str, Any], indices: ir.Value, c: ExportContext, *, name: str, out: str
 ) -> ir.Value:
     """`indices` looked up in the table of `call`, as it is, with stock operators.
 

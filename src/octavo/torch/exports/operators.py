@@ -22,10 +22,10 @@ from octavo.torch.exports.layers import (
     read_linear,
 )
 from octavo.torch.exports.program import DOMAIN
-from octavo.torch.exports.reading import Outputs, Reading
+from octavo.torch.exports.reading import ExportContext, Outputs
 from octavo.torch.exports.recurrent import read_recurrent
 
-READERS: Mapping[str, Callable[[ir.Node, Reading], Outputs]] = {
+READERS: Mapping[str, Callable[[ir.Node, ExportContext], Outputs]] = {
     "linear": read_linear,
     "half_linear": read_half_linear,
     "embedding": read_embedding,
@@ -38,7 +38,7 @@ READERS: Mapping[str, Callable[[ir.Node, Reading], Outputs]] = {
 
 def replace_layers(model: ir.Model, form: Form) -> tuple[dict[str, int], tuple[str, ...]]:
     """Rewrites `model` for `form`; how many layers of each operator there were, and notes."""
-    c = Reading(model, native=form.native, cpu=form.cpu)
+    c = ExportContext(model, native=form.native, cpu=form.cpu)
     found = [node for graph in graphs_of(model) for node in graph if node.domain == DOMAIN]
     for node in found:
         c.replace(node, READERS[node.op_type](node, c))
@@ -54,7 +54,7 @@ def replace_layers(model: ir.Model, form: Form) -> tuple[dict[str, int], tuple[s
     return dict(Counter(node.op_type for node in found)), c.notes()
 
 
-def _merge_qkv(c: Reading) -> None:
+def _merge_qkv(c: ExportContext) -> None:
     """Makes one product of those that give Q, K and V of one activation."""
     for graph in graphs_of(c.model):
         attentions = list(attentions_of(graph, c.constants, c.opset, None))

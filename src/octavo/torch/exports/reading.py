@@ -15,7 +15,7 @@ from octavo.core.form import Cpu
 from octavo.errors import ModelError
 from octavo.graph.analysis.constants import Stored
 from octavo.graph.context import Context, in_memory
-from octavo.ir.weight import Integers, Weight
+from octavo.ir.weight import Weight, WeightIntegers
 
 _T = TypeVar("_T")
 
@@ -23,7 +23,7 @@ Outputs = Sequence["ir.Value | None"]
 """What takes the places of a node's outputs; None for one that nothing reads."""
 
 
-class Reading(Context):
+class ExportContext(Context):
     """One model while its layers are read; `native` says for which target."""
 
     def __init__(self, model: ir.Model, *, native: bool, cpu: Cpu) -> None:
@@ -52,7 +52,7 @@ class Reading(Context):
         name: str,
         shape: Sequence[int],
         tensors: Sequence[Tensor],
-        make: Callable[[], Integers],
+        make: Callable[[], WeightIntegers],
         packed: Callable[[], tuple[Any, Any, Any]],
     ) -> Weight:
         """The weight that is held in `tensors`, the same for all layers that share them."""

@@ -20,11 +20,11 @@ import onnx_ir as ir
 from octavo.core.recurrent_weights import Kind
 from octavo.errors import ModelError
 from octavo.graph.lower.recurrent import IN_FLOAT
-from octavo.ir.recurrent import Cell, Recurrent, stack_directions
-from octavo.ir.weight import Integers, Weight
+from octavo.ir.recurrent import Recurrent, RecurrentCell, stack_directions
+from octavo.ir.weight import Weight, WeightIntegers
 from octavo.torch.exports.program import call_of
-from octavo.torch.exports.reading import Outputs, Reading, layer_of
-from octavo.torch.exports.recurrent_weights import Layer
+from octavo.torch.exports.reading import ExportContext, Outputs, layer_of
+from octavo.torch.exports.recurrent_weights import StackLayer
 from octavo.torch.layers.recurrent_weights import RecurrentStack
 
 
@@ -40,7 +40,7 @@ class Given:
     states: Sequence[ir.Value | None]
 
 
-def read_recurrent(node: ir.Node, c: Reading) -> Outputs:
+def read_recurrent(node: ir.Node, c: ExportContext) -> Outputs:
     """y, h and c, as the operator of PyTorch has them; c is None but for an LSTM."""
     call, e = call_of(node), c.emitter
     layers = layers_of(call, c)
@@ -81,7 +81,7 @@ def read_recurrent(node: ir.Node, c: Reading) -> Outputs:
     return [*kinds, *[None] * (len(node.outputs) - len(kinds))]
 
 
-def layers_of(call: dict[str, Any], c: Reading) -> list[Layer]:
+def layers_of(call: dict[str, Any], c: ExportContext) -> list[StackLayer]:
     """The layers of the stack that `call` runs."""
     stack = RecurrentStack(
         Kind(call["kind"]),
@@ -98,7 +98,7 @@ def layers_of(call: dict[str, Any], c: Reading) -> list[Layer]:
     ways = list(stack.directions())
     held = [{n: c.tensor(next(values)) for n in way.names()} for way in ways]
     return [
-        Layer(
+        StackLayer(
             ways[i : i + count],
             held[i : i + count],
             f"{name}.l{i // count}" if len(ways) > count else name,
@@ -108,7 +108,7 @@ def layers_of(call: dict[str, Any], c: Reading) -> list[Layer]:
 
 
 def _parts(
-    c: Reading, state: ir.Value | None, node: ir.Node, layers: int, name: str
+    c: ExportContext, state: ir.Value | None, node: ir.Node, layers: int, name: str
 ) -> Sequence[ir.Value | None]:
     """A state [layers * directions, B, ...] layer by layer."""
     if state is None:
@@ -120,13 +120,13 @@ def _parts(
     return c.emitter.op_n("Split", [wide], outs=outs, axis=0, num_outputs=layers)
 
 
-def _in_kernels(layer: Layer) -> bool:
+def _in_kernels(layer: StackLayer) -> bool:
     return layer.first.storage == "int8" and "hr" not in layer.first.shapes
 
 
 def _operator(
-    c: Reading,
-    layer: Layer,
+    c: ExportContext,
+    layer: StackLayer,
     given: Given,
     wanted: Sequence[bool],
     out: str,
@@ -137,7 +137,7 @@ def _operator(
     """y, h and c of an int8 layer, None for what is not `wanted`."""
     way = layer.first
     direction = "bidirectional" if len(layer.ways) == 2 else "forward"
-    cell = Cell(way.kind, way.inputs, way.hidden, direction, layout)
+    cell = RecurrentCell(way.kind, way.inputs, way.hidden, direction, layout)
     count = 3 if way.kind is Kind.LSTM else 2
     outs = [f"{out}_{what}" if w else "" for what, w in zip("yhc", wanted, strict=True)][:count]
     while len(outs) > 1 and not outs[-1]:
@@ -156,14 +156,14 @@ def _operator(
     return [*found, *[None] * (count - len(found))]
 
 
-def _ordered(c: Reading, state: ir.Value | None, layout: int, out: str) -> ir.Value | None:
+def _ordered(c: ExportContext, state: ir.Value | None, layout: int, out: str) -> ir.Value | None:
     """A state [D, B, ...] as the node has it, and back: with layout 1 it is [B, D, ...]."""
     if state is None or layout == 0:
         return state
     return c.emitter.transpose(state, [1, 0, 2], out)
 
 
-def _sequence(c: Reading, y: ir.Value, layer: Layer, layout: int, out: str) -> ir.Value:
+def _sequence(c: ExportContext, y: ir.Value, layer: StackLayer, layout: int, out: str) -> ir.Value:
     """[T, D, B, H] as [T, B, D * H], or [B, T, D, H] as [B, T, D * H]."""
     e, ways = c.emitter, len(layer.ways)
     if layout == 0 and ways == 2:
@@ -174,13 +174,13 @@ def _sequence(c: Reading, y: ir.Value, layer: Layer, layout: int, out: str) -> i
     return e.op("Reshape", [y, e.vector([0, 0, width])], out=f"{out}_sequence")
 
 
-def _weight(c: Reading, layer: Layer, part: str) -> Weight:
+def _weight(c: ExportContext, layer: StackLayer, part: str) -> Weight:
     """W ("ih") or R ("hh"): the buffers of all directions, one behind the other."""
     n, k = layer.first.shapes[part]
 
-    def make() -> Integers:
+    def make() -> WeightIntegers:
         found = [way.integers(held, part) for way, held in layer.each()]
-        return Integers(
+        return WeightIntegers(
             np.stack([q.numpy() for q, _ in found]), np.stack([s.numpy() for _, s in found])
         )
 
@@ -194,7 +194,7 @@ def _weight(c: Reading, layer: Layer, part: str) -> Weight:
 
 
 def _stock_layer(
-    c: Reading, layer: Layer, given: Given, out: str, name: str
+    c: ExportContext, layer: StackLayer, given: Given, out: str, name: str
 ) -> Sequence[ir.Value | None]:
     """A layer that no operator of ours holds, whose x is [T, B, inputs]. All outputs are drawn."""
     way, ways = layer.first, len(layer.ways)
@@ -209,8 +209,8 @@ def _stock_layer(
 
 
 def _in_float(
-    c: Reading,
-    layer: Layer,
+    c: ExportContext,
+    layer: StackLayer,
     given: Sequence[ir.Value | None],
     attributes: dict[str, Any],
     outs: Sequence[str],
@@ -247,7 +247,7 @@ def _stock_operator(kind: Kind, ways: int) -> tuple[str, dict[str, Any]]:
     return "RNN", {"activations": ["Tanh" if kind is Kind.RNN_TANH else "Relu"] * ways}
 
 
-def _unprojected(c: Reading, layer: Layer, h0: ir.Value, out: str) -> ir.Value:
+def _unprojected(c: ExportContext, layer: StackLayer, h0: ir.Value, out: str) -> ir.Value:
     """An m with W_hr m = h0, for each direction."""
     w = layer.projection().astype(np.float64)
     if min(np.linalg.matrix_rank(part) for part in w) < w.shape[1]:

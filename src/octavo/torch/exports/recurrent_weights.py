@@ -19,7 +19,7 @@ from torch import Tensor
 from octavo.core.recurrent_weights import ONNX_GRU, ONNX_LSTM, Kind, permute_gates
 from octavo.graph.lower.products import dequantize
 from octavo.ir.weight import QuantizedWeightValues
-from octavo.torch.exports.reading import Reading
+from octavo.torch.exports.reading import ExportContext
 from octavo.torch.layers.recurrent_weights import STORAGE, DirectionForm
 
 # In which order of PyTorch's gates ONNX has its own; the constants are the way back.
@@ -31,7 +31,7 @@ _ORDERS = {
 
 
 @dataclass(frozen=True)
-class Layer:
+class StackLayer:
     """The directions of one layer, with their stored tensors."""
 
     ways: Sequence[DirectionForm]
@@ -43,14 +43,14 @@ class Layer:
         """The directions differ in nothing but where they begin."""
         return self.ways[0]
 
-    def shaped(self, part: str, c: Reading) -> ir.Value:
+    def shaped(self, part: str, c: ExportContext) -> ir.Value:
         """float32 [D, gates * hidden, inputs], from integers or 16-bit numbers behind it."""
         n, k = self.first.shapes[part]
         shape = c.emitter.vector([len(self.ways), n, k])
         rows = self._rows(part, c)
         return c.emitter.op("Reshape", [rows, shape], out=f"{self.name}.{part}")
 
-    def _rows(self, part: str, c: Reading) -> ir.Value:
+    def _rows(self, part: str, c: ExportContext) -> ir.Value:
         name = f"{self.name}.weight_{part}"
         way = self.first
         if way.storage == "int8":
@@ -71,7 +71,7 @@ class Layer:
         both = ([held[f"bias_{part}"].numpy() for part in ("ih", "hh")] for held in self.held)
         return np.stack([np.stack(pair) for pair in both])
 
-    def bias(self, c: Reading) -> ir.Value | None:
+    def bias(self, c: ExportContext) -> ir.Value | None:
         """[D, 2 * gates * hidden], that of the inputs before that of the state."""
         if not self.first.bias:
             return None
@@ -93,7 +93,7 @@ class Layer:
         """All its tensors."""
         return [tensor for held in self.held for tensor in held.values()]
 
-    def _integer_rows(self, part: str, c: Reading, name: str) -> QuantizedWeightValues:
+    def _integer_rows(self, part: str, c: ExportContext, name: str) -> QuantizedWeightValues:
         found = [way.integers(held, part) for way, held in self.each()]
         q = self._stacked((q for q, _ in found), part)
         scale = self._stacked((scale for _, scale in found), part)
@@ -101,7 +101,7 @@ class Layer:
         parts = ((q, "quantized"), (scale, "scale"), (zeros, "zero_point"))
         return QuantizedWeightValues(*(c.hold(a, f"{name}_{what}") for a, what in parts))
 
-    def _floats(self, part: str, c: Reading, name: str) -> ir.Value:
+    def _floats(self, part: str, c: ExportContext, name: str) -> ir.Value:
         weights = [torch.as_tensor(way.weight(held, part)) for way, held in self.each()]
         rows = torch.from_numpy(self._stacked(iter(weights), part))
         return c.hold(rows.to(STORAGE[self.first.storage]), name)
