@@ -162,12 +162,17 @@ def violations(source: str, module: str, is_package: bool = False) -> list[str]:
 
 
 def edges(
-    sources: Mapping[str, str], *, strings: bool = True, late: bool = True
+    sources: Mapping[str, str],
+    *,
+    strings: bool = True,
+    late: bool = True,
+    discovered: bool = False,
 ) -> dict[str, set[str]]:
     """The modules of `sources` that each of them imports, apart from what is for types alone.
 
     `strings` counts those that name a module in a package's `__init__`, which is how names are
-    loaded late, `late` what functions import.
+    loaded late, `late` what functions import, `discovered` what a module loads because it lies
+    beside it.
     """
     packages = {name.rpartition(".")[0] for name in sources}
     found = {}
@@ -178,8 +183,9 @@ def edges(
         if is_package and strings:
             constants = (n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant))
             named |= {n.value for n in constants if isinstance(n.value, str)}
-        if is_package and "iter_modules(__path__)" in source:  # it loads what lies beside it
-            named |= {other for other in sources if other.rpartition(".")[0] == name}
+        if discovered and "iter_modules(" in source:
+            folder = name if is_package else name.rpartition(".")[0]
+            named |= {other for other in sources if other.rpartition(".")[0] == folder}
         homes = (next((p for p in reversed(_prefixes(m)) if p in sources), "") for m in named)
         found[name] = {home for home in homes if home and home != name}
     return found
@@ -210,7 +216,7 @@ def reachable(edges: Mapping[str, set[str]], start: Iterable[str]) -> set[str]:
 def private_imports(sources: Mapping[str, str]) -> set[str]:
     """The private modules that modules outside of their package import."""
     found = set()
-    for name, imported in edges(sources).items():
+    for name, imported in edges(sources, discovered=True).items():
         for module in imported:
             *package, last = module.split(".")
             if last.startswith("_") and not f"{name}.".startswith(f"{'.'.join(package)}."):
@@ -223,7 +229,7 @@ def unreachable(sources: dict[str, str], entry_points: set[str]) -> set[str]:
     # `a.b.c` loads a and a.b first.
     with_parents = {
         name: {prefix for module in imported for prefix in _prefixes(module) if prefix in sources}
-        for name, imported in edges(sources).items()
+        for name, imported in edges(sources, discovered=True).items()
     }
     seen = reachable(with_parents, [name for name in entry_points if name in sources])
     return {name for name in set(sources) - seen if _has_code(sources[name])}

@@ -121,7 +121,7 @@ class Context:
         unsigned = self.cpu is Cpu.ANY if unsigned is None else unsigned
         q, zero = stored(found.q, found.zeros, unsigned=unsigned)
         parts = zip((q, found.scale, zero), ("quantized", "scale", "zero_point"), strict=True)
-        return QuantizedWeightValues(*(self.hold(a, f"{weight.name}_{what}") for a, what in parts))
+        return QuantizedWeightValues(*(self.hold(a, weight.part_name(what)) for a, what in parts))
 
     def array(self, value: ir.Value | None) -> npt.NDArray[Any] | None:
         """The numbers of a stored constant, None where there is none."""

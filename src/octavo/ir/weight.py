@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +73,8 @@ class Account:
 class Weight:
     """A weight of `shape`: [N, K], filters [M, C / group, ...] or gates [D, rows, inputs].
 
-    `key` is equal for weights that are the same; `name` is what they are called in a file.
+    `key` is equal for weights that are the same; `name` is what they are called in a file, with
+    "quantized", "scale" and "zero_point" behind it for the parts that `part_names` does not name.
     """
 
     key: Hashable
@@ -88,6 +89,11 @@ class Weight:
     source: ir.Value | None = None
     """The float weight in the graph that `make` and `matrix` read."""
     account: Account = field(default_factory=Account)
+    part_names: Mapping[str, str] = field(default_factory=dict)
+
+    def part_name(self, part: str) -> str:
+        """The name of one of its three parts."""
+        return self.part_names.get(part, f"{self.name}_{part}")
 
     @property
     def n(self) -> int:

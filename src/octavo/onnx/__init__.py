@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from octavo.onnx.quantize import inspect as inspect
     from octavo.onnx.quantize import quantize_dynamic as quantize_dynamic
     from octavo.onnx.read.tensorflow import from_tensorflow as from_tensorflow
-    from octavo.onnx.targets import convert_target as convert_target
+    from octavo.onnx.target_conversion import convert_target as convert_target
     from octavo.onnx.tuning.target import OnnxTarget as OnnxTarget
     from octavo.recipe import Inspection as Inspection
 
@@ -25,7 +25,7 @@ _HOME = {
     "OnnxTarget": "octavo.onnx.tuning.target",
     "QuantType": "octavo.onnx.plan.options",
     "compare": "octavo.onnx.comparing.compare",
-    "convert_target": "octavo.onnx.targets",
+    "convert_target": "octavo.onnx.target_conversion",
     "from_tensorflow": "octavo.onnx.read.tensorflow",
     "inspect": "octavo.onnx.quantize",
     "quantize_dynamic": "octavo.onnx.quantize",

@@ -13,7 +13,7 @@ from octavo.errors import ModelError
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.context import Context
 from octavo.ir import DOMAIN
-from octavo.ir.operator import KEY, Operator, Pack
+from octavo.ir.operator import KEY, LAYER, Operator, Pack
 from octavo.ir.weight import PackedValues, Weight
 
 
@@ -55,7 +55,7 @@ class _NodePacker:
             parts = ((w, "quantized"), (scale, "scale"), (zero, "zero_point"))
             digest = checksum(np.asarray(w).reshape(-1).view(np.uint8))
             values = [
-                None if a is None else self._c.hold(a, f"{weight.name}_{what}", self._graph)
+                None if a is None else self._c.hold(a, weight.part_name(what), self._graph)
                 for a, what in parts
             ]
             weight.account.bytes += sum(a.nbytes for a, _ in parts if a is not None)
@@ -81,4 +81,6 @@ class _NodePacker:
 
     def constant(self, array: npt.NDArray[Any], what: str) -> ir.Value:
         """`array`, called after the node and `what` it is."""
-        return self._c.emitter.constant(array, f"{self._node.name}_{what}", self._graph)
+        node, layer = self._node, self._node.meta.get(LAYER)
+        wish = f"{node.name}_{what}" if layer in (None, node.name) else f"{layer}.{what}"
+        return self._c.emitter.constant(array, wish, self._graph)

@@ -16,8 +16,8 @@ import onnx_ir as ir
 from octavo.core.integers import moved_up
 from octavo.graph.context import Context
 from octavo.graph.lower.activation_nodes import activate
-from octavo.graph.lower.linear import INT32_INPUTS
-from octavo.graph.lower.products import conv_integer
+from octavo.graph.lower.linear import FIRST_WITH_AXIS, INT32_INPUTS
+from octavo.graph.lower.products import conv_integer, dequantize
 from octavo.ir.conv import Conv
 from octavo.ir.operator import LAYER
 from octavo.ir.weight import QuantizedWeightValues, Weight
@@ -64,13 +64,18 @@ def filters(w: Weight, c: Context) -> QuantizedWeightValues:
         column = found.scale.reshape(-1, *[1] * (len(w.shape) - 2))
         q, scale = moved_up(found.q), np.array(column)
         zero = c.emitter.scalar(128, np.uint8)
-        held = c.hold(q, f"{w.name}_quantized"), c.hold(scale, f"{w.name}_scale")
+        held = c.hold(q, w.part_name("quantized")), c.hold(scale, w.part_name("scale"))
         return QuantizedWeightValues(*held, zero)
 
     return c.once(("filters", w.key), make)
 
 
 def _in_float(w: Weight, c: Context) -> ir.Value:
+    """The float32 filters."""
+    if c.opset >= FIRST_WITH_AXIS:
+        held = c.once(("integers", w.key), lambda: c.hold_integers(w, w.make(), unsigned=False))
+        return dequantize(c.emitter, held, out=f"{w.name}_float", axis=0)
+
     def make() -> ir.Value:
         found = w.make()
         wide = found.q * found.scale.reshape(-1, *[1] * (len(w.shape) - 1))

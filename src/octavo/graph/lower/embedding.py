@@ -27,7 +27,7 @@ def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
 
         def rows() -> ir.Value:
             q = w.make().q.reshape(w.n, *layer.row)
-            return c.hold(q, f"{w.name}_quantized")
+            return c.hold(q, w.part_name("quantized"))
 
         values = c.once(("rows", w.key, layer.row), rows)
 
@@ -38,12 +38,12 @@ def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
     scales, zeros = c.once(("row numbers", w.key), row_numbers)
     columns = c.once(
         ("column", w.key, column),
-        lambda: c.hold(np.array(scales.reshape(column)), f"{w.name}_scale"),
+        lambda: c.hold(np.array(scales.reshape(column)), w.part_name("scale")),
     )
     zero: int | ir.Value = above
     if np.any(zeros):
         moved = zeros.astype(np.int32).reshape(column) + above
-        zero = c.once(("zeros", w.key, above), lambda: c.hold(moved, f"{w.name}_zero_point"))
+        zero = c.once(("zeros", w.key, above), lambda: c.hold(moved, w.part_name("zero_point")))
     y = lookup_rows(
         c.emitter,
         values,

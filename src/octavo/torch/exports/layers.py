@@ -156,7 +156,11 @@ def read_embedding(node: ir.Node, c: ExportContext) -> Outputs:
         found = make()
         return found.q, found.scale, found.zeros
 
-    weight = c.weight(f"{layer}.table", tuple(table.shape), [table, scale], make, stored)
+    parts = {"quantized": "table", "scale": "scale", "zero_point": "zero_point"}
+    names = {part: f"{layer}.{name}" for part, name in parts.items()}
+    weight = c.weight(
+        f"{layer}.table", tuple(table.shape), [table, scale], make, stored, part_names=names
+    )
     operator = Embedding(call["indices"], weight, (table.shape[1],))
     return c.put(operator, name=node.name or out, outs=[out], layer=layer)
 

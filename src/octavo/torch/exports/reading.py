@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -54,12 +54,14 @@ class ExportContext(Context):
         tensors: Sequence[Tensor],
         make: Callable[[], WeightIntegers],
         packed: Callable[[], tuple[Any, Any, Any]],
+        *,
+        part_names: Mapping[str, str] | None = None,
     ) -> Weight:
         """The weight that is held in `tensors`, the same for all layers that share them."""
         key = (tuple(shape), *(tensor.data_ptr() for tensor in tensors))
 
         def found() -> Weight:
-            return Weight(key, name, tuple(shape), make, packed=packed)
+            return Weight(key, name, tuple(shape), make, packed=packed, part_names=part_names or {})
 
         return self.of_tensors(("weight", *shape), tensors, found)
 

@@ -170,7 +170,7 @@ def _sequence(c: ExportContext, y: ir.Value, layer: StackLayer, layout: int, out
         y = e.transpose(y, [0, 2, 1, 3], f"{out}_apart")
     elif layout == 0:
         return e.op("Squeeze", [y, e.vector([1])], out=f"{out}_sequence")
-    width = ways * layer.first.hidden
+    width = ways * layer.first.output
     return e.op("Reshape", [y, e.vector([0, 0, width])], out=f"{out}_sequence")
 
 
@@ -187,7 +187,7 @@ def _weight(c: ExportContext, layer: StackLayer, part: str) -> Weight:
     return c.weight(
         f"{layer.name}.weight_{part}",
         (len(layer.ways), n, k),
-        layer.stored(),
+        [held[f"{what}_{part}"] for held in layer.held for what in ("packed", "scale")],
         make,
         lambda: stack_directions([[way.packed(held, part)] for way, held in layer.each()]),
     )
