@@ -18,7 +18,8 @@ from pyarrow import parquet
 
 from octavo.errors import InputDataError, OptionError
 from octavo.measure.accuracy import accuracy, outputs
-from octavo.measure.data import Dataset, read_data
+from octavo.measure.data import Dataset
+from octavo.measure.readers import read_data
 from octavo.tune.inc.metrics import metric
 
 X = np.arange(30, dtype=np.float32).reshape(10, 3)

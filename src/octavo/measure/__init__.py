@@ -1,6 +1,6 @@
 """What a model or a machine does: plain data, without a front end.
 
-data       inputs and labels, batch by batch: readers of files, items of data loaders
+data       inputs and labels, batch by batch; readers: the same from files
 accuracy   what a model returns for data, scored by a metric
 timing     callables in turns, compared round by round
 benchmark  callables opened afresh in turns (openings), with an interval and a verdict

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from octavo.core.metrics import relative_error
 from octavo.errors import InputDataError, OptionError, listed
-from octavo.measure.data import Dataset
-from octavo.measure.items import Batch
+from octavo.measure.data import Batch, Dataset
 
 Array = npt.NDArray[Any]
 Run = Callable[[Mapping[str, Any]], Sequence[Any]]

@@ -1,19 +1,23 @@
-"""Data to measure accuracy on: inputs and labels, batch by batch."""
+"""Data to measure accuracy on: inputs and labels, batch by batch, as NumPy arrays by name."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from octavo.errors import InputDataError, OptionError, did_you_mean
-from octavo.measure.items import Batch, Feed, Replayable, batch
-from octavo.measure.readers import READERS, require_library
+import numpy as np
+import numpy.typing as npt
 
-BATCH_SIZE = 32
+from octavo.errors import InputDataError, listed
+
+Feed = dict[str, npt.NDArray[Any]]
+Batch = tuple[Feed, Any]
+
+LABELS = ("label", "labels")
+"""Columns that hold the label, unless another one is named."""
 
 
 @dataclass(frozen=True)
@@ -76,50 +80,107 @@ class _Items:
             yield batch(item, number, self.label)
 
 
-@dataclass(frozen=True)
-class _File:
-    path: Path
-    label: str | None
-    batch_size: int
+def array(value: Any) -> npt.NDArray[Any]:
+    """`value` as an array: arrays, PyTorch tensors, numbers, texts, nested lists of them.
 
-    def __iter__(self) -> Iterator[Batch]:
-        return READERS[self.path.suffix](self.path, self.label, self.batch_size)
-
-
-def read_data(
-    path: str | Path, *, label: str | None = None, batch_size: int = BATCH_SIZE
-) -> Dataset:
-    """The data in a file, read anew in each pass.
-
-    - `.npz`: each array has stacked samples along its first axis, as many in all of them.
-    - `.csv`: a line of names, then one row a sample: numbers or texts, which give inputs [batch],
-      or JSON lists of numbers in quotes, which give [batch, ...].
-    - `.parquet`: one row a sample: numbers, texts or (nested) lists, which give inputs
-      [batch, ...]; lists in one batch have one length.
-    - `.jsonl`: one run of the model a line, as in the inputs of a check: an object of names to
-      values with their batch axis, and a label for each sample; or one sample a line, without the
-      batch axis, whose label is one value.
-
-    All but runs in a `.jsonl` are cut into batches of `batch_size` samples, the last one may be
-    smaller; models with a fixed batch axis need that size, mostly 1. The column or array `label` is
-    the label, by default the one called `label` or `labels`; all others are inputs. Without one the
-    data has no labels. NaN is a value as any other.
-
-    Raises InputDataError for a missing file, an unknown suffix or a label that does not exist, and
-    (while iterating, too) for what cannot be read; OptionError where pyarrow is needed and missing,
-    or the batch size is not 1 or more.
+    Texts become arrays of objects. Raises ValueError or TypeError for what is no array.
     """
-    path = Path(path)
-    if path.suffix not in READERS:
-        raise InputDataError(
-            f"data {path}: the suffix is {path.suffix!r}.{did_you_mean(path.suffix, READERS)}"
-        )
-    if not path.is_file():
-        beside = [p.name for p in path.parent.glob(f"*{path.suffix}")]
-        raise InputDataError(f"data {path}: no such file.{did_you_mean(path.name, beside)}")
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise OptionError(f"batch_size is {batch_size!r}; it is a whole number, 1 or more")
-    require_library(path)
-    found = Dataset(f"data {path}", _File(path, label, batch_size))
-    found.feeds(1)
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.numpy() if hasattr(value, "numpy") else value
+    found = np.asarray(value)
+    if found.dtype.kind in "US":
+        return found.astype(object)
+    if found.dtype.kind == "O" and not all(isinstance(v, (str, bytes)) for v in found.ravel()):
+        raise TypeError(f"a {type(value).__name__} of {found.ravel()[:1].tolist()!r} is no array")
     return found
+
+
+def label_value(value: Any) -> Any:
+    """A label with its arrays and tensors as NumPy arrays; its lists, mappings and texts stay."""
+    if isinstance(value, Mapping):
+        return {key: label_value(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [label_value(part) for part in value]
+    if value is None or isinstance(value, (str, bytes)):
+        return value
+    return array(value)
+
+
+def batch(item: Any, number: int, label: str | None) -> Batch:
+    """`item`, the `number`th from 0, as a feed and its label."""
+    try:
+        if isinstance(item, Mapping):
+            return split_label(item, label, f"item {number}")
+        pair = isinstance(item, (tuple, list)) and len(item) == 2
+        inputs, found = item if pair else (item, None)
+        if isinstance(item, tuple) and not pair:
+            raise TypeError(f"a tuple of {len(item)} is neither inputs nor (inputs, label)")
+        return feed(inputs), label_value(found)
+    except InputDataError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise InputDataError(
+            f"item {number} of the data: {error}; an item is (inputs, label), and inputs are an "
+            "array, a tuple of arrays or a mapping of names to arrays"
+        ) from error
+
+
+def feed(inputs: Any) -> Feed:
+    """Inputs by name; those that come without names are called "0", "1", ... in order."""
+    if isinstance(inputs, Mapping):
+        return {str(name): array(value) for name, value in inputs.items()}
+    several = isinstance(inputs, tuple) or (
+        isinstance(inputs, list) and any(hasattr(part, "shape") for part in inputs)
+    )
+    parts = inputs if several else [inputs]
+    return {str(position): array(part) for position, part in enumerate(parts)}
+
+
+def split_label(columns: Mapping[str, Any], label: str | None, where: str) -> Batch:
+    """Columns by name as a feed and its label."""
+    name = label_name(columns, label, where)
+    inputs = {key: value for key, value in columns.items() if key != name}
+    return feed(inputs), None if name is None else label_value(columns[name])
+
+
+def label_name(columns: Iterable[str], label: str | None, where: str) -> str | None:
+    """Which of `columns` holds the label: the one that is asked for, else one of LABELS.
+
+    Raises InputDataError where the one that is asked for is missing, or both of LABELS are there.
+    """
+    known = list(columns)
+    if label is not None:
+        if label not in known:
+            raise InputDataError(
+                f"{where}: there is no label {label!r}; it has {listed(known)}: name one of them"
+            )
+        return label
+    found = [name for name in LABELS if name in known]
+    if len(found) > 1:
+        raise InputDataError(
+            f"{where}: {' and '.join(found)} are both there; name one as the label"
+        )
+    return found[0] if found else None
+
+
+class Replayable:
+    """The items of an iterator that runs only once, kept as they come so that they come again."""
+
+    def __init__(self, items: Iterator[Any]) -> None:
+        self._seen: list[Any] = []
+        self._rest: Iterator[Any] = items
+
+    def __iter__(self) -> Iterator[Any]:
+        position = 0
+        while True:
+            if position == len(self._seen):
+                try:
+                    self._seen.append(next(self._rest))
+                except StopIteration:
+                    return
+            yield self._seen[position]
+            position += 1
+
+    def __reduce__(self) -> tuple[type[Replayable], tuple[Iterator[Any]]]:
+        return Replayable, (iter(list(self)),)  # a generator cannot be pickled, a list's can

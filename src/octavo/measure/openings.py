@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from octavo.measure.timing import rest, spins
+from octavo.measure.timing import await_threads, threads_are_busy
 
 Call = Callable[[], object]
 Opener = Callable[[], Call]
@@ -63,8 +63,8 @@ class Clock:
     """Seconds on the wall, what comes before each turn, and whether a call made it necessary."""
 
     wall: Callable[[], float] = time.perf_counter
-    settle: Callable[[], object] = rest
-    spins: Callable[[], bool] = spins
+    settle: Callable[[], object] = await_threads
+    spins: Callable[[], bool] = threads_are_busy
 
 
 @dataclass(frozen=True)

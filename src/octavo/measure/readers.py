@@ -11,14 +11,66 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from octavo.errors import InputDataError, OptionError, brief, pip_install
-from octavo.measure.items import Batch, Feed, array, label_name, split_label
+from octavo.errors import InputDataError, OptionError, brief, did_you_mean, pip_install
+from octavo.measure.data import Batch, Dataset, Feed, array, label_name, split_label
+
+BATCH_SIZE = 32
+
+
+def read_data(
+    path: str | Path, *, label: str | None = None, batch_size: int = BATCH_SIZE
+) -> Dataset:
+    """The data in a file, read anew in each pass.
+
+    - `.npz`: each array has stacked samples along its first axis, as many in all of them.
+    - `.csv`: a line of names, then one row a sample: numbers or texts, which give inputs [batch],
+      or JSON lists of numbers in quotes, which give [batch, ...].
+    - `.parquet`: one row a sample: numbers, texts or (nested) lists, which give inputs
+      [batch, ...]; lists in one batch have one length.
+    - `.jsonl`: one run of the model a line, as in the inputs of a check: an object of names to
+      values with their batch axis, and a label for each sample; or one sample a line, without the
+      batch axis, whose label is one value.
+
+    All but runs in a `.jsonl` are cut into batches of `batch_size` samples, the last one may be
+    smaller; models with a fixed batch axis need that size, mostly 1. The column or array `label` is
+    the label, by default the one called `label` or `labels`; all others are inputs. Without one the
+    data has no labels. NaN is a value as any other.
+
+    Raises InputDataError for a missing file, an unknown suffix or a label that does not exist, and
+    (while iterating, too) for what cannot be read; OptionError where pyarrow is needed and missing,
+    or the batch size is not 1 or more.
+    """
+    path = Path(path)
+    if path.suffix not in READERS:
+        raise InputDataError(
+            f"data {path}: the suffix is {path.suffix!r}.{did_you_mean(path.suffix, READERS)}"
+        )
+    if not path.is_file():
+        beside = [p.name for p in path.parent.glob(f"*{path.suffix}")]
+        raise InputDataError(f"data {path}: no such file.{did_you_mean(path.name, beside)}")
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise OptionError(f"batch_size is {batch_size!r}; it is a whole number, 1 or more")
+    require_library(path)
+    found = Dataset(f"data {path}", _File(path, label, batch_size))
+    found.feeds(1)
+    return found
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    label: str | None
+    batch_size: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        return READERS[self.path.suffix](self.path, self.label, self.batch_size)
 
 
 def read_npz(path: Path, label: str | None, batch_size: int) -> Iterator[Batch]:

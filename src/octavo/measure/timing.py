@@ -143,7 +143,7 @@ def time_ratios(
         warmup=warmup,
         least=LEAST_SECONDS,
         budget=budget_seconds,
-        settle=lambda name: rest(),
+        settle=lambda name: await_threads(),
     )
 
 
@@ -214,7 +214,7 @@ def _warmed_up(
     return once
 
 
-def spins() -> bool:
+def threads_are_busy() -> bool:
     """Whether another thread of this process works, as pools do for a while after a call.
 
     This thread does not sleep meanwhile: it would lose its core to other programs, and what it runs
@@ -237,12 +237,12 @@ def idle(limit: float = 10.0) -> None:
     """
     end = time.perf_counter() + limit
     while time.perf_counter() < end:
-        if not spins():
+        if not threads_are_busy():
             return
     raise RuntimeError(f"a thread of this process is still busy after {limit} s")
 
 
-def rest() -> None:
+def await_threads() -> None:
     """Waits for the threads that the last call has left spinning, not long."""
     # A host's own thread may never rest (a dashboard, a scheduler): then it disturbs all alike.
     with contextlib.suppress(RuntimeError):

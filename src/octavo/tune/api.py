@@ -14,7 +14,8 @@ from typing import Any
 from octavo.errors import OctavoError, OptionError
 from octavo.files.staging import Staging
 from octavo.front_ends import target_of
-from octavo.measure.data import BATCH_SIZE, Dataset
+from octavo.measure.data import Dataset
+from octavo.measure.readers import BATCH_SIZE
 from octavo.recipe import Recipe, Rule
 from octavo.recipe.target import Target
 from octavo.recipe.yaml_files import recipe_of

@@ -13,7 +13,8 @@ from typing import Any
 from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
 from octavo.files.lookup import suggest_module
 from octavo.measure.accuracy import CLOSENESS, Metric
-from octavo.measure.data import BATCH_SIZE, Dataset, read_data
+from octavo.measure.data import Dataset
+from octavo.measure.readers import BATCH_SIZE, read_data
 from octavo.recipe import Granularity, Recipe, Rule, Scheme, load_recipe, preset
 from octavo.recipe.target import Feed, Target
 from octavo.results.tuning import Approach
