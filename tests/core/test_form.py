@@ -20,6 +20,7 @@ def test_words_become_members_and_words_again() -> None:
 def test_a_member_prints_as_its_word_and_is_equal_to_it() -> None:
     assert f"{Target.NATIVE} {Target.NATIVE!s} {Target.NATIVE:>7}" == "native native  native"
     assert Target.NATIVE == "native"
+    assert f"{Target.NATIVE!r}" == "'native'"
     assert json.dumps(Target.NATIVE) == '"native"'
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import types
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -31,6 +31,10 @@ class Data:
 
         Raises KeyError, TypeError or ValueError for data of another kind.
         """
+        for field in fields(cls):  # type: ignore[arg-type]
+            needed = field.default is MISSING and field.default_factory is MISSING
+            if needed and field.name not in data:
+                raise KeyError(field.name)
         hints = _hints(cls)  # type: ignore[arg-type]
         return cls(**{key: _value(hints.get(key), value) for key, value in data.items()})
 

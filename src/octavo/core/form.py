@@ -16,6 +16,9 @@ class _Choice(str, Enum):
 
     __str__ = str.__str__
 
+    def __repr__(self) -> str:
+        return repr(self.value)
+
     @classmethod
     def parse(cls: type[E], value: object, said: str) -> E:
         """The member of this value. OptionError begins with what was `said`, and lists all."""
