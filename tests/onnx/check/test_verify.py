@@ -252,7 +252,7 @@ def test_many_inputs_are_looked_at_together(tmp_path: Path, monkeypatch: Any) ->
     monkeypatch.setattr(coverage, "_profile", lambda *a: asked.append(a) or real(*a))
     v = quantize_dynamic(model, out, check_inputs=feeds).verification
     assert "layer in_else" in v.detail and len(asked) == 1
-    monkeypatch.setattr(coverage, "SECONDS", 0.0)
+    monkeypatch.setattr(coverage, "PROFILING_SECONDS", 0.0)
     v = quantize_dynamic(model, out, check_inputs=feeds).verification
     assert "do not, in the time there was for it, lead to the quantized layers in_" in v.detail
 

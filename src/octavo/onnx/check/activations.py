@@ -10,7 +10,7 @@ import numpy as np
 
 from octavo.onnx.check.decisions import NodeDecision
 from octavo.onnx.check.distance import (
-    MOST_NAMED,
+    MOST_DECISIONS_NAMED,
     Arrays,
     Bounds,
     Distance,
@@ -129,8 +129,11 @@ class ActivationComparison:
             node = bounds.node if bounds else points.made_by(output.output)
             return f"before {node}, whose output {output.lack.value}"
         given = [d.label for d in decisions]
-        if len(given) > MOST_NAMED:
-            given = [*given[:MOST_NAMED], f"{len(given) - MOST_NAMED} more decisions"]
+        if len(given) > MOST_DECISIONS_NAMED:
+            given = [
+                *given[:MOST_DECISIONS_NAMED],
+                f"{len(given) - MOST_DECISIONS_NAMED} more decisions",
+            ]
         if points.draws:
             given.append("noise")
         return f"with the float model's {' and '.join(given)} in both"

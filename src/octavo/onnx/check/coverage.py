@@ -25,7 +25,7 @@ from octavo.onnx.write.store import self_contained
 from octavo.recipe import LayerOutcome
 
 _MARK, _RUN = "octavo_layer_", "_kernel_time"
-SECONDS = 10.0
+PROFILING_SECONDS = 10.0
 """What looking may take, however many inputs there are."""
 
 
@@ -37,7 +37,7 @@ class BranchCoverage:
 
     def __init__(self, source: Source, outcomes: Sequence[LayerOutcome]) -> None:
         self.missing = [o.layer.name for o in outcomes if o.quantized and o.layer.scope]
-        self.seconds = SECONDS
+        self.seconds = PROFILING_SECONDS
         self._marked: _MarkedModel | None = None
         if self.missing:
             try:
@@ -87,7 +87,7 @@ class _MarkedModel:
 def layers_run(source: Source, feed: Feed) -> set[str] | None:
     """The names of the layers that a run of the float model comes to; None of one with loops."""
     marked = _MarkedModel(source)
-    return None if marked.has_loops else marked.layers_run([feed], SECONDS)
+    return None if marked.has_loops else marked.layers_run([feed], PROFILING_SECONDS)
 
 
 def _profile(

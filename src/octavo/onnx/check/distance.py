@@ -39,7 +39,7 @@ LEAST = 1e-37
 """The least probability whose logarithm is taken: float32 holds nothing much smaller."""
 MASKING = 100.0
 """How many times all others a number is that a mask puts in the place of hidden ones."""
-MOST_NAMED = 2  # decisions in a sentence
+MOST_DECISIONS_NAMED = 2  # decisions in a sentence
 
 
 class Uninformative(Enum):
@@ -130,7 +130,7 @@ class Findings:
         """Where the models were compared, and what showed nothing, in a line."""
         decided = [d.where for d in self.distances if d.decides]
         where = dict.fromkeys(d.where for d in self.distances if d.where and not d.decides)
-        if len(decided) > MOST_NAMED:
+        if len(decided) > MOST_DECISIONS_NAMED:
             decided = [f"before {len(decided)} nodes that decide what follows"]
         return "; ".join((*dict.fromkeys(decided), *where, *self.unresolved))
 

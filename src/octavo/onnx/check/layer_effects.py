@@ -29,7 +29,7 @@ from octavo.onnx.read.load import Source
 from octavo.onnx.read.map_types import as_array
 from octavo.recipe import LayerOutcome
 
-SECONDS = 20.0
+RANKING_SECONDS = 20.0
 """After which the layers that are left are not tried."""
 
 
@@ -69,7 +69,7 @@ class LayerEffects:
         expected = perturbed.run({})
         started, found = perf_counter(), {}
         for name in order:
-            if perf_counter() - started > SECONDS:
+            if perf_counter() - started > RANKING_SECONDS:
                 break
             got = perturbed.run({name: changes[name][0]})
             found[name] = _error(expected, got)

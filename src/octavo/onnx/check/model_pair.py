@@ -33,7 +33,7 @@ from octavo.onnx.plan.inventory import inventory
 from octavo.onnx.read.load import Source
 from octavo.onnx.read.normalize import load_normalized
 
-MOST_BYTES = 10**9
+MOST_OPENED_BYTES = 10**9
 """Of both models: larger ones are not opened a second time for a check."""
 FLOAT_LABEL, QUANTIZED_LABEL = "the float model, looked into,", "the quantized model, looked into,"
 
@@ -101,7 +101,7 @@ class ModelPair:
     @property
     def is_affordable(self) -> bool:
         """Whether both models may be opened once more."""
-        return self._source.bytes + self._quantized.stat().st_size <= MOST_BYTES
+        return self._source.bytes + self._quantized.stat().st_size <= MOST_OPENED_BYTES
 
     @cached_property
     def memory(self) -> Memory:
@@ -111,7 +111,7 @@ class ModelPair:
     def refuse_large(self, shown: Iterable[str], feed: Mapping[str, Any]) -> None:
         """Raises ModelError where the values would need more memory than a check may take."""
         needed = self.memory.of_values(shown, feed)
-        if needed > MOST_BYTES:
+        if needed > MOST_OPENED_BYTES:
             raise ModelError(f"looking into both models needs about {needed / 1e9:.1f} GB")
 
 

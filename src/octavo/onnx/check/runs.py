@@ -24,11 +24,11 @@ from octavo.onnx.inputs import Feed, made_up
 from octavo.onnx.read.load import Source, load
 from octavo.onnx.read.normalize import load_normalized
 
-MOST_BYTES = 10**9
+MOST_RUN_BYTES = 10**9
 """Above the two models."""
-SECONDS = 10.0
+CHECK_SECONDS = 10.0
 FLOAT_RUNS = 20
-"""A check takes `SECONDS`, or as long as this many runs of the float model."""
+"""A check takes `CHECK_SECONDS`, or as long as this many runs of the float model."""
 LONGEST_RUN = 60.0
 """Seconds after which a run on inputs that were made up is ended."""
 NOTHING_ELSE = "all that came to mind are empty or too large"
@@ -39,7 +39,7 @@ class Clock:
     """How much time is left. The time of a float run, once it is known, may lengthen it."""
 
     def __init__(self) -> None:
-        self._started, self._seconds = perf_counter(), SECONDS
+        self._started, self._seconds = perf_counter(), CHECK_SECONDS
 
     def ran(self, seconds: float) -> None:
         """Takes note of a run of the float model."""
@@ -128,7 +128,7 @@ class Runs:
                 continue  # nothing was left to guess
             tried.append(feed)
             needed = self._memory.most(feed)
-            if needed > MOST_BYTES:
+            if needed > MOST_RUN_BYTES:
                 self.refused = f"a run needs about {needed / 1e9:.1f} GB"
                 large = True
                 continue

@@ -32,7 +32,7 @@ MORE = 3
 """How many others are tried where these show nothing."""
 SIZES_A_BRANCH = 3
 """How many made-up inputs are tried for each branch of a model that has some."""
-MOST_NAMED = 5  # layers in a message
+MOST_LAYERS_NAMED = 5  # layers in a message
 NO_OUTPUTS = "the model has no outputs that quantized layers lead to"
 
 
@@ -224,7 +224,7 @@ def _says_more(found: Findings, before: Findings) -> bool:
 
 
 def _not_reached(coverage: BranchCoverage) -> str:
-    names, more = coverage.missing[:MOST_NAMED], len(coverage.missing) - MOST_NAMED
+    names, more = coverage.missing[:MOST_LAYERS_NAMED], len(coverage.missing) - MOST_LAYERS_NAMED
     named = ", ".join(names) + (f" and {more} more" if more > 0 else "")
     layers = "layers" if len(coverage.missing) > 1 else "layer"
     late = ", in the time there was for it," if coverage.seconds <= 0 else ""

@@ -39,33 +39,39 @@ def short(value: object) -> str:
     return _SHORT.repr(value)
 
 
+def _damaged(label: str, what: str, then: str = "export the model again") -> ModelError:
+    return ModelError(f"{label} is damaged: {what}; {then}")
+
+
 def check_text(model: onnx.ModelProto, label: str) -> None:
     """Raises ModelError: text not UTF-8, a tensor's place misspelt, an attribute without type."""
     stack: list[Message] = [model]
     while stack:
         message = stack.pop()
-        if isinstance(message, onnx.TensorProto):
-            for key in (entry.key for entry in message.external_data):
-                if key not in _PLACE and not str(key).startswith(_ONNXRUNTIMES):
-                    raise ModelError(
-                        f"{label} is damaged: tensor {short(message.name)} says {short(key)} of "
-                        f"its place; known are {', '.join(_PLACE)}; get the file again"
-                    )
-        if isinstance(message, onnx.AttributeProto) and not message.type:
-            raise ModelError(
-                f"{label} is damaged: attribute {short(message.name)} has no type; "
-                "get the file again"
-            )
+        if problem := _misspelt(message):
+            raise _damaged(label, problem, "get the file again")
         for field, value in message.ListFields():
             if field.type == FieldDescriptor.TYPE_MESSAGE:
                 stack.extend(value if field.is_repeated else (value,))
             elif field.type == FieldDescriptor.TYPE_STRING:
                 for text in value if field.is_repeated else (value,):
                     if not isinstance(text, str):  # protobuf gives bytes it cannot decode
-                        raise ModelError(
-                            f"{label} is damaged: {message.DESCRIPTOR.name}.{field.name} is not "
-                            f"UTF-8 text: {short(text)}; get the file again"
-                        )
+                        where = f"{message.DESCRIPTOR.name}.{field.name}"
+                        what = f"{where} is not UTF-8 text: {short(text)}"
+                        raise _damaged(label, what, "get the file again")
+
+
+def _misspelt(message: Message) -> str | None:
+    if isinstance(message, onnx.TensorProto):
+        for key in (entry.key for entry in message.external_data):
+            if key not in _PLACE and not str(key).startswith(_ONNXRUNTIMES):
+                return (
+                    f"tensor {short(message.name)} says {short(key)} of its place; known are "
+                    f"{', '.join(_PLACE)}"
+                )
+    if isinstance(message, onnx.AttributeProto) and not message.type:
+        return f"attribute {short(message.name)} has no type"
+    return None
 
 
 def check_graphs(model: ir.Model, label: str) -> None:
@@ -73,27 +79,20 @@ def check_graphs(model: ir.Model, label: str) -> None:
     for graph, opsets in _graphs(model):
         opset = opsets.get("", opsets.get("ai.onnx", 0))
         for node in graph:
-            if not node.op_type:
-                raise ModelError(
-                    f"{label} is damaged: {_node(node)} names no operator; export the model again"
-                )
-            for value in node.inputs:
-                if value is not None and not _exists(value):
-                    raise ModelError(
-                        f"{label} is damaged: {_node(node)} reads {short(value.name)}, which no "
-                        "node, input or initializer gives; export the model again"
-                    )
-            problem = _misuse(node, opset) if node.domain in _STANDARD else None
-            if problem:
-                raise ModelError(
-                    f"{label} is damaged: {_node(node)} {problem}; export the model again"
-                )
+            if problem := _problem(node, opset):
+                raise _damaged(label, f"{_node(node)} {problem}")
         for value in graph.outputs:
             if not _exists(value):
-                raise ModelError(
-                    f"{label} is damaged: nothing gives the graph output {short(value.name)}; "
-                    "export the model again"
-                )
+                raise _damaged(label, f"nothing gives the graph output {short(value.name)}")
+
+
+def _problem(node: ir.Node, opset: int) -> str | None:
+    if not node.op_type:
+        return "names no operator"
+    for value in node.inputs:
+        if value is not None and not _exists(value):
+            return f"reads {short(value.name)}, which no node, input or initializer gives"
+    return _misuse(node, opset) if node.domain in _STANDARD else None
 
 
 def check_tensor(tensor: ir.TensorProtocol, name: str, label: str) -> None:
@@ -114,10 +113,8 @@ def check_tensor(tensor: ir.TensorProtocol, name: str, label: str) -> None:
                 f"takes {expected}"
             )
     if problem:
-        raise ModelError(
-            f"{label} is damaged: tensor {short(name)} {problem}; get the file again "
-            "or export it again"
-        )
+        what = f"tensor {short(name)} {problem}"
+        raise _damaged(label, what, "get the file again or export it again")
 
 
 def _dtype(tensor: ir.TensorProtocol) -> ir.DataType:

@@ -51,29 +51,39 @@ def skeleton(path: Path) -> onnx.ModelProto:
 def write_model(model: onnx.ModelProto, tensors: Iterable[ir.Value], file: BinaryIO) -> None:
     """Writes `model`, whose graph has no initializers of its own, with `tensors` as those."""
     graph = model.graph.SerializeToString()
-    entries = [(_tensor(value), _tensor_head(value)) for value in tensors]
-    sizes = [_entry_size(tensor, head) for tensor, head in entries]
-    total = len(graph) + sum(
-        _varint_size(_tag(GRAPH_INITIALIZER, BYTES)) + _varint_size(size) + size for size in sizes
-    )
+    entries = [_initializer(value) for value in tensors]
+    heads = [_head(GRAPH_INITIALIZER, len(head) + size) + head for head, size, _ in entries]
+    total = len(graph) + sum(map(len, heads)) + sum(size for _, size, _ in entries)
     model.ClearField("graph")
     file.write(model.SerializeToString())
-    file.write(_varint(_tag(MODEL_GRAPH, BYTES)) + _varint(total) + graph)
-    for (tensor, head), size in zip(entries, sizes, strict=True):
-        file.write(_varint(_tag(GRAPH_INITIALIZER, BYTES)) + _varint(size) + head)
-        if _has_raw_data(tensor):
-            file.write(_varint(_tag(TENSOR_RAW_DATA, BYTES)) + _varint(tensor.nbytes))
+    file.write(_head(MODEL_GRAPH, total) + graph)
+    for head, (_, _, tensor) in zip(heads, entries, strict=True):
+        file.write(head)
+        if tensor is not None:
             file.write(_raw_data(tensor))  # NumPy's own tofile() hides why a write failed
 
 
-def _tensor(value: ir.Value) -> ir.TensorProtocol:
-    assert value.const_value is not None
-    return value.const_value
+def _initializer(value: ir.Value) -> tuple[bytes, int, ir.TensorProtocol | None]:
+    """A tensor's message but for its raw data, the bytes of that, and where they come from.
 
-
-def _has_raw_data(tensor: ir.TensorProtocol) -> bool:
-    """Strings have no raw form, and what lies in another file is only referred to."""
-    return not isinstance(tensor, ir.ExternalTensor) and tensor.dtype is not ir.DataType.STRING
+    Strings have no raw form, and what lies in another file is only referred to.
+    """
+    tensor = value.const_value
+    assert tensor is not None
+    if isinstance(tensor, ir.ExternalTensor) or tensor.dtype is ir.DataType.STRING:
+        proto = ir.serde.serialize_tensor(tensor)
+        proto.name = value.name or ""
+        return bytes(proto.SerializeToString()), 0, None
+    proto = onnx.TensorProto(
+        name=value.name or "",
+        data_type=int(tensor.dtype),
+        dims=tensor.shape.numpy(),
+        doc_string=tensor.doc_string or None,
+    )
+    for key, text in tensor.metadata_props.items():
+        proto.metadata_props.add(key=key, value=text)
+    size = int(tensor.nbytes)
+    return proto.SerializeToString() + _head(TENSOR_RAW_DATA, size), size, tensor
 
 
 def _raw_data(tensor: ir.TensorProtocol) -> bytes | memoryview:
@@ -83,30 +93,6 @@ def _raw_data(tensor: ir.TensorProtocol) -> bytes | memoryview:
         if array.flags.c_contiguous:
             return array.reshape(-1).view(np.uint8).data
     return tensor.tobytes()
-
-
-def _tensor_head(value: ir.Value) -> bytes:
-    """A tensor's message but for its raw data."""
-    tensor = _tensor(value)
-    if _has_raw_data(tensor):
-        proto = onnx.TensorProto(
-            data_type=int(tensor.dtype),
-            dims=tensor.shape.numpy(),
-            doc_string=tensor.doc_string or None,
-        )
-        for key, text in tensor.metadata_props.items():
-            proto.metadata_props.add(key=key, value=text)
-    else:
-        proto = ir.serde.serialize_tensor(tensor)
-    proto.name = value.name or ""
-    return bytes(proto.SerializeToString())
-
-
-def _entry_size(tensor: ir.TensorProtocol, head: bytes) -> int:
-    if not _has_raw_data(tensor):
-        return len(head)
-    tag = _varint_size(_tag(TENSOR_RAW_DATA, BYTES))
-    return len(head) + tag + _varint_size(tensor.nbytes) + int(tensor.nbytes)
 
 
 def _model_parts(data: mmap.mmap) -> Iterator[bytes]:
@@ -183,6 +169,11 @@ def _read_varint(data: mmap.mmap, at: int, end: int) -> tuple[int, int]:
         shift += 7
 
 
+def _head(number: int, length: int) -> bytes:
+    """What stands before the `length` bytes of a field."""
+    return _varint(_tag(number, BYTES)) + _varint(length)
+
+
 def _tag(number: int, wire: int) -> int:
     return number << 3 | wire
 
@@ -194,7 +185,3 @@ def _varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def _varint_size(value: int) -> int:
-    return max(1, -(-value.bit_length() // 7))
