@@ -43,12 +43,7 @@ inline __m512i four_channels(const PixelBlock& p, std::size_t channel) {
 inline void sixteen_channels(const PixelBlock& p, std::size_t channel, __m512i (&b)[4]) {
   __m512i a[4];
   for (std::size_t i = 0; i < 4; ++i) a[i] = four_channels(p, channel + 4 * i);
-  const __m512i low01 = _mm512_unpacklo_epi32(a[0], a[1]), high01 = _mm512_unpackhi_epi32(a[0], a[1]);
-  const __m512i low23 = _mm512_unpacklo_epi32(a[2], a[3]), high23 = _mm512_unpackhi_epi32(a[2], a[3]);
-  b[0] = _mm512_unpacklo_epi64(low01, low23);
-  b[1] = _mm512_unpackhi_epi64(low01, low23);
-  b[2] = _mm512_unpacklo_epi64(high01, high23);
-  b[3] = _mm512_unpackhi_epi64(high01, high23);
+  transpose_lanes(a, b);
 }
 
 inline void store_block(const PixelBlock& p, std::size_t channel, const __m512i (&b)[4]) {

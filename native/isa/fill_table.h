@@ -13,6 +13,7 @@
 #include "isa/norm_rows.h"
 #include "isa/quantize_columns.h"
 #include "isa/quantize_weight_runs.h"
+#include "isa/read_bytes.h"
 #include "isa/row_range.h"
 #include "isa/transpose_words.h"
 
@@ -22,6 +23,7 @@ namespace {
 // V: a vector_*.h's; Words: a transpose_words*.h's.
 template <class V, class Words>
 void fill_table(KernelTable& t) {
+  t.read = read_bytes<V>;
   t.activate = Elementwise<V>::activate;
   t.lstm_cell = Cells<V>::lstm;
   t.gru_cell = Cells<V>::gru;

@@ -106,17 +106,5 @@ inline void madd_peak(std::size_t turns) {
   for (auto& x : acc) __asm__ volatile("" : : "x"(x));
 }
 
-inline std::uint64_t read_bytes(const std::uint8_t* data, std::size_t n) {
-  __m256i x[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
-  std::size_t i = 0;
-  for (; i + 128 <= n; i += 128)
-    for (std::size_t j = 0; j < 4; ++j)
-      x[j] = _mm256_xor_si256(x[j], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + i + 32 * j)));
-  std::uint64_t rest = 0;
-  for (; i < n; ++i) rest ^= data[i];
-  const __m256i all = _mm256_xor_si256(_mm256_xor_si256(x[0], x[1]), _mm256_xor_si256(x[2], x[3]));
-  return rest ^ static_cast<std::uint64_t>(sum_quads(all));
-}
-
 }  // namespace
 }  // namespace octavo

@@ -55,16 +55,5 @@ inline void vnni_peak(std::size_t turns) {
   acc.keep();
 }
 
-inline std::uint64_t read_bytes(const std::uint8_t* data, std::size_t n) {
-  __m512i x[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
-  std::size_t i = 0;
-  for (; i + 256 <= n; i += 256)
-    for (std::size_t j = 0; j < 4; ++j) x[j] = _mm512_xor_si512(x[j], _mm512_loadu_si512(data + i + 64 * j));
-  std::uint64_t rest = 0;
-  for (; i < n; ++i) rest ^= data[i];
-  const __m512i all = _mm512_xor_si512(_mm512_xor_si512(x[0], x[1]), _mm512_xor_si512(x[2], x[3]));
-  return rest ^ static_cast<std::uint64_t>(_mm512_reduce_add_epi64(all));
-}
-
 }  // namespace
 }  // namespace octavo

@@ -16,7 +16,6 @@ KernelTable avx2_table() {
   t.quantize_rows = quantize_rows;
   t.panel_rows = panel_rows;
   t.product(WeightFormat::kInt8) = Product<Avx2Dot>::gemm;
-  t.read = read_bytes;
   fill_table<Avx2, Avx2Words>(t);
   return t;
 }

@@ -17,7 +17,6 @@ KernelTable avx512vnni_table() {
   t.quantize_rows = quantize_rows;
   t.panel_rows = panel_rows;
   t.product(WeightFormat::kInt8) = Product<Avx512Vnni>::gemm;
-  t.read = read_bytes;
   fill_table<Avx512, Avx512Words>(t);
   t.quantize_pixels = quantize_pixels_avx512;
   t.transpose = transpose_avx512;

@@ -46,12 +46,6 @@ void gemm(const Gemm& g) {
   }
 }
 
-std::uint64_t read_bytes(const std::uint8_t* data, std::size_t n) {
-  std::uint64_t all = 0;
-  for (std::size_t i = 0; i < n; ++i) all ^= data[i];
-  return all;
-}
-
 }  // namespace
 
 KernelTable reference_table() {
@@ -62,7 +56,6 @@ KernelTable reference_table() {
   t.quantize_rows = PlainRows<Scalar>::quantize;
   t.panel_rows = PlainRows<Scalar>::panel;
   t.product(WeightFormat::kInt8) = gemm;
-  t.read = read_bytes;
   fill_table<Scalar, AnyWords>(t);
   return t;
 }

@@ -9,6 +9,16 @@
 namespace octavo {
 namespace {
 
+// 4 x 4 words turned within lanes.
+inline __attribute__((always_inline)) void transpose_lanes(const __m512i (&v)[4], __m512i (&out)[4]) {
+  const __m512i low01 = _mm512_unpacklo_epi32(v[0], v[1]), high01 = _mm512_unpackhi_epi32(v[0], v[1]);
+  const __m512i low23 = _mm512_unpacklo_epi32(v[2], v[3]), high23 = _mm512_unpackhi_epi32(v[2], v[3]);
+  out[0] = _mm512_unpacklo_epi64(low01, low23);
+  out[1] = _mm512_unpackhi_epi64(low01, low23);
+  out[2] = _mm512_unpacklo_epi64(high01, high23);
+  out[3] = _mm512_unpackhi_epi64(high01, high23);
+}
+
 // Four words of 16 rows that lie `stride` bytes apart: word j of all rows becomes out[j]. The rows come as
 // lanes i, i + 4, i + 8, i + 12 of vector i, so that turning 4 x 4 within lanes is all there is to do.
 inline __attribute__((always_inline)) void transpose_four(const void* from, std::size_t stride, __m512i (&out)[4]) {
@@ -21,12 +31,7 @@ inline __attribute__((always_inline)) void transpose_four(const void* from, std:
     v[i] = _mm512_inserti32x4(_mm512_castsi128_si512(four(a + at)), four(b + at), 1);
     v[i] = _mm512_inserti32x4(_mm512_inserti32x4(v[i], four(c + at), 2), four(d + at), 3);
   }
-  const __m512i low01 = _mm512_unpacklo_epi32(v[0], v[1]), high01 = _mm512_unpackhi_epi32(v[0], v[1]);
-  const __m512i low23 = _mm512_unpacklo_epi32(v[2], v[3]), high23 = _mm512_unpackhi_epi32(v[2], v[3]);
-  out[0] = _mm512_unpacklo_epi64(low01, low23);
-  out[1] = _mm512_unpackhi_epi64(low01, low23);
-  out[2] = _mm512_unpacklo_epi64(high01, high23);
-  out[3] = _mm512_unpackhi_epi64(high01, high23);
+  transpose_lanes(v, out);
 }
 
 struct Avx512Words {

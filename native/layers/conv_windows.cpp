@@ -3,7 +3,7 @@
 
 #include "contract/tables.h"
 #include "layers/conv_call.h"
-#include "layers/pack.h"
+#include "layers/long_sums.h"
 #include "runtime/parallel.h"
 
 namespace octavo {
@@ -30,7 +30,7 @@ struct ByWindows : ConvCall {
   std::size_t runs, run_bytes;
 
   int phases() const { return static_cast<int>((n + batch - 1) / batch) * 3; }
-  bool long_sums() const { return s.k() > kChunkK; }
+  bool has_long_sums() const { return s.k() > kChunkK; }
 
   void plan(int threads) {
     const std::size_t c = s.group_in();
@@ -58,7 +58,7 @@ struct ByWindows : ConvCall {
     panels = one.add<std::uint8_t>(t.bytes_per_input == 1 ? 0 : block_rows * panel_k * t.bytes_per_input);
     quants = one.add<RowQuant>(block_rows);
     tiles = one.add<float>(block_rows * kTileN);
-    sums = one.add<std::int64_t>(long_sums() ? block_rows * kTileN : 0);
+    sums = one.add<std::int64_t>(has_long_sums() ? block_rows * kTileN : 0);
     levels = one.add<float>(block_rows * 2);
     per_thread = one.bytes();
     Layout layout;
@@ -146,7 +146,7 @@ struct ByWindows : ConvCall {
       g.block_end = std::min(b + kTileBlocks, part.weight.blocks());
       g.out = tile - column;  // the kernel adds the column
       g.out_stride = kTileN;
-      if (long_sums()) multiply_long(g, tile, mine<std::int64_t>(sums, thread), column, columns);
+      if (has_long_sums()) long_sums(t, g, tile, mine<std::int64_t>(sums, thread), kTileN, column, columns);
       else t.gemm(g);
       if (s.pool_area() > 1) each_run(pixel, count, [&](std::size_t, std::size_t done, std::size_t run) {
         const float* from = tile + done * s.pool_area() * kTileN;
@@ -207,26 +207,6 @@ struct ByWindows : ConvCall {
     auto* made = mine<std::uint8_t>(panels, thread);
     t.panel_rows({integers, rows, s.k(), panel_k, scale, zero, 0, made, quant, false});
     return made;
-  }
-
-  // Chunks in int32, their sum in int64; rare, so the rest is scalar.
-  void multiply_long(Gemm g, float* tile, std::int64_t* total, std::size_t column, std::size_t columns) const {
-    auto* raw = reinterpret_cast<std::int32_t*>(tile);
-    std::fill(total, total + g.rows * kTileN, 0);
-    g.raw = raw - column;
-    g.raw_stride = kTileN;
-    for (g.chunk = 0; g.chunk < sections(s.k(), 0); ++g.chunk) {
-      t.gemm(g);
-      for (std::size_t i = 0; i < g.rows * kTileN; ++i)
-        if (i % kTileN < columns) total[i] += raw[i];
-    }
-    for (std::size_t r = 0; r < g.rows; ++r) {
-      for (std::size_t c = 0; c < columns; ++c) {
-        const float f = static_cast<float>(total[r * kTileN + c]) * g.quant[r].scale;
-        tile[r * kTileN + c] = __builtin_fmaf(f, g.weight.scale[column + c], g.bias ? g.bias[column + c] : 0.0f);
-      }
-      t.activate(g.activation, tile + r * kTileN, columns);
-    }
   }
 };
 

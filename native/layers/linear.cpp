@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "contract/tables.h"
-#include "layers/pack.h"
+#include "layers/long_sums.h"
 #include "runtime/host.h"
 #include "runtime/parallel.h"
 
@@ -57,11 +57,11 @@ struct Call {
   std::uint8_t* base;
   std::size_t panels, quants, staging, per_thread;
 
-  bool long_sums() const { return k > kChunkK && group == 0; }
+  bool has_long_sums() const { return k > kChunkK && group == 0; }
   bool staged() const {
     for (std::size_t i = 0; i < count; ++i)
       if (outs[i].type != DType::kFloat32) return true;
-    return long_sums();
+    return has_long_sums();
   }
 
   float* stage(int thread) const { return reinterpret_cast<float*>(base + staging + thread * per_thread); }
@@ -119,7 +119,7 @@ struct Call {
     g.block_end = blocks.end;
     g.bias = layer.bias;
     g.activation = layer.activation;
-    if (out.type == DType::kFloat32 && !long_sums()) {
+    if (out.type == DType::kFloat32 && !has_long_sums()) {
       g.out = static_cast<float*>(out.data) + first * out.stride;
       g.out_stride = out.stride;
       if (out.residual) g.residual = static_cast<const float*>(out.residual) + first * out.residual_stride;
@@ -147,7 +147,7 @@ struct Call {
     g.block_end = blocks.end;
     g.out = tile - column;  // the kernel adds the column
     g.out_stride = kWide;
-    if (long_sums()) long_tile(g, tile, extra, column, columns);
+    if (has_long_sums()) long_sums(t, g, tile, reinterpret_cast<std::int64_t*>(extra), kWide, column, columns);
     else t.gemm(g);
     for (std::size_t r = 0; r < rows; ++r) {
       float* y = tile + r * kWide;
@@ -162,30 +162,6 @@ struct Call {
     if (out.type == DType::kFloat32) std::memcpy(extra, static_cast<const float*>(out.residual) + at, columns * sizeof(float));
     else t.widen(out.type, static_cast<const std::uint16_t*>(out.residual) + at, extra, columns);
     for (std::size_t c = 0; c < columns; ++c) y[c] += extra[c];
-  }
-
-  // Chunks in int32, their sum in int64; rare, so the rest is scalar.
-  void long_tile(Gemm g, float* tile, float* extra, std::size_t column, std::size_t columns) const {
-    constexpr std::size_t kWide = kTileBlocks * kBlockN;
-    auto* raw = reinterpret_cast<std::int32_t*>(tile);
-    auto* total = reinterpret_cast<std::int64_t*>(extra);  // kTileRows * kWide doubles follow
-    std::fill(total, total + g.rows * kWide, 0);
-    g.raw = raw - column;
-    g.raw_stride = kWide;
-    for (g.chunk = 0; g.chunk < sections(k, 0); ++g.chunk) {
-      t.gemm(g);
-      for (std::size_t i = 0; i < g.rows * kWide; ++i)
-        if (i % kWide < columns) total[i] += raw[i];
-    }
-    for (std::size_t r = 0; r < g.rows; ++r) {
-      for (std::size_t c = 0; c < columns; ++c) {
-        std::int64_t sum = total[r * kWide + c];
-        if (g.weight.zero) sum -= static_cast<std::int64_t>(g.weight.zero[column + c]) * g.quant[r].sum;
-        const float f = static_cast<float>(sum) * g.quant[r].scale;
-        tile[r * kWide + c] = __builtin_fmaf(f, g.weight.scale[column + c], g.bias ? g.bias[column + c] : 0.0f);
-      }
-      t.activate(g.activation, tile + r * kWide, columns);
-    }
   }
 
   // This thread's columns of all rows, which lie in a slot.

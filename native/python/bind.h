@@ -9,6 +9,7 @@
 #include <string>
 
 #include "contract/kernels.h"
+#include "layers/pack.h"
 
 namespace octavo {
 
@@ -26,6 +27,16 @@ template <class T>
 T* pointer(std::uintptr_t address) {
   return reinterpret_cast<T*>(address);
 }
+
+// Packed weights as a layer takes them; `layer` is for the message of the error.
+inline PackedData packed_data(const Array<const std::uint8_t, 1>& packed, std::size_t bytes, WeightFormat format, const std::string& layer) {
+  expect(packed.shape(0) == bytes, layer + ": packed needs " + std::to_string(bytes) + " bytes");
+  expect(bytes == 0 || reinterpret_cast<std::uintptr_t>(packed.data()) % kAlign == 0, layer + ": packed needs 64-byte alignment");
+  return {reinterpret_cast<const std::int8_t*>(packed.data()), format};
+}
+
+// Work (multiply-accumulates of int8) from which a call gives up Python's lock: about 20 us.
+constexpr double kLongWork = 4e6;
 
 // Lets other Python threads run while a call is long enough to be worth it (giving the lock up and
 // taking it again costs more than a small layer).

@@ -16,9 +16,6 @@ using namespace nb::literals;
 
 namespace {
 
-// Work (multiply-accumulates) from which a call gives up Python's lock: about 20 us.
-constexpr double kLong = 4e6;
-
 using Pair = std::array<std::size_t, 2>;
 using Packed = Array<const std::uint8_t, 1>;
 
@@ -54,18 +51,15 @@ struct BoundConv {
               scale.data(), bias ? bias->data() : nullptr, static_cast<Activation>(activation)) {}
 
   static PackedData checked(const ConvShape& shape, const Packed& data, WeightFormat format, bool vectors) {
-    const std::size_t bytes = conv_packed_bytes(shape);
-    expect(data.shape(0) == bytes, "Conv: packed needs " + std::to_string(bytes) + " bytes");
-    expect(bytes == 0 || reinterpret_cast<std::uintptr_t>(data.data()) % kAlign == 0,
-           "Conv: packed needs 64-byte alignment");
+    const PackedData found = packed_data(data, conv_packed_bytes(shape), format, "Conv");
     expect(vectors, "Conv: scale and bias need one element an output channel");
-    return {reinterpret_cast<const std::int8_t*>(data.data()), format};
+    return found;
   }
 
   void run(std::uintptr_t x, std::size_t n, std::size_t h, std::size_t w, std::uintptr_t out, int threads) const {
     const ConvShape& s = layer.shape;
     const double outputs = static_cast<double>(n * s.out) * static_cast<double>(s.output(0, h) * s.output(1, w));
-    const MaybeRelease release(outputs * static_cast<double>(s.k()) > kLong);
+    const MaybeRelease release(outputs * static_cast<double>(s.k()) > kLongWork);
     conv(layer, {pointer<const float>(x), n, h, w, pointer<float>(out)}, threads > 0 ? threads : num_threads());
   }
 };

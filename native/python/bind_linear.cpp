@@ -30,7 +30,7 @@ void run_together(const std::vector<const BoundLinear*>& layers, std::uintptr_t 
     outputs.push_back({pointer<void>(outs[i]), static_cast<DType>(out_type), out_strides[i], nullptr, 0});
     work += layers[i]->work(rows);
   }
-  const MaybeRelease release(work > kLong);
+  const MaybeRelease release(work > kLongWork);
   linear(parts.data(), parts.size(), {pointer<const void>(x), static_cast<DType>(x_type), rows, x_stride, nullptr, nullptr},
          outputs.data(), threads > 0 ? threads : num_threads());
 }

@@ -28,22 +28,17 @@ using States = std::optional<Array<float, 3>>;
 using ConstStates = std::optional<Array<const float, 3>>;
 using Lengths = std::optional<Array<const std::int64_t, 1>>;
 
-// Work (multiply-accumulates) from which a call gives up Python's lock: about 20 us.
-constexpr double kLong = 4e6;
-
 // A weight with the arrays that it refers to.
 class BoundMatrix {
  public:
   static BoundMatrix int8(Array<const std::uint8_t, 1> packed, std::size_t n, std::size_t k, Floats scale,
                           const Vector& bias, const std::string& format_name) {
     const WeightFormat format = weight_format(format_name);
-    const std::size_t bytes = layout_of(format).bytes(n, k);
-    expect(packed.shape(0) == bytes, "Matrix: packed needs " + std::to_string(bytes) + " bytes");
-    expect(reinterpret_cast<std::uintptr_t>(packed.data()) % kAlign == 0, "Matrix: packed needs 64-byte alignment");
+    const PackedData data = packed_data(packed, layout_of(format).bytes(n, k), format, "Matrix");
     expect(k <= kChunkK, "Matrix: int8 weights have up to " + std::to_string(kChunkK) + " inputs");
     expect(scale.shape(0) == n && (!bias || bias->shape(0) == n), "Matrix: scale and bias need one element a row");
     BoundMatrix m;
-    m.linear_.emplace(PackedData{reinterpret_cast<const std::int8_t*>(packed.data()), format}, n, k, 0, scale.data(), nullptr,
+    m.linear_.emplace(data, n, k, 0, scale.data(), nullptr,
                       bias ? bias->data() : nullptr, Activation::kNone);
     m.packed_ = std::move(packed);
     m.n_ = n;
@@ -194,7 +189,7 @@ class BoundRecurrent {
     double work = 0.0;
     for (const auto& layer : net_.layers)
       for (const Direction& d : layer) work += d.input.bytes() + d.state.bytes() + d.second.bytes();
-    const MaybeRelease release(work * static_cast<double>(sequence.steps * sequence.batch) > kLong);
+    const MaybeRelease release(work * static_cast<double>(sequence.steps * sequence.batch) > kLongWork);
     recurrent(net_, sequence, threads > 0 ? threads : num_threads());
   }
 

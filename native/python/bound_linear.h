@@ -15,9 +15,6 @@ namespace octavo {
 
 using Packed = Array<const std::uint8_t, 1>;
 
-// Work (multiply-accumulates) from which a call gives up Python's lock: about 20 us.
-constexpr double kLong = 4e6;
-
 // A layer with the packed weights that it refers to: any object with a buffer, a mapped file included.
 struct BoundLinear {
   Packed packed;
@@ -44,11 +41,9 @@ struct BoundLinear {
   static bool reads_live(std::size_t n) { return n % kBlockN == 0; }
 
   static PackedData checked(const Packed& data, WeightFormat format, std::size_t n, std::size_t k, bool vectors) {
-    const std::size_t bytes = layout_of(format).bytes(n, k);
-    expect(data.shape(0) == bytes, "Linear: packed needs " + std::to_string(bytes) + " bytes");
-    expect(data.shape(0) == 0 || reinterpret_cast<std::uintptr_t>(data.data()) % kAlign == 0, "Linear: packed needs 64-byte alignment");
+    const PackedData found = packed_data(data, layout_of(format).bytes(n, k), format, "Linear");
     expect(vectors, "Linear: scale, zero and bias need one element a column");
-    return {reinterpret_cast<const std::int8_t*>(data.data()), format};
+    return found;
   }
 
   double work(std::size_t rows) const {
@@ -57,7 +52,7 @@ struct BoundLinear {
 
   void call(const Rows& in, const Output& out, int threads) const {
     const Linear* one = &layer;
-    const MaybeRelease release(work(in.rows) > kLong);
+    const MaybeRelease release(work(in.rows) > kLongWork);
     linear(&one, 1, in, &out, threads > 0 ? threads : num_threads());
   }
 
