@@ -18,6 +18,7 @@ from onnxruntime.quantization import quantize_dynamic
 
 import octavo.onnx
 from octavo.cli import evidence, main
+from octavo.onnx.bench import BenchFile
 from octavo.onnx.told import report_in
 from octavo.recipe.evidence import FLOAT, ORT, QUANTIZED
 from octavo.recipe.stored import outcomes_from_json, outcomes_to_json
@@ -45,6 +46,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with m.onnx and m.int8.onnx, of which one layer is left float."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(evidence, "SECONDS", 0.2)
+    # Processes of their own, which tests/test_cli_bench.py starts.
+    monkeypatch.setattr(BenchFile, "peak_memory", lambda *_: 1)
     save(mlp(3, 64), Path("m.onnx"))
     octavo.onnx.quantize_dynamic("m.onnx", "m.int8.onnx", nodes_to_exclude=["layer1"])
     return tmp_path
