@@ -21,6 +21,10 @@ from octavo.cli import evidence, main
 from octavo.onnx.read.stored_report import stored_report
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED
 from octavo.results.stored import outcomes_from_json, outcomes_to_json
+from octavo.onnx.bench import BenchFile
+from octavo.onnx.read.stored_report import report_in
+from octavo.results.evidence import FLOAT, ORT, QUANTIZED
+from octavo.results.stored import outcomes_from_json, outcomes_to_json
 from tests.onnx.helpers import mlp, save
 
 FACTORY = """
@@ -45,6 +49,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with m.onnx and m.int8.onnx, of which one layer is left float."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(evidence, "SECONDS", 0.2)
+    # Processes of their own, which tests/test_cli_bench.py starts.
+    monkeypatch.setattr(BenchFile, "peak_memory", lambda *_: 1)
     save(mlp(3, 64), Path("m.onnx"))
     octavo.onnx.quantize_dynamic("m.onnx", "m.int8.onnx", nodes_to_exclude=["layer1"])
     return tmp_path

@@ -16,8 +16,8 @@ FAMILIES = (
     *("linear", "integers", "weights", "half", "embedding", "convolution", "recurrent"),
     "attention",
 )
-EVERY = 1 if os.environ.get("OCTAVO_EXAMPLES") == "new" else 5
-"""`make test-all` runs all cases; 5 has no factor in common with how many follow each other."""
+EVERY = 1 if os.environ.get("OCTAVO_EXAMPLES") == "new" else 7
+"""`make test-all` runs all cases; 7 has no factor in common with how many follow each other."""
 
 
 def run(isa: str, family: str) -> subprocess.CompletedProcess[str]:

@@ -138,6 +138,7 @@ def test_the_largest_biases_of_opposite_signs_cancel(isa: str, kind: str) -> Non
     assert np.abs(h_end[0] - h).max() < CLOSE
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("floating", [False, True], ids=["int8", "float32"])
 @pytest.mark.parametrize("kind", ["lstm", "gru", "tanh"])
 def test_gates_are_accurate_however_large_or_small(isa: str, kind: str, floating: bool) -> None:
@@ -225,6 +226,7 @@ def test_bits_are_those_of_the_reference(isa: str, kind: str, hidden: int) -> No
             assert_all_same(mine, other)
 
 
+@pytest.mark.sweep(3)
 @every_kind
 @pytest.mark.parametrize("bidirectional", [False, True], ids=["forward", "bidirectional"])
 def test_threads_change_no_bits(isa: str, kind: str, bidirectional: bool) -> None:

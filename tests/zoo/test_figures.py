@@ -16,6 +16,7 @@ pytestmark = pytest.mark.models
 # correlations in the sixth digit and a few of a classifier's borderline cases.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", ["torchscript", "dynamo"])
 def test_minilm_float(exporter: minilm.Exporter) -> None:
     session = minilm.open_session(minilm.onnx_path(exporter))
@@ -76,6 +77,7 @@ def test_silero_refuses_another_model() -> None:
         silero.frame_auc(open_session(magika.model_path()))
 
 
+@pytest.mark.slow
 def test_magika_float() -> None:
     session = open_session(magika.model_path())
     files = magika.known_files()
