@@ -18,11 +18,8 @@ from onnxruntime.quantization import quantize_dynamic
 
 import octavo.onnx
 from octavo.cli import evidence, main
-from octavo.onnx.read.stored_report import stored_report
-from octavo.results.evidence import FLOAT, ORT, QUANTIZED
-from octavo.results.stored import outcomes_from_json, outcomes_to_json
 from octavo.onnx.bench import BenchFile
-from octavo.onnx.read.stored_report import report_in
+from octavo.onnx.read.stored_report import stored_report
 from octavo.results.evidence import FLOAT, ORT, QUANTIZED
 from octavo.results.stored import outcomes_from_json, outcomes_to_json
 from tests.onnx.helpers import mlp, save

@@ -17,10 +17,9 @@ from octavo.torch.custom_layers import custom_targets, is_custom, make_custom, u
 from octavo.torch.inventory import ModuleLayer, is_transposed, weights_of
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.memory import float32
-from octavo.torch.plan import READ_BY_FLOAT, read_by, replacement
-from octavo.torch.qconfig.spec import Answer
+from octavo.torch.plan import Replacement, attention_around, replacement, settle_layers
 from octavo.torch.quantizer import Quantizer, shared_weights
-from octavo.torch.weight_choice import HALVES, REPAIR, WeightChoice
+from octavo.torch.weight_choice import HALVES, REPAIR, Answer, WeightChoice
 
 Progress = Callable[[str, int, int], None]
 """Called with a stage, how much of it is done, and how much there is."""
@@ -48,18 +47,26 @@ class Converter:
         chosen: Mapping[str, WeightChoice] | None = None,
     ) -> None:
         self.made: dict[str, nn.Module] = {}
-        self.planned: dict[str, WeightChoice] = {}
         self.notes: list[str] = []
-        self._parts: dict[str, list[ModuleLayer]] = defaultdict(list)
-        self._reasons: dict[str, str] = {}
-        self._classes: dict[str, type] = {}
-        modules = dict(model.named_modules())
         self.quantizer = Quantizer()
+        modules = dict(model.named_modules())
+
+        def answered(part: ModuleLayer, answer: Answer) -> Replacement:
+            module = modules[part.module]
+            assert answer.choice is not None
+            return replacement(module, part.layer, answer.choice, mapping, named=answer.named)
+
+        around = attention_around(modules, parts)
+        self._settled = settle_layers(parts, around, answers, answered)
+        self.planned = {n: r.choice for n, r in self._settled.items() if r.choice is not None}
+        self._parts: dict[str, list[ModuleLayer]] = defaultdict(list)
+        self._classes: dict[str, type] = {}
         for part in parts:
+            becomes = self._settled[part.layer.name]
             self._parts[part.module].append(part)
-            reason = self._consider(modules, part, answers[part.layer.name], mapping)
-            if reason:
-                self._reasons[part.layer.name] = reason
+            self.quantizer.note(part.layer.name, becomes.note)
+            if becomes.target is not None:
+                self._classes[part.module] = becomes.target
         self._parts = {
             name: some
             for name, some in self._parts.items()
@@ -70,32 +77,9 @@ class Converter:
         self._mapping = mapping
         self._custom = custom_targets(model, self._chosen, mapping)
 
-    def _consider(
-        self,
-        modules: dict[str, nn.Module],
-        part: ModuleLayer,
-        answer: Answer,
-        mapping: Mapping[type, type],
-    ) -> str:
-        """Plans the layer, or says why not."""
-        if answer.choice is None:
-            return answer.reason
-        module = modules[part.module]
-        becomes = replacement(module, part.layer, answer.choice, mapping, named=answer.named)
-        if becomes.reason:
-            return becomes.reason
-        assert becomes.target is not None and becomes.choice is not None
-        owner = read_by(modules, part)
-        if owner is not None and owner not in self.planned:
-            return READ_BY_FLOAT
-        self.quantizer.note(part.layer.name, becomes.note)
-        self.planned[part.layer.name] = becomes.choice
-        self._classes[part.module] = becomes.target
-        return ""
-
     def reason(self, part: ModuleLayer) -> str:
         """Why the layer stays float; "" where it does not."""
-        return self._reasons.get(part.layer.name, "")
+        return self._settled[part.layer.name].reason
 
     def replaces(self) -> set[str]:
         """Dotted names of the modules that Octavo's own layers will replace."""

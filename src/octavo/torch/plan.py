@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -29,7 +29,7 @@ from octavo.torch.custom_layers import check_target
 from octavo.torch.inventory import ROOT, ModuleLayer, inventory
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.mapping import default_mapping, inherited, mapped_type, not_alike
-from octavo.torch.weight_choice import SchemeChoice, WeightChoice
+from octavo.torch.weight_choice import Answer, SchemeChoice, WeightChoice
 
 READ_BY_FLOAT = "its MultiheadAttention stays float, and reads this weight itself"
 
@@ -89,16 +89,20 @@ def _unmapped(module: nn.Module, layer: Layer) -> str:
     return f"mapping has no {ours.__name__}; extend octavo.torch.default_mapping(), which has it"
 
 
-def read_by(modules: Mapping[str, nn.Module], part: ModuleLayer) -> str | None:
-    """The name of the MultiheadAttention whose `out_proj` the layer is, None for all others.
+def attention_around(
+    modules: Mapping[str, nn.Module], parts: Collection[ModuleLayer]
+) -> dict[str, str | None]:
+    """By layer, the MultiheadAttention whose `out_proj` it is; None for all others.
 
     While that is float it reads this weight itself, so that one stays float with the other.
     `modules` are the model's, by name.
     """
-    owner = part.module.rpartition(".")[0]
-    if part.module and isinstance(modules[owner], nn.MultiheadAttention):
-        return owner or ROOT
-    return None
+    found: dict[str, str | None] = {}
+    for part in parts:
+        owner = part.module.rpartition(".")[0]
+        inside = bool(part.module) and isinstance(modules[owner], nn.MultiheadAttention)
+        found[part.layer.name] = (owner or ROOT) if inside else None
+    return found
 
 
 class Planner:
@@ -111,7 +115,7 @@ class Planner:
     def __init__(self, model: nn.Module) -> None:
         self.parts = inventory(model)
         self.modules = dict(model.named_modules())
-        self.read_by = {p.layer.name: read_by(self.modules, p) for p in self.parts}
+        self.read_by = attention_around(self.modules, self.parts)
         self._mapping = default_mapping()
         self._replacements: dict[tuple[str, Scheme, bool], Replacement] = {}
 
@@ -120,26 +124,17 @@ class Planner:
 
         Raises RecipeError for a rule whose name matches no layer.
         """
-        found: list[Decision] = []
-        quantized: set[str] = set()
-        names = rule_names(recipe)
-        for part, decision in zip(self.parts, recipe_decisions(self.parts, recipe), strict=True):
-            name = part.layer.name
-            if decision.scheme.is_float:
-                found.append(decision)
-                continue
-            named = name in names or part.module in names
-            becomes = self.replacement(part, decision.scheme, named=named)
-            reason, owner = becomes.reason, self.read_by[name]
-            if not reason and owner is not None and owner not in quantized:
-                reason = READ_BY_FLOAT
-            if reason:
-                found.append(Decision(part.layer, FLOAT, reason))
-                continue
-            quantized.add(name)
-            assert isinstance(becomes.choice, SchemeChoice)
-            found.append(Decision(part.layer, becomes.choice.scheme, becomes.note))
-        return found
+        said = recipe_decisions(self.parts, recipe)
+        answers = recipe_answers(self.parts, said, recipe)
+        settled = settle_layers(self.parts, self.read_by, answers, self._answered)
+        return [
+            decision if decision.scheme.is_float else _settled(part, settled[part.layer.name])
+            for part, decision in zip(self.parts, said, strict=True)
+        ]
+
+    def _answered(self, part: ModuleLayer, answer: Answer) -> Replacement:
+        assert isinstance(answer.choice, SchemeChoice)
+        return self.replacement(part, answer.choice.scheme, named=answer.named)
 
     def replacement(self, part: ModuleLayer, scheme: Scheme, *, named: bool = True) -> Replacement:
         """What the layer becomes where it is to be held as `scheme` says."""
@@ -150,6 +145,50 @@ class Planner:
             made = replacement(module, part.layer, choice, self._mapping, named=named)
             self._replacements[key] = made
         return made
+
+
+def _settled(part: ModuleLayer, becomes: Replacement) -> Decision:
+    if becomes.reason:
+        return Decision(part.layer, FLOAT, becomes.reason)
+    assert isinstance(becomes.choice, SchemeChoice)
+    return Decision(part.layer, becomes.choice.scheme, becomes.note)
+
+
+def settle_layers(
+    parts: Collection[ModuleLayer],
+    read_by: Mapping[str, str | None],
+    answers: Mapping[str, Answer],
+    replacement_of: Callable[[ModuleLayer, Answer], Replacement],
+) -> dict[str, Replacement]:
+    """What becomes of each layer, by name, where `answers` is what is asked of it."""
+    found: dict[str, Replacement] = {}
+    for part in parts:
+        name, answer = part.layer.name, answers[part.layer.name]
+        owner = read_by[name]
+        if answer.choice is None:
+            found[name] = Replacement(reason=answer.reason)
+            continue
+        found[name] = replacement_of(part, answer)
+        kept_float = owner is not None and found.get(owner, Replacement()).target is None
+        if kept_float and not found[name].reason:
+            found[name] = Replacement(reason=READ_BY_FLOAT)
+    return found
+
+
+def recipe_answers(
+    parts: Sequence[ModuleLayer], decisions: Sequence[Decision], recipe: Recipe
+) -> dict[str, Answer]:
+    """What `recipe`, whose `decisions` these are, asks of each layer."""
+    names = rule_names(recipe)
+    return {
+        decision.layer.name: Answer(None, decision.reason)
+        if decision.scheme.is_float
+        else Answer(
+            SchemeChoice(decision.scheme),
+            named=decision.layer.name in names or part.module in names,
+        )
+        for part, decision in zip(parts, decisions, strict=True)
+    }
 
 
 def rule_names(recipe: Recipe) -> frozenset[str | None]:

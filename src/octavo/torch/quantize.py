@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -28,10 +28,9 @@ from octavo.torch.files.other_savers import refuse_other_savers
 from octavo.torch.inventory import ModuleLayer, inventory, own_bytes, vectors
 from octavo.torch.layers.base import REPORT, QuantizedModule
 from octavo.torch.mapping import checked_mapping
-from octavo.torch.plan import Planner, recipe_decisions, rule_names
-from octavo.torch.qconfig.spec import Answer, QConfigSpec, storage_of
+from octavo.torch.plan import Planner, recipe_answers, recipe_decisions
+from octavo.torch.qconfig.spec import QConfigSpec, storage_of
 from octavo.torch.reports import continued, earlier_reports, make_report, model_bytes
-from octavo.torch.weight_choice import SchemeChoice
 
 QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""
@@ -96,7 +95,8 @@ def quantize_dynamic(
                 f"recipe and dtype ({dtype!r}): give one; both say how to hold weights"
             )
         found = recipe_of(recipe)
-        answers, notes, chosen = _answers(parts, found), [], {}
+        decisions = recipe_decisions(parts, found)
+        answers, notes, chosen = recipe_answers(parts, decisions, found), [], {}
         said, must = found.to_dict(), True
     converter = Converter(model, parts, answers, mapping, chosen)
     _refuse_again(model, parts, converter, qconfig_spec)
@@ -163,19 +163,6 @@ def _vectors(model: nn.Module) -> list[str]:
     held = vectors(model)
     words = [f"{kind} ({listed(names, 3)})" for kind, names in held.items()]
     return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
-
-
-def _answers(parts: Sequence[ModuleLayer], recipe: Recipe) -> dict[str, Answer]:
-    names = rule_names(recipe)
-    return {
-        decision.layer.name: Answer(None, decision.reason)
-        if decision.scheme.is_float
-        else Answer(
-            SchemeChoice(decision.scheme),
-            named=decision.layer.name in names or part.module in names,
-        )
-        for part, decision in zip(parts, recipe_decisions(parts, recipe), strict=True)
-    }
 
 
 def check_float(model: object) -> None:

@@ -85,23 +85,26 @@ class Quantizer:
         self.count(name, _sum_of_squares(weight), _sum_of_squares(weight - held))
 
     def packed(
-        self, choice: WeightChoice, weight: Tensor, name: str, *, transposed: bool = False
+        self,
+        choice: WeightChoice,
+        weight: Tensor,
+        name: str,
+        as_rows: Callable[[Tensor], Tensor],
     ) -> Buffers:
         """Buffers `packed`, `scale` and `zero_point` of a linear weight; shared if it is.
 
-        The weight is [n, k], `transposed` [k, n].
+        `as_rows` makes it [n, k].
         """
 
         def make() -> Buffers:
-            rows = weight.t() if transposed else weight
-            found = self.integers(choice, rows, name, packed=True)
+            found = self.integers(choice, as_rows(weight), name, packed=True)
             return {
                 "packed": tensor_of(found.q),
                 "scale": tensor_of(found.scale),
                 "zero_point": tensor_of(found.zero_point),
             }
 
-        return self.once(choice, weight, name, f"packed, transposed: {transposed}", make)
+        return self.once(choice, weight, name, f"packed, {as_rows.__qualname__}", make)
 
     def note(self, name: str, text: str) -> None:
         """Says of the layer `name` what was done differently from what was asked."""

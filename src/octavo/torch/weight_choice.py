@@ -78,6 +78,17 @@ class WeightChoice(Protocol):
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What is asked of a layer: a choice, or None and the reason.
+
+    `named`: of its own name or type, not of others with it."""
+
+    choice: WeightChoice | None
+    reason: str = ""
+    named: bool = False
+
+
+@dataclass(frozen=True)
 class SchemeChoice:
     """As a scheme says."""
 

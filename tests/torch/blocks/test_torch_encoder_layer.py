@@ -79,7 +79,9 @@ def chains(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return run(plan, x, mask)
 
     monkeypatch.setattr(ChainPlan, "run", counted)
-    monkeypatch.setattr(under_test, "_agrees", lambda layer, plan: True)  # which runs it too
+    monkeypatch.setattr(
+        under_test, "_computes_the_same", lambda layer, plan: True
+    )  # which runs it too
     return ran
 
 
@@ -126,13 +128,13 @@ def test_each_family_computes_what_its_own_forward_does(
 
 @pytest.mark.parametrize("family", ["Bert", "DistilBert"])
 def test_a_layer_is_tried_once(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried, agrees = [], under_test._agrees
+    tried, agrees = [], under_test._computes_the_same
 
     def counted(*of: Any) -> bool:
         tried.append(agrees(*of))
         return tried[-1]
 
-    monkeypatch.setattr(under_test, "_agrees", counted)
+    monkeypatch.setattr(under_test, "_computes_the_same", counted)
     quantized = quantize_dynamic(model(family))
     for _ in range(3):
         quantized(**tokens())
@@ -150,13 +152,13 @@ def test_a_layer_that_computes_something_else_keeps_its_forward(
     layer = layers(quantize_dynamic(model()))[0]
     plan, forward = plan_of(layer), type_behind(type(layer)).forward
     assert plan is not None
-    assert under_test._agrees(layer, plan)
+    assert under_test._computes_the_same(layer, plan)
     monkeypatch.setattr(
         type_behind(type(layer)), "forward", lambda *a, **k: change(forward(*a, **k))
     )
-    assert not under_test._agrees(layer, plan)
+    assert not under_test._computes_the_same(layer, plan)
     monkeypatch.undo()
-    monkeypatch.setattr(under_test, "_agrees", lambda layer, plan: False)
+    monkeypatch.setattr(under_test, "_computes_the_same", lambda layer, plan: False)
     x = torch.randn(2, 5, WIDTH)
     layer = layers(quantize_dynamic(model()))[0]
     for _ in range(2):

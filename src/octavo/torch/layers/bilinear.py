@@ -19,8 +19,8 @@ from octavo.torch.layers.inputs import as_leaf, autocasted, is_proxy
 from octavo.torch.layers.linear import kernel, linear
 from octavo.torch.layers.registry import quantized
 from octavo.torch.layers.rows import Call
-from octavo.torch.memory import array, float32_copy, tensor_of
-from octavo.torch.quantizer import Buffers, Quantizer
+from octavo.torch.memory import array, float32_copy
+from octavo.torch.quantizer import Quantizer
 from octavo.torch.weight_choice import HALVES
 
 _AT_ONCE = 1 << 20  # floats of P that are held at one time: what fits a cache is not written out
@@ -81,18 +81,7 @@ class QuantizedBilinear(QuantizedModule):
 
     @classmethod
     def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
-        weight = module.weight
-
-        def make() -> Buffers:
-            rows = weight.detach().transpose(1, 2).flatten(0, 1)
-            found = quantizer.integers(choice, rows, name, packed=True)
-            return {
-                "packed": tensor_of(found.q),
-                "scale": tensor_of(found.scale),
-                "zero_point": tensor_of(found.zero_point),
-            }
-
-        held = quantizer.once(choice, weight, name, "bilinear", make)
+        held = quantizer.packed(choice, module.weight, name, _as_rows)
         with torch.device("meta"):
             made = cls(
                 *(module.in1_features, module.in2_features, module.out_features),
@@ -184,3 +173,8 @@ class QuantizedBilinear(QuantizedModule):
             f"int8{' affine' if self.affine else ''}"
             + (f", activation groups of {self.group}" if self.group else "")
         )
+
+
+def _as_rows(weight: Tensor) -> Tensor:
+    """[out * in2, in1] of a float weight [out, in1, in2]."""
+    return weight.transpose(1, 2).flatten(0, 1)

@@ -98,15 +98,6 @@ class QuantizedCell(RecurrentBuffers):
         first = (0,) * len(lead)
         return h[first], c[first] if lstm else None
 
-    def extra_repr(self) -> str:
-        """What `print(model)` shows of the layer."""
-        said = [f"{self.input_size}, {self.hidden_size}"]
-        if not self.bias:
-            said.append("bias=False")
-        if getattr(self, "nonlinearity", "tanh") != "tanh":
-            said.append(f"nonlinearity={self.nonlinearity}")
-        return ", ".join([*said, self.storage])
-
 
 def check_step(x: Tensor, h: Tensor | None, c: Tensor | None, names: tuple[str, str]) -> None:
     """Raises ValueError where x is not one item or a batch of them, or a state is not as it."""

@@ -47,6 +47,11 @@ class QuantizedHalfLinear(QuantizedModule):
     def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
         return cls.of(module.weight, module.bias, choice, quantizer, name)
 
+    @staticmethod
+    def _as_rows(weight: Tensor) -> Tensor:
+        """[out, in] of a float weight."""
+        return weight
+
     @classmethod
     def of(
         cls,
@@ -55,18 +60,16 @@ class QuantizedHalfLinear(QuantizedModule):
         choice: WeightChoice,
         quantizer: Quantizer,
         name: str,
-        *,
-        transposed: bool = False,
     ) -> QuantizedHalfLinear:
-        """From a float weight [out, in] (`transposed`: [in, out]) and a bias [out].
+        """From a float weight [out, in] and a bias [out].
 
         Raises ValueError for NaN, infinity and values beyond the 16-bit type.
         """
-        form = f"half, transposed: {transposed}"
+        rows, form = cls._as_rows(weight), f"half, {cls._as_rows.__qualname__}"
         held = quantizer.once(
-            choice, weight, name, form, lambda: _packed(choice, weight, quantizer, name, transposed)
+            choice, weight, name, form, lambda: _packed(choice, rows, quantizer, name)
         )
-        in_features, out_features = weight.shape if transposed else weight.shape[::-1]
+        out_features, in_features = rows.shape
         with torch.device("meta"):
             made = cls(in_features, out_features, bias is not None, choice.storage)
         made._fill(**held, bias=float32_copy(bias))
@@ -111,9 +114,9 @@ class QuantizedHalfLinear(QuantizedModule):
 
 
 def _packed(
-    choice: WeightChoice, weight: Tensor, quantizer: Quantizer, name: str, transposed: bool
+    choice: WeightChoice, rows: Tensor, quantizer: Quantizer, name: str
 ) -> dict[str, Tensor | None]:
-    values = float32(weight.t() if transposed else weight)
+    values = float32(rows)
     try:
         made = Kernel.from_float(values, None, choice.storage)
     except ValueError as error:

@@ -78,6 +78,11 @@ class QuantizedLinear(QuantizedModule):
     def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
         return cls.of(module.weight, module.bias, choice, quantizer, name)
 
+    @staticmethod
+    def _as_rows(weight: Tensor) -> Tensor:
+        """[out, in] of a float weight."""
+        return weight
+
     @classmethod
     def of(
         cls,
@@ -86,15 +91,12 @@ class QuantizedLinear(QuantizedModule):
         choice: WeightChoice,
         quantizer: Quantizer,
         name: str,
-        *,
-        transposed: bool = False,
     ) -> QuantizedModule:
-        """From a float weight [out, in] (`transposed`: [in, out]) and a bias [out]."""
+        """From a float weight [out, in] and a bias [out]."""
         if choice.storage in HALVES:
-            half = cls._HALF
-            return half.of(weight, bias, choice, quantizer, name, transposed=transposed)
-        held = quantizer.packed(choice, weight, name, transposed=transposed)
-        in_features, out_features = weight.shape if transposed else weight.shape[::-1]
+            return cls._HALF.of(weight, bias, choice, quantizer, name)
+        held = quantizer.packed(choice, weight, name, cls._as_rows)
+        out_features, in_features = cls._as_rows(weight).shape
         with torch.device("meta"):
             made = cls(
                 in_features,

@@ -221,18 +221,6 @@ class QuantizedRecurrent(RecurrentBuffers):
         """For each direction of each layer its weights and biases, as nn.LSTM has them."""
         return [[getattr(self, n + d.suffix) for n in float_names(d)] for d in self._directions]
 
-    def extra_repr(self) -> str:
-        """What `print(model)` shows of the layer."""
-        said = [f"{self.input_size}, {self.hidden_size}"]
-        usual = {"num_layers": 1, "bias": True, "nonlinearity": "tanh", "proj_size": 0}
-        usual |= {"batch_first": False, "dropout": 0.0, "bidirectional": False}
-        said += [
-            f"{name}={getattr(self, name)}"
-            for name in self.CONFIG
-            if name in usual and getattr(self, name) != usual[name]
-        ]
-        return ", ".join([*said, " + ".join(dict.fromkeys(self.storage))])
-
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _uncompiled(

@@ -25,6 +25,9 @@ class RecurrentBuffers(QuantizedModule):
     _KIND: ClassVar[Kind]
     """Of layers that have no `nonlinearity`."""
 
+    input_size: int
+    hidden_size: int
+    storage: str | list[str]
     _directions: tuple[DirectionForm, ...] = ()
     _names: tuple[str, ...]
     """Of the buffers, in the order in which the operator takes them."""
@@ -137,6 +140,19 @@ class RecurrentBuffers(QuantizedModule):
     def _parts(self, name: str) -> list[str]:
         ending = name.removeprefix("weight")
         return [key for key in self._own if key in (f"{w}{ending}" for w in _HOLDING)]
+
+    def extra_repr(self) -> str:
+        """What `print(model)` shows of the layer."""
+        said = [f"{self.input_size}, {self.hidden_size}"]
+        usual = {"num_layers": 1, "bias": True, "nonlinearity": "tanh", "proj_size": 0}
+        usual |= {"batch_first": False, "dropout": 0.0, "bidirectional": False}
+        said += [
+            f"{name}={getattr(self, name)}"
+            for name in self.CONFIG
+            if name in usual and getattr(self, name) != usual[name]
+        ]
+        storages = [self.storage] if isinstance(self.storage, str) else self.storage
+        return ", ".join([*said, " + ".join(dict.fromkeys(storages))])
 
 
 def float_names(one: DirectionForm) -> list[str]:

@@ -10,7 +10,6 @@ from octavo.recipe import Kind
 from octavo.torch.layers.half_linear import QuantizedHalfLinear
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.registry import quantized
-from octavo.torch.quantizer import Quantizer
 
 
 class _Transposed:
@@ -38,10 +37,9 @@ class _Transposed:
         made: Tensor = self._computed_weight(shape, lambda: across().t())  # type: ignore[attr-defined]
         return made
 
-    @classmethod
-    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
-        of: Any = cls.of  # type: ignore[attr-defined]
-        return of(module.weight, module.bias, choice, quantizer, name, transposed=True)
+    @staticmethod
+    def _as_rows(weight: Tensor) -> Tensor:
+        return weight.t()
 
 
 @quantized(kind=Kind.LINEAR, onnx=("half_linear",))

@@ -8,7 +8,6 @@ forward. Names of single layers of an RNN stack ("encoder.lstm.l1") count as wel
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -21,7 +20,7 @@ from octavo.torch.inventory import ModuleLayer
 from octavo.torch.layers.registry import covering, declarations
 from octavo.torch.mapping import default_mapping, inherited, not_alike, overrides
 from octavo.torch.qconfig.choice import QConfigChoice
-from octavo.torch.weight_choice import SchemeChoice, WeightChoice
+from octavo.torch.weight_choice import Answer, SchemeChoice, WeightChoice
 
 _BY_DTYPE: dict[str, Scheme] = {
     "int8": Scheme(),
@@ -33,17 +32,6 @@ _DTYPES = [f"torch.{name}" for name in ("qint8", "float16", "quint8")] + [*_BY_D
 _NO_ATTRIBUTE = object()
 _OWN = ("name", "attribute")  # how a module is chosen by itself, not with others
 _BY_ITSELF = (Kind.EMBEDDING, Kind.CONV)  # never through a parent: torch.ao leaves them float
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the spec says of a layer: a choice, or None and the reason.
-
-    `named`: it says so of the layer's own name or type, not of others with it."""
-
-    choice: WeightChoice | None
-    reason: str = ""
-    named: bool = False
 
 
 def storage_of(dtype: Any) -> str:
