@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.kernels import WeightFormat
+from octavo.errors import ModelError
 from octavo.ir import DOMAIN
 from octavo.ir.weight import PackedValues, Weight, WeightIntegers
 
@@ -60,6 +62,7 @@ class Operator(ABC):
             return None
         held = node.meta.get(KEY)
         if held is None:
+            _refuse_unknown_format(node)
             return cls._read(node, [v for v in node.inputs if v is not None])
         found: _T = held.with_inputs(node.inputs)
         return found
@@ -101,6 +104,16 @@ class Operator(ABC):
         return [(name, value) for name, value in named if isinstance(value, ir.Value)]
 
 
+def _refuse_unknown_format(node: ir.Node) -> None:
+    """Raises ModelError where the node's weights are of a format that this version has not."""
+    given = node.attributes.get("weight_format")
+    if given is not None:
+        try:
+            WeightFormat.parse(given.as_string())
+        except ValueError as error:
+            raise ModelError(f"{node.name!r} ({DOMAIN}.{node.op_type}): {error}") from error
+
+
 def attribute(node: ir.Node, name: str) -> Any:
     """The value of an attribute that operators of ours always have."""
     return node.attributes[name].value
@@ -108,8 +121,6 @@ def attribute(node: ir.Node, name: str) -> Any:
 
 def stored_array(value: ir.Value) -> npt.NDArray[Any]:
     """The numbers of an initializer of a native file."""
-    from octavo.errors import ModelError
-
     tensor = None if value.is_graph_input() else value.const_value
     if tensor is None:
         raise ModelError(
