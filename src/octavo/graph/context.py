@@ -146,6 +146,16 @@ class Context:
         if kind is not None:
             self.layers[kind] += 1
 
+    def absorb(self, old: ir.Node, last: ir.Node, operator: Operator) -> ir.Node:
+        """`operator` where `last` stands, under `old`'s name; `old` and all up to `last` go."""
+        out = last.outputs[0].name or "y"
+        self.names.nodes.free(old.name)
+        values = self.put(operator, name=old.name or out, outs=[out])
+        self.replace(last, values)
+        node = values[0].producer()
+        assert node is not None
+        return node
+
     def finish(self) -> None:
         """Names that are free by now go to those that wished for them; domains are stated."""
         taken = set(Names(self.model).values.taken())

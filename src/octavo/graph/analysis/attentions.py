@@ -21,7 +21,7 @@ from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.kept_axes import float_layer, leaves_rows
 from octavo.graph.analysis.ranks import Ranks
 from octavo.graph.analysis.walk import only_reader
-from octavo.ir.attention import HEADS_FIRST, LAST_SWAPPED, REST, SIZE_OF_Q, Attention
+from octavo.ir.activation_products import HEADS_FIRST, LAST_SWAPPED, REST, SIZE_OF_Q, Attention
 from octavo.ir.linear import GroupedLinear, Linear
 from octavo.ir.weight import Weight
 
@@ -51,7 +51,7 @@ class FoundAttention:
     bias: ir.Value | None
     last: ir.Node
     shape: tuple[int, ...]
-    """What the last Reshape asks for, as `octavo.ir.attention` has it."""
+    """What the last Reshape asks for, as `octavo.ir.activation_products` has it."""
 
     def operator(self) -> Attention:
         """It as one operator."""

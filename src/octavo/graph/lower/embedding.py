@@ -1,4 +1,4 @@
-"""Embedding with stock operators.
+"""Embedding with stock operators, and lookups in quantized tables as nodes.
 
 Embedding(i, W)  ->  Mul(Sub(Cast(Gather(table, i)), zero), Gather(row scales, i))
 """
@@ -11,9 +11,11 @@ import onnx_ir as ir
 
 from octavo.core.form import Cpu
 from octavo.graph.context import Context
+from octavo.graph.emit.emitter import Emitter
 from octavo.graph.lower.linear import table
-from octavo.graph.lower.lookups import lookup_rows
+from octavo.graph.lower.products import BlockWeightValues
 from octavo.ir.embedding import Embedding
+from octavo.ir.weight import QuantizedWeightValues
 
 
 def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
@@ -54,3 +56,69 @@ def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
         zero_point=zero,
     )
     return [y]
+
+
+def lookup_rows(
+    e: Emitter,
+    table: ir.Value,
+    row_scales: ir.Value,
+    indices: ir.Value,
+    *,
+    name: str,
+    out: str,
+    zero_point: int | ir.Value = 0,
+) -> ir.Value:
+    """`(float(table[i]) - zero_point) * row_scales[i]`.
+
+    table int8 or uint8 [V, ...], row_scales float32 [V, 1, ...]; `zero_point` is one number, or one
+    for each row, of the shape of `row_scales` and of any type.
+    """
+    picked = e.op("Gather", [table, indices], out=f"{out}_quantized", name=name, axis=0)
+    scales = e.op("Gather", [row_scales, indices], out=f"{out}_scale", axis=0)
+    steps = e.cast(picked, ir.DataType.FLOAT, f"{out}_steps")
+    if isinstance(zero_point, ir.Value):
+        zero = e.op("Gather", [zero_point, indices], out=f"{out}_zero_point", axis=0)
+        zero = e.cast(zero, ir.DataType.FLOAT, f"{out}_zero")
+        steps = e.op("Sub", [steps, zero], out=f"{out}_centred")
+    elif zero_point:
+        steps = e.op("Sub", [steps, e.scalar(zero_point, np.float32)], out=f"{out}_centred")
+    return e.op("Mul", [steps, scales], out=out, name=f"{name}_dequantize")
+
+
+def lookup_blocks(
+    e: Emitter,
+    table: BlockWeightValues,
+    scales: ir.Value,
+    indices: ir.Value,
+    *,
+    name: str,
+    out: str,
+) -> ir.Value:
+    """Rows of a table in blocks: `table.q` uint8 [V, blocks, block], `scales` [V, blocks, 1]."""
+    picked = e.op("Gather", [table.q, indices], out=f"{out}_quantized", name=name, axis=0)
+    scale = e.op("Gather", [scales, indices], out=f"{out}_scale", axis=0)
+    steps = e.cast(picked, ir.DataType.FLOAT, f"{out}_steps")
+    steps = e.op("Sub", [steps, e.scalar(128, np.float32)], out=f"{out}_centred")
+    rows = e.op("Mul", [steps, scale], out=f"{out}_blocks", name=f"{name}_dequantize")
+    width = -(-table.inputs // table.block) * table.block
+    leading = e.op("Shape", [indices], out=f"{out}_leading")
+    shape = e.op("Concat", [leading, e.vector([width])], out=f"{out}_shape", axis=0)
+    padded = width != table.inputs
+    y = e.op("Reshape", [rows, shape], out=f"{out}_padded" if padded else out)
+    if not padded:
+        return y
+    cut = [e.vector([i]) for i in (0, table.inputs, -1)]
+    return e.op("Slice", [y, *cut], out=out)
+
+
+def lookup_per_tensor(
+    e: Emitter, table: QuantizedWeightValues, indices: ir.Value, *, name: str, out: str
+) -> ir.Value:
+    """Gather, then DequantizeLinear with the table's one scale."""
+    picked = e.op("Gather", [table.q, indices], out=f"{out}_quantized", name=name, axis=0)
+    return e.op(
+        "DequantizeLinear",
+        [picked, table.scale, table.zero_point],
+        out=out,
+        name=f"{out}_DequantizeLinear",
+    )

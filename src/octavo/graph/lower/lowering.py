@@ -10,14 +10,13 @@ import onnx_ir as ir
 from octavo.errors import ModelError
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.context import Context
-from octavo.graph.lower import attention, conv, embedding, linear, matmul, recurrent
+from octavo.graph.lower import activation_products, conv, embedding, linear, recurrent
 from octavo.graph.lower.linear import share_tables
 from octavo.ir import DOMAIN
-from octavo.ir.attention import Attention
+from octavo.ir.activation_products import Attention, MatMul
 from octavo.ir.conv import Conv
 from octavo.ir.embedding import Embedding
 from octavo.ir.linear import GroupedLinear, Linear
-from octavo.ir.matmul import MatMul
 from octavo.ir.operator import KEY, Operator
 from octavo.ir.recurrent import Recurrent
 
@@ -26,10 +25,10 @@ Lower = Callable[[Any, ir.Node, Context], Sequence["ir.Value | None"]]
 LOWERINGS: Mapping[type[Operator], Lower] = {
     Linear: linear.lower,
     GroupedLinear: linear.lower_grouped,
-    Attention: attention.lower,
+    Attention: activation_products.lower_attention,
     Conv: conv.lower,
     Embedding: embedding.lower,
-    MatMul: matmul.lower,
+    MatMul: activation_products.lower_matmul,
     Recurrent: recurrent.lower,
 }
 

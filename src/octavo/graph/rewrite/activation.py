@@ -8,8 +8,7 @@ evaluated in float64 on a grid, and compared with the activations that the kerne
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from dataclasses import replace as changed
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -19,7 +18,6 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.context import Context
-from octavo.graph.rewrite.replace import replace
 from octavo.ir import MS
 from octavo.ir.conv import Conv
 from octavo.ir.linear import Linear
@@ -102,7 +100,7 @@ def fold_activation(node: ir.Node, rules: Sequence[ActivationRule], c: Context) 
     for last, values in _closed_regions(node, c.constants):
         for rule in rules:
             if np.allclose(values, _on_grid(rule), RELATIVE, ABSOLUTE):
-                return replace(node, last, changed(layer, activation=rule.name), c)
+                return c.absorb(node, last, replace(layer, activation=rule.name))
     return None
 
 

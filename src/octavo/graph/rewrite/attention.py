@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.attentions import attentions_of
 from octavo.graph.context import Context
-from octavo.ir.attention import HEADS_FIRST
+from octavo.ir.activation_products import HEADS_FIRST
 
 
 def reference(

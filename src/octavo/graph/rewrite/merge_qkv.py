@@ -28,7 +28,7 @@ from octavo.graph.analysis.walk import only_reader
 from octavo.graph.emit.emitter import Emitter
 from octavo.graph.rewrite.sweeper import Sweeper
 from octavo.ir import MS
-from octavo.ir.attention import HEADS_FIRST, LAST_SWAPPED
+from octavo.ir.activation_products import HEADS_FIRST, LAST_SWAPPED
 
 JOINT = "+"
 """Between the names of nodes that became one."""

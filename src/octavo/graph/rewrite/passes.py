@@ -15,8 +15,9 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.context import Context
-from octavo.graph.rewrite import bias, group, pool, residual
+from octavo.graph.rewrite import group, pool
 from octavo.graph.rewrite.activation import ACTIVATIONS, BEHIND_POOLS, fold_activation
+from octavo.graph.rewrite.additions import fold_bias, fold_residual
 from octavo.graph.rewrite.attention import fuse_attention
 from octavo.ir import DOMAIN
 from octavo.ir.conv import Conv
@@ -33,7 +34,7 @@ def _activation(node: ir.Node, c: Context) -> ir.Node | None:
 
 
 FOLDS: dict[type[Linear] | type[Conv], tuple[Fold, ...]] = {
-    Linear: (bias.fold, _activation, residual.fold),
+    Linear: (fold_bias, _activation, fold_residual),
     Conv: (_activation, pool.fold),
 }
 """What a node of each operator takes in, as often as one fits."""

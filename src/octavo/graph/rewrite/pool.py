@@ -7,7 +7,7 @@ longer than the pool. In float16 models a Cast stands between the two, and they 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace as changed
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -18,7 +18,6 @@ import onnx_ir as ir
 from octavo.core.convolution import MOST_POOL
 from octavo.graph.analysis.walk import only_reader
 from octavo.graph.context import Context
-from octavo.graph.rewrite.replace import replace
 from octavo.ir.conv import Conv
 
 
@@ -44,7 +43,7 @@ def fold(node: ir.Node, c: Context) -> ir.Node | None:
     pool = _pool(reader[0])
     if pool is None or len(pool) != len(layer.weight.shape) - 2:
         return None
-    return replace(node, reader[0], changed(layer, pool=pool), c)
+    return c.absorb(node, reader[0], replace(layer, pool=pool))
 
 
 def _pool(node: ir.Node) -> tuple[int, ...] | None:

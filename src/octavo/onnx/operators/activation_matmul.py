@@ -11,7 +11,7 @@ from typing import Any
 import onnx_ir as ir
 
 from octavo.graph.lower.products import scale_output
-from octavo.ir.matmul import MatMul
+from octavo.ir.activation_products import MatMul
 from octavo.onnx.operators.operands import Operands
 from octavo.onnx.operators.reader import Drawn, ReadContext
 from octavo.recipe import Granularity, Scheme

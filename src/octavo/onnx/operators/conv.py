@@ -22,6 +22,7 @@ from octavo.graph.lower.products import conv_integer
 from octavo.ir.conv import Conv
 from octavo.ir.weight import Account, QuantizedWeightValues, Weight, WeightIntegers
 from octavo.onnx.constants import Constants
+from octavo.onnx.operators.operands import quantized_rows
 from octavo.onnx.operators.reader import (
     Drawn,
     ReadContext,
@@ -33,7 +34,6 @@ from octavo.onnx.operators.reader import (
     is_float_type,
     without_blocks,
 )
-from octavo.onnx.operators.stored_weight import quantized_rows
 from octavo.recipe import ActivationScheme, Granularity, Kind, Scheme, WeightScheme
 
 AXES = (1, 2)

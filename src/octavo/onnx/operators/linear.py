@@ -17,12 +17,18 @@ import onnx_ir as ir
 
 from octavo.graph.lower.activation_nodes import keep_apart
 from octavo.graph.lower.products import scale_output
-from octavo.graph.rewrite.bias import one_row
+from octavo.graph.rewrite.additions import one_row
 from octavo.ir.linear import Linear
 from octavo.ir.weight import Account, Weight
 from octavo.onnx.constants import Constants
 from octavo.onnx.operators import activation_matmul, stock_linear
-from octavo.onnx.operators.operands import Operands, inputs_of, transposed_input
+from octavo.onnx.operators.operands import (
+    Operands,
+    inputs_of,
+    matrix_key,
+    native_matrix,
+    transposed_input,
+)
 from octavo.onnx.operators.reader import (
     Drawn,
     ReadContext,
@@ -33,7 +39,6 @@ from octavo.onnx.operators.reader import (
     input_at,
     is_float_type,
 )
-from octavo.onnx.operators.stored_weight import matrix_key, native_matrix
 from octavo.onnx.read.normalize import FIRST_WITH_DYNAMIC
 from octavo.recipe import Granularity, Kind, Scheme
 

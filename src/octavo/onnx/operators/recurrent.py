@@ -23,6 +23,7 @@ from octavo.ir.recurrent import OPTIONAL, Recurrent, RecurrentCell
 from octavo.ir.weight import Weight
 from octavo.onnx.constants import Constants
 from octavo.onnx.operators import stock_lstm
+from octavo.onnx.operators.operands import quantized_rows
 from octavo.onnx.operators.reader import (
     Drawn,
     ReadContext,
@@ -34,7 +35,6 @@ from octavo.onnx.operators.reader import (
     without_blocks,
 )
 from octavo.onnx.operators.recurrent_nodes import direction_of, kind_of, refused, ways_of
-from octavo.onnx.operators.stored_weight import quantized_rows
 from octavo.recipe import Granularity, Kind, Scheme
 
 

@@ -22,7 +22,7 @@ from octavo.graph.lower.products import (
     linear_per_tensor,
     qdq_activation,
 )
-from octavo.ir.matmul import MatMul
+from octavo.ir.activation_products import MatMul
 from octavo.ir.weight import Account, QuantizedWeightValues, Weight, WeightIntegers
 from octavo.onnx.operators.operands import Operands, inputs_of
 from octavo.onnx.operators.reader import ReadContext

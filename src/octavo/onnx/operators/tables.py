@@ -15,11 +15,11 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.core.qtype import Grid, QType
-from octavo.graph.lower.lookups import lookup_blocks, lookup_per_tensor, lookup_rows
+from octavo.graph.lower.embedding import lookup_blocks, lookup_per_tensor, lookup_rows
 from octavo.ir.embedding import Embedding
 from octavo.ir.weight import Account
+from octavo.onnx.operators.operands import matrix_key, native_matrix
 from octavo.onnx.operators.reader import ReadContext
-from octavo.onnx.operators.stored_weight import matrix_key, native_matrix
 from octavo.recipe import Granularity, Scheme, WeightScheme
 
 AS_QUANTIZE_DYNAMIC = "affine uint8, as in ONNX Runtime's quantize_dynamic"

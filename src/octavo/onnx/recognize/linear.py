@@ -16,8 +16,8 @@ import onnx_ir as ir
 
 from octavo.core.integers import as_int8
 from octavo.graph.lower.products import scale_output
+from octavo.ir.activation_products import MatMul
 from octavo.ir.linear import Linear
-from octavo.ir.matmul import MatMul
 from octavo.ir.weight import Weight, WeightIntegers
 from octavo.onnx.recognize.recognition import RecognitionContext, Shared
 from octavo.onnx.recognize.rows import Product, product_of, rows_of

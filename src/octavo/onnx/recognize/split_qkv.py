@@ -20,7 +20,7 @@ import onnx_ir as ir
 from octavo.graph.analysis.computed_shapes import sizes
 from octavo.graph.rewrite.merge_qkv import JOINT
 from octavo.ir import MS
-from octavo.ir.attention import HEADS_FIRST
+from octavo.ir.activation_products import HEADS_FIRST
 from octavo.onnx.recognize.recognition import RecognitionContext
 from octavo.onnx.recognize.rows import other, read_by
 

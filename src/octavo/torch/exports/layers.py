@@ -21,7 +21,7 @@ from octavo.core.convolution import unpack_filters
 from octavo.core.half_linear import HalfLinear
 from octavo.core.kernels import unpack
 from octavo.graph.lower.activation_nodes import GELUS, activate, feeds_gelu
-from octavo.graph.lower.lookups import lookup_rows
+from octavo.graph.lower.embedding import lookup_rows
 from octavo.ir.conv import Conv
 from octavo.ir.embedding import Embedding
 from octavo.ir.linear import Linear, packed_shape

@@ -1,9 +1,15 @@
-"""Attention of all heads as one node: `softmax(scale Q K^T + bias) V` in float32.
+"""Operators whose operands are activations alone: they hold no weights.
+
+    Attention(Q, K, V, [bias])  ->  `softmax(scale Q K^T + bias) V` of all heads in float32
+    MatMul(A, B)  ->  A [..., M, K] times B [..., K, N], or B [..., N, K] with `transpose_b`
 
 Q [B, S, heads * D], K [B, T, heads * D] and V [B, T, heads * E] lie as linear layers leave them;
 bias and the products [B, heads, S, T] broadcast with each other, so that the result
 [B, S, heads * E] may be larger than Q. `shape` says what is made of it, as the Reshape did that
 ends attentions.
+
+Rows of MatMul's A are quantized as a linear layer's input is, columns of B to int8 with one scale
+each.
 """
 
 from __future__ import annotations
@@ -48,3 +54,23 @@ class Attention(Operator):
         shape = tuple(attribute(node, "shape")) if "shape" in node.attributes else WHOLE
         bias = rest[0] if rest else None
         return cls(q, k, v, bias, attribute(node, "heads"), attribute(node, "scale"), shape)
+
+
+@dataclass(frozen=True)
+class MatMul(Operator):
+    """`a` and `b` are float32 of rank 2 or more; their leading dimensions broadcast."""
+
+    OPS: ClassVar[tuple[str, ...]] = ("MatMul",)
+
+    a: ir.Value
+    b: ir.Value
+    transpose_b: bool = False
+    per_tensor_b: bool = False
+    """Stock operators get one scale for all of B, where it is not a file that has one a column."""
+
+    def write(self, p: Packer) -> Written:
+        return Written(self.inputs(), {"transpose_b": int(self.transpose_b)})
+
+    @classmethod
+    def _read(cls, node: ir.Node, inputs: Sequence[ir.Value]) -> MatMul:
+        return cls(inputs[0], inputs[1], bool(attribute(node, "transpose_b")))

@@ -1,8 +1,15 @@
-"""Linear ─ Add(constant of one row)  ->  Linear with that bias."""
+"""What is added to a Linear's outputs, and can be added by it.
+
+    Linear ─ Add(constant of one row)    ->  Linear with that bias
+    Linear ─ Add(another activation)     ->  Linear with that residual
+
+The operator adds any residual that broadcasts with its outputs, so that the rule need not know
+shapes; one of the outputs' own shape costs nothing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace as changed
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,17 +19,16 @@ import onnx_ir as ir
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.walk import only_reader
 from octavo.graph.context import Context
-from octavo.graph.rewrite.replace import replace
 from octavo.ir.linear import Linear
 
 
-def reference(y: npt.NDArray[Any], constant: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def bias_reference(y: npt.NDArray[Any], constant: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """What is taken over, in float64: y [..., N], constant [N]."""
     summed: npt.NDArray[np.float64] = np.asarray(y, np.float64) + np.asarray(constant, np.float64)
     return summed
 
 
-def fold(node: ir.Node, c: Context) -> ir.Node | None:
+def fold_bias(node: ir.Node, c: Context) -> ir.Node | None:
     """The new node where the rule fits `node`."""
     linear = Linear.of(node)
     assert linear is not None
@@ -41,7 +47,7 @@ def fold(node: ir.Node, c: Context) -> ir.Node | None:
         return None
     total = (before.astype(np.float64) + row).astype(np.float32)
     value = c.emitter.constant(total, f"{node.name}_bias", node.graph)
-    return replace(node, add, changed(linear, bias=value), c)
+    return c.absorb(node, add, replace(linear, bias=value))
 
 
 def one_row(
@@ -58,3 +64,25 @@ def one_row(
     if len(shape) > rank or any(d != 1 for d in shape[:-1]) or shape[-1:] not in ((), (1,), (n,)):
         return None
     return np.broadcast_to(np.array(tensor.numpy(), np.float64).reshape(-1), (n,))
+
+
+def residual_reference(y: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """What is taken over, in float64: y [..., N] and `other`, which broadcasts with it."""
+    summed: npt.NDArray[np.float64] = np.asarray(y, np.float64) + np.asarray(other, np.float64)
+    return summed
+
+
+def fold_residual(node: ir.Node, c: Context) -> ir.Node | None:
+    """The new node where the rule fits `node`."""
+    linear = Linear.of(node)
+    assert linear is not None
+    reader = only_reader(node.outputs[0])
+    if reader is None or linear.residual is not None:
+        return None
+    add, index = reader
+    if add.op_type != "Add" or add.domain not in ("", "ai.onnx"):
+        return None
+    other = add.inputs[1 - index]
+    if other is None or (other.shape is not None and len(other.shape) < 2):
+        return None
+    return c.absorb(node, add, replace(linear, residual=other))
