@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.runner import attempt
 from octavo.core.kernels.weight import quantize_weight
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 
 if TYPE_CHECKING:
     import torch

@@ -88,7 +88,7 @@ ENTRY_POINTS = {"octavo", "octavo.cli", "octavo.onnx", "octavo.torch", "octavo._
 
 @dataclass(frozen=True)
 class Import:
-    """One import of `module` (`octavo.core.qtype`, `numpy`); `late` ones run inside a function."""
+    """An import of `module` (`octavo.core.qparams`, `numpy`); `late` ones are in a function."""
 
     module: str
     line: int
@@ -133,7 +133,7 @@ def _is_type_checking(test: ast.expr) -> bool:
 
 
 def part_of(module: str) -> str:
-    """`core` for `octavo.core.qtype`, "" for `octavo` and for a name in it."""
+    """`core` for `octavo.core.qparams`, "" for `octavo` and for a name in it."""
     steps = module.split(".")[1:]
     known = (".".join(steps[:n]) for n in range(len(steps), 0, -1))
     return next((part for part in known if part in ALLOWED or part == "_native"), "")

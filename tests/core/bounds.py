@@ -26,7 +26,7 @@ from octavo.core.half_linear import HalfLinear
 from octavo.core.kernels import PackedWeight, pack, quantize_rows, unpack
 from octavo.core.layer_norm import layer_norm
 from octavo.core.linear import Linear
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 from octavo.core.recurrent import Gru, Lstm, Rnn
 from tests.core.layers import random_layer, random_rows
 from tests.core.statement import assert_same_bits

@@ -2,7 +2,7 @@
 
 import pytest
 
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 
 GRIDS = {
     f"{qtype.value}-{'symmetric' if symmetric else 'affine'}{'-7bit' if reduce else ''}": Grid.of(

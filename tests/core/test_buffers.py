@@ -16,7 +16,7 @@ from octavo.core.convolution import Conv1d
 from octavo.core.embedding import Embedding
 from octavo.core.half_linear import HalfLinear
 from octavo.core.linear import Linear, linear_together
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 from octavo.core.recurrent import Gru, GruCell, Lstm, LstmCell, Rnn, RnnCell
 from tests.core.foreign import Foreign
 from tests.core.statement import assert_same_bits

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from octavo.core import kernels
 from octavo.core.convolution import Conv1d, Conv2d, PackedFilters, Window, pack_filters
 from octavo.core.kernels import quantize_weight, unpack
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 from tests.core import statement
 from tests.core.statement import ACTIVATIONS, assert_same_bits, assert_states
 

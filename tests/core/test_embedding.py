@@ -10,7 +10,7 @@ import pytest
 
 from octavo.core.embedding import MODES, Embedding
 from octavo.core.kernels import isa, use_isa
-from octavo.core.qtype import Grid
+from octavo.core.qparams import Grid
 from tests.core.grids import every_grid
 from tests.core.statement import EPS, TINY, assert_same_bits, assert_states
 

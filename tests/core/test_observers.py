@@ -21,7 +21,7 @@ from octavo.core.observers import (
     PerChannelMinMaxObserver,
     PlaceholderObserver,
 )
-from octavo.core.qtype import Grid, QType, qparams_from_range
+from octavo.core.qparams import Grid, QType, qparams_from_range
 
 BATCHES = [
     np.array([[0.1, -0.7, 0.3], [1.9, 0.2, -1.1]], np.float32),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.core.qtype import Grid, QParams, QType, qparams_from_range
+from octavo.core.qparams import Grid, QParams, QType, qparams_from_range
 from octavo.errors import RecipeError
 from tests.core.grids import GRIDS, every_grid
 

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from octavo.core import kernels
 from octavo.core.kernels import QuantizedWeight, quantize_packed, quantize_weight
 from octavo.core.metrics import sqnr_db
-from octavo.core.qtype import Grid, qparams_from_range
+from octavo.core.qparams import Grid, qparams_from_range
 from tests.core.grids import GRIDS, every_grid
 
 INT8, AFFINE = GRIDS["int8-symmetric"], GRIDS["uint8-affine"]

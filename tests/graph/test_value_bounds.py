@@ -14,7 +14,7 @@ import pytest
 from octavo.graph.analysis.bounds import Bounds, ValueBounds
 from octavo.graph.analysis.constants import Fixed
 from octavo.graph.analysis.zero_points import zero_point_for
-from octavo.graph.lower import activations
+from octavo.graph.lower import quantized_inputs as activations
 from octavo.onnx.constants import Constants
 from tests.onnx.rules.support import (
     FLOAT,

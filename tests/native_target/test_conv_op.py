@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from octavo.core.convolution import Conv1d, Conv2d, pack_filters
 from octavo.core.kernels import checksum, quantize_weight
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 from tests.core.statement import ACTIVATIONS, assert_same_bits, assert_states
 from tests.core.test_convolution import CASES, Case
 from tests.native_target.nodes import REFUSALS, inferred, run, session

@@ -9,7 +9,7 @@ import pytest
 
 from octavo.core.embedding import Embedding
 from octavo.core.kernels import checksum, pack, quantize_weight
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 from tests.core.statement import assert_same_bits
 from tests.native_target.nodes import REFUSALS, inferred, run, session
 

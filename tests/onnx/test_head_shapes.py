@@ -26,7 +26,7 @@ MASKED = SPELLINGS["mask"]
 @pytest.fixture(autouse=True)
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each projection keeps its own Reshape: `test_together` is of those that share one."""
-    monkeypatch.setattr(octavo.onnx.convert, "merge_qkv", lambda *_: [])
+    monkeypatch.setattr("octavo.graph.rewrite.passes.merge_qkv", lambda *_: [])
 
 
 def shapes(done: Converted) -> list[list[int] | None]:

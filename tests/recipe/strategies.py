@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.recipe import (
     FLOAT,
     ActivationScheme,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.errors import RecipeError
 from octavo.recipe import FLOAT, PRESETS, ActivationScheme, Granularity, Scheme, WeightScheme
 from tests.recipe.strategies import schemes

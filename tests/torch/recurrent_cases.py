@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.recipe import ActivationScheme, Granularity, Scheme, WeightScheme
 from octavo.torch.layers.cells import QuantizedGRUCell, QuantizedLSTMCell, QuantizedRNNCell
 from octavo.torch.layers.recurrent import QuantizedGRU, QuantizedLSTM, QuantizedRNN

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.recipe import PRESETS, Granularity, Scheme, WeightScheme
 from octavo.torch.qconfig import (
     QConfig,

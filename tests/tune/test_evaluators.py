@@ -10,9 +10,9 @@ from octavo.errors import OptionError
 from octavo.recipe.target import Built
 from octavo.results.tuning import Status
 from octavo.tune import Criterion, tune
+from octavo.tune.arguments import checked_evaluator, weighted_metrics
 from octavo.tune.evaluators import CallableEvaluator, Evaluator, MetricEvaluator, WeightedMetric
 from octavo.tune.inc.metrics import metric
-from octavo.tune.plan import checked_evaluator, weighted_metrics
 from tests.tune.simulated_target import Simulated, evaluate
 
 TARGET = Simulated((0.1,))

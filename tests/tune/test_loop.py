@@ -15,11 +15,11 @@ from octavo.errors import EvaluationError, HistoryError, OutputError
 from octavo.recipe import preset
 from octavo.results.tuning import Status, Trial, TuneResult
 from octavo.tune import Criterion, Objective, tune
+from octavo.tune.arguments import strategy_named
 from octavo.tune.evaluators import CallableEvaluator
 from octavo.tune.history import History
 from octavo.tune.loop import Limits, Loop
 from octavo.tune.measurements import Measurements
-from octavo.tune.plan import strategy_named
 from octavo.tune.runners import InProcess
 from octavo.tune.search import Quiet
 from octavo.tune.space import Space

@@ -246,7 +246,7 @@ def _write_page(
 
 
 def _default_output(stem: str, suffix: str, recipe: Recipe, force: bool) -> Path:
-    from octavo.core.qtype import QType
+    from octavo.core.qparams import QType
 
     weight = recipe.default.weight
     kind = "fp16" if weight is not None and weight.qtype is QType.FLOAT16 else "int8"

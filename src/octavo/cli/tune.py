@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from octavo.cli import tuning
+from octavo.cli import tune_steps as tuning
 from octavo.cli.options import (
     NOT_MET,
     Approach,

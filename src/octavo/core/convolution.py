@@ -38,7 +38,7 @@ from octavo.core.kernels.buffers import (
 from octavo.core.kernels.machine import checked_threads
 from octavo.core.kernels.packing import Bytes, Float32, Int8, WeightFormat, aligned, unpack
 from octavo.core.kernels.weight import quantize_weight
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 
 _C = TypeVar("_C", bound="_Convolution")
 _AXES = {1: "[N, C, L]", 2: "[N, C, H, W]"}

@@ -25,7 +25,7 @@ from octavo.core.kernels.buffers import (
 from octavo.core.kernels.machine import checked_threads
 from octavo.core.kernels.packing import Float32, aligned
 from octavo.core.kernels.weight import quantize_weight
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 from octavo.errors import did_you_mean
 
 MODES = ("sum", "mean", "max")

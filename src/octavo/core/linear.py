@@ -36,7 +36,7 @@ from octavo.core.kernels.packing import (
     expect_array,
 )
 from octavo.core.kernels.weight import quantize_packed
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 
 call_linear = _native.call_linear
 """`call_linear(module, args, kwargs)`: a PyTorch layer's outputs, or None where its own call has to

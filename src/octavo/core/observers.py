@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.core.qtype import Float32, Grid, QParams, qparams_from_range
+from octavo.core.qparams import Float32, Grid, QParams, qparams_from_range
 
 Float64 = npt.NDArray[np.float64]
 

@@ -20,7 +20,7 @@ from octavo import _native
 from octavo.core.kernels.buffers import array_of
 from octavo.core.kernels.packing import ALIGNMENT, Float32, Int8, PackedWeight, aligned, pack
 from octavo.core.kernels.weight import quantize_packed
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 
 BLOCK = 16
 MOST_INPUTS = 32640

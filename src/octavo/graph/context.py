@@ -11,12 +11,12 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.form import Cpu
-from octavo.core.integers import stored
+from octavo.core.stored_integers import stored
 from octavo.errors import listed
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.walk import opset_of
 from octavo.graph.emit.emitter import Emitter, Names
-from octavo.graph.lower.activations import Activations
+from octavo.graph.lower.quantized_inputs import Activations
 from octavo.graph.rewrite.sweeper import Sweeper
 from octavo.ir import DOMAIN, MS, VERSION
 from octavo.ir.operator import KEY, LAYER, Operator

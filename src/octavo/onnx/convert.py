@@ -18,10 +18,9 @@ from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.emit.packed import pack_operators
 from octavo.graph.lower.lowering import held_by_stock, lower_operators
 from octavo.graph.lower.rows import WIDE_FROM
-from octavo.graph.rewrite.head_shapes import Shapes, head_shapes, make_constant
+from octavo.graph.rewrite.head_shapes import Shapes, head_shapes
 from octavo.graph.rewrite.masks import Mask, masks_of, read_plainly
-from octavo.graph.rewrite.merge_qkv import merge_qkv
-from octavo.graph.rewrite.passes import rewrite
+from octavo.graph.rewrite.passes import rewrite, rewrite_lowered
 from octavo.ir.weight import Account
 from octavo.onnx.constants import Constants
 from octavo.onnx.operators.reader import Drawn, ReadContext
@@ -91,10 +90,8 @@ def _finish(
     if operators:
         changed += rewrite(c)
         pack_operators(c)
-    elif c.activations.have_rows:
-        if tensors.path is None:  # in a data file the products' weights are written already
-            changed += merge_qkv(attentions, c.emitter, c.constants, c.sweeper)
-        changed += make_constant(shapes, c.emitter, c.sweeper)
+    else:  # in a data file the products' weights are written already, each by itself
+        changed += rewrite_lowered(c, attentions if tensors.path is None else (), shapes)
     c.finish()
     return changed
 

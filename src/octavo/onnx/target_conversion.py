@@ -25,16 +25,16 @@ from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.graph.context import Context
 from octavo.graph.lower.lowering import lower_operators
 from octavo.ir import DOMAIN, OPERATORS
-from octavo.onnx import recognize as to_native
+from octavo.onnx import from_portable as to_native
 from octavo.onnx.check.conversion import check_conversion
 from octavo.onnx.constants import Constants
 from octavo.onnx.convert import Progress
 from octavo.onnx.custom_ops import CustomOps, Libraries
+from octavo.onnx.from_portable.context import RecognitionContext
 from octavo.onnx.inputs import read_inputs
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Source, load
 from octavo.onnx.read.stored_report import LAYERS
-from octavo.onnx.recognize.recognition import RecognitionContext
 from octavo.onnx.write.save import os_errors_explained, save
 from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Verification

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.integers import one_if_equal
 from octavo.core.kernels import QuantizedWeight, quantize_weight
 from octavo.core.kernels.weight import quantize_affine_as_onnxruntime
 from octavo.core.observers import HistogramObserver
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
+from octavo.core.stored_integers import one_if_equal
 from octavo.errors import ModelError
 from octavo.graph.context import Store
 from octavo.graph.emit.emitter import Emitter

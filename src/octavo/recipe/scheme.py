@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from octavo.core.data import plain
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.errors import RecipeError, did_you_mean
 from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
 

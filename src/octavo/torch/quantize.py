@@ -22,7 +22,7 @@ from octavo.recipe import Inspection, Recipe, Report
 from octavo.recipe.yaml_files import recipe_of
 from octavo.results.names import counted_reasons
 from octavo.torch.blocks.activations import fuse_activations
-from octavo.torch.blocks.encoder import fuse_encoder_layers
+from octavo.torch.blocks.encoder_chain import fuse_encoder_layers
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.files.other_savers import refuse_other_savers
 from octavo.torch.inventory import ModuleLayer, inventory, own_bytes, vectors

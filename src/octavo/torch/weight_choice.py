@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from octavo.core.kernels import QuantizedWeight, quantize_packed, quantize_weight
 from octavo.core.kernels.packing import GROUP
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 from octavo.recipe import Granularity, Scheme
 
 Float32 = npt.NDArray[np.float32]

@@ -21,11 +21,7 @@ from octavo.recipe.target import Target
 from octavo.recipe.yaml_files import recipe_of
 from octavo.results.report import Report
 from octavo.results.tuning import Approach, Status, TuneResult
-from octavo.tune.goals import Criterion, Objective
-from octavo.tune.history import History
-from octavo.tune.loop import Limits, Loop
-from octavo.tune.measurements import Measurements
-from octavo.tune.plan import (
+from octavo.tune.arguments import (
     Plan,
     Shapes,
     checked_approaches,
@@ -35,6 +31,10 @@ from octavo.tune.plan import (
     checked_shapes,
     checked_timeout,
 )
+from octavo.tune.goals import Criterion, Objective
+from octavo.tune.history import History
+from octavo.tune.loop import Limits, Loop
+from octavo.tune.measurements import Measurements
 from octavo.tune.runners import InExecutor, InProcess, Runner, Workers
 from octavo.tune.search import Quiet, View
 from octavo.tune.tasks import Setting

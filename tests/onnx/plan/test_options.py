@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import octavo.onnx
 from octavo.core.form import Form
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.errors import NothingQuantizedError, OptionError, RecipeError
 from octavo.onnx import QuantType, quantize_dynamic
 from octavo.onnx.plan.options import EXTRA_OPTIONS, parse_request

@@ -17,10 +17,10 @@ from torch.nn.utils import parametrize
 
 from octavo.errors import NotTrainableError
 from octavo.torch import load, quantize_dynamic, report, save
-from octavo.torch.blocks import encoder as under_test
+from octavo.torch.blocks import encoder_chain as under_test
+from octavo.torch.blocks.chain_plan import ChainPlan, plan_of
 from octavo.torch.blocks.dynamic_type import has_dynamic_type, set_type, type_behind
-from octavo.torch.blocks.families import BERT_LIKE
-from octavo.torch.blocks.plan import ChainPlan, plan_of
+from octavo.torch.blocks.encoder_families import BERT_LIKE
 
 transformers = pytest.importorskip("transformers")
 

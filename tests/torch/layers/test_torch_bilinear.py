@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import octavo.torch
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.errors import NotTrainableError, OptionError
 from octavo.recipe import ActivationScheme, Granularity, Kind, Scheme, WeightScheme
 from octavo.torch import export_onnx, load, quantize_dynamic, report, save

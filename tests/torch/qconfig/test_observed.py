@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from octavo.core.kernels import quantize_weight
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 from octavo.errors import OptionError
 from octavo.torch.qconfig import (
     QConfig,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.recipe import (
     FLOAT,
     PRESETS,

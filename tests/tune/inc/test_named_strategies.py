@@ -8,9 +8,9 @@ import pytest
 from octavo.errors import OptionError
 from octavo.recipe import FLOAT, Scheme
 from octavo.results.tuning import Trial
+from octavo.tune.arguments import strategy_named
 from octavo.tune.inc import optuna_search
 from octavo.tune.inc import strategies as named_strategies
-from octavo.tune.plan import strategy_named
 from octavo.tune.ranking import gap_position, proportional_count
 from octavo.tune.trial_memory import BATCH, groups
 from tests.tune.simulated_context import (

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from octavo import _native
 from octavo.core.kernels.buffers import array_of, array_or_tensor
 from octavo.core.kernels.packing import aligned, packed_bytes
-from octavo.core.qtype import Float32, Grid, QParams, QType
+from octavo.core.qparams import Float32, Grid, QParams, QType
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from octavo.core.integers import moved_up
+from octavo.core.stored_integers import moved_up
 from octavo.graph.context import Context
 from octavo.graph.lower.activation_nodes import activate
 from octavo.graph.lower.linear import FIRST_WITH_AXIS, INT32_INPUTS

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir as ir
 
-from octavo.core.integers import one_if_equal
+from octavo.core.stored_integers import one_if_equal
 from octavo.graph.context import Context
 from octavo.graph.lower.activation_nodes import GELUS, activate, feeds_gelu
 from octavo.graph.lower.products import dequantize, linear_rows

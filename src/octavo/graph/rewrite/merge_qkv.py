@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.integers import one_if_equal
+from octavo.core.stored_integers import one_if_equal
 from octavo.graph.analysis.attentions import FoundAttention, Heads
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.walk import only_reader

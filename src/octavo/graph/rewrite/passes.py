@@ -2,23 +2,26 @@
 
 A pass looks at operators and at what stands around them, and puts operators that take in more in
 their places. Passes change no numbers but by the rounding of float32: each states in float64 what
-it takes over. `PASSES` are those of files that hold operators as they are; a portable file keeps
-what stands around its layers as it was, and has passes of its own over stock operators
-(`octavo.graph.rewrite.merge_qkv`).
+it takes over. `rewrite` runs those of files that hold operators as they are (`PASSES`). A portable
+file keeps what stands around its layers as it was; `rewrite_lowered` has the passes over stock
+operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import onnx_ir as ir
 
+from octavo.graph.analysis.attentions import FoundAttention
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.context import Context
-from octavo.graph.rewrite import group, pool
+from octavo.graph.rewrite import group_linears, pool
 from octavo.graph.rewrite.activation import ACTIVATIONS, BEHIND_POOLS, fold_activation
 from octavo.graph.rewrite.additions import fold_bias, fold_residual
 from octavo.graph.rewrite.attention import fuse_attention
+from octavo.graph.rewrite.head_shapes import Shapes, make_constant
+from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.ir import DOMAIN
 from octavo.ir.conv import Conv
 from octavo.ir.linear import Linear
@@ -49,7 +52,11 @@ def _absorb(graph: ir.Graph, c: Context) -> int:
     return 0
 
 
-PASSES: tuple[Callable[[ir.Graph, Context], int], ...] = (_absorb, group.group_all, fuse_attention)
+PASSES: tuple[Callable[[ir.Graph, Context], int], ...] = (
+    _absorb,
+    group_linears.group_all,
+    fuse_attention,
+)
 """In order; each returns how many nodes it made that the report speaks of."""
 
 
@@ -60,3 +67,17 @@ def rewrite(c: Context) -> list[str]:
     """
     attentions = sum(run(graph, c) for graph in graphs_of(c.model) for run in PASSES)
     return [f"{attentions} attentions became one node each, in float32"] if attentions else []
+
+
+def rewrite_lowered(
+    c: Context, attentions: Iterable[FoundAttention], shapes: Shapes | None = None
+) -> list[str]:
+    """Runs the passes over lowered layers that have a scale for each row, in order.
+
+    `attentions` are those whose projections become one product; `shapes` are what Reshapes of
+    attentions may be given as constants. Returns notes on what was done.
+    """
+    if not c.activations.have_rows:
+        return []
+    changed = merge_qkv(list(attentions), c.emitter, c.constants, c.sweeper)
+    return changed + make_constant(shapes or {}, c.emitter, c.sweeper)

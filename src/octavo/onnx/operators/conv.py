@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.graph.lower.products import conv_integer
 from octavo.ir.conv import Conv
 from octavo.ir.weight import Account, QuantizedWeightValues, Weight, WeightIntegers

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.integers import as_int8
 from octavo.core.kernels import QuantizedWeight
+from octavo.core.stored_integers import as_int8
 from octavo.graph.emit.emitter import Emitter
 from octavo.ir.weight import Account, Weight, WeightIntegers
 from octavo.onnx.constants import Constants, Root

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from octavo.core.form import Cpu, Form
 from octavo.core.kernels.packing import GROUP
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.errors import ModelError
 from octavo.graph.context import Context, Store
 from octavo.graph.lower.rows import QuantizedRows

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.core.recurrent_weights import permute_gates
 from octavo.graph.lower.recurrent import GATES
 from octavo.ir.recurrent import OPTIONAL, Recurrent, RecurrentCell

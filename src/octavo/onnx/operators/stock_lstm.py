@@ -16,7 +16,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.graph.lower.products import dynamic_quantize_lstm
 from octavo.graph.lower.recurrent import PER_STEP_NOTE
 from octavo.ir.weight import Account, QuantizedWeightValues

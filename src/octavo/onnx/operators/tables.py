@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from octavo.core.qtype import Grid, QType
+from octavo.core.qparams import Grid, QType
 from octavo.graph.lower.embedding import lookup_blocks, lookup_per_tensor, lookup_rows
 from octavo.ir.embedding import Embedding
 from octavo.ir.weight import Account

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from octavo.core.form import Form
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.errors import OptionError, RecipeError, did_you_mean
 from octavo.onnx.operators import READERS, find_op, supported_ops
 from octavo.recipe import (

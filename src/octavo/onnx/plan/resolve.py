@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.onnx.operators.reader import ReadContext, Reader
 from octavo.onnx.plan.inventory import Site
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Scheme

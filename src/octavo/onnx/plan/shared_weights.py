@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.recipe import Granularity, WeightScheme
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from octavo.core.form import Cpu, Form
 from octavo.core.fresh_process import ChildError, call
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.errors import ModelError
 from octavo.graph.analysis.walk import opset_of
 from octavo.graph.emit.emitter import Names

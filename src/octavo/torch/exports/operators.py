@@ -12,8 +12,7 @@ from octavo.graph.analysis.attentions import attentions_of
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.emit.packed import pack_operators
 from octavo.graph.lower.lowering import lower_operators
-from octavo.graph.rewrite.merge_qkv import merge_qkv
-from octavo.graph.rewrite.passes import rewrite
+from octavo.graph.rewrite.passes import rewrite, rewrite_lowered
 from octavo.torch.exports.embedding_bag import read_embedding_bag
 from octavo.torch.exports.layers import (
     read_conv,
@@ -48,14 +47,13 @@ def replace_layers(model: ir.Model, form: Form) -> tuple[dict[str, int], tuple[s
         pack_operators(c)
     else:
         lower_operators(c)
-        if c.activations.have_rows:
-            _merge_qkv(c)
+        rewrite_lowered(
+            c,
+            (
+                attention
+                for graph in graphs_of(model)
+                for attention in attentions_of(graph, c.constants, c.opset, None)
+            ),
+        )
     c.finish()
     return dict(Counter(node.op_type for node in found)), c.notes()
-
-
-def _merge_qkv(c: ExportContext) -> None:
-    """Makes one product of those that give Q, K and V of one activation."""
-    for graph in graphs_of(c.model):
-        attentions = list(attentions_of(graph, c.constants, c.opset, None))
-        merge_qkv(attentions, c.emitter, c.constants, c.sweeper)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.core.kernels.packing import GROUP
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.errors import NotTrainableError
 from octavo.recipe import ActivationScheme, Granularity, Scheme, WeightScheme
 from octavo.torch import ops

@@ -174,7 +174,7 @@ class UniformObserver(ObserverBase):
         return bool(self.min_val.numel()) and not bool((self.min_val > self.max_val).any())
 
     def _qparams(self, lo: Float32, hi: Float32) -> tuple[Float32, npt.NDArray[Any]]:
-        """As torch.ao computes them, which is not as `octavo.core.qtype`: `eps` instead of 1."""
+        """As torch.ao computes them, which is not as `octavo.core.qparams`: `eps` instead of 1."""
         eps = self.eps.cpu().numpy()
         steps = np.float32(self.quant_max - self.quant_min)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.errors import OptionError, did_you_mean, listed
 from octavo.recipe import PRESETS, Granularity, Kind, Scheme, WeightScheme
 from octavo.torch.blocks.dynamic_type import own_type

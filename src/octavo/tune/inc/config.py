@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from octavo.core.qtype import QType
+from octavo.core.qparams import QType
 from octavo.recipe import (
     FLOAT,
     ActivationScheme,

@@ -17,12 +17,12 @@ from octavo.recipe import Layer, Recipe, Rule, dump_recipe, preset
 from octavo.recipe.target import Target
 from octavo.results.tuning import Approach, TuneResult
 from octavo.tune.api import tune
+from octavo.tune.arguments import is_torch, weighted_metrics
 from octavo.tune.evaluators import WeightedMetric
 from octavo.tune.goals import Criterion
 from octavo.tune.inc.config import Config
 from octavo.tune.inc.load import load_config
 from octavo.tune.inc.metrics import metric
-from octavo.tune.plan import is_torch, weighted_metrics
 
 _ATTRIBUTES = ("model", "eval_func", "calib_dataloader", "eval_dataloader", "metric")
 

@@ -17,8 +17,8 @@ from torch.nn.modules import module as torch_module
 from octavo.torch import ops
 from octavo.torch.blocks.activations import activation_name
 from octavo.torch.blocks.dynamic_type import type_behind
-from octavo.torch.blocks.families import LayerParts, parts_of
-from octavo.torch.blocks.steps import Frame
+from octavo.torch.blocks.encoder_families import LayerParts, parts_of
+from octavo.torch.blocks.encoder_steps import Frame
 from octavo.torch.layers.linear import QuantizedLinear
 
 _SERVED = "sdpa"

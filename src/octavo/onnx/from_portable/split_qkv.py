@@ -21,8 +21,8 @@ from octavo.graph.analysis.computed_shapes import sizes
 from octavo.graph.rewrite.merge_qkv import JOINT
 from octavo.ir import MS
 from octavo.ir.activation_products import HEADS_FIRST
-from octavo.onnx.recognize.recognition import RecognitionContext
-from octavo.onnx.recognize.rows import other, read_by
+from octavo.onnx.from_portable.context import RecognitionContext
+from octavo.onnx.from_portable.quantized_rows import other, read_by
 
 
 def split_qkv(graph: ir.Graph, t: RecognitionContext) -> None:

@@ -11,10 +11,10 @@ from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.emit.packed import pack_operators
 from octavo.graph.rewrite.passes import rewrite
 from octavo.ir import DOMAIN
+from octavo.onnx.from_portable import conv, embedding, linear, recurrent
+from octavo.onnx.from_portable import split_qkv as apart
+from octavo.onnx.from_portable.context import RecognitionContext
 from octavo.onnx.read.normalize import QUANTIZED_OPS
-from octavo.onnx.recognize import conv, embedding, linear, recurrent
-from octavo.onnx.recognize import split_qkv as apart
-from octavo.onnx.recognize.recognition import RecognitionContext
 
 RECOGNIZERS: Mapping[str, Callable[[ir.Node, RecognitionContext], bool]] = {
     "MatMulIntegerToFloat": linear.recognize,

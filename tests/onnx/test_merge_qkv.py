@@ -11,7 +11,6 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-import octavo.onnx.convert
 from octavo.core.metrics import relative_error
 from octavo.onnx import quantize_dynamic
 from octavo.onnx.check.layer_effects import LayerEffects
@@ -61,7 +60,7 @@ def apart(
 ) -> Converted:
     """The same conversion with a product for each."""
     with monkeypatch.context() as patch:
-        patch.setattr(octavo.onnx.convert, "merge_qkv", lambda *_: [])
+        patch.setattr("octavo.graph.rewrite.passes.merge_qkv", lambda *_: [])
         folder.mkdir()
         return convert(proto, folder, **options)
 

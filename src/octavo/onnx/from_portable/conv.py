@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.integers import as_int8
+from octavo.core.stored_integers import as_int8
 from octavo.ir.conv import WINDOW, Conv
 from octavo.ir.weight import Weight, WeightIntegers
+from octavo.onnx.from_portable.context import RecognitionContext
+from octavo.onnx.from_portable.quantized_rows import other, read_by, scaled_integers
 from octavo.onnx.operators.conv import AXES
 from octavo.onnx.operators.reader import attribute_int
-from octavo.onnx.recognize.recognition import RecognitionContext
-from octavo.onnx.recognize.rows import other, read_by, scaled_integers
 
 PER_IMAGE = "activations per image: target native has no scale for a whole tensor"
 

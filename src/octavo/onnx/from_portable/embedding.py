@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.integers import as_int8
+from octavo.core.stored_integers import as_int8
 from octavo.ir.embedding import Embedding
 from octavo.ir.weight import Weight, WeightIntegers
-from octavo.onnx.recognize.recognition import RecognitionContext
-from octavo.onnx.recognize.rows import made_by, number, other, read_by
+from octavo.onnx.from_portable.context import RecognitionContext
+from octavo.onnx.from_portable.quantized_rows import made_by, number, other, read_by
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 

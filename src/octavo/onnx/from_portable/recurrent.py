@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.integers import as_int8
 from octavo.core.recurrent_weights import MOST_INPUTS, permute_gates
+from octavo.core.stored_integers import as_int8
 from octavo.graph.lower.recurrent import GATES
 from octavo.ir import MS
 from octavo.ir.recurrent import OPTIONAL, Recurrent, RecurrentCell
 from octavo.ir.weight import Weight, WeightIntegers
+from octavo.onnx.from_portable.context import RecognitionContext
+from octavo.onnx.from_portable.quantized_rows import made_by
 from octavo.onnx.operators.reader import attribute_float, attribute_int, input_at
 from octavo.onnx.operators.recurrent_nodes import (
     activations_of,
@@ -25,8 +27,6 @@ from octavo.onnx.operators.recurrent_nodes import (
     kind_of,
     ways_of,
 )
-from octavo.onnx.recognize.recognition import RecognitionContext
-from octavo.onnx.recognize.rows import made_by
 
 PER_ROW = "activations per row: the operator had one scale a step for the whole batch, or none"
 

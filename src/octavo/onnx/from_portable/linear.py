@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.integers import as_int8
+from octavo.core.stored_integers import as_int8
 from octavo.graph.lower.products import scale_output
 from octavo.ir.activation_products import MatMul
 from octavo.ir.linear import Linear
 from octavo.ir.weight import Weight, WeightIntegers
-from octavo.onnx.recognize.recognition import RecognitionContext, Shared
-from octavo.onnx.recognize.rows import Product, product_of, rows_of
+from octavo.onnx.from_portable.context import RecognitionContext, Shared
+from octavo.onnx.from_portable.quantized_rows import Product, product_of, rows_of
 
 PER_ROW = "activations per row: target native has no scale for a whole tensor"
 PER_COLUMN = "a product of two activations: columns of the right one get a scale each"

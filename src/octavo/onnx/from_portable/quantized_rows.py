@@ -17,7 +17,7 @@ import onnx_ir as ir
 from octavo.graph.analysis.dims import filled_with
 from octavo.graph.analysis.walk import only_reader
 from octavo.ir import MS
-from octavo.onnx.recognize.recognition import RecognitionContext
+from octavo.onnx.from_portable.context import RecognitionContext
 
 RANGE_OPS = frozenset(
     "Abs Add Flatten Max Mul Neg ReduceMax ReduceMin ReduceSum Reshape Slice".split()
@@ -78,7 +78,7 @@ def _wide(node: ir.Node, t: RecognitionContext) -> Rows | None:
 
 
 def _same_shape(x: ir.Value | None, of: ir.Value | None, t: RecognitionContext) -> bool:
-    """Activations of the same sizes share one Shape: `octavo.graph.lower.activations`."""
+    """Activations of the same sizes share one Shape: `octavo.graph.lower.quantized_inputs`."""
     sizes = t.dims(x)
     return x is of or (sizes is not None and None not in sizes and sizes == t.dims(of))
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from octavo.torch.blocks.dynamic_type import type_behind
-from octavo.torch.blocks.steps import POST_NORM, Step
+from octavo.torch.blocks.encoder_steps import POST_NORM, Step
 
 BERT_LIKE = frozenset(
     "Bert BertGeneration Camembert Electra Ernie RoCBert Roberta XLMRoberta".split()

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import ops
+from octavo.torch.blocks.chain_plan import ChainPlan, ChainState, plan_of
 from octavo.torch.blocks.dynamic_type import has_dynamic_type, make_dynamic_type, set_type
-from octavo.torch.blocks.plan import ChainPlan, ChainState, plan_of
 
 # What layers of an encoder are given and pass on unread.
 _NEUTRAL = frozenset({"position_ids", "use_cache", "output_hidden_states", "return_dict"})
