@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from tests.native_target.test_attention_fusion import SPELLINGS, feeds, model
 from tests.onnx.helpers import F32, build, mlp, normal
-from tests.onnx.test_together import biased
+from tests.onnx.test_merge_qkv import biased
 
 Case = tuple[onnx.ModelProto, Mapping[str, np.ndarray]]
 I64 = TensorProto.INT64

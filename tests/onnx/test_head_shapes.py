@@ -25,7 +25,7 @@ MASKED = SPELLINGS["mask"]
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each projection keeps its own Reshape: `test_together` is of those that share one."""
+    """Each projection keeps its own Reshape: `test_merge_qkv` is of those that share one."""
     monkeypatch.setattr("octavo.graph.rewrite.passes.merge_qkv", lambda *_: [])
 
 
