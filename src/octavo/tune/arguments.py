@@ -15,7 +15,7 @@ from octavo.files.lookup import suggest_module
 from octavo.measure.accuracy import CLOSENESS, Metric
 from octavo.measure.data import Dataset
 from octavo.measure.readers import BATCH_SIZE, read_data
-from octavo.recipe import Granularity, Recipe, Rule, Scheme, load_recipe, preset
+from octavo.recipe import Granularity, Recipe, Rule, Scheme
 from octavo.recipe.target import Feed, Target
 from octavo.results.tuning import Approach
 from octavo.tune.auto import Auto
@@ -227,14 +227,6 @@ def checked_name(text: str) -> str:
             f"nor installed.{suggest_module(module)}"
         )
     return text
-
-
-def checked_recipe(given: str | Path | Recipe) -> Recipe:
-    """A recipe, from itself, a preset's name or a YAML file."""
-    if isinstance(given, Recipe):
-        return given
-    text = os.fspath(given)
-    return load_recipe(text) if text.endswith((".yaml", ".yml")) else preset(text)
 
 
 def checked_approaches(given: str) -> tuple[Approach, ...]:

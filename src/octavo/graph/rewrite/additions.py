@@ -22,12 +22,6 @@ from octavo.graph.context import Context
 from octavo.ir.linear import Linear
 
 
-def bias_reference(y: npt.NDArray[Any], constant: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: y [..., N], constant [N]."""
-    summed: npt.NDArray[np.float64] = np.asarray(y, np.float64) + np.asarray(constant, np.float64)
-    return summed
-
-
 def fold_bias(node: ir.Node, c: Context) -> ir.Node | None:
     """The new node where the rule fits `node`."""
     linear = Linear.of(node)
@@ -64,12 +58,6 @@ def one_row(
     if len(shape) > rank or any(d != 1 for d in shape[:-1]) or shape[-1:] not in ((), (1,), (n,)):
         return None
     return np.broadcast_to(np.array(tensor.numpy(), np.float64).reshape(-1), (n,))
-
-
-def residual_reference(y: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """What is taken over, in float64: y [..., N] and `other`, which broadcasts with it."""
-    summed: npt.NDArray[np.float64] = np.asarray(y, np.float64) + np.asarray(other, np.float64)
-    return summed
 
 
 def fold_residual(node: ir.Node, c: Context) -> ir.Node | None:
