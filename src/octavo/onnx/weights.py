@@ -89,6 +89,7 @@ class WeightStore:
         """The scheme under which all layers that share `root` get it."""
         return self._uses[root.key].scheme()
 
+    # docs/notes/onnxruntime.md: "Weights that layers share have one form"
     def compromise(self, root: Root, wished: WeightScheme) -> list[str]:
         """A note for the report where a layer that wished for `wished` gets another scheme."""
         return self._uses[root.key].compromise(wished)

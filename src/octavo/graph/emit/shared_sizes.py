@@ -12,6 +12,7 @@ from octavo.graph.emit.emitter import Emitter
 Sizes = tuple[Dim, ...]
 
 
+# docs/notes/onnxruntime.md: "Shapes and zero points are made once"
 class SharedSizes:
     """Shapes and zero points of the activations of one graph.
 

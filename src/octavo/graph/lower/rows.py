@@ -32,9 +32,11 @@ from octavo.graph.analysis.zero_points import SYMMETRIC
 from octavo.graph.emit.emitter import Emitter
 from octavo.graph.emit.shared_sizes import SharedSizes
 
+# docs/notes/onnxruntime.md: "Rows are quantized in two forms"
 WIDE_FROM = 1024  # inputs; measured: below, the nodes cost more than the passes
 
 
+# docs/notes/onnxruntime.md: "Rows are uint8"
 @dataclass(frozen=True)
 class QuantizedRows:
     """A quantized activation: `(q - zero_point) * scale`, times `row_scale` where there is one.
@@ -105,6 +107,7 @@ def range_of(e: Emitter, x: ir.Value, name: str, zero_point: int, *, wide: bool)
     return e.op("Max", [high, below], out=f"{name}_range")
 
 
+# docs/notes/onnxruntime.md: "The maximum drops NaN"
 def _poison(e: Emitter, x: ir.Value, row: ir.Value, name: str) -> ir.Value:
     total = e.reduce_last("ReduceSum", x, f"{name}_sum")
     nothing = e.op("Mul", [total, e.scalar(0.0, np.float32)], out=f"{name}_nan")

@@ -56,6 +56,7 @@ class Part:
         return q, step, zero, row, dtype
 
 
+# docs/notes/onnxruntime.md: "Q, K and V are one product in portable files too"
 def merge_qkv(
     attentions: Sequence[FoundAttention], e: Emitter, constants: Constants, sweeper: Sweeper
 ) -> list[str]:

@@ -25,6 +25,7 @@ def reference(y: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[np.fl
     return summed
 
 
+# docs/notes/native_target.md: "A residual need not have the layer's shape"
 def fold(node: ir.Node, c: Context) -> ir.Node | None:
     """The new node where the rule fits `node`."""
     linear = Linear.of(node)
