@@ -120,7 +120,7 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     return metadata, tensors
 
 
-_WRITTEN_BY = "octavo.torch.files.load reads what octavo.torch.files.save wrote"
+_WRITTEN_BY = "octavo.torch.load reads what octavo.torch.save wrote"
 
 
 def _map(path: Path) -> mmap.mmap:
@@ -132,7 +132,7 @@ def _map(path: Path) -> mmap.mmap:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     except FileNotFoundError:
         raise ModelError(
-            f"{path}: there is no such file; give one that octavo.torch.files.save (octavo quantize) "
+            f"{path}: there is no such file; give one that octavo.torch.save (octavo quantize) "
             f"wrote.{suggest_file(path)}"
         ) from None
     except OSError as error:

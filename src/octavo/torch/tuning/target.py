@@ -104,7 +104,7 @@ class TorchTarget:
     def save(
         self, recipe: Recipe, out: Path, calibration: Sequence[Feed] | None = None
     ) -> Report | None:
-        """Writes the quantized model to `out`, for `octavo.torch.files.load`, and says what is in it.
+        """Writes the quantized model to `out`, for `octavo.torch.load`, and says what is in it.
 
         Raises as `build`, and OutputError.
         """
