@@ -4,7 +4,7 @@ Q, K and V are products of one activation x. A row of x that is not finite makes
 so, and that every row of what the attention gives, in all heads: a weight times it is NaN or
 infinite, be the weight 0. Where all of x is finite, only the mask can bring NaN, into whole rows of
 weights; and one mask for all heads brings it into those of all heads. An overflow of float32 is not
-looked for, as in `uniform`.
+looked for, as in `uniform_rows`.
 """
 
 from __future__ import annotations
