@@ -59,6 +59,7 @@ def measured(measure: Callable[[], Comparison], threads: int) -> Comparison:
     return measure()
 
 
+# docs/notes/processors.md: "Two threads depend on where a virtual machine's cores are"
 def has_cores(threads: int) -> bool:
     """Whether a loop over registers is about `threads` times as fast on as many."""
     idle()

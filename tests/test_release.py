@@ -69,8 +69,17 @@ def test_metadata_that_is_not_ours_is_found(sdist: Path) -> None:
 
 
 def test_the_changelog_begins_with_this_version() -> None:
-    heads = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert heads[0] == VERSION
+    text = (ROOT / "CHANGELOG.md").read_text()
+    first = re.search(r"^## (.*)\n\n(.*)$", text, re.MULTILINE)
+    assert first is not None
+    is_next = first[1] == "[Unreleased]" and first[2].startswith(f"What becomes {VERSION},")
+    assert is_next or first[1].startswith(f"[{VERSION}] - ")
+
+
+def test_the_changelog_keeps_its_form() -> None:
+    sections = re.findall(r"^### (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert set(sections) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert sections[0] == "Added"
 
 
 def test_the_program_says_its_version() -> None:

@@ -120,7 +120,7 @@ def rows() -> str:
     return svg(800, 240, "Integers that are left to each token", parts())
 
 
-def one_sided() -> str:
+def zero_points() -> str:
     """Where zero lies among the 256 integers."""
     cases = (
         ("any sign", 128, "-r", "r", "128 steps for each sign"),
@@ -174,7 +174,7 @@ def saturation() -> str:
 PICTURES = {
     "pipeline": pipeline,
     "rows": rows,
-    "one_sided": one_sided,
+    "zero_points": zero_points,
     "saturation": saturation,
 }
 

@@ -1,8 +1,8 @@
 // The contract between the drivers (linear, rnn, conv, embedding) and the instruction sets.
 //
-// Each instruction set is one file that fills one KernelTable; reference.cpp is scalar and
+// Each instruction set is one file that fills one KernelTable; table_reference.cpp is scalar and
 // normative. Every entry gives the same bits in every table: integers are exact, and floating point
-// is a fixed sequence of IEEE operations for each element (docs/architecture.md, "Numbers").
+// is a fixed sequence of IEEE operations for each element (docs/numbers.md).
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Scale and zero point of a row of activations, from its range: the definition in docs/architecture.md
-// ("Numbers"). In an anonymous namespace, so that no copy made for one instruction set is another's.
+// Scale and zero point of a row of activations, from its range: the definition in docs/numbers.md.
+// In an anonymous namespace, so that no copy made for one instruction set is another's.
 #pragma once
 
 #include <cstddef>

@@ -68,6 +68,7 @@ struct Cells {
   template <bool powers>
   static constexpr float kTanh = powers ? 1.0f : kTanhPower;
 
+  // docs/notes/processors.md: "Cells take their exponentials in step"
   // tanh(x) = over / under, of N in step.
   template <int N>
   struct Fractions {

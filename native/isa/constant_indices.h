@@ -1,5 +1,6 @@
 // Indices that are constants for the compiler's front end: GCC keeps an array in registers only where it is
 // indexed by nothing else, and only where all that does so is inlined.
+// docs/notes/processors.md: "Sums stay in registers by construction"
 #pragma once
 
 #include <utility>

@@ -37,11 +37,13 @@ struct Epilogue {
 
   // The exact sum less its zero points.
   I exact(I acc, const RowQuant& q) const {
+    // docs/notes/processors.md: "One instruction subtracts the zero point"
     acc = V::correct(acc, colsum, V::set_i(q.pair));
     if (g.weight.zero && !g.group) acc = V::sub_i(acc, V::mul_i(zero, V::set_i(q.sum)));
     return acc;
   }
 
+  // docs/notes/processors.md: "A row's scale is applied before the column's"
   F scaled(I t, const RowQuant& q) const { return V::mul(V::to_float(t), V::set(q.scale)); }
 
   // Rows whose sums are at sums[0], sums[step], ...: integers, or of groups floats, which have their
@@ -96,6 +98,7 @@ struct Epilogue {
 
 // One more group of a row: `sum` is its exact integers, less nothing yet.
 template <class V>
+// docs/notes/processors.md: "Both zero points of a group come off in one instruction"
 inline __attribute__((always_inline)) typename V::F group_added(typename V::F total, typename V::I sum, typename V::I colsum,
                                                                 typename V::I pair, typename V::F scale) {
   return V::fma(V::to_float(V::correct(sum, colsum, pair)), scale, total);

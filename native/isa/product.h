@@ -181,6 +181,7 @@ struct Product {
 
   static std::size_t row_bytes(const Gemm& g) { return round_up(g.weight.k, kPanelK) * D::kInputBytes; }
 
+  // docs/notes/processors.md: "Large outputs are prefetched too"
   // Steps between the rows that are prefetched (fewer, where there are not so many): all of them at once would
   // keep weights waiting.
   static constexpr std::size_t kStepsARow = 4;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kTogether = 3;  // groups at most; their integers take 24 of the L1 cache's 48 kB
 
+// docs/notes/processors.md: "On AMX three groups wait and are added together"
 // 32 rows by 2 blocks: some groups of them that wait to be added, and the float sums so parts.
 struct PendingGroups {
   static constexpr std::size_t kRows = kSlice, kUnits = 2 * kTile / kRows;  // rows of a unit

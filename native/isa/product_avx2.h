@@ -8,6 +8,7 @@
 // A dot product of 32 is four instructions (vpxor, vpmaddubsw, vpmaddwd, vpaddd) that share three
 // ports: 24 multiply-accumulates a cycle at most, 1.5 times FMA's 16. Five rows by 16 columns fill
 // the sixteen registers: 10 sums, 2 of weights, 3 temporary ones and the constant.
+// docs/notes/processors.md: "AVX2 is exact in four instructions"
 #pragma once
 
 #include <immintrin.h>

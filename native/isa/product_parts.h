@@ -16,6 +16,7 @@ inline std::size_t part_bytes() {
   static const std::size_t quarter = l2_cache_bytes() / 4;
   return quarter;
 }
+// docs/notes/processors.md: "The next part of a weight is prefetched"
 constexpr std::size_t kFewBytes = 96 << 10;
 
 struct WeightParts {

@@ -1,5 +1,7 @@
 // A tile of the int8 product, and what its sums become where they go from registers straight to the output; over
 // any vector type of vector_*.h. Its columns are the vectors of some blocks of 16, side by side.
+// docs/notes/processors.md: "Some sums go from registers to the output"
+// docs/notes/processors.md: "Outputs are written along rows"
 #pragma once
 
 #include <cstddef>

@@ -150,6 +150,7 @@ struct Quantizer : Sections {
 
 template <bool adds>
 inline void quantize_sections(const Sections& s) {
+  // docs/notes/processors.md: "Short rows are quantized four at a time"
   constexpr std::size_t kShort = 768;  // up to here four are faster than one
   const std::size_t four = s.n <= kShort ? s.count / 4 * 4 : 0;
   if (four) Quantizer<4, adds>(s.part(0, four)).quantize();

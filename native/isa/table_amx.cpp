@@ -63,6 +63,7 @@ void peak(std::size_t turns) {
 
 }  // namespace
 
+// docs/notes/processors.md: "A table for AMX"
 KernelTable amx_table() {
   KernelTable t = vnni = avx512vnni_table();
   t.name = "amx";

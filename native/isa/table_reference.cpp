@@ -1,4 +1,4 @@
-// The normative kernels: scalar, one statement for each definition in docs/architecture.md.
+// The normative kernels: scalar, one statement for each definition in docs/numbers.md.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,5 +1,6 @@
 // Gates of recurrent layers as exponents of two. A sigmoid is made of 2^(-x log2 e) and a tanh of
 // 2^(2 x log2 e): where scales and biases hold those factors, cells need not multiply by them.
+// docs/notes/processors.md: "Gates come as exponents of two"
 #pragma once
 
 #include <memory>

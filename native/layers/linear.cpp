@@ -23,6 +23,7 @@ constexpr double kMacs = 2.4e5, kBytes = 1e5, kInputs = 1.1e4;
 // How many threads earn their start: by 3 microseconds of work each with OpenMP's threads or ours, by 4 with
 // ONNX Runtime's. Both measured: where cores share a last cache a third of it would do; where they do not, more
 // is lost below than won.
+// docs/notes/processors.md: "A thread has to earn its start"
 int useful_threads(int threads, double macs, double bytes) {
   const double start = host() ? 4.0 : 2.9;
   return static_cast<int>(std::max(1.0, std::min<double>(threads, std::max(macs / kMacs, bytes / kBytes) / start)));
@@ -32,6 +33,7 @@ int useful_threads(int threads, double macs, double bytes) {
 enum class Split {
   kRows,     // each quantizes some rows and computes all of their columns
   kColumns,  // each quantizes some rows; when all are there, each computes some columns of all rows
+  // docs/notes/processors.md: "Few rows are quantized by each thread for itself"
   kCopies,   // each quantizes all rows for itself, and computes some columns of them
 };
 

@@ -13,7 +13,7 @@
 namespace octavo {
 
 // A format of weights as memory and files hold it. What it takes to add one: a WeightFormat, its row in pack.cpp, and
-// a product in each table (docs/architecture.md).
+// a product in each table (docs/add_an_op.md).
 struct PackedLayout {
   const char* name;                                                     // in files and in Python
   std::size_t (*bytes)(std::size_t n, std::size_t k);                   // of a packed [n, k]

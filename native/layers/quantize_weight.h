@@ -1,4 +1,4 @@
-// Weight quantization, ahead of time. The definition is in docs/architecture.md ("Numbers").
+// Weight quantization, ahead of time. The definition is in docs/numbers.md.
 #pragma once
 
 #include <cstddef>

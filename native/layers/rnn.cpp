@@ -30,6 +30,7 @@ class Plan {
     // read their weights for.
     static const std::size_t quarter_l2 = l2_cache_bytes() / 4;
     const std::size_t width = units() * gates_of(net.kind) * sizeof(float), rows = std::max(quarter_l2 / width, t_.rows_per_weight_read);
+    // docs/notes/processors.md: "Products of several steps stay in the L2 cache"
     const std::size_t most = std::max<std::size_t>(1, std::min(rows / seq.batch, seq.steps)), chunks = (seq.steps + most - 1) / most;
     chunk_ = chunks ? (seq.steps + chunks - 1) / chunks : 1;  // all about the same
     lay_out();

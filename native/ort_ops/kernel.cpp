@@ -247,6 +247,7 @@ float* Call::output(std::size_t index, const Shape& shape) const {
   return data;
 }
 
+// docs/notes/onnxruntime.md: "A phase is one ParallelFor"
 void Call::parallel(int threads, int phases, Phase phase, void* job) {
   struct One {
     Phase phase;

@@ -139,6 +139,7 @@ Shape packed_shape(std::size_t n, std::size_t k);
 // The activation that a word stands for, as in the attribute of that name.
 Activation activation_of(const Node& node, const std::string& wanted);
 
+// docs/notes/onnxruntime.md: "No input is left out before one that is given"
 // Names of optional inputs that a node has, in order, as its attribute `given` lists them ("residual",
 // "sequence_lens initial_h"). ONNX Runtime's shape inference cannot take a node that leaves an input out
 // before one that it gives, so that ours leave none out.

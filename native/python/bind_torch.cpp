@@ -1,3 +1,4 @@
+// docs/notes/torch.md: "The plain call of a linear layer is decided in C++"
 // The eager call of a quantized linear layer of PyTorch, without the interpreter.
 //
 // Between a module's call and the kernel, Python asks a score of questions of a tenth of a microsecond

@@ -1,4 +1,5 @@
 // What the silicon allows, measured: the bounds that benchmarks hold kernels against.
+// docs/notes/processors.md: "What bounds the kernels"
 #pragma once
 
 #include <cstddef>

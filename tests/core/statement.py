@@ -1,4 +1,4 @@
-"""What the kernels compute, stated plainly in NumPy: docs/architecture.md, "Numbers".
+"""What the kernels compute, stated plainly in NumPy: docs/numbers.md.
 
 Quantization of rows is a sequence of float32 operations, so it is stated in float32 and has to hold
 bit for bit. Everything behind it is stated exactly (integers) and in float64, with the error that

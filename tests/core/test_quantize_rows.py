@@ -1,4 +1,4 @@
-"""Rows to integers, on every instruction set, bit for bit what docs/architecture.md defines."""
+"""Rows to integers, on every instruction set, bit for bit what docs/numbers.md defines."""
 
 from typing import Any
 

@@ -12,7 +12,10 @@ from tests.docs.commands import quick
 from tests.docs.evaluators import EVALUATORS
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
+OF_A_CHECKOUT = ROOT / "docs" / "add_an_op.md"  # whose files test_add_an_op.py puts in place
+DOCUMENTS = sorted(
+    {ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")} - {OF_A_CHECKOUT}
+)
 
 
 FIRST = ROOT / "docs" / "index.md"

@@ -44,6 +44,7 @@ class How:
         return SECONDS if self.seconds is None else self.seconds
 
 
+# docs/notes/reports.md: "A page is measured once, and drawn from plain data"
 def evidence(floating: str, quantized: Path, how: How, *, strict: bool = False) -> Evidence:
     """Compares and times; `floating` is a path or `module:factory`.
 

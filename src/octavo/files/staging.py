@@ -29,6 +29,7 @@ DATA_FILE = "octavo.data_file"  # metadata key: the data file that belongs to a 
 _JOURNAL = "commit.json"
 
 
+# docs/notes/reports.md: "Outputs appear whole"
 class Staging:
     """A folder in which the output at `out` is prepared. Use as a context manager.
 

@@ -204,6 +204,7 @@ def _named(callables: Mapping[str, Call] | Sequence[Call]) -> dict[str, Call]:
     return named
 
 
+# docs/notes/tuning.md: "The interval is that of the signed-rank test"
 def middle_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """(estimate, low, high) of the middle of two or more noisy `values`, 99% sure.
 

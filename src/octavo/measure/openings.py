@@ -38,6 +38,7 @@ MOST_PASSES, USUAL_PASSES = 16, 4
 WAIT = 0.06  # for another call's threads; ONNX Runtime's spin on for 50 ms
 
 
+# docs/notes/tuning.md: "A spinning session's caller stays on its first processor"
 @contextlib.contextmanager
 def one_processor() -> Iterator[None]:
     """Keeps this thread on the first processor that it may use; threads made meanwhile too.
@@ -116,6 +117,7 @@ class Turn:
         return max(statistics.median(taken), 1e-9)
 
 
+# docs/notes/tuning.md: "The value that counts is one of two openings"
 class Openings:
     """Openings of `openers`, in twos, planned so that `budget` seconds hold about a dozen twos.
 

@@ -227,6 +227,7 @@ def threads_are_busy() -> bool:
     return (time.process_time() - process) - (time.thread_time() - thread) > STEP / 4
 
 
+# docs/notes/tuning.md: "Before a turn nothing sleeps"
 def idle(limit: float = 10.0) -> None:
     """Waits until no other thread of this process works, for `limit` seconds at most.
 

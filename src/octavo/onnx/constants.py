@@ -301,6 +301,7 @@ class Constants:
         step = (node.op_type, attributes, inputs, value.index())
         return self._chains.setdefault(step, len(self._keys))
 
+    # docs/notes/onnxruntime.md: "Constants are evaluated on demand"
     def _evaluate(self, value: ir.Value) -> npt.NDArray[Any]:
         """Runs the chain that makes `value` with ONNX's reference implementation.
 

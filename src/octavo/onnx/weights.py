@@ -3,7 +3,7 @@
 A weight that two layers share (an embedding table that is also the output layer's matrix, a matrix
 that two Gemms transpose) stays one tensor in the file. Layers that want it the other way round read
 it through a Transpose node, which ONNX Runtime folds when it loads the model. Where they ask for
-different schemes, all get one that serves each of them: see `sharing`.
+different schemes, all get one that serves each of them: see `plan.shared_weights`.
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class WeightStore:
         """The scheme under which all layers that share `root` get it."""
         return self._uses[root.key].scheme()
 
+    # docs/notes/onnxruntime.md: "Weights that layers share have one form"
     def compromise(self, root: Root, wished: WeightScheme) -> list[str]:
         """A note for the report where a layer that wished for `wished` gets another scheme."""
         return self._uses[root.key].compromise(wished)

@@ -25,6 +25,7 @@ from octavo.results.words import clean, duration, latency, size
 CONFIDENCE = 0.99
 """How sure an interval is. Ten comparisons of equals have two false alarms once in 230 times."""
 
+# docs/notes/tuning.md: "Small differences are none"
 SMALLEST = 0.015
 """A difference below this is not called one.
 

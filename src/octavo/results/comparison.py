@@ -27,6 +27,7 @@ than four bits' worth; normally distributed numbers have a peak of 4 to 6.
 """
 
 
+# docs/notes/reports.md: "Ranges are those of the float model"
 @dataclass(frozen=True)
 class Range(Data):
     """The finite numbers of a tensor over all runs: bounds, root mean square, and how many.

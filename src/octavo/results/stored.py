@@ -25,6 +25,7 @@ VERSION = 2
 MOST_BYTES = 1 << 28  # of what is read: a damaged or hostile file may promise anything
 
 
+# docs/notes/reports.md: "A quantized file says what became of its layers"
 def outcomes_to_json(outcomes: Sequence[LayerOutcome]) -> str:
     """One line of JSON."""
     texts: dict[str, int] = {}

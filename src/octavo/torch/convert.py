@@ -228,6 +228,7 @@ def _row_ends(weight: Tensor) -> Tensor:
     return torch.stack([flat.amin(1), flat.amax(1)], 1).reshape(shape)
 
 
+# docs/notes/torch.md: "A copy does not copy what it replaces"
 def copied(model: nn.Module, converter: Converter) -> nn.Module:
     """A deep copy that shares the weights which will be replaced: no memory is spent on them."""
     replaced = converter.replaces()

@@ -40,6 +40,7 @@ def checked_mapping(given: Any) -> dict[type, type]:
     return dict(given)
 
 
+# docs/notes/torch.md: "Embedding and Conv follow their own name or type"
 def mapped_type(module: nn.Module, mapping: Mapping[type, type]) -> type | None:
     """The key of `mapping` that `module` falls under: its type, or the nearest one it inherits.
 

@@ -38,6 +38,7 @@ CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 """Dtypes that kernels read and write, by the numbers of `octavo.core.kernels.buffers.FloatType`."""
 
 
+# docs/notes/torch.md: "There are two ways to call a layer"
 def direct(x: Tensor) -> bool:
     """Whether the layer may read `x` by its address, with no operator in between."""
     # Export without dynamo shows as a fake tensor or a dispatch mode.

@@ -51,6 +51,7 @@ def earlier_reports(model: nn.Module) -> dict[str, Report]:
     return {name: found for name, found in held.items() if isinstance(found, Report)}
 
 
+# docs/notes/torch.md: "A second conversion sees only what is float"
 def continued(earlier: Report, later: Report, prefix: str) -> Report:
     """One report of two conversions: each layer as it is now.
 

@@ -33,6 +33,7 @@ def digest(data: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
+# docs/notes/tuning.md: "Resuming is replaying"
 class History:
     """The measurements of one search, by kind and key; in a folder, or in memory for None.
 

@@ -122,6 +122,7 @@ class Loop:
             left = self.limits.timeout - self.measuring.elapsed()
             self.measuring.deadline = time.monotonic() + left * share
 
+    # docs/notes/tuning.md: "A trial's number is given when it is proposed"
     def _batch(self, candidates: Sequence[Candidate]) -> list[Trial]:
         """The candidates' trials; those that are new are measured, as far as limits allow."""
         named = [self._named(c) for c in candidates]

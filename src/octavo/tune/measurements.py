@@ -111,6 +111,7 @@ class Measurements:
                     self._keep("trial", trial.key, done.to_dict())
         return [found for trial in blank if (found := known[trial.key]) is not None]
 
+    # docs/notes/tuning.md: "A model is known by its decisions"
     def known(self, blank: Trial) -> Trial | None:
         """What is known of a trial whose measurement was cut off; None for nothing."""
         return self._recalled("trial", blank) or self._recalled("evaluated", blank)
@@ -205,6 +206,7 @@ class Measurements:
         )
         return values, len(ordered) * feeds
 
+    # docs/notes/tuning.md: "Latency is a ratio"
     def time_ratios(self, variants: Sequence[Variant]) -> list[tuple[float, float]]:
         """Quartiles of each variant's time over the first one's.
 

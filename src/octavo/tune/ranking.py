@@ -17,6 +17,7 @@ PAYS = 0.97  # of the time of the model with all kinds quantized: below, the kin
 LOOKUP_PAYS = 0.9
 
 
+# docs/notes/tuning.md: "Ranking is not evaluating"
 def rank_layers(context: SearchContext, names: Sequence[str]) -> dict[str, float]:
     """Each layer's error when it alone is quantized, the worst first, shown through `context.rank`.
 

@@ -115,6 +115,7 @@ class InExecutor(Runner):
         return answers
 
 
+# docs/notes/tuning.md: "Workers die with their parent"
 class Workers(Runner):
     """Processes of our own on this machine, which are ended at the deadline.
 

@@ -32,6 +32,7 @@ TYPICAL_HIGH = 2.0
 STEP, LEAST, MOST = 16, 32, 112
 
 
+# docs/notes/onnxruntime.md: "Zero points save half of the integers"
 def zero_point_for(found: Bounds) -> int:
     """The zero point of rows of such numbers."""
     if found.low >= 0.0:

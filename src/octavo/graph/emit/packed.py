@@ -17,6 +17,7 @@ from octavo.ir.operator import KEY, LAYER, Operator, Pack
 from octavo.ir.weight import PackedValues, Weight
 
 
+# docs/notes/onnxruntime.md: "Constants lie in the node's own graph"
 def pack_operators(c: Context) -> None:
     """Draws every node that stands for an operator anew, with its constants in its own graph.
 
@@ -47,6 +48,7 @@ class _NodePacker:
     def __init__(self, c: Context, node: ir.Node) -> None:
         self._c, self._node, self._graph = c, node, node.graph
 
+    # docs/notes/native_target.md: "Weights are stored as kernels read them"
     def packed(self, weight: Weight, pack: Pack, *, layout: str) -> PackedValues:
         """`weight`, packed once for all nodes of the graph that read it in this `layout`."""
 

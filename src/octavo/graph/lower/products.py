@@ -27,6 +27,7 @@ def linear_rows(
     wrongly for inputs of rank 3, so the fused operator is written out.
     """
     product = e.op(
+        # docs/notes/onnxruntime.md: "The fused operator is written out"
         "MatMulIntegerToFloat",
         [rows.q, w.q, rows.scale, w.scale, rows.zero_point, w.zero_point],
         out=out if rows.row_scale is None else f"{out}_per_row",

@@ -33,12 +33,14 @@ from octavo.graph.analysis.dims import Dim, Dims
 from octavo.graph.analysis.zero_points import SYMMETRIC
 from octavo.graph.emit.emitter import Emitter
 
+# docs/notes/onnxruntime.md: "Rows are quantized in two forms"
 WIDE_FROM = 1024  # inputs; measured: below, the nodes cost more than the passes
 
 
 Sizes = tuple[Dim, ...]
 
 
+# docs/notes/onnxruntime.md: "Shapes and zero points are made once"
 class SharedSizes:
     """Shapes and zero points of the activations of one graph.
 
@@ -81,6 +83,7 @@ class SharedSizes:
         return self._made[what, sizes]
 
 
+# docs/notes/onnxruntime.md: "Rows are uint8"
 @dataclass(frozen=True)
 class QuantizedRows:
     """A quantized activation: `(q - zero_point) * scale`, times `row_scale` where there is one.
@@ -151,6 +154,7 @@ def range_of(e: Emitter, x: ir.Value, name: str, zero_point: int, *, wide: bool)
     return e.op("Max", [high, below], out=f"{name}_range")
 
 
+# docs/notes/onnxruntime.md: "The maximum drops NaN"
 def _poison(e: Emitter, x: ir.Value, row: ir.Value, name: str) -> ir.Value:
     total = e.reduce_last("ReduceSum", x, f"{name}_sum")
     nothing = e.op("Mul", [total, e.scalar(0.0, np.float32)], out=f"{name}_nan")

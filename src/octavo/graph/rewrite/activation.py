@@ -92,6 +92,7 @@ _STANDARD: dict[str, Callable[..., Float64]] = {
 }
 
 
+# docs/notes/native_target.md: "An activation is known by its values"
 def fold_activation(node: ir.Node, rules: Sequence[ActivationRule], c: Context) -> ir.Node | None:
     """The new node where one of `rules` fits what reads `node`."""
     layer = Linear.of(node) or Conv.of(node)

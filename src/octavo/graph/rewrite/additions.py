@@ -60,6 +60,7 @@ def one_row(
     return np.broadcast_to(np.array(tensor.numpy(), np.float64).reshape(-1), (n,))
 
 
+# docs/notes/native_target.md: "A residual need not have the layer's shape"
 def fold_residual(node: ir.Node, c: Context) -> ir.Node | None:
     """The new node where the rule fits `node`."""
     linear = Linear.of(node)

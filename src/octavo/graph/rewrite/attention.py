@@ -40,6 +40,7 @@ def reference(
     return held.reshape(*held.shape[:2], -1)
 
 
+# docs/notes/native_target.md: "Attention is one node in float32"
 def fuse_attention(graph: ir.Graph, c: Context) -> int:
     """Every attention of `graph` that has this form; how many there were."""
     count = 0

@@ -28,6 +28,7 @@ from octavo.graph.rewrite.sweeper import Sweeper
 Shapes = dict[ir.Node, tuple[int, ...]]
 
 
+# docs/notes/onnxruntime.md: "Attentions do not compute their shapes"
 def head_shapes(attentions: Sequence[FoundAttention], constants: ConstantLookup) -> Shapes:
     """The Reshapes of `attentions` whose shapes are computed, with what they may be."""
     found: Shapes = {}

@@ -64,6 +64,7 @@ def masks_of(model: ir.Model, constants: ConstantLookup, dims: Dims) -> list[Mas
     return [mask for node in nodes if (mask := look.mask(node)) is not None]
 
 
+# docs/notes/onnxruntime.md: "Masks are added as they are given"
 def read_plainly(masks: Sequence[Mask], e: Emitter, sweeper: Sweeper) -> list[str]:
     """Lets each Where read its source; returns a note on what was done."""
     for mask in masks:

@@ -56,6 +56,7 @@ class Projection:
         return q, step, zero, row, dtype
 
 
+# docs/notes/onnxruntime.md: "Q, K and V are one product in portable files too"
 def merge_qkv(
     attentions: Sequence[FoundAttention], e: Emitter, constants: ConstantLookup, sweeper: Sweeper
 ) -> list[str]:

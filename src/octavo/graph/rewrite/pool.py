@@ -32,6 +32,7 @@ def reference(y: npt.NDArray[Any], pool: Sequence[int]) -> npt.NDArray[np.float6
     return largest
 
 
+# docs/notes/native_target.md: "A convolution takes the MaxPool behind it"
 def fold(node: ir.Node, c: Context) -> ir.Node | None:
     """The new node where the rule fits `node`."""
     layer = Conv.of(node)

@@ -44,6 +44,7 @@ _DECIDING = frozenset(
 )
 
 
+# docs/notes/checking.md: "Decisions are given, not avoided"
 @dataclass(frozen=True)
 class NodeDecision:
     """A node that decides: what it read of layers, and the outputs that both models are given."""

@@ -177,6 +177,7 @@ class Findings:
 # What a value shows ------------------------------------------------------------------------------
 
 
+# docs/notes/checking.md: "Outputs that show nothing are not compared"
 def uninformative(arrays: Sequence[Array], bounds: Bounds | None = None) -> Uninformative | None:
     """Why `arrays`, one value in several runs, show nothing; None where they do."""
     if not arrays:

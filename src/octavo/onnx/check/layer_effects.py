@@ -33,6 +33,7 @@ RANKING_SECONDS = 20.0
 """After which the layers that are left are not tried."""
 
 
+# docs/notes/checking.md: "A layer is blamed for its effect"
 class LayerEffects:
     """Ranks the quantized layers of one model by what each alone does to one value."""
 

@@ -129,6 +129,7 @@ class ValueProbe:
         return {**feed, **found}
 
 
+# docs/notes/checking.md: "A layer's error alone comes from the file"
 class LayerProbe:
     """The quantized layers of a model alone, each fed from outside.
 

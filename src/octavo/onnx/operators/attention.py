@@ -126,6 +126,7 @@ def _sizes(node: ir.Node, c: ReadContext) -> list[int]:
     return [c.constants.shape(w)[1] // 3] * 3
 
 
+# docs/notes/onnxruntime.md: "Fused attention is taken apart where its mask allows"
 def _fused_refused(node: ir.Node, c: ReadContext) -> str | None:
     """Why QAttention cannot take the operator's place either, or None."""
     if c.opset < FIRST_WITH_DYNAMIC:

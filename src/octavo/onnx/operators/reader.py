@@ -105,6 +105,7 @@ class Reader(ABC):
     def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
         """The weights of `node` if it is a layer of this kind (perhaps none), else None."""
 
+    # docs/notes/native_target.md: "Layers that kernels cannot hold have stock operators"
     def takes_native(self, node: ir.Node, scheme: Scheme, c: ReadContext) -> bool:
         """Whether target native holds the layer in an operator of its own, as `scheme` says."""
         return False

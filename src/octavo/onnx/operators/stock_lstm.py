@@ -33,6 +33,7 @@ def reference(w: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     return held
 
 
+# docs/notes/onnxruntime.md: "LSTM has one activation scale a step"
 def draw(node: ir.Node, scheme: Scheme, c: ReadContext, name: str) -> Drawn:
     """The operator, and what stands around it."""
     scheme, notes = _operator_scheme(scheme, c)

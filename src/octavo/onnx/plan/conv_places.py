@@ -62,6 +62,7 @@ class _Before:
     signal: bool = False
 
 
+# docs/notes/native_target.md: "Convolutions are int8 where they win"
 def float_places(
     graph: ir.Graph, sites: Sequence[Site], wanted: Sequence[ir.Node]
 ) -> dict[ir.Node, str]:

@@ -23,6 +23,7 @@ from octavo.onnx.plan.options import Request
 from octavo.recipe import FLOAT, Decision, Granularity, Kind, Layer, Recipe, plan
 from octavo.recipe.recipe import Origin
 
+# docs/notes/onnxruntime.md: "Small linear layers stay float"
 FEW_OUTPUTS = 4
 LARGE = 16 * 1024  # bytes of a float weight, from which on target portable saves some
 

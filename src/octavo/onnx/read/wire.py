@@ -33,6 +33,7 @@ class WireError(ValueError):
     """The bytes are no protobuf message, or end too early."""
 
 
+# docs/notes/onnxruntime.md: "Weights do not pass through protobuf"
 def skeleton(path: Path) -> onnx.ModelProto:
     """The model at `path`, its large initializers as references into the file itself (`OWN_FILE`).
 

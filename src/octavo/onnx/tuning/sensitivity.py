@@ -91,6 +91,7 @@ def _runs(model: Any, feeds: Sequence[Feed]) -> Runs:
     return [[as_array(output) for output in model.run(None, dict(feed))] for feed in feeds]
 
 
+# docs/notes/checking.md: "Sensitivities come from one model with switches"
 class _Switched:
     """A model with a switch for each layer."""
 

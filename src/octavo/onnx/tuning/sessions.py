@@ -41,6 +41,7 @@ _DTYPES = {
 }
 
 
+# docs/notes/checking.md: "Temporary models are unlinked once they are open"
 class Scratch:
     """A place for one model, in the folder that TMPDIR names. Use as a context manager.
 

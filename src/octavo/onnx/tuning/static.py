@@ -116,6 +116,7 @@ def _write_named(source: Source, chosen: dict[str, Any], work: Scratch) -> list[
     return excluded
 
 
+# docs/notes/onnxruntime.md: "Static quantization takes the same layers"
 def run_quantizer(
     folder: Path,
     output: Path,

@@ -76,6 +76,7 @@ class Plot:
         return sum(mark.beyond for mark in self.marks)
 
 
+# docs/notes/reports.md: "Pictures are a few lines of templates"
 def plot(points: Sequence[Point], axes: Axes, width: int, height: int) -> Plot | None:
     """The picture of the points that are finite; None without any."""
     points = [p for p in points if math.isfinite(p.x) and math.isfinite(p.y)]

@@ -204,6 +204,7 @@ def _watched(module: Any) -> bool:
     )
 
 
+# docs/notes/torch.md: "A parent calls two layers as one"
 def _chain(parent: nn.Module) -> tuple[str, ...]:
     """Names of the children that forward calls one after the other; () where it does more."""
     return _chain_of(type(parent).forward, tuple(parent._modules))

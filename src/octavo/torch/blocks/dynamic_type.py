@@ -57,6 +57,7 @@ def has_dynamic_type(module: nn.Module) -> bool:
     return "_behind" in vars(type(module))
 
 
+# docs/notes/torch.md: "Who calls two as one is told by its type"
 def make_dynamic_type(
     kind: Any,
     methods: Mapping[str, Callable[..., Any]],

@@ -110,6 +110,7 @@ def _mask(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor | None
     return mask, known
 
 
+# docs/notes/torch.md: "An encoder layer runs as one chain of kernels"
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def _computes_the_same(layer: nn.Module, plan: ChainPlan) -> bool:
     """Whether the chain computes what the layer's own forward does, with and without a mask."""

@@ -43,6 +43,7 @@ class Refusal:
         raise _lost(self.method)
 
 
+# docs/notes/torch.md: "What other libraries write would be lost"
 def refuse_other_savers(model: nn.Module, quantized: type) -> None:
     """Has those methods raise, of `model` and all in it that hold layers of type `quantized`.
 

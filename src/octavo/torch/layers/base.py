@@ -23,6 +23,7 @@ REPORT = "_octavo_report"
 """Where a quantized model keeps its report: an attribute of the module's own `__dict__`."""
 
 
+# docs/notes/torch.md: "State is buffers of plain dtypes"
 class QuantizedModule(nn.Module):
     """A layer whose weights are integers (or 16-bit floats) in buffers of plain dtypes.
 
@@ -162,6 +163,7 @@ class QuantizedModule(nn.Module):
                 "layer.bias.zero_(), or change the float model and quantize it again"
             ) from None
 
+    # docs/notes/torch.md: "A write is seen or raises"
     def _reads(self, name: str) -> Read:
         """How kernels use the buffer."""
         return Read.SUMMED if name.startswith(("packed", "blocks")) else Read.COPIED

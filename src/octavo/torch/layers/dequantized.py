@@ -20,6 +20,7 @@ _ELSEWHERE = (
 )
 
 
+# docs/notes/torch.md: "The weight is computed when it is used"
 class Dequantized(Tensor):
     """The weight of a quantized layer, computed when it is used.
 

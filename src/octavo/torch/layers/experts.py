@@ -47,6 +47,7 @@ _FLOAT32 = 0  # of `ops.CODES`
     chosen_with=nn.Linear,
     plural="experts",
 )
+# docs/notes/torch.md: "Fused experts are one layer"
 class QuantizedExperts(QuantizedModule):
     """For each row its experts' outputs, added up by the router's weights.
 

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 is_autocasting = torch._C._is_any_autocast_enabled  # a third of what asking for "cpu" takes
 
 
+# docs/notes/torch.md: "Quantized layers keep to the dtype that autocast promises"
 def autocasted(x: Any) -> Any:
     """`x` in the dtype of torch.autocast("cpu"), where that is on and would cast it.
 
@@ -48,6 +49,7 @@ def is_proxy(x: object) -> bool:
     return isinstance(x, Proxy)
 
 
+# docs/notes/torch.md: "Quantized layers are leaves for torch.fx"
 def as_leaf(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """The node of a call of `module`, for its forward to return.
 

@@ -105,6 +105,7 @@ class RecurrentBuffers(QuantizedModule):
                     return self._float_weight(one, part)
         return super().__getattr__(name)
 
+    # docs/notes/torch.md: "What a parent assigns is quantized"
     def __setattr__(self, name: str, value: Any) -> None:
         found = _PARAMETER.fullmatch(name) if isinstance(value, Tensor) else None
         for one in self._directions if found else ():

@@ -145,6 +145,7 @@ class _Edits:
             set_type(module, kind)
 
 
+# docs/notes/torch.md: "Ranking layers converts nothing"
 class Variants:
     """The forms of `model` in which some layers are as `recipe` says and all others float.
 

@@ -1,0 +1,35 @@
+"""Code names the notes that explain it, and each note is named by code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOTES = sorted((ROOT / "docs" / "notes").glob("*.md"))
+CODE = [
+    *(path for folder in ("src", "native", "benchmarks") for path in (ROOT / folder).rglob("*.*")),
+    ROOT / "CMakeLists.txt",
+]
+NAMED = re.compile(r'(docs/notes/\w+\.md): "([^"]+)"')
+
+
+def named() -> set[tuple[str, str]]:
+    """The notes that code names: page and heading."""
+    texts = (p.read_text() for p in CODE if p.suffix in (".py", ".h", ".cpp", ".txt"))
+    return {found.groups() for text in texts for found in NAMED.finditer(text)}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("page", NOTES, ids=lambda path: path.stem)
+def test_code_and_notes_name_each_other(page: Path) -> None:
+    where = str(page.relative_to(ROOT))
+    headings = set(re.findall(r"^## (.*)$", page.read_text(), re.MULTILINE))
+    assert headings == {heading for of, heading in named() if of == where}
+
+
+def test_no_page_is_named_that_is_not_there() -> None:
+    pages = {str(page.relative_to(ROOT)) for page in NOTES}
+    assert {page for page, _ in named()} == pages
+    assert len((ROOT / "docs" / "architecture.md").read_text().split()) <= 1500
