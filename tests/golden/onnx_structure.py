@@ -282,7 +282,7 @@ def by_ort(folder: Path) -> Facts:
                 folder / "f.onnx", folder / "o.onnx", weight_type=kind, per_channel=channels
             )
             paths = folder / "o.onnx", folder / "n.onnx"
-            done, failed = attempt(octavo.onnx.target_conversion, *paths, to="native", verify=False)
+            done, failed = attempt(octavo.onnx.convert_target, *paths, to="native", verify=False)
             if failed:
                 facts[f"{label}: error"] = failed
                 continue
