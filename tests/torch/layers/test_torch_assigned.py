@@ -99,8 +99,8 @@ def test_weight_dropout_around_a_layer(kind: Any, tmp_path: Any) -> None:
     with torch.no_grad():
         y = quantized(x)
         assert torch.allclose(y, model(x), atol=0.02)
-        quantized.weight_hh_l0_raw += 0.1
-        model.weight_hh_l0_raw += 0.1
+        quantized.weight_hh_l0_raw += 0.3
+        model.weight_hh_l0_raw += 0.3
         changed = quantized(x)
         assert torch.allclose(changed, model(x), atol=0.02)
         assert not torch.allclose(changed, y, atol=0.02)
