@@ -363,3 +363,24 @@ def test_it_runs_in_the_oldest_onnxruntime(
     i = torch.randint(0, 50, (3, 8), generator=torch.Generator().manual_seed(2))
     (new,), (old,) = run(path, i), oldest.run(path, {"i": i.numpy()})
     assert relative(old, new) <= 1e-3  # now and then an integer that lay between two
+
+
+def test_layers_of_other_sizes_with_the_same_biases(tmp_path: Path) -> None:
+    """Two directions of 16 units and one of 32 have as many biases."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.both = nn.LSTM(16, 16, bidirectional=True)
+            self.one = nn.LSTM(32, 32)
+            for name, value in self.named_parameters():
+                if "bias" in name:
+                    nn.init.constant_(value, 0.1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.one(self.both(x)[0])[0]  # type: ignore[no-any-return]
+
+    model, path = quantize_dynamic(Two().eval()), tmp_path / "m.onnx"
+    x = seeded(5, 2, 16)
+    export_onnx(model, (x,), path)
+    assert relative(run(path, x)[0], model(x).detach().numpy()) <= CLOSE

@@ -44,9 +44,9 @@ class Rule:
     kind: Kind | None = None
     op: str | None = None
     reason: str = ""
-    origin: Origin = field(default=Origin.USER, compare=False)
     line: int | None = field(default=None, compare=False)
     file: str = field(default="", compare=False)
+    origin: Origin = field(default=Origin.USER, compare=False)
 
     def __post_init__(self) -> None:
         given = [k for k in ("name", "regex", "kind", "op") if getattr(self, k) is not None]

@@ -79,3 +79,53 @@ def test_other_sums_stay_as_they_are(name: str, tmp_path: Path) -> None:
     equation, x_shape, w_shape = NOT_LINEAR[name]
     with pytest.raises(NothingQuantizedError):
         convert(_model(equation, x_shape, w_shape), tmp_path)
+
+
+BROADCAST = {
+    "the input": ([2, 1], (32, 24)),
+    "the weight": ([2, 32], (1, 24)),
+    "an input of unknown size": ([2, "k"], (32, 24)),
+}
+
+
+@pytest.mark.parametrize("name", BROADCAST)
+def test_an_axis_that_may_be_repeated_stays_float(name: str, tmp_path: Path) -> None:
+    """Einsum repeats an axis of size 1, which a product does not."""
+    x_shape, w_shape = BROADCAST[name]
+    model = _model("bk,kn->bn", tuple(x_shape), w_shape)
+    converted = convert(model, tmp_path, allow_nothing=True)
+    (layer,) = converted.report.layers
+    assert not layer.quantized and "is repeated" in layer.reason
+
+
+@pytest.mark.parametrize("equation", ["bk,kn", "...k,kn->...n"])
+def test_an_equation_of_another_form_is_said_to_be_one(equation: str, tmp_path: Path) -> None:
+    converted = convert(_model(equation, (2, 32), (32, 24)), tmp_path, allow_nothing=True)
+    (layer,) = converted.report.layers
+    assert not layer.quantized and "is not the product of rows" in layer.reason
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+def test_no_rows_at_all(target: str, tmp_path: Path) -> None:
+    equation, _, w_shape = EQUATIONS["heads joined"]
+    model = _model(equation, ("b", 3, 4, 8), w_shape)
+    converted = convert(model, tmp_path, target=target)
+    (y,) = session(converted.path).run(None, {"x": values(0, 3, 4, 8)})
+    assert y.shape == (0, 3, 24)
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+def test_a_matrix_is_stored_once_for_all_that_read_it(target: str, tmp_path: Path) -> None:
+    model = build(
+        [
+            node("MatMul", ["x", "w"], "m"),
+            node("Einsum", ["x", "w"], "y", equation="bk,kn->bn"),
+        ],
+        inputs={"x": (FLOAT, ["b", 64])},
+        outputs=["m", "y"],
+        weights={"w": weight(64, 48, spread=False)},
+    )
+    converted = convert(model, tmp_path, target=target)
+    assert all(layer.quantized for layer in converted.report.layers)
+    integers = [i for i in converted.proto.graph.initializer if i.data_type in (2, 3)]
+    assert sum(int(np.prod(i.dims)) >= 64 * 48 for i in integers) == 1

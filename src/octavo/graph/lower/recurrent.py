@@ -145,7 +145,8 @@ def _bias(layer: Recurrent, c: Context, name: str) -> ir.Value | None:
     if not np.any(layer.biases):
         return None
     order = onnx_gates(layer)
-    ordered = [np.concatenate([permute_gates(b, order) for b in way]) for way in layer.biases]
-    return c.once(
-        ("bias", layer.biases.tobytes()), lambda: c.hold(np.stack(ordered), f"{name}_bias")
+    ordered = np.stack(
+        [np.concatenate([permute_gates(b, order) for b in way]) for way in layer.biases]
     )
+    key = ("bias", ordered.shape, ordered.tobytes())
+    return c.once(key, lambda: c.hold(ordered, f"{name}_bias"))

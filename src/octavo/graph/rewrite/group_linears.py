@@ -32,7 +32,7 @@ class _Part(NamedTuple):
     position: int
 
 
-def group_all(graph: ir.Graph, c: Context) -> int:
+def group_all(graph: ir.Graph, c: Context) -> dict[str, int]:
     """Puts all Linear nodes of `graph` together that read the same value."""
     together: dict[Any, list[list[_Part]]] = defaultdict(list)
     for position, node in enumerate(graph):
@@ -45,7 +45,7 @@ def group_all(graph: ir.Graph, c: Context) -> int:
         groups[-1].append(_Part(node, position))
     for parts in (group for groups in together.values() for group in groups if len(group) > 1):
         _group([part.node for part in parts], c)
-    return 0
+    return {}
 
 
 def _group(nodes: Sequence[ir.Node], c: Context) -> None:

@@ -9,7 +9,8 @@ operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 
 import onnx_ir as ir
 
@@ -25,6 +26,9 @@ from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.ir import DOMAIN
 from octavo.ir.conv import Conv
 from octavo.ir.linear import Linear
+
+Counts = Mapping[str, int]
+"""What a pass did that the report speaks of, and how often."""
 
 Fold = Callable[[ir.Node, Context], "ir.Node | None"]
 """Puts a node that takes in more in the place of one; None where the rule does not fit."""
@@ -43,21 +47,21 @@ FOLDS: dict[type[Linear] | type[Conv], tuple[Fold, ...]] = {
 """What a node of each operator takes in, as often as one fits."""
 
 
-def _absorb(graph: ir.Graph, c: Context) -> int:
+def _absorb(graph: ir.Graph, c: Context) -> Counts:
     for node in [n for n in graph if n.domain == DOMAIN]:
         for kind, folds in FOLDS.items():
             found: ir.Node | None = node
             while found is not None and kind.of(found) is not None:
                 found = next((new for fold in folds if (new := fold(found, c))), None)
-    return 0
+    return {}
 
 
-PASSES: tuple[Callable[[ir.Graph, Context], int], ...] = (
+PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
     _absorb,
     group_linears.group_all,
     fuse_attention,
 )
-"""In order; each returns how many nodes it made that the report speaks of."""
+"""In order."""
 
 
 def rewrite(c: Context) -> list[str]:
@@ -65,8 +69,11 @@ def rewrite(c: Context) -> list[str]:
 
     Returns notes on what became of parts of the model that hold no weights.
     """
-    attentions = sum(run(graph, c) for graph in graphs_of(c.model) for run in PASSES)
-    return [f"{attentions} attentions became one node each, in float32"] if attentions else []
+    found: Counter[str] = Counter()
+    for graph in graphs_of(c.model):
+        for run in PASSES:
+            found.update(run(graph, c))
+    return [f"{count} {what}" for what, count in found.items() if count]
 
 
 def rewrite_lowered(

@@ -22,6 +22,8 @@ from octavo.graph.emit.emitter import Emitter
 from octavo.onnx.constants import Constants
 from octavo.onnx.operators.linear import LinearReader
 from octavo.onnx.operators.operands import Arrangement, Operands
+from octavo.onnx.operators.reader import ReadContext, is_float_type
+from octavo.recipe import Kind, Scheme
 
 
 def reference(equation: str, x: npt.NDArray[Any], w: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -71,57 +73,99 @@ class EinsumReader(LinearReader):
 
     op = "Einsum"
 
+    def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
+        sides = _sides(node, constants)
+        if sides is None or not is_float_type(constants.dtype(sides[1])):
+            return None
+        return (sides[1],)
+
+    def kind_of(self, node: ir.Node, weights: tuple[ir.Value, ...]) -> Kind:
+        return Kind.LINEAR
+
     def outputs(self, node: ir.Node, shape: Sequence[int]) -> int | None:
         return None  # the equation has them, not the shape
 
-    def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
-        found = self.operands(node, constants)
-        return (
-            None if found is None or found.arrangement is None else super().match(node, constants)
-        )
+    def takes_native(self, node: ir.Node, scheme: Scheme, c: ReadContext) -> bool:
+        linear = self.operands(node, c.constants) is not None
+        return linear and super().takes_native(node, scheme, c)
+
+    def check(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> str | None:
+        return _refused(node, c.constants) or super().check(node, scheme, c, native=native)
 
     def operands(self, node: ir.Node, constants: Constants) -> Operands | None:
-        if len(node.inputs) != 2:
+        sides = _sides(node, constants)
+        if sides is None or _refused(node, constants):
             return None
-        first, second = node.inputs
-        constant = constants.is_constant(second)
-        x, w = (first, second) if constant else (second, first)
-        if x is None or w is None or not constants.is_constant(w):
-            return None
-        given, _, result = node.attributes["equation"].as_string().replace(" ", "").partition("->")
-        of_first, _, of_second = given.partition(",")
-        letters = Letters(*((of_first, of_second) if constant else (of_second, of_first)), result)
-        shape = constants.shape(w)
-        if not letters.is_linear() or len(letters.w) != len(shape):
-            return None
-        return _operands(x, w, letters, dict(zip(letters.w, shape, strict=True)))
+        x, w, letters = sides
+        return _operands(x, w, letters, dict(zip(letters.w, constants.shape(w), strict=True)))
+
+
+def _sides(node: ir.Node, constants: Constants) -> tuple[ir.Value, ir.Value, Letters] | None:
+    """The activation, the weight, and the letters; None where there are other operands."""
+    if len(node.inputs) != 2:
+        return None
+    first, second = node.inputs
+    is_second = constants.is_constant(second)
+    x, w = (first, second) if is_second else (second, first)
+    if x is None or w is None or constants.is_constant(x) or not constants.is_constant(w):
+        return None
+    equation = node.attributes["equation"].as_string().replace(" ", "")
+    given, _, result = equation.partition("->")
+    of_first, _, of_second = given.partition(",")
+    of_x, of_w = (of_first, of_second) if is_second else (of_second, of_first)
+    return x, w, Letters(of_x, of_w, result)
+
+
+def _refused(node: ir.Node, constants: Constants) -> str | None:
+    """Why the equation is no linear layer, or None."""
+    sides = _sides(node, constants)
+    assert sides is not None
+    x, w, letters = sides
+    shape = constants.shape(w)
+    equation = node.attributes["equation"].as_string()
+    if not letters.is_linear() or len(letters.w) != len(shape):
+        return f"its equation {equation!r} is not the product of rows and one matrix"
+    sizes = dict(zip(letters.w, shape, strict=True))
+    for letter in letters.summed:
+        stated = None if x.shape is None else x.shape[letters.x.index(letter)]
+        # An axis of size 1 would be repeated: a sum of other numbers than the product's.
+        if sizes[letter] == 1 or not isinstance(stated, int) or stated != sizes[letter]:
+            return (
+                f"it sums over {letter!r} of {equation!r}, whose size the weight has as "
+                f"{sizes[letter]} and the model states as {stated}: one of size 1 is repeated"
+            )
+    return None
 
 
 def _operands(x: ir.Value, w: ir.Value, letters: Letters, sizes: dict[str, int]) -> Operands:
     summed, outputs = letters.summed, letters.outputs
-    shape = prod(sizes[a] for a in summed), prod(sizes[a] for a in outputs)
+    inputs = prod(sizes[a] for a in summed)
+    shape = inputs, prod(sizes[a] for a in outputs)
 
     def matrix(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         order = [letters.w.index(a) for a in summed + outputs]
         return np.ascontiguousarray(array.transpose(order)).reshape(shape)
 
+    plain = len(letters.w) == 2  # stored as a matrix, which other layers may share
+    arrangement = None if plain else Arrangement(shape, matrix, (letters.w, summed, outputs))
     return Operands(
         x,
         w,
-        arrangement=Arrangement(shape, matrix, (letters.w, summed, outputs)),
-        before=partial(_rows, letters),
+        transpose_w=plain and letters.w == outputs + summed,
+        arrangement=arrangement,
+        before=partial(_rows, letters, inputs),
         after=partial(_result, letters, [sizes[a] for a in outputs]),
     )
 
 
-def _rows(letters: Letters, e: Emitter, x: ir.Value, out: str) -> ir.Value:
+def _rows(letters: Letters, inputs: int, e: Emitter, x: ir.Value, out: str) -> ir.Value:
     """x [rows, K]: what is summed over lies last, in one axis."""
     order = letters.rows + letters.summed
     if order != letters.x:
         x = e.transpose(x, [letters.x.index(a) for a in order], f"{out}_ordered")
     if len(letters.summed) == 1:
         return x
-    return e.op("Reshape", [x, e.vector([0] * len(letters.rows) + [-1])], out=out)
+    return e.op("Reshape", [x, e.vector([0] * len(letters.rows) + [inputs])], out=out)
 
 
 def _result(letters: Letters, sizes: Sequence[int], e: Emitter, y: ir.Value, out: str) -> ir.Value:

@@ -98,7 +98,7 @@ class LinearReader(Reader):
             return f"{inputs} inputs: int32 sums would overflow above {most}"
         if scheme.weight.granularity is Granularity.BLOCK:
             rank = len(c.constants.shape(operands.w))
-            if rank != 2 or operands.arrangement is not None:
+            if rank != 2:
                 return f"blocks need a weight of rank 2, this one has rank {rank}"
         return self.refuse(node, operands)
 
@@ -119,9 +119,9 @@ class LinearReader(Reader):
         if native:
             root, by_outputs = operands.orientation(c.constants)
             alpha = _in_scales(operands.alpha)
-            c.packed.add(
-                matrix_key(root, node.graph, scheme.weight, by_outputs=by_outputs, alpha=alpha)
-            )
+            key = matrix_key(root, node.graph, scheme.weight, by_outputs=by_outputs, alpha=alpha)
+            if operands.arrangement is None:
+                c.packed.add(key)
         elif len(operands.shape(c.constants)) == 2 and operands.arrangement is None:
             stock_linear.announce(operands, scheme, c)
 

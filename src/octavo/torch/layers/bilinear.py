@@ -15,7 +15,7 @@ from octavo.core.kernels import packed_bytes, unpack
 from octavo.recipe import Kind
 from octavo.torch import ops
 from octavo.torch.layers.base import QuantizedModule
-from octavo.torch.layers.inputs import as_leaf, autocasted, is_proxy
+from octavo.torch.layers.inputs import as_leaf, is_proxy
 from octavo.torch.layers.linear import kernel, linear
 from octavo.torch.layers.registry import quantized
 from octavo.torch.layers.rows import Call
@@ -38,8 +38,9 @@ class QuantizedBilinear(QuantizedModule):
 
     Rows of x1 are quantized as those of a linear layer, and multiplied with the integers of W,
     which have one scale (and zero point) for each output n and each feature j of x2. Those products
-    are float32; so is their sum over j with x2, which stays as it is. A row's result does not
-    depend on the other rows.
+    are float32; so is their sum over j with x2, which stays as it is, in the order
+    that torch.sum adds in: for a single output of more than 32,000 features of x2 that follows the
+    number of threads. Else a row's result does not depend on the other rows.
 
     Buffers: `packed` uint8 (the kernels' layout of [out_features * in2_features, in1_features]),
     `scale` float32 [out_features * in2_features], `zero_point` int32 of that size with `affine`
@@ -99,7 +100,8 @@ class QuantizedBilinear(QuantizedModule):
         """
         if is_proxy(input1) or is_proxy(input2):
             return as_leaf(self, input1, input2)
-        x1, x2 = autocasted(input1), autocasted(input2)
+        # Not cast under autocast, which leaves nn.Bilinear in the types that it is given.
+        x1, x2 = input1, input2
         self._check(x1, x2)
         rows = x1.reshape(-1, self.in1_features), x2.reshape(-1, self.in2_features)
         count, width = rows[0].shape[0], self.out_features * self.in2_features

@@ -91,6 +91,12 @@ def quantized(
     many = replaces if isinstance(replaces, tuple) else (replaces,)
 
     def declare(layer: _T) -> _T:
+        known = _declared.get(layer.__name__)
+        if known is not None and known.layer.__module__ != layer.__module__:
+            raise TypeError(
+                f"{layer.__module__}.{layer.__name__}: a quantized layer of that name is declared "
+                f"in {known.layer.__module__}; files name layers, so that each needs its own"
+            )
         _declared[layer.__name__] = Declaration(
             layer, kind, many, dtypes, chosen_with, recognizes, macs_axes, inputs, onnx, plural
         )
