@@ -89,13 +89,12 @@ def page(folder: Path) -> Facts:
             continue
         html = path.read_text()
         text = re.sub(r"(?s)<style.*?</style>|<script.*?</script>|<svg.*?</svg>", "", html)
-        if (
-            name != "a"
-        ):  # timed: nothing but headings, of the page and of its tables, stays the same
-            text = "".join(re.findall(r"(?s)<(?:h[1-4]|th)\b.*?</(?:h[1-4]|th)>", text))
+        # Timed: nothing but headings, of the page and of its tables, stays the same.
+        text = "".join(re.findall(r"(?s)<(?:h[1-4]|th)\b.*?</(?:h[1-4]|th)>", text))
         words = [" ".join(w.split()) for w in re.sub(r"<[^>]+>", "\n", text).splitlines()]
         shown = [MEASURED.sub("N", commands.tidy(w, folder)) for w in words if w]
-        facts[f"page {name}"] = list(dict.fromkeys(shown))
+        kept = (w for w in shown if "as fast as" not in w and "faster" not in w)
+        facts[f"page {name}"] = list(dict.fromkeys(kept))
         facts[f"style {name}"] = digest(
             "".join(re.findall(r"(?s)<style.*?</style>", path.read_text())).encode()
         )
