@@ -27,8 +27,8 @@ from octavo.onnx.operators.reader import (
     attribute_int,
     attributes_of,
     exact_inputs,
+    float_weight,
     input_at,
-    is_float_type,
 )
 from octavo.onnx.operators.stock_linear import shared_matrix
 from octavo.onnx.read.normalize import FIRST_WITH_DYNAMIC
@@ -42,10 +42,7 @@ class AttentionReader(Reader):
     kind = Kind.ATTENTION
 
     def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
-        w = node.inputs[1]
-        if w is None or not constants.is_constant(w) or not is_float_type(constants.dtype(w)):
-            return None
-        return (w,)
+        return float_weight(node, constants)
 
     def check(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> str | None:
         w, x = node.inputs[1], node.inputs[0]

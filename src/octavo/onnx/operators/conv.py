@@ -30,8 +30,8 @@ from octavo.onnx.operators.reader import (
     attribute_int,
     attributes_of,
     exact_inputs,
+    float_weight,
     input_at,
-    is_float_type,
     without_blocks,
 )
 from octavo.recipe import ActivationScheme, Granularity, Kind, Scheme, WeightScheme
@@ -47,10 +47,7 @@ class ConvReader(Reader):
     kind = Kind.CONV
 
     def match(self, node: ir.Node, constants: Constants) -> tuple[ir.Value, ...] | None:
-        w = node.inputs[1]
-        if w is None or not constants.is_constant(w) or not is_float_type(constants.dtype(w)):
-            return None
-        return (w,)
+        return float_weight(node, constants)
 
     def takes_native(self, node: ir.Node, scheme: Scheme, c: ReadContext) -> bool:
         return holds(scheme) and len(c.constants.shape(_filters_of(node))) - 2 in AXES

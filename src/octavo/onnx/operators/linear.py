@@ -9,6 +9,7 @@ that the operators have not are drawn at once: `stock_linear`.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -48,9 +49,9 @@ class LinearReader(Reader):
 
     kind = Kind.LINEAR
 
+    @abstractmethod
     def operands(self, node: ir.Node, constants: Constants) -> Operands | None:
         """Its operands, or None where an input is missing."""
-        raise NotImplementedError(type(self).__name__)
 
     def refuse(self, node: ir.Node, operands: Operands) -> str | None:
         """A reason of the operator's own why it stays float, or None."""

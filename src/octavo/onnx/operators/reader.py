@@ -180,6 +180,14 @@ def is_float_type(dtype: ir.DataType | None) -> bool:
     return dtype in FLOATS
 
 
+def float_weight(node: ir.Node, constants: Constants) -> tuple[ir.Value] | None:
+    """The second input of `node` if it is a constant of floats, else None."""
+    w = input_at(node, 1)
+    if w is None or not constants.is_constant(w) or not is_float_type(constants.dtype(w)):
+        return None
+    return (w,)
+
+
 def attribute_int(node: ir.Node, name: str, default: int) -> int:
     """An integer attribute, or its default."""
     attribute = node.attributes.get(name)
