@@ -3,44 +3,30 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ort_ops/broadcast.h"
+#include "ort_ops/attention_rows.h"
 
 namespace octavo::ort {
 namespace {
 
 constexpr std::int64_t kAsItIs = 0, kRest = -1, kSizeOfQ = -2;  // in the attribute `shape`
+constexpr std::int64_t kFirst = 1, kLast = 2;                   // of the attribute `causal`
 
-// What one of Q, K and V is, with its sizes checked.
-Tensor<float> projection(const Call& call, std::size_t index, const char* name, std::size_t heads) {
-  const Tensor<float> found = call.input<float>(index, name);
-  if (found.shape.rank != 3 || found.shape[2] % static_cast<std::int64_t>(heads) != 0)
-    throw Error(std::string(name) + " has shape " + found.shape.text() + "; it has to be [batch, length, a multiple of " +
-                std::to_string(heads) + " heads]");
-  return found;
+void expect_equal(std::int64_t a, std::int64_t b, const Tensor<float>& x, const char* x_name, const Tensor<float>& y,
+                  const char* y_name, const char* what) {
+  if (a != b)
+    throw Error(std::string(x_name) + " has shape " + x.shape.text() + " and " + y_name + " " + y.shape.text() + "; their " +
+                what + " has to be the same");
 }
 
-void expect_equal(const Tensor<float>& a, const char* a_name, const Tensor<float>& b, const char* b_name, std::size_t axis) {
-  if (a.shape[axis] != b.shape[axis])
-    throw Error(std::string(a_name) + " has shape " + a.shape.text() + " and " + b_name + " " + b.shape.text() +
-                "; dimension " + std::to_string(axis) + " has to be the same");
+// [lead..., heads, queries, keys]
+Shape joined(const Shape& lead, std::int64_t heads, std::int64_t queries, std::int64_t keys) {
+  if (lead.rank + 3 > Shape::kMost) throw Error("Q, K and V have too many dimensions");
+  Shape all = lead;
+  for (const std::int64_t size : {heads, queries, keys}) all[all.rank++] = size;
+  return all;
 }
 
-// The batch of Q, K and V: theirs, or 1.
-void widen(std::int64_t& batch, std::int64_t size, const char* name) {
-  if (size == batch || size == 1) return;
-  if (batch != 1)
-    throw Error(std::string(name) + " has a batch of " + std::to_string(size) + ", other inputs " + std::to_string(batch) +
-                "; they have to be the same, or 1");
-  batch = size;
-}
-
-// Steps through [batch, rows, heads * depth], of which each may be one for all.
-AttentionInputs::Steps steps_of(const Tensor<float>& x, std::size_t heads) {
-  const auto width = static_cast<std::size_t>(x.shape[2]);
-  return {x.shape[0] == 1 ? 0 : static_cast<std::size_t>(x.shape[1]) * width, width, heads == 1 ? 0 : width / heads};
-}
-
-// What the attribute `shape` makes of [B, S, heads * E], where Q has its shape.
+// What the attribute `shape` makes of [B, S, heads * E], where Q is [batch, queries, ...].
 Shape shape_of(const std::vector<std::int64_t>& wanted, const Shape& whole, const Shape& q) {
   Shape shape = whole;
   std::int64_t known = 1;
@@ -59,77 +45,183 @@ Shape shape_of(const std::vector<std::int64_t>& wanted, const Shape& whole, cons
 
 }  // namespace
 
+// A run: its inputs, and the sizes of all that they make.
+struct AttentionOp::Problem {
+  HeadMatrices q, k, v;
+  const float* bias = nullptr;
+  const std::uint8_t* mask = nullptr;
+  Shape bias_shape, mask_shape;
+  Shape lead;  // of the output
+  std::int64_t heads = 0, kv_heads = 0, queries = 0;
+  std::size_t rank = 0;  // of the output, where no axes are missing
+};
+
 AttentionOp::AttentionOp(const Node& node)
-    : heads_(node.size("heads")), scale_(node.number("scale", 0.0f)), shape_(node.integers("shape", {kAsItIs, kAsItIs, kRest})) {
+    : heads_(node.size("heads", 0)),
+      scale_(node.number("scale", 0.0f)),
+      softcap_(node.number("softcap", 0.0f)),
+      shape_(node.integers("shape", {kAsItIs, kAsItIs, kRest})),
+      groups_(std::max<std::size_t>(1, static_cast<std::size_t>(node.integer("groups", 1)))),
+      causal_(node.integer("causal", 0)),
+      window_(static_cast<std::size_t>(std::max<std::int64_t>(0, node.integer("window", 0)))),
+      mean_(node.integer("hidden", 0) != 0),
+      guarded_(node.integer("guarded", 0) != 0),
+      fits_(node.integer("fits", 0) != 0) {
   if (!std::isfinite(scale_)) node.fail("the attribute scale is not finite");
+  if (!(softcap_ >= 0.0f) || !std::isfinite(softcap_)) node.fail("the attribute softcap is not finite, or below 0");
   const auto most_rests = std::count(shape_.begin(), shape_.end(), kRest);
   if (shape_.size() != 3 || most_rests > 1 || *std::min_element(shape_.begin(), shape_.end()) < kSizeOfQ)
     node.fail("the attribute shape has to be three sizes: 0, -2, above 0, or once -1");
+  const auto layouts = node.integers("layouts", {0, 0, 0, 0});
+  if (layouts.size() != 4 || *std::min_element(layouts.begin(), layouts.end()) < 0 ||
+      *std::max_element(layouts.begin(), layouts.end()) > static_cast<int>(HeadLayout::kOutside))
+    node.fail("the attribute layouts has to be four numbers in 0..2");
+  layouts_ = layouts_of(layouts);
+  if (heads_ == 0 && std::count(layouts_.begin(), layouts_.end() - 1, HeadLayout::kRows)) node.fail("the attribute heads is 0, not in 1..2147483647");
+  if (heads_ % groups_ != 0) node.fail("the attribute groups has to divide heads");
+  if (causal_ < 0 || causal_ > kLast) node.fail("the attribute causal has to be 0, 1 or 2");
+  std::size_t next = 3;
+  for (const std::string& name : given_inputs(node, {"bias", "mask"})) (name == "bias" ? bias_at_ : mask_at_) = next++;
+  if (next == 3 && node.inputs() > 3) bias_at_ = 3;
+}
+
+AttentionOp::Problem AttentionOp::problem(const Call& call) const {
+  const Tensor<float> q = call.input<float>(0, "Q"), k = call.input<float>(1, "K"), v = call.input<float>(2, "V");
+  Problem p;
+  p.q = head_matrices(q, layouts_[0], heads_, "Q");
+  p.k = head_matrices(k, layouts_[1], heads_ / groups_, "K");
+  p.v = head_matrices(v, layouts_[2], heads_ / groups_, "V");
+  expect_equal(p.q.depth(), p.k.depth(), q, "Q", k, "K", "depth of a head");
+  expect_equal(p.k.length(), p.v.length(), k, "K", v, "V", "length");
+  p.kv_heads = std::max(p.k.heads(), p.v.heads());
+  p.heads = p.q.heads() == 1 ? p.kv_heads : p.q.heads();
+  if ((p.k.heads() != 1 && p.k.heads() != p.kv_heads) || (p.v.heads() != 1 && p.v.heads() != p.kv_heads) ||
+      (p.kv_heads != 0 && p.heads % p.kv_heads != 0))
+    throw Error("Q has " + std::to_string(p.q.heads()) + " heads, K " + std::to_string(p.k.heads()) + " and V " +
+                std::to_string(p.v.heads()) + "; those of K and V have to divide those of Q");
+  const Shape products = joined(broadcast(p.q.lead(), "Q", p.k.lead(), "K"), p.heads, p.q.length(), p.k.length());
+  Shape all = products;
+  p.rank = std::max({p.q.rank, p.k.rank, p.v.rank});
+  if (bias_at_) {
+    const Tensor<float> bias = call.input<float>(bias_at_, "bias");
+    p.bias = bias.data;
+    p.bias_shape = bias.shape;
+    all = broadcast(all, "the product", bias.shape, "bias");
+  }
+  if (mask_at_) {
+    const AnyTensor mask = call.any_input(mask_at_, "mask");
+    if (mask.type != ElementType::kBool) throw Error(std::string("mask is ") + name_of(mask.type) + "; it has to be bool");
+    p.mask = static_cast<const std::uint8_t*>(mask.data);
+    p.mask_shape = mask.shape;
+    all = broadcast(all, "the product", mask.shape, "mask");
+  }
+  for (const auto& [shape, name] : {std::pair(p.bias_shape, "bias"), std::pair(p.mask_shape, "mask")}) {
+    p.rank = std::max(p.rank, shape.rank);
+    if (shape.last() != 1 && shape.last() != p.k.length())
+      throw Error(std::string(name) + " has shape " + shape.text() + " for " + std::to_string(p.k.length()) +
+                  " keys; its last dimension has to be that, or 1");
+  }
+  if (fits_ && all != products)
+    throw Error("the products have shape " + products.text() + ", and bias or mask make them " + all.text() +
+                "; give one that is no larger");
+  p.lead = all;
+  p.lead.rank -= 3;
+  p.lead = broadcast(p.lead, "Q", p.v.lead(), "V");
+  p.queries = all[all.rank - 2];
+  if (all[all.rank - 3] != p.heads) {  // of one head that a bias makes more
+    p.heads = all[all.rank - 3];
+    p.kv_heads = 1;
+  }
+  return p;
+}
+
+float* AttentionOp::output(const Call& call, const Problem& p) const {
+  if (layouts_[3] == HeadLayout::kOutside) {
+    const Shape all = joined(p.lead, p.heads, p.queries, p.v.depth());
+    Shape seen;
+    seen.rank = std::min(all.rank, p.rank);
+    for (std::size_t i = 0; i < seen.rank; ++i) seen[i] = all[all.rank - seen.rank + i];
+    return call.output(0, seen);
+  }
+  if (p.lead.rank > 1) throw Error("the output would have the leading dimensions " + p.lead.text() + "; its layout has one");
+  const std::int64_t batch = p.lead.rank ? p.lead[0] : 1;
+  if (layouts_[3] == HeadLayout::kInside) return call.output(0, {batch, p.queries, p.heads, p.v.depth()});
+  const Shape q{p.q.lead().rank ? p.q.shape[0] : 1, p.q.length(), p.q.heads() * p.q.depth()};
+  return call.output(0, shape_of(shape_, {batch, p.queries, p.heads * p.v.depth()}, q));
 }
 
 void AttentionOp::run(Call& call) const {
-  const Tensor<float> q = projection(call, 0, "Q", heads_), k = projection(call, 1, "K", heads_),
-                      v = projection(call, 2, "V", heads_);
-  expect_equal(q, "Q", k, "K", 2);
-  expect_equal(k, "K", v, "V", 1);
-  Shape scores{1, static_cast<std::int64_t>(heads_), q.shape[1], k.shape[1]};
-  widen(scores[0], q.shape[0], "Q");
-  widen(scores[0], k.shape[0], "K");
-  widen(scores[0], v.shape[0], "V");
+  const Problem p = problem(call);
   AttentionInputs in{};
-  if (call.given(3)) {
-    const Tensor<float> bias = call.input<float>(3, "bias");
-    if (bias.shape.rank > 4) throw Error("bias has shape " + bias.shape.text() + "; it has at most 4 dimensions");
-    scores = broadcast(scores, "the product", bias.shape, "bias");
-    if (scores[3] != k.shape[1])
-      throw Error("bias has shape " + bias.shape.text() + " for " + std::to_string(k.shape[1]) + " keys; its last dimension has to be that, or 1");
-    const Strides strides = strides_in(bias.shape, scores);
-    in.bias_batch = strides[0];
-    in.bias_head = strides[1];
-    in.bias_query = strides[2];
-    in.bias_key = strides[3];
-    in.bias = bias.data;
-  }
-  in.batch = static_cast<std::size_t>(scores[0]);
-  in.heads = in.kv_heads = static_cast<std::size_t>(scores[1]);
-  in.queries = static_cast<std::size_t>(scores[2]);
-  in.keys = static_cast<std::size_t>(scores[3]);
-  in.depth = static_cast<std::size_t>(q.shape[2]) / heads_;
-  in.value_depth = static_cast<std::size_t>(v.shape[2]) / heads_;
-  in.q = q.data;
-  in.k = k.data;
-  in.v = v.data;
-  in.q_steps = steps_of(q, heads_);
-  if (q.shape[1] == 1) in.q_steps.row = 0;
-  in.k_steps = steps_of(k, heads_);
-  in.v_steps = steps_of(v, heads_);
+  in.heads = static_cast<std::size_t>(p.heads);
+  in.kv_heads = static_cast<std::size_t>(p.kv_heads);
+  in.queries = static_cast<std::size_t>(p.queries);
+  in.keys = static_cast<std::size_t>(p.k.length());
+  in.depth = static_cast<std::size_t>(p.q.depth());
+  in.value_depth = static_cast<std::size_t>(p.v.depth());
   in.scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(std::max<std::size_t>(1, in.depth)));
-  const Shape whole{scores[0], scores[2], scores[1] * static_cast<std::int64_t>(in.value_depth)};
-  const std::size_t width = in.heads * in.value_depth;
-  in.out_steps = {in.queries * width, width, in.value_depth};
-  in.out = call.output(0, shape_of(shape_, whole, q.shape));
-  attention(in, call.threads());
+  in.softcap = softcap_;
+  in.causal = causal_ != 0;
+  in.offset = causal_ == kLast ? static_cast<std::ptrdiff_t>(in.keys) - static_cast<std::ptrdiff_t>(in.queries) : 0;
+  in.window = window_;
+  in.out = output(call, p);
+  const std::size_t row = in.heads * in.value_depth;
+  in.out_steps = layouts_[3] == HeadLayout::kOutside
+                     ? AttentionInputs::Steps{in.queries * row, in.value_depth, in.queries * in.value_depth}
+                     : AttentionInputs::Steps{in.queries * row, row, in.value_depth};
+  run_each(call, p, in);
 }
 
-void AttentionOp::infer(const Inference& inference) {
-  using Dims = Inference::Dims;
-  const Dims q = inference.input(0), k = inference.input(1), v = inference.input(2);
-  if (q.size() != 3 || k.size() != 3 || v.size() != 3) return;
-  const std::int64_t heads = inference.integer("heads", 1);
-  Dims products{broadcast(broadcast({q[0]}, {k[0]}), {v[0]})[0], Inference::known(heads), q[1], k[1]};
-  if (inference.inputs() > 3) {
-    Dims bias = inference.input(3);
-    if (bias.empty()) bias.resize(4);  // of which nothing is known
-    if (bias.size() > 4) return;
-    products = broadcast(products, bias);
+// One call of the kernel for each place along the leading axes but the last, which is its batch.
+void AttentionOp::run_each(Call& call, const Problem& p, AttentionInputs in) const {
+  const std::size_t axes = p.lead.rank, outer = axes ? axes - 1 : 0;
+  const Shape all = joined(p.lead, p.heads, p.queries, p.k.length());
+  const Strides bias = strides_in(p.bias_shape, all), mask = strides_in(p.mask_shape, all);
+  in.batch = axes ? static_cast<std::size_t>(p.lead[axes - 1]) : 1;
+  const auto inner = [axes](const HeadMatrices& x, const Shape& lead) {
+    const std::size_t n = x.shape.rank;
+    return AttentionInputs::Steps{axes ? x.lead_step(lead, axes - 1) : 0, x.steps[n - 2], x.steps[n - 3]};
+  };
+  in.q_steps = inner(p.q, p.lead);
+  in.k_steps = inner(p.k, p.lead);
+  in.v_steps = inner(p.v, p.lead);
+  in.bias_batch = axes ? bias[axes - 1] : 0;
+  in.mask_batch = axes ? mask[axes - 1] : 0;
+  for (const auto& [to, step] : {std::pair(&in.bias_head, bias[axes]), std::pair(&in.bias_query, bias[axes + 1]),
+                                 std::pair(&in.bias_key, bias[axes + 2]), std::pair(&in.mask_head, mask[axes]),
+                                 std::pair(&in.mask_query, mask[axes + 1]), std::pair(&in.mask_key, mask[axes + 2])})
+    *to = step;
+  float* out = in.out;
+  for (std::size_t i = 0, count = p.lead.product(outer); i < count; ++i) {
+    std::size_t rest = i;
+    in.q = p.q.data;
+    in.k = p.k.data;
+    in.v = p.v.data;
+    in.bias = p.bias;
+    in.mask = p.mask;
+    for (std::size_t axis = outer; axis-- > 0;) {
+      const std::size_t at = rest % static_cast<std::size_t>(p.lead[axis]);
+      rest /= static_cast<std::size_t>(p.lead[axis]);
+      in.q += at * p.q.lead_step(p.lead, axis);
+      in.k += at * p.k.lead_step(p.lead, axis);
+      in.v += at * p.v.lead_step(p.lead, axis);
+      if (in.bias) in.bias += at * bias[axis];
+      if (in.mask) in.mask += at * mask[axis];
+    }
+    in.out = out + i * in.batch * in.out_steps.batch;
+    attention(in, call.threads());
+    if (mean_) mean_where_hidden(in);
+    if (guarded_) zero_where_not_a_number(in);
   }
-  const std::int64_t all_heads = products[1].value;
-  Dims whole{products[0], products[2], {}};
-  if (all_heads == heads) whole[2] = v[2];
-  else if (all_heads > 0 && v[2].value >= 0) whole[2] = Inference::known(v[2].value / heads * all_heads);
+}
+
+namespace {
+
+// What the attribute `shape` makes of `whole`, as far as it is known.
+Inference::Dims inferred_rows(const Inference& inference, const Inference::Dims& whole, const Inference::Dims& q) {
   std::vector<std::int64_t> wanted = inference.integers("shape");
   if (wanted.size() != 3) wanted = {kAsItIs, kAsItIs, kRest};
-  Dims found = whole;
+  Inference::Dims found = whole;
   bool unchanged = true;  // but for the size that is left
   for (std::size_t i = 0; i < 3; ++i) {
     if (wanted[i] == kSizeOfQ) found[i] = q[i];
@@ -138,7 +230,50 @@ void AttentionOp::infer(const Inference& inference) {
   }
   for (std::size_t i = 0; i < 3; ++i)
     if (wanted[i] == kRest && !unchanged) found[i] = {};
-  inference.output(0, found);
+  return found;
+}
+
+}  // namespace
+
+void AttentionOp::infer(const Inference& inference) {
+  using Dims = Inference::Dims;
+  const HeadLayouts layouts = layouts_of(inference.integers("layouts"));
+  const std::int64_t heads = inference.integer("heads", 1);
+  const std::int64_t kv_heads = heads / std::max<std::int64_t>(1, inference.integer("groups", 1));
+  Dims q = inferred_matrices(inference.input(0), layouts[0], heads);
+  const Dims k = inferred_matrices(inference.input(1), layouts[1], kv_heads);
+  const Dims v = inferred_matrices(inference.input(2), layouts[2], kv_heads);
+  if (q.size() < 2 || k.size() < 2 || v.size() < 2) return;
+  const auto lead_of = [](const Dims& x) { return x.size() > 3 ? Dims(x.begin(), x.end() - 3) : Dims{}; };
+  const auto heads_of = [](const Dims& x) { return x.size() > 2 ? x[x.size() - 3] : Inference::known(1); };
+  const Inference::Dim width = v.back();
+  Dims all = broadcast(lead_of(q), lead_of(k));
+  all.push_back(heads_of(q).value == 1 ? heads_of(k) : heads_of(q));
+  all.push_back(q[q.size() - 2]);
+  all.push_back(k[k.size() - 2]);
+  std::size_t rank = std::max({q.size(), k.size(), v.size()});
+  for (std::size_t i = 3; i < inference.inputs(); ++i) {
+    Dims added = inference.input(i);
+    if (added.empty()) added.resize(all.size());  // of which nothing is known
+    rank = std::max(rank, added.size());
+    all = broadcast(all, added);
+  }
+  const std::size_t n = all.size();
+  Dims lead = broadcast(Dims(all.begin(), all.end() - 3), lead_of(v));
+  const Inference::Dim all_heads = all[n - 3], queries = all[n - 2];
+  if (layouts[3] == HeadLayout::kOutside) {
+    lead.insert(lead.end(), {all_heads, queries, width});
+    inference.output(0, Dims(lead.end() - static_cast<std::ptrdiff_t>(std::min(rank, lead.size())), lead.end()));
+    return;
+  }
+  if (lead.size() > 1) return;
+  lead.resize(1, Inference::known(1));
+  if (layouts[3] == HeadLayout::kInside) return inference.output(0, {lead[0], queries, all_heads, width});
+  Dims whole{lead[0], queries, {}};
+  if (all_heads.value > 0 && width.value >= 0) whole[2] = Inference::known(width.value * all_heads.value);
+  else if (layouts[2] == HeadLayout::kRows && same_size(all_heads, heads_of(v))) whole[2] = inference.input(2)[2];
+  q = {q.size() > 3 ? q[0] : Inference::known(1), q[q.size() - 2], {}};
+  inference.output(0, inferred_rows(inference, whole, q));
 }
 
 }  // namespace octavo::ort

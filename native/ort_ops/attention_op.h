@@ -1,23 +1,33 @@
-// ai.octavo.Attention: softmax(scale Q K^T + bias) V, in float32, for every head.
+// ai.octavo.Attention: softmax(softcap(scale Q K^T) + bias) V, in float32, for every head.
 #pragma once
 
 #include <vector>
 
 #include "layers/attention.h"
+#include "ort_ops/attention_layout.h"
 #include "ort_ops/operator.h"
 
 namespace octavo::ort {
 
-// Inputs Q [B, S, heads * D], K [B, T, heads * D], V [B, T, heads * E], and bias. The products
-// [B, heads, S, T] and the bias broadcast with each other, so that a batch, a head or a query of 1 is
-// repeated where others have more. What comes of it is [B, S, heads * E] with the larger sizes, and the
-// output holds it in the attribute `shape`: 0 is the size there, -1 what is left, -2 the size of Q there;
-// [0, 0, -1] by default. Other attributes: heads, scale (1 / sqrt(D) by default).
+// Inputs Q, K and V, and those that the attribute `given` names: "bias" (float32) and "mask" (bool: which keys count), by
+// default the bias where there is a fourth. K and V may have fewer heads than Q: head h reads head h / (heads / kv_heads).
+// The products [..., heads, S, T], bias and mask broadcast with each other, so that a batch, a head or a query of 1 is
+// repeated where others have more; with the attribute `fits` such a run is refused. Attributes:
+//   heads: of Q, where anything lies as rows; groups: how many of them each head of K and V is for (1 by default)
+//   layouts: of Q, K, V and the output (rows by default)
+//   shape: what an output that lies as rows is made of: 0 is the size there, -1 what is left, -2 the size of Q there
+//   scale (1 / sqrt(D) by default), softcap, window
+//   causal: 1, the first query sees the first key; 2, the last query sees the last key
+//   hidden: what a query gives whose mask hides every key: 0 by default, with 1 the mean of V
+//   guarded: weights that are NaN are 0
 class AttentionOp {
  public:
   static constexpr const char* kName = "Attention";
-  static constexpr Input kInputs[] = {{ElementType::kFloat}, {ElementType::kFloat}, {ElementType::kFloat},
-                                      {ElementType::kFloat, kOptional}};
+  static constexpr Input kInputs[] = {{ElementType::kFloat},
+                                      {ElementType::kFloat},
+                                      {ElementType::kFloat},
+                                      {ElementType::kUndefined, kOptional},
+                                      {ElementType::kUndefined, kOptional}};
   static constexpr std::size_t kOutputs = 1;
   static constexpr bool kManyOutputs = false, kOptionalOutputs = false;
 
@@ -26,9 +36,19 @@ class AttentionOp {
   static void infer(const Inference& inference);
 
  private:
+  struct Problem;
+  Problem problem(const Call& call) const;
+  float* output(const Call& call, const Problem& p) const;
+  void run_each(Call& call, const Problem& p, AttentionInputs in) const;
+
   std::size_t heads_;
-  float scale_;
+  float scale_, softcap_;
   std::vector<std::int64_t> shape_;
+  HeadLayouts layouts_;
+  std::size_t groups_;
+  std::int64_t causal_;
+  std::size_t window_, bias_at_ = 0, mask_at_ = 0;  // inputs; 0: none
+  bool mean_, guarded_, fits_;
 };
 
 }  // namespace octavo::ort

@@ -37,7 +37,7 @@ struct ApiBase {
 // the thread pool of the session.
 constexpr std::uint32_t kApiVersion = 17;
 
-enum class ElementType : int { kUndefined = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt32 = 6, kInt64 = 7 };
+enum class ElementType : int { kUndefined = 0, kFloat = 1, kUint8 = 2, kInt8 = 3, kInt32 = 6, kInt64 = 7, kBool = 9 };
 enum class ErrorCode : int { kFail = 1, kInvalidArgument = 2 };
 enum class AttributeType : int { kInt = 1, kInts = 2, kFloat = 3, kString = 5 };
 

@@ -68,6 +68,7 @@ inline const char* name_of(ElementType type) {
     case ElementType::kInt8: return "int8";
     case ElementType::kInt32: return "int32";
     case ElementType::kInt64: return "int64";
+    case ElementType::kBool: return "bool";
     default: return "another type";
   }
 }

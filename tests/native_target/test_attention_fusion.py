@@ -193,17 +193,36 @@ def test_attention_itself_rounds_nothing(tmp_path: Path) -> None:
     "change",
     [
         {"scores": [QK, ("Mul", ["qk", "eighth"], "logits")], "softmax_axis": 2},
-        {"scores": [QK, ("Identity", ["qk"], "logits")], "extra_outputs": ("o4",)},
+        {"scores": [QK, ("Identity", ["qk"], "logits")], "extra_outputs": ("qk",)},
+        {"scores": [QK, ("Identity", ["qk"], "logits")], "extra_outputs": ("p",)},
         {"scores": [QK, ("Relu", ["qk"], "logits")]},
-        {"scores": [QK, ("Mul", ["qk", "eighth"], "logits")], "sizes": "blocks"},
     ],
-    ids=["other axis", "read in the middle", "something between", "blocks of the length"],
+    ids=["other axis", "scores read", "weights read", "something between"],
 )
 def test_what_is_no_attention_stays_as_it_is(change: dict[str, Any], tmp_path: Path) -> None:
     proto = model(**change)
     x = used(proto)
     done = convert(proto, tmp_path)
     assert "Attention" not in [n.op_type for n in ours(done)]
+    assert_close(run(done, x)[0], float_outputs(proto, x))
+
+
+@pytest.mark.parametrize(
+    "change,kept",
+    [
+        ({"scores": [QK, ("Identity", ["qk"], "logits")], "extra_outputs": ("o4",)}, "Transpose"),
+        ({"scores": [QK, ("Mul", ["qk", "eighth"], "logits")], "sizes": "blocks"}, "Reshape"),
+    ],
+    ids=["its result read before the Transpose", "blocks of the length"],
+)
+def test_reshapes_that_cannot_be_taken_in_stay(
+    change: dict[str, Any], kept: str, tmp_path: Path
+) -> None:
+    proto = model(**change)
+    x = used(proto)
+    done = convert(proto, tmp_path)
+    assert "Attention" in [n.op_type for n in ours(done)]
+    assert kept in done.ops
     assert_close(run(done, x)[0], float_outputs(proto, x))
 
 

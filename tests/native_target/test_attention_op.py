@@ -187,12 +187,12 @@ def test_shapes_with_a_bias_are_inferred(
     "change,message",
     [
         ({"Q": (2, 5, 13)}, r"Q has shape \[2, 5, 13\]; .* a multiple of 4 heads"),
-        ({"K": (3, 6, 16)}, r"K has a batch of 3, other inputs 2; they have to be the same, or 1"),
-        ({"K": (2, 6, 20)}, r"and K \[2, 6, 20\]; dimension 2"),
-        ({"V": (2, 7, 16)}, r"K has shape \[2, 6, 16\] and V \[2, 7, 16\]; dimension 1"),
+        ({"K": (3, 6, 16)}, r"K has shape \[3\], which does not broadcast with Q's \[2\]"),
+        ({"K": (2, 6, 20)}, r"and K \[2, 6, 20\]; their depth of a head"),
+        ({"V": (2, 7, 16)}, r"K has shape \[2, 6, 16\] and V \[2, 7, 16\]; their length"),
         ({"bias": (2, 4, 5, 7)}, r"bias has shape \[2, 4, 5, 7\], which does not broadcast"),
         ({"bias": (7, 6)}, r"bias has shape \[7, 6\], which does not broadcast with the product's"),
-        ({"bias": (1, 2, 1, 5, 6)}, r"bias has shape \[1, 2, 1, 5, 6\]; it has at most 4"),
+        ({"bias": (3, 2, 1, 5, 6)}, r"the leading dimensions \[3, 2\]; its layout has one"),
         ({"K": (2, 1, 16), "V": (2, 1, 16)}, r"bias has shape \[5, 6\] for 1 keys; its last"),
     ],
 )

@@ -1,12 +1,12 @@
 """Operators whose operands are activations alone: they hold no weights.
 
-    Attention(Q, K, V, [bias])  ->  `softmax(scale Q K^T + bias) V` of all heads in float32
+    Attention(Q, K, V, [bias], [mask])  ->  `softmax(softcap(scale Q K^T) + bias) V` of all heads
     MatMul(A, B)  ->  A [..., M, K] times B [..., K, N], or B [..., N, K] with `transpose_b`
 
-Q [B, S, heads * D], K [B, T, heads * D] and V [B, T, heads * E] lie as linear layers leave them;
-bias and the products [B, heads, S, T] broadcast with each other, so that the result
-[B, S, heads * E] may be larger than Q. `shape` says what is made of it, as the Reshape did that
-ends attentions.
+Q, K, V and the result lie as `Layout` has it. K and V may have fewer heads than Q: query head h
+reads head h // (heads / kv_heads). Bias (float32), mask (bool: which keys count) and the products
+[..., heads, S, T] broadcast with each other, so that the result may be larger than Q. `shape` says
+what is made of a result that lies as rows, as the Reshape did that ends attentions. All is float32.
 
 Rows of MatMul's A are quantized as a linear layer's input is, columns of B to int8 with one scale
 each.
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from enum import IntEnum
+from typing import Any, ClassVar
 
 import onnx_ir as ir
 
@@ -30,9 +31,41 @@ LAST_SWAPPED = (0, 1, 3, 2)
 WHOLE = (AS_IT_IS, AS_IT_IS, REST)
 
 
+class Layout(IntEnum):
+    """How one of Q, K, V and the result lies."""
+
+    ROWS = 0
+    """[B, L, heads * D], as linear layers leave it."""
+    HEADS_INSIDE = 1
+    """[B, L, heads, D]"""
+    HEADS_OUTSIDE = 2
+    """[..., heads, L, D]; an axis that is missing has size 1."""
+
+
+class Hidden(IntEnum):
+    """What a query gives whose mask hides every key."""
+
+    ZERO = 0
+    MEAN = 1
+    """The mean of all values: each score was replaced by the same large negative number."""
+
+
+class Causal(IntEnum):
+    """Which keys come too late to count."""
+
+    NO = 0
+    FIRST = 1
+    """The first query sees the first key, the next one key more."""
+    LAST = 2
+    """The last query sees every key, the one before one less: keys of a cache come first."""
+
+
+ROWS = (Layout.ROWS,) * 4
+
+
 @dataclass(frozen=True)
 class Attention(Operator):
-    """It holds no weights."""
+    """It holds no weights. `heads` are those of what lies as rows; 0 where nothing does."""
 
     OPS: ClassVar[tuple[str, ...]] = ("Attention",)
 
@@ -43,17 +76,69 @@ class Attention(Operator):
     heads: int
     scale: float
     shape: tuple[int, ...] = WHOLE
+    mask: ir.Value | None = None
+    layouts: tuple[Layout, ...] = ROWS
+    """Of Q, K, V and the result."""
+    softcap: float = 0.0
+    """Scores become `softcap * tanh(scores / softcap)`; 0: they stay."""
+    causal: Causal = Causal.NO
+    window: int = 0
+    """How many keys, up to the last that counts, a causal query sees; 0: all."""
+    groups: int = 1
+    """Heads of Q for each head of K and V."""
+    hidden: Hidden = Hidden.ZERO
+    guarded: bool = False
+    """Weights that are NaN are 0: of queries that hold NaN, or whose bias is -inf for every key."""
+    fits: bool = False
+    """Bias and mask are no larger than the products, or the run is refused."""
+
+    @property
+    def kv_heads(self) -> int:
+        """The heads of K and V, where they lie as rows."""
+        return self.heads // self.groups
 
     def write(self, p: Packer) -> Written:
-        shape = {} if self.shape == WHOLE else {"shape": list(self.shape)}
-        return Written(self.inputs(), {"heads": self.heads, "scale": self.scale, **shape})
+        stated: dict[str, Any] = {
+            name: int(getattr(self, name)) for name in FLAGS if getattr(self, name)
+        }
+        if self.shape != WHOLE:
+            stated["shape"] = list(self.shape)
+        if self.layouts != ROWS:
+            stated["layouts"] = [int(layout) for layout in self.layouts]
+        if self.softcap:
+            stated["softcap"] = self.softcap
+        if self.groups > 1:
+            stated["groups"] = self.groups
+        if self.mask is not None:
+            stated["given"] = "mask" if self.bias is None else "bias mask"
+        return Written(self.inputs(), {"heads": self.heads, "scale": self.scale, **stated})
 
     @classmethod
     def _read(cls, node: ir.Node, inputs: Sequence[ir.Value]) -> Attention:
         q, k, v, *rest = inputs
-        shape = tuple(attribute(node, "shape")) if "shape" in node.attributes else WHOLE
-        bias = rest[0] if rest else None
-        return cls(q, k, v, bias, attribute(node, "heads"), attribute(node, "scale"), shape)
+        given = attribute(node, "given").split() if "given" in node.attributes else ["bias"]
+        added = dict(zip(given, rest, strict=False))
+        held = {name: attribute(node, name) for name in FLAGS if name in node.attributes}
+        types = {"causal": Causal, "window": int, "hidden": Hidden, "guarded": bool, "fits": bool}
+        more = {name: types[name](number) for name, number in held.items()}
+        if "layouts" in node.attributes:
+            more["layouts"] = tuple(Layout(i) for i in attribute(node, "layouts"))
+        more |= {n: attribute(node, n) for n in ("softcap", "groups") if n in node.attributes}
+        return cls(
+            q,
+            k,
+            v,
+            added.get("bias"),
+            attribute(node, "heads"),
+            attribute(node, "scale"),
+            tuple(attribute(node, "shape")) if "shape" in node.attributes else WHOLE,
+            added.get("mask"),
+            **more,
+        )
+
+
+FLAGS = ("causal", "window", "hidden", "guarded", "fits")
+"""Attributes of Attention that are whole numbers, and left out where they are 0."""
 
 
 @dataclass(frozen=True)

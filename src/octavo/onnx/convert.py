@@ -71,7 +71,7 @@ def convert(
     changed = _finish(c, tensors, attentions, masks, shapes)
     progress("quantizing", len(planned), len(planned))
     outcomes = [_outcome(*each, counted) for each in zip(planned, drawn, before, strict=True)]
-    return Converted(tuple(outcomes), (*c.sweeper.notes(), *changed))
+    return Converted(tuple(outcomes), (*c.notes(), *changed))
 
 
 def _finish(

@@ -74,6 +74,16 @@ def _is_size(
     return element > 0 and _dim(source, axis) == element
 
 
+def same_size(
+    a: ir.Value, i: int, b: ir.Value, j: int, weights: ConstantLookup | None = None
+) -> bool:
+    """Whether axis `i` of `a` is as long as axis `j` of `b`: they are one, or the model says so."""
+    if i == j and i < 2 and _same_axis(a, b, i, weights):
+        return True
+    size = _dim(a, i)
+    return (a is b and i == j) or (size is not None and size == _dim(b, j))
+
+
 def _same_axis(a: ir.Value, b: ir.Value, axis: int, weights: ConstantLookup | None) -> bool:
     """Whether two values have the same size there: one comes of the other, or the model says so."""
     if set(_back(a, weights)) & set(_back(b, weights)):

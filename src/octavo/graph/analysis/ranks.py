@@ -7,17 +7,21 @@ import onnx_ir as ir
 from octavo.graph.analysis.computed_shapes import sizes
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.walk import graphs_of
+from octavo.ir import DOMAIN
 
 SAME = frozenset(
     "LayerNormalization SkipLayerNormalization BiasGelu FastGelu Identity Dropout Cast Relu Gelu "
-    "Tanh Sigmoid Erf Softmax Sqrt Neg Abs Exp Log Reciprocal Slice Transpose Concat "
+    "Tanh Sigmoid Erf Softmax Sqrt Neg Abs Exp Log Cos Sin Reciprocal Slice Transpose Concat "
     "GatherElements CumSum Not Clip".split()
 )
 """Their first output has the rank of their first input."""
+ALIKE = ("Split", "GroupedLinear")
+"""So has each of theirs."""
 BROADCASTING = frozenset("Add Sub Mul Div Pow Sum Max Min Where".split())
 COMPARISONS = frozenset("And Or Equal Less LessOrEqual Greater GreaterOrEqual".split())
 FIXED = {"Shape": 1, "Range": 1, "Flatten": 2, "Gemm": 2}
-DOMAINS = ("", "ai.onnx", "com.microsoft")
+DOMAINS = ("", "ai.onnx", "com.microsoft", DOMAIN)
+OURS = ("Linear", "GroupedLinear")
 MOST_STEPS = 8  # nodes between a shape and the sizes that it is made of; exporters write five
 
 
@@ -31,7 +35,8 @@ class Ranks:
             for node in graph:
                 rank = self._made(node) if node.domain in DOMAINS and node.outputs else None
                 if rank is not None:
-                    self._found[node.outputs[0]] = rank
+                    outputs = node.outputs if node.op_type in ALIKE else node.outputs[:1]
+                    self._found.update(dict.fromkeys(outputs, rank))
 
     def __call__(self, value: ir.Value | None) -> int | None:
         """The number of axes of `value`; None where nobody knows."""
@@ -48,7 +53,7 @@ class Ranks:
         if op == "Reshape":
             shape = sizes(inputs[1], self._constants)
             return None if shape is None else len(shape)
-        if op in SAME:
+        if op in SAME or op in ALIKE or (node.domain == DOMAIN and op in OURS):
             return self(inputs[0])
         if op in FIXED:
             return FIXED[op]

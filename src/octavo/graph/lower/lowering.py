@@ -10,7 +10,7 @@ import onnx_ir as ir
 from octavo.errors import ModelError
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.context import Context
-from octavo.graph.lower import activation_products, conv, embedding, linear, recurrent
+from octavo.graph.lower import activation_products, attention, conv, embedding, linear, recurrent
 from octavo.graph.lower.linear import share_tables
 from octavo.ir import DOMAIN
 from octavo.ir.activation_products import Attention, MatMul
@@ -25,7 +25,7 @@ Lower = Callable[[Any, ir.Node, Context], Sequence["ir.Value | None"]]
 LOWERINGS: Mapping[type[Operator], Lower] = {
     Linear: linear.lower,
     GroupedLinear: linear.lower_grouped,
-    Attention: activation_products.lower_attention,
+    Attention: attention.lower_attention,
     Conv: conv.lower,
     Embedding: embedding.lower,
     MatMul: activation_products.lower_matmul,

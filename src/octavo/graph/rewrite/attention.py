@@ -1,19 +1,41 @@
 """Attention as exporters write it, twenty nodes and more  ->  one Attention node.
 
-`octavo.graph.analysis.attentions` shows what is looked for. What is computed stays float32.
+    q, k ─ MatMul ─ Mul(scale) ─ Add(mask) ─ Softmax ─┐
+    v ────────────────────────────────────────────────┴ MatMul ─ Transpose ─ Reshape
+                             ->  Attention(q, k, v, mask)
+
+`octavo.graph.analysis.attention_search` shows what is looked for. What is computed stays float32.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.graph.analysis.attentions import attentions_of
+from octavo.graph.analysis.attention_scores import Condition, Term
+from octavo.graph.analysis.attention_search import (
+    AttentionSearch,
+    Refused,
+    SpelledAttention,
+    heads_of,
+)
+from octavo.graph.analysis.heads import is_standard
 from octavo.graph.context import Context
-from octavo.ir.activation_products import HEADS_FIRST
+from octavo.ir.activation_products import (
+    HEADS_FIRST,
+    REST,
+    SIZE_OF_Q,
+    Attention,
+    Hidden,
+)
+from octavo.ir.linear import GroupedLinear, Linear
+from octavo.ir.weight import Weight
+
+LEFT = "a softmax between two products that is no one node, because"
 
 
 def reference(
@@ -42,11 +64,160 @@ def reference(
 
 # docs/notes/native_target.md: "Attention is one node in float32"
 def fuse_attention(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every attention of `graph` that has this form; how many there were."""
+    """Every attention of `graph` that has this form; how many there were.
+
+    What looks like one and is none is noted with its reason.
+    """
+    if not any(is_standard(node, "Softmax") for node in graph):
+        return {}
     count = 0
-    for found in attentions_of(graph, c.constants, c.opset, None):
-        last = found.last
-        out = last.outputs[0].name or "attention"
-        c.replace(last, c.put(found.operator(), name=f"{out}/Attention", outs=[out]))
-        count += 1
+    for found in AttentionSearch(c.model, c.constants, c.opset)(graph):
+        if isinstance(found, Refused):
+            c.note(found.softmax.name, f"{LEFT} {found.reason}")
+        else:
+            _fuse(found, c)
+            count += 1
     return {"attentions became one node each, in float32": count}
+
+
+def _fuse(found: SpelledAttention, c: Context) -> None:
+    result, e = found.result, c.emitter
+    last = result.value.producer()
+    assert last is not None
+    out = result.value.name or "attention"
+    values = c.put(_operator(found, out, c), name=f"{out}/Attention", outs=[out])
+    listed = {axes for _, axes in result.sizes if axes is not None}
+    whole = e.op("Shape", values, out=f"{out}_sizes") if listed else None
+    sizes = {
+        axes: e.op("Gather", [whole, e.vector(axes)], out=f"{out}_sizes_turned", axis=0)
+        for axes in listed
+    }
+    e.flush_before(found.product)
+    for node, axes in result.sizes:
+        if axes is not None:
+            c.sweeper.replace(node, [sizes[axes]])
+    c.sweeper.replace(last, values)
+    for operand in (found.q, found.k, found.v):
+        for node in operand.passed:
+            _read_sizes_before(node, c)
+
+
+def _operator(found: SpelledAttention, out: str, c: Context) -> Attention:
+    scores, result = found.scores, found.result
+    masks, fills = _masks(found)
+    terms = [*scores.terms, *(_filled(fill, out, c) for fill in fills)]
+    shape = result.shape
+    width = found.q.heads * found.v.depth
+    if shape[2] == REST and SIZE_OF_Q in shape and _is_read_as(result.value, width):
+        shape = (*shape[:2], width)
+    finite = all(np.isfinite(m.fill) for m in masks) and found.zeroed is None
+    return Attention(
+        found.q.value,
+        found.k.value,
+        found.v.value,
+        _sum(terms, found, out, c),
+        heads_of(found.q, found.k, found.v),
+        found.scale if scores.outer is None else found.scale * scores.outer,
+        shape,
+        _all(masks, found, out, c),
+        (found.q.layout, found.k.layout, found.v.layout, result.layout),
+        scores.outer or 0.0,
+        groups=found.k.groups,
+        hidden=Hidden.MEAN if masks and finite else Hidden.ZERO,
+        guarded=found.guarded,
+        fits=result.fits,
+    )
+
+
+def _masks(found: SpelledAttention) -> tuple[list[Condition], list[Condition]]:
+    """Conditions that are a mask, and those that are added.
+
+    Where one of both kinds hides a key, the finite number decides what a query without keys gives.
+    """
+    conditions = found.scores.conditions
+    endless = [c for c in conditions if np.isinf(c.fill)]
+    if not endless or len(endless) == len(conditions):
+        return list(conditions), []
+    return endless, [c for c in conditions if not np.isinf(c.fill)]
+
+
+def _filled(condition: Condition, out: str, c: Context) -> Term:
+    e = c.emitter
+    sides = [e.scalar(0.0, np.float32), e.scalar(condition.fill, np.float32)]
+    inputs = [condition.value, *(sides if condition.counts else reversed(sides))]
+    return Term(e.op("Where", inputs, out=f"{out}_filled"))
+
+
+def _sum(terms: Sequence[Term], found: SpelledAttention, out: str, c: Context) -> ir.Value | None:
+    """The terms as one bias, made once for all attentions that add the same."""
+
+    def make() -> ir.Value:
+        parts = [
+            term.value
+            if term.factor == 1.0
+            else c.emitter.op(
+                "Mul", [term.value, c.emitter.scalar(term.factor, np.float32)], out=f"{out}_term"
+            )
+            for term in terms
+        ]
+        total = parts[0]
+        for part in parts[1:]:
+            total = c.emitter.op("Add", [total, part], out=f"{out}_bias")
+        return total
+
+    key = "attention bias", found.product.graph, tuple((t.value, t.factor) for t in terms)
+    return c.once(key, make) if terms else None
+
+
+def _all(
+    masks: Sequence[Condition], found: SpelledAttention, out: str, c: Context
+) -> ir.Value | None:
+    """The conditions as one mask, made once for all attentions that have the same."""
+
+    def make() -> ir.Value:
+        parts = [
+            m.value if m.counts else c.emitter.op("Not", [m.value], out=f"{out}_counts")
+            for m in masks
+        ]
+        total = parts[0]
+        for part in parts[1:]:
+            total = c.emitter.op("And", [total, part], out=f"{out}_mask")
+        return total
+
+    key = "attention mask", found.product.graph, tuple((m.value, m.counts) for m in masks)
+    return c.once(key, make) if masks else None
+
+
+def _is_read_as(value: ir.Value, width: int) -> bool:
+    """Whether a layer reads `value` that takes no other last size than `width`."""
+    readers = [use.node for use in value.uses() if use.idx == 0]
+    return any(w is not None and w.k == width for w in map(_weight, readers))
+
+
+def _weight(node: ir.Node) -> Weight | None:
+    """That of the first layer of a linear node."""
+    linear, group = Linear.of(node), GroupedLinear.of(node)
+    if linear is not None:
+        return linear.weight
+    return None if group is None else group.parts[0].weight
+
+
+def _read_sizes_before(node: ir.Node, c: Context) -> None:
+    """Lets Shapes of what a Transpose gives list the sizes of what it reads."""
+    source = node.inputs[0] if node.inputs else None
+    if node.graph is None or source is None or not is_standard(node, "Transpose"):
+        return
+    uses = list(node.outputs[0].uses())
+    if node.outputs[0].is_graph_output() or not all(
+        is_standard(use.node, "Shape") and not use.node.attributes for use in uses
+    ):
+        return
+    perm = node.attributes["perm"].as_ints()
+    for use in uses:
+        name = use.node.outputs[0].name or "sizes"
+        own = c.emitter.op("Shape", [source], out=f"{name}_before")
+        axes = c.emitter.vector(perm)
+        turned = c.emitter.op("Gather", [own, axes], out=name, axis=0)
+        c.emitter.flush_before(use.node)
+        c.sweeper.replace(use.node, [turned])
+    c.sweeper.unused(node.outputs[0])

@@ -1,0 +1,59 @@
+"""Whether a value is float32, where the model does not say: from what it is made of."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from octavo.graph.analysis.computed_shapes import STANDARD
+from octavo.graph.analysis.constants import ConstantLookup
+from octavo.ir import DOMAIN, MS
+
+MOST_STEPS = 64
+SAME = frozenset(
+    "Abs Add Ceil Clip Concat Conv Cos CumSum Div Dropout Elu Erf Exp Expand Flatten Gather "
+    "GatherElements GatherND Gelu Gemm HardSigmoid HardSwish Identity InstanceNormalization "
+    "GroupNormalization LayerNormalization LeakyRelu Log LogSoftmax MatMul Max Mean Min Mul Neg "
+    "Pad Pow Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Relu Reshape RMSNormalization "
+    "RotaryEmbedding ScatterElements ScatterND Sigmoid Sin Slice Softmax Softplus Split Sqrt "
+    "Squeeze Sub Sum Swish Tanh Tile Transpose Trilu Unsqueeze Where FusedMatMul FastGelu BiasGelu "
+    "SkipLayerNormalization SkipSimplifiedLayerNormalization SimplifiedLayerNormalization "
+    "QuickGelu RotaryEmbedding".split()
+)
+"""Their first output has the type of their first input; that of Where is the second's."""
+
+
+def is_float32(value: ir.Value | None, constants: ConstantLookup) -> bool:
+    """Whether `value` is known to be float32."""
+    stack = [value]
+    for _ in range(MOST_STEPS):
+        if not stack:
+            return False
+        found = stack.pop()
+        if found is None:
+            continue
+        dtype = _stated(found, constants)
+        if dtype is not None:
+            return dtype is ir.DataType.FLOAT
+        node = found.producer()
+        if node is None or node.domain not in (*STANDARD, MS) or node.op_type not in SAME:
+            continue
+        skipped = 1 if node.op_type == "Where" else 0
+        count = 1 if node.op_type in ("Gather", "Reshape", "Slice", "Expand", "Pad") else 2
+        stack += list(reversed(node.inputs[skipped : skipped + count]))
+    return False
+
+
+def _stated(value: ir.Value, constants: ConstantLookup) -> ir.DataType | None:
+    tensor = constants.tensor(value)
+    if tensor is not None:
+        return tensor.dtype
+    if value.dtype is not None:
+        return value.dtype
+    node = value.producer()
+    if node is None:
+        return None
+    if node.domain == DOMAIN:
+        return ir.DataType.FLOAT  # all that our operators give
+    if node.op_type == "Cast" and node.domain in STANDARD:
+        return ir.DataType(node.attributes["to"].as_int())
+    return None
