@@ -68,10 +68,10 @@ class AttentionSearch:
     def __init__(self, model: ir.Model, constants: ConstantLookup, opset: int) -> None:
         ranks = Ranks(model, constants)
         numbers = Numbers(constants, ranks)
-        self._constants, self._ranks = constants, ranks
+        self._constants, self.ranks = constants, ranks
         self._flattens = opset < LAST_AXIS_BY_DEFAULT
         self._scores = ScoreReader(constants, numbers)
-        self._results = ResultReader(constants, numbers, ranks)
+        self.results = ResultReader(constants, numbers, ranks)
         self._operands = OperandReader(
             constants, numbers, ranks, HeadSplits(constants, ranks, None)
         )
@@ -93,12 +93,12 @@ class AttentionSearch:
     def _found(self, softmax: ir.Node) -> SpelledAttention:
         if not self._is_over_last_axis(softmax):
             raise NotTakenError(Why.AXIS)
-        weights = self._results.weights(softmax)
+        weights = self.results.weights(softmax)
         scores = self._scores(softmax.inputs[0], softmax)
         a, b = scores.product.inputs[:2]
         transposed = scores.product.attributes.get("transB")
         swapped = transposed is None or not transposed.as_int()
-        q, k, v = self._placed(a, b, weights.product.inputs[1], swapped)
+        q, k, v = self.placed(a, b, weights.product.inputs[1], swapped=swapped)
         alpha = weights.product.attributes.get("alpha")
         if alpha is not None and alpha.as_float() != 1.0:
             raise NotTakenError(Why.BEHIND, "FusedMatMul with a factor")
@@ -109,16 +109,19 @@ class AttentionSearch:
             for c in scores.conditions
         ):
             raise NotTakenError(Why.BEHIND, "Where")
-        result = self._results.result(weights.product, q, v)
+        result = self.results.result(weights.product, q, v)
         scale = scores.scale * q.factor * k.factor
         return SpelledAttention(
             q, k, v, scores, weights.product, scale, weights.guarded, weights.zeroed, result
         )
 
-    def _placed(
-        self, a: ir.Value | None, b: ir.Value | None, values: ir.Value | None, swapped: bool
+    def placed(
+        self, a: ir.Value | None, b: ir.Value | None, values: ir.Value | None, *, swapped: bool
     ) -> tuple[Operand, Operand, Operand]:
-        """Queries, keys and values as they lie."""
+        """Queries [..., S, D], keys [..., T, D] (or `swapped`) and values as they lie.
+
+        Raises NotTakenError.
+        """
         q = self._operands.queries(a)
         k, v = self._operands.keys(b, swapped=swapped), self._operands.values(values)
         if k is not None and v is not None and k.groups != v.groups:
@@ -138,9 +141,9 @@ class AttentionSearch:
     def _is_over_last_axis(self, softmax: ir.Node) -> bool:
         given = softmax.attributes.get("axis")
         if given is None:
-            return not self._flattens or self._ranks(softmax.inputs[0]) == 2
+            return not self._flattens or self.ranks(softmax.inputs[0]) == 2
         axis = given.as_int()
-        rank = self._ranks(softmax.inputs[0])
+        rank = self.ranks(softmax.inputs[0])
         if rank is None and axis == 3:
             rank = 4  # no exporter writes scores of more axes and another axis than the last
         return axis == -1 or (rank is not None and axis == rank - 1)

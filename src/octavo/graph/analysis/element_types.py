@@ -1,4 +1,4 @@
-"""Whether a value is float32, where the model does not say: from what it is made of."""
+"""Element types of values, where the model does not say: from what they are made of."""
 
 from __future__ import annotations
 
@@ -17,30 +17,42 @@ SAME = frozenset(
     "RotaryEmbedding ScatterElements ScatterND Sigmoid Sin Slice Softmax Softplus Split Sqrt "
     "Squeeze Sub Sum Swish Tanh Tile Transpose Trilu Unsqueeze Where FusedMatMul FastGelu BiasGelu "
     "SkipLayerNormalization SkipSimplifiedLayerNormalization SimplifiedLayerNormalization "
-    "QuickGelu RotaryEmbedding".split()
+    "QuickGelu Attention MultiHeadAttention GroupQueryAttention".split()
 )
 """Their first output has the type of their first input; that of Where is the second's."""
+ONE_OPERAND = frozenset(
+    "Gather GatherElements GatherND Reshape Slice Expand Pad Split Tile".split()
+)
+"""Whose second input is of another type."""
+TESTS = frozenset(
+    "And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or Xor".split()
+)
 
 
-def is_float32(value: ir.Value | None, constants: ConstantLookup) -> bool:
-    """Whether `value` is known to be float32."""
+def element_type(value: ir.Value | None, constants: ConstantLookup) -> ir.DataType | None:
+    """The type of `value`; None where nobody knows."""
     stack = [value]
     for _ in range(MOST_STEPS):
         if not stack:
-            return False
+            return None
         found = stack.pop()
         if found is None:
             continue
         dtype = _stated(found, constants)
         if dtype is not None:
-            return dtype is ir.DataType.FLOAT
+            return dtype
         node = found.producer()
         if node is None or node.domain not in (*STANDARD, MS) or node.op_type not in SAME:
             continue
-        skipped = 1 if node.op_type == "Where" else 0
-        count = 1 if node.op_type in ("Gather", "Reshape", "Slice", "Expand", "Pad") else 2
-        stack += list(reversed(node.inputs[skipped : skipped + count]))
-    return False
+        first = 1 if node.op_type == "Where" else 0
+        count = 1 if node.op_type in ONE_OPERAND else 2
+        stack += list(reversed(node.inputs[first : first + count]))
+    return None
+
+
+def is_float32(value: ir.Value | None, constants: ConstantLookup) -> bool:
+    """Whether `value` is known to be float32."""
+    return element_type(value, constants) is ir.DataType.FLOAT
 
 
 def _stated(value: ir.Value, constants: ConstantLookup) -> ir.DataType | None:
@@ -56,4 +68,8 @@ def _stated(value: ir.Value, constants: ConstantLookup) -> ir.DataType | None:
         return ir.DataType.FLOAT  # all that our operators give
     if node.op_type == "Cast" and node.domain in STANDARD:
         return ir.DataType(node.attributes["to"].as_int())
+    if node.op_type in TESTS and node.domain in STANDARD:
+        return ir.DataType.BOOL
+    if node.op_type == "ConstantOfShape" and "value" in node.attributes:
+        return node.attributes["value"].as_tensor().dtype
     return None

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.graph.analysis.attention_operands import Operand
+from octavo.graph.analysis.attention_results import Result
 from octavo.graph.analysis.attention_scores import Condition, Term
 from octavo.graph.analysis.attention_search import (
     AttentionSearch,
@@ -35,6 +37,7 @@ from octavo.ir.activation_products import (
 from octavo.ir.linear import GroupedLinear, Linear
 from octavo.ir.weight import Weight
 
+FUSED = "attentions became one node each, in float32"
 LEFT = "a softmax between two products that is no one node, because"
 
 
@@ -77,29 +80,43 @@ def fuse_attention(graph: ir.Graph, c: Context) -> dict[str, int]:
         else:
             _fuse(found, c)
             count += 1
-    return {"attentions became one node each, in float32": count}
+    return {FUSED: count}
 
 
 def _fuse(found: SpelledAttention, c: Context) -> None:
-    result, e = found.result, c.emitter
-    last = result.value.producer()
+    out = found.result.value.name or "attention"
+    operands = found.q, found.k, found.v
+    put_attention(_operator(found, out, c), found.product, found.result, operands, c)
+
+
+def put_attention(
+    operator: Attention,
+    node: ir.Node,
+    result: Result,
+    operands: Sequence[Operand],
+    c: Context,
+) -> None:
+    """Puts `operator`, whose inputs are there before `node`, in the place of what gives `result`.
+
+    What is not read any more goes.
+    """
+    last, e, out = result.value.producer(), c.emitter, result.value.name or "attention"
     assert last is not None
-    out = result.value.name or "attention"
-    values = c.put(_operator(found, out, c), name=f"{out}/Attention", outs=[out])
+    values = c.put(operator, name=f"{out}/Attention", outs=[out])
     listed = {axes for _, axes in result.sizes if axes is not None}
     whole = e.op("Shape", values, out=f"{out}_sizes") if listed else None
     sizes = {
         axes: e.op("Gather", [whole, e.vector(axes)], out=f"{out}_sizes_turned", axis=0)
         for axes in listed
     }
-    e.flush_before(found.product)
-    for node, axes in result.sizes:
+    e.flush_before(node)
+    for shape, axes in result.sizes:
         if axes is not None:
-            c.sweeper.replace(node, [sizes[axes]])
+            c.sweeper.replace(shape, [sizes[axes]])
     c.sweeper.replace(last, values)
-    for operand in (found.q, found.k, found.v):
-        for node in operand.passed:
-            _read_sizes_before(node, c)
+    for operand in operands:
+        for passed in operand.passed:
+            _read_sizes_before(passed, c)
 
 
 def _operator(found: SpelledAttention, out: str, c: Context) -> Attention:

@@ -23,6 +23,7 @@ from octavo.graph.rewrite.additions import fold_bias, fold_residual
 from octavo.graph.rewrite.attention import fuse_attention
 from octavo.graph.rewrite.head_shapes import Shapes, make_constant
 from octavo.graph.rewrite.merge_qkv import merge_qkv
+from octavo.graph.rewrite.named_attention import fuse_multi_head, fuse_standard
 from octavo.ir import DOMAIN
 from octavo.ir.conv import Conv
 from octavo.ir.linear import Linear
@@ -57,8 +58,10 @@ def _absorb(graph: ir.Graph, c: Context) -> Counts:
 
 
 PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
+    fuse_multi_head,
     _absorb,
     group_linears.group_all,
+    fuse_standard,
     fuse_attention,
 )
 """In order."""
