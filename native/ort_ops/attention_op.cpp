@@ -43,6 +43,14 @@ Shape shape_of(const std::vector<std::int64_t>& wanted, const Shape& whole, cons
   return shape;
 }
 
+// [batch, heads, S, T] of [batch * heads, S, T], of which there may be one for all.
+Shape parted(const Shape& joined, std::int64_t heads) {
+  if (joined.rank != 3 || joined[0] == 1 || heads == 0) return joined;
+  if (joined[0] % heads != 0)
+    throw Error("bias has shape " + joined.text() + "; its first dimension has to be a multiple of " + std::to_string(heads) + " heads");
+  return {joined[0] / heads, heads, joined[1], joined[2]};
+}
+
 }  // namespace
 
 // A run: its inputs, and the sizes of all that they make.
@@ -66,7 +74,8 @@ AttentionOp::AttentionOp(const Node& node)
       window_(static_cast<std::size_t>(std::max<std::int64_t>(0, node.integer("window", 0)))),
       mean_(node.integer("hidden", 0) != 0),
       guarded_(node.integer("guarded", 0) != 0),
-      fits_(node.integer("fits", 0) != 0) {
+      fits_(node.integer("fits", 0) != 0),
+      joined_bias_(node.integer("joined_bias", 0) != 0) {
   if (!std::isfinite(scale_)) node.fail("the attribute scale is not finite");
   if (!(softcap_ >= 0.0f) || !std::isfinite(softcap_)) node.fail("the attribute softcap is not finite, or below 0");
   const auto most_rests = std::count(shape_.begin(), shape_.end(), kRest);
@@ -105,8 +114,8 @@ AttentionOp::Problem AttentionOp::problem(const Call& call) const {
   if (bias_at_) {
     const Tensor<float> bias = call.input<float>(bias_at_, "bias");
     p.bias = bias.data;
-    p.bias_shape = bias.shape;
-    all = broadcast(all, "the product", bias.shape, "bias");
+    p.bias_shape = joined_bias_ ? parted(bias.shape, p.heads) : bias.shape;
+    all = broadcast(all, "the product", p.bias_shape, "bias");
   }
   if (mask_at_) {
     const AnyTensor mask = call.any_input(mask_at_, "mask");
@@ -254,6 +263,7 @@ void AttentionOp::infer(const Inference& inference) {
   std::size_t rank = std::max({q.size(), k.size(), v.size()});
   for (std::size_t i = 3; i < inference.inputs(); ++i) {
     Dims added = inference.input(i);
+    if (inference.integer("joined_bias", 0) && added.size() == 3) added[0] = {};
     if (added.empty()) added.resize(all.size());  // of which nothing is known
     rank = std::max(rank, added.size());
     all = broadcast(all, added);

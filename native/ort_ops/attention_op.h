@@ -19,6 +19,7 @@ namespace octavo::ort {
 //   scale (1 / sqrt(D) by default), softcap, window
 //   causal: 1, the first query sees the first key; 2, the last query sees the last key
 //   hidden: what a query gives whose mask hides every key: 0 by default, with 1 the mean of V
+//   joined_bias: the bias is [batch * heads, S, T]
 //   guarded: weights that are NaN are 0
 class AttentionOp {
  public:
@@ -48,7 +49,7 @@ class AttentionOp {
   std::size_t groups_;
   std::int64_t causal_;
   std::size_t window_, bias_at_ = 0, mask_at_ = 0;  // inputs; 0: none
-  bool mean_, guarded_, fits_;
+  bool mean_, guarded_, fits_, joined_bias_;
 };
 
 }  // namespace octavo::ort

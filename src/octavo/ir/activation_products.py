@@ -91,6 +91,8 @@ class Attention(Operator):
     """Weights that are NaN are 0: of queries that hold NaN, or whose bias is -inf for every key."""
     fits: bool = False
     """Bias and mask are no larger than the products, or the run is refused."""
+    joined_bias: bool = False
+    """Bias is [B * heads, S, T]."""
 
     @property
     def kv_heads(self) -> int:
@@ -119,8 +121,8 @@ class Attention(Operator):
         given = attribute(node, "given").split() if "given" in node.attributes else ["bias"]
         added = dict(zip(given, rest, strict=False))
         held = {name: attribute(node, name) for name in FLAGS if name in node.attributes}
-        types = {"causal": Causal, "window": int, "hidden": Hidden, "guarded": bool, "fits": bool}
-        more = {name: types[name](number) for name, number in held.items()}
+        types = {"causal": Causal, "window": int, "hidden": Hidden}
+        more = {name: types.get(name, bool)(number) for name, number in held.items()}
         if "layouts" in node.attributes:
             more["layouts"] = tuple(Layout(i) for i in attribute(node, "layouts"))
         more |= {n: attribute(node, n) for n in ("softcap", "groups") if n in node.attributes}
@@ -137,7 +139,7 @@ class Attention(Operator):
         )
 
 
-FLAGS = ("causal", "window", "hidden", "guarded", "fits")
+FLAGS = ("causal", "window", "hidden", "guarded", "fits", "joined_bias")
 """Attributes of Attention that are whole numbers, and left out where they are 0."""
 
 

@@ -110,7 +110,7 @@ class OperandReader:
         """What `node` makes its result of, the order in which that is used, and a factor."""
         if passes(node, self._constants) and is_float32(node.inputs[0], self._constants):
             return node.inputs[0], order, 1.0
-        scaled = self._unscaled(node)
+        scaled = self.unscaled(node)
         if scaled is not None:
             return scaled[0], order, scaled[1]
         if is_standard(node, "Transpose"):
@@ -123,7 +123,8 @@ class OperandReader:
             return back, tuple(LAST_SWAPPED[i] for i in (order or FOUR)), 1.0
         return None
 
-    def _unscaled(self, node: ir.Node) -> tuple[ir.Value | None, float] | None:
+    def unscaled(self, node: ir.Node) -> tuple[ir.Value | None, float] | None:
+        """What `node` multiplies or divides by a number, and the factor."""
         if is_standard(node, "Mul"):
             for i in (1, 0):
                 factor = self._number(node.inputs[i])
@@ -152,7 +153,7 @@ class OperandReader:
             return found
         source, factor = node.inputs[0], found.factor
         maker = source.producer()
-        scaled = None if maker is None else self._unscaled(maker)
+        scaled = None if maker is None else self.unscaled(maker)
         passed = (*found.passed, node)
         if scaled is not None and scaled[0] is not None and maker is not None:
             source, factor, passed = scaled[0], factor * scaled[1], (*passed, maker)

@@ -8,7 +8,7 @@ PyTorch's exporter writes a Reshape between MatMul and Transpose too, which chan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -19,6 +19,7 @@ from octavo.graph.analysis.attention_scores import (
     Why,
     is_product,
     passes,
+    reader_beside_sizes,
 )
 from octavo.graph.analysis.computed_shapes import SizeOf, sizes
 from octavo.graph.analysis.constants import ConstantLookup
@@ -42,6 +43,10 @@ class Weights:
     """NaN became 0."""
     zeroed: Condition | None
     """Weights that were made 0 afterwards."""
+    reshapes: tuple[ir.Node, ...] = ()
+    """What joins batch and heads."""
+    sizes: tuple[ir.Node, ...] = ()
+    """Nodes Shape that read the weights."""
 
 
 @dataclass(frozen=True)
@@ -66,26 +71,29 @@ class ResultReader:
 
     def weights(self, softmax: ir.Node) -> Weights:
         """From a Softmax to the product. Raises NotTakenError."""
-        value, guarded, zeroed = softmax.outputs[0], False, None
+        value, found = softmax.outputs[0], Weights(softmax, False, None)
         while True:
             guard = self._guard(value)
             if guard is not None:
-                value, guarded = guard, True
+                value, found = guard, replace(found, guarded=True)
                 continue
-            read = only_reader(value)
+            read = reader_beside_sizes(value)
             if read is None:
                 raise NotTakenError(Why.WEIGHTS_READ)
-            node, index = read
-            if passes(node, self._constants):
-                value = node.outputs[0]
-            elif is_product(node) and index == 0:
+            node, index, shapes = read
+            found = replace(found, sizes=(*found.sizes, *shapes))
+            if is_product(node) and index == 0:
                 if "transB" in node.attributes and node.attributes["transB"].as_int():
                     raise NotTakenError(Why.BEHIND, "FusedMatMul that transposes")
-                return Weights(node, guarded, zeroed)
-            elif zeroed is None and (zeroed := self._zeroed(node, index)) is not None:
-                value = node.outputs[0]
-            else:
-                raise NotTakenError(Why.BEHIND, node.op_type)
+                return replace(found, product=node)
+            if is_standard(node, "Reshape") and index == 0 and not found.reshapes:
+                found = replace(found, reshapes=(node,))
+            elif not passes(node, self._constants):
+                zeroed = None if found.zeroed else self._zeroed(node, index)
+                if zeroed is None:
+                    raise NotTakenError(Why.BEHIND, node.op_type)
+                found = replace(found, zeroed=zeroed)
+            value = node.outputs[0]
 
     def _guard(self, value: ir.Value) -> ir.Value | None:
         """What Where(IsNaN(value), 0, value) gives."""
@@ -107,21 +115,26 @@ class ResultReader:
         zero = self._number(node.inputs[3 - index]) == 0
         return Condition(node.inputs[0], index == 1, 0.0) if zero else None
 
-    def result(self, product: ir.Node, q: Operand, v: Operand) -> Result:
-        """From the product on, as far as that can be one node."""
-        first = product.outputs[0]
+    def result(
+        self, product: ir.Node, q: Operand, v: Operand, apart: ir.Node | None = None
+    ) -> Result:
+        """From the product on, as far as that can be one node.
+
+        Where batch and heads of the product are one axis, `apart` parts them.
+        """
+        first = product.outputs[0] if apart is None else apart.outputs[0]
         made = ResultSizes(q, v, (first,))
         plain = Result(first, Layout.HEADS_OUTSIDE)
         absorbed: list[ir.Node] = []
-        between = _only_step(first, "Reshape")
+        between = only_step(first, "Reshape")
         if between is not None and self._changes_nothing(between, made):
             absorbed.append(between)
             made = ResultSizes(q, v, (first, between.outputs[0]))
-        turned = _only_step(made.outside[-1], "Transpose")
+        turned = only_step(made.outside[-1], "Transpose")
         if turned is None or perm_of(turned) != HEADS_FIRST:
             return plain
         fits, inside = bool(absorbed), turned.outputs[0]
-        last = _only_step(inside, "Reshape")
+        last = only_step(inside, "Reshape")
         whole = ResultSizes(q, v, made.outside, inside)
         shape = None if last is None else self._rows(last, whole)
         if last is not None and shape is not None:
@@ -217,6 +230,11 @@ def _zero_is_size(reshape: ir.Node) -> bool:
     return given is not None and bool(given.as_int())
 
 
+def made_of_reshapes(shapes: Sequence[ir.Node], reshapes: Sequence[ir.Node]) -> bool:
+    """Whether nothing but shapes of `reshapes` is made of what `shapes` list."""
+    return all(_ends_in(node, reshapes) for node in shapes)
+
+
 def _listed(
     values: Sequence[ir.Value], absorbed: Sequence[ir.Node], axes: tuple[int, ...] | None
 ) -> tuple[tuple[ir.Node, tuple[int, ...] | None], ...] | None:
@@ -233,16 +251,12 @@ def _listed(
     return tuple(found)
 
 
-def _only_step(value: ir.Value, op_type: str) -> ir.Node | None:
+def only_step(value: ir.Value, op_type: str) -> ir.Node | None:
     """The one node beside Shapes that reads `value`, if it is an `op_type`."""
-    uses = list(value.uses())
-    rest = [use for use in uses if not is_standard(use.node, "Shape")]
-    if value.is_graph_output() or len(rest) != 1 or rest[0].idx != 0:
+    read = reader_beside_sizes(value)
+    if read is None or read[1] != 0:
         return None
-    node, producer = rest[0].node, value.producer()
-    if producer is None or any(use.node.graph is not producer.graph for use in uses):
-        return None
-    return node if is_standard(node, op_type) else None
+    return read[0] if is_standard(read[0], op_type) else None
 
 
 def _ends_in(node: ir.Node, absorbed: Sequence[ir.Node], steps: int = 12) -> bool:

@@ -20,7 +20,6 @@ import onnx_ir as ir
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.heads import is_standard
 from octavo.graph.analysis.numbers import Numbers
-from octavo.graph.analysis.walk import only_reader
 from octavo.ir import MS
 
 FLOAT = int(ir.DataType.FLOAT)
@@ -59,6 +58,8 @@ class Term:
 
     value: ir.Value
     factor: float = 1.0
+    joined: bool = False
+    """Batch and heads are one axis of it: it was added before a Reshape parted them."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,10 @@ class Scores:
     scale: float = 1.0
     outer: float | None = None
     """None: there is no tanh."""
+    reshapes: tuple[ir.Node, ...] = ()
+    """What parts batch and heads, or joins them, from the product on."""
+    sizes: tuple[ir.Node, ...] = ()
+    """Nodes Shape that read the scores; only shapes of Reshapes may be made of them."""
     terms: tuple[Term, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
@@ -85,7 +90,7 @@ class Scores:
         """All of it times `factor`."""
         if self.conditions and factor <= 0:
             raise NotTakenError(Why.BETWEEN, "a factor below 0")
-        terms = tuple(Term(t.value, t.factor * factor) for t in self.terms)
+        terms = tuple(replace(t, factor=t.factor * factor) for t in self.terms)
         conditions = tuple(replace(c, fill=c.fill * factor) for c in self.conditions)
         if self.outer is None:
             return replace(self, scale=self.scale * factor, terms=terms, conditions=conditions)
@@ -100,6 +105,15 @@ class Scores:
     def plus(self, term: Term) -> Scores:
         """With `term` added."""
         return replace(self, terms=(*self.terms, term))
+
+    def reshaped(self, reshape: ir.Node) -> Scores:
+        """Behind a Reshape that parts batch and heads, or joins them again."""
+        if self.conditions and not self.reshapes:
+            raise NotTakenError(Why.BETWEEN, "Where before a Reshape")
+        terms = self.terms
+        if not self.reshapes:
+            terms = tuple(replace(term, joined=True) for term in terms)
+        return replace(self, terms=terms, reshapes=(*self.reshapes, reshape))
 
     def where(self, condition: Condition) -> Scores:
         """With keys that do not count."""
@@ -118,6 +132,7 @@ class ScoreReader:
             "Dropout": self._passed,
             "Identity": self._passed,
             "Mul": self._multiple,
+            "Reshape": lambda node: self(node.inputs[0], node).reshaped(node),
             "Sub": self._difference,
             "Tanh": lambda node: self(node.inputs[0], node).capped(),
             "Where": self._choice,
@@ -128,9 +143,13 @@ class ScoreReader:
         node = None if value is None else value.producer()
         if value is None or node is None or self._constants.tensor(value) is not None:
             raise NotTakenError(Why.BETWEEN)
-        read = only_reader(value)
+        read = reader_beside_sizes(value)
         if read is None or read[0] is not reader:
             raise NotTakenError(Why.SCORES_READ)
+        scores = self._made_by(node)
+        return replace(scores, sizes=(*scores.sizes, *read[2]))
+
+    def _made_by(self, node: ir.Node) -> Scores:
         if is_product(node):
             factor = node.attributes.get("alpha")
             if self._constants.tensor(node.inputs[1]) is not None:
@@ -203,6 +222,19 @@ class ScoreReader:
                     first = refused
         assert first is not None
         raise first
+
+
+def reader_beside_sizes(value: ir.Value) -> tuple[ir.Node, int, list[ir.Node]] | None:
+    """The one node that reads `value`, and where, and the nodes Shape beside it; else None."""
+    uses = list(value.uses())
+    shapes = [use.node for use in uses if is_standard(use.node, "Shape")]
+    rest = [use for use in uses if not is_standard(use.node, "Shape")]
+    producer = value.producer()
+    if len(rest) != 1 or producer is None or value.is_graph_output():
+        return None
+    if any(use.node.graph is not producer.graph for use in uses):
+        return None
+    return rest[0].node, rest[0].idx, shapes
 
 
 def is_product(node: ir.Node) -> bool:

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from octavo.graph.analysis.attention_operands import Operand, OperandReader
-from octavo.graph.analysis.attention_results import Result, ResultReader
+from octavo.graph.analysis.attention_results import (
+    Result,
+    ResultReader,
+    Weights,
+    made_of_reshapes,
+    only_step,
+)
 from octavo.graph.analysis.attention_scores import (
     Condition,
     NotTakenError,
@@ -24,6 +30,7 @@ from octavo.graph.analysis.attention_scores import (
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.element_types import is_float32
 from octavo.graph.analysis.heads import HeadSplits, is_standard
+from octavo.graph.analysis.joined_heads import JoinedHeads
 from octavo.graph.analysis.numbers import Numbers
 from octavo.graph.analysis.ranks import Ranks
 from octavo.ir.activation_products import Layout
@@ -67,14 +74,14 @@ class AttentionSearch:
 
     def __init__(self, model: ir.Model, constants: ConstantLookup, opset: int) -> None:
         ranks = Ranks(model, constants)
-        numbers = Numbers(constants, ranks)
+        splits = HeadSplits(constants, ranks, None)
+        numbers = Numbers(constants, ranks, splits)
         self._constants, self.ranks = constants, ranks
         self._flattens = opset < LAST_AXIS_BY_DEFAULT
         self._scores = ScoreReader(constants, numbers)
         self.results = ResultReader(constants, numbers, ranks)
-        self._operands = OperandReader(
-            constants, numbers, ranks, HeadSplits(constants, ranks, None)
-        )
+        self._operands = OperandReader(constants, numbers, ranks, splits)
+        self._joined = JoinedHeads(constants, ranks, self._operands)
 
     def __call__(self, graph: ir.Graph) -> Iterator[SpelledAttention | Refused]:
         """What `graph` holds of them, in its order.
@@ -98,7 +105,15 @@ class AttentionSearch:
         a, b = scores.product.inputs[:2]
         transposed = scores.product.attributes.get("transB")
         swapped = transposed is None or not transposed.as_int()
-        q, k, v = self.placed(a, b, weights.product.inputs[1], swapped=swapped)
+        values, apart = weights.product.inputs[1], None
+        reshapes = (*scores.reshapes, *weights.reshapes)
+        if reshapes:
+            q, k, v, apart = self._parted(scores, weights, swapped)
+            reshapes = (*reshapes, apart)
+        else:
+            q, k, v = self.placed(a, b, values, swapped=swapped)
+        if not made_of_reshapes((*scores.sizes, *weights.sizes), reshapes):
+            raise NotTakenError(Why.SCORES_READ)
         alpha = weights.product.attributes.get("alpha")
         if alpha is not None and alpha.as_float() != 1.0:
             raise NotTakenError(Why.BEHIND, "FusedMatMul with a factor")
@@ -109,11 +124,34 @@ class AttentionSearch:
             for c in scores.conditions
         ):
             raise NotTakenError(Why.BEHIND, "Where")
-        result = self.results.result(weights.product, q, v)
+        result = self.results.result(weights.product, q, v, apart)
         scale = scores.scale * q.factor * k.factor
         return SpelledAttention(
             q, k, v, scores, weights.product, scale, weights.guarded, weights.zeroed, result
         )
+
+    def _parted(
+        self, scores: Scores, weights: Weights, swapped: bool
+    ) -> tuple[Operand, Operand, Operand, ir.Node]:
+        """Queries, keys and values whose batch and heads are one axis, and what parts the result.
+
+        Raises NotTakenError.
+        """
+        a, b = scores.product.inputs[:2]
+        values, result = weights.product.inputs[1], weights.product.outputs[0]
+        q, k = self._joined.operand(a), self._joined.operand(b, swapped=swapped)
+        v, apart = self._joined.operand(values), only_step(result, "Reshape")
+        if q is None or k is None or v is None or apart is None or v.factor != 1.0:
+            raise NotTakenError(Why.SHAPES)
+        reshapes = (*scores.reshapes, *weights.reshapes)
+        passed = [shape.inputs[0] for shape in (*scores.sizes, *weights.sizes)]
+        known = [value for value in passed if value is not None]
+        terms = {term.joined for term in scores.terms}
+        if len(terms) > 1 or not self._joined.scores_fit(reshapes, known, q, k):
+            raise NotTakenError(Why.SHAPES)
+        if not self._joined.parts(apart, result, q, v):
+            raise NotTakenError(Why.SHAPES)
+        return q, k, v, apart
 
     def placed(
         self, a: ir.Value | None, b: ir.Value | None, values: ir.Value | None, *, swapped: bool

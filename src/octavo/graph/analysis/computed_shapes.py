@@ -61,7 +61,7 @@ def sizes(
         return found
     if node.op_type == "Slice":
         return _sliced(node, constants, rank_of)
-    one = _size(shape, constants)
+    one = _size(shape, constants, rank_of)
     return None if one is None else [one]
 
 
@@ -77,7 +77,11 @@ def _one_number(tensor: ir.TensorProtocol | None) -> int | None:
     return numbers[0] if numbers is not None and len(numbers) == 1 else None
 
 
-def _size(value: ir.Value | None, constants: ConstantLookup) -> int | SizeOf | None:
+def _size(
+    value: ir.Value | None,
+    constants: ConstantLookup,
+    rank_of: Callable[[ir.Value], int | None],
+) -> int | SizeOf | None:
     """One element: a constant, or what Gather or a slice of length 1 takes from Shape."""
     for _ in range(MOST_STEPS):
         tensor = constants.tensor(value)
@@ -92,6 +96,9 @@ def _size(value: ir.Value | None, constants: ConstantLookup) -> int | SizeOf | N
             return _slice_of_shape(node)
         elif node.op_type == "Gather":
             return _gathered(node, constants)
+        elif node.op_type == "Slice":
+            sliced = _sliced(node, constants, rank_of)
+            return sliced[0] if sliced is not None and len(sliced) == 1 else None
         else:
             return None
     return None

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import STANDARD, SizeOf, sizes
 from octavo.graph.analysis.constants import ConstantLookup
+from octavo.graph.analysis.heads import HeadSplits
 from octavo.graph.analysis.ranks import Ranks
 
 MOST_STEPS = 12  # nodes between a number and what it is made of; exporters write six
@@ -35,8 +36,8 @@ TWO: Mapping[str, Callable[[float, float], float]] = {
 class Numbers:
     """Answers for the values of one model."""
 
-    def __init__(self, constants: ConstantLookup, ranks: Ranks) -> None:
-        self._constants, self._ranks = constants, ranks
+    def __init__(self, constants: ConstantLookup, ranks: Ranks, splits: HeadSplits) -> None:
+        self._constants, self._ranks, self._splits = constants, ranks, splits
 
     def __call__(self, value: ir.Value | None, steps: int = MOST_STEPS) -> float | None:
         """The number that every element of `value` is, in every run; None where none is known."""
@@ -92,7 +93,7 @@ class Numbers:
                     return None
                 made = shape[axis]
                 if isinstance(made, int):
-                    return made if made > 0 else None
+                    return made if made > 0 else self._left(node, axis)
                 value, axis = made.value, made.axis
                 continue
             elif node.op_type not in ("Identity", "Cast", "Dropout"):
@@ -101,6 +102,11 @@ class Numbers:
                 return None
             value = node.inputs[0]
         return None
+
+    def _left(self, reshape: ir.Node, axis: int) -> int | None:
+        """The -1 of a Reshape that parts the heads of a layer's result."""
+        split = self._splits.split(reshape)
+        return None if split is None or axis < 2 else (split.heads, split.depth)[axis - 2]
 
 
 def _only_number(tensor: ir.TensorProtocol) -> float | None:

@@ -51,7 +51,7 @@ class Ranks:
         """Of the node's first output."""
         op, inputs = node.op_type, node.inputs
         if op == "Reshape":
-            shape = sizes(inputs[1], self._constants)
+            shape = sizes(inputs[1], self._constants, self)
             return None if shape is None else len(shape)
         if op in SAME or op in ALIKE or (node.domain == DOMAIN and op in OURS):
             return self(inputs[0])

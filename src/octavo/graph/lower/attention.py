@@ -41,13 +41,13 @@ def lower_attention(found: Attention, node: ir.Node, c: Context) -> list[ir.Valu
     else:
         k = _heads(found.k, k_layout, found.kv_heads, "k", out, c, KEYS)
         scores = e.op("MatMul", [q, k], out=f"{out}_products")
-    scores = e.op("Mul", [scores, e.scalar(found.scale, np.float32)], out=f"{out}_scores")
+    scores = e.op("Mul", [scores, _scale(found, q, out, c)], out=f"{out}_scores")
     if found.softcap:
         cap = e.scalar(found.softcap, np.float32)
         scores = e.op("Div", [scores, cap], out=f"{out}_capped")
         scores = e.op("Mul", [e.op("Tanh", [scores], out=f"{out}_tanh"), cap], out=f"{out}_capped")
     if found.bias is not None:
-        scores = e.op("Add", [scores, found.bias], out=f"{out}_masked")
+        scores = e.op("Add", [scores, _bias(found, out, c)], out=f"{out}_masked")
     weights = _weights(found, scores, out, c)
     v = _heads(found.v, v_layout, found.kv_heads, "v", out, c)
     v = _repeated(v, found.groups, f"{out}_v", c)
@@ -91,6 +91,29 @@ def _repeated(value: ir.Value, groups: int, out: str, c: Context) -> ir.Value:
     ]
     shape = e.op("Concat", [parts[0], e.vector([-1]), *parts[1:]], out=f"{out}_shape", axis=0)
     return e.op("Reshape", [wide, shape], out=f"{out}_grouped")
+
+
+def _scale(found: Attention, q: ir.Value, out: str, c: Context) -> ir.Value:
+    """The factor of the products; without one it is that of the depth of `q`."""
+    e = c.emitter
+    if found.scale:
+        return e.scalar(found.scale, np.float32)
+    sizes = e.op("Shape", [q], out=f"{out}_sizes")
+    depth = e.op("Gather", [sizes, e.scalar(-1, np.int64)], out=f"{out}_depth", axis=0)
+    depth = e.cast(depth, ir.DataType.FLOAT, f"{out}_depth_float")
+    return e.op("Reciprocal", [e.op("Sqrt", [depth], out=f"{out}_root")], out=f"{out}_scale")
+
+
+def _bias(found: Attention, out: str, c: Context) -> ir.Value:
+    """What is added, [B, heads, S, T]."""
+    assert found.bias is not None
+    if not found.joined_bias:
+        return found.bias
+    e = c.emitter
+    sizes = e.op("Shape", [found.bias], out=f"{out}_bias_sizes")
+    inner = e.op("Gather", [sizes, e.vector([1, 2])], out=f"{out}_bias_inner", axis=0)
+    shape = e.op("Concat", [e.vector([-1, found.heads]), inner], out=f"{out}_bias_shape", axis=0)
+    return e.op("Reshape", [found.bias, shape], out=f"{out}_bias")
 
 
 def _weights(found: Attention, scores: ir.Value, out: str, c: Context) -> ir.Value:

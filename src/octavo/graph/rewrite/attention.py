@@ -143,6 +143,7 @@ def _operator(found: SpelledAttention, out: str, c: Context) -> Attention:
         hidden=Hidden.MEAN if masks and finite else Hidden.ZERO,
         guarded=found.guarded,
         fits=result.fits,
+        joined_bias=any(term.joined for term in scores.terms),
     )
 
 
