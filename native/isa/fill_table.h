@@ -14,6 +14,7 @@
 #include "isa/quantize_columns.h"
 #include "isa/quantize_weight_runs.h"
 #include "isa/read_bytes.h"
+#include "isa/rotary_rows.h"
 #include "isa/row_range.h"
 #include "isa/transpose_words.h"
 
@@ -38,6 +39,7 @@ void fill_table(KernelTable& t) {
   t.embedding_bag = Embeddings<V>::bag;
   t.attention = AttentionPanels<V>::attention;
   t.norm_rows = Norms<V>::rows;
+  t.rotary = Rotaries<V>::rows;
   t.range = RowRange<V>::seen;
   t.quantize_pixels = Images<V>::quantize_pixels;
   t.windows = copy_windows;

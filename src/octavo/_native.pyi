@@ -82,6 +82,42 @@ def layer_norm(
     out_stride: int,
     threads: int,
 ) -> None: ...
+def norm_rows(
+    kind: int,
+    x: int,
+    rows: int,
+    columns: int,
+    residual: int,
+    weight: int,
+    bias: int,
+    eps: float,
+    sum: int,
+    out: int,
+    threads: int,
+) -> None: ...
+def rotary(
+    x: int,
+    cos: int,
+    sin: int,
+    positions: int,
+    out: int,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    interleaved: bool,
+    each: bool,
+    threads: int,
+) -> None: ...
+def run_gated(
+    first: Linear,
+    activation: int,
+    second: Linear,
+    x: int,
+    rows: int,
+    x_stride: int,
+    out: int,
+    out_stride: int,
+    threads: int,
+) -> None: ...
 def run_together(
     layers: list[Linear],
     x: int,
