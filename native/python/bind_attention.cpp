@@ -115,7 +115,7 @@ void bind_attention(nb::module_& m) {
   m.def("attention", &run_attention, "q"_a, "k"_a, "v"_a, "out"_a, "sizes"_a, "strides"_a, "scale"_a, "bias"_a, "mask"_a, "threads"_a);
   m.def("layer_norm", &run_layer_norm, "x"_a, "rows"_a, "columns"_a, "stride"_a, "weight"_a, "bias"_a, "eps"_a, "out"_a,
         "out_stride"_a, "threads"_a);
-  m.def("norm_rows", &run_norm_rows, "kind"_a, "x"_a, "rows"_a, "columns"_a, "residual"_a, "weight"_a, "bias"_a, "eps"_a, "sum"_a, "out"_a,
+  m.def("norm_rows", &run_norm_rows, "kind"_a, "x"_a, "rows"_a, "columns"_a, "residual"_a, "weight"_a, "bias"_a, "eps"_a, "total"_a, "out"_a,
         "threads"_a);
   m.def("rotary", &run_rotary, "x"_a, "cos"_a, "sin"_a, "positions"_a, "out"_a, "sizes"_a, "strides"_a, "interleaved"_a, "each"_a, "threads"_a);
 }

@@ -91,7 +91,7 @@ def norm_rows(
     weight: int,
     bias: int,
     eps: float,
-    sum: int,
+    total: int,
     out: int,
     threads: int,
 ) -> None: ...
