@@ -360,6 +360,7 @@ struct AttentionPanel {
   const float* queries;                      // [depth][64]
   std::size_t columns, depth, keys, value_depth;
   float scale;                               // of the products with k
+  float softcap;                             // bounds them then: softcap * tanh(s / softcap); 0: nothing does
   const float* k;                            // [keys][depth]
   std::size_t k_stride;
   const float* v;                            // [keys][value_depth]

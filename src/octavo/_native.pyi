@@ -59,15 +59,18 @@ def quantize_rows(
     zero_point: _Int32,
 ) -> None: ...
 def attention(
-    q: int,
-    k: int,
-    v: int,
-    out: int,
+    addresses: tuple[int, ...],
     sizes: tuple[int, ...],
-    strides: tuple[int, ...],
+    steps: tuple[int, ...],
     scale: float,
     bias: int,
+    bias_strides: tuple[int, ...],
     mask: int,
+    mask_strides: tuple[int, ...],
+    causal: bool,
+    offset: int,
+    window: int,
+    softcap: float,
     threads: int,
 ) -> None: ...
 def layer_norm(
