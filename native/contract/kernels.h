@@ -404,6 +404,37 @@ struct RotaryRows {
   std::size_t out_step;
 };
 
+// Functions of one element: those of `Activation`, and the like. NaN stays NaN.
+enum class Unary : int { kNeg, kExp, kTanh, kSigmoid, kRelu, kGelu, kGeluTanh, kSilu, kRsqrt, kSqrt, kReciprocal, kAbs, kErf };
+
+// Of two. The larger or smaller of a number and NaN is NaN.
+enum class Binary : int { kAdd, kSub, kMul, kDiv, kMin, kMax };
+struct BinaryRow {
+  Binary op;
+  const float* a;
+  std::size_t a_step;                        // 1, or 0 where one serves all
+  const float* b;
+  std::size_t b_step;
+  std::size_t n;
+  float* out;                                // may be a or b
+};
+
+// Rows to e^(x - largest) / sum; what is more than 87.3 below the largest is 0. Sums in 16 lanes, as those of norms.
+struct SoftmaxRows {
+  const float* x;
+  std::size_t rows, columns, stride;
+  float* out;                                // may be x
+  std::size_t out_stride;
+};
+
+// The sum of each row, in 16 lanes, divided by `by`.
+struct RowSums {
+  const float* x;
+  std::size_t rows, columns, stride;
+  float by;
+  float* out;                                // [rows]
+};
+
 // Widens lo <= 0 <= hi by n weights: one pair by all of them, or with `each` n pairs. False where one is
 // NaN or infinite.
 struct WeightRange {
@@ -480,6 +511,10 @@ struct KernelTable {
   void (*attention)(const AttentionPanel&);
   void (*norm_rows)(const NormRows&);
   void (*rotary)(const RotaryRows&);
+  void (*unary)(Unary, const float* x, float* out, std::size_t n);  // out may be x
+  void (*binary)(const BinaryRow&);
+  void (*softmax)(const SoftmaxRows&);
+  void (*row_sums)(const RowSums&);
   void (*transpose_words)(const TransposeWords&);
   // Whole lines of kAlign bytes, `to` aligned; without reading it first, where a processor can.
   void (*stream_lines)(std::int8_t* to, const std::int8_t* from, std::size_t lines);

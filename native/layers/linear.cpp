@@ -271,7 +271,9 @@ void linear(const Linear* const* layers, std::size_t count, const Rows& in, cons
 void gated_linear(const Linear& first, Activation activation, const Linear& second, const Rows& in, const Output& out, int threads) {
   const Linear* layers[] = {&first, &second};
   Output outs[] = {out, out};
+  constexpr Activation kPlain = Activation::kNone;
   outs[0].activation = &activation;
+  outs[1].activation = &kPlain;
   run(layers, 2, in, outs, true, threads);
 }
 
