@@ -6,27 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor
 
-from octavo.core.guards import call_form
-
-Call = tuple[bytes, tuple[Tensor, ...], tuple[Any, ...]]
-
-
-def form_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-    """Key, tensors and objects of a call; None where it has to be the block's own forward's.
-
-    Calls of one key differ in their tensors' values, in sizes beyond 1, and in the objects.
-    """
-    found: Call | None = call_form(args, kwargs)
-    return found
-
 
 def rebuild(value: Any, tensor: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
-    """`value` with each tensor and each object in it replaced, in the order of `form_of`."""
+    """`value` with each tensor and each object in it replaced, in the order of `call_form`."""
     if isinstance(value, Tensor):
         return tensor(value)
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -36,3 +23,18 @@ def rebuild(value: Any, tensor: Callable[[Any], Any], other: Callable[[Any], Any
     if type(value) is dict:
         return {key: rebuild(part, tensor, other) for key, part in value.items()}
     return other(value)
+
+
+class Arguments:
+    """A call's arguments with places for its tensors and objects."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._form = (args, kwargs)
+
+    def fill(
+        self, tensors: Sequence[Any], objects: Sequence[Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with these in their places."""
+        given, others = iter(tensors), iter(objects)
+        args, kwargs = rebuild(self._form, lambda _: next(given), lambda _: next(others))
+        return args, kwargs

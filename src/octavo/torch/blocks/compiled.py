@@ -12,6 +12,7 @@ from octavo.torch.blocks import aten  # noqa: F401  # registers its readers
 from octavo.torch.blocks.fusions import fuse
 from octavo.torch.blocks.nodes import Graph, Node
 from octavo.torch.blocks.reading import Reading
+from octavo.torch.blocks.sizes import Sizes
 from octavo.torch.blocks.tracing import Trace, trace
 
 
@@ -23,6 +24,7 @@ class Compiled:
     outputs: list[Any]
     """In the order of the pytree: nodes, numbers and None."""
     trace: Trace
+    sizes: Sizes
 
 
 def names_of(block: nn.Module) -> Mapping[int, str]:
@@ -47,4 +49,4 @@ def compile_call(
         graph.outputs[places[id(value)]] if isinstance(value, Node) else value
         for value in outputs
     ]
-    return Compiled(graph, outputs, traced)
+    return Compiled(graph, outputs, traced, Sizes(traced))
