@@ -487,3 +487,11 @@ def _quantized_linear(
     layer = name.rpartition(".")[0]
     shape = r.sizes(value)
     return r.make("linear", (x, None), shape, layer=layer, activation=activation, group=group)
+
+
+@reads("octavo::cached")
+def _cached(r: Reading, value: Any, k: Node, v: Node, total: Node) -> list[Node]:
+    slot = {"total": total.args[0]}
+    return [
+        r.make("cached", (k, v, which), r.sizes(made), **slot) for which, made in enumerate(value)
+    ]

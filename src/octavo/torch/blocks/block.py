@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from octavo.core.guards import call_form
 from octavo.torch.blocks.calls import Arguments
 from octavo.torch.blocks.compiled import Compiled, compile_call
 from octavo.torch.blocks.facts import Facts, State, state_of
 from octavo.torch.blocks.nodes import UnknownStep
-from octavo.torch.blocks.plans import Held, Plan
+from octavo.torch.blocks.plans import Held
+from octavo.torch.blocks.traced_calls import AnyPlan, CachedCall, PlainCall
 from octavo.torch.blocks.trial import agrees
 
 BLOCK = "_octavo_block"
@@ -36,7 +36,7 @@ _FORMS = 16
 """Forms of calls that a block has plans for; with more, something in them varies from call to
 call."""
 _log = logging.getLogger("octavo.torch.blocks")
-_compiled: WeakKeyDictionary[Any, dict[Any, list[Compiled] | str]] = WeakKeyDictionary()
+_compiled: WeakKeyDictionary[Any, dict[Any, list[Compiled | str]]] = WeakKeyDictionary()
 
 
 class _Making(threading.local):
@@ -56,9 +56,10 @@ def run_block(layer: nn.Module, kind: Any, args: tuple[Any, ...], kwargs: dict[s
             block = layer.__dict__[BLOCK] = Block(layer, kind)
         form = call_form(args, kwargs)
         if form is not None:
-            plan = block.plan(form, args, kwargs)
-            if plan is not None:
-                return plan.run(form[1], form[2])
+            found = block.plan(form, args, kwargs)
+            if found is not None:
+                plan, state = found
+                return plan.run(form[1], form[2], state)
     return kind.forward(layer, *args, **kwargs)
 
 
@@ -79,28 +80,29 @@ class Block:
         self._facts: Facts | None = None
         self._guards: Any = None
         self._held = Held(self.layer)
-        self._plans: dict[bytes, list[Plan]] = {}
+        self._plans: dict[bytes, list[AnyPlan]] = {}
         self.reasons: dict[bytes, str] = {}
         """Why calls of a form are left to the block's own forward."""
 
-    def plan(self, form: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
-        """The plan for a call; None where the block's own forward has to run."""
+    def plan(self, form: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The plan for a call and what its `fits` said; None where the block's own forward runs."""
         if not self._ready():
             return None
-        key, _, _, sizes = form
+        key, _, objects, sizes = form
         for plan in self._plans.get(key, ()):
-            if plan.fits(sizes):
+            state = plan.fits(sizes, objects)
+            if state is not None:
                 break
         else:
             if key in self.reasons:
                 return None
-            found = self._made(form, args, kwargs)
-            if found is None:
+            plan = self._made(form, args, kwargs)
+            state = None if plan is None else plan.fits(sizes, objects)
+            if state is None:
                 return None
-            plan = found
         if self._held.trainable and torch.is_grad_enabled():
             return None
-        return plan
+        return plan, state
 
     def _ready(self) -> bool:
         """Whether a call of the block still is a call of what its plans were made of."""
@@ -119,8 +121,8 @@ class Block:
         self._guards = self._facts.guards(self._held.sources)
         return state_of(self._guards) is State.AS_IT_WAS
 
-    def _made(self, form: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan | None:
-        key, tensors, objects, sizes = form
+    def _made(self, form: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AnyPlan | None:
+        key = form[0]
         plans = self._plans.setdefault(key, [])
         try:
             if len(self._plans) > _FORMS or len(plans) >= _FORMS:
@@ -131,41 +133,47 @@ class Block:
             self.reasons[key] = str(reason)
             _log.info("a %s runs its own forward: %s", self.kind.__qualname__, reason)
             return None
-        plans.append(plan)
+        plans.insert(0, plan)
         assert self._facts is not None
         self._guards = self._facts.guards(self._held.sources)
         return plan
 
-    def _new_plan(self, form: Any, arguments: Arguments) -> Plan:
+    def _new_plan(self, form: Any, arguments: Arguments) -> AnyPlan:
         key, tensors, objects, sizes = form
-        assert self._facts is not None
-        if objects:
-            raise UnknownStep(f"an argument is a {type(objects[0]).__name__}")
 
-        def own(*given: Tensor) -> Any:
-            args, kwargs = arguments.fill(given, objects)
+        def forward(given: Sequence[Tensor], others: Sequence[Any]) -> Any:
+            args, kwargs = arguments.fill(given, others)
             return self.kind.forward(self.layer, *args, **kwargs)
 
-        known = _compiled.setdefault(self.kind, {})
-        place = (self._facts.fingerprint, key)
-        found = known.setdefault(place, [])
-        if isinstance(found, str):
-            raise UnknownStep(found)
-        compiled = next((c for c in found if c.sizes.fit(sizes)), None)
-        if compiled is None:
-            try:
-                compiled = compile_call(self.layer, own, tensors)
-            except UnknownStep as reason:
-                if not found:
-                    known[place] = str(reason)
-                raise
-            found.append(compiled)
-        plan = Plan(compiled, self._held, self.kind.__name__)
-        if not compiled.sizes.fit(sizes):
-            raise UnknownStep("its sizes cannot be told")
-        if not agrees(lambda t: pytree.tree_flatten(own(*t))[0], plan.flat, compiled.sizes, tensors):
+        if objects:
+            call: PlainCall = CachedCall(forward, tensors, objects)
+        else:
+            call = PlainCall(forward, tensors)
+        compiled = self._compiled(key, call, (*sizes, *call.more_sizes))
+        plan = call.plan(compiled, self._held, self.kind.__name__)
+        if not agrees(call.own, plan.flat, compiled.sizes, call.given):
             raise UnknownStep("its program computes something else")
         return plan
+
+    def _compiled(self, key: bytes, call: PlainCall, sizes: tuple[int, ...]) -> Compiled:
+        """The call as steps, as another block of the same structure has it already, or traced."""
+        assert self._facts is not None
+        place = (self._facts.fingerprint, key, call.usage_key)
+        known = _compiled.setdefault(self.kind, {}).setdefault(place, [])
+        for found in known:
+            if isinstance(found, str):
+                raise UnknownStep(found)
+            if found.sizes.fit(sizes):
+                return found
+        try:
+            compiled = compile_call(self.layer, call.traced, call.given)
+            if not compiled.sizes.fit(sizes):
+                raise UnknownStep("its sizes cannot be told")
+        except UnknownStep as reason:
+            known.append(str(reason))
+            raise
+        known.append(compiled)
+        return compiled
 
 
 @contextmanager

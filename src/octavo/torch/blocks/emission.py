@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
@@ -12,7 +12,7 @@ from torch.utils._sympy import functions
 
 from octavo.torch.blocks.nodes import Node, UnknownStep
 
-_DTYPES = {torch.float32: "float32", torch.bool: "bool", torch.int64: "int64"}
+DTYPES = {torch.float32: "float32", torch.bool: "bool", torch.int64: "int64"}
 
 Emitter = Callable[["Emission", Node], Any]
 EMITTERS: dict[str, Emitter] = {}
@@ -39,7 +39,7 @@ class Emission:
 
     def input(self, node: Node) -> None:
         """The next tensor that a call gives is `node`; symbols among its sizes are known then."""
-        dtype = _DTYPES.get(node.dtype)
+        dtype = DTYPES.get(node.dtype)
         if dtype is None:
             raise UnknownStep(f"an input of {str(node.dtype).removeprefix('torch.')}")
         value = self.program.input(len(node.shape), dtype)
@@ -47,6 +47,15 @@ class Emission:
         for axis, size in enumerate(node.shape):
             if isinstance(size, sympy.Symbol) and size not in self._sizes:
                 self._sizes[size] = self.program.size(value, axis)
+
+    def number(self, size: Any) -> bool:
+        """The next number that a call gives is `size`, where that is a symbol; whether it is."""
+        if isinstance(size, int):
+            return False
+        given = self.program.input_int()
+        if isinstance(size, sympy.Symbol):
+            self._sizes.setdefault(size, given)
+        return True
 
     def give(self, node: Node, value: Any) -> None:
         """Says which value `node` is."""
@@ -292,13 +301,3 @@ def _gated(e: Emission, node: Node) -> Any:
         e.value(node.args[0]), layers, ["none", "none"], gate=how["gate"]
     )
     return made
-
-
-def symbols_of(nodes: Sequence[Node]) -> Mapping[Any, tuple[int, int]]:
-    """Where each symbol is found among inputs: of which, along which axis."""
-    found: dict[Any, tuple[int, int]] = {}
-    for place, node in enumerate(nodes):
-        for axis, size in enumerate(node.shape):
-            if isinstance(size, sympy.Symbol):
-                found.setdefault(size, (place, axis))
-    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import sympy
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -13,8 +14,8 @@ from octavo.core.program import Program
 from octavo.core.sources import Read
 from octavo.torch import ops
 from octavo.torch.blocks.compiled import Compiled
-from octavo.torch.blocks.emission import Emission, Weights
-from octavo.torch.blocks.nodes import Node, UnknownStep
+from octavo.torch.blocks.emission import DTYPES, Emission, Weights
+from octavo.torch.blocks.nodes import Graph, Node, UnknownStep
 from octavo.torch.blocks.reading import evaluated, names_read
 from octavo.torch.layers.linear import QuantizedLinear
 
@@ -81,51 +82,81 @@ def structure_of(spec: Any) -> Structure:
     return lambda values: pytree.tree_unflatten(list(values), spec)
 
 
-class Plan:
-    """A program for calls whose objects are none."""
+class Outputs:
+    """What a program's results are of all that a forward returns."""
 
-    def __init__(self, compiled: Compiled, held: Held, name: str) -> None:
-        self.compiled = compiled
-        self.constants = held.weights.constants
-        program = Program()
-        emission = Emission(program, held.weights)
-        for node in compiled.graph.inputs:
-            emission.input(node)
-        self._places: list[tuple[int, Any]] = []
-        made: dict[int, int] = {}
-        for value in compiled.outputs:
-            self._places.append(self._place(value, emission, program, made))
-        self._run = program.finish(name)
-        self._structure = structure_of(compiled.trace.structure)
-        self._one = self._places == [(0, 0)] and compiled.trace.structure.is_leaf()
-        self._threads = torch.get_num_threads
+    def __init__(self, values: Sequence[Any], spec: Any) -> None:
+        self.nodes: list[Node] = []
+        """Those that the program computes, in order."""
+        self._places = [self._place(value) for value in values]
+        self._structure = structure_of(spec)
+        self._one = self._places == [(0, 0)] and spec.is_leaf()
 
-    def _place(
-        self, value: Any, emission: Emission, program: Program, made: dict[int, int]
-    ) -> tuple[int, Any]:
-        """Where an output is found: of the program's, of the inputs, or always the same."""
+    def _place(self, value: Any) -> tuple[int, Any]:
+        """Where one is found: of the program's, of the inputs, or always the same."""
         if not isinstance(value, Node):
             return 2, value
         if value.op == "input":
             return 1, value.args[0]
-        if id(value) not in made:
-            made[id(value)] = len(made)
-            program.output(emission.value(value))
-        return 0, made[id(value)]
+        if value not in self.nodes:
+            self.nodes.append(value)
+        return 0, self.nodes.index(value)
 
-    def fits(self, sizes: tuple[int, ...]) -> bool:
-        """Whether it is for inputs of these sizes."""
-        return self.compiled.sizes.fit(sizes)
+    def flat(self, made: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+        """In a row, as pytrees have them."""
+        held = (made, tensors)
+        return [place if kind == 2 else held[kind][place] for kind, place in self._places]
 
-    def run(self, tensors: tuple[Tensor, ...], objects: tuple[Any, ...]) -> Any:
+    def returned(self, made: Sequence[Any], tensors: Sequence[Any]) -> Any:
+        """As a forward returns them."""
+        return made[0] if self._one else self._structure(self.flat(made, tensors))
+
+
+def used_inputs(inputs: Sequence[Node], roots: Sequence[Node]) -> list[Node]:
+    """The inputs that a program has to be given: what is read, and what tells a size."""
+    reached = {id(node) for node in Graph([], list(roots)).nodes()}
+    used = [node for node in inputs if id(node) in reached]
+    known = {size for node in used for size in node.shape}
+    for node in inputs:
+        told = {size for size in node.shape if isinstance(size, sympy.Symbol)} - known
+        if told and id(node) not in reached and node.dtype in DTYPES:
+            used.append(node)
+            known |= told
+    return used
+
+
+class Plan:
+    """A program for calls that nothing but tensors and plain values are arguments of."""
+
+    def __init__(self, compiled: Compiled, held: Held, name: str) -> None:
+        self._sizes = compiled.sizes
+        self._constants = held.weights.constants
+        self._outputs = Outputs(compiled.outputs, compiled.trace.structure)
+        program = Program()
+        emission = Emission(program, held.weights)
+        used = used_inputs(compiled.graph.inputs, self._outputs.nodes)
+        for node in used:
+            emission.input(node)
+        for node in self._outputs.nodes:
+            program.output(emission.value(node))
+        self._used = [node.args[0] for node in used]
+        self._all = self._used == list(range(len(compiled.graph.inputs)))
+        self._run = program.finish(name)
+        self._threads = torch.get_num_threads
+
+    def fits(self, sizes: tuple[int, ...], objects: tuple[Any, ...]) -> Any:
+        """What `run` takes besides, or None where it is for inputs of other sizes."""
+        return () if self._sizes.fit(sizes) else None
+
+    def run(self, tensors: tuple[Tensor, ...], objects: tuple[Any, ...], state: Any) -> Any:
         """What the block's forward returns."""
-        made = self._run(tensors, (), self._threads())
-        return made[0] if self._one else self._structure(self._picked(made, tensors))
+        return self._outputs.returned(self._made(tensors), tensors)
 
     def flat(self, tensors: tuple[Tensor, ...]) -> list[Any]:
         """The same in a row, as pytrees have it."""
-        return self._picked(self._run(tensors, (), self._threads()), tensors)
+        return self._outputs.flat(self._made(tensors), tensors)
 
-    def _picked(self, made: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Any]:
-        held = (made, tensors)
-        return [place if kind == 2 else held[kind][place] for kind, place in self._places]
+    def _made(self, tensors: tuple[Tensor, ...]) -> Sequence[Tensor]:
+        given = tensors if self._all else tuple(tensors[i] for i in self._used)
+        made: Sequence[Tensor] = self._run(given, (), self._threads())
+        return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ class Sizes:
                 places.setdefault(size, place)
         self.symbols = list(places)
         named = {s: sympy.Symbol(f"s[{i}]", integer=True) for s, i in places.items()}
+        self._named = named
         said = [
             f"s[{i}] == {_code(size, named)}"
             for i, size in enumerate(flat)
@@ -36,9 +38,7 @@ class Sizes:
             expression = trace.shapes.replace(guard.expr)
             if expression != sympy.true:
                 said.append(_code(expression, named))
-        self._ask: Callable[[Sequence[int]], bool] = eval(  # noqa: S307  # of our own making
-            f"lambda s: {' and '.join(said) or 'True'}", {"math": __import__("math")}
-        )
+        self._ask = _function(" and ".join(said) or "True")
         self._known: dict[tuple[int, ...], bool] = {}
 
     def fit(self, sizes: tuple[int, ...]) -> bool:
@@ -49,6 +49,10 @@ class Sizes:
                 self._known.clear()
             known = self._known[sizes] = bool(self._ask(sizes))
         return known
+
+    def function(self, shape: Sequence[Any]) -> Callable[[Sequence[int]], Any]:
+        """From all sizes of a call's inputs to this shape."""
+        return _function("(" + "".join(f"{_code(size, self._named)}, " for size in shape) + ")")
 
     def shapes(self, values: dict[Any, int]) -> list[tuple[int, ...]]:
         """The inputs' shapes for these values of the symbols."""
@@ -73,6 +77,11 @@ class Sizes:
                 return found
         real = {s: n for s, n in zip(flat, sizes, strict=True) if isinstance(s, sympy.Symbol)}
         return [*found, self.shapes(real)]
+
+
+def _function(code: str) -> Callable[[Sequence[int]], Any]:
+    found: Callable[[Sequence[int]], Any] = eval(f"lambda s: {code}", {"math": math})  # noqa: S307
+    return found
 
 
 def _code(value: Any, named: dict[Any, Any]) -> str:
