@@ -19,7 +19,7 @@ struct Form {
     if (value == Py_True) return mark('t');
     if (value == Py_False) return mark('f');
     PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
-    if (type == tensor_type()) return add_tensor(value);
+    if (is_tensor(value)) return add_tensor(value);
     if (PyLong_CheckExact(value)) return mark('i') && add_number(PyLong_AsLongLong(value));
     if (PyFloat_CheckExact(value)) return mark('d') && add_number(PyFloat_AS_DOUBLE(value));
     if (PyUnicode_CheckExact(value)) return add_text(value);

@@ -23,7 +23,7 @@ namespace {
 
 // What octavo.torch hands over, by the names of its keyword arguments. Held for the life of the process.
 struct Torch {
-  PyObject *tensor, *module, *module_call, *module_call_impl, *layer, *layer_forward;  // types, and methods as they were made
+  PyObject *tensor, *parameter, *module, *module_call, *module_call_impl, *layer, *layer_forward;  // types, and methods as they were made
   PyObject *dispatch_modes, *is_tracing, *functorch_level, *is_grad_enabled, *is_profiling, *is_autocasting, *num_threads;  // functions
   PyObject *state, *forward_ad;                            // dictionaries of modules: `_loads`, `_current_level`
   PyObject *global_hooks;                                  // tuple of dictionaries
@@ -212,6 +212,11 @@ PyObject* kept(nb::handle object) { return object.inc_ref().ptr(); }
 
 PyObject* tensor_type() { return torch.tensor; }
 
+bool is_tensor(PyObject* value) {
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
+  return type == torch.tensor || type == torch.parameter;
+}
+
 bool plain_process() {
   if (!to_dltensor || global_hooks()) return false;
   return Owned(PyObject_GetAttr(torch.module, names().call)).is(torch.module_call) && plain_modes();
@@ -227,14 +232,14 @@ void bind_torch(nb::module_& m) {
   using namespace nb::literals;
   m.def(
       "use_torch",
-      [](nb::type_object tensor, nb::type_object module, nb::object module_call, nb::object module_call_impl, nb::type_object layer, nb::object layer_forward, nb::object dispatch_modes,
+      [](nb::type_object tensor, nb::type_object parameter, nb::type_object module, nb::object module_call, nb::object module_call_impl, nb::type_object layer, nb::object layer_forward, nb::object dispatch_modes,
          nb::object is_tracing, nb::object functorch_level, nb::object is_grad_enabled, nb::object is_profiling, nb::object is_autocasting, nb::object num_threads, nb::dict state,
          nb::dict forward_ad, nb::tuple global_hooks, Py_ssize_t large, nb::object exchange) {
-        torch = {kept(tensor), kept(module), kept(module_call), kept(module_call_impl), kept(layer), kept(layer_forward), kept(dispatch_modes), kept(is_tracing),
+        torch = {kept(tensor), kept(parameter), kept(module), kept(module_call), kept(module_call_impl), kept(layer), kept(layer_forward), kept(dispatch_modes), kept(is_tracing),
                  kept(functorch_level), kept(is_grad_enabled), kept(is_profiling), kept(is_autocasting), kept(num_threads), kept(state), kept(forward_ad), kept(global_hooks), large};
         use_exchange(exchange.ptr());
       },
-      nb::kw_only(), "tensor"_a, "module"_a, "module_call"_a, "module_call_impl"_a, "layer"_a, "layer_forward"_a, "dispatch_modes"_a, "is_tracing"_a, "functorch_level"_a,
+      nb::kw_only(), "tensor"_a, "parameter"_a, "module"_a, "module_call"_a, "module_call_impl"_a, "layer"_a, "layer_forward"_a, "dispatch_modes"_a, "is_tracing"_a, "functorch_level"_a,
       "is_grad_enabled"_a, "is_profiling"_a, "is_autocasting"_a, "num_threads"_a, "state"_a, "forward_ad"_a, "global_hooks"_a, "large"_a, "exchange"_a.none());
   m.attr("call_linear") = nb::steal(PyCFunction_New(&kCallLinear, nullptr));
 }

@@ -8,6 +8,9 @@ namespace octavo {
 // torch.Tensor; null where octavo.torch is not loaded.
 PyObject* tensor_type();
 
+// Whether it is one, or a parameter, of that very type.
+bool is_tensor(PyObject* value);
+
 // No dispatch mode, tracing, functorch, autocast, forward-mode differentiation or global hook; nn.Module's own call.
 // False with an error too.
 bool plain_process();

@@ -173,6 +173,8 @@ def _slice(
     if shape[axis] == whole and step == 1:
         return x
     length = shape[axis] if step == 1 else (shape[axis] - 1) * step + 1
+    if x.op == "slice" and x.args[1] == axis and x.args[4] == 1:
+        start, x = x.args[2] + start, x.args[0]
     return r.make("slice", (x, axis, start, start + length, step), shape, x.dtype)
 
 
@@ -225,6 +227,29 @@ def _cat(r: Reading, value: Any, parts: tuple[Node, ...], axis: int = 0) -> Node
     if len(kept) == 1:
         return kept[0]
     return r.make("cat", (kept, axis_of(kept[0], axis)), r.sizes(value), kept[0].dtype)
+
+
+@reads("pad", "constant_pad_nd")
+def _pad(r: Reading, value: Any, x: Node, *args: Any, **kwargs: Any) -> Node:
+    if r.sizes(value) != x.shape:
+        raise UnknownStep("pad is no step of a program")
+    return x
+
+
+@reads("roll")
+def _roll(r: Reading, value: Any, x: Node, shifts: tuple[Any, ...], axes: Any = ()) -> Node:
+    if len(axes) != len(shifts):
+        raise UnknownStep("roll of all axes as one")
+    for shift, axis in zip(shifts, axes, strict=True):
+        axis = axis_of(x, axis)
+        size = x.shape[axis]
+        if not isinstance(shift, int) or not isinstance(size, int):
+            raise UnknownStep("roll by a size")
+        first = shift % size
+        if first:
+            ends = part(r, x, axis, size - first, first), part(r, x, axis, 0, size - first)
+            x = r.make("cat", (ends, axis), x.shape, x.dtype)
+    return x
 
 
 @reads("stack")

@@ -130,13 +130,17 @@ class Block:
             with _no_plans_inside():
                 plan = self._new_plan(form, Arguments(args, kwargs))
         except UnknownStep as reason:
-            self.reasons[key] = str(reason)
-            _log.info("a %s runs its own forward: %s", self.kind.__qualname__, reason)
-            return None
+            return self._leave(key, str(reason))
+        except Exception as error:  # the block's own forward may do better, and says so if not
+            return self._leave(key, f"{type(error).__name__}: {error}")
         plans.insert(0, plan)
         assert self._facts is not None
         self._guards = self._facts.guards(self._held.sources)
         return plan
+
+    def _leave(self, key: bytes, reason: str) -> None:
+        self.reasons[key] = reason
+        _log.info("a %s runs its own forward: %s", self.kind.__qualname__, reason)
 
     def _new_plan(self, form: Any, arguments: Arguments) -> AnyPlan:
         key, tensors, objects, sizes = form

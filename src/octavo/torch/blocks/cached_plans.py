@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from octavo.core.program import Program
-from octavo.torch.blocks.caches import Usage, growing_layer, is_plain_layer, kept_by, layer_of
+from octavo.torch.blocks.caches import Usage, growing_layer, has_layers, is_plain_layer, kept_by, layer_of
 from octavo.torch.blocks.compiled import Compiled
 from octavo.torch.blocks.emission import Emission
 from octavo.torch.blocks.nodes import Graph, Node, UnknownStep
@@ -55,6 +55,8 @@ class CachedPlan:
         """What `run` takes besides, or None where it is for other sizes, or other states."""
         cache, usage = objects[0], self._usage
         if any(cache.is_updated.get(i) != value for i, value in usage.flags.items()):
+            return None
+        if any(has_layers(cache, part) is not truth for part, truth in usage.filled.items()):
             return None
         reads = []
         for part, index, key in usage.reads:

@@ -48,6 +48,8 @@ class Usage:
     asked: list[tuple[str, int]] = field(default_factory=list)
     """Whose length was asked for."""
     lengths: list[int] = field(default_factory=list)
+    filled: dict[str, bool] = field(default_factory=dict)
+    """Whether caches have layers, which is their truth."""
     flags: dict[int, Any] = field(default_factory=dict)
     """What `is_updated` said."""
     written: dict[int, Any] = field(default_factory=dict)
@@ -63,6 +65,11 @@ def is_cache(value: Any) -> bool:
 def is_plain_layer(layer: Any) -> bool:
     """Whether it is a cache layer that only grows, of that very class."""
     return type(layer) is sys.modules[_HOME].DynamicLayer
+
+
+def has_layers(cache: Any, part: str) -> bool:
+    """Whether a cache is true."""
+    return bool(getattr(cache, part) if part else cache)
 
 
 def layer_of(cache: Any, slot_part: str, index: int) -> Any:
@@ -150,6 +157,10 @@ class Session:
         self.usage.reads.append((part, index, key))
         return found
 
+    def has_layers(self, part: str) -> bool:
+        """Whether a cache has any."""
+        return self.usage.filled.setdefault(part, has_layers(self._cache, part))
+
     def flag(self, index: int) -> Any:
         """Whether the cross attention of a layer has its keys."""
         if index in self.usage.written:
@@ -200,6 +211,10 @@ class GivenSession(Session):
         self._expect((part, index, key) in self.known.reads)
         return self._reads[self.known.reads.index((part, index, key))]
 
+    def has_layers(self, part: str) -> bool:
+        self._expect(part in self.known.filled)
+        return self.known.filled[part]
+
     def flag(self, index: int) -> Any:
         if index in self.usage.written:
             return self.usage.written[index]
@@ -219,6 +234,12 @@ class _Stub:
 
     def update(self, k: Tensor, v: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
         return self._session.update(self._part, k, v, layer_idx, args, kwargs)
+
+    def __bool__(self) -> bool:
+        return self._session.has_layers(self._part)
+
+    def __len__(self) -> int:
+        raise UnknownStep("a cache is asked for the number of its layers")
 
     def get_seq_length(self, layer_idx: int = 0) -> Any:
         part = "self_attention_cache" if hasattr(type(self), "_two") else self._part

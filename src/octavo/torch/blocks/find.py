@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,23 +40,21 @@ def fuse_blocks(model: nn.Module) -> list[str]:
 
 
 def _candidates(model: nn.Module) -> Iterator[nn.Module]:
-    seen: set[int] = set()
-    for parent in model.modules():
-        children = [c for c in parent._modules.values() if c is not None]
-        repeated = isinstance(parent, (nn.ModuleList, nn.Sequential))
-        for child in children:
-            if id(child) in seen or isinstance(child, (QuantizedModule, nn.ModuleList)):
-                continue
-            if not isinstance(child, _TORCHS) and not (repeated and _alike(child, children)):
-                continue
-            seen.add(id(child))
-            if sum(isinstance(m, QuantizedLinear) for m in child.modules()) > 1:
-                yield child
-
-
-def _alike(child: nn.Module, children: list[nn.Module]) -> bool:
-    """Whether it is one of several, or the only one there is."""
-    return len(children) == 1 or sum(type(c) is type(child) for c in children) > 1
+    listed = [
+        child
+        for parent in model.modules()
+        if isinstance(parent, (nn.ModuleList, nn.Sequential))
+        for child in parent._modules.values()
+        if child is not None
+    ]
+    counts = Counter(type(child) for child in listed)
+    repeated = {id(c) for c in listed if counts[type(c)] > 1 or isinstance(c, _TORCHS)}
+    for module in model.modules():
+        if isinstance(module, (QuantizedModule, nn.ModuleList)):
+            continue
+        if id(module) in repeated or isinstance(module, _TORCHS):
+            if sum(isinstance(m, QuantizedLinear) for m in module.modules()) > 1:
+                yield module
 
 
 def one_call_type(kind: Any, word: str = "") -> type:

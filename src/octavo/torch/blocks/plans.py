@@ -34,8 +34,9 @@ class Held:
 
     def _linear(self, name: str) -> Any:
         module = self._block.get_submodule(name)
-        if type(module) is not QuantizedLinear:
-            raise UnknownStep(f"{name} is a {type(module).__name__}")
+        kind: Any = type(module)
+        if not isinstance(module, QuantizedLinear) or kind._kernel is not QuantizedLinear._kernel:
+            raise UnknownStep(f"{name} is a {kind.__name__}")
         ready = module._ready("none")
         if name not in self._names:
             self._names.add(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ Reader = Callable[..., Any]
 """`reader(reading, fx node, *args, **kwargs)`: the node or nodes of an operator."""
 
 READERS: dict[str, Reader] = {}
+FRESH = frozenset("binary unary power matmul linear softmax where norm attention cat".split())
+"""Nodes whose values are memory of their own."""
 
 
 def reads(*names: str) -> Callable[[Reader], Reader]:
@@ -90,7 +93,7 @@ class Reading:
             return self.make("constant", (name,), tuple(value.shape), value.dtype)
         if value.numel() == 1 and value.dim() == 0:
             return value.item()
-        return self.make("constant", (value,), tuple(value.shape), value.dtype)
+        raise UnknownStep("a tensor that is no parameter or buffer of it")
 
     def _arguments(self, value: Any) -> Any:
         """The arguments of a traced operator: nodes, and sizes in place of what computes them."""
@@ -122,6 +125,8 @@ class Reading:
             return self._made[node.args[0]][node.args[1]]  # type: ignore[index]
         schema = getattr(target, "_schema", None)
         name = str(target) if schema is None else schema.name.removeprefix("aten::")
+        if schema is not None and schema.is_mutable:
+            name = self._functional(node, name)
         args = self._arguments(node.args)
         kwargs = {key: self._arguments(value) for key, value in node.kwargs.items()}
         folded = self._folded(node, args, kwargs)
@@ -131,6 +136,17 @@ class Reading:
         if reader is None:
             raise UnknownStep(f"{name} is no step of a program")
         return reader(self, known, *args, **kwargs)
+
+    def _functional(self, node: fx.Node, name: str) -> str:
+        """The operator that makes what this one writes over a value that nothing else reads."""
+        if name == "detach_":
+            return "detach"
+        target: Any = node.args[0]
+        known = self._made.get(target)
+        alone = isinstance(known, Node) and known.op in FRESH and len(target.users) == 1
+        if not alone or target.meta["val"].shape != node.meta["val"].shape:
+            raise UnknownStep(f"{name} writes over what else is read")
+        return name.removesuffix("_")
 
     def _folded(self, node: fx.Node, args: Any, kwargs: Any) -> Node | None:
         """What is computed of parameters alone is one itself."""
@@ -150,8 +166,8 @@ class Reading:
             or "octavo" in str(node.target)
         ):
             return None
-        made = (node.target, args, tuple(kwargs.items()))
-        return self.make("constant", made, self.sizes(value), value.dtype)
+        made = Folded(node.target, args, tuple(kwargs.items()))
+        return self.make("constant", (made,), self.sizes(value), value.dtype)
 
 
 def _key(value: Any) -> Any:
@@ -162,13 +178,20 @@ def _key(value: Any) -> Any:
     return (type(value), value) if isinstance(value, (bool, int, float)) else value
 
 
+@dataclass(frozen=True, eq=False)
+class Folded:
+    """An operator over constants, which is computed once for each block."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+
+
 def evaluated(node: Node, tensor: Callable[[str], Tensor]) -> Tensor:
     """The value of a constant of a graph; `tensor` finds parameters and buffers by name."""
-    if len(node.args) == 1:
-        held = node.args[0]
-        return tensor(held) if isinstance(held, str) else held
-    target, args, kwargs = node.args
-
+    held = node.args[0]
+    if isinstance(held, str):
+        return tensor(held)
     def value(argument: Any) -> Any:
         if isinstance(argument, Node):
             return evaluated(argument, tensor)
@@ -176,13 +199,15 @@ def evaluated(node: Node, tensor: Callable[[str], Tensor]) -> Tensor:
             return [value(part) for part in argument]
         return argument
 
-    found: Tensor = target(*(value(a) for a in args), **{k: value(v) for k, v in kwargs})
+    args = (value(a) for a in held.args)
+    found: Tensor = held.target(*args, **{k: value(v) for k, v in held.kwargs})
     return found
 
 
 def names_read(node: Node) -> list[str]:
     """The parameters and buffers that a constant is computed of."""
-    if len(node.args) == 1:
-        return [node.args[0]] if isinstance(node.args[0], str) else []
-    flat, _ = pytree.tree_flatten((node.args[1], [value for _, value in node.args[2]]))
+    held = node.args[0]
+    if isinstance(held, str):
+        return [held]
+    flat, _ = pytree.tree_flatten((held.args, [value for _, value in held.kwargs]))
     return [name for part in flat if isinstance(part, Node) for name in names_read(part)]

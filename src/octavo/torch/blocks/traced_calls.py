@@ -78,7 +78,7 @@ class CachedCall(PlainCall):
         asked = [part for part, _ in self.usage.asked]
         read = [(part, key) for part, _, key in self.usage.reads]
         flags = [*self.usage.flags.values(), *self.usage.written.values()]
-        self.usage_key = repr((places, asked, read, flags))
+        self.usage_key = repr((places, asked, read, flags, self.usage.filled))
 
     def traced(self, *given: Tensor) -> Any:
         totals, lengths = self._counts(given)
