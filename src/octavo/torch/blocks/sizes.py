@@ -62,20 +62,24 @@ class Sizes:
         ]
 
     def examples(self, sizes: Sequence[int], count: int) -> list[list[tuple[int, ...]]]:
-        """Shapes of inputs that fit, small and different ones; `sizes` are known to."""
+        """Shapes of inputs that fit, small and different ones; `sizes` are known to.
+
+        What is equal there is here: not all that has to be equal was asked for by a trace.
+        """
         flat = [size for shape in self.inputs for size in shape]
+        real = {s: n for s, n in zip(flat, sizes, strict=True) if isinstance(s, sympy.Symbol)}
         found = []
         draw = random.Random(0)
         for most in (4, 7, 12, 30, 70):
             for _ in range(40):
-                values = {s: draw.randint(2, most) for s in self.symbols}
+                drawn = {n: draw.randint(2, most) for n in dict.fromkeys(real.values())}
+                values = {s: drawn[real[s]] for s in self.symbols}
                 shapes = self.shapes(values)
                 if self._ask([n for shape in shapes for n in shape]) and shapes not in found:
                     found.append(shapes)
                     break
             if len(found) == count:
                 return found
-        real = {s: n for s, n in zip(flat, sizes, strict=True) if isinstance(s, sympy.Symbol)}
         return [*found, self.shapes(real)]
 
 
