@@ -95,8 +95,8 @@ struct PanelRows {
   bool sums;
 };
 
-// out[m, n] = act(fma(f, weight.scale[n], bias[m, n])) + residual[m, n] with f = t * row scale (for
-// groups: fma over the groups in ascending order), t the exact integer sum less its zero points.
+// out[m, n] = act(fma(f, weight.scale[n], bias[m, n])) * factor[m, n] + residual[m, n] with f = t * row scale (for
+// groups: fma over the groups in ascending order), t the exact integer sum less its zero points. What there is not is left out.
 struct Gemm {
   const std::uint8_t* panel;
   std::size_t rows;
@@ -106,6 +106,8 @@ struct Gemm {
   std::size_t block_begin, block_end;        // blocks of 16 columns to make
   const float* bias;                         // null: zero
   std::size_t bias_stride;                   // 0: one bias for all rows, else elements from row to row
+  const float* factor;                       // null: none; may be `out`
+  std::size_t factor_stride;
   const float* residual;                     // null: none
   std::size_t residual_stride;
   Activation activation;
@@ -358,6 +360,7 @@ struct AttentionPanel {
   const float* queries;                      // [depth][64]
   std::size_t columns, depth, keys, value_depth;
   float scale;                               // of the products with k
+  float softcap;                             // bounds them then: softcap * tanh(s / softcap); 0: nothing does
   const float* k;                            // [keys][depth]
   std::size_t k_stride;
   const float* v;                            // [keys][value_depth]
@@ -369,16 +372,67 @@ struct AttentionPanel {
   float* out;                                // [value_depth][64]
 };
 
-// Rows to mean 0 and variance 1: out = fma((x - mean) * (1 / sqrt(variance + eps)), weight, bias), the sums in
-// 16 lanes (of every 16th element) that are then added by halves.
+// Rows to variance 1, for kLayer to mean 0 too: out = fma(d * inverse, weight, bias) with d = v - mean and
+// inverse = 1 / sqrt(sum of d^2 / columns + eps); for kRms d = v. v is x, or x + residual. Sums run in 16 lanes
+// (of every 16th element), which are then added by halves.
+enum class Norm : int { kLayer, kRms };
 struct NormRows {
-  const float* x;                            // [rows][columns]
+  Norm kind = Norm::kLayer;
+  const float* x = nullptr;                  // [rows][columns]
+  std::size_t rows = 0, columns = 0, stride = 0;
+  const float* residual = nullptr;           // null: none
+  std::size_t residual_stride = 0;
+  const float* weight = nullptr;             // [columns]; null: 1
+  const float* bias = nullptr;               // [columns]; null: 0
+  float eps = 0.0f;
+  float* sum = nullptr;                      // x + residual; may be either of them; null: not wanted
+  std::size_t sum_stride = 0;
+  float* out = nullptr;                      // [rows][columns]; may be x or residual, not `sum`
+  std::size_t out_stride = 0;
+};
+
+// Rotary positions: of the first `turned` elements of a row, which are pairs (a, b), each becomes
+// (fma(a, cos, -(b * sin)), fma(b, cos, a * sin)); the others are copied. The rows of a call share cosines and sines.
+struct RotaryRows {
+  const float* x;                            // rows `step` elements apart
+  std::size_t rows, step;
+  std::size_t width, turned;                 // turned <= width, even
+  bool interleaved;                          // pairs of neighbours; else of elements half of `turned` apart
+  bool each;                                 // cos and sin have `turned` elements, one for each; else one for each pair
+  const float *cos, *sin;
+  float* out;                                // may be x
+  std::size_t out_step;
+};
+
+// Functions of one element: those of `Activation`, and the like. NaN stays NaN.
+enum class Unary : int { kNeg, kExp, kTanh, kSigmoid, kRelu, kGelu, kGeluTanh, kSilu, kRsqrt, kSqrt, kReciprocal, kAbs, kErf };
+
+// Of two. The larger or smaller of a number and NaN is NaN.
+enum class Binary : int { kAdd, kSub, kMul, kDiv, kMin, kMax };
+struct BinaryRow {
+  Binary op;
+  const float* a;
+  std::size_t a_step;                        // 1, or 0 where one serves all
+  const float* b;
+  std::size_t b_step;
+  std::size_t n;
+  float* out;                                // may be a or b
+};
+
+// Rows to e^(x - largest) / sum; what is more than 87.3 below the largest is 0. Sums in 16 lanes, as those of norms.
+struct SoftmaxRows {
+  const float* x;
   std::size_t rows, columns, stride;
-  const float* weight;                       // [columns]
-  const float* bias;                         // [columns]
-  float eps;
-  float* out;                                // [rows][columns]; may be x
+  float* out;                                // may be x
   std::size_t out_stride;
+};
+
+// The sum of each row, in 16 lanes, divided by `by`.
+struct RowSums {
+  const float* x;
+  std::size_t rows, columns, stride;
+  float by;
+  float* out;                                // [rows]
 };
 
 // Widens lo <= 0 <= hi by n weights: one pair by all of them, or with `each` n pairs. False where one is
@@ -456,6 +510,11 @@ struct KernelTable {
   void (*quantize_weight)(const WeightRun&);
   void (*attention)(const AttentionPanel&);
   void (*norm_rows)(const NormRows&);
+  void (*rotary)(const RotaryRows&);
+  void (*unary)(Unary, const float* x, float* out, std::size_t n);  // out may be x
+  void (*binary)(const BinaryRow&);
+  void (*softmax)(const SoftmaxRows&);
+  void (*row_sums)(const RowSums&);
   void (*transpose_words)(const TransposeWords&);
   // Whole lines of kAlign bytes, `to` aligned; without reading it first, where a processor can.
   void (*stream_lines)(std::int8_t* to, const std::int8_t* from, std::size_t lines);

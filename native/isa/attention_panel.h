@@ -97,7 +97,10 @@ struct AttentionPanels {
       for (std::size_t c = 0; c < C; ++c) {
         F add = V::set(p.bias ? p.bias[t] : 0.0f);
         if (p.bias_panel) add = V::load(p.bias_panel + t * kPanelQueries + column + c * kWidth);
-        const F x = V::fma(V::load(row + c * kWidth), scale, add);
+        const F product = V::load(row + c * kWidth);
+        F x;
+        if (p.softcap != 0.0f) x = V::fma(V::set(p.softcap), Elementwise<V>::tanh(V::div(V::mul(product, scale), V::set(p.softcap))), add);
+        else x = V::fma(product, scale, add);
         V::store(row + c * kWidth, x);
         top[c] = V::max(x, top[c]);
       }

@@ -1,5 +1,5 @@
 // What sums become outputs by, over any vector type of vector_*.h: zero points off, scales, bias, activation,
-// residual, in one order of operations.
+// factor, residual, in one order of operations.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +65,7 @@ struct Epilogue {
  private:
   // Nothing but scales and a bias, all columns there: the hot case.
   bool plain() const {
-    return g.activation == Activation::kNone && !g.residual && !g.weight.zero && columns == V::kWidth;
+    return g.activation == Activation::kNone && !g.factor && !g.residual && !g.weight.zero && columns == V::kWidth;
   }
   bool stored_plain(std::size_t first, std::size_t count, const I* sums, std::size_t step) const {
     if (!plain()) return false;
@@ -91,6 +91,7 @@ struct Epilogue {
     return g.bias_stride ? V::load_n(g.bias + row * g.bias_stride + column, columns) : bias;
   }
   void store(F y, std::size_t row) const {
+    if (g.factor) y = V::mul(y, V::load_n(g.factor + row * g.factor_stride + column, columns));
     if (g.residual) y = V::add(y, V::load_n(g.residual + row * g.residual_stride + column, columns));
     V::store_n(g.out + row * g.out_stride + column, y, columns);
   }

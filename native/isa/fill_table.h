@@ -6,6 +6,7 @@
 #include "isa/attention_panel.h"
 #include "isa/cells.h"
 #include "isa/convolution.h"
+#include "isa/elementwise_rows.h"
 #include "isa/embedding_rows.h"
 #include "isa/float_product.h"
 #include "isa/half.h"
@@ -14,6 +15,7 @@
 #include "isa/quantize_columns.h"
 #include "isa/quantize_weight_runs.h"
 #include "isa/read_bytes.h"
+#include "isa/rotary_rows.h"
 #include "isa/row_range.h"
 #include "isa/transpose_words.h"
 
@@ -38,6 +40,11 @@ void fill_table(KernelTable& t) {
   t.embedding_bag = Embeddings<V>::bag;
   t.attention = AttentionPanels<V>::attention;
   t.norm_rows = Norms<V>::rows;
+  t.rotary = Rotaries<V>::rows;
+  t.unary = ElementRows<V>::unary;
+  t.binary = ElementRows<V>::binary;
+  t.softmax = ElementRows<V>::softmax;
+  t.row_sums = ElementRows<V>::row_sums;
   t.range = RowRange<V>::seen;
   t.quantize_pixels = Images<V>::quantize_pixels;
   t.windows = copy_windows;

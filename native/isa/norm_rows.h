@@ -1,5 +1,5 @@
-// Layer normalization of rows. Sums run in 16 lanes whatever the vectors' width, so every instruction set
-// adds the same numbers in the same order.
+// Normalization of rows. Sums run in 16 lanes whatever the vectors' width, so every instruction set adds the
+// same numbers in the same order.
 #pragma once
 
 #include <cstddef>
@@ -34,13 +34,14 @@ struct Norms {
     return lanes[0];
   }
 
-  static void row(const float* x, const NormRows& r, float* out) {
-    const float count = static_cast<float>(r.columns);
-    const float mean =
-        sum(x, r.columns, [](F acc, F v) { return V::add(acc, v); }, [](float acc, float v) { return acc + v; }) / count;
+  static float total(const float* x, std::size_t n) {
+    return sum(x, n, [](F acc, F v) { return V::add(acc, v); }, [](float acc, float v) { return acc + v; });
+  }
+
+  static float squares(const float* x, std::size_t n, float mean) {
     const F center = V::set(mean);
-    const float squares = sum(
-        x, r.columns,
+    return sum(
+        x, n,
         [center](F acc, F v) {
           const F d = V::sub(v, center);
           return V::fma(d, d, acc);
@@ -49,18 +50,46 @@ struct Norms {
           const float d = v - mean;
           return __builtin_fmaf(d, d, acc);
         });
-    const float inverse = 1.0f / __builtin_sqrtf(squares / count + r.eps);
-    const F by = V::set(inverse);
+  }
+
+  static void add(const float* x, const float* y, std::size_t n, float* to) {
+    std::size_t i = 0;
+    for (; i + kWidth <= n; i += kWidth) V::store(to + i, V::add(V::load(x + i), V::load(y + i)));
+    for (; i < n; ++i) to[i] = x[i] + y[i];
+  }
+
+  // out = fma((x - mean) * inverse, weight, bias); subtracting a mean of 0 changes nothing.
+  template <bool has_weight, bool has_bias>
+  static void scale(const float* x, const NormRows& r, float mean, float inverse, float* out) {
+    const F center = V::set(mean), by = V::set(inverse);
     std::size_t i = 0;
     for (; i + kWidth <= r.columns; i += kWidth) {
       const F d = V::mul(V::sub(V::load(x + i), center), by);
-      V::store(out + i, V::fma(d, V::load(r.weight + i), V::load(r.bias + i)));
+      const F weight = has_weight ? V::load(r.weight + i) : V::set(1.0f), bias = has_bias ? V::load(r.bias + i) : V::set(0.0f);
+      V::store(out + i, V::fma(d, weight, bias));
     }
-    for (; i < r.columns; ++i) out[i] = __builtin_fmaf((x[i] - mean) * inverse, r.weight[i], r.bias[i]);
+    for (; i < r.columns; ++i) out[i] = __builtin_fmaf((x[i] - mean) * inverse, has_weight ? r.weight[i] : 1.0f, has_bias ? r.bias[i] : 0.0f);
+  }
+
+  static void row(const float* x, const NormRows& r, float* out) {
+    const float count = static_cast<float>(r.columns);
+    const float mean = r.kind == Norm::kLayer ? total(x, r.columns) / count : 0.0f;
+    const float inverse = 1.0f / __builtin_sqrtf(squares(x, r.columns, mean) / count + r.eps);
+    if (r.weight) return r.bias ? scale<true, true>(x, r, mean, inverse, out) : scale<true, false>(x, r, mean, inverse, out);
+    r.bias ? scale<false, true>(x, r, mean, inverse, out) : scale<false, false>(x, r, mean, inverse, out);
   }
 
   static void rows(const NormRows& r) {
-    for (std::size_t m = 0; m < r.rows; ++m) row(r.x + m * r.stride, r, r.out + m * r.out_stride);
+    for (std::size_t m = 0; m < r.rows; ++m) {
+      const float* x = r.x + m * r.stride;
+      float* out = r.out + m * r.out_stride;
+      if (r.residual) {
+        float* sum = r.sum ? r.sum + m * r.sum_stride : out;
+        add(x, r.residual + m * r.residual_stride, r.columns, sum);
+        x = sum;
+      }
+      row(x, r, out);
+    }
   }
 };
 

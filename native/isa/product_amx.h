@@ -85,7 +85,7 @@ struct Pending {
   bool wide = false;  // four column blocks of up to 16 rows, else two by two tiles
 
   explicit Pending(const Gemm& gemm)
-      : g(gemm), plain(gemm.activation == Activation::kNone && !gemm.residual && !gemm.weight.zero) {}
+      : g(gemm), plain(gemm.activation == Activation::kNone && !gemm.factor && !gemm.residual && !gemm.weight.zero) {}
 
   // The four tiles of sums, which now belong to these rows and columns.
   OCTAVO_INLINE void take(std::size_t first_row, std::size_t row_count, std::size_t first_block, std::size_t column_count, bool is_wide, std::size_t steps) {

@@ -29,7 +29,7 @@ struct PendingGroups {
   std::size_t row = 0, rows = 0, block = 0, columns = 0, first = 0, last = 0, done = kUnits;
 
   explicit PendingGroups(const Gemm& gemm)
-      : g(gemm), groups(groups_of(gemm.weight.k, gemm.group)), plain(gemm.activation == Activation::kNone && !gemm.residual) {}
+      : g(gemm), groups(groups_of(gemm.weight.k, gemm.group)), plain(gemm.activation == Activation::kNone && !gemm.factor && !gemm.residual) {}
 
   // The tiles' sums of one group of those that take() will be told of.
   OCTAVO_INLINE void keep(std::size_t nth) { store_sums(&sums[turn][nth][0][0][0]); }

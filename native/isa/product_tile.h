@@ -25,7 +25,7 @@ struct ProductTile {
   // Whether nothing but scales, a bias and a residual stands between the sums and the output, and all
   // columns are there: then they go from registers to the output.
   bool plain(std::size_t blocks) const {
-    return g.activation == Activation::kNone && !g.weight.zero && (block + blocks) * kBlockN <= g.weight.n;
+    return g.activation == Activation::kNone && !g.factor && !g.weight.zero && (block + blocks) * kBlockN <= g.weight.n;
   }
   // Prefetches the lines of a row's outputs, and of a bias of its own, that its stores would wait for.
   template <std::size_t C>

@@ -27,6 +27,7 @@ Gemm below(const Gemm& g, std::size_t row) {
   rest.rows -= row;
   rest.quant += row * groups_of(g.weight.k, g.group);
   if (g.bias) rest.bias += row * g.bias_stride;
+  if (g.factor) rest.factor += row * g.factor_stride;
   if (g.residual) rest.residual += row * g.residual_stride;
   rest.out += row * g.out_stride;
   return rest;

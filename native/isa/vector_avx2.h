@@ -39,12 +39,14 @@ struct Avx2 {
   static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static F min(F a, F b) { return _mm256_min_ps(a, b); }
   static F max(F a, F b) { return _mm256_max_ps(a, b); }
+  static F sqrt(F a) { return _mm256_sqrt_ps(a); }
   static F sign_bit() { return _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MIN)); }
   static F abs(F a) { return _mm256_andnot_ps(sign_bit(), a); }
   static F copysign(F size, F sign) {
     return _mm256_or_ps(_mm256_andnot_ps(sign_bit(), size), _mm256_and_ps(sign_bit(), sign));
   }
   static F clipped(F x, F most) { return copysign(min(abs(x), most), x); }  // as avx512: minps gives `most` for a NaN
+  static Mask is_number(F a) { return _mm256_cmp_ps(a, a, _CMP_ORD_Q); }
   static Mask less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   static F select(Mask m, F yes, F no) { return _mm256_blendv_ps(no, yes, m); }
 

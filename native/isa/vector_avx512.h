@@ -33,6 +33,7 @@ struct Avx512 {
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F min(F a, F b) { return _mm512_min_ps(a, b); }
   static F max(F a, F b) { return _mm512_max_ps(a, b); }
+  static F sqrt(F a) { return _mm512_sqrt_ps(a); }
   static F abs(F a) { return _mm512_abs_ps(a); }
   static F copysign(F size, F sign) {
     // 0xd8: the first operand's bits where the mask is 0, the second's where it is 1.
@@ -42,6 +43,7 @@ struct Avx512 {
   }
   // x bounded to -most..most (most > 0); a quiet NaN becomes `most` with its sign.
   static F clipped(F x, F most) { return _mm512_range_ps(x, most, 2); }
+  static Mask is_number(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q); }
   static Mask less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
   static F select(Mask m, F yes, F no) { return _mm512_mask_blend_ps(m, no, yes); }
 

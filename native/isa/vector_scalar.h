@@ -35,11 +35,13 @@ struct Scalar {
   static F fma(F a, F b, F c) { return __builtin_fmaf(a, b, c); }
   static F min(F a, F b) { return a < b ? a : b; }  // b where either is NaN, as minps
   static F max(F a, F b) { return a > b ? a : b; }
+  static F sqrt(F a) { return __builtin_sqrtf(a); }
   static F abs(F a) { return __builtin_fabsf(a); }
   static F copysign(F size, F sign) { return __builtin_copysignf(size, sign); }
   // x bounded to -most..most (most > 0). A NaN becomes -most, as it does with vectors if arithmetic made it: that
   // of x86 has its sign set.
   static F clipped(F x, F most) { return x == x ? copysign(min(abs(x), most), x) : -most; }
+  static Mask is_number(F a) { return a == a; }
   static Mask less(F a, F b) { return a < b; }
   static F select(Mask m, F yes, F no) { return m ? yes : no; }
 

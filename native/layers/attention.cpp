@@ -47,7 +47,7 @@ struct AttentionCall {
     return reinterpret_cast<float*>(base + static_cast<std::size_t>(thread) * per_thread + offset);
   }
 
-  bool biased() const { return in.bias || in.mask; }
+  bool biased() const { return in.bias || in.mask || in.causal || in.window; }
 
   // Rows of `width` floats as a panel [width][64]; zeros for queries that there are not.
   void transpose(const float* rows, std::size_t count, std::size_t stride, std::size_t width, float* panel, int thread) const {
@@ -68,20 +68,9 @@ struct AttentionCall {
     t.transpose({stage, columns, padded, padded, panel, kPanelQueries});
   }
 
-  // Whether all rows of a bias or mask are the same.
-  template <class T>
-  bool same_rows(const T* rows, std::size_t count) const {
-    if (in.bias_query == 0) return true;
-    if (in.bias_key != 1) return false;
-    for (std::size_t r = 1; r < count; ++r)
-      if (std::memcmp(rows, rows + r * in.bias_query, in.keys * sizeof(T)) != 0) return false;
-    return true;
-  }
-
   void piece(std::size_t index, int thread) const {
     const std::size_t part = index % parts, panel = index / parts % panels, item = index / parts / panels;
     const std::size_t first = panel * kPanelQueries, count = std::min(kPanelQueries, in.queries - first);
-    const std::size_t out_stride = in.heads * in.value_depth;
     AttentionPanel p{};
     p.queries = at(queries, thread);
     p.columns = round_up(count, 16);
@@ -89,61 +78,60 @@ struct AttentionCall {
     p.keys = in.keys;
     p.value_depth = in.value_depth;
     p.scale = in.scale;
+    p.softcap = in.softcap;
     p.k_stride = in.k_steps.row;
     p.v_stride = in.v_steps.row;
     p.scores = at(scores, thread);
     p.sums = at(sums, thread);
     p.out = at(out, thread);
+    const std::size_t group = in.heads / in.kv_heads;
     const std::size_t heads_begin = in.heads * part / parts, heads_end = in.heads * (part + 1) / parts;
     std::uint64_t hidden = 0;  // queries, a bit each, that no key counts for
     for (std::size_t h = heads_begin; h < heads_end; ++h) {
-      if (biased() && (h == heads_begin || in.bias_head)) {
-        const std::size_t offset = item * in.bias_batch + h * in.bias_head + first * in.bias_query;
-        float* own = at(bias, thread);
-        p.bias = p.bias_panel = nullptr;
-        if (in.bias) {
-          load_bias(p, in.bias + offset, count, own, thread, [](float x) { return x; });
-        } else {
-          hidden = queries_without_keys(in.mask + offset, count);
-          load_bias(p, in.mask + offset, count, own, thread,
-               [](std::uint8_t x) { return x ? 0.0f : -std::numeric_limits<float>::infinity(); });
-        }
-      }
+      if (biased() && (h == heads_begin || in.bias_head || in.mask_head)) hidden = load_bias(p, item, h, first, count, thread);
       const float* q_rows = in.q + item * in.q_steps.batch + first * in.q_steps.row + h * in.q_steps.head;
       transpose(q_rows, count, in.q_steps.row, in.depth, at(queries, thread), thread);
-      p.k = in.k + item * in.k_steps.batch + h * in.k_steps.head;
-      p.v = in.v + item * in.v_steps.batch + h * in.v_steps.head;
+      p.k = in.k + item * in.k_steps.batch + h / group * in.k_steps.head;
+      p.v = in.v + item * in.v_steps.batch + h / group * in.v_steps.head;
       t.attention(p);
-      float* out_rows = in.out + (item * in.queries + first) * out_stride + h * in.value_depth;
-      store_rows(p, out_rows, count, out_stride, thread);
+      float* out_rows = in.out + item * in.out_steps.batch + first * in.out_steps.row + h * in.out_steps.head;
+      store_rows(p, out_rows, count, in.out_steps.row, thread);
       for (std::size_t r = 0; hidden != 0 && r < count; ++r)
-        if (hidden >> r & 1) std::fill(out_rows + r * out_stride, out_rows + r * out_stride + in.value_depth, 0.0f);
+        if (hidden >> r & 1) std::fill(out_rows + r * in.out_steps.row, out_rows + r * in.out_steps.row + in.value_depth, 0.0f);
     }
   }
 
-  // Rows of a bias, or of a mask as a bias.
-  template <class T, class Value>
-  void load_bias(AttentionPanel& p, const T* rows, std::size_t count, float* own, int thread, const Value& value) const {
+  // What is added for some queries of a head, as a panel: -infinity where a key does not count. Returns the queries,
+  // a bit each, that none counts for.
+  std::uint64_t load_bias(AttentionPanel& p, std::size_t item, std::size_t head, std::size_t first, std::size_t count,
+                          int thread) const {
+    std::uint64_t hidden = 0;
     const auto write = [&](std::size_t r, float* to) {
-      for (std::size_t i = 0; i < in.keys; ++i) to[i] = value(rows[r * in.bias_query + i * in.bias_key]);
+      const std::size_t query = first + r;
+      const Keys counted = keys_of(query);
+      const float* added = in.bias ? in.bias + item * in.bias_batch + head * in.bias_head + query * in.bias_query : nullptr;
+      const std::uint8_t* mask = in.mask ? in.mask + item * in.mask_batch + head * in.mask_head + query * in.mask_query : nullptr;
+      bool any = false;
+      for (std::size_t i = 0; i < in.keys; ++i) {
+        const bool counts = i >= counted.begin && i < counted.end && (!mask || mask[i * in.mask_key]);
+        any |= counts;
+        to[i] = !counts ? -std::numeric_limits<float>::infinity() : added ? added[i * in.bias_key] : 0.0f;
+      }
+      if (!any) hidden |= std::uint64_t{1} << r;
     };
-    if (same_rows(rows, count)) {
-      write(0, own);
-      p.bias = own;
-    } else {
-      transpose_each(count, in.keys, own, thread, write);
-      p.bias_panel = own;
-    }
+    transpose_each(count, in.keys, at(bias, thread), thread, write);
+    p.bias_panel = at(bias, thread);
+    return hidden;
   }
 
-  std::uint64_t queries_without_keys(const std::uint8_t* rows, std::size_t count) const {
-    std::uint64_t found = 0;
-    for (std::size_t r = 0; r < count; ++r) {
-      std::size_t i = 0;
-      while (i < in.keys && rows[r * in.bias_query + i * in.bias_key] == 0) ++i;
-      if (i == in.keys) found |= std::uint64_t{1} << r;
-    }
-    return found;
+  // The keys that causality and the window leave to a query.
+  struct Keys {
+    std::size_t begin, end;
+  };
+  Keys keys_of(std::size_t query) const {
+    const auto keys = static_cast<std::ptrdiff_t>(in.keys), last = static_cast<std::ptrdiff_t>(query) + in.offset;
+    const auto inside = [&](std::ptrdiff_t key) { return static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, std::min(keys, key))); };
+    return {in.window ? inside(last + 1 - static_cast<std::ptrdiff_t>(std::min(in.window, in.keys + in.queries))) : 0, in.causal ? inside(last + 1) : in.keys};
   }
 
   // A panel's results to their rows.
@@ -168,7 +156,11 @@ void attention(const AttentionInputs& in, int threads) {
   const std::size_t rows = in.batch * in.queries;
   if (rows == 0 || in.heads == 0 || in.value_depth == 0) return;
   if (in.keys == 0) {
-    std::memset(in.out, 0, rows * in.heads * in.value_depth * sizeof(float));
+    for (std::size_t i = 0; i < rows * in.heads; ++i) {
+      const std::size_t head = i % in.heads, row = i / in.heads % in.queries, item = i / in.heads / in.queries;
+      float* out = in.out + item * in.out_steps.batch + row * in.out_steps.row + head * in.out_steps.head;
+      std::fill(out, out + in.value_depth, 0.0f);
+    }
     return;
   }
   const double macs = static_cast<double>(rows * in.heads * in.keys) * static_cast<double>(in.depth + in.value_depth);

@@ -1,5 +1,5 @@
 // Scaled dot-product attention in float32, over the table in use: softmax(scale Q K^T + bias) V for every
-// head, where Q, K and V lie as linear layers leave them, heads side by side in a row.
+// head, where Q, K, V and the output lie by strides.
 #pragma once
 
 #include <cstddef>
@@ -8,24 +8,29 @@
 namespace octavo {
 
 struct AttentionInputs {
-  std::size_t batch, heads, queries, keys, depth, value_depth;
-  const float* q;     // [batch][queries][heads][depth]
-  const float* k;     // [batch][keys][heads][depth]
-  const float* v;     // [batch][keys][heads][value_depth]
-  // Elements from one to the next; 0 where there is one for all.
+  // Of query heads there are a whole number for each kv head: head h reads kv head h / (heads / kv_heads).
+  std::size_t batch, heads, kv_heads, queries, keys, depth, value_depth;
+  const float *q, *k, *v;
+  // Elements from one to the next, 0 where there is one for all; what a head has of a row lies side by side.
   struct Steps {
     std::size_t batch, row, head;
-  } q_steps, k_steps, v_steps;
+  } q_steps, k_steps, v_steps, out_steps;
   float scale;
-  // [batch][heads][queries][keys] with these strides, in elements (0 where it repeats); null: none. At most
-  // one of the two: what is added to the products, or which keys count at all (not 0) for a query.
-  const float* bias;
-  const std::uint8_t* mask;
+  // [batch][heads][queries][keys] with the strides below, in elements (0 where it repeats); null: none.
+  const float* bias;          // added to the products
+  const std::uint8_t* mask;   // 0: the key does not count
   std::size_t bias_batch, bias_head, bias_query, bias_key;
-  float* out;         // [batch][queries][heads * value_depth]
+  std::size_t mask_batch, mask_head, mask_query, mask_key;
+  // For query i key t counts if t <= i + offset (causal), and if t > i + offset - window (a window above 0).
+  bool causal;
+  std::ptrdiff_t offset;
+  std::size_t window;
+  float softcap;              // s becomes softcap * tanh(s / softcap) before the bias; 0: it stays
+  enum class Products { kFloat32, kBFloat16 } products;
+  float* out;
 };
 
-// Rows without keys, and those whose mask hides all of them, are 0. Throws std::bad_alloc before anything is written.
+// Rows without keys, and those none of whose keys counts, are 0. Throws std::bad_alloc before anything is written.
 void attention(const AttentionInputs& in, int threads);
 
 }  // namespace octavo

@@ -15,6 +15,7 @@ constexpr std::size_t kStepM = 32;       // rows of a kernel's largest tile
 constexpr std::size_t kStepN = 4;        // blocks of its widest
 constexpr std::size_t kPanelBytes = 512 << 10;  // quantized rows at a time: they stay in the L2 cache
 constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 16-bit outputs
+constexpr std::size_t kGateBytes = 256 << 10;  // outputs that wait for their gates in the L2 cache
 
 // What a core of AVX512-VNNI does in a microsecond: multiply-accumulates, bytes of weights read from its L2
 // cache, inputs quantized.
@@ -52,6 +53,7 @@ struct Call {
   std::size_t count;
   const Rows& in;
   const Output* outs;
+  bool gated;  // two layers, whose product is the one output: the second comes first
   std::size_t k, group, groups;
   bool sums;
   Split split;
@@ -107,7 +109,24 @@ struct Call {
     }
   }
 
-  // Columns of one layer for `rows` rows that lie in a slot at `at` and are rows `first`.. of the call.
+  // Columns of all layers, one part of `parts`, for `rows` rows that lie in a slot at `at` and are rows `first`.. of the call.
+  void multiply_all(int slot, std::size_t at, std::size_t first, std::size_t rows, int part, int parts, int thread) const {
+    if (gated) return multiply_gated(slot, at, first, rows, share(layers[0]->weight.blocks(), kStepN, part, parts), thread);
+    for (std::size_t i = 0; i < count; ++i)
+      multiply(i, slot, at, first, rows, share(layers[i]->weight.blocks(), kStepN, part, parts), thread);
+  }
+
+  // Some columns of the factors, and then at once of the gates that they are multiplied with.
+  void multiply_gated(int slot, std::size_t at, std::size_t first, std::size_t rows, Share blocks, int thread) const {
+    const std::size_t step = std::max(kStepN, kGateBytes / (rows * kBlockN * sizeof(float)) / kStepN * kStepN);
+    for (std::size_t b = blocks.begin; b < blocks.end; b += step) {
+      const Share some{b, std::min(b + step, blocks.end)};
+      multiply(1, slot, at, first, rows, some, thread);
+      multiply(0, slot, at, first, rows, some, thread);
+    }
+  }
+
+  // Columns of one layer.
   void multiply(std::size_t which, int slot, std::size_t at, std::size_t first, std::size_t rows, Share blocks, int thread) const {
     const Linear& layer = *layers[which];
     const Output& out = outs[which];
@@ -120,7 +139,11 @@ struct Call {
     g.block_begin = blocks.begin;
     g.block_end = blocks.end;
     g.bias = layer.bias;
-    g.activation = layer.activation;
+    g.activation = out.activation ? *out.activation : layer.activation;
+    if (gated && which == 0) {
+      g.factor = static_cast<const float*>(out.data) + first * out.stride;
+      g.factor_stride = out.stride;
+    }
     if (out.type == DType::kFloat32 && !has_long_sums()) {
       g.out = static_cast<float*>(out.data) + first * out.stride;
       g.out_stride = out.stride;
@@ -154,6 +177,7 @@ struct Call {
     for (std::size_t r = 0; r < rows; ++r) {
       float* y = tile + r * kWide;
       const std::size_t at = (first + m + r) * out.stride + column;
+      for (std::size_t c = 0; g.factor && c < columns; ++c) y[c] *= g.factor[(m + r) * g.factor_stride + column + c];
       if (out.residual) add_residual(out, (first + m + r) * out.residual_stride + column, y, extra, columns);
       if (out.type == DType::kFloat32) std::memcpy(static_cast<float*>(out.data) + at, y, columns * sizeof(float));
       else t.narrow(out.type, y, static_cast<std::uint16_t*>(out.data) + at, columns);
@@ -166,12 +190,6 @@ struct Call {
     for (std::size_t c = 0; c < columns; ++c) y[c] += extra[c];
   }
 
-  // This thread's columns of all rows, which lie in a slot.
-  void columns(int slot, int thread, int threads) const {
-    for (std::size_t i = 0; i < count; ++i)
-      multiply(i, slot, 0, 0, in.rows, share(layers[i]->weight.blocks(), kStepN, thread, threads), thread);
-  }
-
   int phases() const { return split == Split::kColumns ? 2 : 1; }
 
   void operator()(int phase, int thread, int threads) const {
@@ -181,16 +199,16 @@ struct Call {
       for (std::size_t m = rows.begin; m < rows.end; m += chunk) {
         const std::size_t n = std::min(chunk, rows.end - m);
         quantize(m, m + n, thread, 0, thread);
-        for (std::size_t i = 0; i < count; ++i) multiply(i, thread, 0, m, n, {0, layers[i]->weight.blocks()}, thread);
+        multiply_all(thread, 0, m, n, 0, 1, thread);
       }
     } else if (split == Split::kCopies) {
       quantize(0, in.rows, thread, 0, thread);
-      columns(thread, thread, threads);
+      multiply_all(thread, 0, 0, in.rows, thread, threads, thread);
     } else if (phase == 0) {
       const Share rows = share(in.rows, 1, thread, threads);
       quantize(rows.begin, rows.end, 0, rows.begin, thread);
     } else {
-      columns(0, thread, threads);
+      multiply_all(0, 0, 0, in.rows, thread, threads, thread);
     }
   }
 };
@@ -223,7 +241,9 @@ Linear::Linear(const PackedData& packed, std::size_t n, std::size_t k, std::size
   weight.colsum = reinterpret_cast<std::int32_t*>(base + sums);
 }
 
-void linear(const Linear* const* layers, std::size_t count, const Rows& in, const Output* outs, int threads) {
+namespace {
+
+void run(const Linear* const* layers, std::size_t count, const Rows& in, const Output* outs, bool gated, int threads) {
   std::size_t columns = 0, most_blocks = 0;
   bool sums = false;
   for (std::size_t i = 0; i < count; ++i) {
@@ -237,9 +257,24 @@ void linear(const Linear* const* layers, std::size_t count, const Rows& in, cons
   threads = useful_threads(threads, bytes * static_cast<double>(in.rows), bytes);
   // Who gets no columns would quantize for nothing.
   if (split_of(threads, in.rows, k) == Split::kCopies) threads = std::min(threads, static_cast<int>((most_blocks + kStepN - 1) / kStepN));
-  Call call{table(), layers, count, in, outs, k, group, groups_of(k, group), sums, Split::kRows, 0, 0, nullptr, 0, 0, 0, 0};
+  Call call{table(), layers, count, in, outs, gated, k, group, groups_of(k, group), sums, Split::kRows, 0, 0, nullptr, 0, 0, 0, 0};
   call.plan(threads);
   parallel(threads, call.phases(), call);
+}
+
+}  // namespace
+
+void linear(const Linear* const* layers, std::size_t count, const Rows& in, const Output* outs, int threads) {
+  run(layers, count, in, outs, false, threads);
+}
+
+void gated_linear(const Linear& first, Activation activation, const Linear& second, const Rows& in, const Output& out, int threads) {
+  const Linear* layers[] = {&first, &second};
+  Output outs[] = {out, out};
+  constexpr Activation kPlain = Activation::kNone;
+  outs[0].activation = &activation;
+  outs[1].activation = &kPlain;
+  run(layers, 2, in, outs, true, threads);
 }
 
 void quantize_rows(const Rows& in, std::size_t k, std::size_t group, std::uint8_t* q, std::size_t q_stride,

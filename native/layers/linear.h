@@ -42,11 +42,16 @@ struct Output {
   std::size_t stride = 0;           // elements
   const void* residual = nullptr;   // of the output's type; null: none
   std::size_t residual_stride = 0;
+  const Activation* activation = nullptr;  // in the place of the layer's own; null: that one
 };
 
 // Layers over one input (Q, K and V): it is quantized once. All have the same k and group.
 // Throws std::bad_alloc before anything is written.
 void linear(const Linear* const* layers, std::size_t count, const Rows& in, const Output* outs, int threads);
+
+// act(first) * second, whatever the layers' own activations are, both over one input and of as many columns, in one pass: no more than some columns of `second` are
+// ever kept. What is written is float32 and has no residual. Throws std::bad_alloc before anything is written.
+void gated_linear(const Linear& first, Activation activation, const Linear& second, const Rows& in, const Output& out, int threads);
 
 // Integers [rows][k] with scale and zero point of each row, or of each group of it.
 void quantize_rows(const Rows& in, std::size_t k, std::size_t group, std::uint8_t* q, std::size_t q_stride,

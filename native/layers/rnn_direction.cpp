@@ -101,6 +101,8 @@ void DirectionRun::multiply(const Matrix& m, const Operand& a, std::size_t rows,
   g.block_end = blocks.end;
   g.bias = bias;
   g.bias_stride = bias_stride;
+  g.factor = nullptr;
+  g.factor_stride = 0;
   g.residual = nullptr;
   g.residual_stride = 0;
   g.activation = Activation::kNone;

@@ -91,7 +91,7 @@ void AttentionOp::run(Call& call) const {
     in.bias = bias.data;
   }
   in.batch = static_cast<std::size_t>(scores[0]);
-  in.heads = static_cast<std::size_t>(scores[1]);
+  in.heads = in.kv_heads = static_cast<std::size_t>(scores[1]);
   in.queries = static_cast<std::size_t>(scores[2]);
   in.keys = static_cast<std::size_t>(scores[3]);
   in.depth = static_cast<std::size_t>(q.shape[2]) / heads_;
@@ -105,6 +105,8 @@ void AttentionOp::run(Call& call) const {
   in.v_steps = steps_of(v, heads_);
   in.scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(std::max<std::size_t>(1, in.depth)));
   const Shape whole{scores[0], scores[2], scores[1] * static_cast<std::int64_t>(in.value_depth)};
+  const std::size_t width = in.heads * in.value_depth;
+  in.out_steps = {in.queries * width, width, in.value_depth};
   in.out = call.output(0, shape_of(shape_, whole, q.shape));
   attention(in, call.threads());
 }

@@ -35,6 +35,16 @@ void run_together(const std::vector<const BoundLinear*>& layers, std::uintptr_t 
          outputs.data(), threads > 0 ? threads : num_threads());
 }
 
+void run_gated(const BoundLinear& first, int activation, const BoundLinear& second, std::uintptr_t x, std::size_t rows,
+               std::size_t x_stride, std::uintptr_t out, std::size_t out_stride, int threads) {
+  const Weight &a = first.layer.weight, &b = second.layer.weight;
+  expect(a.k == b.k && a.n == b.n && first.layer.group == second.layer.group,
+         "run_gated: both layers have the same numbers of inputs and outputs and the same groups");
+  const MaybeRelease release(2 * first.work(rows) > kLongWork);
+  gated_linear(first.layer, static_cast<Activation>(activation), second.layer, {pointer<const void>(x), DType::kFloat32, rows, x_stride, nullptr, nullptr},
+               {pointer<void>(out), DType::kFloat32, out_stride, nullptr, 0}, threads > 0 ? threads : num_threads());
+}
+
 }  // namespace
 
 void bind_linear(nb::module_& m) {
@@ -83,6 +93,7 @@ void bind_linear(nb::module_& m) {
            "out"_a, "out_type"_a, "out_stride"_a, "residual"_a, "residual_stride"_a, "threads"_a);
   m.def("run_together", &run_together, "layers"_a, "x"_a, "x_type"_a, "rows"_a, "x_stride"_a, "outs"_a, "out_type"_a,
         "out_strides"_a, "threads"_a);
+  m.def("run_gated", &run_gated, "first"_a, "activation"_a, "second"_a, "x"_a, "rows"_a, "x_stride"_a, "out"_a, "out_stride"_a, "threads"_a);
 }
 
 }  // namespace octavo

@@ -13,4 +13,5 @@ NB_MODULE(_native, m) {
   octavo::bind_sources(m);
   octavo::bind_torch(m);
   octavo::bind_guard(m);
+  octavo::bind_program(m);
 }

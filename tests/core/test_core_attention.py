@@ -108,7 +108,6 @@ def test_nothing_to_attend(isa: str, queries: int, keys: int, batch: int) -> Non
         ({"bias": np.zeros((2, 4, 5, 7), np.float32)}, r"bias: .* broadcasts to \(2, 4, 5, 6\)"),
         ({"mask": np.zeros((3, 6), bool)}, r"mask: .* broadcasts to \(2, 4, 5, 6\), not \(3, 6\)"),
         ({"mask": np.zeros((5, 6), np.uint8)}, "mask: needs bool"),
-        ({"mask": np.ones(6, bool), "bias": np.ones(6, np.float32)}, "mask: give it or bias"),
         ({"threads": -1}, "threads"),
     ],
     ids=str,

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from octavo.core.attention import run_attention
+from octavo.core.attention import NO_STRIDES, run_attention
 from octavo.core.layer_norm import run_layer_norm
 from octavo.core.linear import run_together
 from octavo.torch.memory import LARGE, in_large_pages
@@ -101,14 +101,15 @@ def project_qkv(layer: Chained, frame: Frame) -> None:
 def attend(layer: Chained, frame: Frame) -> None:
     """q, k, v -> attended."""
     at, mask, length, inner = frame.at, frame.mask, frame.length, layer.parts.out.in_features
-    size, between = inner // layer.heads, length * inner
+    size = inner // layer.heads
     run_attention(
-        *(at["q"], at["k"], at["v"], at["attended"]),
-        (frame.batch, layer.heads, length, length, size, size),
-        (between, between, between, *((0,) * 4 if mask is None else _repeated(mask))),
+        (at["q"], at["k"], at["v"], at["attended"]),
+        (frame.batch, layer.heads, layer.heads, length, length, size, size),
+        (length * inner, inner, size) * 4,
         layer.parts.scale,
-        0,
-        0 if mask is None else mask.data_ptr(),
+        *(0, NO_STRIDES),
+        *((0, NO_STRIDES) if mask is None else (mask.data_ptr(), _repeated(mask))),
+        *(False, 0, 0, 0.0),
         frame.threads,
     )
 

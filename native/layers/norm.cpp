@@ -1,4 +1,4 @@
-#include "layers/layer_norm.h"
+#include "layers/norm.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 namespace octavo {
 
-void layer_norm(const NormRows& in, int threads) {
+void norm(const NormRows& in, int threads) {
   if (in.rows == 0 || in.columns == 0) return;
   // Microseconds that a thread's start has to earn; a value takes about .4 ns.
   const double work = static_cast<double>(in.rows * in.columns) * 4e-4 / 7.0;
@@ -20,6 +20,8 @@ void layer_norm(const NormRows& in, int threads) {
     NormRows some = in;
     some.x += mine.begin * in.stride;
     some.out += mine.begin * in.out_stride;
+    if (in.residual) some.residual += mine.begin * in.residual_stride;
+    if (in.sum) some.sum += mine.begin * in.sum_stride;
     some.rows = mine.end - mine.begin;
     t.norm_rows(some);
   };

@@ -1,0 +1,34 @@
+#include "layers/rotary.h"
+
+#include <algorithm>
+
+#include "contract/tables.h"
+#include "runtime/arena.h"
+#include "runtime/parallel.h"
+
+namespace octavo {
+
+void rotary(const RotaryInputs& in, int threads) {
+  const std::size_t count = in.batch * in.rows;
+  if (count == 0 || in.heads == 0) return;
+  // Microseconds that a thread's start has to earn; an element takes about .3 ns.
+  const double work = static_cast<double>(count * in.heads * in.width) * 3e-4 / 7.0;
+  threads = std::max(1, std::min(threads, static_cast<int>(std::min(1e6, work))));
+  const KernelTable& t = table();
+  auto part = [&](int, int thread, int all) {
+    const FloatMode mode;
+    const Share mine = share(count, 1, thread, all);
+    for (std::size_t i = mine.begin; i < mine.end; ++i) {
+      const std::size_t item = i / in.rows, row = i % in.rows;
+      const std::size_t position =
+          in.positions ? static_cast<std::size_t>(in.positions[item * in.position_batch + row * in.position_row]) : row;
+      const std::size_t at = item * in.table_batch + position * in.table_row;
+      t.rotary({in.x + item * in.x_steps.batch + row * in.x_steps.row, in.heads, in.x_steps.head, in.width, in.turned,
+                in.interleaved, in.each, in.cos + at, in.sin + at,
+                in.out + item * in.out_steps.batch + row * in.out_steps.row, in.out_steps.head});
+    }
+  };
+  parallel(threads, 1, part);
+}
+
+}  // namespace octavo

@@ -1,0 +1,132 @@
+"""Each field of an attention against its float64 statement, on every table."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from octavo.core import kernels
+from octavo.core.attention import attention
+from tests.core.attention_statement import Fields, random
+from tests.core.statement import assert_same_bits
+
+
+def noise(*shape: int) -> np.ndarray:
+    return np.random.default_rng([*shape]).standard_normal(shape).astype(np.float32)
+
+
+def shown(*shape: int) -> np.ndarray:
+    """A mask that hides two of three keys, and some queries' all."""
+    return noise(*shape) > 0.4
+
+
+def strided(x: Fields) -> Fields:
+    """The same, in memory where rows, heads and items lie apart in ways of their own."""
+    b, h, s, d = x.q.shape
+    g, t, e = x.v.shape[1:]
+    q = np.full((b, s + 1, h, d + 3), np.nan, np.float32)
+    q[:, :s, :, :d] = x.q.swapaxes(1, 2)
+    k = np.full((b, g, t + 2, d + 5), np.nan, np.float32)
+    k[:, :, :t, :d] = x.k
+    v = np.full((g, t, b, e + 1), np.nan, np.float32)
+    v[..., :e] = x.v.transpose(1, 2, 0, 3)
+    return replace(
+        x,
+        q=q[:, :s, :, :d].swapaxes(1, 2),
+        k=k[:, :, :t, :d],
+        v=v[..., :e].transpose(2, 0, 1, 3),
+        out_shape=(b, s + 2, h + 1, e + 4),
+    )
+
+
+FIELDS = {
+    "plain": random(2, 3, 5, 9, 8),
+    "grouped": random(2, 6, 7, 40, 16, kv_heads=2),
+    "one kv head": random(1, 4, 3, 19, 16, kv_heads=1, value_depth=5),
+    "strides": strided(random(2, 4, 6, 21, 12, kv_heads=2, value_depth=7)),
+    "causal": random(1, 2, 70, 70, 16, causal=True),
+    "causal with a cache": random(2, 4, 3, 150, 16, kv_heads=2, causal=True, offset=147),
+    "causal, rows without keys": random(1, 2, 70, 30, 8, causal=True, offset=-5),
+    "causal, more than all keys": random(1, 2, 9, 30, 8, causal=True, offset=100),
+    "window": random(1, 2, 130, 130, 16, causal=True, window=20),
+    "window ahead": random(1, 2, 40, 90, 16, window=20, offset=30),
+    "window past the keys": random(1, 2, 40, 20, 16, window=4, offset=3),
+    "window of all": random(1, 2, 9, 9, 16, causal=True, window=1 << 40),
+    "softcap": random(1, 2, 33, 47, 32, scale=4.0, softcap=5.0),
+    "bias and mask": random(2, 3, 20, 31, 8, bias=noise(3, 20, 31), mask=shown(2, 1, 20, 31)),
+    "mask of keys": random(2, 3, 20, 31, 8, mask=shown(2, 1, 1, 31)),
+    "mask of queries": random(2, 3, 20, 31, 8, mask=shown(1, 1, 20, 1)),
+    "bias of keys": random(2, 3, 20, 31, 8, bias=noise(31)),
+    "turned bias": random(1, 3, 20, 31, 8, bias=noise(31, 3, 20).transpose(1, 2, 0)),
+    "all together": strided(
+        random(
+            *(2, 4, 66, 131, 20),
+            kv_heads=2,
+            value_depth=9,
+            causal=True,
+            offset=65,
+            window=50,
+            softcap=3.0,
+            bias=noise(4, 66, 131),
+            mask=shown(2, 1, 66, 131),
+        )
+    ),
+}
+fields = pytest.mark.parametrize("x", FIELDS.values(), ids=FIELDS)
+
+
+@fields
+def test_it_computes_what_is_stated(isa: str, x: Fields) -> None:
+    np.testing.assert_allclose(x.run(), x.stated(), rtol=2e-5, atol=3e-6)
+
+
+@fields
+def test_every_table_and_number_of_threads_gives_the_same_bits(x: Fields) -> None:
+    before = kernels.isa()
+    try:
+        kernels.use_isa("reference")
+        expected = x.run()
+        for name, threads in itertools.product(kernels.isas(), (1, 2, 3)):
+            kernels.use_isa(name)
+            assert_same_bits(x.run(threads), expected)
+    finally:
+        kernels.use_isa(before)
+
+
+@pytest.mark.parametrize("name", ["causal, rows without keys", "mask of queries"])
+def test_rows_without_keys_are_zero(isa: str, name: str) -> None:
+    x = FIELDS[name]
+    empty = ~x.stated().any(-1)
+    assert empty.any()
+    assert not x.run()[empty].any()
+
+
+def test_arrays_take_the_same_fields(isa: str) -> None:
+    x = random(2, 4, 6, 21, 8, kv_heads=2, causal=True, offset=15, window=9, softcap=2.0)
+    flat = (a.swapaxes(1, 2).reshape(*(a.shape[0], a.shape[2]), -1) for a in (x.q, x.k, x.v))
+    found = attention(
+        *(*flat, 4, x.scale), kv_heads=2, causal=True, offset=15, window=9, softcap=2.0
+    )
+    assert_same_bits(found.reshape(2, 6, 4, 8).swapaxes(1, 2), x.run())
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"kv_heads": 3}, "kv_heads: needs a number that divides 4 heads, not 3"),
+        ({"kv_heads": 2.0}, "kv_heads: needs an int"),
+        ({"kv_heads": 2}, r"k: needs shape \(2, 'S', 8\), as q, not \(2, 6, 16\)"),
+        ({"offset": 1.5}, "offset: needs an int"),
+        ({"window": -1}, "window: needs an int of 0 or more, not -1"),
+        ({"softcap": -1.0}, "softcap: needs a number of 0 or more"),
+        ({"softcap": float("nan")}, "softcap: needs a number of 0 or more"),
+    ],
+    ids=str,
+)
+def test_fields_that_do_not_fit(change: dict[str, object], message: str) -> None:
+    given = {n: np.zeros((2, 6, 16), np.float32) for n in "qkv"}
+    with pytest.raises((TypeError, ValueError), match=message):
+        attention(*given.values(), 4, **change)  # type: ignore[arg-type]
