@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from octavo.torch.blocks.emission import DTYPES
 from octavo.torch.blocks.nodes import Node, UnknownStep
 from octavo.torch.blocks.reading import Reading, reads
 
@@ -75,8 +77,8 @@ def _dropout(r: Reading, value: Any, x: Node, p: float, train: bool, *args: Any)
 def _to(r: Reading, value: Any, x: Node, *args: Any, **kwargs: Any) -> Node:
     if value.dtype == x.dtype:
         return x
-    if x.dtype == _BOOL and value.dtype == torch.float32:
-        return r.make("where", (x, 1.0, 0.0), x.shape)
+    if x.dtype in DTYPES and value.dtype in DTYPES:
+        return r.make("cast", (x,), x.shape, value.dtype)
     raise UnknownStep(f"a cast from {_short(x.dtype)} to {_short(value.dtype)}")
 
 
@@ -262,11 +264,45 @@ def _stack(r: Reading, value: Any, parts: tuple[Node, ...], axis: int = 0) -> No
     return r.make("cat", (wide, axis), shape, parts[0].dtype)
 
 
+# --- made of nothing ---
+
+
+def _fill(of: Callable[..., Any]) -> Any:
+    def read(r: Reading, value: Any, *args: Any, **kwargs: Any) -> Node:
+        number = of(args)
+        if value.dtype not in DTYPES or value.dtype == _BOOL or not isinstance(number, (int, float)):
+            raise UnknownStep(f"a {_short(value.dtype)} that is filled")
+        one = r.make("filled", (number,), (), value.dtype)
+        shape = r.sizes(value)
+        return r.make("expand", (one,), shape, value.dtype) if shape else one
+
+    return read
+
+
+reads("zeros", "zeros_like", "new_zeros")(_fill(lambda args: 0))
+reads("ones", "ones_like", "new_ones")(_fill(lambda args: 1))
+reads("full", "full_like")(_fill(lambda args: args[1]))
+reads("new_full")(_fill(lambda args: args[2]))
+
+
+@reads("arange")
+def _arange(r: Reading, value: Any, *args: Any, **kwargs: Any) -> Node:
+    start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else 1)
+    if value.dtype != torch.int64 or step != 1:
+        raise UnknownStep("arange of other than whole numbers, one by one")
+    shape = r.sizes(value)
+    made = r.make("arange", (), shape, value.dtype)
+    return made if start == 0 else r.make("binary", ("add", made, start), shape, value.dtype)
+
+
 # --- element by element ---
 
 
 def _unary(name: str) -> Any:
     def read(r: Reading, value: Any, x: Node) -> Node:
+        if x.dtype == torch.int64 and name in ("neg", "abs"):
+            below = r.make("binary", ("mul", x, -1), x.shape, x.dtype)
+            return below if name == "neg" else r.make("binary", ("max", x, below), x.shape, x.dtype)
         return r.make("unary", (name, x), r.sizes(value), value.dtype)
 
     return read
@@ -301,13 +337,14 @@ def binary(r: Reading, name: str, a: Any, b: Any, value: Any) -> Node:
             return inverse if a == 1 else binary(r, "mul", inverse, a, value)
         else:
             raise UnknownStep(f"{name} of a number and a tensor")
-    if not isinstance(a, Node) or not isinstance(b, (Node, int, float)):
+    integers = isinstance(a, Node) and a.dtype == torch.int64
+    if not isinstance(a, Node) or not (integers or isinstance(b, (Node, int, float))):
         raise UnknownStep(f"{name} with a number that sizes make")
     if isinstance(b, Node) and a.dtype != b.dtype:
         raise UnknownStep(f"{name} of {_short(a.dtype)} and {_short(b.dtype)}")
-    if not isinstance(b, Node) and a.dtype != torch.float32:
+    if not isinstance(b, Node) and a.dtype == _BOOL or (integers and isinstance(b, float)):
         raise UnknownStep(f"{name} of {_short(a.dtype)} and a number")
-    if not isinstance(b, Node):
+    if not isinstance(b, Node) and not integers:
         b = float(b)
         if (name, b) in (("add", 0.0), ("sub", 0.0), ("mul", 1.0), ("div", 1.0)):
             return a

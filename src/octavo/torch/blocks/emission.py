@@ -114,9 +114,13 @@ class Emission:
             made = self.program.compute(word, made, self.size(other))
         return made
 
-    def operand(self, value: Any) -> Any:
-        """Of an argument that may be a number."""
-        return self.value(value) if isinstance(value, Node) else float(value)
+    def operand(self, value: Any, beside: torch.dtype) -> Any:
+        """Of an argument that may be a number, or a size beside integers."""
+        if isinstance(value, Node):
+            return self.value(value)
+        if beside is torch.int64:
+            return self.program.integer(self.size(value))
+        return self.program.scalar(float(value))
 
     def optional(self, node: Node | None) -> Any:
         """None for None."""
@@ -196,7 +200,7 @@ def _unary(e: Emission, node: Node) -> Any:
 @emits("binary")
 def _binary(e: Emission, node: Node) -> Any:
     word, a, b = node.args
-    return e.program.binary(word, e.value(a), e.operand(b))
+    return e.program.binary(word, e.value(a), e.operand(b, a.dtype))
 
 
 @emits("power")
@@ -207,7 +211,23 @@ def _power(e: Emission, node: Node) -> Any:
 @emits("where")
 def _where(e: Emission, node: Node) -> Any:
     condition, a, b = node.args
-    return e.program.where(e.value(condition), e.operand(a), e.operand(b))
+    one, other = (e.operand(value, node.dtype) for value in (a, b))
+    return e.program.where(e.value(condition), one, other)
+
+
+@emits("cast")
+def _cast(e: Emission, node: Node) -> Any:
+    return e.program.cast(e.value(node.args[0]), DTYPES[node.dtype])
+
+
+@emits("filled")
+def _filled(e: Emission, node: Node) -> Any:
+    return e.operand(node.args[0], node.dtype)
+
+
+@emits("arange")
+def _arange(e: Emission, node: Node) -> Any:
+    return e.program.arange(e.size(node.shape[0]))
 
 
 @emits("softmax")

@@ -48,8 +48,10 @@ def _candidates(model: nn.Module) -> Iterator[nn.Module]:
         if child is not None
     ]
     counts = Counter(type(child) for child in listed)
-    repeated = {id(c) for c in listed if counts[type(c)] > 1 or isinstance(c, _TORCHS)}
+    repeated = {id(c) for c in listed if counts[type(c)] > 1}
     for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == 1:
+            repeated |= {id(child) for child in module}
         if isinstance(module, (QuantizedModule, nn.ModuleList)):
             continue
         if id(module) in repeated or isinstance(module, _TORCHS):
