@@ -65,6 +65,7 @@ void bind_embedding(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_sources(nb::module_& m);
 void bind_torch(nb::module_& m);
+void bind_guard(nb::module_& m);
 void bind_program(nb::module_& m);
 
 }  // namespace octavo

@@ -16,13 +16,14 @@
 
 #include "python/bound_linear.h"
 #include "python/sources.h"
+#include "python/torch_process.h"
 
 namespace octavo {
 namespace {
 
 // What octavo.torch hands over, by the names of its keyword arguments. Held for the life of the process.
 struct Torch {
-  PyObject *tensor, *module, *module_call, *module_call_impl, *layer, *layer_forward;  // types, and methods as they were made
+  PyObject *tensor, *parameter, *module, *module_call, *module_call_impl, *layer, *layer_forward;  // types, and methods as they were made
   PyObject *dispatch_modes, *is_tracing, *functorch_level, *is_grad_enabled, *is_profiling, *is_autocasting, *num_threads;  // functions
   PyObject *state, *forward_ad;                            // dictionaries of modules: `_loads`, `_current_level`
   PyObject *global_hooks;                                  // tuple of dictionaries
@@ -57,13 +58,18 @@ const Names& names() {
 
 bool empty_dict(PyObject* object) { return object && PyDict_Check(object) && PyDict_GET_SIZE(object) == 0; }
 
+bool global_hooks() {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(torch.global_hooks); ++i)
+    if (!empty_dict(PyTuple_GET_ITEM(torch.global_hooks, i))) return true;
+  return false;
+}
+
 // nn.Module.__call__ would do nothing but call `forward`, and that is the class's own.
 bool plain_module(PyObject* own) {
   const Names& n = names();
   for (PyObject* hooks : n.hooks)
     if (!empty_dict(PyDict_GetItemWithError(own, hooks))) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(torch.global_hooks); ++i)
-    if (!empty_dict(PyTuple_GET_ITEM(torch.global_hooks, i))) return false;
+  if (global_hooks()) return false;
   for (PyObject* replaced : n.methods)
     if (PyDict_GetItemWithError(own, replaced)) return false;
   return Owned(PyObject_GetAttr(torch.module, n.call)).is(torch.module_call) &&
@@ -90,19 +96,18 @@ PyObject* bound_layer(PyObject* own) {
 
 bool answers(PyObject* function, PyObject* expected) { return Owned(PyObject_CallNoArgs(function)).is(expected); }
 
-// As octavo.torch.ops.direct, and nobody profiles (who does wants to see modules) or lets autocast choose dtypes. False with an error too.
-bool plain_tensor(PyObject* x) {
-  const Names& n = names();
-  const Owned wants_gradient(PyObject_GetAttr(x, n.requires_grad));
-  if (!wants_gradient || (!wants_gradient.is(Py_False) && !answers(torch.is_grad_enabled, Py_False))) return false;
-  if (!Owned(PyObject_CallMethodNoArgs(x, n.is_neg)).is(Py_False)) return false;
+// Nobody traces, transforms or records operators, or lets autocast choose dtypes. False with an error too.
+bool plain_modes() {
   const Owned modes(PyObject_CallNoArgs(torch.dispatch_modes));
   if (!modes || PyLong_AsLong(modes.get()) != 0) return false;
   if (!answers(torch.is_tracing, Py_False) || !answers(torch.functorch_level, Py_None)) return false;
-  if (!answers(torch.is_profiling, Py_False) || !answers(torch.is_autocasting, Py_False)) return false;
-  PyObject* level = PyDict_GetItemWithError(torch.forward_ad, n.level);
+  if (!answers(torch.is_autocasting, Py_False)) return false;
+  PyObject* level = PyDict_GetItemWithError(torch.forward_ad, names().level);
   return level && PyLong_AsLong(level) < 0;
 }
+
+// As octavo.torch.ops.direct, and nobody profiles: who does wants to see modules. False with an error too.
+bool plain_tensor(PyObject* x) { return plain_values(x) && plain_modes() && answers(torch.is_profiling, Py_False); }
 
 // What a layer reads of its input: two or three axes, the last of k elements, one behind the other.
 struct Input {
@@ -205,18 +210,36 @@ PyObject* kept(nb::handle object) { return object.inc_ref().ptr(); }
 
 }  // namespace
 
+PyObject* tensor_type() { return torch.tensor; }
+
+bool is_tensor(PyObject* value) {
+  auto* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
+  return type == torch.tensor || type == torch.parameter;
+}
+
+bool plain_process() {
+  if (!to_dltensor || global_hooks()) return false;
+  return Owned(PyObject_GetAttr(torch.module, names().call)).is(torch.module_call) && plain_modes();
+}
+
+bool plain_values(PyObject* x) {
+  const Owned wants_gradient(PyObject_GetAttr(x, names().requires_grad));
+  if (!wants_gradient || (!wants_gradient.is(Py_False) && !answers(torch.is_grad_enabled, Py_False))) return false;
+  return Owned(PyObject_CallMethodNoArgs(x, names().is_neg)).is(Py_False);
+}
+
 void bind_torch(nb::module_& m) {
   using namespace nb::literals;
   m.def(
       "use_torch",
-      [](nb::type_object tensor, nb::type_object module, nb::object module_call, nb::object module_call_impl, nb::type_object layer, nb::object layer_forward, nb::object dispatch_modes,
+      [](nb::type_object tensor, nb::type_object parameter, nb::type_object module, nb::object module_call, nb::object module_call_impl, nb::type_object layer, nb::object layer_forward, nb::object dispatch_modes,
          nb::object is_tracing, nb::object functorch_level, nb::object is_grad_enabled, nb::object is_profiling, nb::object is_autocasting, nb::object num_threads, nb::dict state,
          nb::dict forward_ad, nb::tuple global_hooks, Py_ssize_t large, nb::object exchange) {
-        torch = {kept(tensor), kept(module), kept(module_call), kept(module_call_impl), kept(layer), kept(layer_forward), kept(dispatch_modes), kept(is_tracing),
+        torch = {kept(tensor), kept(parameter), kept(module), kept(module_call), kept(module_call_impl), kept(layer), kept(layer_forward), kept(dispatch_modes), kept(is_tracing),
                  kept(functorch_level), kept(is_grad_enabled), kept(is_profiling), kept(is_autocasting), kept(num_threads), kept(state), kept(forward_ad), kept(global_hooks), large};
         use_exchange(exchange.ptr());
       },
-      nb::kw_only(), "tensor"_a, "module"_a, "module_call"_a, "module_call_impl"_a, "layer"_a, "layer_forward"_a, "dispatch_modes"_a, "is_tracing"_a, "functorch_level"_a,
+      nb::kw_only(), "tensor"_a, "parameter"_a, "module"_a, "module_call"_a, "module_call_impl"_a, "layer"_a, "layer_forward"_a, "dispatch_modes"_a, "is_tracing"_a, "functorch_level"_a,
       "is_grad_enabled"_a, "is_profiling"_a, "is_autocasting"_a, "num_threads"_a, "state"_a, "forward_ad"_a, "global_hooks"_a, "large"_a, "exchange"_a.none());
   m.attr("call_linear") = nb::steal(PyCFunction_New(&kCallLinear, nullptr));
 }

@@ -12,5 +12,6 @@ NB_MODULE(_native, m) {
   octavo::bind_attention(m);
   octavo::bind_sources(m);
   octavo::bind_torch(m);
+  octavo::bind_guard(m);
   octavo::bind_program(m);
 }

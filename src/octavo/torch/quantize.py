@@ -22,7 +22,7 @@ from octavo.recipe import Inspection, Recipe, Report
 from octavo.recipe.yaml_files import recipe_of
 from octavo.results.names import counted_reasons
 from octavo.torch.blocks.activations import fuse_activations
-from octavo.torch.blocks.encoder_chain import fuse_encoder_layers
+from octavo.torch.blocks.find import fuse_blocks
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.files.other_savers import refuse_other_savers
 from octavo.torch.inventory import ModuleLayer, inventory, own_bytes, vectors
@@ -154,8 +154,8 @@ def report(model: nn.Module) -> Report:
 
 def _fused(model: nn.Module) -> list[str]:
     activation = "the activation that follows a linear layer is computed in the layer's pass"
-    encoder = "encoder layers run as one chain of kernels, where a call asks for nothing else"
-    found = {activation: fuse_activations(model), encoder: fuse_encoder_layers(model)}
+    block = "blocks run as one call into C++, where a call asks for nothing else"
+    found = {activation: fuse_activations(model), block: fuse_blocks(model)}
     return [f"{what}: {listed(names, 3)}" for what, names in found.items() if names]
 
 

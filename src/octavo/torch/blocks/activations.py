@@ -71,14 +71,14 @@ def fuse(parent: nn.Module) -> list[str]:
 
     What changes is the parent's type (`dynamic_type`).
     """
-    if has_dynamic_type(parent) and type(parent)._made_by[0] in (chain_type, block_type):
+    if has_dynamic_type(parent) and type(parent)._made_by[0] in (chain_type, feed_forward_type):
         set_type(parent, type_behind(type(parent)))  # other layers in it may be quantized since
     kind = type(parent)
     if has_dynamic_type(parent) or "forward" in parent.__dict__:
         return []
     if kind in _BLOCKS:
         word = fusable(parent.linear1, parent.activation)
-        return ["linear1"] if word and set_type(parent, block_type(kind, word)) else []
+        return ["linear1"] if word and set_type(parent, feed_forward_type(kind, word)) else []
     if not any(isinstance(child, QuantizedLinear) for child in parent.children()):
         return []
     chain = None if kind is nn.Sequential else _chain(parent)
@@ -114,16 +114,21 @@ def chain_type(kind: Any, chain: tuple[str, ...] | None, words: tuple[str, ...])
     return make_dynamic_type(kind, {"forward": forward}, chain_type, (kind, chain, words))
 
 
-def block_type(kind: Any, word: str) -> type:
+def feed_forward_type(kind: Any, word: str) -> type:
     """What stands for a transformer layer of torch.nn: its feed-forward block is fused."""
+    return make_dynamic_type(kind, feed_forward(kind, word), feed_forward_type, (kind, word))
+
+
+def feed_forward(kind: Any, word: str) -> dict[str, Callable[..., Any]]:
+    """The method of `kind` that is another for that."""
     own = kind._ff_block
 
     def _ff_block(self: Any, x: Tensor) -> Any:
         if kind._ff_block is not own or fusable(self.linear1, self.activation) != word:
             return kind._ff_block(self, x)
-        return run_block(self, kind, word, x)
+        return run_feed_forward(self, kind, word, x)
 
-    return make_dynamic_type(kind, {"_ff_block": _ff_block}, block_type, (kind, word))
+    return {"_ff_block": _ff_block}
 
 
 def run_chain(
@@ -150,7 +155,7 @@ def run_chain(
     return y
 
 
-def run_block(layer: Any, kind: type, word: str, x: Tensor) -> Any:
+def run_feed_forward(layer: Any, kind: type, word: str, x: Tensor) -> Any:
     """The feed-forward block of `kind`, one of torch.nn's transformer layers."""
     x = layer.linear2(layer.dropout(layer.linear1.activated(x, word)))
     return getattr(layer, _BLOCKS[kind])(x)

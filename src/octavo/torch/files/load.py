@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from octavo.errors import ModelError, listed
 from octavo.torch.blocks.activations import fuse_activations
-from octavo.torch.blocks.encoder_chain import fuse_encoder_layers
+from octavo.torch.blocks.find import fuse_blocks
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.carry_over import carry_hooks, keep_own, settle_weight
 from octavo.torch.files.factories import skeleton as make_skeleton
@@ -74,7 +74,7 @@ def load(
         _refuse_without_values(modules)
         leave_fast_paths(model)
         fuse_activations(model)
-        fuse_encoder_layers(model)
+        fuse_blocks(model)
         refuse_other_savers(model, QuantizedModule)
     if report is not None:
         model.__dict__[REPORT] = report

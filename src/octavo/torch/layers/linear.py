@@ -221,6 +221,7 @@ linear = ops.define(
 
 use_torch(
     tensor=Tensor,
+    parameter=nn.Parameter,
     module=nn.Module,
     module_call=nn.Module._wrapped_call_impl,  # as it is before anybody replaces `__call__`
     module_call_impl=nn.Module._call_impl,

@@ -1,0 +1,185 @@
+"""Attention that is spelled out, as one step.
+
+    softmax(q k^T * scale + bias, masked) v        ->        attention(q, k, v, bias, mask)
+
+And what stands before it: heads of keys and values that are repeated for groups of queries.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from octavo.torch.blocks.nodes import Graph, Node, binary_of, either_way, is_op, unary_of
+
+HIDDEN = -1e4
+"""What a mask fills in is at most this."""
+
+
+def fuse_attentions(graph: Graph) -> None:
+    """All of them, in place."""
+    graph.rewrite(spelled_attention)
+    graph.rewrite(grouped_heads)
+
+
+def spelled_attention(node: Node, uses: dict[int, int]) -> Node | None:
+    """matmul(softmax(scores), v) with scores of matmul(q, k^T)."""
+    if not is_op(node, "matmul") or not is_op(node.args[0], "softmax"):
+        return None
+    weights, v = node.args
+    if uses.get(id(weights)) != 1 or len(node.shape) != 4:
+        return None
+    scores = _Scores(weights.args[0], uses)
+    if scores.product is None:
+        return None
+    q, keys = scores.product.args
+    scale = scores.scale
+    while isinstance(pair := binary_of(q, "mul") or binary_of(q, "div"), tuple):
+        if not isinstance(pair[1], float) or uses.get(id(q)) != 1:
+            break
+        scale = scale * pair[1] if q.args[0] == "mul" else scale / pair[1]
+        q = pair[0]
+    k = _transposed(keys)
+    if len(q.shape) != 4 or len(v.shape) != 4:
+        return None
+    attributes = {"scale": scale, "causal": False, "softcap": scores.softcap}
+    return Node(
+        "attention", (q, k, v, scores.bias, scores.mask), node.shape, attributes=attributes
+    )
+
+
+def _transposed(keys: Node) -> Node:
+    """Keys as rows: of a transposed view, what that was."""
+    if keys.op == "permute":
+        axes = (*keys.args[1][:-2], keys.args[1][-1], keys.args[1][-2])
+        if axes == tuple(range(len(axes))):
+            found: Node = keys.args[0]
+            return found
+        base = keys.args[0]
+    else:
+        base, axes = keys, (*range(len(keys.shape) - 2), len(keys.shape) - 1, len(keys.shape) - 2)
+    return Node("permute", (base, axes), tuple(base.shape[a] for a in axes))
+
+
+class _Scores:
+    """What a softmax is taken of: `softcap(q k^T * scale) + bias`, hidden by a mask."""
+
+    def __init__(self, value: Node, uses: dict[int, int]) -> None:
+        self.product: Node | None = None
+        self.scale, self.softcap = 1.0, 0.0
+        self.bias: Node | None = None
+        self.mask: Node | None = None
+        self._uses = uses
+        self._read(value)
+
+    def _read(self, value: Node) -> None:
+        while self._uses.get(id(value), 1) == 1 or value.op == "matmul":
+            if value.op == "matmul":
+                if len(value.shape) == 4:
+                    self.product = value
+                return
+            inner = self._masked(value) or self._biased(value)
+            if inner is not None:
+                value = inner
+                continue
+            pair = binary_of(value, "mul") or binary_of(value, "div")
+            if pair is None or not isinstance(pair[1], float):
+                return
+            factor = pair[1] if value.args[0] == "mul" else 1 / pair[1]
+            tanh = unary_of(pair[0], "tanh")
+            if tanh is not None and not self.softcap and self.scale == 1.0:
+                self.softcap = factor
+                pair = binary_of(tanh, "mul") or binary_of(tanh, "div")
+                if pair is None or not isinstance(pair[1], float):
+                    return
+                inside = pair[1] if tanh.args[0] == "div" else 1 / pair[1]
+                if not math.isclose(inside, factor, rel_tol=1e-5):
+                    return
+                value = pair[0]
+                continue
+            self.scale *= factor
+            value = pair[0]
+
+    def _biased(self, value: Node) -> Node | None:
+        pair = binary_of(value, "add")
+        if pair is None or self.scale != 1.0 or self.softcap:
+            return None
+        for scores, bias in either_way(pair):
+            if not isinstance(bias, Node) or not self._leads_to_product(scores):
+                continue
+            if bias.dtype != torch.float32 or scores.shape != value.shape:
+                continue
+            if self.bias is not None:
+                bias = Node("binary", ("add", self.bias, bias), _wider(self.bias, bias))
+            self.bias = bias
+            return scores  # type: ignore[no-any-return]
+        return None
+
+    def _masked(self, value: Node) -> Node | None:
+        if not is_op(value, "where") or self.mask is not None or self.scale != 1.0:
+            return None
+        condition, a, b = value.args
+        if isinstance(a, Node) and isinstance(b, (int, float)) and b <= HIDDEN:
+            scores, mask = a, condition
+        elif isinstance(b, Node) and isinstance(a, (int, float)) and a <= HIDDEN:
+            inner = unary_of(condition, "not")
+            mask = inner or Node("unary", ("not", condition), condition.shape, torch.bool)
+            scores = b
+        else:
+            return None
+        if scores.shape != value.shape or not self._leads_to_product(scores):
+            return None
+        self.mask = mask
+        return scores
+
+    def _leads_to_product(self, value: Any) -> bool:
+        """Whether scores come of it, through what is read here."""
+        for _ in range(8):
+            if not isinstance(value, Node):
+                return False
+            if value.op == "matmul":
+                return True
+            if value.op == "binary" and value.args[0] in ("add", "mul", "div"):
+                a, b = value.args[1:]
+                if value.args[0] == "add" and isinstance(b, Node) and self._leads_to_product(b):
+                    return True
+                value = a
+            elif value.op == "where":
+                value = value.args[1] if isinstance(value.args[1], Node) else value.args[2]
+            elif value.op == "unary" and value.args[0] == "tanh":
+                value = value.args[1]
+            else:
+                return False
+        return False
+
+
+def _wider(a: Node, b: Node) -> tuple[Any, ...]:
+    """The shape of two that are added."""
+    rank = max(len(a.shape), len(b.shape))
+    one, other = ((1,) * (rank - len(n.shape)) + n.shape for n in (a, b))
+    return tuple(y if x == 1 else x for x, y in zip(one, other, strict=True))
+
+
+def grouped_heads(node: Node, uses: dict[int, int]) -> Node | None:
+    """Attention over keys and values whose heads were repeated: over those that there are."""
+    if not is_op(node, "attention"):
+        return None
+    q, k, v, bias, mask = node.args
+    keys, values = _repeated(k), _repeated(v)
+    if keys is None or values is None or keys.shape[1] != values.shape[1]:
+        return None
+    return node.with_args((q, keys, values, bias, mask))
+
+
+def _repeated(heads: Node) -> Node | None:
+    """What stands before unsqueeze, expand and reshape of [B, Hkv, T, D]."""
+    if not is_op(heads, "reshape") or not is_op(heads.args[0], "expand"):
+        return None
+    wide = heads.args[0]
+    if not is_op(wide.args[0], "unsqueeze") or wide.args[0].args[1] != 2:
+        return None
+    found: Node = wide.args[0].args[0]
+    kept = (found.shape[0], *found.shape[2:])
+    return found if len(found.shape) == 4 and (heads.shape[0], *heads.shape[2:]) == kept else None

@@ -1,0 +1,110 @@
+"""The code that a block's forward runs: functions, and the names that they look up.
+
+A function that somebody puts in the place of one of these means to be called: a block whose code is
+not what it was when Octavo first saw it is left to its own forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from torch import nn
+from torch.nn import functional
+
+from octavo.torch.blocks.dynamic_type import type_behind
+
+_OTHERS = ("torch", "octavo", "builtins", "functools", "typing", "contextlib")
+"""Modules whose functions are taken for granted."""
+
+
+class Code:
+    """What the forwards of some classes are made of."""
+
+    def __init__(self, kinds: Iterable[type]) -> None:
+        self.kinds = list(dict.fromkeys(type_behind(kind) for kind in kinds))
+        self.names: set[str] = set()
+        """All names and texts in the functions: attributes that they may read are among them."""
+        self.entries: list[tuple[dict[str, Any], str, Any]] = []
+        """Names of modules that are looked up, by dict."""
+        self.attributes: list[tuple[type, str, Any]] = []
+        """Methods, by class."""
+        self.interfaces: list[Any] = []
+        """Objects that choose a function by a name, as transformers has them."""
+        self._seen: set[int] = set()
+        self._waiting: list[FunctionType] = []
+        for kind in self.kinds:
+            self._method(kind, "forward")
+        before = -1
+        while before != len(self.names):
+            before = len(self.names)
+            self._walk()
+            for kind in self.kinds:
+                for name in [n for n in self.names if isinstance(_found(kind, n), FunctionType)]:
+                    self._method(kind, name)
+            self._walk()
+        self._functions()
+
+    def _method(self, kind: type, name: str) -> None:
+        function = _found(kind, name)
+        if function is None or any(k is kind and n == name for k, n, _ in self.attributes):
+            return
+        self.attributes.append((kind, name, function))
+        self._visit(function)
+
+    def _visit(self, value: Any) -> None:
+        if isinstance(value, MethodType):
+            value = value.__func__
+        if not isinstance(value, FunctionType) or id(value) in self._seen:
+            return
+        if (value.__module__ or "").partition(".")[0] in _OTHERS and not value.__closure__:
+            return
+        self._seen.add(id(value))
+        self._waiting.append(value)
+
+    def _walk(self) -> None:
+        while self._waiting:
+            function = self._waiting.pop()
+            for cell in function.__closure__ or ():
+                try:
+                    self._visit(cell.cell_contents)
+                except ValueError:  # an empty one
+                    continue
+            if (function.__module__ or "").partition(".")[0] in _OTHERS:
+                continue
+            names = set(_names(function.__code__))
+            self.names |= names
+            for name in names & function.__globals__.keys():
+                self._global(function.__globals__, name)
+
+    def _global(self, owner: dict[str, Any], name: str) -> None:
+        value = owner[name]
+        if hasattr(value, "_global_mapping"):
+            if not any(value is known for known in self.interfaces):
+                self.interfaces.append(value)
+        elif not isinstance(value, (FunctionType, bool, int, float, str, type(None))):
+            return
+        if not any(d is owner and n == name for d, n, _ in self.entries):
+            self.entries.append((owner, name, value))
+            self._visit(value)
+
+    def _functions(self) -> None:
+        held = vars(functional)
+        used = self.names & held.keys()
+        self.entries += [(held, n, held[n]) for n in sorted(used) if callable(held[n])]
+
+
+def _found(kind: type, name: str) -> Any:
+    """A function of a class that is no module's in general."""
+    value = getattr(kind, name, None)
+    return None if value is None or getattr(nn.Module, name, None) is value else value
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif isinstance(constant, CodeType):
+            yield from _names(constant)

@@ -1,0 +1,52 @@
+"""A block's call as steps: traced, read, fused; the same for all layers of one structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from octavo.torch.blocks import aten  # noqa: F401  # registers its readers
+from octavo.torch.blocks.fusions import fuse
+from octavo.torch.blocks.nodes import Graph, Node
+from octavo.torch.blocks.reading import Reading
+from octavo.torch.blocks.sizes import Sizes
+from octavo.torch.blocks.tracing import Trace, trace
+
+
+@dataclass
+class Compiled:
+    """Nodes of a block's call, and what its sizes have to be."""
+
+    graph: Graph
+    outputs: list[Any]
+    """In the order of the pytree: nodes, numbers and None."""
+    trace: Trace
+    sizes: Sizes
+
+
+def names_of(block: nn.Module) -> Mapping[int, str]:
+    """The names of a block's parameters and buffers, by identity."""
+    found: dict[int, str] = {}
+    for name, module in block.named_modules():
+        for key, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None:
+                found.setdefault(id(tensor), f"{name}.{key}".removeprefix("."))
+    return found
+
+
+def compile_call(
+    block: nn.Module, run: Callable[..., Any], tensors: Sequence[Tensor]
+) -> Compiled:
+    """What `run(*tensors)` does. Raises UnknownStep where programs cannot do that."""
+    traced = trace(run, tensors)
+    graph, outputs = Reading(traced, names_of(block)).graph()
+    places = {id(n): i for i, n in enumerate(graph.outputs)}
+    fuse(graph)
+    outputs = [
+        graph.outputs[places[id(value)]] if isinstance(value, Node) else value
+        for value in outputs
+    ]
+    return Compiled(graph, outputs, traced, Sizes(traced))

@@ -1,0 +1,69 @@
+"""Which modules of a model are blocks: what it has several of, with quantized layers in them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from octavo.torch.blocks.activations import feed_forward, feed_forward_type
+from octavo.torch.blocks.block import run_block
+from octavo.torch.blocks.dynamic_type import has_dynamic_type, make_dynamic_type, set_type
+from octavo.torch.blocks.facts import note_code
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.linear import QuantizedLinear
+
+_TORCHS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+
+
+def fuse_blocks(model: nn.Module) -> list[str]:
+    """Lets blocks run as one call, in place; returns their names.
+
+    What changes is a block's type (`dynamic_type`). Where a block holds others, as a stage of
+    Swin does, both may: the inner ones run as one call where the outer one cannot.
+    """
+    names = {id(module): name for name, module in model.named_modules()}
+    found = []
+    for module in list(_candidates(model)):
+        kind: Any = type(module)
+        word = ""
+        if has_dynamic_type(module) and kind._made_by[0] is feed_forward_type:
+            kind, word = kind._made_by[1]  # its activation still is computed with its layer
+        if "_behind" in vars(kind) or "forward" in module.__dict__:
+            continue
+        note_code(module)
+        if set_type(module, one_call_type(kind, word)):
+            found.append(names[id(module)])
+    return found
+
+
+def _candidates(model: nn.Module) -> Iterator[nn.Module]:
+    listed = [
+        child
+        for parent in model.modules()
+        if isinstance(parent, (nn.ModuleList, nn.Sequential))
+        for child in parent._modules.values()
+        if child is not None
+    ]
+    counts = Counter(type(child) for child in listed)
+    repeated = {id(c) for c in listed if counts[type(c)] > 1}
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == 1:
+            repeated |= {id(child) for child in module}
+        if isinstance(module, (QuantizedModule, nn.ModuleList)):
+            continue
+        if id(module) in repeated or isinstance(module, _TORCHS):
+            if sum(isinstance(m, QuantizedLinear) for m in module.modules()) > 1:
+                yield module
+
+
+def one_call_type(kind: Any, word: str = "") -> type:
+    """What stands for `kind`, a type of blocks. `word`: the activation in torch's feed-forward."""
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return run_block(self, kind, args, kwargs)
+
+    methods = {"forward": forward, **(feed_forward(kind, word) if word else {})}
+    return make_dynamic_type(kind, methods, one_call_type, (kind, word))

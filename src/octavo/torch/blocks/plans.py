@@ -1,0 +1,163 @@
+"""A plan: how one block runs calls of one form, as a program over its own weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from octavo.core.program import Program
+from octavo.core.sources import Read
+from octavo.torch import ops
+from octavo.torch.blocks.compiled import Compiled
+from octavo.torch.blocks.emission import DTYPES, Emission, Weights
+from octavo.torch.blocks.nodes import Graph, Node, UnknownStep
+from octavo.torch.blocks.reading import evaluated, names_read
+from octavo.torch.layers.linear import QuantizedLinear
+
+
+class Held:
+    """The weights of a block, as programs read them, and what tells when they change."""
+
+    def __init__(self, block: nn.Module) -> None:
+        self._block = block
+        self._names: set[str] = set()
+        self.sources: list[Any] = []
+        """Of guards: `Sources`, and the dict or tuple of tensors."""
+        self.trainable = False
+        """Whether a parameter that programs read asks for gradients."""
+        self.weights = Weights(self._linear, self._constant)
+
+    def _linear(self, name: str) -> Any:
+        module = self._block.get_submodule(name)
+        kind: Any = type(module)
+        if not isinstance(module, QuantizedLinear) or kind._kernel is not QuantizedLinear._kernel:
+            raise UnknownStep(f"{name} is a {kind.__name__}")
+        ready = module._ready("none")
+        if name not in self._names:
+            self._names.add(name)
+            self.sources += [module._bound[("none",)][1], module._buffers]
+        return ready.core.native
+
+    def _constant(self, node: Node) -> Tensor:
+        names = names_read(node)
+        tensors = tuple(self._tensor(name) for name in names)
+        with torch.no_grad():
+            made = evaluated(node, self._tensor).detach()
+        if any(not t.is_cpu or not t.is_contiguous() for t in (*tensors, made)):
+            made = made.contiguous()
+        if any(not t.is_cpu or not t.is_contiguous() for t in tensors):
+            raise UnknownStep(f"{', '.join(names)}: not in the processor's memory, side by side")
+        self.trainable |= any(t.requires_grad for t in tensors)
+        lives = len(tensors) == 1 and made.data_ptr() == tensors[0].data_ptr()
+        read = Read.LIVE if lives and made.shape == tensors[0].shape else Read.COPIED
+        key = f"{read} {names}"
+        if tensors and key not in self._names:
+            self._names.add(key)
+            self.sources += [ops.sources(tensors, [read] * len(tensors)), tensors]
+        return made
+
+    def _tensor(self, name: str) -> Tensor:
+        parent, _, key = name.rpartition(".")
+        module = self._block.get_submodule(parent)
+        found = module._parameters.get(key)
+        found = module._buffers.get(key) if found is None else found
+        if found is None:
+            raise UnknownStep(f"{name} is no parameter or buffer any more")
+        return found
+
+
+Structure = Callable[[Sequence[Any]], Any]
+
+
+def structure_of(spec: Any) -> Structure:
+    """From outputs in a row to how a forward returns them."""
+    if spec.is_leaf():
+        return lambda values: values[0]
+    if spec.type is tuple and all(child.is_leaf() for child in spec.children()):
+        return tuple
+    return lambda values: pytree.tree_unflatten(list(values), spec)
+
+
+class Outputs:
+    """What a program's results are of all that a forward returns."""
+
+    def __init__(self, values: Sequence[Any], spec: Any) -> None:
+        self.nodes: list[Node] = []
+        """Those that the program computes, in order."""
+        self._places = [self._place(value) for value in values]
+        self._structure = structure_of(spec)
+        self._one = self._places == [(0, 0)] and spec.is_leaf()
+
+    def _place(self, value: Any) -> tuple[int, Any]:
+        """Where one is found: of the program's, of the inputs, or always the same."""
+        if not isinstance(value, Node):
+            return 2, value
+        if value.op == "input":
+            return 1, value.args[0]
+        if value not in self.nodes:
+            self.nodes.append(value)
+        return 0, self.nodes.index(value)
+
+    def flat(self, made: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+        """In a row, as pytrees have them."""
+        held = (made, tensors)
+        return [place if kind == 2 else held[kind][place] for kind, place in self._places]
+
+    def returned(self, made: Sequence[Any], tensors: Sequence[Any]) -> Any:
+        """As a forward returns them."""
+        return made[0] if self._one else self._structure(self.flat(made, tensors))
+
+
+def used_inputs(inputs: Sequence[Node], roots: Sequence[Node]) -> list[Node]:
+    """The inputs that a program has to be given: what is read, and what tells a size."""
+    reached = {id(node) for node in Graph([], list(roots)).nodes()}
+    used = [node for node in inputs if id(node) in reached]
+    known = {size for node in used for size in node.shape}
+    for node in inputs:
+        told = {size for size in node.shape if isinstance(size, sympy.Symbol)} - known
+        if told and id(node) not in reached and node.dtype in DTYPES:
+            used.append(node)
+            known |= told
+    return used
+
+
+class Plan:
+    """A program for calls that nothing but tensors and plain values are arguments of."""
+
+    def __init__(self, compiled: Compiled, held: Held, name: str) -> None:
+        self._sizes = compiled.sizes
+        self._constants = held.weights.constants
+        self._outputs = Outputs(compiled.outputs, compiled.trace.structure)
+        program = Program()
+        emission = Emission(program, held.weights)
+        used = used_inputs(compiled.graph.inputs, self._outputs.nodes)
+        for node in used:
+            emission.input(node)
+        for node in self._outputs.nodes:
+            program.output(emission.value(node))
+        self._used = [node.args[0] for node in used]
+        self._all = self._used == list(range(len(compiled.graph.inputs)))
+        self._run = program.finish(name)
+        self._threads = torch.get_num_threads
+
+    def fits(self, sizes: tuple[int, ...], objects: tuple[Any, ...]) -> Any:
+        """What `run` takes besides, or None where it is for inputs of other sizes."""
+        return () if self._sizes.fit(sizes) else None
+
+    def run(self, tensors: tuple[Tensor, ...], objects: tuple[Any, ...], state: Any) -> Any:
+        """What the block's forward returns."""
+        return self._outputs.returned(self._made(tensors), tensors)
+
+    def flat(self, tensors: tuple[Tensor, ...]) -> list[Any]:
+        """The same in a row, as pytrees have it."""
+        return self._outputs.flat(self._made(tensors), tensors)
+
+    def _made(self, tensors: tuple[Tensor, ...]) -> Sequence[Tensor]:
+        given = tensors if self._all else tuple(tensors[i] for i in self._used)
+        made: Sequence[Tensor] = self._run(given, (), self._threads())
+        return made
