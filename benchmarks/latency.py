@@ -1,6 +1,7 @@
 """Latency of model files, interleaved, in processes of their own, which load nothing else.
 
-Files that end in `.xml` are OpenVINO's (`peers_openvino`), all others ONNX.
+Files that end in `.xml` are OpenVINO's (`peers_openvino`), folders that end in `.ctranslate2`
+CTranslate2's (`families_ctranslate`), all others ONNX.
 """
 
 from __future__ import annotations
@@ -110,6 +111,10 @@ def _opened(path: Path, threads: int) -> Callable[[Feed], Callable[[], object]]:
         from benchmarks.peers_openvino import OpenVinoSession
 
         return OpenVinoSession(path, threads).bound
+    if path.suffix == ".ctranslate2":
+        from benchmarks.families_ctranslate import bound
+
+        return bound(path, threads)
     from benchmarks.zoo.sessions import open_session
 
     session = open_session(path, threads)

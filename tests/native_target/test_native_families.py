@@ -1,0 +1,126 @@
+"""Families of transformers by name as ONNX files of both exporters, in target native.
+
+`make test` has one export of each family, and of some families all four; the others are slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from benchmarks.zoo import family_exports, family_models
+from benchmarks.zoo.families import FAMILIES
+from benchmarks.zoo.family import Family, Size
+from benchmarks.zoo.family_exports import Export, ExportError
+from benchmarks.zoo.sessions import Array, Feed, open_session
+from octavo.onnx import quantize_dynamic
+
+pytest.importorskip("transformers")
+
+IN_ALL_FORMS = ("BERT", "Llama", "ViT")
+MOST_ERROR = 0.03
+"""Norm of the difference from float as a share of float's: of two layers in 8 bits."""
+CANNOT = {
+    ("Whisper decoder", "torchscript"): "aten::diff",
+    ("Cohere", "torchscript"): "Expand input shape constraint",
+}
+"""What an exporter cannot write, with a part of its reason."""
+
+
+def cases() -> list[Any]:
+    """Every export of every family; slow but for a few."""
+    found = []
+    for family in FAMILIES.values():
+        for i, export in enumerate(family_exports.exports(family)):
+            chosen = family.name in IN_ALL_FORMS or i == len(family.spellings) - 1
+            marks = () if chosen else (pytest.mark.slow,)
+            name = f"{family.name}, {export}"
+            found.append(pytest.param(family, export, id=name, marks=marks))
+    return found
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A float file, and what became of it."""
+
+    source: Path
+    path: Path
+    attentions: int
+
+
+class Files:
+    """Each is converted once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[str, Converted] = {}
+
+    def converted(self, family: Family, export: Export) -> Converted:
+        """Skips what the exporter cannot write."""
+        try:
+            source = family_exports.onnx_path(family, Size.SMALL, export)
+        except ExportError as error:
+            reason = CANNOT.get((family.name, export.exporter))
+            assert reason is not None and reason in str(error), error
+            pytest.skip(f"the exporter cannot write it: {reason}")
+        if source.name not in self._made:
+            path = self._folder / f"{len(self._made)}.onnx"
+            quantize_dynamic(source, path, target="native", verify=False)
+            nodes = onnx.load(path).graph.node
+            count = sum(n.op_type == "Attention" and n.domain == "ai.octavo" for n in nodes)
+            self._made[source.name] = Converted(source, path, count)
+        return self._made[source.name]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    torch.set_num_threads(1)
+    return Files(tmp_path_factory.mktemp("families"))
+
+
+def run(path: Path, feed: Feed) -> Array:
+    found: Array = open_session(path).run(None, feed)[0]
+    return found
+
+
+def feeds(family: Family, source: Path) -> list[Feed]:
+    """Of other sizes than the file was exported with, and padded, where it takes them."""
+    if not family_exports.open_axes(source):
+        return [family_exports.numpy_feed(family_models.feed(family, Size.SMALL, 1, 12))]
+    given = [
+        family_models.feed(family, Size.SMALL, 1, 12),
+        family_models.feed(family, Size.SMALL, 3, 17, seed=1),
+    ]
+    if "attention_mask" in given[0]:
+        given.append(family_models.feed(family, Size.SMALL, 3, 10, padded=True))
+    return [family_exports.numpy_feed(each) for each in given]
+
+
+def real(feed: Feed, found: Array) -> Array:
+    """Without the rows of padding."""
+    mask = feed.get("attention_mask")
+    if mask is None or "decoder_input_ids" in feed or found.shape[:2] != mask.shape:
+        return found
+    rows: Array = found[mask.astype(bool)]
+    return rows
+
+
+@pytest.mark.parametrize(("family", "export"), cases())
+def test_it_loads_and_is_near_float(files: Files, family: Family, export: Export) -> None:
+    converted = files.converted(family, export)
+    for feed in feeds(family, converted.source):
+        exact, found = (real(feed, run(p, feed)) for p in (converted.source, converted.path))
+        assert found.shape == exact.shape
+        assert 0 < np.linalg.norm(found - exact) < MOST_ERROR * np.linalg.norm(exact)
+
+
+@pytest.mark.xfail(strict=False, reason="not every family's attention is recognized")
+@pytest.mark.parametrize(("family", "export"), cases())
+def test_every_attention_is_one_node(files: Files, family: Family, export: Export) -> None:
+    assert files.converted(family, export).attentions == family.count(Size.SMALL)
