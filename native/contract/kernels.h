@@ -276,8 +276,8 @@ struct QuantizePixels {
   std::size_t channels, channel_stride, pixels;
   float inverse;
   std::int32_t zero_point;
-  std::uint8_t* to;                          // [pixels][stride], `channels` bytes of each are written
-  std::size_t stride;
+  std::uint8_t* to;                          // [pixels][stride], `channels` bytes of each are written;
+  std::size_t stride;                        // what is between them may become zeros
 };
 
 // Rows of a panel from windows of a quantized image: each window is `segments` runs of `length` bytes.

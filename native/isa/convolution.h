@@ -7,6 +7,7 @@
 #include "contract/kernels.h"
 #include "isa/activations.h"
 #include "isa/quantize_rows.h"
+#include "isa/store_channels.h"
 #include "isa/transpose_words.h"
 
 namespace octavo {
@@ -63,7 +64,8 @@ struct Images {
   static void quantize_pixels(const QuantizePixels& q) {
     const F inverse = V::set(q.inverse), zero = V::set(static_cast<float>(q.zero_point));
     for (std::size_t p = 0; p < q.pixels; p += 16)
-      for (std::size_t c = 0; c < q.channels; c += 16) {
+      for (std::size_t next = round_up(q.channels, 16); next > 0; next -= 16) {  // the order of store_channels
+        const std::size_t c = next - 16;
         const std::size_t pixels = q.pixels - p < 16 ? q.pixels - p : 16;
         const std::size_t channels = q.channels - c < 16 ? q.channels - c : 16;
         Bytes16 block[16] = {};
@@ -76,7 +78,8 @@ struct Images {
             block[i][j] = static_cast<std::uint8_t>(static_cast<std::int32_t>(levels[j]));
         }
         transpose_bytes(block);
-        for (std::size_t j = 0; j < pixels; ++j) __builtin_memcpy(q.to + (p + j) * q.stride + c, &block[j], channels);
+        for (std::size_t j = 0; j < pixels; ++j)
+          store_channels(q, p + j, c, reinterpret_cast<const std::uint8_t*>(&block[j]));
       }
   }
 

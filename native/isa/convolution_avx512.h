@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "contract/kernels.h"
+#include "isa/store_channels.h"
 #include "isa/transpose_words_avx512.h"
 #include "isa/vector_avx512.h"
 
@@ -24,13 +25,12 @@ struct PixelBlock {
   __m512i zero;
 };
 
-// Bytes of 16 pixels (one 32-bit lane each) of four channels.
+// Bytes of 16 pixels (one 32-bit lane each) of four channels; 0 of channels that there are none of.
 inline __m512i four_channels(const PixelBlock& p, std::size_t channel) {
   const __mmask16 pixels = first_lanes(p.pixels);
-  __m512i v[4];
-  for (std::size_t i = 0; i < 4; ++i) {
-    const __mmask16 valid = channel + i < p.q.channels ? pixels : 0;
-    const __m512 x = _mm512_maskz_loadu_ps(valid, p.q.x + (channel + i) * p.q.channel_stride + p.pixel);
+  __m512i v[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
+  for (std::size_t i = 0; i < 4 && channel + i < p.q.channels; ++i) {
+    const __m512 x = _mm512_maskz_loadu_ps(pixels, p.q.x + (channel + i) * p.q.channel_stride + p.pixel);
     v[i] = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(x, p.inverse)), p.zero);
   }
   // The saturating packs clamp to 0..255; a lane of four pixels then holds them channel by channel.
@@ -60,9 +60,8 @@ inline void store_block(const PixelBlock& p, std::size_t channel, const __m512i 
 inline void store_part(const PixelBlock& p, std::size_t channel, const __m512i (&b)[4]) {
   alignas(64) __m128i lanes_of[4][4];
   for (std::size_t i = 0; i < 4; ++i) _mm512_store_si512(lanes_of[i], b[i]);
-  const __mmask16 channels = first_lanes(p.q.channels - channel);
   for (std::size_t i = 0; i < p.pixels; ++i)
-    _mm_mask_storeu_epi8(p.q.to + (p.pixel + i) * p.q.stride + channel, channels, lanes_of[i % 4][i / 4]);
+    store_channels(p.q, p.pixel + i, channel, reinterpret_cast<const std::uint8_t*>(&lanes_of[i % 4][i / 4]));
 }
 
 inline void quantize_pixels_avx512(const QuantizePixels& q) {
@@ -72,10 +71,15 @@ inline void quantize_pixels_avx512(const QuantizePixels& q) {
     const std::size_t first = next + 16 <= q.pixels ? next : q.pixels < 16 ? 0 : q.pixels - 16;
     const std::size_t pixels = q.pixels < 16 ? q.pixels : 16;
     const PixelBlock p{q, first, pixels, _mm512_set1_ps(q.inverse), _mm512_set1_epi32(q.zero_point)};
-    for (std::size_t c = 0; c < q.channels; c += 16) {
+    const std::size_t whole = pixels == 16 ? q.channels / 16 * 16 : 0;
+    // What is no block of 16 by 16 comes first, and the last channels before the others: store_channels.
+    for (std::size_t c = round_up(q.channels, 16); c > whole; c -= 16) {
+      sixteen_channels(p, c - 16, b);
+      store_part(p, c - 16, b);
+    }
+    for (std::size_t c = 0; c < whole; c += 16) {
       sixteen_channels(p, c, b);
-      if (p.pixels == 16 && c + 16 <= q.channels) store_block(p, c, b);
-      else store_part(p, c, b);
+      store_block(p, c, b);
     }
   }
 }
