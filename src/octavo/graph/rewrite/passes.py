@@ -21,6 +21,7 @@ from octavo.graph.rewrite import group_linears, pool
 from octavo.graph.rewrite.activation import ACTIVATIONS, BEHIND_POOLS, fold_activation
 from octavo.graph.rewrite.additions import fold_bias, fold_residual
 from octavo.graph.rewrite.attention import fuse_attention
+from octavo.graph.rewrite.fixed_inputs import unpack_fixed
 from octavo.graph.rewrite.head_shapes import Shapes, make_constant
 from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.ir import DOMAIN
@@ -58,6 +59,7 @@ def _absorb(graph: ir.Graph, c: Context) -> Counts:
 
 PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
     _absorb,
+    unpack_fixed,
     group_linears.group_all,
     fuse_attention,
 )
