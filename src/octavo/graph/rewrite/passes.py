@@ -24,6 +24,7 @@ from octavo.graph.rewrite.attention import fuse_attention
 from octavo.graph.rewrite.fixed_inputs import unpack_fixed
 from octavo.graph.rewrite.head_shapes import Shapes, make_constant
 from octavo.graph.rewrite.merge_qkv import merge_qkv
+from octavo.graph.rewrite.norms import fuse_norms
 from octavo.ir import DOMAIN
 from octavo.ir.conv import Conv
 from octavo.ir.linear import Linear
@@ -58,6 +59,7 @@ def _absorb(graph: ir.Graph, c: Context) -> Counts:
 
 
 PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
+    fuse_norms,
     _absorb,
     unpack_fixed,
     group_linears.group_all,
