@@ -10,6 +10,7 @@
 #include "ort_ops/embedding_op.h"
 #include "ort_ops/linear_op.h"
 #include "ort_ops/matmul_op.h"
+#include "ort_ops/norm_op.h"
 #include "ort_ops/operator.h"
 #include "ort_ops/rnn_op.h"
 
@@ -36,7 +37,7 @@ struct Registration {
   }
 };
 
-using All = Registration<AttentionOp, ConvOp, EmbeddingOp, GroupedLinearOp, GruOp, LinearOp, LstmOp, MatMulOp, RnnOp>;
+using All = Registration<AttentionOp, ConvOp, EmbeddingOp, GroupedLinearOp, GruOp, LinearOp, LstmOp, MatMulOp, NormOp, RnnOp>;
 
 // An entry of options that have the operators: it is copied, and goes, with them.
 constexpr const char* kRegistered = "octavo.registered";

@@ -77,3 +77,8 @@ def only_reader(value: ir.Value) -> tuple[ir.Node, int] | None:
     if producer is None or node.graph is not producer.graph:
         return None
     return node, index
+
+
+def only_inside(value: ir.Value, region: set[ir.Node]) -> bool:
+    """Whether none but nodes of `region` read `value`."""
+    return not value.is_graph_output() and all(use.node in region for use in value.uses())

@@ -51,8 +51,13 @@ def share_tables(operators: Sequence[Operator], c: Context) -> None:
 
 
 def _layer(part: Linear, node: ir.Node, c: Context, name: str, output: ir.Value) -> ir.Value:
+    y = _product(part, node, c, name, f"{output.name or name}_product")
+    return _behind(part, y, c, name, output)
+
+
+def _behind(part: Linear, y: ir.Value, c: Context, name: str, output: ir.Value) -> ir.Value:
+    """The product `y` with bias, activation and residual."""
     e, out = c.emitter, output.name or name
-    y = _product(part, node, c, name, f"{out}_product")
     bias = c.array(part.bias)
     if part.bias is not None and (bias is None or np.any(bias)):
         # As a Sum, ONNX Runtime leaves it apart from a GELU; see `activation_nodes`.
@@ -64,6 +69,33 @@ def _layer(part: Linear, node: ir.Node, c: Context, name: str, output: ir.Value)
     if part.residual is not None:
         y = e.op("Add", [y, part.residual], out=f"{out}_sum", name=f"{name}_residual")
     return y
+
+
+def lower_in_float(layer: Linear, node: ir.Node, c: Context) -> ir.Value:
+    """The output of a Linear node whose rows are not quantized, from operators that ONNX Runtime
+    computes when it opens a file, where `layer.x` is the same in every run."""
+    out = node.outputs[0].name or "linear"
+    wide = _widened(layer.weight, c)
+    y = c.emitter.op("MatMul", [layer.x, wide], out=f"{out}_product", name=node.name)
+    return _behind(layer, y, c, node.name or "linear", node.outputs[0])
+
+
+def _widened(w: Weight, c: Context) -> ir.Value:
+    """The float32 matrix [K, N] by other than DequantizeLinear, which ONNX Runtime leaves in."""
+
+    def make() -> list[ir.Value]:
+        found = w.make()
+        parts = [c.hold(np.ascontiguousarray(found.q.T), w.part_name("quantized"))]
+        if np.any(found.zeros):
+            parts.append(c.hold(found.zeros, w.part_name("zero_point")))
+        return [c.hold(found.scale, w.part_name("scale")), *parts]
+
+    e = c.emitter
+    scale, *integers = c.once(("widened", w.key), make)
+    wide, *zeros = (e.cast(part, ir.DataType.FLOAT, f"{part.name}_wide") for part in integers)
+    for zero in zeros:
+        wide = e.op("Sub", [wide, zero], out=f"{w.name}_centred")
+    return e.op("Mul", [wide, scale], out=f"{w.name}_float")
 
 
 def _product(part: Linear, node: ir.Node, c: Context, name: str, out: str) -> ir.Value:

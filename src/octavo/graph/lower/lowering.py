@@ -10,13 +10,22 @@ import onnx_ir as ir
 from octavo.errors import ModelError
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.context import Context
-from octavo.graph.lower import activation_products, attention, conv, embedding, linear, recurrent
+from octavo.graph.lower import (
+    activation_products,
+    attention,
+    conv,
+    embedding,
+    linear,
+    norm,
+    recurrent,
+)
 from octavo.graph.lower.linear import share_tables
 from octavo.ir import DOMAIN
 from octavo.ir.activation_products import Attention, MatMul
 from octavo.ir.conv import Conv
 from octavo.ir.embedding import Embedding
 from octavo.ir.linear import GroupedLinear, Linear
+from octavo.ir.norm import Norm
 from octavo.ir.operator import KEY, Operator
 from octavo.ir.recurrent import Recurrent
 
@@ -29,6 +38,7 @@ LOWERINGS: Mapping[type[Operator], Lower] = {
     Conv: conv.lower,
     Embedding: embedding.lower,
     MatMul: activation_products.lower_matmul,
+    Norm: norm.lower,
     Recurrent: recurrent.lower,
 }
 

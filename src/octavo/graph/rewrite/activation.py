@@ -13,16 +13,13 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.graph.analysis.constants import ConstantLookup
+from octavo.graph.analysis.functions import Float64, function_of, gelu_by_tanh, gelu_erf
 from octavo.graph.context import Context
-from octavo.ir import MS
 from octavo.ir.conv import Conv
 from octavo.ir.linear import Linear
-
-Float64 = npt.NDArray[np.float64]
 
 MOST_NODES = 16
 GRID: Float64 = np.concatenate(
@@ -30,29 +27,6 @@ GRID: Float64 = np.concatenate(
 )
 # Constants are float32 and often written with few digits; GELU and its tanh form are 4.7e-4 apart.
 RELATIVE, ABSOLUTE = 2e-6, 5e-6
-
-
-def _erf(x: Float64) -> Float64:
-    from math import erf
-
-    values: Float64 = np.vectorize(erf, otypes=[np.float64])(x)
-    return values
-
-
-def _sigmoid(x: Float64) -> Float64:
-    with np.errstate(over="ignore"):
-        return 1 / (1 + np.exp(-x))
-
-
-def gelu_erf(x: Float64) -> Float64:
-    """`x/2 (1 + erf(x / sqrt 2))`"""
-    return x / 2 * (1 + _erf(x / np.sqrt(2)))
-
-
-def gelu_by_tanh(x: Float64) -> Float64:
-    """`x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`"""
-    values: Float64 = x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    return values
 
 
 @dataclass(frozen=True)
@@ -74,22 +48,6 @@ ACTIVATIONS = (
 )
 BEHIND_POOLS = (RELU,)
 """The largest of activated numbers is the activated largest, to the bit."""
-
-_STANDARD: dict[str, Callable[..., Float64]] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": np.divide,
-    "Pow": np.power,
-    "Neg": np.negative,
-    "Exp": np.exp,
-    "Reciprocal": np.reciprocal,
-    "Erf": _erf,
-    "Tanh": np.tanh,
-    "Sigmoid": _sigmoid,
-    "Relu": lambda x: np.maximum(x, 0),
-    "Identity": np.positive,
-}
 
 
 # docs/notes/native_target.md: "An activation is known by its values"
@@ -161,7 +119,7 @@ def _evaluate(
                 return None
             operand = np.asarray(tensor.numpy(), np.float64).reshape(())
         operands.append(operand)
-    function = _function(node)
+    function = function_of(node)
     if function is None or not 1 <= len(operands) <= 2:
         return None
     with np.errstate(all="ignore"):
@@ -169,23 +127,3 @@ def _evaluate(
             return np.broadcast_to(function(*operands), GRID.shape)
         except TypeError:  # another number of operands than the function takes
             return None
-
-
-def _function(node: ir.Node) -> Callable[..., Float64] | None:
-    if node.op_type == "Gelu" and node.domain in ("", "ai.onnx"):
-        form = node.attributes.get("approximate")
-        by_tanh = form is not None and form.as_string() == "tanh"
-        return gelu_by_tanh if by_tanh else gelu_erf
-    if node.domain == MS:
-        if node.op_type == "QuickGelu":
-            alpha = node.attributes.get("alpha")
-            factor = 1.702 if alpha is None else alpha.as_float()
-            return lambda x: x * _sigmoid(factor * x)
-        return {"Gelu": gelu_erf, "FastGelu": gelu_by_tanh}.get(node.op_type)
-    if node.domain not in ("", "ai.onnx"):
-        return None
-    if node.op_type == "Swish":
-        alpha = node.attributes.get("alpha")
-        factor = 1.0 if alpha is None else alpha.as_float()
-        return lambda x: x * _sigmoid(factor * x)
-    return _STANDARD.get(node.op_type)

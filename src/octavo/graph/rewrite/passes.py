@@ -21,9 +21,11 @@ from octavo.graph.rewrite import group_linears, pool
 from octavo.graph.rewrite.activation import ACTIVATIONS, BEHIND_POOLS, fold_activation
 from octavo.graph.rewrite.additions import fold_bias, fold_residual
 from octavo.graph.rewrite.attention import fuse_attention
+from octavo.graph.rewrite.fixed_inputs import unpack_fixed
 from octavo.graph.rewrite.head_shapes import Shapes, make_constant
 from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.graph.rewrite.named_attention import fuse_multi_head, fuse_standard
+from octavo.graph.rewrite.norms import fuse_norms
 from octavo.ir import DOMAIN
 from octavo.ir.conv import Conv
 from octavo.ir.linear import Linear
@@ -58,8 +60,10 @@ def _absorb(graph: ir.Graph, c: Context) -> Counts:
 
 
 PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
+    fuse_norms,
     fuse_multi_head,
     _absorb,
+    unpack_fixed,
     group_linears.group_all,
     fuse_standard,
     fuse_attention,

@@ -37,16 +37,13 @@ def names_of(block: nn.Module) -> Mapping[int, str]:
     return found
 
 
-def compile_call(
-    block: nn.Module, run: Callable[..., Any], tensors: Sequence[Tensor]
-) -> Compiled:
+def compile_call(block: nn.Module, run: Callable[..., Any], tensors: Sequence[Tensor]) -> Compiled:
     """What `run(*tensors)` does. Raises UnknownStep where programs cannot do that."""
     traced = trace(run, tensors)
     graph, outputs = Reading(traced, names_of(block)).graph()
     places = {id(n): i for i, n in enumerate(graph.outputs)}
     fuse(graph)
     outputs = [
-        graph.outputs[places[id(value)]] if isinstance(value, Node) else value
-        for value in outputs
+        graph.outputs[places[id(value)]] if isinstance(value, Node) else value for value in outputs
     ]
     return Compiled(graph, outputs, traced, Sizes(traced))

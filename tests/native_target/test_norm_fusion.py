@@ -1,0 +1,319 @@
+"""Normalizations become one node each, however they are spelt; what only looks alike does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from octavo.graph.rewrite.norms import reference
+from octavo.onnx import convert_target, session
+from tests.native_target.spelling import nodes_of
+from tests.onnx.rules.support import (
+    FLOAT,
+    FLOAT16,
+    Array,
+    Converted,
+    build,
+    convert,
+    node,
+    run,
+    values,
+    weight,
+)
+
+K, N = 48, 40
+EPS = 1e-5
+STORED = {
+    "w": weight(K, N, spread=False),
+    "g": 1 + values(K, seed=4) / 4,
+    "b": values(K, seed=5),
+    "g3": (1 + values(K, seed=4) / 4).reshape(1, 1, K),
+    "gminus": values(K, seed=4) / 4,
+    "eps": np.array(EPS, np.float32),
+    "tiny": np.array(1e-12, np.float32),
+    "one": np.array([1], np.float32),
+    "two": np.array(2, np.float32),
+    "wide_two": np.array(2, np.int64),
+    "half": np.array(0.5, np.float32),
+    "minus_half": np.array(-0.5, np.float32),
+    "last": np.array([-1], np.int64),
+    "third": np.array([2], np.int64),
+    "count": np.array(K, np.float32),
+    "twelve": np.array(12, np.float32),
+    "root": np.array(K**-0.5, np.float32),
+    "rows": values(5, 1, seed=9),
+}
+# One large number in each row, a row of small ones, and rows that are far from 0.
+X = values(2, 5, K)
+X[..., 3] *= 30
+X[0, 1] *= 1e-3
+X[1, 2:] += 7
+
+
+def model(
+    text: str, opset: int = 17, outputs: tuple[str, ...] = ("y", "n"), **more: Any
+) -> onnx.ModelProto:
+    """`text` from x to n, and a layer that reads it."""
+    nodes = [*nodes_of(text), node("MatMul", ["n", "w"], ["y"], name="layer")]
+    read = {name for each in nodes for name in each.input}
+    stored = {name: a for name, a in STORED.items() if name in read}
+    return build(nodes, {"x": (FLOAT, ["b", "s", K]), **more}, list(outputs), stored, opset=opset)
+
+
+def native(given: onnx.ModelProto, folder: Path) -> Converted:
+    return convert(given, folder, target="native")
+
+
+def norms(converted: Converted) -> list[dict[str, Any]]:
+    """The attributes of each node, and how many inputs it has."""
+    return [
+        {a.name: helper.get_attribute_value(a) for a in n.attribute} | {"inputs": len(n.input)}
+        for n in converted.proto.graph.node
+        if n.op_type == "Norm" and n.domain == "ai.octavo"
+    ]
+
+
+def agrees(given: onnx.ModelProto, path: Path, feeds: dict[str, Array] | None = None) -> None:
+    """What is normalized, with the float model: to the rounding of float32."""
+    feeds = {"x": X} if feeds is None else feeds
+    (a,), (b,) = session(path).run(["n"], feeds), run(given, feeds, ["n"])
+    assert a.shape == b.shape
+    np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5 * float(np.abs(b).max()))
+
+
+RMS = {
+    "llama": (
+        "p=Pow(x,two); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); r=Reciprocal(s); "
+        "h=Mul(x,r); n=Mul(g,h)"
+    ),
+    "divided one": (
+        "p=Pow(x,two); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); r=Div(one,s); "
+        "h=Mul(x,r); n=Mul(h,g)"
+    ),
+    "divided": (
+        "p=Pow(x,wide_two); m=ReduceMean(p,axes:-1/); a=Add(eps,m); s=Sqrt(a); h=Div(x,s); "
+        "n=Mul(g,h)"
+    ),
+    "products": (
+        "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); r=Pow(a,minus_half); "
+        "h=Mul(r,x); n=Mul(h,g)"
+    ),
+    "casts": (
+        "c=Cast(x,to:1); p=Pow(c,two); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); "
+        "h=Div(c,s); d=Cast(h,to:1); n=Mul(g,d)"
+    ),
+    "axis by number": (
+        "p=Mul(x,x); m=ReduceMean(p,axes:2/); a=Add(m,eps); s=Sqrt(a); h=Div(x,s); n=Mul(g,h)"
+    ),
+    "weight of rank 3": (
+        "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); h=Div(x,s); n=Mul(g3,h)"
+    ),
+    "weight plus one": (
+        "q=Add(gminus,one); p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); "
+        "h=Div(x,s); n=Mul(h,q)"
+    ),
+    "sums": (
+        "p=Mul(x,x); t=ReduceSum(p,last); m=Div(t,count); a=Add(m,eps); s=Sqrt(a); "
+        "h=Div(x,s); n=Mul(g,h)"
+    ),
+    "sums of squares": (
+        "t=ReduceSumSquare(x,axes:-1/); m=Div(t,count); a=Add(m,eps); s=Sqrt(a); h=Div(x,s); "
+        "n=Mul(g,h)"
+    ),
+    "a length": "l=ReduceL2(x,axes:-1/); m=Mul(l,root); h=Div(x,m); n=Mul(g,h)",
+    "without a weight": "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); n=Div(x,s)",
+    "simplified": "n=SimplifiedLayerNormalization(x,g,axis:-1,epsilon:1e-5)",
+    "simplified by default": "n=SimplifiedLayerNormalization(x,g)",
+    "with a bias": (
+        "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); h=Div(x,s); "
+        "i=Mul(g,h); n=Add(i,b)"
+    ),
+}
+LAYER = {
+    "spelt": (
+        "m=ReduceMean(x,axes:-1/); d=Sub(x,m); p=Pow(d,two); v=ReduceMean(p,axes:-1/); "
+        "a=Add(v,eps); s=Sqrt(a); h=Div(d,s); i=Mul(h,g); n=Add(i,b)"
+    ),
+    "products": (
+        "m=ReduceMean(x,axes:-1/); d=Sub(x,m); p=Mul(d,d); v=ReduceMean(p,axes:-1/); "
+        "a=Add(v,eps); s=Sqrt(a); r=Reciprocal(s); h=Mul(d,r); i=Mul(g,h); n=Add(b,i)"
+    ),
+    "tensorflow": (
+        "m=ReduceMean(x,axes:-1/); d=Sub(x,m); p=Mul(d,d); v=ReduceMean(p,axes:-1/); "
+        "a=Add(v,eps); s=Sqrt(a); r=Reciprocal(s); i=Mul(r,g); j=Mul(x,i); k=Mul(m,i); "
+        "l=Sub(b,k); n=Add(j,l)"
+    ),
+    "a small epsilon": (
+        "m=ReduceMean(x,axes:-1/); d=Sub(x,m); p=Mul(d,d); v=ReduceMean(p,axes:-1/); "
+        "a=Add(v,tiny); s=Sqrt(a); h=Div(d,s); i=Mul(g,h); n=Add(b,i)"
+    ),
+    "without a bias": (
+        "m=ReduceMean(x,axes:-1/); d=Sub(x,m); p=Mul(d,d); v=ReduceMean(p,axes:-1/); "
+        "a=Add(v,eps); s=Sqrt(a); h=Div(d,s); n=Mul(g,h)"
+    ),
+    "named": "n=LayerNormalization(x,g,b,axis:-1,epsilon:1e-5)",
+    "named by default": "n=LayerNormalization(x,g,b)",
+    "named by its number": "n=LayerNormalization(x,g,b,axis:2,epsilon:1e-3)",
+    "named without a bias": "n=LayerNormalization(x,g,epsilon:1e-12)",
+}
+SPELT = [*(("rms", name) for name in RMS), *(("layer", name) for name in LAYER)]
+
+
+@pytest.mark.parametrize("kind,name", SPELT, ids=[f"{kind}-{name}" for kind, name in SPELT])
+def test_it_becomes_one_node(kind: str, name: str, tmp_path: Path) -> None:
+    given = model((RMS if kind == "rms" else LAYER)[name])
+    converted = native(given, tmp_path)
+    assert [op for op in converted.ops if op != "Cast"] == ["Norm", "Linear"]
+    (norm,) = norms(converted)
+    assert norm["kind"].decode() == kind
+    agrees(given, converted.path)
+
+
+@pytest.mark.parametrize("text", [RMS["llama"], LAYER["spelt"]], ids=["rms", "layer"])
+def test_axes_are_an_input_in_newer_models(text: str, tmp_path: Path) -> None:
+    given = model(text.replace("axes:-1/", "last"), opset=18)
+    converted = native(given, tmp_path)
+    assert converted.ops == ["Norm", "Linear"]
+    agrees(given, converted.path)
+
+
+def test_the_operator_of_opset_23(tmp_path: Path) -> None:
+    given = model("n=RMSNormalization(x,g,axis:-1,epsilon:0.01)", opset=23)
+    converted = native(given, tmp_path)
+    assert norms(converted)[0]["epsilon"] == pytest.approx(0.01)
+    feeds = {"x": X}
+    (found,) = session(converted.path).run(["n"], feeds)
+    wanted = reference(X.astype(np.float64), STORED["g"].astype(np.float64), 0.0, "rms", 0.01)
+    np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=1e-6)
+
+
+SKIPS = {
+    "layer": "n=ms:SkipLayerNormalization(x,z,g,b,epsilon:1e-5)",
+    "layer with what is added": "n=ms:SkipLayerNormalization(x,z,g,b,c,epsilon:1e-5)",
+    "layer without a bias": "n=ms:SkipLayerNormalization(x,z,g,epsilon:1e-5)",
+    "layer with its sum": "n|_|_|sum=ms:SkipLayerNormalization(x,z,g,b,epsilon:1e-5); k=Neg(sum)",
+    "rms": "n=ms:SkipSimplifiedLayerNormalization(x,z,g,epsilon:1e-5)",
+    "rms with what is added": "n=ms:SkipSimplifiedLayerNormalization(x,z,g,c,epsilon:1e-5)",
+    "rms with its sum": "n|_|_|sum=ms:SkipSimplifiedLayerNormalization(x,z,g); k=Neg(sum)",
+}
+
+
+@pytest.mark.parametrize("name", SKIPS)
+def test_forms_with_a_residual(name: str, tmp_path: Path) -> None:
+    """The sum goes into the layer in front."""
+    nodes = [
+        node("MatMul", ["u", "v"], ["x"], name="before"),
+        *nodes_of(SKIPS[name]),
+        node("MatMul", ["n", "w"], ["y"], name="layer"),
+    ]
+    stored = {"v": weight(N, K, spread=False), "w": STORED["w"], "g": STORED["g"]}
+    read = {i for n in nodes for i in n.input}
+    stored |= {k: a for k, a in {"b": STORED["b"], "c": values(K, seed=8)}.items() if k in read}
+    inputs = {"u": (FLOAT, ["b", "s", N]), "z": (FLOAT, ["b", "s", K])}
+    outputs = ["y", *(["k"] if "sum" in name else [])]
+    given = build(nodes, inputs, outputs, stored)
+    converted = native(given, tmp_path)
+    assert [op for op in converted.ops if op != "Neg"] == ["Linear", "Norm", "Linear"]
+    feeds = {"u": values(2, 5, N), "z": values(2, 5, K, seed=3)}
+    for a, b in zip(session(converted.path).run(None, feeds), run(given, feeds), strict=True):
+        assert np.linalg.norm(a - b) < 0.02 * np.linalg.norm(b)
+
+
+@pytest.mark.parametrize("name", ["llama", "divided", "spelt"])
+def test_what_is_normalized_may_be_read_elsewhere(name: str, tmp_path: Path) -> None:
+    """As a residual is; and two normalizations may have one input."""
+    text = (RMS | LAYER)[name]
+    nodes = [*nodes_of(text), *nodes_of("n2=LayerNormalization(x,g,b)"), *nodes_of("t=Add(x,n2)")]
+    nodes.append(node("MatMul", ["n", "w"], ["y"]))
+    read = {i for n in nodes for i in n.input}
+    stored = {k: a for k, a in STORED.items() if k in read}
+    given = build(nodes, {"x": (FLOAT, ["b", "s", K])}, ["y", "n", "t"], stored)
+    converted = native(given, tmp_path)
+    assert sorted(converted.ops) == ["Add", "Linear", "Norm", "Norm"]
+    agrees(given, converted.path)
+
+
+OTHERS = {
+    "one number a row behind": (
+        "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); s=Sqrt(a); n=Mul(x,s)"
+    ),
+    "fourth powers": (
+        "p=Mul(x,x); q=Mul(p,p); m=ReduceMean(q,axes:-1/); a=Add(m,eps); s=Sqrt(a); n=Div(x,s)"
+    ),
+    "no root": "p=Mul(x,x); m=ReduceMean(p,axes:-1/); a=Add(m,eps); n=Div(x,a)",
+    "another axis": "p=Mul(x,x); m=ReduceMean(p,axes:1/); a=Add(m,eps); s=Sqrt(a); n=Div(x,s)",
+    "two axes": "p=Mul(x,x); m=ReduceMean(p,axes:1/2); a=Add(m,eps); s=Sqrt(a); n=Div(x,s)",
+    "variance of another mean": (
+        "m=ReduceMean(x,axes:-1/); h=Mul(m,half); d=Sub(x,h); p=Mul(d,d); "
+        "v=ReduceMean(p,axes:-1/); a=Add(v,eps); s=Sqrt(a); c=Sub(x,m); n=Div(c,s)"
+    ),
+    "an activation inside": (
+        "p=Mul(x,x); m=ReduceMean(p,axes:-1/); t=Tanh(m); a=Add(t,eps); s=Sqrt(a); n=Div(x,s)"
+    ),
+    "named over two axes": "n=LayerNormalization(x,g2,axis:-2)",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_function_stays(name: str, tmp_path: Path) -> None:
+    text = OTHERS[name]
+    nodes = [*nodes_of(text), node("MatMul", ["n", "w"], ["y"], name="layer")]
+    stored = STORED | {"g2": values(5, K)}
+    read = {i for n in nodes for i in n.input}
+    stored = {k: a for k, a in stored.items() if k in read}
+    given = build(nodes, {"x": (FLOAT, ["b", 5, K])}, ["y", "n"], stored)
+    converted = native(given, tmp_path)
+    # A part of it may be one: what is left is as it was.
+    agrees(given, converted.path)
+    assert "Norm" not in converted.ops or name == "variance of another mean"
+
+
+def test_what_is_behind_it_and_no_part_of_it_stays(tmp_path: Path) -> None:
+    text = RMS["llama"].replace("n=Mul", "o=Mul") + "; q=Tanh(o); n=Mul(q,rows)"
+    given = model(text)
+    converted = native(given, tmp_path)
+    assert converted.ops == ["Norm", "Tanh", "Mul", "Linear"]
+    agrees(given, converted.path)
+
+
+def test_values_inside_that_are_read_stay(tmp_path: Path) -> None:
+    given = model(RMS["llama"], outputs=("y", "n", "r"))
+    converted = native(given, tmp_path)
+    assert "Norm" not in converted.ops
+    agrees(given, converted.path)
+
+
+def test_float16_is_left_to_onnx_runtime(tmp_path: Path) -> None:
+    nodes = nodes_of("n=LayerNormalization(x,g,b)")
+    nodes.append(node("MatMul", ["n", "w"], ["y"], name="layer"))
+    stored = {k: STORED[k].astype(np.float16) for k in ("g", "b", "w")}
+    outputs = {"y": (FLOAT16, None)}
+    given = build(nodes, {"x": (FLOAT16, ["b", "s", K])}, outputs, stored)
+    assert "LayerNormalization" in native(given, tmp_path).ops
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+@pytest.mark.parametrize("name", ["llama", "with a bias", "spelt", "without a bias"])
+def test_the_other_target_has_it_in_stock_operators(name: str, opset: int, tmp_path: Path) -> None:
+    given = model((RMS | LAYER)[name], opset=opset)
+    converted = native(given, tmp_path)
+    assert converted.ops == ["Norm", "Linear"]
+    portable = tmp_path / "portable.onnx"
+    convert_target(converted.path, portable, to="portable")
+    assert all(n.domain != "ai.octavo" for n in onnx.load(portable).graph.node)
+    agrees(given, portable)
+
+
+def test_constants_are_those_of_the_model(tmp_path: Path) -> None:
+    """Weight and bias are recovered to the bit."""
+    converted = native(model(LAYER["tensorflow"]), tmp_path)
+    (norm,) = (n for n in converted.proto.graph.node if n.op_type == "Norm")
+    stored = {i.name: numpy_helper.to_array(i) for i in converted.proto.graph.initializer}
+    assert all(i.data_type != TensorProto.DOUBLE for i in converted.proto.graph.initializer)
+    np.testing.assert_array_equal(stored[norm.input[1]], STORED["g"])
+    np.testing.assert_array_equal(stored[norm.input[2]], STORED["b"])
