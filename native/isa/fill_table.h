@@ -4,6 +4,7 @@
 #include "contract/kernels.h"
 #include "isa/activations.h"
 #include "isa/attention_panel.h"
+#include "isa/attention_rows.h"
 #include "isa/cells.h"
 #include "isa/convolution.h"
 #include "isa/embedding_rows.h"
@@ -36,7 +37,10 @@ void fill_table(KernelTable& t) {
   t.half_gemm = HalfProduct<V>::gemm;
   t.embedding_lookup = Embeddings<V>::lookup;
   t.embedding_bag = Embeddings<V>::bag;
-  t.attention = AttentionPanels<V>::attention;
+  t.attention_panel = AttentionPanels<V>::attention;
+  t.add_key_bits = add_key_bits;
+  t.attention_rows = RowAttention<V>::attention;
+  t.merge_parts = RowAttention<V>::merge;
   t.norm_rows = Norms<V>::rows;
   t.range = RowRange<V>::seen;
   t.quantize_pixels = Images<V>::quantize_pixels;
