@@ -139,10 +139,21 @@ def test_guarded_weights() -> None:
     x["V"][1, 3, 4, 5] = np.nan
     bias = np.zeros((B, 1, S, T), np.float32)
     bias[1, 0, 0] = -np.inf
-    y = run("Attention", x | {"bias": bias}, {}, heads=H, layouts=[OUTSIDE] * 4, guarded=1)
+    y = run("Attention", x | {"bias": bias}, {}, heads=H, layouts=[OUTSIDE] * 4, guard=1)
     assert not y[0, 1, 2].any() and not y[1, :3, 0].any()
     assert np.isnan(y[1, 3, 1:, 5]).all() and not np.isnan(y[1, 3, 1:, :5]).any()
     assert not np.isnan(y[0]).any()
+
+
+def test_a_bias_that_hides_every_key() -> None:
+    """Guarded for that alone: queries that are no numbers stay so."""
+    x = heads_outside()
+    x["Q"][0, 1, 2] = np.nan
+    bias = np.zeros((1, H, S, 1), np.float32)
+    bias[0, 2, 0] = -np.inf
+    y = run("Attention", x | {"bias": bias}, {}, heads=H, layouts=[OUTSIDE] * 4, guard=2)
+    assert not y[:, 2, 0].any() and np.isnan(y[0, 1, 2]).all()
+    assert np.isnan(y).sum() == E
 
 
 @pytest.mark.parametrize("causal,offset", [(1, 0), (2, T - S)])
@@ -207,6 +218,7 @@ def test_a_mask_is_bool() -> None:
         ({"heads": 4, "layouts": [0, 0]}, "layouts has to be four numbers in 0..2"),
         ({"heads": 4, "groups": 3}, "groups has to divide heads"),
         ({"heads": 4, "causal": 3}, "causal has to be 0, 1 or 2"),
+        ({"heads": 4, "guard": 3}, "guard has to be 0, 1 or 2"),
         ({"heads": 4, "softcap": -1.0}, "softcap is not finite, or below 0"),
     ],
     ids=str,

@@ -34,6 +34,7 @@ def random(*shape: int, seed: int = 5) -> Array:
 PAST = {f"past_{n}": random(B, H, P, D, seed=i) for i, n in enumerate("kv")}
 SHOWN = random(B, 1, S, T) < 1
 SHOWN[..., 0] = True
+ITEMS = (np.arange(B) < 2)[:, None, None, None]
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Array]]] = {
     "plain": ("q, k, v", {}, {}),
     "scale": ("q, k, v", {"scale": 0.3}, {}),
@@ -41,6 +42,12 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Array]]] = {
     "causal": ("q, k, v", {"is_causal": 1}, {}),
     "mask": ("q, k, v, shown", {}, {"shown": SHOWN}),
     "bias": ("q, k, v, added", {}, {"added": random(B, H, S, T)}),
+    "hides-all": ("q, k, v, shown", {}, {"shown": SHOWN & ITEMS}),
+    "bias-hides-all": (
+        "q, k, v, added",
+        {},
+        {"added": np.where(ITEMS, SHOWN, -np.inf).astype(np.float32)},
+    ),
     "causal-mask": ("q, k, v, shown", {"is_causal": 1}, {"shown": SHOWN}),
 }
 
