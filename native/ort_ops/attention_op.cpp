@@ -9,7 +9,8 @@ namespace octavo::ort {
 namespace {
 
 constexpr std::int64_t kAsItIs = 0, kRest = -1, kSizeOfQ = -2;  // in the attribute `shape`
-constexpr std::int64_t kFirst = 1, kLast = 2;                   // of the attribute `causal`
+constexpr std::int64_t kLast = 2;                               // of the attribute `causal`: the last query sees the last key
+constexpr std::int64_t kWeights = 1, kBias = 2;                 // of the attribute `guard`
 
 void expect_equal(std::int64_t a, std::int64_t b, const Tensor<float>& x, const char* x_name, const Tensor<float>& y,
                   const char* y_name, const char* what) {
@@ -71,9 +72,9 @@ AttentionOp::AttentionOp(const Node& node)
       shape_(node.integers("shape", {kAsItIs, kAsItIs, kRest})),
       groups_(std::max<std::size_t>(1, static_cast<std::size_t>(node.integer("groups", 1)))),
       causal_(node.integer("causal", 0)),
+      guard_(node.integer("guard", 0)),
       window_(static_cast<std::size_t>(std::max<std::int64_t>(0, node.integer("window", 0)))),
       mean_(node.integer("hidden", 0) != 0),
-      guarded_(node.integer("guarded", 0) != 0),
       fits_(node.integer("fits", 0) != 0),
       joined_bias_(node.integer("joined_bias", 0) != 0) {
   if (!std::isfinite(scale_)) node.fail("the attribute scale is not finite");
@@ -89,6 +90,7 @@ AttentionOp::AttentionOp(const Node& node)
   if (heads_ == 0 && std::count(layouts_.begin(), layouts_.end() - 1, HeadLayout::kRows)) node.fail("the attribute heads is 0, not in 1..2147483647");
   if (heads_ % groups_ != 0) node.fail("the attribute groups has to divide heads");
   if (causal_ < 0 || causal_ > kLast) node.fail("the attribute causal has to be 0, 1 or 2");
+  if (guard_ < 0 || guard_ > kBias) node.fail("the attribute guard has to be 0, 1 or 2");
   std::size_t next = 3;
   for (const std::string& name : given_inputs(node, {"bias", "mask"})) (name == "bias" ? bias_at_ : mask_at_) = next++;
   if (next == 3 && node.inputs() > 3) bias_at_ = 3;
@@ -220,7 +222,8 @@ void AttentionOp::run_each(Call& call, const Problem& p, AttentionInputs in) con
     in.out = out + i * in.batch * in.out_steps.batch;
     attention(in, call.threads());
     if (mean_) mean_where_hidden(in);
-    if (guarded_) zero_where_not_a_number(in);
+    if (guard_ == kWeights) zero_where_not_a_number(in);
+    if (guard_ == kBias) zero_where_bias_hides(in);
   }
 }
 

@@ -20,7 +20,7 @@ namespace octavo::ort {
 //   causal: 1, the first query sees the first key; 2, the last query sees the last key
 //   hidden: what a query gives whose mask hides every key: 0 by default, with 1 the mean of V
 //   joined_bias: the bias is [batch * heads, S, T]
-//   guarded: weights that are NaN are 0
+//   guard: 1, weights that are NaN are 0; 2, those of a query whose bias is -inf for every key
 class AttentionOp {
  public:
   static constexpr const char* kName = "Attention";
@@ -47,9 +47,9 @@ class AttentionOp {
   std::vector<std::int64_t> shape_;
   HeadLayouts layouts_;
   std::size_t groups_;
-  std::int64_t causal_;
+  std::int64_t causal_, guard_;
   std::size_t window_, bias_at_ = 0, mask_at_ = 0;  // inputs; 0: none
-  bool mean_, guarded_, fits_, joined_bias_;
+  bool mean_, fits_, joined_bias_;
 };
 
 }  // namespace octavo::ort

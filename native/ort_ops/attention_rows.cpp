@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 namespace octavo::ort {
@@ -11,10 +12,17 @@ const float* values_of(const AttentionInputs& in, std::size_t item, std::size_t 
   return in.v + item * in.v_steps.batch + head / (in.heads / in.kv_heads) * in.v_steps.head;
 }
 
-bool is_hidden(const AttentionInputs& in, std::size_t item, std::size_t head, std::size_t query) {
+bool mask_hides(const AttentionInputs& in, std::size_t item, std::size_t head, std::size_t query) {
   const std::uint8_t* row = in.mask + item * in.mask_batch + head * in.mask_head + query * in.mask_query;
   for (std::size_t t = 0; t < in.keys; ++t)
     if (row[t * in.mask_key]) return false;
+  return true;
+}
+
+bool bias_hides(const AttentionInputs& in, std::size_t item, std::size_t head, std::size_t query) {
+  const float* row = in.bias + item * in.bias_batch + head * in.bias_head + query * in.bias_query;
+  for (std::size_t t = 0; t < in.keys; ++t)
+    if (!(row[t * in.bias_key] == -std::numeric_limits<float>::infinity())) return false;
   return true;
 }
 
@@ -41,7 +49,7 @@ void mean_where_hidden(const AttentionInputs& in) {
   std::vector<float> mean;
   const float* of = nullptr;
   each_row(in, [&](std::size_t b, std::size_t h, std::size_t i, float* row) {
-    if (!is_hidden(in, b, h, i)) return;
+    if (!mask_hides(in, b, h, i)) return;
     const float* values = values_of(in, b, h);
     if (of != values) {
       mean.assign(in.value_depth, 0.0f);
@@ -59,6 +67,13 @@ void zero_where_not_a_number(const AttentionInputs& in) {
   each_row(in, [&](std::size_t b, std::size_t h, std::size_t, float* row) {
     const bool all = std::all_of(row, row + in.value_depth, [](float x) { return std::isnan(x); });
     if (all && !holds_nan(in, values_of(in, b, h))) std::fill(row, row + in.value_depth, 0.0f);
+  });
+}
+
+void zero_where_bias_hides(const AttentionInputs& in) {
+  if (!in.bias || !in.keys) return;
+  each_row(in, [&](std::size_t b, std::size_t h, std::size_t i, float* row) {
+    if (bias_hides(in, b, h, i)) std::fill(row, row + in.value_depth, 0.0f);
   });
 }
 

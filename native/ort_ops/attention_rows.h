@@ -11,4 +11,7 @@ void mean_where_hidden(const AttentionInputs& in);
 // Rows whose weights are not numbers become 0. NaN that comes of V stays.
 void zero_where_not_a_number(const AttentionInputs& in);
 
+// Rows whose bias is -inf for every key become 0.
+void zero_where_bias_hides(const AttentionInputs& in);
+
 }  // namespace octavo::ort

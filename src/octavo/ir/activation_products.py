@@ -60,6 +60,16 @@ class Causal(IntEnum):
     """The last query sees every key, the one before one less: keys of a cache come first."""
 
 
+class Guard(IntEnum):
+    """Which queries give 0 instead of what is no number."""
+
+    NO = 0
+    WEIGHTS = 1
+    """Those whose weights are none: they hold NaN, or their bias is -inf for every key."""
+    BIAS = 2
+    """Those whose bias is -inf for every key."""
+
+
 ROWS = (Layout.ROWS,) * 4
 
 
@@ -87,8 +97,7 @@ class Attention(Operator):
     groups: int = 1
     """Heads of Q for each head of K and V."""
     hidden: Hidden = Hidden.ZERO
-    guarded: bool = False
-    """Weights that are NaN are 0: of queries that hold NaN, or whose bias is -inf for every key."""
+    guard: Guard = Guard.NO
     fits: bool = False
     """Bias and mask are no larger than the products, or the run is refused."""
     joined_bias: bool = False
@@ -121,7 +130,7 @@ class Attention(Operator):
         given = attribute(node, "given").split() if "given" in node.attributes else ["bias"]
         added = dict(zip(given, rest, strict=False))
         held = {name: attribute(node, name) for name in FLAGS if name in node.attributes}
-        types = {"causal": Causal, "window": int, "hidden": Hidden}
+        types = {"causal": Causal, "window": int, "hidden": Hidden, "guard": Guard}
         more = {name: types.get(name, bool)(number) for name, number in held.items()}
         if "layouts" in node.attributes:
             more["layouts"] = tuple(Layout(i) for i in attribute(node, "layouts"))
@@ -139,7 +148,7 @@ class Attention(Operator):
         )
 
 
-FLAGS = ("causal", "window", "hidden", "guarded", "fits", "joined_bias")
+FLAGS = ("causal", "window", "hidden", "guard", "fits", "joined_bias")
 """Attributes of Attention that are whole numbers, and left out where they are 0."""
 
 

@@ -155,18 +155,17 @@ class ResultReader:
         return all(known) or (known.count(False) == 1 and shape[known.index(False)] == -1)
 
     def _rows(self, reshape: ir.Node, made: ResultSizes) -> tuple[int, ...] | None:
-        """What a Reshape of [B, S, H, E] to three axes asks for, if it joins heads alone."""
+        """What a Reshape of [B, S, H, E] to three axes asks for, as the operator has it."""
         shape = sizes(reshape.inputs[1], self._constants, self._ranks)
         if shape is None or len(shape) != 3 or list(shape).count(-1) > 1:
             return None
         if _zero_is_size(reshape) and 0 in shape:
             return None
         wanted = [made.asked(element, axis) for axis, element in zip(ROWS, shape, strict=False)]
-        width = made.q.heads * made.v.depth
-        if shape[2] == -1 or (isinstance(shape[2], int) and shape[2] == width > 0):
-            known = [size for size in wanted if size is not None]
-            return (*known, shape[2]) if len(known) == len(wanted) else None
-        return None
+        known = [size for size in wanted if size is not None]
+        if len(known) < len(wanted) or not isinstance(shape[2], int) or not shape[2]:
+            return None
+        return (*known, shape[2])
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ class ResultSizes:
             return SIZE_OF_Q if self._is_operands(element, axis) else None
         if element == -1:
             return REST
-        return element if element > 0 and self._is_stated(element, axis) else None
+        return element if element > 0 else None
 
     def _is_own(self, size: SizeOf, axis: int) -> bool:
         if size.value in self.outside:

@@ -124,7 +124,7 @@ def _width(value: ir.Value, weights: ConstantLookup | None) -> int | None:
     """
     node = value.producer()
     if node is None:
-        return None
+        return _stated_width(value) if weights is None else None
     linear, group = Linear.of(node), GroupedLinear.of(node)
     if linear is not None:
         return linear.weight.n
@@ -139,6 +139,10 @@ def _width(value: ir.Value, weights: ConstantLookup | None) -> int | None:
             return columns
         width = _width(layer.source, weights)
         return width if columns in (1, width) else None
+    return _stated_width(value)
+
+
+def _stated_width(value: ir.Value) -> int | None:
     if value.dtype is not ir.DataType.FLOAT or value.shape is None or not len(value.shape):
         return None
     return value.shape[-1] if isinstance(value.shape[-1], int) else None

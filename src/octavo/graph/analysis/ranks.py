@@ -11,8 +11,8 @@ from octavo.ir import DOMAIN
 
 SAME = frozenset(
     "LayerNormalization SkipLayerNormalization BiasGelu FastGelu Identity Dropout Cast Relu Gelu "
-    "Tanh Sigmoid Erf Softmax Sqrt Neg Abs Exp Log Cos Sin Reciprocal Slice Transpose Concat "
-    "GatherElements CumSum Not Clip".split()
+    "Tanh Sigmoid Erf Softmax Sqrt Neg Abs Exp Log Cos Sin Sign Ceil Floor Reciprocal Slice "
+    "Transpose Concat GatherElements CumSum Not Clip Tile".split()
 )
 """Their first output has the rank of their first input."""
 ALIKE = ("Split", "GroupedLinear")
@@ -101,6 +101,12 @@ class Ranks:
         op, inputs = node.op_type, node.inputs
         if op == "Shape" and not node.attributes:
             return self(inputs[0])
+        if op == "Unsqueeze":  # a vector, of one number
+            return 1
+        if op == "Concat":
+            lengths = [self._length(part, steps - 1) for part in inputs]
+            known = [length for length in lengths if length is not None]
+            return sum(known) if len(known) == len(lengths) else None
         if op == "Reshape":  # a vector, of a vector
             return self._length(inputs[0], steps - 1)
         if op == "ConstantOfShape":  # as many as another vector has
@@ -109,6 +115,6 @@ class Ranks:
             return self._length(made.inputs[0], steps - 1) if made and counted else None
         if op in BROADCASTING or op in COMPARISONS:
             parts = [1 if self(i) == 0 else self._length(i, steps - 1) for i in inputs]
-            known = [length for length in parts if length is not None]
-            return max(known) if len(known) == len(parts) else None
+            widths = [length for length in parts if length is not None]
+            return max(widths) if len(widths) == len(parts) else None
         return None

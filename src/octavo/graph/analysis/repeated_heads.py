@@ -70,7 +70,9 @@ def _parts(shape: ir.Value | None, constants: ConstantLookup) -> list[ir.Value |
             if equal is None or equal.op_type != "Equal" or equal.inputs[0] is not node.inputs[2]:
                 return None
             shape = node.inputs[2]
-        elif is_standard(node, "Reshape") and sizes(node.inputs[1], constants) == [-1]:
+        elif is_standard(node, "Identity") or (
+            is_standard(node, "Reshape") and sizes(node.inputs[1], constants) == [-1]
+        ):
             shape = node.inputs[0]
         elif is_standard(node, "Concat"):
             return _elements(node, constants)

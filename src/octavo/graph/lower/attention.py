@@ -21,6 +21,7 @@ from octavo.ir.activation_products import (
     SIZE_OF_Q,
     Attention,
     Causal,
+    Guard,
     Hidden,
     Layout,
 )
@@ -126,9 +127,14 @@ def _weights(found: Attention, scores: ir.Value, out: str, c: Context) -> ir.Val
         hidden = e.scalar(fill, np.float32)
         scores = e.op("Where", [mask, scores, hidden], out=f"{out}_hidden")
     weights = e.op("Softmax", [scores], out=f"{out}_weights", axis=-1)
-    if not found.guarded and (not masks or found.hidden is Hidden.MEAN):
+    hides = found.guard is Guard.BIAS or (masks and found.hidden is Hidden.ZERO)
+    if found.guard is Guard.WEIGHTS:
+        lost = e.op("IsNaN", [weights], out=f"{out}_lost")
+    elif hides:
+        most = e.reduce_last("ReduceMax", scores, f"{out}_most")
+        lost = e.op("IsInf", [most], out=f"{out}_lost", detect_positive=0)
+    else:
         return weights
-    lost = e.op("IsNaN", [weights], out=f"{out}_lost")
     return e.op("Where", [lost, e.scalar(0.0, np.float32), weights], out=f"{out}_numbers")
 
 

@@ -32,6 +32,7 @@ from octavo.ir.activation_products import (
     REST,
     SIZE_OF_Q,
     Attention,
+    Guard,
     Hidden,
 )
 from octavo.ir.linear import GroupedLinear, Linear
@@ -141,7 +142,7 @@ def _operator(found: SpelledAttention, out: str, c: Context) -> Attention:
         scores.outer or 0.0,
         groups=found.k.groups,
         hidden=Hidden.MEAN if masks and finite else Hidden.ZERO,
-        guarded=found.guarded,
+        guard=Guard.WEIGHTS if found.guarded else Guard.NO,
         fits=result.fits,
         joined_bias=any(term.joined for term in scores.terms),
     )

@@ -25,7 +25,7 @@ from octavo.graph.analysis.heads import is_standard
 from octavo.graph.context import Context
 from octavo.graph.rewrite.attention import FUSED, put_attention
 from octavo.ir import MS
-from octavo.ir.activation_products import HEADS_FIRST, Attention, Causal, Layout
+from octavo.ir.activation_products import HEADS_FIRST, Attention, Causal, Guard, Layout
 
 LEFT = "left to ONNX Runtime"
 FOUR_AXES, THREE_AXES = 4, 3
@@ -49,6 +49,7 @@ class Named:
     causal: Causal = Causal.NO
     softcap: float = 0.0
     window: int = 0
+    guard: Guard = Guard.NO
     presents: list[ir.Value] = field(default_factory=list)
     """New values in the places of the outputs after the first."""
     rows: bool = False
@@ -103,6 +104,7 @@ def _take(node: ir.Node, named: Named, search: AttentionSearch, c: Context) -> N
         named.causal,
         named.window,
         named.groups,
+        guard=named.guard,
         fits=result.fits,
     )
     for old, new in zip(node.outputs[1:], named.presents, strict=False):
@@ -142,8 +144,8 @@ def _standard(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
         named.window = left + 1
     if element_type(mask, c.constants) is ir.DataType.BOOL:
         named.mask = mask
-    else:
-        named.bias = mask
+    elif mask is not None:
+        named.bias, named.guard = mask, Guard.BIAS
     return named
 
 
