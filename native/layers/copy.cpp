@@ -1,6 +1,5 @@
 #include "layers/copy.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "runtime/parallel.h"
@@ -28,9 +27,8 @@ void copy_rows(const View& from, const View& to, const Loops& over, std::size_t 
 void copy(const View& from, const View& to, int threads) {
   if (to.count() == 0) return;
   const Loops over(to.sizes, to.axes, {&to, &from});
-  // A thread's start has to earn some microseconds.
   const std::size_t rows = over.rows();
-  threads = std::max(1, std::min(threads, static_cast<int>(std::min<std::size_t>(to.bytes() >> 17, 1000))));
+  threads = earned_threads(threads, static_cast<double>(to.bytes()) * 5e-5);  // 20 bytes a nanosecond
   auto part = [&](int, int thread, int all) {
     const Share mine = share(rows, 1, thread, all);
     switch (bytes_of(to.type)) {

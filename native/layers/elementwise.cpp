@@ -19,8 +19,7 @@ template <class Row>
 void for_rows(const Loops& over, double nanoseconds, int threads, const Row& row) {
   const std::size_t rows = over.rows(), inner = over.inner();
   if (rows == 0 || inner == 0) return;
-  const double work = static_cast<double>(rows * inner) * nanoseconds * 1e-3 / 7.0;
-  threads = std::max(1, std::min(threads, static_cast<int>(std::min(1e6, work))));
+  threads = earned_threads(threads, static_cast<double>(rows * inner) * nanoseconds * 1e-3);
   auto part = [&](int, int thread, int all) {
     const FloatMode mode;
     if (rows == 1) {

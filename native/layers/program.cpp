@@ -5,11 +5,13 @@
 
 #include "layers/copy.h"
 #include "runtime/arena.h"
+#include "runtime/parallel.h"
 
 namespace octavo {
 namespace {
 
 struct ProgramScratch;
+constexpr double kTeamWork = 2e4;  // nanoseconds of work that a team is gathered for
 
 }  // namespace
 
@@ -204,6 +206,13 @@ void Call::run() {
     const Memory& m = memory_[static_cast<std::size_t>(v.memory)];
     v.data = (m.data || m.since < 0 ? m.data : scratch_memory + m.offset) + v.offset;
   }
+  auto all = [this] { run_steps(); };
+  // Steps that are short by themselves pay for threads that are awake.
+  if (threads > 1 && work > kTeamWork) with_team(threads, all);
+  else all();
+}
+
+void Call::run_steps() {
   step_ = 0;
   try {
     for (; step_ < program.steps.size(); ++step_)

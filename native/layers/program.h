@@ -128,6 +128,7 @@ class Call {
     std::size_t offset, bytes;
   };
   std::string where() const;             // program and step, for errors
+  void run_steps();
   void place();                          // offsets in the scratch memory
   void choose_results();
   std::size_t fit(std::size_t bytes);

@@ -1,7 +1,5 @@
 #include "layers/row_functions.h"
 
-#include <algorithm>
-
 #include "contract/tables.h"
 #include "runtime/arena.h"
 #include "runtime/parallel.h"
@@ -14,8 +12,7 @@ template <class Row>
 void for_rows(const View& x, double nanoseconds, int threads, const Row& row) {
   const Loops over(x.sizes, x.axes, {&x}, 1);
   const std::size_t rows = over.rows();
-  const double work = static_cast<double>(rows * over.inner()) * nanoseconds * 1e-3 / 7.0;
-  threads = std::max(1, std::min(threads, static_cast<int>(std::min(1e6, work))));
+  threads = earned_threads(threads, static_cast<double>(rows * over.inner()) * nanoseconds * 1e-3);
   auto part = [&](int, int thread, int all) {
     const FloatMode mode;
     const Share mine = share(rows, 1, thread, all);
