@@ -61,7 +61,7 @@ def sections(options: argparse.Namespace, aims: Aims) -> dict[str, Rows]:
             found[title] = partial(families_torch.rows, title, family, times, aims)
         if every or options.onnx:
             title = f"{family.name}: ONNX, target native"
-            found[title] = partial(families_onnx.rows, title, family, times, aims)
+            found[title] = partial(families_onnx.rows, title, family, times, aims, options.quick)
         if family.cached and (every or options.decoding):
             title = f"{family.name}: one token after a cache"
             found[title] = partial(families_decoding.rows, title, family, times, aims)
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     if options.prepare:
-        families_onnx.prepare(chosen(options.only))
+        families_onnx.prepare(chosen(options.only), options.quick)
         return 0
     aims = Aims()
     made = sections(options, aims)
