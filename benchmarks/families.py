@@ -15,7 +15,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import families_decoding, families_onnx, families_torch, results, runner
+from benchmarks import (
+    families_decoding,
+    families_onnx,
+    families_smollm,
+    families_torch,
+    results,
+    runner,
+)
 from benchmarks.families_aims import Aims
 from benchmarks.latency import Setting
 from benchmarks.results import Row
@@ -65,6 +72,9 @@ def sections(options: argparse.Namespace, aims: Aims) -> dict[str, Rows]:
         if family.cached and (every or options.decoding):
             title = f"{family.name}: one token after a cache"
             found[title] = partial(families_decoding.rows, title, family, times, aims)
+    asked = not options.only or any("smollm" in word.lower() for word in options.only)
+    if asked and (every or options.decoding):
+        found[families_smollm.TITLE] = partial(families_smollm.rows, times, aims)
     found["Aims"] = partial(_aim_rows, aims)
     return found
 
