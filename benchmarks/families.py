@@ -15,7 +15,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks import families_decoding, families_onnx, families_torch, results, runner
+from benchmarks import (
+    families_decoding,
+    families_onnx,
+    families_smollm,
+    families_torch,
+    results,
+    runner,
+)
 from benchmarks.families_aims import Aims
 from benchmarks.latency import Setting
 from benchmarks.results import Row
@@ -61,10 +68,13 @@ def sections(options: argparse.Namespace, aims: Aims) -> dict[str, Rows]:
             found[title] = partial(families_torch.rows, title, family, times, aims)
         if every or options.onnx:
             title = f"{family.name}: ONNX, target native"
-            found[title] = partial(families_onnx.rows, title, family, times, aims)
+            found[title] = partial(families_onnx.rows, title, family, times, aims, options.quick)
         if family.cached and (every or options.decoding):
             title = f"{family.name}: one token after a cache"
             found[title] = partial(families_decoding.rows, title, family, times, aims)
+    asked = not options.only or any("smollm" in word.lower() for word in options.only)
+    if asked and (every or options.decoding):
+        found[families_smollm.TITLE] = partial(families_smollm.rows, times, aims)
     found["Aims"] = partial(_aim_rows, aims)
     return found
 
@@ -87,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     if options.prepare:
-        families_onnx.prepare(chosen(options.only))
+        families_onnx.prepare(chosen(options.only), options.quick)
         return 0
     aims = Aims()
     made = sections(options, aims)

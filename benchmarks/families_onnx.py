@@ -43,21 +43,26 @@ class Files:
     exports: list[str] = field(default_factory=list)
 
 
-def prepare(families: Sequence[Family]) -> None:
+def prepare(families: Sequence[Family], quick: bool) -> None:
     """The float files and the peers', which stay in the cache; says what cannot be made."""
     for family in families:
         with tempfile.TemporaryDirectory(prefix="octavo-families-") as folder:
-            made = _made(family, Path(folder), ours=False)
+            made = files(family, Path(folder), quick, ours=False)
         say(f"{family.name}: {len(made.files)} files")
         for name, why in made.refused.items():
             say(f"{family.name}, {name}: {why}")
 
 
-def rows(title: str, family: Family, settings: Sequence[Setting], aims: Aims) -> Iterator[Row]:
-    """What could be made, its errors, attentions as one node, and speeds in each setting."""
+def rows(
+    title: str, family: Family, settings: Sequence[Setting], aims: Aims, quick: bool
+) -> Iterator[Row]:
+    """What could be made, its errors, attentions as one node, and speeds in each setting.
+
+    Of its exports a quick run takes the first and the last, which differ most.
+    """
     say(f"{title}: quantizing")
     with tempfile.TemporaryDirectory(prefix="octavo-families-") as folder:
-        made = _made(family, Path(folder))
+        made = files(family, Path(folder), quick)
         yield from _made_rows(title, family, made, aims)
         for setting in settings:
             section = f"{title}: speed, {setting.words}"
@@ -72,11 +77,13 @@ def _feed(family: Family) -> Feed:
     return family_exports.numpy_feed(family_models.feed(family, Size.PUBLISHED))
 
 
-def _made(family: Family, folder: Path, ours: bool = True) -> Files:
+def files(family: Family, folder: Path, quick: bool, ours: bool = True) -> Files:
+    """What the peers make of its exports, and we with `ours`, in `folder` where it is no cache."""
     from benchmarks.zoo import family_exports
 
     made, feed = Files(), _feed(family)
-    for export in family_exports.exports(family):
+    exports = list(family_exports.exports(family))
+    for export in dict.fromkeys((exports[0], exports[-1])) if quick else exports:
         try:
             path = family_exports.onnx_path(family, Size.PUBLISHED, export)
         except Exception as error:  # noqa: BLE001  # an exporter that cannot is a row
@@ -85,8 +92,8 @@ def _made(family: Family, folder: Path, ours: bool = True) -> Files:
         made.exports.append(str(export))
         exact = open_session(path).run(None, feed)[0]
         names = (*PEERS, NATIVE) if ours else PEERS
-        files, refused = attempt(names, partial(_quantized, path, folder))
-        for name, file in files.items():
+        quantized, refused = attempt(names, partial(_quantized, path, folder))
+        for name, file in quantized.items():
             _try(made, f"{export}: {name}", file, feed, exact)
         made.refused |= {f"{export}: {name}": why for name, why in refused.items()}
     return made
@@ -100,7 +107,7 @@ def _try(made: Files, label: str, file: Path, feed: Feed, exact: Array) -> None:
         made.refused[label] = reason(error)
         return
     made.files[label] = file
-    made.errors[label] = _error(found, exact)
+    made.errors[label] = output_error(found, exact)
     if label.endswith(NATIVE):
         made.fused[label] = _attentions(file)
 
@@ -133,7 +140,7 @@ def _quantized(path: Path, folder: Path, name: str) -> Path:
     return kept
 
 
-def _error(found: Array, exact: Array) -> tuple[float, float]:
+def output_error(found: Array, exact: Array) -> tuple[float, float]:
     """1 - cosine, and the worst element's difference as a share of the root mean square."""
     a, b = found.astype(np.float64).ravel(), exact.astype(np.float64).ravel()
     angle = 1 - float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
@@ -164,19 +171,31 @@ def _made_rows(title: str, family: Family, made: Files, aims: Aims) -> Iterator[
 def _speed_rows(
     family: Family, made: Files, setting: Setting, aims: Aims, section: str
 ) -> Iterator[Row]:
-    files = dict(made.files)
+    given = dict(made.files)
     if family.name == WHISPER:
         from benchmarks.families_ctranslate import encoder_folder
 
         found, refused = attempt((CTRANSLATE,), lambda name: encoder_folder(family))
-        files |= found
+        given |= found
         made.refused |= refused
-    compared = latency.compare(files, {"call": _feed(family)}, setting)["call"]
+    compared = latency.compare(given, {"call": _feed(family)}, setting)["call"]
+    yield from compared_rows(family, made, compared, setting, aims, section)
+
+
+def compared_rows(
+    family: Family,
+    made: Files,
+    compared: Comparison,
+    setting: Setting,
+    aims: Aims,
+    section: str,
+) -> Iterator[Row]:
+    """Each export over its peers, the exports over each other, and Whisper over all."""
     where = f"{family.name}, {setting.words}"
     for export in made.exports:
         yield from _export_rows(export, compared, made.refused, aims, where, section)
     yield from _spread_rows(made.exports, compared, aims, where, section)
-    if CTRANSLATE in files:
+    if CTRANSLATE in compared.timings:
         yield from _best_rows(compared, made.exports, aims, where, section)
 
 

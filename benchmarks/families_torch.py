@@ -135,14 +135,14 @@ def compare(
         exact = family_models.model(family, Size.PUBLISHED, family.spellings[-1])
         calls = {name: call(module(name, family, exact), name) for name in job.peers}
     outputs = {name: run() for name, run in calls.items()}
-    errors = {n: error(y, outputs[FLOAT]) for n, y in outputs.items() if n != FLOAT}
+    errors = {n: output_error(y, outputs[FLOAT]) for n, y in outputs.items() if n != FLOAT}
     settle = None if job.threads == 1 else lambda name: idle()
     times = interleave(calls, rounds=job.rounds, settle=settle, budget=20.0)
     times.check_threads(job.threads)
     return {"times": times.to_dict(), "errors": errors}
 
 
-def error(found: Any, exact: Any) -> list[float]:
+def output_error(found: Any, exact: Any) -> list[float]:
     """1 - cosine, and the worst element's difference as a share of the root mean square."""
     found, exact = found.double().flatten(), exact.double().flatten()
     angle = 1 - float(found @ exact / (found.norm() * exact.norm()))
