@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -47,23 +46,6 @@ void find_host() {
   find_openmp();
   if (openmp()) watch_forks();
 }
-
-// When the caller has done its own part of a job that several threads do. What it then waits beyond what an
-// uneven share explains is a delay.
-class Watch {
- public:
-  void leader_done() { done_ = Clock::now(); }
-  void all_done() const {
-    const double own = microseconds(done_ - begin_), waited = microseconds(Clock::now() - done_);
-    note_delay(waited < kLongWait ? 0.0 : std::max(0.0, waited - kUneven * own));
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  static constexpr double kLongWait = 200.0, kUneven = 3.0;
-  static double microseconds(Clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
-  Clock::time_point begin_ = Clock::now(), done_{};
-};
 
 // One job on OpenMP's threads, or on fewer of them.
 struct HostJob {
@@ -183,7 +165,7 @@ bool run_on_threads(int threads, Job& job) {
   HostJob h{omp, job, threads};
   // As many as PyTorch's own regions have: with another number it would end threads, or begin some.
   omp->parallel(host_thread, &h, static_cast<unsigned>(std::max(threads, omp->max_threads())), 0);
-  h.watch.all_done();
+  h.watch.all_done(true);
   return true;
 }
 
