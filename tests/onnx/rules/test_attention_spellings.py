@@ -188,6 +188,18 @@ def test_weights_that_are_made_0_again(tmp_path: Path) -> None:
     assert_same(done.outputs[0], done.exact[0])
 
 
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_mask_that_hides_nothing_goes(tmp_path: Path, stated: bool) -> None:
+    """Where the sizes are stated; it might be larger than the products otherwise."""
+    body = f"{HEADS_APART} {QK} scores = Where (all, a, lowest) {PRODUCTS} {TOGETHER}"
+    inputs = {"q": f"float[B, {S}, {WIDTH}]"} | dict.fromkeys("kv", f"float[B, {T}, {WIDTH}]")
+    constants = {"all": np.ones((1, 1, S, T), bool)}
+    model = spelled(body, inputs if stated else INPUTS, constants=constants)
+    done = converted(model, queries_keys_values(), tmp_path)
+    assert ("given" in done.node) is not stated
+    assert_same(done.outputs[0], done.exact[0])
+
+
 LAYOUTS = {
     "rows": (HEADS_APART, "scores = MatMul (q4, kt)", [0, 0, 0, 0]),
     "turned-keys": (
