@@ -182,8 +182,15 @@ def test_biases_go_to_the_layers_before(tmp_path: Path) -> None:
 LEFT: dict[str, tuple[str, dict[str, Array], str, int]] = {
     "lengths": (
         f"o = com.microsoft.MultiHeadAttention <num_heads = {H}> (q, k, v, , keys)",
-        {"keys": np.array([T, 5, 2], np.int32)},
+        {"keys": np.array([S, 5, 2], np.int32)},
         "its mask is not [batch, keys]",
+        17,
+    ),
+    "cache": (
+        f"""o = com.microsoft.GroupQueryAttention <num_heads = {H}, kv_num_heads = {H}>
+        (q, k, v, , , lengths, total)""",
+        {"lengths": np.full(B, S - 1, np.int32), "total": np.full(1, S, np.int32)},
+        "it has a cache of its own",
         17,
     ),
     "scores": (
@@ -198,7 +205,7 @@ LEFT: dict[str, tuple[str, dict[str, Array], str, int]] = {
 @pytest.mark.parametrize("case", LEFT)
 def test_what_is_left_is_in_the_report(tmp_path: Path, case: str) -> None:
     body, more, reason, opset = LEFT[case]
-    feeds = queries_keys_values() | more
+    feeds = queries_keys_values(keys=S) | more
     declared = {name: INPUTS.get(name) or kind_of(array) for name, array in feeds.items()}
     outputs = ("o", "y", "scores") if "scores" in body else ("o", "y")
     model = spelled(body + " y = MatMul (o, w)", declared, outputs, opset=opset)

@@ -87,12 +87,19 @@ SPELLINGS = {
     "capped-and-scaled": f"""
         {QK} s = Mul (a, scale) b = Div (s, cap) t = Tanh (b) scores = Mul (t, cap)""",
     "identity-and-cast": f"{QK} b = Identity (a) c = Cast <to = 1> (b) scores = Mul (c, scale)",
+    "einsum": """
+        a = Einsum <equation = "bhid,bhjd->bhij"> (q4, k4) scores = Mul (a, scale)""",
+    "einsum-with-dots": """
+        a = Einsum <equation = "... i d, ... j d -> ... i j"> (q4, k4) scores = Mul (a, scale)""",
     "fused-product": """
         scores = com.microsoft.FusedMatMul <transB = 1, alpha = 0.4> (q4, k4)""",
 }
 BEHIND = {
     "identity": "p0 = Softmax <axis = -1> (scores) p = Identity (p0)",
     "dropout": "p0 = Softmax <axis = 3> (scores) p = Dropout (p0)",
+    "einsum": """
+        p0 = Softmax <axis = -1> (scores) p = Identity (p0)
+        o6 = Einsum <equation = "bhij,bhjd->bhid"> (p, v4)""",
     "cast": "p0 = Softmax <axis = -1> (scores) p = Cast <to = 1> (p0)",
     "guard": """
         p0 = Softmax <axis = -1> (scores) lost = IsNaN (p0) p = Where (lost, nought, p0)""",
@@ -122,8 +129,8 @@ def test_what_stands_before_the_softmax(tmp_path: Path, spelling: str, hidden: s
 
 @pytest.mark.parametrize("behind", BEHIND)
 def test_what_stands_behind_the_softmax(tmp_path: Path, behind: str) -> None:
-    body = f"{HEADS_APART} {QK} scores = Add (a, hides) {BEHIND[behind]} o4 = MatMul (p, v4)"
-    body += TOGETHER
+    mixed = "o4 = Identity (o6)" if "o6" in BEHIND[behind] else "o4 = MatMul (p, v4)"
+    body = f"{HEADS_APART} {QK} scores = Add (a, hides) {BEHIND[behind]} {mixed} {TOGETHER}"
     feeds = queries_keys_values() | {"hides": masks("some")["hides"]}
     done = converted(spelled(body, read_by(body)), feeds, tmp_path)
     assert done.ours["Attention"] == 1
@@ -185,6 +192,18 @@ def test_weights_that_are_made_0_again(tmp_path: Path) -> None:
     done = converted(spelled(body, read_by(body)), feeds, tmp_path)
     assert done.ours["Attention"] == 1
     assert not done.exact[0][2].any()
+    assert_same(done.outputs[0], done.exact[0])
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_mask_that_hides_nothing_goes(tmp_path: Path, stated: bool) -> None:
+    """Where the sizes are stated; it might be larger than the products otherwise."""
+    body = f"{HEADS_APART} {QK} scores = Where (all, a, lowest) {PRODUCTS} {TOGETHER}"
+    inputs = {"q": f"float[B, {S}, {WIDTH}]"} | dict.fromkeys("kv", f"float[B, {T}, {WIDTH}]")
+    constants = {"all": np.ones((1, 1, S, T), bool)}
+    model = spelled(body, inputs if stated else INPUTS, constants=constants)
+    done = converted(model, queries_keys_values(), tmp_path)
+    assert ("given" in done.node) is not stated
     assert_same(done.outputs[0], done.exact[0])
 
 

@@ -17,7 +17,6 @@ from octavo.graph.analysis.attention_scores import (
     Condition,
     NotTakenError,
     Why,
-    is_product,
     passes,
     reader_beside_sizes,
 )
@@ -25,6 +24,7 @@ from octavo.graph.analysis.computed_shapes import SizeOf, sizes
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.heads import is_standard, perm_of
 from octavo.graph.analysis.kept_axes import same_size
+from octavo.graph.analysis.matrix_products import MatrixProduct, product_of
 from octavo.graph.analysis.numbers import Numbers
 from octavo.graph.analysis.ranks import Ranks
 from octavo.graph.analysis.walk import only_reader
@@ -82,9 +82,10 @@ class ResultReader:
                 raise NotTakenError(Why.WEIGHTS_READ)
             node, index, shapes = read
             found = replace(found, sizes=(*found.sizes, *shapes))
-            if is_product(node) and index == 0:
-                if "transB" in node.attributes and node.attributes["transB"].as_int():
-                    raise NotTakenError(Why.BEHIND, "FusedMatMul that transposes")
+            product = product_of(node)
+            if product is not None and index == 0:
+                if product != MatrixProduct():
+                    raise NotTakenError(Why.BEHIND, f"{node.op_type} that turns or scales")
                 return replace(found, product=node)
             if is_standard(node, "Reshape") and index == 0 and not found.reshapes:
                 found = replace(found, reshapes=(node,))

@@ -19,8 +19,8 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.heads import is_standard
+from octavo.graph.analysis.matrix_products import product_of
 from octavo.graph.analysis.numbers import Numbers
-from octavo.ir import MS
 
 FLOAT = int(ir.DataType.FLOAT)
 ABSORBS = -1e30
@@ -150,11 +150,11 @@ class ScoreReader:
         return replace(scores, sizes=(*scores.sizes, *read[2]))
 
     def _made_by(self, node: ir.Node) -> Scores:
-        if is_product(node):
-            factor = node.attributes.get("alpha")
+        product = product_of(node)
+        if product is not None:
             if self._constants.tensor(node.inputs[1]) is not None:
                 raise NotTakenError(Why.BETWEEN, "a layer")
-            return Scores(node, 1.0 if factor is None else factor.as_float())
+            return Scores(node, product.factor)
         if node.domain not in ("", "ai.onnx") or node.op_type not in self._ways:
             raise NotTakenError(Why.BETWEEN, node.op_type)
         return self._ways[node.op_type](node)
@@ -235,16 +235,6 @@ def reader_beside_sizes(value: ir.Value) -> tuple[ir.Node, int, list[ir.Node]] |
     if any(use.node.graph is not producer.graph for use in uses):
         return None
     return rest[0].node, rest[0].idx, shapes
-
-
-def is_product(node: ir.Node) -> bool:
-    """Whether `node` multiplies matrices; com.microsoft's may hold a factor."""
-    if node.op_type == "FusedMatMul" and node.domain == MS:
-        return not any(
-            name in node.attributes and node.attributes[name].as_int()
-            for name in ("transA", "transBatchA", "transBatchB")
-        )
-    return is_standard(node, "MatMul")
 
 
 def passes(node: ir.Node, constants: ConstantLookup) -> bool:

@@ -31,6 +31,7 @@ from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.element_types import is_float32
 from octavo.graph.analysis.heads import HeadSplits, is_standard
 from octavo.graph.analysis.joined_heads import JoinedHeads
+from octavo.graph.analysis.matrix_products import product_of
 from octavo.graph.analysis.numbers import Numbers
 from octavo.graph.analysis.ranks import Ranks
 from octavo.ir.activation_products import Layout
@@ -103,8 +104,8 @@ class AttentionSearch:
         weights = self.results.weights(softmax)
         scores = self._scores(softmax.inputs[0], softmax)
         a, b = scores.product.inputs[:2]
-        transposed = scores.product.attributes.get("transB")
-        swapped = transposed is None or not transposed.as_int()
+        product = product_of(scores.product)
+        swapped = product is not None and not product.turned
         values, apart = weights.product.inputs[1], None
         reshapes = (*scores.reshapes, *weights.reshapes)
         if reshapes:
@@ -114,9 +115,6 @@ class AttentionSearch:
             q, k, v = self.placed(a, b, values, swapped=swapped)
         if not made_of_reshapes((*scores.sizes, *weights.sizes), reshapes):
             raise NotTakenError(Why.SCORES_READ)
-        alpha = weights.product.attributes.get("alpha")
-        if alpha is not None and alpha.as_float() != 1.0:
-            raise NotTakenError(Why.BEHIND, "FusedMatMul with a factor")
         if not all(is_float32(o.value, self._constants) for o in (q, k, v)):
             raise NotTakenError(Why.TYPE)
         if weights.zeroed is not None and not any(

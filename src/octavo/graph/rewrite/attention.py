@@ -26,6 +26,7 @@ from octavo.graph.analysis.attention_search import (
     heads_of,
 )
 from octavo.graph.analysis.heads import is_standard
+from octavo.graph.analysis.kept_axes import known_size
 from octavo.graph.context import Context
 from octavo.ir.activation_products import (
     HEADS_FIRST,
@@ -122,7 +123,7 @@ def put_attention(
 
 def _operator(found: SpelledAttention, out: str, c: Context) -> Attention:
     scores, result = found.scores, found.result
-    masks, fills = _masks(found)
+    masks, fills = _masks(found, c)
     terms = [*scores.terms, *(_filled(fill, out, c) for fill in fills)]
     shape = result.shape
     width = found.q.heads * found.v.depth
@@ -148,16 +149,48 @@ def _operator(found: SpelledAttention, out: str, c: Context) -> Attention:
     )
 
 
-def _masks(found: SpelledAttention) -> tuple[list[Condition], list[Condition]]:
+def _masks(found: SpelledAttention, c: Context) -> tuple[list[Condition], list[Condition]]:
     """Conditions that are a mask, and those that are added.
 
     Where one of both kinds hides a key, the finite number decides what a query without keys gives.
     """
-    conditions = found.scores.conditions
+    conditions = [m for m in found.scores.conditions if not _hides_nothing(m, found, c)]
     endless = [c for c in conditions if np.isinf(c.fill)]
     if not endless or len(endless) == len(conditions):
-        return list(conditions), []
+        return conditions, []
     return endless, [c for c in conditions if not np.isinf(c.fill)]
+
+
+def _hides_nothing(condition: Condition, found: SpelledAttention, c: Context) -> bool:
+    """Whether every key counts by it, as where a model without padding makes a mask all the same.
+
+    It has to be no larger than the products.
+    """
+    value = condition.value
+    node = value.producer()
+    if node is not None and is_standard(node, "Expand"):
+        stored = c.array(node.inputs[0])
+    else:
+        stored = c.array(value)
+    if stored is None or not stored.size or not (stored == condition.counts).all():
+        return False
+    shape = stored.shape if value.shape is None else [known_size(d) for d in value.shape]
+    axes = list(zip((found.q, found.q, found.q, found.k), (0, 1, 2, 2), strict=True))
+    wanted = axes[max(0, len(axes) - len(shape)) :]
+    return len(shape) <= len(axes) and all(
+        size == 1 or size in _stated(operand, axis)
+        for size, (operand, axis) in zip(shape, wanted, strict=True)
+    )
+
+
+def _stated(operand: Operand, axis: int) -> set[int | str]:
+    """What the model calls the size of that axis of [B, heads, L, D]."""
+    found = (
+        known_size(value.shape[places[axis]])
+        for value, places in operand.axes.items()
+        if value.shape is not None and 0 <= places[axis] < len(value.shape)
+    )
+    return {size for size in found if size is not None}
 
 
 def _filled(condition: Condition, out: str, c: Context) -> Term:

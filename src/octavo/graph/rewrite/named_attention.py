@@ -66,6 +66,9 @@ def fuse_multi_head(graph: ir.Graph, c: Context) -> dict[str, int]:
 
     Their biases go to the layers before them, which take them in afterwards.
     """
+    for node in graph:
+        if node.op_type == "GroupQueryAttention" and node.domain == MS:
+            c.note(node.name, f"{node.op_type} {LEFT}: it has a cache of its own")
     nodes = [n for n in graph if n.op_type == "MultiHeadAttention" and n.domain == MS]
     return _fuse_each(nodes, _multi_head, c)
 
