@@ -4,6 +4,7 @@
 #include "contract/kernels.h"
 #include "isa/activations.h"
 #include "isa/attention_panel.h"
+#include "isa/attention_rows.h"
 #include "isa/cells.h"
 #include "isa/convolution.h"
 #include "isa/elementwise_rows.h"
@@ -38,7 +39,10 @@ void fill_table(KernelTable& t) {
   t.half_gemm = HalfProduct<V>::gemm;
   t.embedding_lookup = Embeddings<V>::lookup;
   t.embedding_bag = Embeddings<V>::bag;
-  t.attention = AttentionPanels<V>::attention;
+  t.attention_panel = AttentionPanels<V>::attention;
+  t.key_bits = key_bits;
+  t.attention_rows = RowAttention<V>::attention;
+  t.merge_parts = RowAttention<V>::merge;
   t.norm_rows = Norms<V>::rows;
   t.rotary = Rotaries<V>::rows;
   t.unary = ElementRows<V>::unary;
