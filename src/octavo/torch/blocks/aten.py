@@ -270,7 +270,11 @@ def _stack(r: Reading, value: Any, parts: tuple[Node, ...], axis: int = 0) -> No
 def _fill(of: Callable[..., Any]) -> Any:
     def read(r: Reading, value: Any, *args: Any, **kwargs: Any) -> Node:
         number = of(args)
-        if value.dtype not in DTYPES or value.dtype == _BOOL or not isinstance(number, (int, float)):
+        if (
+            value.dtype not in DTYPES
+            or value.dtype == _BOOL
+            or not isinstance(number, (int, float))
+        ):
             raise UnknownStep(f"a {_short(value.dtype)} that is filled")
         one = r.make("filled", (number,), (), value.dtype)
         shape = r.sizes(value)
@@ -342,7 +346,7 @@ def binary(r: Reading, name: str, a: Any, b: Any, value: Any) -> Node:
         raise UnknownStep(f"{name} with a number that sizes make")
     if isinstance(b, Node) and a.dtype != b.dtype:
         raise UnknownStep(f"{name} of {_short(a.dtype)} and {_short(b.dtype)}")
-    if not isinstance(b, Node) and a.dtype == _BOOL or (integers and isinstance(b, float)):
+    if (not isinstance(b, Node) and a.dtype == _BOOL) or (integers and isinstance(b, float)):
         raise UnknownStep(f"{name} of {_short(a.dtype)} and a number")
     if not isinstance(b, Node) and not integers:
         b = float(b)

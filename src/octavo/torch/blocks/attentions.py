@@ -45,9 +45,7 @@ def spelled_attention(node: Node, uses: dict[int, int]) -> Node | None:
     if len(q.shape) != 4 or len(v.shape) != 4:
         return None
     attributes = {"scale": scale, "causal": False, "softcap": scores.softcap}
-    return Node(
-        "attention", (q, k, v, scores.bias, scores.mask), node.shape, attributes=attributes
-    )
+    return Node("attention", (q, k, v, scores.bias, scores.mask), node.shape, attributes=attributes)
 
 
 def _transposed(keys: Node) -> Node:

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from octavo.core.program import Program
-from octavo.torch.blocks.caches import Usage, growing_layer, has_layers, is_plain_layer, kept_by, layer_of
+from octavo.torch.blocks.caches import (
+    Usage,
+    growing_layer,
+    has_layers,
+    is_plain_layer,
+    kept_by,
+    layer_of,
+)
 from octavo.torch.blocks.compiled import Compiled
 from octavo.torch.blocks.emission import Emission
 from octavo.torch.blocks.nodes import Graph, Node, UnknownStep
@@ -36,7 +43,7 @@ class CachedPlan:
         given = tensors + len(usage.reads)
         self._inputs, self._probes = inputs[:given], inputs[given:]
         count = len(compiled.outputs) - 2 * len(usage.slots)
-        spec = compiled.trace.structure.children()[0]
+        spec = compiled.structure.children()[0]
         self._outputs = Outputs(compiled.outputs[:count], spec)
         self._new: list[Node] = compiled.outputs[count:]
         if any(n.op == "cached" for n in Graph([], self._new).nodes()):
@@ -96,7 +103,9 @@ class CachedPlan:
         ints = tuple(counts[i] for i in self._ints)
         made = self._run_grown(cache, given, layers, counts, ints, sizes)
         if made is None:
-            made = self._split.run(given, ints, lambda place, k, v: self._update(cache, place, k, v))
+            made = self._split.run(
+                given, ints, lambda place, k, v: self._update(cache, place, k, v)
+            )
         for index, value in self._usage.written.items():
             cache.is_updated[index] = value
         return self._outputs.returned(made, given)
@@ -216,14 +225,18 @@ class _Grown:
         part = self._part = _Part(plan, [*plan._new, *plan._outputs.nodes])
         e, program = part.emission, part.program
         places = {n.args[0]: i for i, n in enumerate(plan._probes)}
-        memory = [(program.input(4, "float32"), program.input(4, "float32")) for _ in plan._usage.slots]
+        memory = [
+            (program.input(4, "float32"), program.input(4, "float32")) for _ in plan._usage.slots
+        ]
         for place, both in enumerate(memory):
             total = e.size(plan._probes[place].shape[0])
             for which, whole in enumerate(both):
                 new = plan._new[2 * place + which]
                 length = e.size(new.shape[2])
-                start = total - length if isinstance(total, int) and isinstance(length, int) else (
-                    program.compute("sub", total, length)
+                start = (
+                    total - length
+                    if isinstance(total, int) and isinstance(length, int)
+                    else (program.compute("sub", total, length))
                 )
                 program.copy_to(e.value(new), program.slice(whole, 2, start, total))
                 kept = program.slice(whole, 2, 0, total)
@@ -255,4 +268,3 @@ def _border(roots: Sequence[Node]) -> list[Node]:
         else:
             found.append(node)
     return found
-

@@ -1,7 +1,7 @@
 """The arguments of a block's call: their form, the tensors in them, and other objects.
 
-    layer(x, None, position_embeddings=(cos, sin), cache=c)
-        tensors x, cos, sin    objects c    key: all the rest, and the tensors' dtypes and ranks
+layer(x, None, position_embeddings=(cos, sin), cache=c)
+    tensors x, cos, sin    objects c    key: all the rest, and the tensors' dtypes and ranks
 """
 
 from __future__ import annotations

@@ -317,7 +317,5 @@ def _item(e: Emission, node: Node) -> Any:
 def _gated(e: Emission, node: Node) -> Any:
     how = node.attributes
     layers = [e.weights.linear(name) for name in how["layers"]]
-    (made,) = e.program.linear(
-        e.value(node.args[0]), layers, ["none", "none"], gate=how["gate"]
-    )
+    (made,) = e.program.linear(e.value(node.args[0]), layers, ["none", "none"], gate=how["gate"])
     return made

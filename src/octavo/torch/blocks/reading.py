@@ -192,6 +192,7 @@ def evaluated(node: Node, tensor: Callable[[str], Tensor]) -> Tensor:
     held = node.args[0]
     if isinstance(held, str):
         return tensor(held)
+
     def value(argument: Any) -> Any:
         if isinstance(argument, Node):
             return evaluated(argument, tensor)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from octavo.errors import ModelError, listed
 from octavo.torch.blocks.activations import fuse_activations
-from octavo.torch.blocks.find import fuse_blocks
 from octavo.torch.blocks.fast_path import leave_fast_paths
+from octavo.torch.blocks.find import fuse_blocks
 from octavo.torch.carry_over import carry_hooks, keep_own, settle_weight
 from octavo.torch.files.factories import skeleton as make_skeleton
 from octavo.torch.files.manifest import Manifest, check_tensors, make_layer, parse, report_of
