@@ -17,7 +17,8 @@ from torch.nn.utils import parametrize
 
 from octavo.errors import NotTrainableError
 from octavo.torch import load, quantize_dynamic, report, save
-from octavo.torch.blocks import block as under_test
+from octavo.torch.blocks import making as under_test
+from octavo.torch.blocks.block import BLOCK
 from octavo.torch.blocks.dynamic_type import has_dynamic_type, set_type, type_behind
 from octavo.torch.blocks.plans import Plan
 
@@ -92,7 +93,7 @@ def chained(layer: nn.Module) -> bool:
 
 def reasons(layer: nn.Module) -> list[str]:
     """Why calls were left to the layer's own forward."""
-    return list(layer.__dict__[under_test.BLOCK].reasons.values())
+    return list(layer.__dict__[BLOCK].reasons.values())
 
 
 def apart(of: Any) -> Any:
