@@ -3,14 +3,11 @@
 #include <algorithm>
 
 #include "layers/attention_call.h"
+#include "layers/work.h"
+#include "runtime/parallel.h"
 
 namespace octavo {
 namespace {
-
-// How many threads earn their start (some microseconds).
-int useful_threads(int threads, double macs) {
-  return std::max(1, std::min(threads, static_cast<int>(std::min(1e6, macs / 4e4 / 7.0))));
-}
 
 void clear(const AttentionCall& call) {
   const AttentionInputs& in = call.in;
@@ -30,7 +27,7 @@ void attention(const AttentionInputs& in, int threads) {
   const AttentionCall call(in);
   if (in.keys == 0) return clear(call);
   const double macs = static_cast<double>(rows * in.heads * in.keys) * static_cast<double>(in.depth + in.value_depth);
-  threads = useful_threads(threads, macs);
+  threads = earned_threads(threads, macs / rate::kFloatMacs);
   if (call.columns <= kFewColumns) attention_rows(call, threads);
   else attention_panels(call, threads);
 }

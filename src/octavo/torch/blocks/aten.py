@@ -13,6 +13,7 @@ from octavo.torch.blocks.nodes import Node, UnknownStep
 from octavo.torch.blocks.reading import Reading, reads
 
 _BOOL = torch.bool
+_NUMBERS = (torch.float32, torch.int64)
 _UNARY = {
     "neg": "neg",
     "exp": "exp",
@@ -242,8 +243,8 @@ def _pad(r: Reading, value: Any, x: Node, *args: Any, **kwargs: Any) -> Node:
 def _roll(r: Reading, value: Any, x: Node, shifts: tuple[Any, ...], axes: Any = ()) -> Node:
     if len(axes) != len(shifts):
         raise UnknownStep("roll of all axes as one")
-    for shift, axis in zip(shifts, axes, strict=True):
-        axis = axis_of(x, axis)
+    for shift, given in zip(shifts, axes, strict=True):
+        axis = axis_of(x, given)
         size = x.shape[axis]
         if not isinstance(shift, int) or not isinstance(size, int):
             raise UnknownStep("roll by a size")

@@ -104,14 +104,13 @@ class _Scores:
         pair = binary_of(value, "add")
         if pair is None or self.scale != 1.0 or self.softcap:
             return None
-        for scores, bias in either_way(pair):
-            if not isinstance(bias, Node) or not self._leads_to_product(scores):
+        for scores, added in either_way(pair):
+            if not isinstance(added, Node) or not self._leads_to_product(scores):
                 continue
-            if bias.dtype != torch.float32 or scores.shape != value.shape:
+            if added.dtype != torch.float32 or scores.shape != value.shape:
                 continue
-            if self.bias is not None:
-                bias = Node("binary", ("add", self.bias, bias), _wider(self.bias, bias))
-            self.bias = bias
+            both = self.bias and Node("binary", ("add", self.bias, added), _wider(self.bias, added))
+            self.bias = both or added
             return scores  # type: ignore[no-any-return]
         return None
 

@@ -12,22 +12,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from octavo.core.guards import call_form
-from octavo.torch.blocks.calls import Arguments
-from octavo.torch.blocks.compiled import Compiled, compile_call
 from octavo.torch.blocks.facts import Facts, State, state_of
-from octavo.torch.blocks.nodes import UnknownStep
-from octavo.torch.blocks.plans import Held
-from octavo.torch.blocks.traced_calls import AnyPlan, CachedCall, PlainCall
-from octavo.torch.blocks.trial import agrees
 
 BLOCK = "_octavo_block"
 """Where a block keeps what runs it: an attribute of its own `__dict__`."""
@@ -36,7 +29,6 @@ _FORMS = 16
 """Forms of calls that a block has plans for; with more, something in them varies from call to
 call."""
 _log = logging.getLogger("octavo.torch.blocks")
-_compiled: WeakKeyDictionary[Any, dict[Any, list[Compiled | str]]] = WeakKeyDictionary()
 
 
 class _Making(threading.local):
@@ -79,8 +71,8 @@ class Block:
     def _forget(self) -> None:
         self._facts: Facts | None = None
         self._guards: Any = None
-        self._held = Held(self.layer)
-        self._plans: dict[bytes, list[AnyPlan]] = {}
+        self._held: Any = None
+        self._plans: dict[bytes, list[Any]] = {}
         self.reasons: dict[bytes, str] = {}
         """Why calls of a form are left to the block's own forward."""
 
@@ -100,7 +92,7 @@ class Block:
             state = None if plan is None else plan.fits(sizes, objects)
             if state is None:
                 return None
-        if self._held.trainable and torch.is_grad_enabled():
+        if self._held is not None and self._held.trainable and torch.is_grad_enabled():
             return None
         return plan, state
 
@@ -113,71 +105,44 @@ class Block:
             self._forget()
             self._facts = Facts(self.layer)
         elif state is State.WRITTEN:
-            self._held = Held(self.layer)
+            self._held = None
             self._plans = {}
         assert self._facts is not None
         if not self._facts.silence():
             return False
-        self._guards = self._facts.guards(self._held.sources)
+        self._watch()
         return state_of(self._guards) is State.AS_IT_WAS
 
-    def _made(self, form: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AnyPlan | None:
+    def _watch(self) -> None:
+        assert self._facts is not None
+        self._guards = self._facts.guards([] if self._held is None else self._held.sources)
+
+    def _made(self, form: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A new plan for a call, or None with a reason."""
+        # Tracing takes as long to import as all the rest of Octavo.
+        from octavo.torch.blocks import making
+
         key = form[0]
         plans = self._plans.setdefault(key, [])
-        try:
-            if len(self._plans) > _FORMS or len(plans) >= _FORMS:
-                raise UnknownStep("its calls vary in more ways than are worth tracing")
-            with _no_plans_inside():
-                plan = self._new_plan(form, Arguments(args, kwargs))
-        except UnknownStep as reason:
-            return self._leave(key, str(reason))
-        except Exception as error:  # the block's own forward may do better, and says so if not
-            return self._leave(key, f"{type(error).__name__}: {error}")
-        plans.insert(0, plan)
+        if len(self._plans) > _FORMS or len(plans) >= _FORMS:
+            return self._leave(key, "its calls vary in more ways than are worth tracing")
+        if self._held is None:
+            self._held = making.Held(self.layer)
         assert self._facts is not None
-        self._guards = self._facts.guards(self._held.sources)
+        with _no_plans_inside():
+            plan = making.new_plan(
+                self.layer, self.kind, self._facts.fingerprint, self._held, form, args, kwargs
+            )
+        if isinstance(plan, str):
+            return self._leave(key, plan)
+        plans.insert(0, plan)
+        self._watch()
         return plan
 
-    def _leave(self, key: bytes, reason: str) -> None:
+    def _leave(self, key: bytes, reason: str) -> Any:
         self.reasons[key] = reason
         _log.info("a %s runs its own forward: %s", self.kind.__qualname__, reason)
-
-    def _new_plan(self, form: Any, arguments: Arguments) -> AnyPlan:
-        key, tensors, objects, sizes = form
-
-        def forward(given: Sequence[Tensor], others: Sequence[Any]) -> Any:
-            args, kwargs = arguments.fill(given, others)
-            return self.kind.forward(self.layer, *args, **kwargs)
-
-        if objects:
-            call: PlainCall = CachedCall(forward, tensors, objects)
-        else:
-            call = PlainCall(forward, tensors)
-        compiled = self._compiled(key, call, (*sizes, *call.more_sizes))
-        plan = call.plan(compiled, self._held, self.kind.__name__)
-        if not agrees(call.own, plan.flat, compiled.sizes, call.given):
-            raise UnknownStep("its program computes something else")
-        return plan
-
-    def _compiled(self, key: bytes, call: PlainCall, sizes: tuple[int, ...]) -> Compiled:
-        """The call as steps, as another block of the same structure has it already, or traced."""
-        assert self._facts is not None
-        place = (self._facts.fingerprint, key, call.usage_key)
-        known = _compiled.setdefault(self.kind, {}).setdefault(place, [])
-        for found in known:
-            if isinstance(found, str):
-                raise UnknownStep(found)
-            if found.sizes.fit(sizes):
-                return found
-        try:
-            compiled = compile_call(self.layer, call.traced, call.given)
-            if not compiled.sizes.fit(sizes):
-                raise UnknownStep("its sizes cannot be told")
-        except UnknownStep as reason:
-            known.append(str(reason))
-            raise
-        known.append(compiled)
-        return compiled
+        return None
 
 
 @contextmanager

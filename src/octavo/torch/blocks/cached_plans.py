@@ -7,6 +7,7 @@ for more. In every other cache the update is its own, between two programs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ class CachedPlan:
         given = tensors + len(usage.reads)
         self._inputs, self._probes = inputs[:given], inputs[given:]
         count = len(compiled.outputs) - 2 * len(usage.slots)
-        spec = compiled.trace.structure.children()[0]
+        spec = compiled.structure.children()[0]
         self._outputs = Outputs(compiled.outputs[:count], spec)
         self._new: list[Node] = compiled.outputs[count:]
         if any(n.op == "cached" for n in Graph([], self._new).nodes()):
@@ -68,15 +69,15 @@ class CachedPlan:
         reads = []
         for part, index, key in usage.reads:
             layer = layer_of(cache, part, index)
-            found = getattr(layer, key, None)
+            found: Any = getattr(layer, key, None)
             if type(found) is not Tensor or found.dtype is not torch.float32:
                 return None
             reads.append(found)
             sizes = (*sizes, *found.shape)
         layers, totals = [], []
-        for slot, length in zip(usage.slots, self._shapes[::2], strict=True):
+        for slot, shape in zip(usage.slots, self._shapes[::2], strict=True):
             layer = layer_of(cache, slot.part, slot.index)
-            added = length(sizes)[2]
+            added = shape(sizes)[2]
             layers.append(layer)
             if layer is None or is_plain_layer(layer):
                 totals.append(kept_by(layer) + added)
@@ -85,10 +86,10 @@ class CachedPlan:
         lengths = []
         for part, index in usage.asked:
             layer = layer_of(cache, part, index)
-            found = 0 if layer is None else layer.get_seq_length()
-            if type(found) is not int:
+            length = 0 if layer is None else layer.get_seq_length()
+            if type(length) is not int:
                 return None
-            lengths.append(found)
+            lengths.append(length)
         if not self._sizes.fit((*sizes, *totals, *lengths)):
             return None
         return reads, layers, (*totals, *lengths), sizes
@@ -103,9 +104,7 @@ class CachedPlan:
         ints = tuple(counts[i] for i in self._ints)
         made = self._run_grown(cache, given, layers, counts, ints, sizes)
         if made is None:
-            made = self._split.run(
-                given, ints, lambda place, k, v: self._update(cache, place, k, v)
-            )
+            made = self._split.run(given, ints, partial(self._update, cache))
         for index, value in self._usage.written.items():
             cache.is_updated[index] = value
         return self._outputs.returned(made, given)
@@ -123,8 +122,8 @@ class CachedPlan:
         if not layers:
             return None
         rooms = []
-        for place, (slot, layer) in enumerate(zip(self._usage.slots, layers, strict=True)):
-            layer = growing_layer(cache, slot, layer)
+        for place, (slot, found) in enumerate(zip(self._usage.slots, layers, strict=True)):
+            layer = growing_layer(cache, slot, found)
             if layer is None:
                 return None
             keys, values = (self._shapes[2 * place + i](sizes) for i in (0, 1))
@@ -225,9 +224,7 @@ class _Grown:
         part = self._part = _Part(plan, [*plan._new, *plan._outputs.nodes])
         e, program = part.emission, part.program
         places = {n.args[0]: i for i, n in enumerate(plan._probes)}
-        memory = [
-            (program.input(4, "float32"), program.input(4, "float32")) for _ in plan._usage.slots
-        ]
+        memory = [(program.input(4), program.input(4)) for _ in plan._usage.slots]
         for place, both in enumerate(memory):
             total = e.size(plan._probes[place].shape[0])
             for which, whole in enumerate(both):

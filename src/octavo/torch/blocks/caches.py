@@ -79,7 +79,7 @@ def layer_of(cache: Any, slot_part: str, index: int) -> Any:
 
 
 def growing_layer(cache: Any, slot: Slot, layer: Any) -> Any:
-    """The layer that a slot updates, made where there is none yet; None where it is another kind."""
+    """The layer that a slot updates, made where there is none; None where it is another kind."""
     holder = getattr(cache, slot.part) if slot.part else cache
     home = sys.modules[_HOME]
     if holder.offloading or type(holder).update is not home.Cache.update:
@@ -129,7 +129,7 @@ class Session:
             raise UnknownStep(f"a {type(layer).__name__} that returns other keys than it says")
         self.usage.slots.append(Slot(part, index, tuple(args), dict(kwargs)))
         self.usage.totals.append(int(total))
-        return found  # type: ignore[no-any-return]
+        return found
 
     def length(self, part: str, index: int) -> Any:
         """How many keys are kept."""
@@ -192,6 +192,7 @@ class GivenSession(Session):
     def update(
         self, part: str, k: Tensor, v: Tensor, index: int, args: Any, kwargs: Any
     ) -> tuple[Tensor, Tensor]:
+        """What is given for it."""
         place = len(self.new) // 2
         self._expect(place < len(self.known.slots))
         slot = self.known.slots[place]
@@ -200,6 +201,7 @@ class GivenSession(Session):
         return self._all_of(place, k, v)
 
     def length(self, part: str, index: int) -> Any:
+        """What is given for it."""
         for place, slot in enumerate(self.known.slots[: len(self.new) // 2]):
             if (slot.part, slot.index) == (part, index):
                 return self._totals[place]
@@ -207,14 +209,17 @@ class GivenSession(Session):
         return self._lengths[self.known.asked.index((part, index))]
 
     def read(self, part: str, index: int, key: str) -> Tensor:
+        """What is given for it."""
         self._expect((part, index, key) in self.known.reads)
         return self._reads[self.known.reads.index((part, index, key))]
 
     def has_layers(self, part: str) -> bool:
+        """As it was."""
         self._expect(part in self.known.filled)
         return self.known.filled[part]
 
     def flag(self, index: int) -> Any:
+        """As it was, or was written since."""
         if index in self.usage.written:
             return self.usage.written[index]
         self._expect(index in self.known.flags)
@@ -309,7 +314,7 @@ def stub_of(cache: Any, session: Session) -> Any:
     home = sys.modules[_HOME]
     if not isinstance(cache, home.EncoderDecoderCache):
         return _made(type(cache), _Stub, session, "")
-    made = _made(type(cache), _TwoStubs, session, "")
+    made: Any = _made(type(cache), _TwoStubs, session, "")
     for part in ("self_attention_cache", "cross_attention_cache"):
         made.__dict__[part] = _made(type(getattr(cache, part)), _Stub, session, part)
     made.__dict__["is_updated"] = _Flags(session)
@@ -317,7 +322,7 @@ def stub_of(cache: Any, session: Session) -> Any:
 
 
 def _made(kind: type, stub: type, session: Session, part: str) -> Any:
-    made = object.__new__(_stub_type(kind, stub))
+    made: Any = object.__new__(_stub_type(kind, stub))
     made.__dict__.update(_session=session, _part=part)
     return made
 

@@ -20,9 +20,12 @@ _OTHERS = ("torch", "octavo", "builtins", "functools", "typing", "contextlib")
 
 
 class Code:
-    """What the forwards of some classes are made of."""
+    """What the forwards of some classes are made of.
 
-    def __init__(self, kinds: Iterable[type]) -> None:
+    `words` are those by which interfaces choose their functions.
+    """
+
+    def __init__(self, kinds: Iterable[type], words: Iterable[str] = ()) -> None:
         self.kinds = list(dict.fromkeys(type_behind(kind) for kind in kinds))
         self.names: set[str] = set()
         """All names and texts in the functions: attributes that they may read are among them."""
@@ -36,10 +39,18 @@ class Code:
         self._waiting: list[FunctionType] = []
         for kind in self.kinds:
             self._method(kind, "forward")
+            if kind.__module__.startswith("torch.nn."):  # whose functions are not looked into
+                for name, value in vars(kind).items():
+                    if isinstance(value, FunctionType) and not name.startswith("__"):
+                        self._method(kind, name)
         before = -1
         while before != len(self.names):
             before = len(self.names)
             self._walk()
+            for interface in self.interfaces:
+                for word in words:
+                    for held in (interface._global_mapping, interface._local_mapping):
+                        self._visit(held.get(word))
             for kind in self.kinds:
                 for name in [n for n in self.names if isinstance(_found(kind, n), FunctionType)]:
                     self._method(kind, name)

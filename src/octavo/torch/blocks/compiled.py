@@ -13,7 +13,7 @@ from octavo.torch.blocks.fusions import fuse
 from octavo.torch.blocks.nodes import Graph, Node
 from octavo.torch.blocks.reading import Reading
 from octavo.torch.blocks.sizes import Sizes
-from octavo.torch.blocks.tracing import Trace, trace
+from octavo.torch.blocks.tracing import trace
 
 
 @dataclass
@@ -23,7 +23,8 @@ class Compiled:
     graph: Graph
     outputs: list[Any]
     """In the order of the pytree: nodes, numbers and None."""
-    trace: Trace
+    structure: Any
+    """How a forward returns them, as a pytree's."""
     sizes: Sizes
 
 
@@ -46,4 +47,4 @@ def compile_call(block: nn.Module, run: Callable[..., Any], tensors: Sequence[Te
     outputs = [
         graph.outputs[places[id(value)]] if isinstance(value, Node) else value for value in outputs
     ]
-    return Compiled(graph, outputs, traced, Sizes(traced))
+    return Compiled(graph, outputs, traced.structure, Sizes(traced))  # without what was traced

@@ -55,7 +55,7 @@ class Facts:
     def __init__(self, block: nn.Module) -> None:
         self.block = block
         self._modules = list(block.named_modules())
-        self.code = _code_of(_kinds(block))
+        self.code = note_code(block)
         self._entries: list[Any] = []
         self._absences: list[Any] = []
         self._types: list[Any] = []
@@ -128,7 +128,7 @@ class Facts:
 
     def _attribute(self, own: dict[str, Any], key: str, value: Any) -> None:
         self._entries += [own, key, value]
-        if hasattr(value, "to_dict") and hasattr(value, "__dict__"):
+        if _is_config(value):
             self._configs[id(value)] = value
         elif key not in _PLACES:
             self._print.append((key, _plain(value)))
@@ -143,9 +143,9 @@ class Facts:
         for owner, key, value in self.code.entries:
             self._calm += [owner, key, value]
         self._print += [(name, function) for _, name, function in self.code.attributes]
-        words = {vars(c).get(key) for c in self._configs.values() for key in _IMPLEMENTATIONS}
+        words = {word for config in self._configs.values() for word in _words(config)}
         for interface in self.code.interfaces:
-            for word in words - {None}:
+            for word in words:
                 for held in (interface._global_mapping, interface._local_mapping):
                     if word in held:
                         self._calm += [held, word, _was(held, word)]
@@ -164,18 +164,31 @@ def _was(held: dict[str, Any], word: str) -> Any:
 _first: dict[int, tuple[Any, dict[str, Any]]] = {}
 
 
+def note_code(block: nn.Module) -> Code:
+    """The code of a block's forwards as it was when it was first asked for."""
+    kinds: dict[type, None] = {}
+    words: set[str] = set()
+    for module in block.modules():
+        kinds[type_behind(type(module))] = None
+        for value in vars(module).values():
+            if _is_config(value):
+                words |= _words(value)
+    return _code_of(tuple(kinds), tuple(sorted(words)))
+
+
 @lru_cache(512)
-def _code_of(kinds: tuple[type, ...]) -> Code:
-    return Code(kinds)
+def _code_of(kinds: tuple[type, ...], words: tuple[str, ...]) -> Code:
+    return Code(kinds, words)
 
 
-def note_code(block: nn.Module) -> None:
-    """Takes note of the code of a block's forwards as it is now."""
-    _code_of(_kinds(block))
+def _is_config(value: Any) -> bool:
+    return hasattr(value, "to_dict") and hasattr(value, "__dict__")
 
 
-def _kinds(block: nn.Module) -> tuple[type, ...]:
-    return tuple(dict.fromkeys(type_behind(type(m)) for m in block.modules()))
+def _words(config: Any) -> set[str]:
+    """The implementations that a config of transformers chooses."""
+    found = (vars(config).get(key) for key in _IMPLEMENTATIONS)
+    return {word for word in found if isinstance(word, str)}
 
 
 def _plain(value: Any) -> Any:

@@ -54,9 +54,9 @@ def _candidates(model: nn.Module) -> Iterator[nn.Module]:
             repeated |= {id(child) for child in module}
         if isinstance(module, (QuantizedModule, nn.ModuleList)):
             continue
-        if id(module) in repeated or isinstance(module, _TORCHS):
-            if sum(isinstance(m, QuantizedLinear) for m in module.modules()) > 1:
-                yield module
+        known = id(module) in repeated or isinstance(module, _TORCHS)
+        if known and sum(isinstance(m, QuantizedLinear) for m in module.modules()) > 1:
+            yield module
 
 
 def one_call_type(kind: Any, word: str = "") -> type:

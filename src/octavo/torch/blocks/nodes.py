@@ -16,7 +16,7 @@ Size = Any
 """An int, or a sympy expression."""
 
 
-class UnknownStep(Exception):
+class UnknownStep(Exception):  # noqa: N818  # nobody outside sees it
     """Something that a block computes and no step of a program does; the text says what."""
 
 

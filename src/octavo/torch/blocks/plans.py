@@ -132,7 +132,7 @@ class Plan:
     def __init__(self, compiled: Compiled, held: Held, name: str) -> None:
         self._sizes = compiled.sizes
         self._constants = held.weights.constants
-        self._outputs = Outputs(compiled.outputs, compiled.trace.structure)
+        self._outputs = Outputs(compiled.outputs, compiled.structure)
         program = Program()
         emission = Emission(program, held.weights)
         used = used_inputs(compiled.graph.inputs, self._outputs.nodes)

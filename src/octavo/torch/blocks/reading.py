@@ -122,7 +122,7 @@ class Reading:
             return None  # a size: read where it is used
         target: Any = node.target
         if target is operator.getitem:
-            return self._made[node.args[0]][node.args[1]]  # type: ignore[index]
+            return self._made[node.args[0]][node.args[1]]
         schema = getattr(target, "_schema", None)
         name = str(target) if schema is None else schema.name.removeprefix("aten::")
         if schema is not None and schema.is_mutable:

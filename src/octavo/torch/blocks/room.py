@@ -77,4 +77,4 @@ def room_of(
 
 def _fits(held: Tensor, new: tuple[int, ...]) -> bool:
     """Whether both are of one batch, and as many heads as deep."""
-    return held.shape[:2] == new[:2] and held.shape[3] == new[3]
+    return (*held.shape[:2], held.shape[3]) == (*new[:2], new[3])

@@ -46,7 +46,8 @@ class PlainCall:
 
     def own(self, given: tuple[Tensor, ...]) -> Sequence[Any]:
         """The same of real tensors, in a row."""
-        return pytree.tree_leaves(self.traced(*given))
+        leaves: Sequence[Any] = pytree.tree_leaves(self.traced(*given))
+        return leaves
 
     def plan(self, compiled: Compiled, held: Held, name: str) -> AnyPlan:
         """The plan for what was compiled."""
@@ -81,6 +82,7 @@ class CachedCall(PlainCall):
         self.usage_key = repr((places, asked, read, flags, self.usage.filled))
 
     def traced(self, *given: Tensor) -> Any:
+        """What the forward returns, and what it gives the cache."""
         totals, lengths = self._counts(given)
 
         def all_of(place: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,14 +92,18 @@ class CachedCall(PlainCall):
         return self._result(given, all_of, totals, lengths)
 
     def own(self, given: tuple[Tensor, ...]) -> Sequence[Any]:
+        """The same of real tensors, in a row."""
         totals, lengths = self._counts(given)
 
         def all_of(place: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
             return made_up(place, k, v, len(totals[place]))
 
-        return pytree.tree_leaves(self._result(given, all_of, totals, lengths))
+        result = self._result(given, all_of, totals, lengths)
+        leaves: Sequence[Any] = pytree.tree_leaves(result)
+        return leaves
 
     def plan(self, compiled: Compiled, held: Held, name: str) -> AnyPlan:
+        """The plan for what was compiled."""
         return CachedPlan(compiled, held, name, self.usage, self._count)
 
     def _counts(self, given: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:

@@ -47,7 +47,7 @@ def trace(run: Callable[..., Any], tensors: Sequence[Tensor]) -> Trace:
     mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
     structure: list[Any] = []
 
-    def flat(*given: Tensor) -> list[Any]:
+    def flat(*given: Tensor) -> Any:
         outputs, spec = pytree.tree_flatten(run(*given))
         structure.append(spec)
         return outputs

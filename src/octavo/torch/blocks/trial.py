@@ -42,7 +42,7 @@ def _close(wanted: Any, found: Any) -> bool:
     if not isinstance(found, Tensor) or found.shape != wanted.shape or found.dtype != wanted.dtype:
         return False
     if not wanted.is_floating_point():
-        return torch.equal(wanted, found)
+        return bool(torch.equal(wanted, found))
     return bool((wanted - found).norm() <= CLOSE * wanted.norm())
 
 
