@@ -85,18 +85,31 @@ struct AttentionPanels {
   // Products to scores: scaled, bounded, the bias added, -infinity where a key does not count; the largest yet.
   template <std::size_t C>
   static void finish(const AttentionPanel& p, std::size_t column, std::size_t first, std::size_t rows, F (&top)[C]) {
-    const F scale = V::set(p.scale), cap = V::set(p.softcap);
-    for (std::size_t t = first; t < first + rows; ++t) {
-      float* row = p.scores + t * kPanelQueries + column;
+    const F scale = V::set(p.scale);
+    float* row = p.scores + first * kPanelQueries + column;
+    if (!p.bias && !p.bias_panel && !p.counts && p.softcap == 0.0f) {
+      const F none = V::set(0.0f);
+      for (std::size_t t = 0; t < rows; ++t, row += kPanelQueries)
+#pragma GCC unroll 4
+        for (std::size_t c = 0; c < C; ++c) {
+          const F x = V::fma(V::load(row + c * kWidth), scale, none);
+          V::store(row + c * kWidth, x);
+          top[c] = V::max(x, top[c]);
+        }
+      return;
+    }
+    const F cap = V::set(p.softcap);
+    for (std::size_t t = first; t < first + rows; ++t, row += kPanelQueries) {
+      const std::uint64_t counts = p.counts ? p.counts[t] >> column : ~std::uint64_t{0};
+      const float* added = p.bias_panel ? p.bias_panel + t * kPanelQueries + column : nullptr;
+      const F same = V::set(p.bias ? p.bias[t] : 0.0f);
 #pragma GCC unroll 4
       for (std::size_t c = 0; c < C; ++c) {
-        F add = V::set(p.bias ? p.bias[t] : 0.0f);
-        if (p.bias_panel) add = V::load(p.bias_panel + t * kPanelQueries + column + c * kWidth);
+        const F add = added ? V::load(added + c * kWidth) : same;
         F x = V::load(row + c * kWidth);
         if (p.softcap != 0.0f) x = V::fma(cap, Elementwise<V>::tanh(V::div(V::mul(x, scale), cap)), add);
         else x = V::fma(x, scale, add);
-        if (p.counts)
-          x = V::pick(static_cast<std::uint32_t>(p.counts[t] >> (column + c * kWidth)), x, V::set(-__builtin_inff()));
+        x = V::pick(static_cast<std::uint32_t>(counts >> (c * kWidth)), x, V::set(-__builtin_inff()));
         V::store(row + c * kWidth, x);
         top[c] = V::max(x, top[c]);
       }

@@ -26,7 +26,6 @@ struct AttentionInputs {
   std::ptrdiff_t offset;
   std::size_t window;
   float softcap;              // s becomes softcap * tanh(s / softcap) before the bias; 0: it stays
-  enum class Products { kFloat32, kBFloat16 } products;
   float* out;
 };
 
