@@ -403,11 +403,10 @@ struct MergeParts {
   float* out;
 };
 
-// counts[t] |= bits where mask[t * step] is not 0.
+// Bit r of counts[t] is whether mask[r][t * step] is not 0.
 struct KeyBits {
-  const std::uint8_t* mask;
-  std::size_t step, keys;
-  std::uint64_t bits;
+  const std::uint8_t* const* mask;
+  std::size_t rows, step, keys;              // up to 64 rows
   std::uint64_t* counts;
 };
 
@@ -497,7 +496,7 @@ struct KernelTable {
   bool (*weight_range)(const WeightRange&);
   void (*quantize_weight)(const WeightRun&);
   void (*attention_panel)(const AttentionPanel&);
-  void (*add_key_bits)(const KeyBits&);
+  void (*key_bits)(const KeyBits&);
   void (*attention_rows)(const AttentionRows&);
   void (*merge_parts)(const MergeParts&);
   void (*norm_rows)(const NormRows&);

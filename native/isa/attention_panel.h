@@ -162,13 +162,26 @@ struct AttentionPanels {
   }
 };
 
-// A bit of `counts` for each query of a panel, from rows of bytes.
-inline void add_key_bits(const KeyBits& b) {
-  const std::uint64_t bits = b.bits;
-  if (b.step == 1)
-    for (std::size_t t = 0; t < b.keys; ++t) b.counts[t] |= b.mask[t] ? bits : 0;
-  else
-    for (std::size_t t = 0; t < b.keys; ++t) b.counts[t] |= b.mask[t * b.step] ? bits : 0;
+// Eight rows at a time as bytes, which vectors hold many of.
+inline void key_bits(const KeyBits& b) {
+  constexpr std::size_t kRun = 256;
+  std::uint8_t bits[kRun];
+  for (std::size_t first = 0; first < b.keys; first += kRun) {
+    const std::size_t keys = b.keys - first < kRun ? b.keys - first : kRun;
+    std::uint64_t* counts = b.counts + first;
+    for (std::size_t t = 0; t < keys; ++t) counts[t] = 0;
+    for (std::size_t r = 0; r < b.rows; ++r) {
+      const std::uint8_t* row = b.mask[r] + first * b.step;
+      const int bit = static_cast<int>(r % 8);
+      if (bit == 0) __builtin_memset(bits, 0, kRun);
+      if (b.step == 1)
+        for (std::size_t t = 0; t < keys; ++t) bits[t] = static_cast<std::uint8_t>(bits[t] | (row[t] != 0) << bit);
+      else
+        for (std::size_t t = 0; t < keys; ++t) bits[t] = static_cast<std::uint8_t>(bits[t] | (row[t * b.step] != 0) << bit);
+      if (bit == 7 || r + 1 == b.rows)
+        for (std::size_t t = 0; t < keys; ++t) counts[t] |= static_cast<std::uint64_t>(bits[t]) << (r / 8 * 8);
+    }
+  }
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ void fill_table(KernelTable& t) {
   t.embedding_lookup = Embeddings<V>::lookup;
   t.embedding_bag = Embeddings<V>::bag;
   t.attention_panel = AttentionPanels<V>::attention;
-  t.add_key_bits = add_key_bits;
+  t.key_bits = key_bits;
   t.attention_rows = RowAttention<V>::attention;
   t.merge_parts = RowAttention<V>::merge;
   t.norm_rows = Norms<V>::rows;

@@ -111,14 +111,15 @@ class Panel {
       return true;
     }
     auto* counts = reinterpret_cast<std::uint64_t*>(memory_ + call_.at.counts);
-    std::fill(counts, counts + keys, in_.mask ? 0 : all_);
     if (in_.mask) {
-      const std::size_t rows = call_.one_mask() ? 1 : count_;
-      for (std::size_t c = 0; c < rows; ++c)
-        call_.t.add_key_bits({call_.mask(item_, column(c), first), in_.mask_key, keys, rows == 1 ? all_ : std::uint64_t{1} << c, counts});
+      const std::uint8_t* rows[kPanelQueries];
+      const std::size_t different = call_.one_mask() ? 1 : count_;
+      for (std::size_t c = 0; c < different; ++c) rows[c] = call_.mask(item_, column(c), first);
+      call_.t.key_bits({rows, different, in_.mask_key, keys, counts});
     }
     std::uint64_t any = 0, every = all_;
     for (std::size_t i = 0; i < keys; ++i) {
+      if (!in_.mask || (call_.one_mask() && counts[i])) counts[i] = all_;
       if (ranged) counts[i] &= range(first + i);
       any |= counts[i];
       every &= counts[i];
