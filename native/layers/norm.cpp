@@ -1,6 +1,7 @@
 #include "layers/norm.h"
 
 #include "contract/tables.h"
+#include "layers/work.h"
 #include "runtime/arena.h"
 #include "runtime/parallel.h"
 
@@ -8,7 +9,7 @@ namespace octavo {
 
 void norm(const NormRows& in, int threads) {
   if (in.rows == 0 || in.columns == 0) return;
-  threads = earned_threads(threads, static_cast<double>(in.rows * in.columns) * 4e-4);  // a value takes about .4 ns
+  threads = earned_threads(threads, static_cast<double>(in.rows * in.columns) / rate::kNormed);
   const KernelTable& t = table();
   auto part = [&](int, int thread, int all) {
     const FloatMode mode;

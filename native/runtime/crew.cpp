@@ -1,5 +1,7 @@
 #include "runtime/crew.h"
 
+#include "runtime/crowding.h"
+
 namespace octavo {
 namespace {
 
@@ -16,10 +18,12 @@ void Crew::give(Helper& helper, Job* job, int threads) {
 }
 
 void Crew::run(Job& job, int threads) {
+  Watch watch;
   running_.store(threads - 1, std::memory_order_relaxed);
   for (int i = 0; i < threads - 1; ++i) give(helpers_[static_cast<std::size_t>(i)], &job, threads);
   job.work(0, threads);
-  spin_until([&] { return running_.load(std::memory_order_acquire) == 0; });
+  watch.leader_done();
+  watch.all_done(spin_until([&] { return running_.load(std::memory_order_acquire) == 0; }));
 }
 
 Job* Crew::next(Helper& me) const {

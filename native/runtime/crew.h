@@ -24,15 +24,18 @@ inline void pause_cpu() {
 // two layers of a model, shorter than anyone notices.
 constexpr int kSpins = 2000;
 
-// Turns of waiting in place, by a pause of the processor, then by giving it to whoever wants it.
+// A turn of waiting in place, by a pause of the processor, then by giving it to whoever wants it.
 inline void wait_a_turn(int turn) {
   if (turn < kSpins) pause_cpu();
   else std::this_thread::yield();
 }
 
+// Whether it took more than a moment.
 template <class Ready>
-void spin_until(Ready ready) {
-  for (int i = 0; !ready(); i += i < kSpins) wait_a_turn(i);
+bool spin_until(Ready ready) {
+  int turn = 0;
+  for (; !ready(); turn += turn < kSpins) wait_a_turn(turn);
+  return turn == kSpins;
 }
 
 // All threads of a job pass together.

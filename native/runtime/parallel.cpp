@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "runtime/crew.h"
+#include "runtime/crowding.h"
 #include "runtime/host.h"
 #include "runtime/openmp.h"
 #include "runtime/processors.h"
@@ -30,6 +31,8 @@ constexpr int kPatience = kSpins, kTeamPatience = 2 * kSpins;
 constexpr double kStart = 2.9, kHostStart = 4.0, kTeamStart = 2.0;
 // What each of OpenMP's threads adds to a region, whether it works in it or not.
 constexpr double kMember = 0.2;
+// Where more is expected, a block has no team: its large jobs take threads, its small ones do not.
+constexpr double kMostTeamDelay = 100.0;
 
 void forget_threads();  // in the child
 void watch_forks() {
@@ -49,6 +52,7 @@ struct HostJob {
   const OpenMp* omp;
   Job& job;
   int threads;
+  Watch watch{};
 };
 
 // Every thread of the host's team comes here at once; the team may be smaller than asked.
@@ -56,6 +60,7 @@ void host_thread(void* data) {
   auto* h = static_cast<HostJob*>(data);
   const int thread = h->omp->thread_num(), threads = std::min(h->threads, h->omp->num_threads());
   if (thread < threads) h->job.work(thread, threads);
+  if (thread == 0) h->watch.leader_done();
 }
 
 // Our own threads.
@@ -160,6 +165,7 @@ bool run_on_threads(int threads, Job& job) {
   HostJob h{omp, job, threads};
   // As many as PyTorch's own regions have: with another number it would end threads, or begin some.
   omp->parallel(host_thread, &h, static_cast<unsigned>(std::max(threads, omp->max_threads())), 0);
+  h.watch.all_done(true);
   return true;
 }
 
@@ -200,7 +206,7 @@ int earned_threads(int threads, double microseconds, double phases) {
     threads = std::min(threads, processors());
     least = kMember * (omp ? std::max(threads, omp->max_threads()) : threads);
   }
-  const double earned = microseconds - least;
+  const double earned = microseconds - least - expected_delay();
   return static_cast<int>(std::max(1.0, std::min<double>(threads, earned / (start + (phases - 1.0) * phase_microseconds()))));
 }
 
@@ -214,7 +220,7 @@ void parallel(int threads, int phases, Phase phase, void* job) {
 }
 
 void with_team(int threads, void (*leader)(void*), void* data) {
-  if (threads < 2 || host() || team.crew) return leader(data);
+  if (threads < 2 || host() || team.crew || expected_delay() > kMostTeamDelay) return leader(data);
   Crew crew(kTeamPatience);
   threads = std::min(threads, processors());
   for (int t = 1; t < threads; ++t) crew.add();
