@@ -1,4 +1,4 @@
-"""The kernel core: linear layers and convolutions beside the peers and the machine's limits.
+"""The kernel core: linear layers, convolutions, attention beside peers and the machine's limits.
 
 `python -m benchmarks.kernels [--quick] [--only PART ...] [--cells MxKxN ...] [--peers-only]`. Every
 setting of threads, AMX and instruction set has a process of its own. The bounds were set on
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from benchmarks import parts, peers, rows, runner
+from benchmarks import attention, parts, peers, rows, runner
 from benchmarks.machine import amx_granted
 from benchmarks.ours import OCTAVO
 from benchmarks.results import Row
@@ -29,6 +29,7 @@ LEAST_FEW, LEAST_MANY, LEAST_OPENVINO = 1.6, 1.1, 1.2  # M <= FEW, M >= MANY, al
 NEVER_SLOWER = 1.0
 LEAST_AVX2, LEAST_AVX2_MANY = 2.0, 1.6  # all M, M >= 128
 LEAST_CONV = 1.2
+LEAST_ATTENTION = 1.0
 A_CALL = f"a call of a layer of {parts.SMALL} x {parts.SMALL}"
 BESIDE = "rows quantized, sums scaled and written"
 CONVOLUTIONS = tuple((k, c, size, 1) for k in (3, 1) for c in (64, 256) for size in (28, 56))
@@ -138,6 +139,22 @@ def conv_rows(effort: Effort) -> Iterator[Row]:
             yield replace(row, at_least=LEAST_CONV) if row.what in bounded else row
 
 
+def attention_rows(effort: Effort) -> Iterator[Row]:
+    """Float attention on one thread and on two."""
+    for threads in (1, 2):
+        cells = attention.CELLS[::5] if effort.quick else attention.CELLS
+        job = Job("attention:attention", cells, threads)
+        for section, answer in effort.settings("Attention, float", job):
+            yield from rows.machine_rows(answer, section)
+            if not effort.ours:
+                yield from rows.time_rows(answer.found, section)
+                continue
+            for cell, found in answer.found.items():
+                over = [name for name in found.timings if name != OCTAVO]
+                for row in rows.cell_rows({cell: found}, OCTAVO, over, section):
+                    yield replace(row, at_least=LEAST_ATTENTION)
+
+
 def peak_rows(effort: Effort) -> Iterator[Row]:
     """Shares of one core's peak, all that a kernel does included; asked of AVX512-VNNI."""
     for isa in (VNNI, AMX, AVX2) if effort.has_amx else (VNNI, AVX2):
@@ -197,6 +214,7 @@ PARTS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "linear": linear_rows,
     "avx2": avx2_rows,
     "conv": conv_rows,
+    "attention": attention_rows,
     "peak": peak_rows,
     "groups": partial(share_rows, "groups"),
     "bandwidth": partial(share_rows, "bandwidth"),
@@ -204,7 +222,7 @@ PARTS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "threads": partial(share_rows, "scaling"),
     "alternating": alternating_rows,
 }
-WITH_PEERS = ("linear", "avx2", "conv")
+WITH_PEERS = ("linear", "avx2", "conv", "attention")
 
 
 def cell(text: str) -> Cell:
@@ -230,7 +248,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cells = tuple(options.cells or (QUICK if options.quick else GRID))
     effort = Effort(options.quick, cells, not options.peers_only, amx_granted())
     runner.publish(
-        *("kernels", "Kernels: linear layers and convolutions"),
+        *("kernels", "Kernels: linear layers, convolutions and attention"),
         {part: partial(PARTS[part], effort) for part in chosen},
         *(options, arguments),
         speeds=True,

@@ -15,12 +15,14 @@ import numpy as np
 from benchmarks.peers import Bound, Float32, Layer, torch_bound, torch_linear_module
 from benchmarks.peers_rnn import Rnn
 from octavo.core import kernels
+from octavo.core.attention import NO_STRIDES, run_attention
 from octavo.core.kernels import Part, isa, pack, part_seconds, peak_gops, read_gbps, unpack
 from octavo.recipe import ActivationScheme, Granularity, Recipe, Scheme
 
 __all__ = [
     "OCTAVO",
     "Part",
+    "attention",
     "conv",
     "isa",
     "kernel",
@@ -68,6 +70,36 @@ def kernel(w: Float32, bias: Float32) -> Callable[[Float32], Callable[[], None]]
         return call
 
     return bind
+
+
+def attention(q: Float32, k: Float32, v: Float32) -> Bound:
+    """The kernel over q [B, S, H, D], k and v [B, T, G, D], into new memory."""
+    (batch, queries, heads, depth), (keys, kv_heads) = q.shape, k.shape[1:3]
+    sizes = (batch, heads, kv_heads, queries, keys, depth, depth)
+    steps = tuple(
+        s
+        for n, h in ((queries, heads), *[(keys, kv_heads)] * 2, (queries, heads))
+        for s in (n * h * depth, h * depth, depth)
+    )
+    given = tuple(x.ctypes.data for x in (q, k, v))
+
+    def run(keep: tuple[Float32, ...] = (q, k, v)) -> Float32:
+        y = np.empty(q.shape, np.float32)
+        run_attention(
+            (*given, y.ctypes.data),
+            sizes,
+            steps,
+            depth**-0.5,
+            *(0, NO_STRIDES) * 2,
+            False,
+            0,
+            0,
+            0.0,
+            0,
+        )
+        return y
+
+    return Bound(run, run)
 
 
 def set_num_threads(threads: int) -> None:

@@ -353,8 +353,9 @@ struct QuantizeColumns {
   std::int32_t* sums;                        // [16]
 };
 
-// Attention of one head for queries that lie side by side (attention_panel.h). Rows of panels have
-// kPanelQueries floats; `columns` of them, a multiple of 16, are made.
+// Attention of queries that lie side by side to a block of keys (attention_panel.h). Rows of panels have
+// kPanelQueries floats; `columns` of them, a multiple of 16, are made. Blocks of one panel come one after the other:
+// top, sums and out carry over, and after the last one out is done.
 constexpr std::size_t kPanelQueries = 64;
 struct AttentionPanel {
   const float* queries;                      // [depth][64]
@@ -367,9 +368,48 @@ struct AttentionPanel {
   std::size_t v_stride;
   const float* bias;                         // [keys], the same for all queries; null: none
   const float* bias_panel;                   // [keys][64]; null: none
+  const std::uint64_t* counts;               // [keys], a bit for each query; null: all keys count
+  bool first, last;                          // block of the panel
   float* scores;                             // [keys][64], scratch
-  float* sums;                               // [64], scratch
+  float* factor;                             // [64], scratch
+  float *top, *sums;                         // [64]
   float* out;                                // [value_depth][64]
+};
+
+// Attention of a few queries to a chunk of keys (attention_rows.h), whose products are sums in 16 lanes (of every 16th
+// input) that are then added by halves. Weights add up likewise.
+struct AttentionPart {                       // what one chunk gives one query, before value_depth floats
+  float top, sum;                            // the largest score, and the sum of e^(score - top)
+  float counts;                              // 0: no key counts; set by who asks
+  float unused[13];
+};
+struct AttentionRows {
+  const float* queries;                      // [columns][depth]
+  std::size_t columns, depth, keys, value_depth;
+  float scale, softcap;                      // as AttentionPanel's
+  const float* k;                            // [keys][depth]
+  std::size_t k_stride;
+  const float* v;                            // [keys][value_depth]
+  std::size_t v_stride;
+  const float* const* bias;                  // [columns] rows of [keys]; null: none
+  float* scores;                             // [columns][round_up(keys, 16)], scratch
+  AttentionPart* parts;                      // of column 0; `part_floats` from one to the next
+  std::size_t part_floats;
+};
+
+// out = sum over chunks of part * e^(part.top - top), over the sum of theirs, in ascending order; 0 where no key counts.
+struct MergeParts {
+  AttentionPart* parts;                      // of chunk 0; their tops are overwritten
+  std::size_t chunks, stride;                // floats from chunk to chunk
+  std::size_t value_depth;
+  float* out;
+};
+
+// Bit r of counts[t] is whether mask[r][t * step] is not 0.
+struct KeyBits {
+  const std::uint8_t* const* mask;
+  std::size_t rows, step, keys;              // up to 64 rows
+  std::uint64_t* counts;
 };
 
 // Rows to variance 1, for kLayer to mean 0 too: out = fma(d * inverse, weight, bias) with d = v - mean and
@@ -402,6 +442,37 @@ struct RotaryRows {
   const float *cos, *sin;
   float* out;                                // may be x
   std::size_t out_step;
+};
+
+// Functions of one element: those of `Activation`, and the like. NaN stays NaN.
+enum class Unary : int { kNeg, kExp, kTanh, kSigmoid, kRelu, kGelu, kGeluTanh, kSilu, kRsqrt, kSqrt, kReciprocal, kAbs, kErf };
+
+// Of two. The larger or smaller of a number and NaN is NaN.
+enum class Binary : int { kAdd, kSub, kMul, kDiv, kMin, kMax };
+struct BinaryRow {
+  Binary op;
+  const float* a;
+  std::size_t a_step;                        // 1, or 0 where one serves all
+  const float* b;
+  std::size_t b_step;
+  std::size_t n;
+  float* out;                                // may be a or b
+};
+
+// Rows to e^(x - largest) / sum; what is more than 87.3 below the largest is 0. Sums in 16 lanes, as those of norms.
+struct SoftmaxRows {
+  const float* x;
+  std::size_t rows, columns, stride;
+  float* out;                                // may be x
+  std::size_t out_stride;
+};
+
+// The sum of each row, in 16 lanes, divided by `by`.
+struct RowSums {
+  const float* x;
+  std::size_t rows, columns, stride;
+  float by;
+  float* out;                                // [rows]
 };
 
 // Widens lo <= 0 <= hi by n weights: one pair by all of them, or with `each` n pairs. False where one is
@@ -477,9 +548,16 @@ struct KernelTable {
   void (*quantize_columns)(const QuantizeColumns&);
   bool (*weight_range)(const WeightRange&);
   void (*quantize_weight)(const WeightRun&);
-  void (*attention)(const AttentionPanel&);
+  void (*attention_panel)(const AttentionPanel&);
+  void (*key_bits)(const KeyBits&);
+  void (*attention_rows)(const AttentionRows&);
+  void (*merge_parts)(const MergeParts&);
   void (*norm_rows)(const NormRows&);
   void (*rotary)(const RotaryRows&);
+  void (*unary)(Unary, const float* x, float* out, std::size_t n);  // out may be x
+  void (*binary)(const BinaryRow&);
+  void (*softmax)(const SoftmaxRows&);
+  void (*row_sums)(const RowSums&);
   void (*transpose_words)(const TransposeWords&);
   // Whole lines of kAlign bytes, `to` aligned; without reading it first, where a processor can.
   void (*stream_lines)(std::int8_t* to, const std::int8_t* from, std::size_t lines);

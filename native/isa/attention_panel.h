@@ -1,12 +1,14 @@
-// Scaled dot-product attention for up to 64 queries of one head. Queries lie side by side, one a lane:
-// scores [keys][queries], so that softmax runs down a column, no sum crosses lanes, and every
-// instruction set gives the same bits.
+// Scaled dot-product attention for up to 64 queries of one head and a block of keys. Queries lie side by side, one a
+// lane: scores [keys][queries], so that softmax runs down a column, no sum crosses lanes, and every instruction set
+// gives the same bits. What earlier blocks gave is scaled to the largest score so far.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "contract/kernels.h"
 #include "isa/activations.h"
+#include "isa/attention_weights.h"
 
 namespace octavo {
 namespace {
@@ -15,124 +17,172 @@ template <class V>
 struct AttentionPanels {
   using F = typename V::F;
   static constexpr std::size_t kWidth = static_cast<std::size_t>(V::kWidth);
-  static constexpr std::size_t kRows = 6;                              // of a tile
   static constexpr std::size_t kMost = kWidth == 8 ? 2 : 4;  // vectors of a tile
+  // Rows of a tile of C vectors: as many sums as registers hold, and enough of them to keep multipliers busy.
+  template <std::size_t C>
+  static constexpr std::size_t kRows = C == 4 || kWidth == 8 ? 6 : 8;
 
-  // out[r][c] = sum over k of a[r * ra + k * ka] * panel[k][c], in ascending k.
+  // out[r][c] = start[r][c] + sum over k of a(r, k) * panel[k][c], in ascending k. a(r, k) is a[r * step + k], or with
+  // kAcross a[r + k * step]; start is 0 or out * factor[c].
   struct Product {
     const float* a;
-    std::size_t ra, ka, rows, k;
+    std::size_t step, rows, k;
     const float* panel;
+    const float* factor;  // null: from 0
     float* out;
   };
 
-  template <std::size_t R, std::size_t C>
+  template <bool kAcross, std::size_t R, std::size_t C>
   static void tile(const Product& p, std::size_t row, std::size_t column) {
-    const float* a = p.a + row * p.ra;
+    const float* a[kAcross ? 1 : R];
+#pragma GCC unroll 8
+    for (std::size_t r = 0; r < (kAcross ? 1 : R); ++r) a[r] = p.a + (kAcross ? row : (row + r) * p.step);
     const float* panel = p.panel + column;
+    float* out = p.out + row * kPanelQueries + column;
     F acc[R][C];
-#pragma GCC unroll 32
+#pragma GCC unroll 8
     for (std::size_t r = 0; r < R; ++r)
-#pragma GCC unroll 32
-      for (std::size_t c = 0; c < C; ++c) acc[r][c] = V::set(0.0f);
+#pragma GCC unroll 4
+      for (std::size_t c = 0; c < C; ++c)
+        acc[r][c] = p.factor ? V::mul(V::load(out + r * kPanelQueries + c * kWidth), V::load(p.factor + column + c * kWidth)) : V::set(0.0f);
     for (std::size_t k = 0; k < p.k; ++k) {
       F v[C];
-#pragma GCC unroll 32
+#pragma GCC unroll 4
       for (std::size_t c = 0; c < C; ++c) v[c] = V::load(panel + k * kPanelQueries + c * kWidth);
-#pragma GCC unroll 32
+#pragma GCC unroll 8
       for (std::size_t r = 0; r < R; ++r) {
-        const F x = V::set(a[r * p.ra + k * p.ka]);
-#pragma GCC unroll 32
+        const F x = V::set(kAcross ? a[0][r] : a[r][k]);
+#pragma GCC unroll 4
         for (std::size_t c = 0; c < C; ++c) acc[r][c] = V::fma(x, v[c], acc[r][c]);
       }
+      if (kAcross) a[0] += p.step;
     }
-    float* out = p.out + row * kPanelQueries + column;
-#pragma GCC unroll 32
+#pragma GCC unroll 8
     for (std::size_t r = 0; r < R; ++r)
-#pragma GCC unroll 32
+#pragma GCC unroll 4
       for (std::size_t c = 0; c < C; ++c) V::store(out + r * kPanelQueries + c * kWidth, acc[r][c]);
   }
 
-  template <std::size_t C>
-  static void rows_of(const Product& p, std::size_t column) {
+  template <bool kAcross, std::size_t R, std::size_t C>
+  static void tile_of(const Product& p, std::size_t row, std::size_t rows, std::size_t column) {
+    if constexpr (R > 1)
+      if (rows < R) return tile_of<kAcross, R - 1, C>(p, row, rows, column);
+    tile<kAcross, R, C>(p, row, column);
+  }
+
+  // `after` sees the rows of each tile while they are in the nearest cache.
+  template <bool kAcross, std::size_t C, class After>
+  static void product(const Product& p, std::size_t column, const After& after) {
     // All tiles about the same: 32 rows are 6, 6, 5, 5, 5, 5.
-    const std::size_t tiles = (p.rows + kRows - 1) / kRows;
+    const std::size_t tiles = (p.rows + kRows<C> - 1) / kRows<C>;
     for (std::size_t i = 0; i < tiles; ++i) {
       const std::size_t row = p.rows * i / tiles, rows = p.rows * (i + 1) / tiles - row;
-      switch (rows) {
-        case 1: tile<1, C>(p, row, column); break;
-        case 2: tile<2, C>(p, row, column); break;
-        case 3: tile<3, C>(p, row, column); break;
-        case 4: tile<4, C>(p, row, column); break;
-        case 5: tile<5, C>(p, row, column); break;
-        default: tile<6, C>(p, row, column); break;
-      }
+      tile_of<kAcross, kRows<C>, C>(p, row, rows, column);
+      after(row, rows);
     }
   }
 
-  static void product(const Product& p, std::size_t columns) {
-    std::size_t column = 0, left = columns / kWidth;
-    for (; left >= kMost; left -= kMost, column += kMost * kWidth) rows_of<kMost>(p, column);
-    if constexpr (kMost == 4) {
-      if (left == 3) rows_of<3>(p, column);
-      else if (left == 2) rows_of<2>(p, column);
-      else if (left == 1) rows_of<1>(p, column);
-    }
-  }
-
-  // Scores of C vectors of queries to weights that are not divided by their sum yet; 1 / sum.
+  // Products to scores: scaled, bounded, the bias added, -infinity where a key does not count; the largest yet.
   template <std::size_t C>
-  static void softmax(const AttentionPanel& p, std::size_t column) {
-    float* s = p.scores + column;
-    const F scale = V::set(p.scale);
-    F top[C], sum[C];
-#pragma GCC unroll 4
-    for (std::size_t c = 0; c < C; ++c) {
-      top[c] = V::set(-__builtin_inff());
-      sum[c] = V::set(0.0f);
-    }
-    for (std::size_t t = 0; t < p.keys; ++t) {
-      float* row = s + t * kPanelQueries;
+  static void finish(const AttentionPanel& p, std::size_t column, std::size_t first, std::size_t rows, F (&top)[C]) {
+    const F scale = V::set(p.scale), cap = V::set(p.softcap);
+    for (std::size_t t = first; t < first + rows; ++t) {
+      float* row = p.scores + t * kPanelQueries + column;
 #pragma GCC unroll 4
       for (std::size_t c = 0; c < C; ++c) {
         F add = V::set(p.bias ? p.bias[t] : 0.0f);
         if (p.bias_panel) add = V::load(p.bias_panel + t * kPanelQueries + column + c * kWidth);
-        const F product = V::load(row + c * kWidth);
-        F x;
-        if (p.softcap != 0.0f) x = V::fma(V::set(p.softcap), Elementwise<V>::tanh(V::div(V::mul(product, scale), V::set(p.softcap))), add);
-        else x = V::fma(product, scale, add);
+        F x = V::load(row + c * kWidth);
+        if (p.softcap != 0.0f) x = V::fma(cap, Elementwise<V>::tanh(V::div(V::mul(x, scale), cap)), add);
+        else x = V::fma(x, scale, add);
+        if (p.counts)
+          x = V::pick(static_cast<std::uint32_t>(p.counts[t] >> (column + c * kWidth)), x, V::set(-__builtin_inff()));
         V::store(row + c * kWidth, x);
         top[c] = V::max(x, top[c]);
       }
     }
+  }
+
+  // Scores to weights that are not divided by their sum yet.
+  template <std::size_t C>
+  static void weigh(const AttentionPanel& p, std::size_t column, const F (&top)[C]) {
+    F sum[C];
+#pragma GCC unroll 4
+    for (std::size_t c = 0; c < C; ++c) sum[c] = V::set(0.0f);
     for (std::size_t t = 0; t < p.keys; ++t) {
-      float* row = s + t * kPanelQueries;
+      float* row = p.scores + t * kPanelQueries + column;
 #pragma GCC unroll 4
       for (std::size_t c = 0; c < C; ++c) {
-        const F x = V::sub(V::load(row + c * kWidth), top[c]);
-        // exp ends at e^-87.3; what is masked weighs nothing at all.
-        const F e = V::select(V::less(x, V::set(-87.3f)), V::set(0.0f), Elementwise<V>::exp(x));
+        const F e = Weights<V>::exp(V::sub(V::load(row + c * kWidth), top[c]));
         V::store(row + c * kWidth, e);
         sum[c] = V::add(sum[c], e);
       }
     }
 #pragma GCC unroll 4
-    for (std::size_t c = 0; c < C; ++c) V::store(p.sums + column + c * kWidth, V::div(V::set(1.0f), sum[c]));
+    for (std::size_t c = 0; c < C; ++c) {
+      const std::size_t at = column + c * kWidth;
+      const F before = p.first ? V::set(0.0f) : Weights<V>::exp(V::sub(V::load(p.top + at), top[c]));
+      V::store(p.factor + at, before);
+      V::store(p.sums + at, p.first ? sum[c] : V::fma(V::load(p.sums + at), before, sum[c]));
+      V::store(p.top + at, top[c]);
+    }
+  }
+
+  template <std::size_t C>
+  static void columns_of(const AttentionPanel& p, std::size_t column) {
+    F top[C];
+    // The least number, not -infinity: where no key counted yet, -infinity less it is no NaN.
+#pragma GCC unroll 4
+    for (std::size_t c = 0; c < C; ++c) top[c] = p.first ? V::set(-__FLT_MAX__) : V::load(p.top + column + c * kWidth);
+    product<false, C>({p.k, p.k_stride, p.keys, p.depth, p.queries, nullptr, p.scores}, column,
+                      [&](std::size_t row, std::size_t rows) { finish<C>(p, column, row, rows, top); });
+    weigh<C>(p, column, top);
+    product<true, C>({p.v, p.v_stride, p.value_depth, p.keys, p.scores, p.first ? nullptr : p.factor, p.out}, column,
+                     [](std::size_t, std::size_t) {});
+    if (!p.last) return;
+    F divisor[C];
+#pragma GCC unroll 4
+    for (std::size_t c = 0; c < C; ++c) divisor[c] = V::div(V::set(1.0f), V::load(p.sums + column + c * kWidth));
+    for (std::size_t d = 0; d < p.value_depth; ++d)
+#pragma GCC unroll 4
+      for (std::size_t c = 0; c < C; ++c) {
+        float* at = p.out + d * kPanelQueries + column + c * kWidth;
+        V::store(at, V::mul(V::load(at), divisor[c]));
+      }
   }
 
   static void attention(const AttentionPanel& p) {
-    product({p.k, p.k_stride, 1, p.keys, p.depth, p.queries, p.scores}, p.columns);
-    std::size_t column = 0;
-    for (; column + kMost * kWidth <= p.columns; column += kMost * kWidth) softmax<kMost>(p, column);
-    for (; column < p.columns; column += kWidth) softmax<1>(p, column);
-    product({p.v, 1, p.v_stride, p.value_depth, p.keys, p.scores, p.out}, p.columns);
-    for (std::size_t d = 0; d < p.value_depth; ++d)
-      for (std::size_t c = 0; c < p.columns; c += kWidth) {
-        float* at = p.out + d * kPanelQueries + c;
-        V::store(at, V::mul(V::load(at), V::load(p.sums + c)));
-      }
+    std::size_t column = 0, left = p.columns / kWidth;
+    for (; left >= kMost; left -= kMost, column += kMost * kWidth) columns_of<kMost>(p, column);
+    if constexpr (kMost == 4) {
+      if (left == 3) columns_of<3>(p, column);
+      else if (left == 2) columns_of<2>(p, column);
+      else if (left == 1) columns_of<1>(p, column);
+    }
   }
 };
+
+// Eight rows at a time as bytes, which vectors hold many of.
+inline void key_bits(const KeyBits& b) {
+  constexpr std::size_t kRun = 256;
+  std::uint8_t bits[kRun];
+  for (std::size_t first = 0; first < b.keys; first += kRun) {
+    const std::size_t keys = b.keys - first < kRun ? b.keys - first : kRun;
+    std::uint64_t* counts = b.counts + first;
+    for (std::size_t t = 0; t < keys; ++t) counts[t] = 0;
+    for (std::size_t r = 0; r < b.rows; ++r) {
+      const std::uint8_t* row = b.mask[r] + first * b.step;
+      const int bit = static_cast<int>(r % 8);
+      if (bit == 0) __builtin_memset(bits, 0, kRun);
+      if (b.step == 1)
+        for (std::size_t t = 0; t < keys; ++t) bits[t] = static_cast<std::uint8_t>(bits[t] | (row[t] != 0) << bit);
+      else
+        for (std::size_t t = 0; t < keys; ++t) bits[t] = static_cast<std::uint8_t>(bits[t] | (row[t * b.step] != 0) << bit);
+      if (bit == 7 || r + 1 == b.rows)
+        for (std::size_t t = 0; t < keys; ++t) counts[t] |= static_cast<std::uint64_t>(bits[t]) << (r / 8 * 8);
+    }
+  }
+}
 
 }  // namespace
 }  // namespace octavo

@@ -4,8 +4,10 @@
 #include "contract/kernels.h"
 #include "isa/activations.h"
 #include "isa/attention_panel.h"
+#include "isa/attention_rows.h"
 #include "isa/cells.h"
 #include "isa/convolution.h"
+#include "isa/elementwise_rows.h"
 #include "isa/embedding_rows.h"
 #include "isa/float_product.h"
 #include "isa/half.h"
@@ -37,9 +39,16 @@ void fill_table(KernelTable& t) {
   t.half_gemm = HalfProduct<V>::gemm;
   t.embedding_lookup = Embeddings<V>::lookup;
   t.embedding_bag = Embeddings<V>::bag;
-  t.attention = AttentionPanels<V>::attention;
+  t.attention_panel = AttentionPanels<V>::attention;
+  t.key_bits = key_bits;
+  t.attention_rows = RowAttention<V>::attention;
+  t.merge_parts = RowAttention<V>::merge;
   t.norm_rows = Norms<V>::rows;
   t.rotary = Rotaries<V>::rows;
+  t.unary = ElementRows<V>::unary;
+  t.binary = ElementRows<V>::binary;
+  t.softmax = ElementRows<V>::softmax;
+  t.row_sums = ElementRows<V>::row_sums;
   t.range = RowRange<V>::seen;
   t.quantize_pixels = Images<V>::quantize_pixels;
   t.windows = copy_windows;

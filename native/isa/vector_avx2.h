@@ -39,14 +39,22 @@ struct Avx2 {
   static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
   static F min(F a, F b) { return _mm256_min_ps(a, b); }
   static F max(F a, F b) { return _mm256_max_ps(a, b); }
+  static F sqrt(F a) { return _mm256_sqrt_ps(a); }
   static F sign_bit() { return _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MIN)); }
   static F abs(F a) { return _mm256_andnot_ps(sign_bit(), a); }
   static F copysign(F size, F sign) {
     return _mm256_or_ps(_mm256_andnot_ps(sign_bit(), size), _mm256_and_ps(sign_bit(), sign));
   }
   static F clipped(F x, F most) { return copysign(min(abs(x), most), x); }  // as avx512: minps gives `most` for a NaN
+  static Mask is_number(F a) { return _mm256_cmp_ps(a, a, _CMP_ORD_Q); }
   static Mask less(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
   static F select(Mask m, F yes, F no) { return _mm256_blendv_ps(no, yes, m); }
+  // By the lowest bits, one a lane.
+  static F pick(std::uint32_t bits, F yes, F no) {
+    const I each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const I set = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<std::int32_t>(bits)), each), each);
+    return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(set));
+  }
 
   static I add_i(I a, I b) { return _mm256_add_epi32(a, b); }
   static I sub_i(I a, I b) { return _mm256_sub_epi32(a, b); }
@@ -78,6 +86,18 @@ struct Avx2 {
   static I correct(I acc, I colsum, I pair) {
     return _mm256_add_epi32(acc, _mm256_madd_epi16(colsum, pair));
   }
+  // 4 sums of 16 lanes each, by halves: lane l and l + 8, then 4, 2, 1.
+  static constexpr int kSums = 4;
+  static void sums(const F (&x)[kSums][2], float* to) {
+    F eight[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) eight[i] = add(x[i][0], x[i][1]);
+    const F a = quarters(eight[0], eight[2]), b = quarters(eight[1], eight[3]);
+    const __m256d c = _mm256_castps_pd(a), d = _mm256_castps_pd(b);
+    const F two = add(_mm256_castpd_ps(_mm256_unpacklo_pd(c, d)), _mm256_castpd_ps(_mm256_unpackhi_pd(c, d)));
+    const F one = _mm256_hadd_ps(two, two);
+    _mm_storeu_ps(to, _mm_movelh_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1)));
+  }
   static std::int32_t highest(I x) {
     __m128i v = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
     v = _mm_max_epi32(v, _mm_unpackhi_epi64(v, v));
@@ -105,6 +125,7 @@ struct Avx2 {
   static I load_q_n(const std::uint8_t* p, int n) { return _mm256_cvtepu8_epi32(bytes(p, n)); }
 
  private:
+  static F quarters(F a, F b) { return add(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31)); }
   static F widen_f16(__m128i h) { return _mm256_cvtph_ps(h); }
   static F widen_bf16(__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); }
   static __m128i narrow_f16(F x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }

@@ -33,6 +33,7 @@ struct Avx512 {
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   static F min(F a, F b) { return _mm512_min_ps(a, b); }
   static F max(F a, F b) { return _mm512_max_ps(a, b); }
+  static F sqrt(F a) { return _mm512_sqrt_ps(a); }
   static F abs(F a) { return _mm512_abs_ps(a); }
   static F copysign(F size, F sign) {
     // 0xd8: the first operand's bits where the mask is 0, the second's where it is 1.
@@ -42,8 +43,11 @@ struct Avx512 {
   }
   // x bounded to -most..most (most > 0); a quiet NaN becomes `most` with its sign.
   static F clipped(F x, F most) { return _mm512_range_ps(x, most, 2); }
+  static Mask is_number(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q); }
   static Mask less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
   static F select(Mask m, F yes, F no) { return _mm512_mask_blend_ps(m, no, yes); }
+  // By the lowest bits, one a lane.
+  static F pick(std::uint32_t bits, F yes, F no) { return _mm512_mask_blend_ps(static_cast<Mask>(bits), no, yes); }
 
   static I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
   static I sub_i(I a, I b) { return _mm512_sub_epi32(a, b); }
@@ -71,6 +75,18 @@ struct Avx512 {
   static F nearest(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static F scaled(F x, F n) { return _mm512_scalef_ps(x, n); }
   static I correct(I acc, I colsum, I pair) { return _mm512_dpwssd_epi32(acc, colsum, pair); }
+  // 16 sums of 16 lanes each, by halves: lane l and l + 8, then 4, 2, 1.
+  static constexpr int kSums = 16;
+  static void sums(const F (&x)[kSums][1], float* to) {
+    F four[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {  // keys i, i + 4, i + 8, i + 12, a quarter each
+      const F a = halves(x[i][0], x[i + 4][0]), b = halves(x[i + 8][0], x[i + 12][0]);
+      four[i] = add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    }
+    const F u = pairs(four[0], four[1]), w = pairs(four[2], four[3]);
+    store(to, add(_mm512_shuffle_ps(u, w, 0x88), _mm512_shuffle_ps(u, w, 0xdd)));
+  }
   static std::int32_t highest(I x) { return _mm512_reduce_max_epi32(x); }
   static std::uint32_t highest_unsigned(I x) { return _mm512_reduce_max_epu32(x); }
 
@@ -90,6 +106,11 @@ struct Avx512 {
   static I load_q_n(const std::uint8_t* p, int n) { return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(n), p)); }
 
  private:
+  static F halves(F a, F b) { return add(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee)); }
+  static F pairs(F a, F b) {
+    const __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
+    return add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+  }
   static __m128i bytes(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
   static __m256i sixteen(const Half* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
   static F widen_bf16(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }

@@ -35,13 +35,17 @@ struct Scalar {
   static F fma(F a, F b, F c) { return __builtin_fmaf(a, b, c); }
   static F min(F a, F b) { return a < b ? a : b; }  // b where either is NaN, as minps
   static F max(F a, F b) { return a > b ? a : b; }
+  static F sqrt(F a) { return __builtin_sqrtf(a); }
   static F abs(F a) { return __builtin_fabsf(a); }
   static F copysign(F size, F sign) { return __builtin_copysignf(size, sign); }
   // x bounded to -most..most (most > 0). A NaN becomes -most, as it does with vectors if arithmetic made it: that
   // of x86 has its sign set.
   static F clipped(F x, F most) { return x == x ? copysign(min(abs(x), most), x) : -most; }
+  static Mask is_number(F a) { return a == a; }
   static Mask less(F a, F b) { return a < b; }
   static F select(Mask m, F yes, F no) { return m ? yes : no; }
+  // By the lowest bits, one a lane.
+  static F pick(std::uint32_t bits, F yes, F no) { return bits & 1u ? yes : no; }
 
   static I add_i(I a, I b) { return static_cast<I>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b)); }
   static I sub_i(I a, I b) { return static_cast<I>(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b)); }
@@ -80,6 +84,15 @@ struct Scalar {
     const auto low = [](I v) { return static_cast<std::int32_t>(static_cast<std::int16_t>(v & 0xffff)); };
     const auto high = [](I v) { return v >> 16; };
     return add_i(acc, low(colsum) * low(pair) + high(colsum) * high(pair));
+  }
+  // A sum of 16 lanes, by halves: lane l and l + 8, then 4, 2, 1.
+  static constexpr int kSums = 1;
+  static void sums(const F (&x)[kSums][16], float* to) {
+    F lanes[16];
+    for (int lane = 0; lane < 16; ++lane) lanes[lane] = x[0][lane];
+    for (int half = 8; half > 0; half /= 2)
+      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    *to = lanes[0];
   }
   static std::int32_t highest(I x) { return x; }
   static std::uint32_t highest_unsigned(I x) { return static_cast<std::uint32_t>(x); }

@@ -4,18 +4,13 @@
 #include <new>
 
 #include "layers/pack.h"
+#include "layers/work.h"
 #include "runtime/parallel.h"
 
 namespace octavo {
 namespace {
 
 constexpr double kMostBytes = 1e15;  // of a padded image: the sizes of its parts stay far from overflowing
-
-// How many threads earn their start, in each of the phases.
-int useful_threads(int threads, double phases, double macs, double floats) {
-  const double microseconds = std::min(1e6, macs / 4e5 + floats / 4e3);
-  return std::max(1, std::min(threads, static_cast<int>(microseconds / (0.8 + phases * phase_microseconds()))));
-}
 
 }  // namespace
 
@@ -65,7 +60,7 @@ void conv(const Conv& layer, const ConvShape& s, const ConvImages& images, int t
   if (outputs == 0.0 || s.pooled(0, images.h) == 0 || s.pooled(1, images.w) == 0) return;
   const double inputs = n * in * static_cast<double>(images.h) * static_cast<double>(images.w);
   const double phases = s.depthwise() ? 2.0 : 3.0;
-  threads = useful_threads(threads, phases, outputs * static_cast<double>(s.k()), outputs + inputs);
+  threads = earned_threads(threads, outputs * static_cast<double>(s.k()) / rate::kTileMacs + (outputs + inputs) / rate::kFloats, phases);
   if (s.depthwise()) conv_by_planes(layer, s, images, threads);
   else conv_by_windows(layer, s, images, threads);
 }

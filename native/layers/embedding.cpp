@@ -6,16 +6,15 @@
 #include <type_traits>
 
 #include "contract/tables.h"
+#include "layers/work.h"
 #include "runtime/arena.h"
 #include "runtime/parallel.h"
 
 namespace octavo {
 namespace {
 
-// How many threads earn their start on `bytes` of rows read and written.
-int useful_threads(int threads, double bytes) {
-  return std::max(1, std::min(threads, static_cast<int>(bytes / 48e3)));
-}
+// How many threads `bytes` of rows read and written earn.
+int threads_for(int threads, double bytes) { return earned_threads(threads, bytes / rate::kRowBytes); }
 
 template <class Index>
 void check(const Index* indices, std::size_t count, std::size_t rows) {
@@ -62,7 +61,7 @@ void embedding_lookup(const EmbeddingTable& rows_of, std::size_t rows, const Ind
                       std::size_t out_stride, int threads) {
   check(indices, rows);
   const KernelTable& t = table();
-  threads = useful_threads(threads, 5.0 * static_cast<double>(indices.count) * static_cast<double>(rows_of.dim));
+  threads = threads_for(threads, 5.0 * static_cast<double>(indices.count) * static_cast<double>(rows_of.dim));
   auto work = [&](int, int thread, int of) {
     const FloatMode mode;
     const Share part = share(indices.count, 1, thread, of);
@@ -74,8 +73,7 @@ void embedding_lookup(const EmbeddingTable& rows_of, std::size_t rows, const Ind
 void packed_lookup(const EmbeddingTable& rows_of, std::size_t rows, const Indices& indices, float* out, int threads) {
   check(indices, rows);
   const std::size_t dim = rows_of.dim, steps = round_up(dim, kBlockK) / kBlockK, cell = kBlockN * kBlockK;
-  threads = useful_threads(threads, (4.0 + static_cast<double>(kAlign / kBlockK)) * static_cast<double>(indices.count) *
-                                        static_cast<double>(dim));
+  threads = threads_for(threads, (4.0 + static_cast<double>(kAlign / kBlockK)) * static_cast<double>(indices.count) * static_cast<double>(dim));
   auto work = [&](int, int thread, int of) {
     const FloatMode mode;
     const Share part = share(indices.count, 1, thread, of);
@@ -100,7 +98,7 @@ void embedding_bag(const EmbeddingTable& rows_of, std::size_t rows, const Indice
   const std::size_t* starts = starts_of(bags, indices.count);
   const KernelTable& t = table();
   const auto all = static_cast<double>(indices.count + 4 * bags.count);
-  threads = useful_threads(threads, all * static_cast<double>(rows_of.dim));
+  threads = threads_for(threads, all * static_cast<double>(rows_of.dim));
   auto work = [&](int, int thread, int of) {
     const FloatMode mode;
     // Bags as their indices lie in equal shares: some bags are long.

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "contract/tables.h"
+#include "layers/work.h"
 #include "runtime/parallel.h"
 
 namespace octavo {
@@ -14,12 +15,6 @@ constexpr std::size_t kStepN = 4;                         // blocks that threads
 constexpr std::size_t kTileRows = 48, kTileBlocks = 16;   // float32 staging of 16-bit outputs
 constexpr std::size_t kWide = kTileBlocks * kBlockN;
 constexpr std::size_t kWidenedBytes = 4 << 20;            // of 16-bit rows as float32 at a time
-
-// How many threads earn their start (a microsecond or two).
-int useful_threads(int threads, double macs, double bytes) {
-  const double microseconds = std::max(macs / 4e4, bytes / 4e4);
-  return std::max(1, std::min(threads, static_cast<int>(microseconds / 1.5)));
-}
 
 struct HalfScratch;
 
@@ -160,7 +155,8 @@ HalfLinear::HalfLinear(const std::uint16_t* packed, DType type_, std::size_t n_,
 void half_linear(const HalfLinear& layer, const Rows& in, const Output& out, int threads) {
   if (in.rows == 0 || layer.n == 0) return;
   const double weights = static_cast<double>(layer.n) * static_cast<double>(layer.k);
-  threads = useful_threads(threads, weights * static_cast<double>(in.rows), weights * 2.0);
+  threads = earned_threads(threads, std::max(weights * static_cast<double>(in.rows) / rate::kFloatMacs, rate::weight_microseconds(weights * 2.0)),
+                           in.type == DType::kFloat32 ? 1.0 : 2.0);
   const std::size_t fit = kWidenedBytes / sizeof(float) / std::max<std::size_t>(1, layer.k);
   const std::size_t chunk = in.type == DType::kFloat32 ? in.rows : std::max(kTileRows, fit / kTileRows * kTileRows);
   for (std::size_t m = 0; m < in.rows; m += chunk) {

@@ -5,7 +5,8 @@
 
 #include "contract/tables.h"
 #include "layers/long_sums.h"
-#include "runtime/host.h"
+#include "layers/work.h"
+#include "runtime/arena.h"
 #include "runtime/parallel.h"
 
 namespace octavo {
@@ -17,23 +18,10 @@ constexpr std::size_t kPanelBytes = 512 << 10;  // quantized rows at a time: the
 constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 16-bit outputs
 constexpr std::size_t kGateBytes = 256 << 10;  // outputs that wait for their gates in the L2 cache
 
-// What a core of AVX512-VNNI does in a microsecond: multiply-accumulates, bytes of weights read from its L2
-// cache, inputs quantized.
-constexpr double kMacs = 2.4e5, kBytes = 1e5, kInputs = 1.1e4;
-
-// How many threads earn their start: by 3 microseconds of work each with OpenMP's threads or ours, by 4 with
-// ONNX Runtime's. Both measured: where cores share a last cache a third of it would do; where they do not, more
-// is lost below than won.
-// docs/notes/processors.md: "A thread has to earn its start"
-int useful_threads(int threads, double macs, double bytes) {
-  const double start = host() ? 4.0 : 2.9;
-  return static_cast<int>(std::max(1.0, std::min<double>(threads, std::max(macs / kMacs, bytes / kBytes) / start)));
-}
-
 // What the threads of a call divide among themselves.
 enum class Split {
   kRows,     // each quantizes some rows and computes all of their columns
-  kColumns,  // each quantizes some rows; when all are there, each computes some columns of all rows
+  kColumns,  // each quantizes some rows; when all are there, each computes some columns of all rows, or of some
   // docs/notes/processors.md: "Few rows are quantized by each thread for itself"
   kCopies,   // each quantizes all rows for itself, and computes some columns of them
 };
@@ -41,7 +29,27 @@ enum class Split {
 Split split_of(int threads, std::size_t rows, std::size_t k) {
   if (threads == 1 || rows >= static_cast<std::size_t>(threads) * kStepM) return Split::kRows;
   // Up to a phase's length a thread quantizes faster than it waits for the others.
-  return static_cast<double>(rows * k) <= kInputs * phase_microseconds() ? Split::kCopies : Split::kColumns;
+  return static_cast<double>(rows * k) <= rate::kInputs * phase_microseconds() ? Split::kCopies : Split::kColumns;
+}
+
+// What threads share columns in.
+std::size_t units_of(const Linear& layer) { return (layer.weight.blocks() + kStepN - 1) / kStepN; }
+
+// The blocks of some of a layer's units.
+Share blocks_of(const Linear& layer, Share units) {
+  return {units.begin * kStepN, std::min(layer.weight.blocks(), units.end * kStepN)};
+}
+
+// In how many parts, at most `most`, the rows of each unit go so that the busiest thread has little to do. Each
+// part reads the unit's weights anew, so a tenth has to be won.
+std::size_t parts_for(std::size_t units, std::size_t most, std::size_t threads) {
+  const auto busiest = [&](std::size_t parts) {
+    return static_cast<double>((units * parts + threads - 1) / threads) / static_cast<double>(parts);
+  };
+  std::size_t best = 1;
+  for (std::size_t parts = 2; parts <= std::min(most, threads); ++parts)
+    if (busiest(parts) < 0.9 * busiest(best)) best = parts;
+  return best;
 }
 
 struct LinearScratch;
@@ -57,6 +65,7 @@ struct Call {
   std::size_t k, group, groups;
   bool sums;
   Split split;
+  std::size_t units, parts;         // of columns, of rows: what the threads share out (kColumns, kCopies)
   std::size_t panel_stride, chunk;  // rows at a time of one thread (kRows), or all
   std::uint8_t* base;
   std::size_t panels, quants, staging, per_thread;
@@ -77,6 +86,7 @@ struct Call {
   void plan(int threads) {
     panel_stride = round_up(k, kPanelK) * t.bytes_per_input;
     split = split_of(threads, in.rows, k);
+    parts = parts_for(units, parts, static_cast<std::size_t>(threads));
     const std::size_t fit = std::max<std::size_t>(2 * kStepM, kPanelBytes / std::max<std::size_t>(1, panel_stride) / kStepM * kStepM);
     chunk = split == Split::kRows ? std::min(in.rows, fit) : in.rows;
     const std::size_t slots = split == Split::kColumns ? 1 : static_cast<std::size_t>(threads);
@@ -109,15 +119,15 @@ struct Call {
     }
   }
 
-  // Columns of all layers, one part of `parts`, for `rows` rows that lie in a slot at `at` and are rows `first`.. of the call.
-  void multiply_all(int slot, std::size_t at, std::size_t first, std::size_t rows, int part, int parts, int thread) const {
-    if (gated) return multiply_gated(slot, at, first, rows, share(layers[0]->weight.blocks(), kStepN, part, parts), thread);
-    for (std::size_t i = 0; i < count; ++i)
-      multiply(i, slot, at, first, rows, share(layers[i]->weight.blocks(), kStepN, part, parts), thread);
+  // All columns of all layers for `rows` rows that lie in a slot at its beginning and are rows `first`.. of the call.
+  void multiply_all(int slot, std::size_t first, std::size_t rows, int thread) const {
+    if (gated) return multiply_gated(slot, 0, first, rows, {0, layers[0]->weight.blocks()}, thread);
+    for (std::size_t i = 0; i < count; ++i) multiply(i, slot, 0, first, rows, {0, layers[i]->weight.blocks()}, thread);
   }
 
   // Some columns of the factors, and then at once of the gates that they are multiplied with.
   void multiply_gated(int slot, std::size_t at, std::size_t first, std::size_t rows, Share blocks, int thread) const {
+    if (rows == 0) return;
     const std::size_t step = std::max(kStepN, kGateBytes / (rows * kBlockN * sizeof(float)) / kStepN * kStepN);
     for (std::size_t b = blocks.begin; b < blocks.end; b += step) {
       const Share some{b, std::min(b + step, blocks.end)};
@@ -190,6 +200,26 @@ struct Call {
     for (std::size_t c = 0; c < columns; ++c) y[c] += extra[c];
   }
 
+  // This thread's columns of its rows, which lie in a slot.
+  void columns(int slot, int thread, int threads) const {
+    const Share mine = share(units * parts, 1, thread, threads);
+    for (std::size_t i = mine.begin; i < mine.end;) {
+      const std::size_t first = i % units, last = std::min(units, first + mine.end - i);
+      columns_of(share(in.rows, kPanelM, static_cast<int>(i / units), static_cast<int>(parts)), {first, last}, slot, thread);
+      i += last - first;
+    }
+  }
+
+  void columns_of(Share rows, Share some, int slot, int thread) const {
+    const std::size_t height = rows.end - rows.begin;
+    if (gated) return multiply_gated(slot, rows.begin, rows.begin, height, blocks_of(*layers[0], some), thread);
+    for (std::size_t i = 0, at = 0; i < count && at < some.end; ++i) {
+      const std::size_t here = units_of(*layers[i]), first = std::max(some.begin, at), last = std::min(some.end, at + here);
+      if (first < last) multiply(i, slot, rows.begin, rows.begin, height, blocks_of(*layers[i], {first - at, last - at}), thread);
+      at += here;
+    }
+  }
+
   int phases() const { return split == Split::kColumns ? 2 : 1; }
 
   void operator()(int phase, int thread, int threads) const {
@@ -199,16 +229,16 @@ struct Call {
       for (std::size_t m = rows.begin; m < rows.end; m += chunk) {
         const std::size_t n = std::min(chunk, rows.end - m);
         quantize(m, m + n, thread, 0, thread);
-        multiply_all(thread, 0, m, n, 0, 1, thread);
+        multiply_all(thread, m, n, thread);
       }
     } else if (split == Split::kCopies) {
       quantize(0, in.rows, thread, 0, thread);
-      multiply_all(thread, 0, 0, in.rows, thread, threads, thread);
+      columns(thread, thread, threads);
     } else if (phase == 0) {
       const Share rows = share(in.rows, 1, thread, threads);
       quantize(rows.begin, rows.end, 0, rows.begin, thread);
     } else {
-      multiply_all(0, 0, 0, in.rows, thread, threads, thread);
+      columns(0, thread, threads);
     }
   }
 };
@@ -244,20 +274,22 @@ Linear::Linear(const PackedData& packed, std::size_t n, std::size_t k, std::size
 namespace {
 
 void run(const Linear* const* layers, std::size_t count, const Rows& in, const Output* outs, bool gated, int threads) {
-  std::size_t columns = 0, most_blocks = 0;
+  std::size_t columns = 0, units = 0;
   bool sums = false;
   for (std::size_t i = 0; i < count; ++i) {
     columns += layers[i]->weight.n;
-    most_blocks = std::max(most_blocks, layers[i]->weight.blocks());
+    units += units_of(*layers[i]);
     sums = sums || layers[i]->weight.zero;
   }
   if (in.rows == 0 || columns == 0) return;
   const std::size_t k = layers[0]->weight.k, group = layers[0]->group;
   const double bytes = static_cast<double>(columns) * static_cast<double>(k);
-  threads = useful_threads(threads, bytes * static_cast<double>(in.rows), bytes);
-  // Who gets no columns would quantize for nothing.
-  if (split_of(threads, in.rows, k) == Split::kCopies) threads = std::min(threads, static_cast<int>((most_blocks + kStepN - 1) / kStepN));
-  Call call{table(), layers, count, in, outs, gated, k, group, groups_of(k, group), sums, Split::kRows, 0, 0, nullptr, 0, 0, 0, 0};
+  threads = earned_threads(threads, std::max(bytes * static_cast<double>(in.rows) / rate::kMacs, rate::weight_microseconds(bytes)));
+  if (gated) units /= 2;  // columns of both layers belong together
+  // Who gets no columns would quantize for nothing, and wait.
+  const std::size_t parts = split_of(threads, in.rows, k) == Split::kColumns ? std::max<std::size_t>(1, in.rows / kStepM) : 1;
+  if (split_of(threads, in.rows, k) != Split::kRows) threads = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(threads), units * parts));
+  Call call{table(), layers, count, in, outs, gated, k, group, groups_of(k, group), sums, Split::kRows, units, parts, 0, 0, nullptr, 0, 0, 0, 0};
   call.plan(threads);
   parallel(threads, call.phases(), call);
 }
@@ -271,7 +303,9 @@ void linear(const Linear* const* layers, std::size_t count, const Rows& in, cons
 void gated_linear(const Linear& first, Activation activation, const Linear& second, const Rows& in, const Output& out, int threads) {
   const Linear* layers[] = {&first, &second};
   Output outs[] = {out, out};
+  constexpr Activation kPlain = Activation::kNone;
   outs[0].activation = &activation;
+  outs[1].activation = &kPlain;
   run(layers, 2, in, outs, true, threads);
 }
 

@@ -49,7 +49,7 @@ struct Output {
 // Throws std::bad_alloc before anything is written.
 void linear(const Linear* const* layers, std::size_t count, const Rows& in, const Output* outs, int threads);
 
-// act(first) * second, both over one input and of as many columns, in one pass: no more than some columns of `second` are
+// act(first) * second, whatever the layers' own activations are, both over one input and of as many columns, in one pass: no more than some columns of `second` are
 // ever kept. What is written is float32 and has no residual. Throws std::bad_alloc before anything is written.
 void gated_linear(const Linear& first, Activation activation, const Linear& second, const Rows& in, const Output& out, int threads);
 

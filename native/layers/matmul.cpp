@@ -5,6 +5,7 @@
 #include "contract/tables.h"
 #include "layers/linear.h"
 #include "layers/pack.h"
+#include "layers/work.h"
 #include "runtime/arena.h"
 #include "runtime/parallel.h"
 
@@ -15,12 +16,6 @@ constexpr std::size_t kStepM = 32;              // rows of a kernel's largest ti
 constexpr std::size_t kStepN = 4;               // blocks of its widest
 constexpr std::size_t kPanelBytes = 256 << 10;  // quantized rows at a time: they stay in the L2 cache
 constexpr std::size_t kTurned = 64;             // inputs of a transposed matrix at a time
-
-// How many threads earn their start on `macs` multiply-accumulates and `floats` to quantize.
-int useful_threads(int threads, double macs, double floats) {
-  const double microseconds = std::min(1e6, macs / 4e5 + floats / 4e3);
-  return std::max(1, std::min(threads, static_cast<int>(microseconds / 7.0)));
-}
 
 struct MatMulScratch;
 
@@ -179,7 +174,8 @@ void matmul(const MatMul& of, int threads) {
     return;
   }
   const double matrix = static_cast<double>(of.k) * static_cast<double>(of.n);
-  threads = useful_threads(threads, static_cast<double>(of.count * of.m) * matrix, static_cast<double>(of.b_count) * matrix);
+  const double macs = static_cast<double>(of.count * of.m) * matrix, floats = static_cast<double>(of.b_count) * matrix;
+  threads = earned_threads(threads, macs / rate::kTileMacs + floats / rate::kFloats, 2.0);
   Products call{table(), of, 0, 0, 0, 0, 0, 0, 0, 0, nullptr, nullptr, nullptr, nullptr, 0, 0, 0, 0};
   call.plan(threads);
   parallel(threads, call.long_sums() ? 1 : 2, call);

@@ -1,8 +1,7 @@
 #include "layers/norm.h"
 
-#include <algorithm>
-
 #include "contract/tables.h"
+#include "layers/work.h"
 #include "runtime/arena.h"
 #include "runtime/parallel.h"
 
@@ -10,9 +9,7 @@ namespace octavo {
 
 void norm(const NormRows& in, int threads) {
   if (in.rows == 0 || in.columns == 0) return;
-  // Microseconds that a thread's start has to earn; a value takes about .4 ns.
-  const double work = static_cast<double>(in.rows * in.columns) * 4e-4 / 7.0;
-  threads = std::max(1, std::min(threads, static_cast<int>(std::min(1e6, work))));
+  threads = earned_threads(threads, static_cast<double>(in.rows * in.columns) / rate::kNormed);
   const KernelTable& t = table();
   auto part = [&](int, int thread, int all) {
     const FloatMode mode;

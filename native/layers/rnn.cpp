@@ -5,6 +5,7 @@
 
 #include "contract/tables.h"
 #include "layers/rnn_direction.h"
+#include "layers/work.h"
 #include "runtime/arena.h"
 #include "runtime/cpu.h"
 #include "runtime/parallel.h"
@@ -189,7 +190,7 @@ struct LayerJob {
 
 double step_microseconds(const Matrix& m, std::size_t rows) {
   const double macs = static_cast<double>(m.n) * static_cast<double>(m.k) * static_cast<double>(rows);
-  return std::max(macs / (m.int8 ? 2.5e5 : 4e4), m.bytes() / 1e5);
+  return std::max(macs / (m.int8 ? rate::kMacs : rate::kFloatMacs), m.bytes() / rate::kCacheBytes);
 }
 
 // How a layer's directions go onto the threads, and how many of those earn their barriers.
@@ -203,10 +204,11 @@ int schedule(LayerJob& job, int threads) {
   const double whole = one * static_cast<double>(job.runs[0].batch->steps);
   job.split_threads = alike;
   job.thread_per_direction = true;
+  threads = earned_threads(threads, whole);
   if (threads < 2) return 1;
   const double barriers = phase_microseconds() * static_cast<double>(job.runs[0].products());
   const int useful = std::min(threads, static_cast<int>(one / barriers));
-  if (alike && useful < 4) return whole > 5.0 ? 2 : 1;
+  if (alike && useful < 4) return 2;
   if (useful < 2) return 1;
   job.thread_per_direction = false;
   return useful;

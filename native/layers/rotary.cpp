@@ -1,7 +1,5 @@
 #include "layers/rotary.h"
 
-#include <algorithm>
-
 #include "contract/tables.h"
 #include "runtime/arena.h"
 #include "runtime/parallel.h"
@@ -11,9 +9,7 @@ namespace octavo {
 void rotary(const RotaryInputs& in, int threads) {
   const std::size_t count = in.batch * in.rows;
   if (count == 0 || in.heads == 0) return;
-  // Microseconds that a thread's start has to earn; an element takes about .3 ns.
-  const double work = static_cast<double>(count * in.heads * in.width) * 3e-4 / 7.0;
-  threads = std::max(1, std::min(threads, static_cast<int>(std::min(1e6, work))));
+  threads = earned_threads(threads, static_cast<double>(count * in.heads * in.width) * 3e-4);  // an element takes about .3 ns
   const KernelTable& t = table();
   auto part = [&](int, int thread, int all) {
     const FloatMode mode;

@@ -65,5 +65,6 @@ void bind_embedding(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_sources(nb::module_& m);
 void bind_torch(nb::module_& m);
+void bind_program(nb::module_& m);
 
 }  // namespace octavo

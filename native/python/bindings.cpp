@@ -12,4 +12,5 @@ NB_MODULE(_native, m) {
   octavo::bind_attention(m);
   octavo::bind_sources(m);
   octavo::bind_torch(m);
+  octavo::bind_program(m);
 }

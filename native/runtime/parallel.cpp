@@ -1,113 +1,38 @@
 #include "runtime/parallel.h"
 
-#include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <deque>
-#include <cstring>
+#include <exception>
 #include <mutex>
-#include <string>
 #include <system_error>
 #include <thread>
 
+#include "runtime/crew.h"
+#include "runtime/crowding.h"
 #include "runtime/host.h"
+#include "runtime/openmp.h"
+#include "runtime/processors.h"
 
 namespace octavo {
 namespace {
 
 std::atomic<int> wanted_threads{1};
 
-inline void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("yield");
-#endif
-}
+// How many turns helpers wait in place for the next job. Between calls they then sleep; in a team they first
+// offer their processors for about a millisecond: whoever leads may have work that is for one thread.
+constexpr int kPatience = kSpins, kTeamPatience = 2 * kSpins;
 
-// About 20 to 50 us of waiting in place before a thread yields or sleeps: longer than the gap between
-// two layers of a model, shorter than anyone notices.
-constexpr int kSpins = 2000;
-
-template <class Ready>
-void spin_until(Ready ready) {
-  for (int i = 0; !ready(); ++i)
-    if (i < kSpins) pause_cpu();
-    else std::this_thread::yield();
-}
-
-// All threads of a job pass together.
-class Barrier {
- public:
-  void wait(int threads) {
-    const int turn = turn_.load(std::memory_order_relaxed);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads) {
-      arrived_.store(0, std::memory_order_relaxed);
-      turn_.store(turn + 1, std::memory_order_release);
-      return;
-    }
-    spin_until([&] { return turn_.load(std::memory_order_acquire) != turn; });
-  }
-
- private:
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<int> turn_{0};
-};
-
-struct Job {
-  Phase phase;
-  void* data;
-  int phases;
-  int threads = 0;  // of our pool
-  Barrier barrier{};
-  void work(int thread, int n) {
-    for (int p = 0; p < phases; ++p) {
-      if (p > 0 && n > 1) barrier.wait(n);
-      phase(data, p, thread, n);
-    }
-  }
-};
-
-// GNU's OpenMP runtime, if the process has loaded one (PyTorch's wheel brings its own copy).
-struct OpenMp {
-  void (*parallel)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
-  int (*thread_num)() = nullptr;
-  int (*num_threads)() = nullptr;
-  int (*in_parallel)() = nullptr;
-  explicit operator bool() const { return parallel && thread_num && num_threads && in_parallel; }
-};
-
-OpenMp openmp_of(void* handle) {
-  OpenMp found;
-  found.parallel = reinterpret_cast<decltype(found.parallel)>(dlsym(handle, "GOMP_parallel"));
-  found.thread_num = reinterpret_cast<decltype(found.thread_num)>(dlsym(handle, "omp_get_thread_num"));
-  found.num_threads = reinterpret_cast<decltype(found.num_threads)>(dlsym(handle, "omp_get_num_threads"));
-  found.in_parallel = reinterpret_cast<decltype(found.in_parallel)>(dlsym(handle, "omp_in_parallel"));
-  return found;
-}
-
-// Only PyTorch's: another library's OpenMP (scikit-learn's, say) would be a second pool beside it.
-int is_torch_openmp(dl_phdr_info* info, std::size_t, void* name) {
-  const char* path = info->dlpi_name ? info->dlpi_name : "";
-  const char* file = std::strrchr(path, '/');
-  file = file ? file + 1 : path;
-  if (std::strncmp(file, "libgomp", 7) != 0) return 0;
-  *static_cast<std::string*>(name) = path;
-  return std::strstr(path, "torch") != nullptr;  // 1 ends the search
-}
-
-int has_torch(dl_phdr_info* info, std::size_t, void*) {
-  return info->dlpi_name && std::strstr(info->dlpi_name, "libtorch_cpu") != nullptr;
-}
-
-// In a forked child GNU's OpenMP waits for threads that only the parent has, for ever: there our own
-// pool, made anew, does the work.
-std::atomic<bool> forked{false};
+// Microseconds of work that earn a thread its start: with OpenMP's threads or ours, with ONNX Runtime's, and
+// in a team. The first two are measured: where cores share a last cache a third of it would do; where they do
+// not, more is lost below than won.
+// docs/notes/processors.md: "A thread has to earn its start"
+constexpr double kStart = 2.9, kHostStart = 4.0, kTeamStart = 2.0;
+// What each of OpenMP's threads adds to a region, whether it works in it or not.
+constexpr double kMember = 0.2;
+// Where more is expected, a block has no team: its large jobs take threads, its small ones do not.
+constexpr double kMostTeamDelay = 100.0;
 
 void forget_threads();  // in the child
 void watch_forks() {
@@ -115,100 +40,61 @@ void watch_forks() {
   std::call_once(once, [] { pthread_atfork(nullptr, nullptr, forget_threads); });
 }
 
-// Looked for until it is there: torch may be imported after us. Finding out costs some microseconds,
-// so it happens when the number of threads is set, and now and then when our own pool is used.
-std::atomic<const OpenMp*> openmp{nullptr};
-
+// Finding out costs some microseconds, so it happens when the number of threads is set, and now and then
+// when our own pool is used.
 void find_host() {
-  static std::mutex lock;
-  std::lock_guard<std::mutex> guard(lock);
-  if (forked.load() || openmp.load(std::memory_order_acquire) || !dl_iterate_phdr(has_torch, nullptr)) return;
-  std::string path;
-  dl_iterate_phdr(is_torch_openmp, &path);
-  if (path.empty()) return;
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  if (!handle) return;
-  static OpenMp found;
-  found = openmp_of(handle);
-  if (!found) return;
-  watch_forks();
-  openmp.store(&found, std::memory_order_release);
+  find_openmp();
+  if (openmp()) watch_forks();
 }
 
+// One job on OpenMP's threads, or on fewer of them.
 struct HostJob {
   const OpenMp* omp;
-  Job job;
+  Job& job;
+  int threads;
+  Watch watch{};
 };
 
 // Every thread of the host's team comes here at once; the team may be smaller than asked.
 void host_thread(void* data) {
   auto* h = static_cast<HostJob*>(data);
-  h->job.work(h->omp->thread_num(), h->omp->num_threads());
+  const int thread = h->omp->thread_num(), threads = std::min(h->threads, h->omp->num_threads());
+  if (thread < threads) h->job.work(thread, threads);
+  if (thread == 0) h->watch.leader_done();
 }
 
-// Our own threads: they wait in place for a moment after each job, then sleep.
+// Our own threads.
 class Pool {
  public:
-  // False where the pool is busy with another caller's job: the caller then works alone.
-  bool run(int threads, int phases, Phase phase, void* data) {
-    std::unique_lock<std::mutex> mine(busy_, std::try_to_lock);
-    if (!mine) return false;
-    const int helpers = grow(threads - 1);
-    Job job{phase, data, phases, helpers + 1};
-    running_.store(helpers, std::memory_order_relaxed);
-    for (int i = 0; i < helpers; ++i) workers_[i].job.store(&job, std::memory_order_seq_cst);
-    if (sleepers_.load(std::memory_order_seq_cst) > 0) {
-      std::lock_guard<std::mutex> lock(sleep_);
-      wake_.notify_all();
-    }
-    job.work(0, job.threads);
-    spin_until([&] { return running_.load(std::memory_order_acquire) == 0; });
+  // False where the pool is busy with another caller's job, or this one's: the caller then works alone.
+  bool run(int threads, Job& job) {
+    if (busy_.exchange(true, std::memory_order_acquire)) return false;
+    crew_.run(job, 1 + grow(threads - 1));
+    busy_.store(false, std::memory_order_release);
     return true;
   }
 
  private:
-  struct Worker {
-    alignas(64) std::atomic<Job*> job{nullptr};  // taken by the worker, given by run
-  };
-
-  // Up to `count` workers; fewer where the system has no more threads.
+  // Up to `count` helpers; fewer where the system has no more threads or memory.
   int grow(int count) {
-    while (static_cast<int>(workers_.size()) < count) {
-      workers_.emplace_back();
+    while (crew_.helpers() < count) {
       try {
-        std::thread([this, &me = workers_.back(), thread = static_cast<int>(workers_.size())] {
-          serve(me, thread);
-        }).detach();
+        crew_.add();
+      } catch (const std::bad_alloc&) {
+        break;
+      }
+      try {
+        std::thread([this, thread = crew_.helpers()] { crew_.serve(thread); }).detach();
       } catch (const std::system_error&) {
-        workers_.pop_back();
+        crew_.remove_last();
         break;
       }
     }
-    return static_cast<int>(workers_.size()) < count ? static_cast<int>(workers_.size()) : count;
+    return std::min(crew_.helpers(), count);
   }
 
-  void serve(Worker& me, int thread) {
-    for (;;) {
-      const auto given = [&] { return me.job.load(std::memory_order_seq_cst) != nullptr; };
-      for (int i = 0; i < kSpins && !given(); ++i) pause_cpu();
-      if (!given()) {
-        std::unique_lock<std::mutex> lock(sleep_);
-        sleepers_.fetch_add(1, std::memory_order_seq_cst);
-        wake_.wait(lock, given);
-        sleepers_.fetch_sub(1, std::memory_order_seq_cst);
-      }
-      Job* job = me.job.load(std::memory_order_acquire);
-      me.job.store(nullptr, std::memory_order_relaxed);
-      job->work(thread, job->threads);
-      running_.fetch_sub(1, std::memory_order_acq_rel);
-    }
-  }
-
-  std::mutex busy_, sleep_;
-  std::condition_variable wake_;
-  std::deque<Worker> workers_;  // a deque: workers keep their addresses
-  alignas(64) std::atomic<int> running_{0};
-  alignas(64) std::atomic<int> sleepers_{0};
+  std::atomic<bool> busy_{false};
+  Crew crew_{kPatience};
 };
 
 // Never destroyed: its threads wait for work until the process ends. A forked child has no threads of
@@ -225,10 +111,62 @@ Pool& our_pool() {
   return *p;
 }
 
+// The team that this thread leads, while none of its jobs runs.
+struct Team {
+  Crew* crew;
+  int threads;
+};
+thread_local Team team{nullptr, 1};
+
+// Another team, or none, until the end of scope.
+class Led {
+ public:
+  explicit Led(Team t) : before_(team) { team = t; }
+  ~Led() { team = before_; }
+  Led(const Led&) = delete;
+  Led& operator=(const Led&) = delete;
+
+ private:
+  Team before_;
+};
+
 void forget_threads() {
-  forked.store(true);
-  openmp.store(nullptr, std::memory_order_release);
+  forget_openmp();
+  team = {nullptr, 1};
   pool.store(nullptr, std::memory_order_release);
+}
+
+// OpenMP's threads where it has no more of them than may run at once: else each of its regions takes the time
+// that the system needs to let all of them pass.
+const OpenMp* usable_openmp() {
+  static std::atomic<unsigned> calls{0};
+  if (!openmp() && calls.fetch_add(1, std::memory_order_relaxed) % 256 == 0) find_host();
+  const OpenMp* omp = openmp();
+  return omp && omp->max_threads() <= processors() ? omp : nullptr;
+}
+
+bool in_openmp_region() {
+  const OpenMp* omp = openmp();
+  return omp && omp->in_parallel();
+}
+
+// Whether several threads came.
+bool run_on_threads(int threads, Job& job) {
+  if (team.crew) {
+    const Team mine = team;
+    const Led alone({nullptr, 1});
+    if (mine.threads > 1) mine.crew->run(job, std::min(threads, mine.threads));
+    return mine.threads > 1;
+  }
+  threads = std::min(threads, processors());
+  if (threads < 2 || in_openmp_region()) return false;
+  const OpenMp* omp = usable_openmp();
+  if (!omp) return our_pool().run(threads, job);
+  HostJob h{omp, job, threads};
+  // As many as PyTorch's own regions have: with another number it would end threads, or begin some.
+  omp->parallel(host_thread, &h, static_cast<unsigned>(std::max(threads, omp->max_threads())), 0);
+  h.watch.all_done(true);
+  return true;
 }
 
 }  // namespace
@@ -240,27 +178,14 @@ void set_num_threads(int threads) {
   find_host();
 }
 
-namespace {
-
-// That this thread may run on: hardware_concurrency counts those of the machine.
-std::size_t cores() {
-#ifdef __linux__
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return static_cast<std::size_t>(std::max(1, CPU_COUNT(&allowed)));
-#endif
-  return std::max(1u, std::thread::hardware_concurrency());
-}
-
-}  // namespace
-
 int threads_ahead_of_time(std::size_t chunks) {
   if (chunks < 2) return 1;
-  return static_cast<int>(std::max<std::size_t>(1, std::min<std::size_t>({cores(), chunks, 8})));
+  return static_cast<int>(std::min<std::size_t>({static_cast<std::size_t>(processors()), chunks, 8}));
 }
 
 const char* thread_backend() {
   if (num_threads() < 2) return "none";
-  return openmp.load(std::memory_order_acquire) ? "openmp" : "pool";
+  return usable_openmp() ? "openmp" : "pool";
 }
 
 double phase_microseconds() {
@@ -268,25 +193,50 @@ double phase_microseconds() {
   return lender ? lender->phase_microseconds() : 0.7;
 }
 
-void parallel(int threads, int phases, Phase phase, void* job) {
-  if (Host* lender = threads > 1 ? host() : nullptr) {
-    lender->parallel(threads, phases, phase, job);
-    return;
+int earned_threads(int threads, double microseconds, double phases) {
+  if (threads < 2) return 1;
+  double start = kStart, least = 0.0;
+  if (host()) {
+    start = kHostStart;
+  } else if (team.crew) {
+    threads = std::min(threads, team.threads);
+    start = kTeamStart;
+  } else {
+    const OpenMp* omp = usable_openmp();
+    threads = std::min(threads, processors());
+    least = kMember * (omp ? std::max(threads, omp->max_threads()) : threads);
   }
+  const double earned = microseconds - least - expected_delay();
+  return static_cast<int>(std::max(1.0, std::min<double>(threads, earned / (start + (phases - 1.0) * phase_microseconds()))));
+}
+
+void parallel(int threads, int phases, Phase phase, void* job) {
+  if (Host* lender = threads > 1 ? host() : nullptr) return lender->parallel(threads, phases, phase, job);
   if (threads > 1) {
-    static std::atomic<unsigned> calls{0};
-    if (!openmp.load(std::memory_order_relaxed) && calls.fetch_add(1, std::memory_order_relaxed) % 256 == 0) find_host();
-    if (const OpenMp* omp = openmp.load(std::memory_order_acquire)) {
-      if (!omp->in_parallel()) {
-        HostJob h{omp, {phase, job, phases}};
-        omp->parallel(host_thread, &h, static_cast<unsigned>(threads), 0);
-        return;
-      }
-    } else if (our_pool().run(threads, phases, phase, job)) {
-      return;
-    }
+    Job all{phase, job, phases};
+    if (run_on_threads(threads, all)) return;
   }
   for (int p = 0; p < phases; ++p) phase(job, p, 0, 1);
+}
+
+void with_team(int threads, void (*leader)(void*), void* data) {
+  if (threads < 2 || host() || team.crew || expected_delay() > kMostTeamDelay) return leader(data);
+  Crew crew(kTeamPatience);
+  threads = std::min(threads, processors());
+  for (int t = 1; t < threads; ++t) crew.add();
+  std::exception_ptr error;
+  auto member = [&](int, int thread, int count) {
+    if (thread > 0) return crew.serve(thread);
+    try {
+      const Led mine({count > 1 ? &crew : nullptr, count});
+      leader(data);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    crew.dismiss(count - 1);
+  };
+  parallel(threads, 1, member);
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace octavo

@@ -1,6 +1,7 @@
 // Threads. A job runs its phases one after another, each on every thread; a phase begins when the one
 // before has ended on all of them. Beside PyTorch the threads are those of its OpenMP runtime, alone a
 // small pool of ours: two pools in one process would fight for the cores.
+// docs/notes/processors.md: "A team of threads never changes its size"
 #pragma once
 
 #include <cstddef>
@@ -19,6 +20,9 @@ int threads_ahead_of_time(std::size_t chunks);
 // Which threads do the work: "none" (one thread), "openmp" (the process's OpenMP runtime) or "pool".
 const char* thread_backend();
 
+// How many of `threads` a job of that much work on one thread pays for, each of its phases alike.
+int earned_threads(int threads, double microseconds, double phases = 1.0);
+
 // About what each phase of a job costs beside its work.
 double phase_microseconds();
 
@@ -33,6 +37,17 @@ template <class F>
 void parallel(int threads, int phases, F& f) {
   parallel(
       threads, phases, [](void* job, int p, int t, int n) { (*static_cast<F*>(job))(p, t, n); }, &f);
+}
+
+// Runs leader(data) on the calling thread. Calls of `parallel` in it use up to `threads` threads that are there
+// already and wait in place: those that a job does not ask for are not disturbed. What leader throws reaches the
+// caller. Within a team, and in a call that has a Host, it only calls leader.
+void with_team(int threads, void (*leader)(void*), void* data);
+
+// The same for a callable f().
+template <class F>
+void with_team(int threads, F& f) {
+  with_team(threads, [](void* data) { (*static_cast<F*>(data))(); }, &f);
 }
 
 // [begin, end) of `count` items for one thread, in multiples of `step`.

@@ -355,7 +355,9 @@ def _cube(rows: np.ndarray, steps: int, batch: int) -> np.ndarray:
 def attention() -> Iterator[Case]:
     """And the layer normalization that stands behind it."""
     for queries, keys in itertools.product((1, 5, 16, 17, 64, 65), (1, 3, 15, 16, 33, 70)):
-        for depth, value_depth, over in [(1, 3, ""), (16, 16, "bias"), (20, 33, "mask")]:
+        for depth, value_depth, over in [
+            *((1, 3, ""), (16, 16, "bias"), (20, 33, "mask"), (64, 64, ""), (17, 16, "causal")),
+        ]:
 
             def case(
                 place: Place,
@@ -364,14 +366,23 @@ def attention() -> Iterator[Case]:
             ) -> Outputs:
                 queries, keys, depth, value_depth = sizes
                 r = np.random.default_rng(sizes)
-                shapes = (queries, depth), (keys, depth), (keys, value_depth)
+                kv_heads = 1 if over == "causal" else 3
+                shapes = (
+                    (queries, 3 * depth),
+                    (keys, kv_heads * depth),
+                    (keys, kv_heads * value_depth),
+                )
                 q, k, v = (
-                    place.copy(r.standard_normal((2, n, 3 * width)).astype(np.float32))
-                    for n, width in shapes
+                    place.copy(r.standard_normal((2, *shape)).astype(np.float32))
+                    for shape in shapes
                 )
                 values = r.random((2, 1, queries, keys))
                 given = {"bias": values.astype(np.float32), "mask": values < 0.5}
-                options: dict[str, Any] = {over: place.copy(given[over])} if over else {}
+                options: dict[str, Any] = {}
+                if over == "causal":
+                    options = {"causal": True, "offset": keys // 2, "window": 3, "kv_heads": 1}
+                elif over:
+                    options = {over: place.copy(given[over])}
                 found = [attend(q, k, v, 3, threads=t, **options) for t in (1, 2)]
                 weight, bias = (
                     place.copy(r.standard_normal(3 * value_depth).astype(np.float32))

@@ -23,6 +23,11 @@ def shown(*shape: int) -> np.ndarray:
     return noise(*shape) > 0.4
 
 
+def padding(batch: int, keys: int, *counts: int) -> np.ndarray:
+    """A mask that shows the first keys of each item; of the second of two, here none."""
+    return (np.arange(keys) < np.array(counts)[:, None]).reshape(batch, 1, 1, keys)
+
+
 def strided(x: Fields) -> Fields:
     """The same, in memory where rows, heads and items lie apart in ways of their own."""
     b, h, s, d = x.q.shape
@@ -61,6 +66,18 @@ FIELDS = {
     "mask of queries": random(2, 3, 20, 31, 8, mask=shown(1, 1, 20, 1)),
     "bias of keys": random(2, 3, 20, 31, 8, bias=noise(31)),
     "turned bias": random(1, 3, 20, 31, 8, bias=noise(31, 3, 20).transpose(1, 2, 0)),
+    "blocks of keys": random(1, 3, 70, 700, 24, bias=noise(3, 70, 700), mask=shown(70, 700)),
+    "blocks that the mask hides": random(2, 1, 17, 1030, 8, mask=padding(2, 1030, 300, 0)),
+    "blocks behind the window": random(
+        *(1, 2, 40, 1030, 8), causal=True, offset=990, window=30, softcap=2.0
+    ),
+    "chunks of keys": random(
+        *(2, 6, 2, 700, 24), kv_heads=2, value_depth=70, bias=noise(6, 2, 700), mask=shown(2, 700)
+    ),
+    "chunks that the mask hides": random(2, 3, 1, 1030, 8, mask=padding(2, 1030, 300, 0)),
+    "chunks behind the window": random(
+        *(1, 8, 1, 1030, 8), kv_heads=1, causal=True, offset=1000, window=301, softcap=2.0
+    ),
     "all together": strided(
         random(
             *(2, 4, 66, 131, 20),
@@ -96,7 +113,53 @@ def test_every_table_and_number_of_threads_gives_the_same_bits(x: Fields) -> Non
         kernels.use_isa(before)
 
 
-@pytest.mark.parametrize("name", ["causal, rows without keys", "mask of queries"])
+EDGES = (*range(1, 11), 15, 16, 17, 31, 33, 63, 64, 65)
+
+
+@pytest.mark.parametrize("queries", EDGES)
+def test_all_edges_of_tiles(isa: str, queries: int) -> None:
+    """A column's or a key's place in tiles and lanes changes nothing but its place."""
+    for keys, depth in ((3, 5), (16, 16), (21, 40), (257, 64), (6, 130)):
+        x = random(1, 2, queries, keys, depth, value_depth=queries)
+        np.testing.assert_allclose(x.run(), x.stated(), rtol=2e-5, atol=3e-6)
+
+
+@pytest.mark.parametrize("queries", [3, 30])
+def test_an_item_does_not_depend_on_the_batch(isa: str, queries: int) -> None:
+    x = random(3, 4, queries, 300, 16, kv_heads=2, causal=True, offset=280)
+    last = replace(x, q=x.q[2:], k=x.k[2:], v=x.v[2:])
+    assert_same_bits(x.run(2)[2:], last.run())
+
+
+@pytest.mark.parametrize("queries", [3, 70])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_stays_with_its_query(isa: str, queries: int, value: float) -> None:
+    x = random(1, 1, queries, 300, 16)
+    q = x.q.copy()
+    q[0, 0, 1, 3] = value
+    found, expected = replace(x, q=q).run(), x.run()
+    assert np.isnan(found[0, 0, 1]).all()
+    assert_same_bits(np.delete(found, 1, axis=2), np.delete(expected, 1, axis=2))
+
+
+@pytest.mark.parametrize("queries", [2, 20])
+def test_a_bias_of_the_least_number_everywhere_is_the_mean(isa: str, queries: int) -> None:
+    """As exporters write a query that sees nothing; a bias of -infinity everywhere is NaN."""
+    x = random(1, 2, queries, 300, 16, bias=np.full(300, np.finfo(np.float32).min))
+    mean = np.broadcast_to(x.v.astype(np.float64).mean(2, keepdims=True), x.v[:, :, :queries].shape)
+    np.testing.assert_allclose(x.run(), mean, rtol=2e-5, atol=3e-6)
+    assert np.isnan(replace(x, bias=np.full(300, -np.inf, np.float32)).run()).all()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "causal, rows without keys",
+        "mask of queries",
+        "blocks that the mask hides",
+        "chunks that the mask hides",
+    ],
+)
 def test_rows_without_keys_are_zero(isa: str, name: str) -> None:
     x = FIELDS[name]
     empty = ~x.stated().any(-1)

@@ -1,5 +1,5 @@
 // Threads of the pool under ThreadSanitizer: callers at once, phases that read what the one before
-// wrote, changes of the number of threads, forks in between. Ends with 0 where every sum is right.
+// wrote, teams, changes of the number of threads, forks in between. Ends with 0 where every sum is right.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -40,11 +41,42 @@ bool job(int threads) {
   return work.starts == kPhases;
 }
 
+// Jobs of all sizes in one team, with pauses in which helpers fall asleep, and within a second team.
+bool jobs_of_a_team(int threads, int seed) {
+  bool good = true;
+  auto leader = [&] {
+    for (int i = 0; i < 8; ++i) good = job(1 + (seed + i) % 6) && good;
+    if (seed % 16 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    auto inner = [&] { good = job(threads) && good; };
+    octavo::with_team(threads, inner);
+    good = job(2) && good;
+  };
+  octavo::with_team(threads, leader);
+  return good;
+}
+
+// What a leader throws reaches the caller, and the next team works.
+bool team_that_throws(int threads) {
+  bool good = true, caught = false;
+  auto leader = [&] {
+    good = job(threads) && good;
+    throw std::runtime_error("from a leader");
+  };
+  try {
+    octavo::with_team(threads, leader);
+  } catch (const std::runtime_error&) {
+    caught = true;
+  }
+  return caught && good;
+}
+
 bool caller(int seed, int turns) {
   bool good = true;
   for (int i = 0; i < turns; ++i) {
     good = job(1 + (seed + i) % 5) && good;
+    if (i % 4 == 0) good = jobs_of_a_team(1 + (seed + i / 4) % 5, i) && good;
     if (i % 16 == seed % 16) {
+      good = team_that_throws(1 + i % 4) && good;
       octavo::set_num_threads(1 + i % 3);
       good = octavo::num_threads() >= 1 && octavo::thread_backend() && good;
     }
@@ -74,6 +106,7 @@ bool fork_between() {
 }  // namespace
 
 int main() {
+  setenv("OCTAVO_PROCESSORS", "64", 1);  // more threads than there are processors
   bool good = true;
   for (int round = 0; round < 3; ++round) {
     good = callers(1, 300) && callers(6, 150) && good;

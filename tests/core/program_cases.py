@@ -1,0 +1,368 @@
+"""Steps of programs beside what PyTorch computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as f
+
+from octavo.core.linear import Linear
+from octavo.core.program import Program
+
+
+def tensor(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+@dataclass(frozen=True)
+class Case:
+    """`build(program, values)` adds steps; `stated(tensors)` is what they compute."""
+
+    inputs: tuple[Tensor, ...]
+    build: Callable[[Program, list[int]], Any]
+    stated: Callable[..., Any]
+    ints: tuple[int, ...] = ()
+
+    def found(self, threads: int = 1) -> list[Tensor]:
+        p = Program()
+        values = [p.input(x.dim(), str(x.dtype).removeprefix("torch.")) for x in self.inputs]
+        sizes: list[Any] = [p.input_int() for _ in self.ints]
+        made = self.build(p, [*values, *sizes])
+        for value in made if isinstance(made, tuple) else (made,):
+            p.output(value)
+        return list(p.finish("a case")(self.inputs, self.ints, threads))
+
+    def expected(self) -> list[Tensor]:
+        stated = self.stated(*self.inputs, *self.ints)
+        return list(stated) if isinstance(stated, tuple) else [stated]
+
+
+X = tensor(2, 5, 4, 8)
+"""As linear layers leave heads: [batch, rows, heads, width]."""
+HEADS = X.transpose(1, 2)
+IDS = torch.randint(0, 7, (2, 5), generator=torch.Generator().manual_seed(1))
+
+VIEWS = {
+    "reshape": Case(
+        (X,), lambda p, v: p.reshape(v[0], (2, -1, 32)), lambda x: x.reshape(2, -1, 32)
+    ),
+    "reshape-strided": Case(
+        (HEADS,), lambda p, v: p.reshape(v[0], (2, 20, 8)), lambda x: x.reshape(2, 20, 8)
+    ),
+    "reshape-splits": Case(
+        (HEADS,),
+        lambda p, v: p.reshape(v[0], (2, 2, 2, 5, 4, 2)),
+        lambda x: x.reshape(2, 2, 2, 5, 4, 2),
+    ),
+    "reshape-size": Case(
+        (X,),
+        lambda p, v: p.reshape(v[0], (p.compute("mul", p.size(v[0], 0), p.size(v[0], 1)), 32)),
+        lambda x: x.reshape(10, 32),
+    ),
+    "permute": Case(
+        (X,), lambda p, v: p.permute(v[0], (3, 0, 2, 1)), lambda x: x.permute(3, 0, 2, 1)
+    ),
+    "slice": Case((X,), lambda p, v: p.slice(v[0], 1, 1, -1, 2), lambda x: x[:, 1:-1:2]),
+    "slice-open": Case((X,), lambda p, v: p.slice(v[0], -1, 3, None), lambda x: x[..., 3:]),
+    "slice-int": Case(
+        (X,), lambda p, v: p.slice(v[0], 1, v[1], v[2]), lambda x, a, b: x[:, a:b], ints=(1, 4)
+    ),
+    "slice-beyond": Case((X,), lambda p, v: p.slice(v[0], 1, 4, 99), lambda x: x[:, 4:99]),
+    "slice-nothing": Case((X,), lambda p, v: p.slice(v[0], 1, 4, 2), lambda x: x[:, 4:2]),
+    "expand": Case(
+        (X[:, :, :1],),
+        lambda p, v: p.expand(v[0], (3, -1, 5, 4, -1)),
+        lambda x: x.expand(3, -1, 5, 4, -1),
+    ),
+    "unsqueeze": Case((X,), lambda p, v: p.unsqueeze(v[0], -2), lambda x: x.unsqueeze(-2)),
+    "squeeze": Case((X[:, :1],), lambda p, v: p.squeeze(v[0], 1), lambda x: x.squeeze(1)),
+    "contiguous": Case((HEADS,), lambda p, v: p.contiguous(v[0]), lambda x: x.contiguous()),
+}
+
+LAYER = Linear.from_float(np.random.default_rng(0).standard_normal((48, 32)).astype(np.float32))
+OTHER = Linear.from_float(np.random.default_rng(1).standard_normal((48, 32)).astype(np.float32))
+ROWS = tensor(2, 5, 32)
+
+
+def layer(x: Tensor, of: Linear = LAYER) -> Tensor:
+    return torch.from_numpy(np.array(of(np.ascontiguousarray(x.numpy()))))
+
+
+def rotated(x: Tensor) -> Tensor:
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
+
+
+def rotated_neighbours(x: Tensor) -> Tensor:
+    return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+
+
+COS, SIN = tensor(1, 1, 5, 6), tensor(2, 1, 5, 6, seed=3)
+GAIN, SHIFT = tensor(32), tensor(32, seed=1)
+
+
+def with_rms(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return x + y, f.rms_norm(x + y, (32,), GAIN, 1e-6)
+
+
+LAYERS = {
+    "linear": Case((ROWS,), lambda p, v: p.linear(v[0], [LAYER.native], ["none"]), layer),
+    "linear-activations": Case(
+        (ROWS,),
+        lambda p, v: p.linear(v[0], [LAYER.native, OTHER.native], ["gelu", "none"]),
+        lambda x: (f.gelu(layer(x)), layer(x, OTHER)),
+    ),
+    "linear-gate": Case(
+        (ROWS,),
+        lambda p, v: p.linear(v[0], [LAYER.native, OTHER.native], gate="silu"),
+        lambda x: f.silu(layer(x)) * layer(x, OTHER),
+    ),
+    "linear-residual": Case(
+        (ROWS, tensor(2, 5, 48)),
+        lambda p, v: p.linear(v[0], [LAYER.native], ["none"], residual=v[1]),
+        lambda x, y: layer(x) + y,
+    ),
+    "linear-rows-apart": Case(
+        (tensor(2, 5, 40)[..., 3:35],), lambda p, v: p.linear(v[0], [LAYER.native]), layer
+    ),
+    "linear-of-one-row": Case(
+        (ROWS,),
+        lambda p, v: p.linear(p.slice(v[0], 1, 0, 1), [LAYER.native]),
+        lambda x: layer(x[:, :1]),
+    ),
+    "linear-strided": Case(
+        (tensor(2, 32, 5).transpose(1, 2), tensor(2, 48, 5).transpose(1, 2)),
+        lambda p, v: p.linear(v[0], [LAYER.native], residual=v[1]),
+        lambda x, y: layer(x) + y,
+    ),
+    "linear-of-no-rows": Case((ROWS[:, :0],), lambda p, v: p.linear(v[0], [LAYER.native]), layer),
+    "layer-norm": Case(
+        (ROWS, GAIN, SHIFT),
+        lambda p, v: p.norm(v[0], v[1], v[2], 1e-5, "layer"),
+        lambda x, w, b: f.layer_norm(x, (32,), w, b, 1e-5),
+    ),
+    "plain-layer-norm": Case(
+        (ROWS.transpose(0, 1),),
+        lambda p, v: p.norm(v[0], None, None, 1e-5, "layer"),
+        lambda x: f.layer_norm(x, (32,)),
+    ),
+    "rms-norm": Case(
+        (ROWS, GAIN),
+        lambda p, v: p.norm(v[0], v[1], None, 1e-6, "rms"),
+        lambda x, w: f.rms_norm(x, (32,), w, 1e-6),
+    ),
+    "rms-norm-of-heads": Case(
+        (HEADS, tensor(8)),
+        lambda p, v: p.norm(v[0], v[1], None, 1e-6, "rms"),
+        lambda x, w: f.rms_norm(x, (8,), w, 1e-6),
+    ),
+    "norm-residual": Case(
+        (ROWS, tensor(2, 32, 5).transpose(1, 2)),
+        lambda p, v: p.norm(
+            v[0], p.constant(GAIN.data_ptr(), (32,)), None, 1e-6, "rms", residual=v[1]
+        ),
+        with_rms,
+    ),
+    "rotary": Case(
+        (HEADS, tensor(1, 1, 5, 8), tensor(1, 1, 5, 8, seed=1)),
+        lambda p, v: p.rotary(v[0], v[1], v[2]),
+        lambda x, c, s: x * c + rotated(x) * s,
+    ),
+    "rotary-part": Case(
+        (HEADS, COS.expand(2, 1, 5, 6), SIN),
+        lambda p, v: p.rotary(v[0], v[1], v[2]),
+        lambda x, c, s: torch.cat((x[..., :6] * c + rotated(x[..., :6]) * s, x[..., 6:]), -1),
+    ),
+    "rotary-gaps": Case(
+        (tensor(2, 4, 5, 16)[..., ::2], tensor(5, 16)[:, ::2], tensor(5, 8, seed=1)),
+        lambda p, v: p.rotary(v[0], v[1], v[2]),
+        lambda x, c, s: x * c + rotated(x) * s,
+    ),
+    "attention-gaps": Case(
+        (HEADS.transpose(2, 3).contiguous().transpose(2, 3), tensor(2, 4, 5, 16)[..., ::2], HEADS),
+        lambda p, v: p.attention(v[0], v[1], v[2], 8**-0.5),
+        f.scaled_dot_product_attention,
+    ),
+    "rotary-neighbours": Case(
+        (HEADS, tensor(5, 8), tensor(5, 8, seed=1)),
+        lambda p, v: p.rotary(v[0], v[1], v[2], interleaved=True),
+        lambda x, c, s: x * c + rotated_neighbours(x) * s,
+    ),
+    "attention": Case(
+        (HEADS, HEADS.flip(0), HEADS.flip(1)),
+        lambda p, v: p.attention(v[0], v[1], v[2], 8**-0.5),
+        f.scaled_dot_product_attention,
+    ),
+    "attention-groups": Case(
+        (HEADS, HEADS[:, :2], HEADS[:, 1:3]),
+        lambda p, v: p.attention(v[0], v[1], v[2], 8**-0.5, causal=True),
+        lambda q, k, v: f.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
+    ),
+    "attention-bias": Case(
+        (HEADS, HEADS[:, :, :3], HEADS[:, :, 2:], tensor(4, 5, 3)),
+        lambda p, v: p.attention(v[0], v[1], v[2], 8**-0.5, bias=v[3]),
+        f.scaled_dot_product_attention,
+    ),
+    "attention-mask": Case(
+        (HEADS, HEADS, HEADS, tensor(2, 1, 1, 5) > -0.5),
+        lambda p, v: p.attention(v[0], v[1], v[2], 8**-0.5, mask=v[3]),
+        f.scaled_dot_product_attention,
+    ),
+    "attention-cache": Case(
+        (HEADS[:, :, :2], HEADS, HEADS),
+        lambda p, v: p.attention(
+            *v[:3], 8**-0.5, causal=True, offset=p.compute("sub", p.size(v[1], 2), p.size(v[0], 2))
+        ),
+        lambda q, k, v: f.scaled_dot_product_attention(
+            q, k, v, torch.ones(2, 5, dtype=torch.bool).tril(3)
+        ),
+    ),
+}
+
+POSITIVE = X.abs() + 0.1
+UNARY = {
+    "neg": torch.neg,
+    "exp": torch.exp,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    "gelu": f.gelu,
+    "gelu_tanh": lambda x: f.gelu(x, approximate="tanh"),
+    "silu": f.silu,
+    "rsqrt": torch.rsqrt,
+    "sqrt": torch.sqrt,
+    "reciprocal": torch.reciprocal,
+    "abs": torch.abs,
+    "erf": torch.erf,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "log": torch.log,
+    "softplus": f.softplus,
+}
+FLOATS = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "min": torch.minimum,
+    "max": torch.maximum,
+}
+COMPARES = {w: getattr(torch, w) for w in ("gt", "ge", "lt", "le", "eq", "ne")}
+WHOLE = {**FLOATS, "floordiv": torch.floor_divide}
+del WHOLE["div"]
+
+
+def unary(word: str, x: Tensor) -> Case:
+    return Case((x,), lambda p, v: p.unary(word, v[0]), UNARY[word])
+
+
+def binary(word: str, a: Tensor, b: Tensor, stated: Any) -> Case:
+    return Case((a, b), lambda p, v: p.binary(word, v[0], v[1]), stated)
+
+
+PAIRS = {
+    "alike": (X, tensor(2, 5, 4, 8, seed=9)),
+    "order": (HEADS, tensor(2, 4, 5, 8)),
+    "row": (X, tensor(8)),
+    "column": (X, tensor(5, 1, 1)),
+    "both": (tensor(5, 1, 8), tensor(2, 1, 4, 1)),
+    "one": (X, tensor(1)),
+    "turned": (X.transpose(2, 3), X.flip(0).transpose(2, 3)),
+    "gaps": (X[..., ::2], tensor(2, 5, 4, 8)[..., 1::2]),
+    "nothing": (X[:, :0], tensor(8)),
+}
+
+ELEMENTS = {
+    **{f"unary-{w}": unary(w, POSITIVE if w in ("rsqrt", "sqrt", "log") else X) for w in UNARY},
+    "unary-strided": unary("tanh", X.transpose(1, 3)),
+    "unary-gaps": unary("tanh", X[..., ::3]),
+    **{f"{w}-{n}": binary(w, *PAIRS[n], FLOATS[w]) for w in FLOATS for n in PAIRS},
+    **{f"{w}-ids": binary(w, IDS, IDS.flip(0), COMPARES[w]) for w in COMPARES},
+    **{f"{w}-floats": binary(w, *PAIRS["both"], COMPARES[w]) for w in COMPARES},
+    **{f"{w}-whole": binary(w, IDS - 3, IDS.flip(0) + 1, WHOLE[w]) for w in WHOLE},
+    "and": binary("and", IDS > 3, IDS.flip(0) > 2, torch.logical_and),
+    "or": binary("or", IDS > 3, IDS[:1] > 2, torch.logical_or),
+    "not": Case((IDS > 3,), lambda p, v: p.unary("not", v[0]), torch.logical_not),
+    "add-float": Case((X,), lambda p, v: p.binary("add", v[0], 1.5), lambda x: x + 1.5),
+    "size": Case(
+        (IDS,), lambda p, v: p.binary("lt", v[0], p.size(v[0], 1)), lambda x: x < x.shape[1]
+    ),
+    **{
+        f"power-{e}": Case((POSITIVE,), lambda p, v, e=e: p.power(v[0], e), lambda x, e=e: x**e)
+        for e in (2.0, 3.0, 0.5, -0.5, -1.0, 1.7)
+    },
+    "where": Case((X > 0, X, tensor(8)), lambda p, v: p.where(v[0], v[1], v[2]), torch.where),
+    "where-float": Case(
+        (X > 0, X), lambda p, v: p.where(v[0], v[1], -1.0), lambda c, x: torch.where(c, x, -1.0)
+    ),
+    "where-ids": Case((IDS > 2, IDS, IDS * 2), lambda p, v: p.where(*v), torch.where),
+    "cast-bool": Case((IDS > 2,), lambda p, v: p.cast(v[0], "float32"), lambda x: x.float()),
+    "cast-float": Case((X,), lambda p, v: p.cast(v[0], "int64"), lambda x: x.long()),
+    "cast-to-bool": Case((IDS - 2,), lambda p, v: p.cast(v[0], "bool"), lambda x: x.bool()),
+}
+
+MOVES = {
+    "softmax": Case((X,), lambda p, v: p.softmax(v[0]), lambda x: x.softmax(-1)),
+    "softmax-strided": Case(
+        (X.transpose(1, 3),), lambda p, v: p.softmax(v[0]), lambda x: x.softmax(-1)
+    ),
+    "softmax-hidden": Case(
+        (torch.tensor([[0.0, -float("inf"), 3], [1, 2, 200]]),),
+        lambda p, v: p.softmax(v[0]),
+        lambda x: x.softmax(-1),
+    ),
+    "mean": Case((HEADS,), lambda p, v: p.mean(v[0], True), lambda x: x.mean(-1, True)),
+    "sum": Case((X.transpose(1, 3),), lambda p, v: p.sum(v[0]), lambda x: x.sum(-1)),
+    "matmul": Case((X, tensor(8, 21)), lambda p, v: p.matmul(v[0], v[1]), torch.matmul),
+    "matmul-turned": Case(
+        (HEADS, HEADS.transpose(2, 3)), lambda p, v: p.matmul(v[0], v[1]), torch.matmul
+    ),
+    "matmul-rows-turned": Case(
+        (HEADS.transpose(2, 3), HEADS), lambda p, v: p.matmul(v[0], v[1]), torch.matmul
+    ),
+    "matmul-items": Case(
+        (tensor(3, 1, 70, 20), tensor(2, 20, 33)), lambda p, v: p.matmul(v[0], v[1]), torch.matmul
+    ),
+    "matmul-of-nothing": Case(
+        (tensor(3, 0), tensor(0, 5)), lambda p, v: p.matmul(v[0], v[1]), torch.matmul
+    ),
+    "cat": Case(
+        (HEADS, HEADS[:, :, :3]),
+        lambda p, v: p.cat((v[0], v[1], v[0]), 2),
+        lambda x, y: torch.cat((x, y, x), 2),
+    ),
+    "cat-ids": Case((IDS, IDS), lambda p, v: p.cat(v, -1), lambda x, y: torch.cat((x, y), -1)),
+    "take": Case(
+        (X, IDS[0] % 4), lambda p, v: p.take(v[0], 2, v[1]), lambda x, i: x.index_select(2, i)
+    ),
+    "gather": Case(
+        (HEADS, IDS[:, :3, None, None].expand(2, 3, 5, 2) % 4),
+        lambda p, v: p.gather(v[0], 1, v[1]),
+        lambda x, i: x.gather(1, i),
+    ),
+    "embedding": Case(
+        (tensor(7, 6), IDS.t()),
+        lambda p, v: p.embedding(v[0], v[1]),
+        lambda w, i: f.embedding(i, w),
+    ),
+    "arange": Case(
+        (IDS,), lambda p, v: p.arange(p.size(v[0], 1)), lambda x: torch.arange(x.shape[1])
+    ),
+    "causal-mask": Case(
+        (IDS,),
+        lambda p, v: p.binary(
+            "le",
+            p.unsqueeze(p.arange(5), 0),
+            p.binary("add", p.unsqueeze(p.arange(5), 1), p.integer(v[1])),
+        ),
+        lambda x, n: torch.ones(5, 5, dtype=torch.bool).tril(n),
+        ints=(1,),
+    ),
+}
+
+CASES = {**VIEWS, **LAYERS, **ELEMENTS, **MOVES}

@@ -1,0 +1,316 @@
+"""Programs: every step beside PyTorch's, chains of them, memory, errors."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from octavo.core import kernels  # noqa: E402
+from octavo.core.program import Program  # noqa: E402
+from tests.core.program_cases import (  # noqa: E402
+    CASES,
+    HEADS,
+    LAYER,
+    ROWS,
+    Case,
+    layer,
+    tensor,
+)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    if found.dtype is torch.float32:
+        torch.testing.assert_close(found, expected, atol=2e-5, rtol=2e-5, equal_nan=True)
+    else:
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_step_computes_what_pytorch_does(name: str) -> None:
+    case = CASES[name]
+    for found, expected in zip(case.found(), case.expected(), strict=True):
+        close(found, expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_table_and_number_of_threads_gives_the_same_bits(name: str) -> None:
+    case, before = CASES[name], kernels.isa()
+    expected = case.found()
+    try:
+        for isa, threads in itertools.product(kernels.isas(), (1, 2)):
+            kernels.use_isa(isa)
+            for found, first in zip(case.found(threads), expected, strict=True):
+                a, b = (x.contiguous().view(torch.uint8) for x in (found, first))
+                assert torch.equal(a, b), (isa, threads)
+    finally:
+        kernels.use_isa(before)
+
+
+def test_a_pre_norm_decoder_block() -> None:
+    """Its shape is Llama's: queries of four heads, keys and values of two, a cache of 3 tokens."""
+    rng = torch.Generator().manual_seed(0)
+    heads, kv, depth, width, past, batch, rows = 4, 2, 8, 32, 3, 2, 5
+
+    def made(n: int, k: int) -> Any:
+        w = torch.randn(n, k, generator=rng) / k**0.5
+        return type(LAYER).from_float(w.numpy())
+
+    q, k, v = made(heads * depth, width), made(kv * depth, width), made(kv * depth, width)
+    o, gate, up, down = made(width, width), made(48, width), made(48, width), made(width, 48)
+    norms = [tensor(width, seed=s) for s in (1, 2)]
+    x = tensor(batch, rows, width, seed=3)
+    cos, sin = (tensor(1, 1, rows, depth, seed=s) for s in (4, 5))
+    caches = [tensor(batch, kv, 9, depth, seed=s) for s in (6, 7)]
+
+    def block(p: Program, values: list[Any]) -> Any:
+        h, c, s, old_k, old_v, start = values
+        gains = [p.constant(n.data_ptr(), (width,)) for n in norms]
+        length = p.size(h, 1)
+        stop = p.compute("add", start, length)
+        normed = p.norm(h, gains[0], None, 1e-6, "rms")
+        states = p.linear(normed, [q.native, k.native, v.native])
+        turned = []
+        for state, count in zip(states, (heads, kv, kv), strict=True):
+            split = p.reshape(state, (p.size(h, 0), length, count, depth))
+            turned.append(p.permute(split, (0, 2, 1, 3)))
+        turned[:2] = [p.rotary(t, c, s) for t in turned[:2]]
+        for fresh, cache in zip(turned[1:], (old_k, old_v), strict=True):
+            p.copy_to(fresh, p.slice(cache, 2, start, stop))
+        keys, vals = (p.slice(cache, 2, 0, stop) for cache in (old_k, old_v))
+        seen = p.attention(turned[0], keys, vals, depth**-0.5, causal=True, offset=start)
+        flat = p.reshape(p.permute(seen, (0, 2, 1, 3)), (p.size(h, 0), length, -1))
+        (attended,) = p.linear(flat, [o.native])
+        total, second = p.norm(attended, gains[1], None, 1e-6, "rms", residual=h)
+        (wide,) = p.linear(second, [gate.native, up.native], gate="silu")
+        (y,) = p.linear(wide, [down.native], residual=total)
+        return y
+
+    def rotated(t: torch.Tensor) -> torch.Tensor:
+        a, b = t.chunk(2, -1)
+        return t * cos + torch.cat((-b, a), -1) * sin
+
+    def stated(h: torch.Tensor, old: list[torch.Tensor]) -> torch.Tensor:
+        normed = torch.nn.functional.rms_norm(h, (width,), norms[0], 1e-6)
+        states = [
+            layer(normed, one).unflatten(-1, (-1, depth)).transpose(1, 2) for one in (q, k, v)
+        ]
+        states[:2] = [rotated(t) for t in states[:2]]
+        for fresh, cache in zip(states[1:], old, strict=True):
+            cache[:, :, past : past + rows] = fresh
+        keys, vals = (cache[:, :, : past + rows] for cache in old)
+        mask = torch.ones(rows, past + rows, dtype=torch.bool).tril(past)
+        seen = torch.nn.functional.scaled_dot_product_attention(
+            states[0], keys, vals, mask, enable_gqa=True
+        )
+        total = h + layer(seen.transpose(1, 2).flatten(2), o)
+        second = torch.nn.functional.rms_norm(total, (width,), norms[1], 1e-6)
+        wide = torch.nn.functional.silu(layer(second, gate)) * layer(second, up)
+        return total + layer(wide, down)
+
+    wanted_caches = [c.clone() for c in caches]
+    wanted = stated(x, wanted_caches)
+    case = Case((x, cos, sin, *caches), block, lambda *_: wanted, ints=(past,))
+    for threads in (1, 2):
+        (found,) = case.found(threads)
+        # An integer that is rounded the other way moves an output by some hundredths of its size.
+        assert (found - wanted).norm() < 0.01 * wanted.norm()
+        for one, other in zip(caches, wanted_caches, strict=True):
+            torch.testing.assert_close(one, other, atol=0.02, rtol=0.01)
+
+
+def test_outputs_are_tensors_of_their_own() -> None:
+    """An input, a part of a result, one result twice, another order of axes."""
+    p = Program()
+    x = p.input(3)
+    (y,) = p.linear(x, [LAYER.native])
+    part = p.slice(y, 1, 1, 3)
+    turned = p.permute(p.unary("neg", y), (2, 0, 1))
+    for value in (x, y, y, part, turned):
+        p.output(value)
+    run = p.finish("outputs")
+    found = run((ROWS,), (), 1)
+    expected = layer(ROWS)
+    stated = (ROWS, expected, expected, expected[:, 1:3], -expected.permute(2, 0, 1))
+    for one, other in zip(found, stated, strict=True):
+        assert torch.equal(one, other)
+    assert found[4].stride() == (1, 240, 48)
+    before = [one.clone() for one in found]
+    for i, one in enumerate(found):
+        one.fill_(i)
+    for one, other in zip(run((ROWS,), (), 1), before, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_memory_is_used_again_but_never_while_it_is_read() -> None:
+    """A value that lives long beside many that do not, of changing sizes."""
+    p = Program()
+    x = p.input(2)
+    early = p.unary("exp", x)
+    value, kept = early, []
+    for i in range(12):
+        value = p.binary("add", p.unary("tanh", value), 0.5)
+        if i % 3 == 0:
+            kept.append(p.slice(value, 0, 0, None, 2))
+    for one in (early, value, *kept):
+        p.output(p.binary("mul", one, 1.0))
+    run = p.finish("memory")
+    for rows in (3, 50, 7, 1, 0):
+        x_now = tensor(rows, 33)
+        stated = [now := x_now.exp()]
+        parts = []
+        for i in range(12):
+            now = now.tanh() + 0.5
+            if i % 3 == 0:
+                parts.append(now[::2])
+        for found, wanted in zip(run((x_now,), (), 1), [*stated, now, *parts], strict=True):
+            torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "tensors,ints,message",
+    [
+        ((), (), "block: takes 2 tensors, not 0"),
+        ((ROWS, ROWS), (), "block: takes 1 integers, not 0"),
+        ((ROWS, 3), (1,), "block, input 1: needs a tensor"),
+        (
+            (ROWS, ROWS.double()),
+            (1,),
+            "input 1: needs a plain tensor of float32, not of torch.float64",
+        ),
+        ((ROWS, ROWS[0]), (1,), "input 1: needs 3 axes, not 2"),
+        (
+            (ROWS, ROWS[:1, :3]),
+            (1,),
+            r"block, step 2 \(binary\): value 1, .*\[1, 3, 32\]: does not broadcast",
+        ),
+        (
+            (ROWS[..., :31], ROWS),
+            (1,),
+            r"step 1 \(linear\): value 0, float32 \[2, 5, 31\]: .* takes 32",
+        ),
+        ((ROWS, ROWS), (-3,), r"step 4 \(reshape\)"),
+    ],
+)
+def test_what_does_not_fit_is_named(tensors: Any, ints: Any, message: str) -> None:
+    p = Program()
+    x, y, n = p.input(3), p.input(3), p.input_int()
+    rows = p.size(x, 0)
+    p.linear(x, [LAYER.native])
+    total = p.binary("add", x, y)
+    p.compute("mul", rows, n)
+    p.output(p.reshape(total, (n, -1)))
+    with pytest.raises(ValueError, match=message):
+        p.finish("block")(tensors, ints, 1)
+
+
+@pytest.mark.parametrize(
+    "add,message",
+    [
+        (lambda p, x: p.linear(9, [LAYER.native]), "linear: there is no value 9"),
+        (
+            lambda p, x: p.permute(x, (0, 1)),
+            r"permute: value 0 \(float32 with 3 axes\) has no order",
+        ),
+        (lambda p, x: p.binary("pow", x, x), "binary pow: value 0 .* has no such function"),
+        (lambda p, x: p.unary("not", x), "unary not: value 0 .* needs to be bool"),
+        (lambda p, x: p.rotary(x, x, x), "rotary: value 0 .* needs 4 axes"),
+        (lambda p, x: p.linear(x, [LAYER.native], gate="silu"), "linear: .* needs two layers"),
+        (lambda p, x: p.linear(x, [LAYER.native], ["swish"]), "unknown activation 'swish'"),
+        (lambda p, x: p.norm(x, None, None, 1e-5, "batch"), "norm: .* of kind 'batch'"),
+        (lambda p, x: p.slice(x, 3, 0, 1), "slice: value 0 .* has no axis 3"),
+        (lambda p, x: p.compute("pow", 1, 2), "compute: 'pow' is none of"),
+        (lambda p, x: p.embedding(x, x), "embedding: value 0 .* needs to be int64"),
+    ],
+)
+def test_a_step_that_cannot_be_is_refused(add: Any, message: str) -> None:
+    p = Program()
+    with pytest.raises(ValueError, match=message):
+        add(p, p.input(3))
+
+
+def test_an_index_outside_of_its_tensor_is_named() -> None:
+    p = Program()
+    table, index = p.input(2), p.input(1, "int64")
+    p.output(p.embedding(table, index))
+    run = p.finish("table")
+    assert torch.equal(run((tensor(4, 3), torch.tensor([-1])), (), 1)[0], tensor(4, 3)[3:])
+    with pytest.raises(ValueError, match=r"table, step 0 \(embedding\): index 4 is outside of 4"):
+        run((tensor(4, 3), torch.tensor([1, 4])), (), 1)
+
+
+def test_misaligned_and_empty_tensors() -> None:
+    p = Program()
+    x = p.input(2)
+    p.output(p.softmax(p.norm(x, None, None, 1e-5, "layer")))
+    run = p.finish("rows")
+    memory = tensor(1000)
+    for rows in (0, 1, 4):
+        given = memory[1 : 1 + rows * 33].view(rows, 33)
+        (found,) = run((given,), (), 1)
+        torch.testing.assert_close(
+            found, torch.nn.functional.layer_norm(given, (33,)).softmax(-1), atol=1e-6, rtol=1e-5
+        )
+    (none,) = run((memory[:0].view(3, 0),), (), 1)
+    assert none.shape == (3, 0)
+
+
+def test_heads_of_attention_lie_side_by_side() -> None:
+    p = Program()
+    q = p.input(4)
+    p.output(p.attention(q, q, q, 1.0))
+    (found,) = p.finish("attention")((HEADS,), (), 1)
+    assert found.transpose(1, 2).is_contiguous()
+
+
+WITHOUT_EXCHANGE = """
+import torch
+del torch.Tensor.__dlpack_c_exchange_api__
+from octavo.core.program import Program
+p = Program()
+x, i = p.input(3), p.input(1, "int64")
+p.output(p.take(p.unary("neg", x), 1, i))
+p.output(i)
+run = p.finish("old")
+x, i = torch.randn(3, 8, 2).transpose(1, 2), torch.tensor([1, 1, 0])
+a, b = run((x, i), (), 1)
+assert torch.equal(a, -x[:, i]) and torch.equal(b, i)
+for wrong in (x.double(), x.to("meta")):
+    try:
+        run((wrong, i), (), 1)
+    except ValueError as error:
+        assert "old, input 0: needs a plain tensor of float32" in str(error), error
+    else:
+        raise AssertionError(wrong)
+"""
+
+
+def test_a_pytorch_without_the_exchange() -> None:
+    """Before 2.10: its tensors are asked by their methods."""
+    if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        pytest.skip("every other test is this one")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXCHANGE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_threads_call_one_program_at_once() -> None:
+    p = Program()
+    x = p.input(3)
+    (y,) = p.linear(p.norm(x, None, None, 1e-5, "layer"), [LAYER.native], ["gelu"])
+    p.output(p.softmax(y))
+    run = p.finish("shared")
+    given = [tensor(2, rows, 32, seed=rows) for rows in (1, 40, 700)] * 8
+    alone = [run((one,), (), 1)[0] for one in given]
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda one: run((one,), (), 1)[0], given)]
+    assert all(torch.equal(a, b) for a, b in zip(found, alone, strict=True))
