@@ -35,6 +35,11 @@ Split split_of(int threads, std::size_t rows, std::size_t k) {
 // What threads share columns in.
 std::size_t units_of(const Linear& layer) { return (layer.weight.blocks() + kStepN - 1) / kStepN; }
 
+// The blocks of some of a layer's units.
+Share blocks_of(const Linear& layer, Share units) {
+  return {units.begin * kStepN, std::min(layer.weight.blocks(), units.end * kStepN)};
+}
+
 // In how many parts, at most `most`, the rows of each unit go so that the busiest thread has little to do. Each
 // part reads the unit's weights anew, so a tenth has to be won.
 std::size_t parts_for(std::size_t units, std::size_t most, std::size_t threads) {
@@ -114,14 +119,15 @@ struct Call {
     }
   }
 
-  // All columns of all layers, for `rows` rows that lie in a slot at `at` and are rows `first`.. of the call.
-  void multiply_all(int slot, std::size_t at, std::size_t first, std::size_t rows, int thread) const {
-    if (gated) return multiply_gated(slot, at, first, rows, {0, layers[0]->weight.blocks()}, thread);
-    for (std::size_t i = 0; i < count; ++i) multiply(i, slot, at, first, rows, {0, layers[i]->weight.blocks()}, thread);
+  // All columns of all layers for `rows` rows that lie in a slot at its beginning and are rows `first`.. of the call.
+  void multiply_all(int slot, std::size_t first, std::size_t rows, int thread) const {
+    if (gated) return multiply_gated(slot, 0, first, rows, {0, layers[0]->weight.blocks()}, thread);
+    for (std::size_t i = 0; i < count; ++i) multiply(i, slot, 0, first, rows, {0, layers[i]->weight.blocks()}, thread);
   }
 
   // Some columns of the factors, and then at once of the gates that they are multiplied with.
   void multiply_gated(int slot, std::size_t at, std::size_t first, std::size_t rows, Share blocks, int thread) const {
+    if (rows == 0) return;
     const std::size_t step = std::max(kStepN, kGateBytes / (rows * kBlockN * sizeof(float)) / kStepN * kStepN);
     for (std::size_t b = blocks.begin; b < blocks.end; b += step) {
       const Share some{b, std::min(b + step, blocks.end)};
@@ -205,15 +211,11 @@ struct Call {
   }
 
   void columns_of(Share rows, Share some, int slot, int thread) const {
-    const std::size_t each = rows.end - rows.begin;
-    if (gated) {
-      const Share blocks{some.begin * kStepN, std::min(layers[0]->weight.blocks(), some.end * kStepN)};
-      return multiply_gated(slot, rows.begin, rows.begin, each, blocks, thread);
-    }
+    const std::size_t height = rows.end - rows.begin;
+    if (gated) return multiply_gated(slot, rows.begin, rows.begin, height, blocks_of(*layers[0], some), thread);
     for (std::size_t i = 0, at = 0; i < count && at < some.end; ++i) {
-      const std::size_t blocks = layers[i]->weight.blocks(), here = units_of(*layers[i]);
-      const std::size_t first = std::max(some.begin, at), last = std::min(some.end, at + here);
-      if (first < last) multiply(i, slot, rows.begin, rows.begin, each, {(first - at) * kStepN, std::min(blocks, (last - at) * kStepN)}, thread);
+      const std::size_t here = units_of(*layers[i]), first = std::max(some.begin, at), last = std::min(some.end, at + here);
+      if (first < last) multiply(i, slot, rows.begin, rows.begin, height, blocks_of(*layers[i], {first - at, last - at}), thread);
       at += here;
     }
   }
@@ -227,7 +229,7 @@ struct Call {
       for (std::size_t m = rows.begin; m < rows.end; m += chunk) {
         const std::size_t n = std::min(chunk, rows.end - m);
         quantize(m, m + n, thread, 0, thread);
-        multiply_all(thread, 0, m, n, thread);
+        multiply_all(thread, m, n, thread);
       }
     } else if (split == Split::kCopies) {
       quantize(0, in.rows, thread, 0, thread);
@@ -283,6 +285,7 @@ void run(const Linear* const* layers, std::size_t count, const Rows& in, const O
   const std::size_t k = layers[0]->weight.k, group = layers[0]->group;
   const double bytes = static_cast<double>(columns) * static_cast<double>(k);
   threads = earned_threads(threads, std::max(bytes * static_cast<double>(in.rows) / rate::kMacs, rate::weight_microseconds(bytes)));
+  if (gated) units /= 2;  // columns of both layers belong together
   // Who gets no columns would quantize for nothing, and wait.
   const std::size_t parts = split_of(threads, in.rows, k) == Split::kColumns ? std::max<std::size_t>(1, in.rows / kStepM) : 1;
   if (split_of(threads, in.rows, k) != Split::kRows) threads = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(threads), units * parts));

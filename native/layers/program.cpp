@@ -122,6 +122,12 @@ View& Call::share(int value, int source) {
   return v;
 }
 
+const View& Call::staged(int value, int staged) {
+  if (at(staged).memory < 0) return at(value);
+  copy(at(value), at(staged), threads);
+  return at(staged);
+}
+
 void Call::expect_type(int value, ValueType type, const char* what) {
   if (at(value).type != type) fail(value, std::string(what) + " needs " + name_of(type));
 }

@@ -114,6 +114,8 @@ class Call {
   View& make(int value, const std::size_t* sizes, std::size_t axes);  // contiguous
   // A view of what `source` is; sizes, strides and offset may be changed behind it.
   View& share(int value, int source);
+  // What `value` is: where memory was made at `staged`, a copy there.
+  const View& staged(int value, int staged);
   void expect_type(int value, ValueType type, const char* what);
   [[noreturn]] void fail(int value, const std::string& what);
   [[noreturn]] void fail(const std::string& what);

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "layers/program_layers.h"
 
@@ -30,7 +32,7 @@ AttentionStep::AttentionStep(Parts parts) : p_(parts) {
   reads = {p_.q, p_.k, p_.v};
   for (const int value : {p_.bias, p_.mask})
     if (value >= 0) reads.push_back(value);
-  makes = {p_.made};
+  makes = {p_.made, p_.queries, p_.keys, p_.values};
 }
 
 void AttentionStep::resolve(Call& call) const {
@@ -39,7 +41,6 @@ void AttentionStep::resolve(Call& call) const {
     const View& one = call.at(value);
     call.expect_type(value, ValueType::kFloat32, "attention");
     if (one.axes != 4) call.fail(value, "attention needs four axes");
-    if (!one.side_by_side()) call.fail(value, "elements of a head need to lie side by side");
     if (one.sizes[0] != q.sizes[0]) call.fail(value, "attention needs the query's batch of " + std::to_string(q.sizes[0]));
   }
   if (k.sizes[3] != q.sizes[3]) call.fail(p_.k, "keys need the query's width of " + std::to_string(q.sizes[3]));
@@ -55,6 +56,9 @@ void AttentionStep::resolve(Call& call) const {
                            std::to_string(sizes[2]) + ", " + std::to_string(sizes[3]) + "]");
   }
   if (call.integer(p_.window) < 0) call.fail("the window is " + std::to_string(call.integer(p_.window)));
+  const std::pair<int, int> inputs[] = {{p_.q, p_.queries}, {p_.k, p_.keys}, {p_.v, p_.values}};
+  for (const auto& [value, staged] : inputs)
+    if (!call.at(value).side_by_side()) call.make(staged, call.at(value).sizes, 4);
   View& out = call.at(p_.made);
   const std::size_t made[] = {q.sizes[0], q.sizes[1], q.sizes[2], v.sizes[3]};
   out.set_sizes(made, 4);
@@ -68,7 +72,7 @@ void AttentionStep::resolve(Call& call) const {
 }
 
 void AttentionStep::run(Call& call) const {
-  const View &q = call.at(p_.q), &k = call.at(p_.k), &v = call.at(p_.v), &out = call.at(p_.made);
+  const View &q = call.staged(p_.q, p_.queries), &k = call.staged(p_.k, p_.keys), &v = call.staged(p_.v, p_.values), &out = call.at(p_.made);
   AttentionInputs in{};
   in.batch = q.sizes[0];
   in.heads = q.sizes[1];

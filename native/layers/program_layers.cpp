@@ -4,7 +4,6 @@
 #include <string>
 
 #include "contract/tables.h"
-#include "layers/copy.h"
 #include "layers/norm.h"
 #include "layers/rotary.h"
 #include "runtime/arena.h"
@@ -18,12 +17,6 @@ void stage_rows(Call& call, int value, int staged) {
   if (RowsOf(v).regular) return;
   call.make(staged, v.sizes, v.axes);
 }
-const View& staged_value(Call& call, int value, int staged) {
-  if (call.at(staged).memory < 0) return call.at(value);
-  copy(call.at(value), call.at(staged), call.threads);
-  return call.at(staged);
-}
-
 void expect_sizes(Call& call, int value, const View& like, const char* what) {
   if (!call.at(value).same_sizes(like)) call.fail(value, std::string(what) + " needs " + like.text());
 }
@@ -66,7 +59,7 @@ void LinearStep::resolve(Call& call) const {
 }
 
 void LinearStep::run(Call& call) const {
-  const View& x = staged_value(call, p_.x, p_.rows);
+  const View& x = call.staged(p_.x, p_.rows);
   const RowsOf rows(x);
   Rows in;
   in.x = x.data;
@@ -81,7 +74,7 @@ void LinearStep::run(Call& call) const {
   }
   if (p_.gated) return gated_linear(*p_.layers[0], p_.activations[0], *p_.layers[1], in, outs[0], call.threads);
   if (p_.residual >= 0) {
-    const View& added = staged_value(call, p_.residual, p_.added);
+    const View& added = call.staged(p_.residual, p_.added);
     outs[0].residual = added.data;
     outs[0].residual_stride = RowsOf(added).stride;
   }
@@ -113,7 +106,7 @@ void NormStep::resolve(Call& call) const {
 }
 
 void NormStep::run(Call& call) const {
-  const View& x = staged_value(call, p_.x, p_.rows);
+  const View& x = call.staged(p_.x, p_.rows);
   const RowsOf rows(x);
   NormRows in;
   in.kind = p_.kind;
@@ -122,7 +115,7 @@ void NormStep::run(Call& call) const {
   in.columns = x.last();
   in.stride = rows.stride;
   if (p_.residual >= 0) {
-    const View& added = staged_value(call, p_.residual, p_.added);
+    const View& added = call.staged(p_.residual, p_.added);
     in.residual = added.as<float>();
     in.residual_stride = RowsOf(added).stride;
     in.sum = call.at(p_.sum).as<float>();
@@ -138,24 +131,24 @@ void NormStep::run(Call& call) const {
 
 RotaryStep::RotaryStep(Parts parts) : p_(parts) {
   reads = {p_.x, p_.cos, p_.sin};
-  makes = {p_.made, p_.cosines, p_.sines};
+  makes = {p_.made, p_.rows, p_.cosines, p_.sines};
 }
 
 void RotaryStep::resolve(Call& call) const {
   const View& x = call.at(p_.x);
   call.expect_type(p_.x, ValueType::kFloat32, "rotary");
   if (x.axes != 4) call.fail(p_.x, "rotary needs four axes");
-  if (!x.side_by_side()) call.fail(p_.x, "elements of a head need to lie side by side");
+  if (!x.side_by_side()) call.make(p_.rows, x.sizes, x.axes);
   for (const int table : {p_.cos, p_.sin}) {
     const View& t = call.at(table);
     call.expect_type(table, ValueType::kFloat32, "a table of rotary");
     const bool shaped = t.axes >= 2 && t.axes <= 4 && t.sizes[t.axes - 2] == x.sizes[2] && t.last() <= x.last() && t.last() % 2 == 0 &&
                         (t.axes < 3 || t.sizes[0] == 1 || t.sizes[0] == x.sizes[0]) && (t.axes < 4 || t.sizes[1] == 1);
-    if (!shaped || !t.side_by_side()) call.fail(table, "a table of rotary for " + x.text() + " needs [batch or 1, 1, rows, R], R at most its width and even");
+    if (!shaped) call.fail(table, "a table of rotary for " + x.text() + " needs [batch or 1, 1, rows, R], R at most its width and even");
   }
   if (!call.at(p_.cos).same_sizes(call.at(p_.sin))) call.fail(p_.sin, "cos and sin need the same sizes");
   const View &cos = call.at(p_.cos), &sin = call.at(p_.sin);
-  if (!std::equal(cos.strides, cos.strides + cos.axes, sin.strides)) {
+  if (!cos.side_by_side() || !sin.side_by_side() || !std::equal(cos.strides, cos.strides + cos.axes, sin.strides)) {
     call.make(p_.cosines, cos.sizes, cos.axes);
     call.make(p_.sines, sin.sizes, sin.axes);
   }
@@ -168,8 +161,8 @@ void RotaryStep::resolve(Call& call) const {
 }
 
 void RotaryStep::run(Call& call) const {
-  const View &x = call.at(p_.x), &out = call.at(p_.made);
-  const View &cos = staged_value(call, p_.cos, p_.cosines), &sin = staged_value(call, p_.sin, p_.sines);
+  const View &x = call.staged(p_.x, p_.rows), &out = call.at(p_.made);
+  const View &cos = call.staged(p_.cos, p_.cosines), &sin = call.staged(p_.sin, p_.sines);
   RotaryInputs in{};
   in.batch = x.sizes[0];
   in.heads = x.sizes[1];

@@ -54,7 +54,7 @@ class RotaryStep final : public Step {
     int x, cos, sin;
     bool interleaved;
     int made;
-    int cosines, sines;                      // the tables without gaps, where their strides differ
+    int rows, cosines, sines;                // x side by side, where it is not; the tables where their strides differ
   };
   explicit RotaryStep(Parts parts);
   const char* name() const override { return "rotary"; }
@@ -75,6 +75,7 @@ class AttentionStep final : public Step {
     int offset, window;                      // integers
     float softcap;
     int made;
+    int queries, keys, values;               // q, k and v side by side, where they are not
   };
   explicit AttentionStep(Parts parts);
   const char* name() const override { return "attention"; }

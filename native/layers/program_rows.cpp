@@ -17,11 +17,6 @@ void stage(Call& call, int value, int staged, const char* what) {
   if (v.axes == 0) call.fail(value, std::string(what) + " needs an axis");
   if (!v.side_by_side()) call.make(staged, v.sizes, v.axes);
 }
-const View& staged_value(Call& call, int value, int staged) {
-  if (call.at(staged).memory < 0) return call.at(value);
-  copy(call.at(value), call.at(staged), call.threads);
-  return call.at(staged);
-}
 
 }  // namespace
 
@@ -37,7 +32,7 @@ void SoftmaxStep::resolve(Call& call) const {
   call.work += static_cast<double>(x.count());
 }
 
-void SoftmaxStep::run(Call& call) const { softmax(staged_value(call, x_, staged_), call.at(made_), call.threads); }
+void SoftmaxStep::run(Call& call) const { softmax(call.staged(x_, staged_), call.at(made_), call.threads); }
 
 SumStep::SumStep(int x, int staged, bool mean, bool keeps_axis, int made)
     : x_(x), staged_(staged), mean_(mean), keeps_axis_(keeps_axis), made_(made) {
@@ -54,7 +49,7 @@ void SumStep::resolve(Call& call) const {
 }
 
 void SumStep::run(Call& call) const {
-  const View& x = staged_value(call, x_, staged_);
+  const View& x = call.staged(x_, staged_);
   if (call.at(made_).count() == 0) return;
   row_sums(x, mean_ ? static_cast<float>(x.last()) : 1.0f, call.at(made_), call.threads);
 }

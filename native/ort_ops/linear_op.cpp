@@ -120,10 +120,10 @@ void LinearOp::infer(const Inference& inference) {
   inference.output(0, y);
 }
 
-GroupedLinearOp::GroupedLinearOp(const Node& node) {
+LayersOfNode::LayersOfNode(const Node& node) {
   const std::vector<std::int64_t> outputs = node.integers("N", {}), checksums = node.integers("checksum", {});
   const std::size_t count = outputs.size();
-  if (count == 0 || count != node.outputs() || count != checksums.size() || node.inputs() != 1 + 4 * count)
+  if (count == 0 || count != checksums.size() || node.inputs() != 1 + 4 * count)
     node.fail("the attributes N and checksum list " + std::to_string(count) + " and " + std::to_string(checksums.size()) +
               " layers; there are " + std::to_string(node.outputs()) + " outputs, and " + std::to_string(node.inputs()) +
               " inputs where four a layer and X are wanted");
@@ -137,15 +137,21 @@ GroupedLinearOp::GroupedLinearOp(const Node& node) {
   }
 }
 
+GroupedLinearOp::GroupedLinearOp(const Node& node) : layers_(node) {
+  if (layers_.all().size() != node.outputs())
+    node.fail("the attributes N and checksum list " + std::to_string(layers_.all().size()) + " layers; there are " +
+              std::to_string(node.outputs()) + " outputs");
+}
+
 void GroupedLinearOp::run(Call& call) const {
   const Tensor<float> x = call.input<float>(0, "X");
-  const Rows rows = rows_of(x, layers_[0].weight.k);
+  const Rows rows = rows_of(x, layers_.inputs());
   std::vector<const Linear*> layers;
   std::vector<Output> outs;
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const std::size_t n = layers_[i].weight.n;
-    layers.push_back(&layers_[i]);
-    outs.push_back({call.output(i, with_last(x.shape, n)), DType::kFloat32, n, nullptr, 0});
+  for (const Linear& layer : layers_.all()) {
+    const std::size_t n = layer.weight.n;
+    outs.push_back({call.output(layers.size(), with_last(x.shape, n)), DType::kFloat32, n, nullptr, 0});
+    layers.push_back(&layer);
   }
   linear(layers.data(), layers.size(), rows, outs.data(), call.threads());
 }
@@ -158,6 +164,25 @@ void GroupedLinearOp::infer(const Inference& inference) {
   // many as layers, in a node that is whole.
   if (inference.inputs() != 1 + 4 * outputs.size()) return;
   for (std::size_t i = 0; i < outputs.size(); ++i) inference.output(i, with_last(x, outputs[i]));
+}
+
+GatedLinearOp::GatedLinearOp(const Node& node) : layers_(node) {
+  if (layers_.all().size() != 2 || layers_.all()[0].weight.n != layers_.all()[1].weight.n)
+    node.fail("the attribute N lists " + std::to_string(layers_.all().size()) + " layers; it has to be two of one size");
+}
+
+void GatedLinearOp::run(Call& call) const {
+  const Tensor<float> x = call.input<float>(0, "X");
+  const Rows rows = rows_of(x, layers_.inputs());
+  const Linear &gate = layers_.all()[0], &factor = layers_.all()[1];
+  const Output out{call.output(0, with_last(x.shape, gate.weight.n)), DType::kFloat32, gate.weight.n, nullptr, 0};
+  gated_linear(gate, gate.activation, factor, rows, out, call.threads());
+}
+
+void GatedLinearOp::infer(const Inference& inference) {
+  const Inference::Dims x = inference.input(0);
+  const std::vector<std::int64_t> outputs = inference.integers("N");
+  if (!x.empty() && !outputs.empty()) inference.output(0, with_last(x, outputs[0]));
 }
 
 }  // namespace octavo::ort

@@ -1,4 +1,4 @@
-// ai.octavo.Linear and ai.octavo.GroupedLinear: y = activation(x W^T + B) + residual with x [..., K]
+// ai.octavo.Linear, GroupedLinear and GatedLinear: y = activation(x W^T + B) + residual with x [..., K]
 // quantized row by row (or group by group) as it comes.
 #pragma once
 
@@ -31,9 +31,21 @@ class LinearOp {
   std::vector<Linear> layer_;  // one
 };
 
-// Several layers over one input, which is quantized once (Q, K and V). Inputs X, then W, W_scale,
-// W_zero_point and B of each. The attributes N and checksum list a number for each, activation a word
-// for each (or one for all); there are as many outputs.
+// The layers that a node lists: inputs X, then W, W_scale, W_zero_point and B of each. The attributes N and
+// checksum hold a number for each, activation a word for each (or one for all).
+class LayersOfNode {
+ public:
+  explicit LayersOfNode(const Node& node);
+
+  const std::vector<Linear>& all() const { return layers_; }
+  std::size_t inputs() const { return layers_[0].weight.k; }
+
+ private:
+  std::vector<Buffer> copies_;
+  std::vector<Linear> layers_;
+};
+
+// Several layers over one input, which is quantized once (Q, K and V). There are as many outputs.
 class GroupedLinearOp {
  public:
   static constexpr const char* kName = "GroupedLinear";
@@ -46,8 +58,23 @@ class GroupedLinearOp {
   static void infer(const Inference& inference);
 
  private:
-  std::vector<Buffer> copies_;
-  std::vector<Linear> layers_;
+  LayersOfNode layers_;
+};
+
+// Two layers of as many outputs over one input, whose outputs are multiplied with each other.
+class GatedLinearOp {
+ public:
+  static constexpr const char* kName = "GatedLinear";
+  static constexpr Input kInputs[] = {{ElementType::kFloat}, {ElementType::kUndefined, kVariadic}};
+  static constexpr std::size_t kOutputs = 1;
+  static constexpr bool kManyOutputs = false, kOptionalOutputs = false;
+
+  explicit GatedLinearOp(const Node& node);
+  void run(Call& call) const;
+  static void infer(const Inference& inference);
+
+ private:
+  LayersOfNode layers_;
 };
 
 }  // namespace octavo::ort

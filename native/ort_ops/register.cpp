@@ -37,7 +37,7 @@ struct Registration {
   }
 };
 
-using All = Registration<AttentionOp, ConvOp, EmbeddingOp, GroupedLinearOp, GruOp, LinearOp, LstmOp, MatMulOp, NormOp, RnnOp>;
+using All = Registration<AttentionOp, ConvOp, EmbeddingOp, GatedLinearOp, GroupedLinearOp, GruOp, LinearOp, LstmOp, MatMulOp, NormOp, RnnOp>;
 
 // An entry of options that have the operators: it is copied, and goes, with them.
 constexpr const char* kRegistered = "octavo.registered";

@@ -50,13 +50,13 @@ std::vector<int> add_norm(BoundProgram& p, int kind, int x, int residual, int we
 
 int add_attention(BoundProgram& p, int q, int k, int v, float scale, int bias, int mask, bool causal, int offset, int window, float softcap) {
   const int made = float_value(p);
-  add<AttentionStep>(p, AttentionStep::Parts{q, k, v, scale, bias, mask, causal, offset, window, softcap, made});
+  add<AttentionStep>(p, AttentionStep::Parts{q, k, v, scale, bias, mask, causal, offset, window, softcap, made, float_value(p), float_value(p), float_value(p)});
   return made;
 }
 
 int add_rotary(BoundProgram& p, int x, int cos, int sin, bool interleaved) {
   const int made = float_value(p);
-  add<RotaryStep>(p, RotaryStep::Parts{x, cos, sin, interleaved, made, float_value(p), float_value(p)});
+  add<RotaryStep>(p, RotaryStep::Parts{x, cos, sin, interleaved, made, float_value(p), float_value(p), float_value(p)});
   return made;
 }
 

@@ -10,6 +10,7 @@
 
 #include "contract/kernels.h"
 #include "runtime/host.h"
+#include "runtime/large_pages.h"
 
 namespace octavo {
 
@@ -36,6 +37,7 @@ class Buffer {
     data_ = static_cast<std::uint8_t*>(std::aligned_alloc(kAlign, round_up(bytes, kAlign)));
     if (!data_) throw std::bad_alloc();
     size_ = round_up(bytes, kAlign);
+    if (size_ >= kLargeMemory) in_large_pages(data_, size_);
     return data_;
   }
 

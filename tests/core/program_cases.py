@@ -178,6 +178,16 @@ LAYERS = {
         lambda p, v: p.rotary(v[0], v[1], v[2]),
         lambda x, c, s: torch.cat((x[..., :6] * c + rotated(x[..., :6]) * s, x[..., 6:]), -1),
     ),
+    "rotary-gaps": Case(
+        (tensor(2, 4, 5, 16)[..., ::2], tensor(5, 16)[:, ::2], tensor(5, 8, seed=1)),
+        lambda p, v: p.rotary(v[0], v[1], v[2]),
+        lambda x, c, s: x * c + rotated(x) * s,
+    ),
+    "attention-gaps": Case(
+        (HEADS.transpose(2, 3).contiguous().transpose(2, 3), tensor(2, 4, 5, 16)[..., ::2], HEADS),
+        lambda p, v: p.attention(v[0], v[1], v[2], 8**-0.5),
+        f.scaled_dot_product_attention,
+    ),
     "rotary-neighbours": Case(
         (HEADS, tensor(5, 8), tensor(5, 8, seed=1)),
         lambda p, v: p.rotary(v[0], v[1], v[2], interleaved=True),

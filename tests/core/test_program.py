@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import torch
 
-from octavo.core import kernels
-from octavo.core.program import Program
-from tests.core.program_cases import CASES, HEADS, LAYER, ROWS, Case, layer, tensor
+torch = pytest.importorskip("torch")
+
+from octavo.core import kernels  # noqa: E402
+from octavo.core.program import Program  # noqa: E402
+from tests.core.program_cases import (  # noqa: E402
+    CASES,
+    HEADS,
+    LAYER,
+    ROWS,
+    Case,
+    layer,
+    tensor,
+)
 
 
 def close(found: torch.Tensor, expected: torch.Tensor) -> None:
@@ -257,3 +269,48 @@ def test_heads_of_attention_lie_side_by_side() -> None:
     p.output(p.attention(q, q, q, 1.0))
     (found,) = p.finish("attention")((HEADS,), (), 1)
     assert found.transpose(1, 2).is_contiguous()
+
+
+WITHOUT_EXCHANGE = """
+import torch
+del torch.Tensor.__dlpack_c_exchange_api__
+from octavo.core.program import Program
+p = Program()
+x, i = p.input(3), p.input(1, "int64")
+p.output(p.take(p.unary("neg", x), 1, i))
+p.output(i)
+run = p.finish("old")
+x, i = torch.randn(3, 8, 2).transpose(1, 2), torch.tensor([1, 1, 0])
+a, b = run((x, i), (), 1)
+assert torch.equal(a, -x[:, i]) and torch.equal(b, i)
+for wrong in (x.double(), x.to("meta")):
+    try:
+        run((wrong, i), (), 1)
+    except ValueError as error:
+        assert "old, input 0: needs a plain tensor of float32" in str(error), error
+    else:
+        raise AssertionError(wrong)
+"""
+
+
+def test_a_pytorch_without_the_exchange() -> None:
+    """Before 2.10: its tensors are asked by their methods."""
+    if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        pytest.skip("every other test is this one")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXCHANGE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_threads_call_one_program_at_once() -> None:
+    p = Program()
+    x = p.input(3)
+    (y,) = p.linear(p.norm(x, None, None, 1e-5, "layer"), [LAYER.native], ["gelu"])
+    p.output(p.softmax(y))
+    run = p.finish("shared")
+    given = [tensor(2, rows, 32, seed=rows) for rows in (1, 40, 700)] * 8
+    alone = [run((one,), (), 1)[0] for one in given]
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda one: run((one,), (), 1)[0], given)]
+    assert all(torch.equal(a, b) for a, b in zip(found, alone, strict=True))

@@ -164,6 +164,9 @@ class Context:
                 taken.discard(value.name or "")
                 taken.add(wish)
                 value.name = wish
+        for value in (v for node in self.model.graph.all_nodes() for v in node.outputs):
+            if value.type is None:  # a file holds no shape without one
+                value.shape = None
         used = self.emitter.domains | self.prelude.domains
         for domain, version in ((MS, 1), (DOMAIN, VERSION)):
             if domain in used and (domain != DOMAIN or self.has_operators()):

@@ -2,6 +2,7 @@
 
     Linear(X, W, W_scale, W_zero_point, B, [residual])  ->  activation(X W^T + B) + residual
     GroupedLinear(X, W, W_scale, W_zero_point, B, W, ...)  ->  one output for each four
+    GatedLinear(X, W, W_scale, W_zero_point, B, W, ...)    ->  the product of two layers' outputs
 
 W is int8 [ceil(N/16), ceil(K/4), 16, 4], packed; the vectors have N elements. X is quantized row by
 row, or by groups of 128 inputs of a row (`group_size`).
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ import onnx_ir as ir
 from octavo.core.kernels import pack, unpack
 from octavo.ir.operator import Operator, Packer, Written, attribute, stored_array
 from octavo.ir.weight import Weight, WeightIntegers
+
+_P = TypeVar("_P", bound="_Parts")
 
 
 def pack_matrix(
@@ -104,10 +107,8 @@ class Linear(Operator):
 
 
 @dataclass(frozen=True)
-class GroupedLinear(Operator):
+class _Parts(Operator):
     """Layers over one input, with equal K and group_size and without residuals."""
-
-    OPS: ClassVar[tuple[str, ...]] = ("GroupedLinear",)
 
     parts: tuple[Linear, ...]
 
@@ -119,11 +120,11 @@ class GroupedLinear(Operator):
     def weights(self) -> list[Weight]:
         return [part.weight for part in self.parts]
 
-    def with_inputs(self, values: Sequence[ir.Value | None]) -> GroupedLinear:
+    def with_inputs(self: _P, values: Sequence[ir.Value | None]) -> _P:
         x, *biases = values
         assert x is not None
         rest = iter(biases)
-        return GroupedLinear(
+        return type(self)(
             tuple(
                 replace(part, x=x, bias=None if part.bias is None else next(rest))
                 for part in self.parts
@@ -145,7 +146,7 @@ class GroupedLinear(Operator):
         return Written(inputs, attributes)
 
     @classmethod
-    def _read(cls, node: ir.Node, inputs: Sequence[ir.Value]) -> GroupedLinear:
+    def _read(cls: type[_P], node: ir.Node, inputs: Sequence[ir.Value]) -> _P:
         k, size = attribute(node, "K"), attribute(node, "group_size")
         activations = attribute(node, "activation").split(" ")
         parts = []
@@ -155,3 +156,17 @@ class GroupedLinear(Operator):
                 Linear(inputs[0], stored_matrix(stored, n, k), bias, None, size, activation)
             )
         return cls(tuple(parts))
+
+
+@dataclass(frozen=True)
+class GroupedLinear(_Parts):
+    """One output for each of `parts`."""
+
+    OPS: ClassVar[tuple[str, ...]] = ("GroupedLinear",)
+
+
+@dataclass(frozen=True)
+class GatedLinear(_Parts):
+    """`parts` are two layers of as many outputs, which are multiplied with each other."""
+
+    OPS: ClassVar[tuple[str, ...]] = ("GatedLinear",)

@@ -1,9 +1,9 @@
-"""Linear and GroupedLinear with stock operators.
+"""Linear, GroupedLinear and GatedLinear with stock operators.
 
     Linear(x, W, B, [residual])  ->  quantize_rows(x) ─ MatMulIntegerToFloat ─ Mul(row scale)
                                      ─ Add(B) ─ activation ─ Add(residual)
 
-The parts of a GroupedLinear share the quantized rows.
+The parts of a GroupedLinear or GatedLinear share the quantized rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from octavo.graph.context import Context
 from octavo.graph.lower.activation_nodes import GELUS, activate, feeds_gelu
 from octavo.graph.lower.products import dequantize, linear_rows
 from octavo.ir.embedding import Embedding
-from octavo.ir.linear import GroupedLinear, Linear
+from octavo.ir.linear import GatedLinear, GroupedLinear, Linear
 from octavo.ir.operator import LAYER, Operator
 from octavo.ir.weight import QuantizedWeightValues, Weight, WeightIntegers
 
@@ -35,14 +35,32 @@ def lower(layer: Linear, node: ir.Node, c: Context) -> list[ir.Value]:
 
 def lower_grouped(group: GroupedLinear, node: ir.Node, c: Context) -> list[ir.Value]:
     """The outputs of a GroupedLinear node."""
-    name = node.name or "linear"
-    names = name.split("+")
-    if len(names) != len(group.parts):
-        names = [f"{name}_{i}" for i in range(len(group.parts))]
     return [
         _layer(part, node, c, each, out)
-        for part, each, out in zip(group.parts, names, node.outputs, strict=True)
+        for part, each, out in zip(group.parts, _names(group, node), node.outputs, strict=True)
     ]
+
+
+def lower_gated(gated: GatedLinear, node: ir.Node, c: Context) -> list[ir.Value]:
+    """The output of a GatedLinear node."""
+    (y,) = node.outputs
+    names = _names(gated, node)
+    factors = [
+        _layer(part, node, c, each, y, f"{y.name}_{what}")
+        for part, each, what in zip(gated.parts, names, ("gate", "factor"), strict=True)
+    ]
+    return [c.emitter.op("Mul", factors, out=f"{y.name}_gated")]
+
+
+def _names(group: GroupedLinear | GatedLinear, node: ir.Node) -> list[str]:
+    """Of the layers that a node is of."""
+    name = node.name or "linear"
+    names = name.split("+")
+    return (
+        names
+        if len(names) == len(group.parts)
+        else [f"{name}_{i}" for i, _ in enumerate(group.parts)]
+    )
 
 
 def share_tables(operators: Sequence[Operator], c: Context) -> None:
@@ -50,21 +68,23 @@ def share_tables(operators: Sequence[Operator], c: Context) -> None:
     c.tables |= {o.weight.key for o in operators if isinstance(o, Embedding) and o.packed}
 
 
-def _layer(part: Linear, node: ir.Node, c: Context, name: str, output: ir.Value) -> ir.Value:
-    y = _product(part, node, c, name, f"{output.name or name}_product")
-    return _behind(part, y, c, name, output)
+def _layer(
+    part: Linear, node: ir.Node, c: Context, name: str, output: ir.Value, out: str = ""
+) -> ir.Value:
+    """What becomes `output` or, called `out`, a part of it."""
+    out = out or output.name or name
+    y = _product(part, node, c, name, f"{out}_product")
+    return _behind(part, y, c, name, out, apart=feeds_gelu(output))
 
 
-def _behind(part: Linear, y: ir.Value, c: Context, name: str, output: ir.Value) -> ir.Value:
-    """The product `y` with bias, activation and residual."""
-    e, out = c.emitter, output.name or name
+def _behind(part: Linear, y: ir.Value, c: Context, name: str, out: str, *, apart: bool) -> ir.Value:
+    """The product `y` with bias, activation and residual; `apart`: a GELU reads it."""
+    e = c.emitter
     bias = c.array(part.bias)
     if part.bias is not None and (bias is None or np.any(bias)):
         # As a Sum, ONNX Runtime leaves it apart from a GELU; see `activation_nodes`.
-        apart = part.activation in GELUS or feeds_gelu(output)
-        y = e.op(
-            "Sum" if apart else "Add", [y, part.bias], out=f"{out}_biased", name=f"{name}_bias"
-        )
+        addition = "Sum" if apart or part.activation in GELUS else "Add"
+        y = e.op(addition, [y, part.bias], out=f"{out}_biased", name=f"{name}_bias")
     y = activate(e, y, part.activation, out=f"{out}_{part.activation}")
     if part.residual is not None:
         y = e.op("Add", [y, part.residual], out=f"{out}_sum", name=f"{name}_residual")
@@ -77,7 +97,7 @@ def lower_in_float(layer: Linear, node: ir.Node, c: Context) -> ir.Value:
     out = node.outputs[0].name or "linear"
     wide = _widened(layer.weight, c)
     y = c.emitter.op("MatMul", [layer.x, wide], out=f"{out}_product", name=node.name)
-    return _behind(layer, y, c, node.name or "linear", node.outputs[0])
+    return _behind(layer, y, c, node.name or "linear", out, apart=False)
 
 
 def _widened(w: Weight, c: Context) -> ir.Value:

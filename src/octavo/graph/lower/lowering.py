@@ -24,7 +24,7 @@ from octavo.ir import DOMAIN
 from octavo.ir.activation_products import Attention, MatMul
 from octavo.ir.conv import Conv
 from octavo.ir.embedding import Embedding
-from octavo.ir.linear import GroupedLinear, Linear
+from octavo.ir.linear import GatedLinear, GroupedLinear, Linear
 from octavo.ir.norm import Norm
 from octavo.ir.operator import KEY, Operator
 from octavo.ir.recurrent import Recurrent
@@ -34,6 +34,7 @@ Lower = Callable[[Any, ir.Node, Context], Sequence["ir.Value | None"]]
 LOWERINGS: Mapping[type[Operator], Lower] = {
     Linear: linear.lower,
     GroupedLinear: linear.lower_grouped,
+    GatedLinear: linear.lower_gated,
     Attention: attention.lower_attention,
     Conv: conv.lower,
     Embedding: embedding.lower,

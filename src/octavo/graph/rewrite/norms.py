@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.graph.analysis.constants import Fixed
+from octavo.graph.analysis.fixed_values import FixedValues
 from octavo.graph.analysis.norms import FoundNorm, normalized, spelt_norms
 from octavo.graph.context import Context
 from octavo.ir import MS
@@ -47,14 +49,21 @@ def reference(
 
 
 def fuse_norms(graph: ir.Graph, c: Context) -> dict[str, int]:
-    """Every normalization of `graph` that one node may be in the place of."""
+    """Every normalization of `graph` that one node may be in the place of.
+
+    What is the same in every run is left to ONNX Runtime, which computes it once (fixed_inputs.py).
+    """
+    fixed = FixedValues(Fixed(c.constants))
     for node in list(graph):
+        if not node.inputs or fixed.of(node.inputs[0]):
+            continue
         if node.op_type in WITH_SKIP and node.domain == MS:
             _draw_skip(node, c)
         elif node.op_type in NAMED and node.domain in STANDARD:
             _draw_named(node, c)
     for found in spelt_norms(graph, c.constants):
-        _draw_spelt(found, c)
+        if not fixed.of(found.x):
+            _draw_spelt(found, c)
     return {}
 
 

@@ -22,10 +22,13 @@ from octavo.graph.rewrite.activation import ACTIVATIONS, BEHIND_POOLS, fold_acti
 from octavo.graph.rewrite.additions import fold_bias, fold_residual
 from octavo.graph.rewrite.attention import fuse_attention
 from octavo.graph.rewrite.fixed_inputs import unpack_fixed
+from octavo.graph.rewrite.fold_sizes import fold_sizes
+from octavo.graph.rewrite.gates import fuse_gates
 from octavo.graph.rewrite.head_shapes import Shapes, make_constant
 from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.graph.rewrite.named_attention import fuse_multi_head, fuse_standard
 from octavo.graph.rewrite.norms import fuse_norms
+from octavo.graph.rewrite.split_columns import split_columns
 from octavo.ir import DOMAIN
 from octavo.ir.conv import Conv
 from octavo.ir.linear import Linear
@@ -60,10 +63,14 @@ def _absorb(graph: ir.Graph, c: Context) -> Counts:
 
 
 PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
+    fold_sizes,
     fuse_norms,
     fuse_multi_head,
     _absorb,
+    split_columns,
+    _absorb,
     unpack_fixed,
+    fuse_gates,
     group_linears.group_all,
     fuse_standard,
     fuse_attention,
