@@ -10,7 +10,7 @@ import onnx_ir as ir
 from octavo.errors import ModelError
 from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.context import Context
-from octavo.graph.lower import activation_products, conv, embedding, linear, norm, recurrent
+from octavo.graph.lower import activation_products, conv, embedding, linear, norm, recurrent, rotary
 from octavo.graph.lower.linear import share_tables
 from octavo.ir import DOMAIN
 from octavo.ir.activation_products import Attention, MatMul
@@ -20,6 +20,7 @@ from octavo.ir.linear import GatedLinear, GroupedLinear, Linear
 from octavo.ir.norm import Norm
 from octavo.ir.operator import KEY, Operator
 from octavo.ir.recurrent import Recurrent
+from octavo.ir.rotary import Rotary
 
 Lower = Callable[[Any, ir.Node, Context], Sequence["ir.Value | None"]]
 
@@ -33,6 +34,7 @@ LOWERINGS: Mapping[type[Operator], Lower] = {
     MatMul: activation_products.lower_matmul,
     Norm: norm.lower,
     Recurrent: recurrent.lower,
+    Rotary: rotary.lower,
 }
 
 

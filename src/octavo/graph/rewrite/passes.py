@@ -27,6 +27,7 @@ from octavo.graph.rewrite.gates import fuse_gates
 from octavo.graph.rewrite.head_shapes import Shapes, make_constant
 from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.graph.rewrite.norms import fuse_norms
+from octavo.graph.rewrite.rotary import fuse_rotary
 from octavo.graph.rewrite.split_columns import split_columns
 from octavo.ir import DOMAIN
 from octavo.ir.conv import Conv
@@ -70,6 +71,7 @@ PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
     unpack_fixed,
     fuse_gates,
     group_linears.group_all,
+    fuse_rotary,
     fuse_attention,
 )
 """In order."""
