@@ -13,6 +13,7 @@
 #include "ort_ops/norm_op.h"
 #include "ort_ops/operator.h"
 #include "ort_ops/rnn_op.h"
+#include "ort_ops/rotary_op.h"
 
 #define OCTAVO_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -37,7 +38,7 @@ struct Registration {
   }
 };
 
-using All = Registration<AttentionOp, ConvOp, EmbeddingOp, GatedLinearOp, GroupedLinearOp, GruOp, LinearOp, LstmOp, MatMulOp, NormOp, RnnOp>;
+using All = Registration<AttentionOp, ConvOp, EmbeddingOp, GatedLinearOp, GroupedLinearOp, GruOp, LinearOp, LstmOp, MatMulOp, NormOp, RnnOp, RotaryOp>;
 
 // An entry of options that have the operators: it is copied, and goes, with them.
 constexpr const char* kRegistered = "octavo.registered";

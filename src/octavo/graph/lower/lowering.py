@@ -18,6 +18,7 @@ from octavo.graph.lower import (
     linear,
     norm,
     recurrent,
+    rotary,
 )
 from octavo.graph.lower.linear import share_tables
 from octavo.ir import DOMAIN
@@ -28,6 +29,7 @@ from octavo.ir.linear import GatedLinear, GroupedLinear, Linear
 from octavo.ir.norm import Norm
 from octavo.ir.operator import KEY, Operator
 from octavo.ir.recurrent import Recurrent
+from octavo.ir.rotary import Rotary
 
 Lower = Callable[[Any, ir.Node, Context], Sequence["ir.Value | None"]]
 
@@ -41,6 +43,7 @@ LOWERINGS: Mapping[type[Operator], Lower] = {
     MatMul: activation_products.lower_matmul,
     Norm: norm.lower,
     Recurrent: recurrent.lower,
+    Rotary: rotary.lower,
 }
 
 

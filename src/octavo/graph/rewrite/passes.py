@@ -28,6 +28,7 @@ from octavo.graph.rewrite.head_shapes import Shapes, make_constant
 from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.graph.rewrite.named_attention import fuse_multi_head, fuse_standard
 from octavo.graph.rewrite.norms import fuse_norms
+from octavo.graph.rewrite.rotary import fuse_rotary
 from octavo.graph.rewrite.split_columns import split_columns
 from octavo.ir import DOMAIN
 from octavo.ir.conv import Conv
@@ -73,6 +74,7 @@ PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
     fuse_gates,
     group_linears.group_all,
     fuse_standard,
+    fuse_rotary,
     fuse_attention,
 )
 """In order."""
