@@ -30,6 +30,7 @@ from octavo.core.qparams import Grid, QType
 from octavo.core.recurrent import Gru, Lstm, Rnn
 from tests.core.layers import random_layer, random_rows
 from tests.core.statement import assert_same_bits
+from tests.core.test_block_kernels import gated, norm, rotary
 
 PAGE = mmap.PAGESIZE
 GAP = 173
@@ -393,6 +394,35 @@ def attention() -> Iterator[Case]:
             yield f"{queries=} {keys=} {depth=} {value_depth=} {over}", case
 
 
+def block_kernels() -> Iterator[Case]:
+    """Norms with residuals, rotary positions, gated layers."""
+    for rows, width in itertools.product((1, 3, 17), (2, 14, 16, 18, 34, 64, 100)):
+
+        def case(place: Place, rows: int = rows, width: int = width) -> Outputs:
+            r = np.random.default_rng(rows * 1000 + width)
+
+            def array(*shape: int) -> np.ndarray:
+                return place.copy(r.standard_normal(shape).astype(np.float32))
+
+            x, y, gain, shift = array(rows, width), array(rows, width), array(width), array(width)
+            found = []
+            for kind in ("layer", "rms"):
+                found += norm(kind, x, gain, shift, y)
+                found += norm(kind, x, gain, None)
+            for interleaved, each in itertools.product((False, True), repeat=2):
+                turned = width // 4 * 2
+                tables = [array(1, rows, turned if each else turned // 2) for _ in range(2)]
+                heads = x.reshape(1, 1, rows, width)
+                found.append(rotary(heads, *tables, turned, interleaved, each))
+            first, second = (
+                Linear.from_packed(placed(Linear.from_float(array(33, width)).weight, place))
+                for _ in range(2)
+            )
+            return [*found, gated(first, "silu", second, x)]
+
+        yield f"{rows=} {width=}", case
+
+
 def one_byte_too_far() -> Iterator[Case]:
     """Not a kernel: shows that such a read ends the process."""
 
@@ -415,6 +445,7 @@ FAMILIES = {
         convolution,
         recurrent,
         attention,
+        block_kernels,
         one_byte_too_far,
     )
 }
