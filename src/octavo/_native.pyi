@@ -246,6 +246,7 @@ def call_linear(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 def use_torch(
     *,
     tensor: type,
+    parameter: type,
     module: type,
     module_call: Any,
     module_call_impl: Any,
