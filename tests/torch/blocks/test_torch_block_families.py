@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.torch import quantize_dynamic
-from octavo.torch.blocks.block import BLOCK
+from octavo.torch.blocks.calls import BLOCK
 from octavo.torch.blocks.dynamic_type import has_dynamic_type, set_type, type_behind
 from octavo.torch.blocks.find import one_call_type
 
@@ -80,7 +80,9 @@ FAMILIES: dict[str, tuple[Callable[[], nn.Module], Callable[[], dict[str, Tensor
     "Bloom": (lambda: made("Bloom", {"hidden_size": WIDTH, "n_layer": 2, "n_head": 4}), tokens),
     "torch": (
         lambda: nn.TransformerEncoder(
-            nn.TransformerEncoderLayer(WIDTH, 4, 128, batch_first=True, norm_first=True), 2
+            nn.TransformerEncoderLayer(WIDTH, 4, 128, batch_first=True, norm_first=True),
+            2,
+            enable_nested_tensor=False,
         ).eval(),
         lambda: {"src": torch.randn(2, 7, WIDTH)},
     ),
@@ -166,3 +168,28 @@ def test_a_weight_that_is_computed_is_computed_again_when_it_changes() -> None:
     found, own = first(quantized(**given)), first(apart(quantized)(**given))
     assert (found - own).norm() <= 0.02 * own.norm()
     assert (before - own).norm() > 0.02 * own.norm()
+
+
+class Remembering(nn.Module):
+    """A block whose forward leaves something behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, 128), nn.Linear(128, WIDTH)
+        self.calls = 0
+        self.last: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.last = torch.relu(self.up(x))
+        return x + self.down(self.last)
+
+
+def test_a_forward_that_writes_attributes_runs_itself() -> None:
+    quantized = quantize_dynamic(nn.Sequential(Remembering(), Remembering()).eval())
+    x = torch.randn(2, 5, WIDTH)
+    for calls in (1, 2):
+        quantized(x)
+        assert [block.calls for block in quantized] == [calls, calls]
+        assert type(quantized[1].last) is Tensor
+    assert ran(quantized) == 0
