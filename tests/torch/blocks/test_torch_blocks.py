@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 from octavo.errors import NotTrainableError
 from octavo.torch import load, quantize_dynamic, report, save
 from octavo.torch.blocks import making as under_test
-from octavo.torch.blocks.block import BLOCK
+from octavo.torch.blocks.calls import BLOCK
 from octavo.torch.blocks.dynamic_type import has_dynamic_type, set_type, type_behind
 from octavo.torch.blocks.plans import Plan
 

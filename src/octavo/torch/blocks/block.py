@@ -20,10 +20,8 @@ import torch
 from torch import nn
 
 from octavo.core.guards import call_form
+from octavo.torch.blocks.calls import BLOCK
 from octavo.torch.blocks.facts import Facts, State, state_of
-
-BLOCK = "_octavo_block"
-"""Where a block keeps what runs it: an attribute of its own `__dict__`."""
 
 _FORMS = 16
 """Forms of calls that a block has plans for; with more, something in them varies from call to

@@ -11,6 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
+BLOCK = "_octavo_block"
+"""Where a block keeps what runs it: an attribute of its own `__dict__`."""
+
 
 def rebuild(value: Any, tensor: Callable[[Any], Any], other: Callable[[Any], Any]) -> Any:
     """`value` with each tensor and each object in it replaced, in the order of `call_form`."""

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from octavo.torch.blocks.calls import Arguments
+from octavo.torch.blocks.calls import BLOCK, Arguments
 from octavo.torch.blocks.compiled import Compiled, compile_call
 from octavo.torch.blocks.nodes import UnknownStep
 from octavo.torch.blocks.plans import Held
@@ -39,6 +39,7 @@ def new_plan(
         args, kwargs = arguments.fill(given, others)
         return kind.forward(layer, *args, **kwargs)
 
+    before = _attributes(layer)
     try:
         if objects:
             call: PlainCall = CachedCall(forward, tensors, objects)
@@ -46,12 +47,16 @@ def new_plan(
             call = PlainCall(forward, tensors)
         known = _compiled.setdefault(kind, {}).setdefault((fingerprint, key, call.usage_key), [])
         compiled = _compile(layer, known, call, (*sizes, *call.more_sizes))
+        if _restored(before):
+            return "its forward writes attributes"
         plan = call.plan(compiled, held, kind.__name__)
         if not agrees(call.own, plan.flat, compiled.sizes, call.given):
             raise UnknownStep("its program computes something else")
     except UnknownStep as reason:
+        _restored(before)
         return str(reason)
     except Exception as error:  # noqa: BLE001  # the block's own forward says so, if it fails too
+        _restored(before)
         return f"{type(error).__name__}: {error}"
     return plan
 
@@ -74,3 +79,31 @@ def _compile(
         raise
     known.append(compiled)
     return compiled
+
+
+_Attributes = list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]
+
+
+def _attributes(layer: nn.Module) -> _Attributes:
+    """Of each module its `__dict__`, what that holds, and how many items are in what has any."""
+    return [
+        (own, dict(own), {k: len(v) for k, v in own.items() if type(v) in (list, dict, set)})
+        for own in (module.__dict__ for module in layer.modules())
+    ]
+
+
+def _restored(before: _Attributes) -> bool:
+    """Whether attributes were written since; they are what they were again."""
+    written = False
+    for own, held, counts in before:
+        changed = {k for k in own.keys() | held.keys() if own.get(k) is not held.get(k)}
+        changed -= {"_bound", BLOCK}
+        written |= bool(changed) or any(
+            len(held[k]) != n for k, n in counts.items() if k != "_bound"
+        )
+        for key in changed:
+            if key in held:
+                own[key] = held[key]
+            else:
+                del own[key]
+    return written
