@@ -50,11 +50,13 @@ def _fill(module: nn.Module, seed: int) -> None:
     with torch.no_grad():
         for name, parameter in sorted(module.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
-            owner = type(module.get_submodule(name.rpartition(".")[0])).__name__
+            holder = module.get_submodule(name.rpartition(".")[0])
+            owner = type(holder).__name__
             if parameter.dim() < 2:  # biases, and the weights of norms
                 parameter.add_(noise, alpha=0.1)
             elif "Embedding" in owner or name.endswith(("_token", "embeddings", "embedding")):
-                parameter.copy_(noise * 0.5)
+                # Gemma multiplies by the root of its width, which would drown all blocks.
+                parameter.copy_(noise * 0.5 / float(getattr(holder, "embed_scale", 1.0)))
             elif "relative_position_bias" in name:
                 parameter.copy_(noise)
             else:

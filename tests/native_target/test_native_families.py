@@ -24,8 +24,9 @@ from octavo.onnx import quantize_dynamic
 pytest.importorskip("transformers")
 
 IN_ALL_FORMS = ("BERT", "Llama", "ViT")
-MOST_ERROR = 0.03
-"""Norm of the difference from float as a share of float's: of two layers in 8 bits."""
+MOST_ERROR = 0.05
+"""Norm of the difference from float as a share of float's: of two layers in 8 bits. A wrong mask is
+off by 0.4."""
 CANNOT = {
     ("Whisper decoder", "torchscript"): "aten::diff",
     ("Cohere", "torchscript"): "Expand input shape constraint",

@@ -25,8 +25,9 @@ NAMES = sorted(FAMILIES)
 CACHED = [name for name in NAMES if FAMILIES[name].cached]
 PADDED = [name for name in NAMES if family_models.can_pad(FAMILIES[name])]
 GENERATING = [name for name in NAMES if FAMILIES[name].head]
-MOST_ERROR = 0.03
-"""Norm of the difference from float as a share of float's: of two layers in 8 bits."""
+MOST_ERROR = 0.05
+"""Norm of the difference from float as a share of float's: of two layers in 8 bits. A wrong mask is
+off by 0.4."""
 ROUNDING = 0.01
 """The same of two ways to compute one model: they round to 8 bits what float32 rounded in its last
 place, and a step of one activation shows in all that read it. What is wrong is off by a tenth."""
