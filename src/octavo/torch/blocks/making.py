@@ -48,7 +48,8 @@ def new_plan(
         known = _compiled.setdefault(kind, {}).setdefault((fingerprint, key, call.usage_key), [])
         compiled = _compile(layer, known, call, (*sizes, *call.more_sizes))
         if _restored(before):
-            return "its forward writes attributes"
+            known[:] = ["its forward writes attributes"]  # for all blocks of the structure
+            raise UnknownStep(str(known[0]))
         plan = call.plan(compiled, held, kind.__name__)
         if not agrees(call.own, plan.flat, compiled.sizes, call.given):
             raise UnknownStep("its program computes something else")
