@@ -205,7 +205,7 @@ def test_inspect(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "What the recipe int8-accurate would do:" in out
     assert "Quantize: int8 per channel, affine, activations per group of 128\n  2 Linear" in out
     assert "Quantize: int8 per channel, activations per row: symmetric weights, not affine" in out
-    assert "Leave float: convolutions are float by default; a rule of the recipe" in out
+    assert "Leave float: a convolution of 4 outputs, each a sum of 9 products, is float" in out
     assert "ONNX" not in out
     assert err == "the module talks\nthe factory talks\n"
     assert files(folder) == set()

@@ -10,7 +10,6 @@ import pytest
 
 from octavo.core.convolution import unpack_filters
 from octavo.onnx import inspect
-from octavo.onnx.plan.conv_defaults import worth
 from octavo.recipe import FLOAT, Kind, Recipe, Rule, Scheme
 from tests.native_target.forms import attributes, constant, ours, run
 from tests.native_target.forms import convert as convert_by_default
@@ -132,30 +131,6 @@ def test_no_constant_is_left_unread(tmp_path: Path) -> None:
 
 
 # --- which ---
-
-
-@pytest.mark.parametrize(
-    "shape,group,reason",
-    [
-        ((24, 16, 3, 3), 1, None),
-        ((64, 64, 1, 1), 1, None),
-        ((64, 3, 7, 7), 1, None),
-        ((64, 16, 3), 4, "16 outputs, each a sum of 48 products"),
-        ((8, 16, 3, 3), 1, "8 outputs, each a sum of 144 products"),
-        ((16, 96, 1), 1, "16 outputs, each a sum of 96 products"),
-        ((64, 32, 1, 1), 1, "64 outputs, each a sum of 32 products"),
-        ((32, 1, 3, 3), 32, "filters see one channel each"),
-        ((258, 1, 256), 1, "over one raw signal (256 taps"),
-        ((32, 1, 5, 5), 1, "filters see one channel each"),
-        ((32, 16, 3, 3, 3), 1, "over 3 axes"),
-    ],
-    ids=str,
-)
-def test_which_convolutions_are_worth_it(
-    shape: tuple[int, ...], group: int, reason: str | None
-) -> None:
-    said = worth(shape, group)
-    assert said is None if reason is None else said is not None and reason in said
 
 
 def test_depthwise_ones_stay_float_until_asked_for(tmp_path: Path) -> None:

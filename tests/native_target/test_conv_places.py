@@ -119,6 +119,22 @@ def test_the_only_one_worth_it_behind_a_small_one() -> None:
     assert set(left_float(model(nodes))) == {"small"}
 
 
+def encoder(linear: int) -> onnx.ModelProto:
+    """Conv a, b as of an audio model, and so many linear layers behind them."""
+    nodes = [conv("a", "x", "1"), conv("b", "1", "v0")]
+    for i in range(linear):
+        nodes.append(node("MatMul", [f"v{i}", "m"], [f"v{i + 1}"], name=f"m{i}"))
+    nodes[-1].output[0] = "y"
+    made = model(nodes)
+    made.graph.input[0].type.tensor_type.shape.dim[3].dim_value = C
+    return made
+
+
+def test_the_stem_of_a_network_of_linear_layers_has_no_first_and_no_last() -> None:
+    assert left_float(encoder(3)) == {"a": FIRST, "b": LAST}
+    assert left_float(encoder(4)) == {}
+
+
 def test_separable_ones_and_gates() -> None:
     """Through activations, and through the product with a gate."""
     nodes = [

@@ -27,7 +27,7 @@ def test_shared_weights_count_once() -> None:
 def test_an_inspection_prints_as_a_table_without_shares_of_what_nobody_knows() -> None:
     text = str(inspect(nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 8))))
     assert text.startswith("Sequential\n")
-    assert "Leave float: convolutions are float by default" in text
+    assert "Leave float: a convolution of 8 outputs, each a sum of 27 products" in text
     assert "%" not in text
     assert "MACs: multiply-accumulates for one row of input, such as a token" in text
 

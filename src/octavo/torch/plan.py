@@ -23,8 +23,8 @@ from octavo.recipe import (
     Scheme,
     plan,
 )
-from octavo.recipe.recipe import CONV_REASON
 from octavo.torch.carry_over import refuse_subclass
+from octavo.torch.conv_defaults import conv_reasons
 from octavo.torch.custom_layers import check_target
 from octavo.torch.inventory import ROOT, ModuleLayer, inventory
 from octavo.torch.layers.base import QuantizedModule
@@ -35,7 +35,6 @@ READ_BY_FLOAT = "its MultiheadAttention stays float, and reads this weight itsel
 
 _DTYPES = ("float32", "float16", "bfloat16", "float64")
 
-# What the recipe itself says speaks of another runtime.
 _CONV = "convolutions are float by default; a rule of the recipe that names it quantizes it"
 
 _PRESET_RULES = frozenset(rule for recipe in PRESETS.values() for rule in recipe.rules)
@@ -124,7 +123,7 @@ class Planner:
 
         Raises RecipeError for a rule whose name matches no layer.
         """
-        said = recipe_decisions(self.parts, recipe)
+        said = recipe_decisions(self.parts, recipe, self.modules)
         answers = recipe_answers(self.parts, said, recipe)
         settled = settle_layers(self.parts, self.read_by, answers, self._answered)
         return [
@@ -196,16 +195,38 @@ def rule_names(recipe: Recipe) -> frozenset[str | None]:
     return frozenset(rule.name for rule in recipe.rules)
 
 
-def recipe_decisions(parts: Sequence[ModuleLayer], recipe: Recipe) -> list[Decision]:
-    """What `recipe` says of each layer, whether the layer can be held so or not."""
-    layers = [part.layer for part in parts]
-    return [_in_torch(d) for d in plan(layers, expand_stacks(recipe, parts))]
+def recipe_decisions(
+    parts: Sequence[ModuleLayer], recipe: Recipe, modules: Mapping[str, nn.Module]
+) -> list[Decision]:
+    """What `recipe` says of each layer, whether the layer can be held so or not.
+
+    `modules` are the model's, by name.
+    """
+    said = plan([part.layer for part in parts], expand_stacks(recipe, parts))
+    reasons = conv_reasons(parts, modules) if any(map(_is_open_conv, said)) else {}
+    return [
+        _conv_in_torch(d, recipe, reasons.get(d.layer.name)) if _is_open_conv(d) else _in_torch(d)
+        for d in said
+    ]
+
+
+def _is_open_conv(decision: Decision) -> bool:
+    """Whether a convolution is left to what Octavo knows of them."""
+    return decision.left_by_preset and decision.layer.kind is Kind.CONV
+
+
+def _conv_in_torch(decision: Decision, recipe: Recipe, reason: str | None) -> Decision:
+    """What the preset itself says of convolutions speaks of another runtime."""
+    default = recipe.default
+    if default.activation is None:  # weights alone: there is no such convolution
+        return replace(decision, reason=_CONV)
+    if reason is not None:
+        return replace(decision, reason=reason)
+    return replace(decision, scheme=default, reason="")
 
 
 def _in_torch(decision: Decision) -> Decision:
     layer, scheme = decision.layer, decision.scheme
-    if decision.reason == CONV_REASON:
-        return Decision(layer, scheme, _CONV)
     w = scheme.weight
     # With one scale for all, rows keep to what torch.ao and ONNX Runtime do, whatever the size.
     if (

@@ -95,7 +95,7 @@ def quantize_dynamic(
                 f"recipe and dtype ({dtype!r}): give one; both say how to hold weights"
             )
         found = recipe_of(recipe)
-        decisions = recipe_decisions(parts, found)
+        decisions = recipe_decisions(parts, found, dict(model.named_modules()))
         answers, notes, chosen = recipe_answers(parts, decisions, found), [], {}
         said, must = found.to_dict(), True
     converter = Converter(model, parts, answers, mapping, chosen)

@@ -16,8 +16,8 @@ from octavo.ir.conv import WINDOW, Conv
 from octavo.ir.weight import Weight, WeightIntegers
 from octavo.onnx.from_portable.context import RecognitionContext
 from octavo.onnx.from_portable.quantized_rows import other, read_by, scaled_integers
-from octavo.onnx.operators.conv import AXES
 from octavo.onnx.operators.reader import attribute_int
+from octavo.recipe.convolutions import AXES
 
 PER_IMAGE = "activations per image: target native has no scale for a whole tensor"
 

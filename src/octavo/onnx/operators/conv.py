@@ -35,9 +35,7 @@ from octavo.onnx.operators.reader import (
     without_blocks,
 )
 from octavo.recipe import ActivationScheme, Granularity, Kind, Scheme, WeightScheme
-
-AXES = (1, 2)
-"""How many a convolution of target native has."""
+from octavo.recipe.convolutions import AXES
 
 
 class ConvReader(Reader):

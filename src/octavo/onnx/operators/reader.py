@@ -194,6 +194,12 @@ def attribute_int(node: ir.Node, name: str, default: int) -> int:
     return default if attribute is None else int(attribute.as_int())
 
 
+def attribute_ints(node: ir.Node, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    """An attribute of integers, or its default."""
+    attribute = node.attributes.get(name)
+    return default if attribute is None else tuple(int(v) for v in attribute.as_ints())
+
+
 def attribute_float(node: ir.Node, name: str, default: float) -> float:
     """A float attribute, or its default."""
     attribute = node.attributes.get(name)
