@@ -278,7 +278,7 @@ void run(const Linear* const* layers, std::size_t count, const Rows& in, const O
   bool sums = false;
   for (std::size_t i = 0; i < count; ++i) {
     columns += layers[i]->weight.n;
-    if (!gated || i == 0) units += units_of(*layers[i]);  // gates and factors go together
+    units += units_of(*layers[i]);
     sums = sums || layers[i]->weight.zero;
   }
   if (in.rows == 0 || columns == 0) return;
