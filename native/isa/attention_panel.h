@@ -1,6 +1,7 @@
 // Scaled dot-product attention for up to 64 queries of one head and a block of keys. Queries lie side by side, one a
 // lane: scores [keys][queries], so that softmax runs down a column, no sum crosses lanes, and every instruction set
 // gives the same bits. What earlier blocks gave is scaled to the largest score so far.
+// docs/notes/processors.md: "Attention keeps queries side by side"
 #pragma once
 
 #include <cstddef>

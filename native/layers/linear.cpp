@@ -201,6 +201,7 @@ struct Call {
   }
 
   // This thread's columns of its rows, which lie in a slot.
+  // docs/notes/processors.md: "Columns and rows are shared out together"
   void columns(int slot, int thread, int threads) const {
     const Share mine = share(units * parts, 1, thread, threads);
     for (std::size_t i = mine.begin; i < mine.end;) {

@@ -39,6 +39,7 @@ void parallel(int threads, int phases, F& f) {
       threads, phases, [](void* job, int p, int t, int n) { (*static_cast<F*>(job))(p, t, n); }, &f);
 }
 
+// docs/notes/processors.md: "A team waits in place"
 // Runs leader(data) on the calling thread. Calls of `parallel` in it use up to `threads` threads that are there
 // already and wait in place: those that a job does not ask for are not disturbed. What leader throws reaches the
 // caller. Within a team, and in a call that has a Host, it only calls leader.

@@ -8,11 +8,11 @@ and written:
     numbers moved  inputs * strides + outputs               inputs up to a multiple of 16, as they
                                                             are quantized
 
-Measured on one thread of a Zen 4 (AVX512-VNNI), 110 layers of vision, audio and random ones of
-batch 1, over the faster of PyTorch's and ONNX Runtime's float convolution: from 20 products a
-number on 1.25 to 4.6 times as fast, below 0.3 to 1.8 times. Pointwise ones need 64 inputs and
-outputs beside: ONNX Runtime keeps a chain of them in blocks of channels, over which integers win
-1.5 times with 64 and nothing with 48.
+The bounds were set on one thread of a Zen 4 (AVX512-VNNI) while developing, over the faster of
+PyTorch's and ONNX Runtime's float convolution at batch 1: from 20 products a number on integers
+won in every layer that was tried, below it only in some. Pointwise ones need 64 inputs and outputs
+beside: ONNX Runtime keeps a chain of them in blocks of channels, over which integers win with 64
+and not with 48.
 
 And does the network bear the error there? `Place` has the places that do not.
 """

@@ -30,6 +30,7 @@ def reference(
     return y
 
 
+# docs/notes/native_target.md: "What is the same in every run is computed once"
 def unpack_fixed(graph: ir.Graph, c: Context) -> dict[str, int]:
     """Every such layer of `graph`, in order: what one makes is fixed for the next."""
     fixed = FixedValues(Fixed(c.constants))

@@ -29,6 +29,7 @@ def reference(shape: Sequence[int], index: int, divisor: int) -> npt.NDArray[np.
     return np.asarray(shape[index] // divisor, np.int64)
 
 
+# docs/notes/native_target.md: "Sizes are folded first"
 def fold_sizes(graph: ir.Graph, c: Context) -> dict[str, int]:
     """Every such number of `graph`."""
     static = c.once("static sizes", lambda: StaticSizes(c.model, Fixed(c.constants)))

@@ -48,6 +48,7 @@ def reference(
     return normalized(x, kind, epsilon) * weight + bias
 
 
+# docs/notes/native_target.md: "A normalization is known by its values"
 def fuse_norms(graph: ir.Graph, c: Context) -> dict[str, int]:
     """Every normalization of `graph` that one node may be in the place of.
 

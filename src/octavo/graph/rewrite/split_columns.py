@@ -41,6 +41,7 @@ class _Part:
     node: ir.Node
 
 
+# docs/notes/native_target.md: "A wide layer is taken apart"
 def split_columns(graph: ir.Graph, c: Context) -> dict[str, int]:
     """Every such layer of `graph`."""
     for node in list(graph):

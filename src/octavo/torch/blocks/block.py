@@ -38,6 +38,7 @@ class _Making(threading.local):
 _making = _Making()
 
 
+# docs/notes/torch.md: "A block runs as one call"
 def run_block(layer: nn.Module, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The forward of a block: a program where that computes the same, else its type's own."""
     if not torch.compiler.is_dynamo_compiling() and not _making.now:
