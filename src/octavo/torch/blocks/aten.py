@@ -265,6 +265,35 @@ def _stack(r: Reading, value: Any, parts: tuple[Node, ...], axis: int = 0) -> No
     return r.make("cat", (wide, axis), shape, parts[0].dtype)
 
 
+def _repeated_axis(r: Reading, x: Node, axis: int, count: Any, inner: bool) -> Node:
+    """An axis that is repeated as a whole, or (`inner`) each place of it."""
+    if count == 1:
+        return x
+    at = axis + inner
+    before, after = x.shape[:at], x.shape[at:]
+    one = r.make("unsqueeze", (x, at), (*before, 1, *after), x.dtype)
+    wide = r.make("expand", (one,), (*before, count, *after), x.dtype)
+    return reshaped(r, wide, (*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]))
+
+
+@reads("repeat")
+def _repeat(r: Reading, value: Any, x: Node, counts: tuple[Any, ...]) -> Node:
+    if len(counts) != len(x.shape):
+        raise UnknownStep("repeat that adds axes")
+    for axis, count in enumerate(counts):
+        x = _repeated_axis(r, x, axis, count, inner=False)
+    return x
+
+
+@reads("repeat_interleave")
+def _repeat_interleave(
+    r: Reading, value: Any, x: Node, count: Any, axis: Any = None, **kw: Any
+) -> Node:
+    if axis is None or isinstance(count, Node):
+        raise UnknownStep("repeat_interleave of all axes, or by a tensor")
+    return _repeated_axis(r, x, axis_of(x, axis), count, inner=True)
+
+
 # --- made of nothing ---
 
 
@@ -374,6 +403,19 @@ def _rsub(r: Reading, value: Any, a: Any, b: Any, alpha: Any = 1) -> Node:
     if alpha != 1:
         raise UnknownStep("sub with alpha")
     return binary(r, "sub", b, a, value)
+
+
+def _least_or_most(name: str) -> Any:
+    def read(r: Reading, value: Any, a: Node, *args: Any, **kwargs: Any) -> Node:
+        if len(args) != 1 or not isinstance(args[0], Node):
+            raise UnknownStep(f"{name} of one tensor")
+        return binary(r, name, a, args[0], value)
+
+    return read
+
+
+reads("min")(_least_or_most("min"))
+reads("max")(_least_or_most("max"))
 
 
 @reads("pow")
@@ -531,6 +573,13 @@ def _embedding(r: Reading, value: Any, table: Node, indices: Node, *args: Any) -
     if table.dtype != torch.float32:
         raise UnknownStep("a table that is not float32")
     return r.make("embedding", (table, indices), r.sizes(value))
+
+
+@reads("gather")
+def _gather(r: Reading, value: Any, x: Node, axis: int, index: Node, **kwargs: Any) -> Node:
+    if index.dtype != torch.int64 or not x.shape:
+        raise UnknownStep("gather of a scalar, or by other than int64")
+    return r.make("gather", (x, axis_of(x, axis), index), r.sizes(value), value.dtype)
 
 
 @reads("octavo::linear")

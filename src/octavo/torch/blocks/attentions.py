@@ -22,30 +22,70 @@ def fuse_attentions(graph: Graph) -> None:
     """All of them, in place."""
     graph.rewrite(spelled_attention)
     graph.rewrite(grouped_heads)
+    graph.rewrite(plain_reshape)
 
 
 def spelled_attention(node: Node, uses: dict[int, int]) -> Node | None:
-    """matmul(softmax(scores), v) with scores of matmul(q, k^T)."""
-    if not is_op(node, "matmul") or not is_op(node.args[0], "softmax"):
+    """matmul(softmax(scores), v) with scores of matmul(q, k^T); batch and heads may be one axis."""
+    if not is_op(node, "matmul"):
         return None
     weights, v = node.args
-    if uses.get(id(weights)) != 1 or len(node.shape) != 4:
+    if uses.get(id(weights)) != 1:
+        return None
+    if is_op(weights, "reshape") and len(weights.shape) == 3:
+        weights = weights.args[0]
+    if not is_op(weights, "softmax") or len(weights.shape) != 4 or uses.get(id(weights)) != 1:
         return None
     scores = _Scores(weights.args[0], uses)
     if scores.product is None:
         return None
-    q, keys = scores.product.args
-    scale = scores.scale
-    while isinstance(pair := binary_of(q, "mul") or binary_of(q, "div"), tuple):
-        if not isinstance(pair[1], float) or uses.get(id(q)) != 1:
-            break
-        scale = scale * pair[1] if q.args[0] == "mul" else scale / pair[1]
-        q = pair[0]
+    heads = weights.shape[:2]
+    keys, by_keys = _unscaled(scores.product.args[1], uses)
+    q, by_queries = _unscaled(scores.product.args[0], uses)
     k = _transposed(keys)
-    if len(q.shape) != 4 or len(v.shape) != 4:
+    if not all(_has_heads(n, heads) for n in (q, k, v)):
         return None
+    q, k, v = (_with_heads(n, heads) for n in (q, k, v))
+    bias, mask = scores.added(weights.shape)
+    scale = scores.scale * by_keys * by_queries
     attributes = {"scale": scale, "causal": False, "softcap": scores.softcap}
-    return Node("attention", (q, k, v, scores.bias, scores.mask), node.shape, attributes=attributes)
+    shape = (*weights.shape[:3], v.shape[3])
+    made = Node("attention", (q, k, v, bias, mask), shape, attributes=attributes)
+    return made if shape == node.shape else Node("reshape", (made,), node.shape)
+
+
+def plain_reshape(node: Node, uses: dict[int, int]) -> Node | None:
+    """A reshaped value that is reshaped again: once, or not at all where that undoes it."""
+    if not is_op(node, "reshape") or not is_op(node.args[0], "reshape"):
+        return None
+    base: Node = node.args[0].args[0]
+    return base if base.shape == node.shape else node.with_args((base,))
+
+
+def _unscaled(value: Node, uses: dict[int, int]) -> tuple[Node, float]:
+    """What is multiplied by a number here, and the number."""
+    scale = 1.0
+    while isinstance(pair := binary_of(value, "mul") or binary_of(value, "div"), tuple):
+        if not isinstance(pair[1], float) or uses.get(id(value)) != 1:
+            break
+        scale = scale * pair[1] if value.args[0] == "mul" else scale / pair[1]
+        value = pair[0]
+    return value, scale
+
+
+def _has_heads(value: Node, heads: tuple[Any, ...]) -> bool:
+    """Whether it has four axes, or three of which the first is batch and heads."""
+    rank = len(value.shape)
+    return rank == 4 or (rank == 3 and value.shape[0] == heads[0] * heads[1])
+
+
+def _with_heads(value: Node, heads: tuple[Any, ...]) -> Node:
+    """[B, H, S, D] of [B * H, S, D]; of a reshaped one, what that was where it is that."""
+    if len(value.shape) == 4:
+        return value
+    shape = (*heads, *value.shape[1:])
+    base = value.args[0] if value.op == "reshape" else value
+    return base if base.shape == shape else Node("reshape", (base,), shape, value.dtype)
 
 
 def _transposed(keys: Node) -> Node:
@@ -69,15 +109,19 @@ class _Scores:
         self.scale, self.softcap = 1.0, 0.0
         self.bias: Node | None = None
         self.mask: Node | None = None
+        self._hidden = -math.inf
         self._uses = uses
         self._read(value)
 
     def _read(self, value: Node) -> None:
         while self._uses.get(id(value), 1) == 1 or value.op == "matmul":
             if value.op == "matmul":
-                if len(value.shape) == 4:
+                if len(value.shape) in (3, 4):
                     self.product = value
                 return
+            if value.op == "reshape" and value.shape[2:] == value.args[0].shape[1:]:
+                value = value.args[0]
+                continue
             inner = self._masked(value) or self._biased(value)
             if inner is not None:
                 value = inner
@@ -119,17 +163,28 @@ class _Scores:
             return None
         condition, a, b = value.args
         if isinstance(a, Node) and isinstance(b, (int, float)) and b <= HIDDEN:
-            scores, mask = a, condition
+            scores, mask, hidden = a, condition, b
         elif isinstance(b, Node) and isinstance(a, (int, float)) and a <= HIDDEN:
             inner = unary_of(condition, "not")
             mask = inner or Node("unary", ("not", condition), condition.shape, torch.bool)
-            scores = b
+            scores, hidden = b, a
         else:
             return None
         if scores.shape != value.shape or not self._leads_to_product(scores):
             return None
-        self.mask = mask
+        self.mask, self._hidden = mask, float(hidden)
         return scores
+
+    def added(self, shape: tuple[Any, ...]) -> tuple[Node | None, Node | None]:
+        """Bias and mask of scores of this shape [B, H, S, T]."""
+        bias, mask = self.bias, self.mask
+        if bias is not None and len(bias.shape) == 3 and bias.shape[0] == shape[0] * shape[1]:
+            bias = Node("reshape", (bias,), shape)
+        if bias is not None and mask is not None and math.isfinite(self._hidden):
+            # The same number in all places of a row counts all keys, other than a mask does.
+            bias = Node("where", (mask, bias, self._hidden), _wider(bias, mask))
+            mask = None
+        return bias, mask
 
     def _leads_to_product(self, value: Any) -> bool:
         """Whether scores come of it, through what is read here."""
@@ -143,6 +198,8 @@ class _Scores:
                 if value.args[0] == "add" and isinstance(b, Node) and self._leads_to_product(b):
                     return True
                 value = a
+            elif value.op == "reshape":
+                value = value.args[0]
             elif value.op == "where":
                 value = value.args[1] if isinstance(value.args[1], Node) else value.args[2]
             elif value.op == "unary" and value.args[0] == "tanh":

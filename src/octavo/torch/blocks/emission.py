@@ -250,6 +250,12 @@ def _embedding(e: Emission, node: Node) -> Any:
     return e.program.embedding(e.value(node.args[0]), e.value(node.args[1]))
 
 
+@emits("gather")
+def _gather(e: Emission, node: Node) -> Any:
+    x, axis, index = node.args
+    return e.program.gather(e.value(x), axis, e.value(index))
+
+
 @emits("norm")
 def _norm(e: Emission, node: Node) -> Any:
     x, weight, bias = node.args

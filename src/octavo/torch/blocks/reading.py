@@ -20,6 +20,7 @@ Reader = Callable[..., Any]
 READERS: dict[str, Reader] = {}
 FRESH = frozenset("binary unary power matmul linear softmax where norm attention cat".split())
 """Nodes whose values are memory of their own."""
+_PLAIN = (bool, int, float)
 
 
 def reads(*names: str) -> Callable[[Reader], Reader]:
@@ -127,6 +128,9 @@ class Reading:
         name = str(target) if schema is None else schema.name.removeprefix("aten::")
         if schema is not None and schema.is_mutable:
             name = self._functional(node, name)
+        number = self._computed_number(node)
+        if number is not None:
+            return number
         args = self._arguments(node.args)
         kwargs = {key: self._arguments(value) for key, value in node.kwargs.items()}
         folded = self._folded(node, args, kwargs)
@@ -143,10 +147,28 @@ class Reading:
             return "detach"
         target: Any = node.args[0]
         known = self._made.get(target)
-        alone = isinstance(known, Node) and known.op in FRESH and len(target.users) == 1
+        fresh = isinstance(known, Node) and (known.op in FRESH or _is_filled(known))
+        alone = fresh and len(target.users) == 1
         if not alone or target.meta["val"].shape != node.meta["val"].shape:
             raise UnknownStep(f"{name} writes over what else is read")
         return name.removesuffix("_")
+
+    def _computed_number(self, node: fx.Node) -> Any:
+        """What is computed of numbers that a forward made tensors of is one itself."""
+        value = node.meta["val"]
+        made = [self._made[n] for n in node.all_input_nodes if isinstance(self._made[n], _PLAIN)]
+        if not made or len(made) < len(node.all_input_nodes) or not isinstance(value, Tensor):
+            return None
+        if value.dim():
+            return None
+
+        def tensor(of: fx.Node) -> Tensor:
+            held = of.meta["val"] if of.op != "get_attr" else getattr(self.trace.graph, of.target)
+            return torch.tensor(self._made[of], dtype=held.dtype)
+
+        target: Any = node.target
+        args = fx.node.map_arg(node.args, tensor)
+        return target(*args, **fx.node.map_arg(node.kwargs, tensor)).item()
 
     def _folded(self, node: fx.Node, args: Any, kwargs: Any) -> Node | None:
         """What is computed of parameters alone is one itself."""
@@ -168,6 +190,11 @@ class Reading:
             return None
         made = Folded(node.target, args, tuple(kwargs.items()))
         return self.make("constant", (made,), self.sizes(value), value.dtype)
+
+
+def _is_filled(node: Node) -> bool:
+    """Whether it is a new tensor of one number."""
+    return node.op == "filled" or (node.op == "expand" and node.args[0].op == "filled")
 
 
 def _key(value: Any) -> Any:

@@ -52,7 +52,8 @@ def trace(run: Callable[..., Any], tensors: Sequence[Tensor]) -> Trace:
         structure.append(spec)
         return outputs
 
-    with torch.no_grad(), _quiet():
+    # With the mode on, tensors that a forward makes are fake ones too, and may have open sizes.
+    with torch.no_grad(), _quiet(), mode:
         try:
             fakes = [mode.from_tensor(t, static_shapes=False) for t in tensors]
             traced = make_fx(

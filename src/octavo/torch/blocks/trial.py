@@ -54,7 +54,9 @@ def _like(given: Tensor, shape: tuple[int, ...], draw: torch.Generator) -> Tenso
         if shape:
             seen[..., 0] = True
         if given.dtype is torch.bool:
-            return seen
+            # What hides by True is False at the first key, or there were rows without any.
+            hides = given.dim() and given.numel() and not given[..., 0].any()
+            return ~seen if hides else seen
         least = torch.finfo(given.dtype).min
         return torch.zeros(shape, **where).masked_fill(~seen, least).to(given.dtype)
     if given.is_floating_point():
