@@ -15,6 +15,13 @@ struct Form {
   Owned tensors{PyList_New(0)}, objects{PyList_New(0)}, sizes{PyList_New(0)};
 
   bool add(PyObject* value) {  // false: no plain one, or an error
+    if (add_plain(value)) return true;
+    // Numbers beyond 64 bits and texts that are no Unicode are no forms.
+    if (PyErr_ExceptionMatches(PyExc_OverflowError) || PyErr_ExceptionMatches(PyExc_UnicodeError)) PyErr_Clear();
+    return false;
+  }
+
+  bool add_plain(PyObject* value) {
     if (value == Py_None) return mark('n');
     if (value == Py_True) return mark('t');
     if (value == Py_False) return mark('f');

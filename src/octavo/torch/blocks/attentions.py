@@ -16,6 +16,8 @@ from octavo.torch.blocks.nodes import Graph, Node, binary_of, either_way, is_op,
 
 HIDDEN = -1e4
 """What a mask fills in is at most this."""
+ABSORBS = -1e9
+"""At most this swallows a score that it is added to: filling it in and adding it are the same."""
 
 
 def fuse_attentions(graph: Graph) -> None:
@@ -172,6 +174,8 @@ class _Scores:
             return None
         if scores.shape != value.shape or not self._leads_to_product(scores):
             return None
+        if hidden > ABSORBS:  # where every key is hidden, filling and adding give other weights
+            return None
         self.mask, self._hidden = mask, float(hidden)
         return scores
 
@@ -180,6 +184,8 @@ class _Scores:
         bias, mask = self.bias, self.mask
         if bias is not None and len(bias.shape) == 3 and bias.shape[0] == shape[0] * shape[1]:
             bias = Node("reshape", (bias,), shape)
+        if bias is None and mask is not None and math.isfinite(self._hidden):
+            return Node("where", (mask, 0.0, self._hidden), tuple(mask.shape)), None
         if bias is not None and mask is not None and math.isfinite(self._hidden):
             # The same number in all places of a row counts all keys, other than a mask does.
             bias = Node("where", (mask, bias, self._hidden), _wider(bias, mask))

@@ -23,6 +23,8 @@ from octavo.core.guards import call_form
 from octavo.torch.blocks.calls import BLOCK
 from octavo.torch.blocks.facts import Facts, State, state_of
 
+_CHANGES = 8
+"""How often a block may be another than in the call before, one time after the other."""
 _FORMS = 16
 """Forms of calls that a block has plans for; with more, something in them varies from call to
 call."""
@@ -59,6 +61,7 @@ class Block:
 
     def __init__(self, layer: nn.Module, kind: Any) -> None:
         self.layer, self.kind = layer, kind
+        self._changes = self._calls = 0
         self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -66,6 +69,7 @@ class Block:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.layer, self.kind = None, None  # made anew by the first call
+        self._changes = self._calls = 0
 
     def _forget(self) -> None:
         self._facts: Facts | None = None
@@ -99,8 +103,13 @@ class Block:
         """Whether a call of the block still is a call of what its plans were made of."""
         state = State.CHANGED if self._guards is None else state_of(self._guards)
         if state is State.AS_IT_WAS:
+            self._calls += 1
             return True
         if state is State.CHANGED:
+            self._changes = self._changes + 1 if self._calls < _CHANGES else 0
+            self._calls = 0
+            if self._changes > _CHANGES:  # a trace takes as long as some dozens of calls
+                return False
             self._forget()
             self._facts = Facts(self.layer)
         elif state is State.WRITTEN:
@@ -125,9 +134,11 @@ class Block:
         plans = self._plans.setdefault(key, [])
         if len(self._plans) > _FORMS or len(plans) >= _FORMS:
             return self._leave(key, "its calls vary in more ways than are worth tracing")
+        assert self._facts is not None
+        if self._facts.reason:
+            return self._leave(key, self._facts.reason)
         if self._held is None:
             self._held = making.Held(self.layer)
-        assert self._facts is not None
         with _no_plans_inside():
             plan = making.new_plan(
                 self.layer, self.kind, self._facts.fingerprint, self._held, form, args, kwargs

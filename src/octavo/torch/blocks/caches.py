@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from octavo.torch import ops
 from octavo.torch.blocks.nodes import UnknownStep
+from octavo.torch.blocks.place import plain
 
 _HOME = "transformers.cache_utils"
 
@@ -237,7 +238,7 @@ class _Stub:
     _part: str
 
     def update(self, k: Tensor, v: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
-        return self._session.update(self._part, k, v, layer_idx, args, kwargs)
+        return self._session.update(self._part, k, v, plain(layer_idx), args, kwargs)
 
     def __bool__(self) -> bool:
         return self._session.has_layers(self._part)
@@ -247,7 +248,7 @@ class _Stub:
 
     def get_seq_length(self, layer_idx: int = 0) -> Any:
         part = "self_attention_cache" if hasattr(type(self), "_two") else self._part
-        return self._session.length(part, layer_idx)
+        return self._session.length(part, plain(layer_idx))
 
     @property
     def layers(self) -> Any:
@@ -271,7 +272,7 @@ class _Layers:
         self._session, self._part = session, part
 
     def __getitem__(self, index: int) -> Any:
-        return _Layer(self._session, self._part, index)
+        return _Layer(self._session, self._part, plain(index))
 
 
 class _Layer:
@@ -294,12 +295,12 @@ class _Flags:
         self._session = session
 
     def get(self, index: int, default: Any = None) -> Any:
-        return self._session.flag(index)
+        return self._session.flag(plain(index))
 
     __getitem__ = get
 
     def __setitem__(self, index: int, value: Any) -> None:
-        self._session.set_flag(index, value)
+        self._session.set_flag(plain(index), value)
 
 
 @lru_cache(64)

@@ -6,6 +6,8 @@ not what it was when Octavo first saw it is left to its own forward.
 
 from __future__ import annotations
 
+import dis
+import inspect
 from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -17,6 +19,13 @@ from octavo.torch.blocks.dynamic_type import type_behind
 
 _OTHERS = ("torch", "octavo", "builtins", "functools", "typing", "contextlib")
 """Modules whose functions are taken for granted."""
+_WRITES = frozenset("STORE_ATTR DELETE_ATTR STORE_GLOBAL DELETE_GLOBAL STORE_SUBSCR".split())
+_MUTATORS = frozenset(
+    "append extend insert pop clear setdefault setattr remove discard "
+    "add_ sub_ mul_ div_ copy_ fill_ zero_".split()
+)
+_PRINTS_ONCE = ("transformers",)
+"""Packages whose layers keep nothing from call to call but what a trace shows."""
 
 
 class Code:
@@ -33,6 +42,8 @@ class Code:
         """Names of modules that are looked up, by dict."""
         self.attributes: list[tuple[type, str, Any]] = []
         """Methods, by class."""
+        self.writes = ""
+        """A function that may leave something behind which no trace shows; "" where none does."""
         self.interfaces: list[Any] = []
         """Objects that choose a function by a name, as transformers has them."""
         self._seen: set[int] = set()
@@ -54,8 +65,19 @@ class Code:
             for kind in self.kinds:
                 for name in [n for n in self.names if isinstance(_found(kind, n), FunctionType)]:
                     self._method(kind, name)
+                for name in [n for n in self.names if _is_data(kind, n)]:
+                    self._data(kind, name)
             self._walk()
         self._functions()
+
+    def _data(self, kind: type, name: str) -> None:
+        """A class's own number, text or property, which an instance may have in its place."""
+        value = inspect.getattr_static(kind, name)
+        if any(k is kind and n == name for k, n, _ in self.attributes):
+            return
+        self.attributes.append((kind, name, getattr(kind, name)))
+        if isinstance(value, property) and value.fget is not None:
+            self._visit(value.fget)
 
     def _method(self, kind: type, name: str) -> None:
         function = _found(kind, name)
@@ -85,6 +107,9 @@ class Code:
             if (function.__module__ or "").partition(".")[0] in _OTHERS:
                 continue
             names = set(_names(function.__code__))
+            home = (function.__module__ or "").partition(".")[0]
+            if home not in _PRINTS_ONCE and _may_write(function.__code__):
+                self.writes = self.writes or function.__qualname__
             self.names |= names
             for name in names & function.__globals__.keys():
                 self._global(function.__globals__, name)
@@ -110,6 +135,24 @@ def _found(kind: type, name: str) -> Any:
     """A function of a class that is no module's in general."""
     value = getattr(kind, name, None)
     return None if value is None or getattr(nn.Module, name, None) is value else value
+
+
+def _is_data(kind: type, name: str) -> bool:
+    """Whether a class has something under that name that is neither a method nor a module's own."""
+    if hasattr(nn.Module, name) or kind.__module__.startswith("torch.nn."):
+        return False
+    value = inspect.getattr_static(kind, name, None)
+    plain = (bool, int, float, str, tuple, property)
+    return isinstance(value, plain)
+
+
+def _may_write(code: CodeType) -> bool:
+    """Whether it has instructions or calls that change what outlives it."""
+    if any(i.opname in _WRITES for i in dis.get_instructions(code)):
+        return True
+    if _MUTATORS & set(code.co_names):
+        return True
+    return any(_may_write(part) for part in code.co_consts if isinstance(part, CodeType))
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -26,6 +26,8 @@ class Compiled:
     structure: Any
     """How a forward returns them, as a pytree's."""
     sizes: Sizes
+    place: dict[str, int] | None = None
+    """Where the block stands, if what it computes depends on that."""
 
 
 def names_of(block: nn.Module) -> Mapping[int, str]:

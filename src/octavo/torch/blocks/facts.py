@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
-from functools import lru_cache
-from types import FunctionType
+from functools import lru_cache, partial
+from types import FunctionType, MethodType
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,13 +18,12 @@ from octavo.core.guards import first_broken
 from octavo.torch import ops
 from octavo.torch.blocks.code import Code
 from octavo.torch.blocks.dynamic_type import type_behind
+from octavo.torch.blocks.place import PLACES
 from octavo.torch.layers.base import QuantizedModule
 
 _OWN = frozenset(vars(nn.Module())) | {"_bound", "_own"}
 _IMPLEMENTATIONS = ("_attn_implementation_internal", "_experts_implementation_internal")
 _COLLECTING = "transformers.utils.output_capturing"
-_PLACES = ("layer_idx", "layer_id", "layer_index", "layer_number", "block_idx", "block_index")
-"""Attributes by which layers of one structure differ: where they stand."""
 
 
 class State(Enum):
@@ -64,6 +63,8 @@ class Facts:
         self._print: list[Any] = []
         self.silent: set[int] = set()
         """Hooks that are known to do nothing, by identity."""
+        self.reason = ""
+        """Why no program may stand for the block: what its forward reads may change unseen."""
         self._kept: list[Any] = []
         self._configs: dict[int, Any] = {}
         for name, module in self._modules:
@@ -72,6 +73,8 @@ class Facts:
             self._config(config)
         self._code()
         self.fingerprint = tuple(self._print)
+        if self.code.writes:
+            self.reason = f"{self.code.writes} writes what may outlive the call"
 
     def guards(self, sources: list[Any]) -> tuple[tuple[Any, ...], ...]:
         """What `first_broken` takes; `sources` is its group of unchanged memory."""
@@ -110,7 +113,8 @@ class Facts:
             for hooks in ("_forward_hooks", "_forward_pre_hooks"):
                 self._hooks += [own, hooks, self.silent]
         for _, method, function in self.code.attributes:
-            if method != "forward" and getattr(kind, method, None) is function:
+            same = getattr(kind, method, None)
+            if method != "forward" and same is function and not isinstance(same, property):
                 self._absences += [own, method]
         if isinstance(module, QuantizedModule):
             self._print += [(k, _plain(v)) for k, v in sorted(module.config().items())]
@@ -128,9 +132,11 @@ class Facts:
 
     def _attribute(self, own: dict[str, Any], key: str, value: Any) -> None:
         self._entries += [own, key, value]
-        if _is_config(value):
+        if isinstance(value, (Tensor, list, dict, set)) and _is_filled(value):
+            self.reason = f"its attribute {key} is a {type(value).__name__} that may change unseen"
+        if _is_record(value):
             self._configs[id(value)] = value
-        elif key not in _PLACES:
+        elif key not in PLACES:
             self._print.append((key, _plain(value)))
 
     def _config(self, config: Any) -> None:
@@ -183,6 +189,16 @@ def _code_of(kinds: tuple[type, ...], words: tuple[str, ...]) -> Code:
 
 def _is_config(value: Any) -> bool:
     return hasattr(value, "to_dict") and hasattr(value, "__dict__")
+
+
+def _is_record(value: Any) -> bool:
+    """Whether it holds attributes that a forward may read: a config, or any plain object."""
+    others = (nn.Module, Tensor, FunctionType, MethodType, type, Enum, partial)
+    return _is_config(value) or (hasattr(value, "__dict__") and not isinstance(value, others))
+
+
+def _is_filled(value: Any) -> bool:
+    return isinstance(value, Tensor) or len(value) > 0
 
 
 def _words(config: Any) -> set[str]:

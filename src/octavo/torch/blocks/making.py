@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from octavo.torch.blocks.calls import BLOCK, Arguments
 from octavo.torch.blocks.compiled import Compiled, compile_call
 from octavo.torch.blocks.nodes import UnknownStep
+from octavo.torch.blocks.place import places_of, watched
 from octavo.torch.blocks.plans import Held
 from octavo.torch.blocks.traced_calls import AnyPlan, CachedCall, PlainCall
 from octavo.torch.blocks.trial import agrees
@@ -45,8 +46,9 @@ def new_plan(
             call: PlainCall = CachedCall(forward, tensors, objects)
         else:
             call = PlainCall(forward, tensors)
+        place = places_of(layer)
         known = _compiled.setdefault(kind, {}).setdefault((fingerprint, key, call.usage_key), [])
-        compiled = _compile(layer, known, call, (*sizes, *call.more_sizes))
+        compiled = _compile(layer, known, call, (*sizes, *call.more_sizes), place)
         if _restored(before):
             known[:] = ["its forward writes attributes"]  # for all blocks of the structure
             raise UnknownStep(str(known[0]))
@@ -63,16 +65,22 @@ def new_plan(
 
 
 def _compile(
-    layer: nn.Module, known: list[Compiled | str], call: PlainCall, sizes: tuple[int, ...]
+    layer: nn.Module,
+    known: list[Compiled | str],
+    call: PlainCall,
+    sizes: tuple[int, ...],
+    place: dict[str, int],
 ) -> Compiled:
     """The call as steps: as another block of the same structure has it already, or traced."""
     for found in known:
         if isinstance(found, str):
             raise UnknownStep(found)
-        if found.sizes.fit(sizes):
+        if found.sizes.fit(sizes) and found.place in (None, place):
             return found
     try:
-        compiled = compile_call(layer, call.traced, call.given)
+        with watched(layer) as read:
+            compiled = compile_call(layer, call.traced, call.given)
+        compiled.place = place if read else None
         if not compiled.sizes.fit(sizes):
             raise UnknownStep("its sizes cannot be told")
     except UnknownStep as reason:
