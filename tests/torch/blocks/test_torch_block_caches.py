@@ -82,8 +82,16 @@ def prompt(name: str, batch: int) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", DECODERS)
+FEW = {("Llama", "greedy"), ("Llama", "beams"), ("Mistral", "static cache"), ("Bart", "greedy")}
+"""One of each kind; all others are slow tests."""
+RUNS = [
+    pytest.param(name, way, marks=() if (name, way) in FEW else pytest.mark.slow)
+    for name in DECODERS
+    for way in WAYS
+]
+
+
+@pytest.mark.parametrize(("name", "way"), RUNS)
 def test_generation_gives_the_same_tokens(name: str, way: str) -> None:
     quantized = decoder(name)
     given = prompt(name, 1 if way == "assisted" else 2)

@@ -31,6 +31,17 @@ SEQ2SEQ = {
     "vocab_size": 99,
     "init_std": 0.3,
 }
+DEBERTA = {
+    **TEXT,
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_buckets": 8,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "type_vocab_size": 0,
+}
+SWIN = {"embed_dim": 32, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4}
+GPTJ = {"n_embd": WIDTH, "n_layer": 2, "n_head": 4, "rotary_dim": 8, "vocab_size": 99}
 T5 = {"d_model": WIDTH, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 99}
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
@@ -58,6 +69,9 @@ def sentences() -> dict[str, Tensor]:
 
 FAMILIES: dict[str, tuple[Callable[[], nn.Module], Callable[[], dict[str, Tensor]]]] = {
     "Albert": (lambda: made("Albert", {**TEXT, "embedding_size": 32}), tokens),
+    "DeBERTa": (lambda: made("DebertaV2", DEBERTA), tokens),
+    "Swin": (lambda: made("Swin", {**SWIN, "image_size": 32, "patch_size": 2}), pixels),
+    "GPTJ": (lambda: made("GPTJ", {**GPTJ, "n_positions": 64, **ENDS}), tokens),
     "MPNet": (lambda: made("MPNet", TEXT), tokens),
     "ModernBert": (lambda: made("ModernBert", {**TEXT, **ENDS}), tokens),
     "ViT": (lambda: made("ViT", IMAGE), pixels),
@@ -123,7 +137,7 @@ def ran(of: nn.Module) -> int:
     return sum(any(vars(b).get(BLOCK)._plans.values()) for b in blocks(of) if BLOCK in vars(b))
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("implementation", ["sdpa", pytest.param("eager", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_blocks_compute_what_their_forwards_do(name: str, implementation: str) -> None:
     make, feed = FAMILIES[name]

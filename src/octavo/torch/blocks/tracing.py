@@ -55,7 +55,7 @@ def trace(run: Callable[..., Any], tensors: Sequence[Tensor]) -> Trace:
     # With the mode on, tensors that a forward makes are fake ones too, and may have open sizes.
     with torch.no_grad(), _quiet(), mode:
         try:
-            fakes = [mode.from_tensor(t, static_shapes=False) for t in tensors]
+            fakes = [mode.from_tensor(_packed(t), static_shapes=False) for t in tensors]
             traced = make_fx(
                 flat, tracing_mode="real", pre_dispatch=True, _allow_non_fake_inputs=True
             )(*fakes)
@@ -67,6 +67,11 @@ def trace(run: Callable[..., Any], tensors: Sequence[Tensor]) -> Trace:
     result = Trace(traced, shapes, [], structure[-1])
     result.inputs = [tuple(result.size(s) for s in fake.shape) for fake in fakes]
     return result
+
+
+def _packed(tensor: Tensor) -> Tensor:
+    """The tensor, or one like it without gaps: guards would be about strides, too."""
+    return tensor if tensor.is_contiguous() else torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
 @contextmanager
