@@ -169,6 +169,7 @@ void GroupedLinearOp::infer(const Inference& inference) {
 GatedLinearOp::GatedLinearOp(const Node& node) : layers_(node) {
   if (layers_.all().size() != 2 || layers_.all()[0].weight.n != layers_.all()[1].weight.n)
     node.fail("the attribute N lists " + std::to_string(layers_.all().size()) + " layers; it has to be two of one size");
+  if (layers_.all()[1].activation != Activation::kNone) node.fail("the attribute activation gives the second layer one; only the first may have one");
 }
 
 void GatedLinearOp::run(Call& call) const {

@@ -1,11 +1,12 @@
-// ai.octavo.Rotary: rotary positions of X [B, heads, S, D], by halves of each row.
+// ai.octavo.Rotary: rotary positions of X [B, heads, S, D], by halves or neighbours of each row.
 #pragma once
 
 #include "ort_ops/operator.h"
 
 namespace octavo::ort {
 
-// Inputs X [B, heads, S, D], cos and sin [B or 1, 1, S, D]; D is even.
+// Inputs X [B, heads, S, D], cos and sin [B or 1, 1, S, R]. Attributes turned (R, even; 0: D), and interleaved: neighbours
+// are turned, not halves of R.
 class RotaryOp {
  public:
   static constexpr const char* kName = "Rotary";
@@ -13,9 +14,13 @@ class RotaryOp {
   static constexpr std::size_t kOutputs = 1;
   static constexpr bool kManyOutputs = false, kOptionalOutputs = false;
 
-  explicit RotaryOp(const Node&) {}
+  explicit RotaryOp(const Node& node);
   void run(Call& call) const;
   static void infer(const Inference& inference);
+
+ private:
+  std::int64_t turned_;
+  bool interleaved_;
 };
 
 }  // namespace octavo::ort

@@ -19,6 +19,7 @@ from benchmarks.zoo.families import FAMILIES
 from benchmarks.zoo.family import Family, Size
 from benchmarks.zoo.family_exports import Export, ExportError
 from benchmarks.zoo.sessions import Array, Feed, open_session
+from octavo.graph.rewrite.attention import LEFT
 from octavo.onnx import quantize_dynamic
 
 pytest.importorskip("transformers")
@@ -32,6 +33,9 @@ CANNOT = {
     ("Cohere", "torchscript"): "Expand input shape constraint",
 }
 """What an exporter cannot write, with a part of its reason."""
+
+APART = {"BLOOM": "the size of batch and heads, which are one axis, is a product"}
+"""Families whose attention stays as it is, and why; the report says it of each."""
 
 
 def cases() -> list[Any]:
@@ -53,6 +57,8 @@ class Converted:
     source: Path
     path: Path
     attentions: int
+    left: int
+    """Softmaxes between two products that are none, as the report lists them."""
 
 
 class Files:
@@ -72,10 +78,12 @@ class Files:
             pytest.skip(f"the exporter cannot write it: {reason}")
         if source.name not in self._made:
             path = self._folder / f"{len(self._made)}.onnx"
-            quantize_dynamic(source, path, target="native", verify=False)
+            report = quantize_dynamic(source, path, target="native", verify=False)
             nodes = onnx.load(path).graph.node
             count = sum(n.op_type == "Attention" and n.domain == "ai.octavo" for n in nodes)
-            self._made[source.name] = Converted(source, path, count)
+            left = [note for note in report.notes if note.startswith(LEFT)]
+            listed = sum(len(note.rpartition(": ")[2].split(", ")) for note in left)
+            self._made[source.name] = Converted(source, path, count, listed)
         return self._made[source.name]
 
 
@@ -121,7 +129,8 @@ def test_it_loads_and_is_near_float(files: Files, family: Family, export: Export
         assert 0 < np.linalg.norm(found - exact) < MOST_ERROR * np.linalg.norm(exact)
 
 
-@pytest.mark.xfail(strict=False, reason="not every family's attention is recognized")
 @pytest.mark.parametrize(("family", "export"), cases())
 def test_every_attention_is_one_node(files: Files, family: Family, export: Export) -> None:
-    assert files.converted(family, export).attentions == family.count(Size.SMALL)
+    converted, count = files.converted(family, export), family.count(Size.SMALL)
+    left = count if family.name in APART else 0
+    assert (converted.attentions, converted.left) == (count - left, left)

@@ -18,15 +18,18 @@ from tests.onnx.rules.support import FLOAT, Array, build, convert, node, run, va
 D = 16
 STORED = {
     "w": weight(D, D, spread=False),
-    **{f"i{n}": np.array([n], np.int64) for n in (0, 1, 3, 4, 8, 12, 16)},
+    **{f"i{n}": np.array([n], np.int64) for n in (0, 1, 2, 3, 4, 8, 12, 16)},
     "last": np.array([-1], np.int64),
     "far": np.array([2**31 - 1], np.int64),
+    "zeros": np.array([0, 0, 0, D], np.int64),
+    "mixed": np.array([0, 0, -1, D], np.int64),
     "eights": np.array([8, 8], np.int64),
     "s3": np.array(3, np.int64),
     "s2": np.array(2, np.int64),
 }
 X = {"x": (FLOAT, ["b", 3, "s", D])}
 TABLES = {name: (FLOAT, [1, 1, "s", D]) for name in ("cos", "sin")}
+NARROW = {name: (FLOAT, [1, 1, "s", 8]) for name in ("cos", "sin")}
 BEHIND = "n=Neg(q); t=Concat(n,p,axis:-1); k=Mul(x,cos); m=Mul(t,sin); y=Add(k,m)"
 FORMS = {
     "slices": f"p=Slice(x,i0,i8,last,i1); q=Slice(x,i8,far,last,i1); {BEHIND}",
@@ -38,7 +41,23 @@ FORMS = {
     "computed halves": "z=Shape(x); g=Gather(z,s3); h=Div(g,s2); u=Unsqueeze(h,i0); "
     f"p=Slice(x,i0,u,i3,i1); q=Slice(x,u,far,i3,i1); {BEHIND}",
 }
+NEIGHBOURS = (
+    "p=Slice(x,i0,far,i3,i2); q=Slice(x,i1,far,i3,i2); n=Neg(q); a=Unsqueeze(n,last); "
+    "b=Unsqueeze(p,last); c=Concat(a,b,axis:-1); t=Reshape(c,SHAPE); k=Mul(x,cos); m=Mul(t,sin); "
+    "y=Add(k,m)"
+)
+OF_TWO = {
+    "with zeros": NEIGHBOURS.replace("SHAPE", "zeros"),
+    "with a rest": NEIGHBOURS.replace("SHAPE", "mixed"),
+    "with computed sizes": "z=Shape(x); g=Slice(z,i0,i1); h=Slice(z,i2,i3); "
+    "u=Concat(g,i3,h,i16,axis:0); " + NEIGHBOURS.replace("SHAPE", "u"),
+}
+FIRST = (
+    "r=Slice(x,i0,i8,i3); o=Slice(x,i8,far,i3); p=Slice(r,i0,i4,i3); q=Slice(r,i4,far,i3); "
+    "n=Neg(q); t=Concat(n,p,axis:-1); k=Mul(r,cos); m=Mul(t,sin); a=Add(k,m); y=Concat(a,o,axis:-1)"
+)
 OTHERS = {
+    "the first of two with a sign": NEIGHBOURS.replace("SHAPE", "zeros").replace("(a,b", "(b,a"),
     "no sign": "p|q=Split(x,axis:3); t=Concat(q,p,axis:-1); k=Mul(x,cos); m=Mul(t,sin); y=Add(k,m)",
     "other halves": "p|q=Split(x,axis:3); n=Neg(p); t=Concat(n,q,axis:-1); k=Mul(x,cos); "
     "m=Mul(t,sin); y=Add(k,m)",
@@ -54,8 +73,8 @@ def model(text: str, tables: dict[str, tuple[int, list[object]]] = TABLES) -> on
     return build(nodes, {**X, **tables}, ["y", "z2"], stored)
 
 
-def feeds(batch: int = 1, heads: int = 1) -> dict[str, Array]:
-    tables = {n: values(batch, heads, 5, D, seed=i) for i, n in enumerate(("cos", "sin"))}
+def feeds(batch: int = 1, heads: int = 1, size: int = D) -> dict[str, Array]:
+    tables = {n: values(batch, heads, 5, size, seed=i) for i, n in enumerate(("cos", "sin"))}
     return {"x": values(2, 3, 5, D, seed=9), **tables}
 
 
@@ -73,6 +92,37 @@ def test_it_becomes_one_node(name: str, tmp_path: Path) -> None:
     portable = tmp_path / "portable.onnx"
     convert_target(converted.path, portable, to="portable")
     agrees(given, portable, feeds())
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+def test_neighbours_become_one_node(name: str, tmp_path: Path) -> None:
+    given = model(OF_TWO[name])
+    converted = convert(given, tmp_path, target="native")
+    assert converted.ops == ["Rotary", "Linear"]
+    agrees(given, converted.path, feeds())
+    portable = tmp_path / "portable.onnx"
+    convert_target(converted.path, portable, to="portable")
+    agrees(given, portable, feeds())
+
+
+def test_the_first_elements_become_one_node(tmp_path: Path) -> None:
+    given = model(FIRST, NARROW)
+    converted = convert(given, tmp_path, target="native")
+    assert converted.ops == ["Rotary", "Linear"]
+    portable = tmp_path / "portable.onnx"
+    convert_target(converted.path, portable, to="portable")
+    for path in (converted.path, portable):
+        agrees(given, path, feeds(size=8))
+
+
+@pytest.mark.parametrize(
+    "text", [FIRST.replace("(a,o,", "(o,a,"), FIRST.replace("o=Slice(x,i8", "o=Slice(x,i4")]
+)
+def test_other_elements_stay_outside(text: str, tmp_path: Path) -> None:
+    given = model(text.replace("o=Slice(x,i4,far", "o=Slice(x,i4,i12"), NARROW)
+    converted = convert(given, tmp_path, target="native")
+    assert {"Rotary", "Concat"} <= set(converted.ops)
+    agrees(given, converted.path, feeds(size=8))
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -102,6 +152,17 @@ def test_the_operator_computes_what_is_stated(shape: tuple[int, ...], threads: i
     np.testing.assert_allclose(y, reference(x, cos, sin), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("turned", [2, 6, 20, 32])
+def test_some_elements_of_a_row_turn(turned: int, interleaved: bool) -> None:
+    x = values(2, 3, 5, 32)
+    cos, sin = (values(1, 1, 5, turned, seed=seed) for seed in (1, 2))
+    given = {"X": x, "cos": cos, "sin": sin}
+    y = run_op("Rotary", given, {}, turned=turned, interleaved=int(interleaved))
+    expected = reference(x, cos, sin, interleaved=interleaved)
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "change,message",
     [
@@ -115,3 +176,20 @@ def test_shapes_that_do_not_fit(change: dict[str, tuple[int, ...]], message: str
     shapes = {"X": (2, 3, 5, 8), "cos": (1, 1, 5, 8), "sin": (1, 1, 5, 8)} | change
     with pytest.raises(REFUSALS, match=message):
         run_op("Rotary", {n: np.zeros(s, np.float32) for n, s in shapes.items()}, {})
+
+
+@pytest.mark.parametrize(
+    "turned,message",
+    [
+        (10, r"X has shape \[2, 3, 5, 8\]; it has to be .* 10 or more"),
+        (4, r"cos has shape \[1, 1, 5, 8\] and X .* 5, 4\]"),
+        (3, "the attribute turned is 3; it has to be even"),
+    ],
+)
+def test_a_number_of_elements_that_does_not_fit(turned: int, message: str) -> None:
+    given = {
+        n: np.zeros((2, 3, 5, 8) if n == "X" else (1, 1, 5, 8), np.float32)
+        for n in ("X", "cos", "sin")
+    }
+    with pytest.raises(REFUSALS, match=message):
+        run_op("Rotary", given, {}, turned=turned)

@@ -59,13 +59,13 @@ def gemm() -> Case:
     return model, {"x": normal(40, 6)}
 
 
-def grouped() -> Case:
-    """Two layers over one input."""
+def grouped(op: str = "Sub") -> Case:
+    """Two layers over one input; of which native files make one node with Mul."""
     nodes = [
         helper.make_node("MatMul", ["x", "w0"], ["a"], name="q"),
         helper.make_node("MatMul", ["x", "w1"], ["b"], name="k"),
         helper.make_node("Sigmoid", ["b"], ["c"]),
-        helper.make_node("Mul", ["a", "c"], ["y"]),
+        helper.make_node(op, ["a", "c"], ["y"]),
     ]
     weights = {"w0": normal(32, 48, seed=1), "w1": normal(32, 48, seed=2)}
     model = build(nodes, [("x", F32, ["m", 32])], [("y", F32, ["m", 48])], weights)

@@ -159,6 +159,13 @@ def test_a_broken_layer_comes_first(case: str, target: str, tmp_path: Path) -> N
         files.edit(dict.fromkeys(scales, lambda array: array / np.float32(2)))
 
 
+def test_factors_of_one_node_are_measured_together(tmp_path: Path) -> None:
+    files = Files(tmp_path, target_models.grouped("Mul"), "native")
+    found = {layer.name: layer for layer in files.compare().layers}
+    assert "measured together with k" in found["q"].notes
+    assert "measured together with q" in found["k"].notes
+
+
 @pytest.mark.parametrize("target", ["portable", "native"])
 def test_a_broken_lstm_comes_before_a_sound_layer(target: str, tmp_path: Path) -> None:
     model, feed = target_models.recurrent("LSTM")

@@ -284,6 +284,8 @@ class StaticSizes:
             for i, name in enumerate(("starts", "ends", "axes", "steps"), 1)
         )
         has_steps = len(node.inputs) > 4
+        if len(node.inputs) < 4 and "axes" not in node.attributes:  # then they are the first ones
+            axes = None if starts is None else list(range(len(starts)))
         if axes is None or not x:
             return None
         sizes = list(x)

@@ -3,7 +3,7 @@
     x ─┬─ Linear(gate), silu ─┐
        └─ Linear(up) ──────── Mul    ->   GatedLinear(x)        (SwiGLU, GeGLU, ReGLU, GLU)
 
-The product is made while the factors lie in the cache.
+The product is made while the factors lie in the cache. At most one of both has an activation.
 """
 
 from __future__ import annotations
@@ -57,5 +57,7 @@ def _made_for(value: ir.Value, reader: ir.Node) -> ir.Node | None:
 
 
 def _are_alike(a: Linear, b: Linear) -> bool:
+    if "none" not in (a.activation, b.activation):  # the operator applies one
+        return False
     same = a.x is b.x and a.weight.n == b.weight.n and a.group_size == b.group_size
     return same and a.residual is None and b.residual is None

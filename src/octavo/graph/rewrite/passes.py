@@ -22,6 +22,7 @@ from octavo.graph.rewrite.activation import ACTIVATIONS, BEHIND_POOLS, fold_acti
 from octavo.graph.rewrite.additions import fold_bias, fold_residual
 from octavo.graph.rewrite.attention import fuse_attention
 from octavo.graph.rewrite.fixed_inputs import unpack_fixed
+from octavo.graph.rewrite.flat_rows import keep_axes
 from octavo.graph.rewrite.fold_sizes import fold_sizes
 from octavo.graph.rewrite.gates import fuse_gates
 from octavo.graph.rewrite.head_shapes import Shapes, make_constant
@@ -48,7 +49,7 @@ def _activation(node: ir.Node, c: Context) -> ir.Node | None:
 
 
 FOLDS: dict[type[Linear] | type[Conv], tuple[Fold, ...]] = {
-    Linear: (fold_bias, _activation, fold_residual),
+    Linear: (keep_axes, fold_bias, _activation, fold_residual),
     Conv: (_activation, pool.fold),
 }
 """What a node of each operator takes in, as often as one fits."""
