@@ -28,6 +28,7 @@ from octavo.torch.blocks.reading import Folded, evaluated, names_read
 from octavo.torch.layers.linear import kernel
 
 
+# docs/notes/torch.md: "A compiled block is one operator over its weights"
 @dataclass
 class Description:
     """What a block computes, whose weights are given by each call."""
