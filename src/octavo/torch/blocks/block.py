@@ -43,17 +43,26 @@ _making = _Making()
 # docs/notes/torch.md: "A block runs as one call"
 def run_block(layer: nn.Module, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The forward of a block: a program where that computes the same, else its type's own."""
-    if not torch.compiler.is_dynamo_compiling() and not _making.now:
-        block = layer.__dict__.get(BLOCK)
-        if block is None or block.layer is not layer:  # a shallow copy has what it was made from
-            block = layer.__dict__[BLOCK] = Block(layer, kind)
+    if torch.compiler.is_dynamo_compiling():
+        from octavo.torch.blocks import compiling
+
+        return compiling.run(layer, kind, plans_of, args, kwargs)
+    if not _making.now:
         form = call_form(args, kwargs)
         if form is not None:
-            found = block.plan(form, args, kwargs)
+            found = plans_of(layer, kind).plan(form, args, kwargs)
             if found is not None:
                 plan, state = found
                 return plan.run(form[1], form[2], state)
     return kind.forward(layer, *args, **kwargs)
+
+
+def plans_of(layer: nn.Module, kind: Any) -> Block:
+    """What runs a block, a `kind`; made where it has none."""
+    found: Block | None = layer.__dict__.get(BLOCK)
+    if found is None or found.layer is not layer:  # a shallow copy has what it was made from
+        found = layer.__dict__[BLOCK] = Block(layer, kind)
+    return found
 
 
 class Block:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import sympy
 import torch
@@ -89,12 +89,12 @@ class Outputs:
     def __init__(self, values: Sequence[Any], spec: Any) -> None:
         self.nodes: list[Node] = []
         """Those that the program computes, in order."""
-        self._places = [self._place(value) for value in values]
+        self.places = [self._place(value) for value in values]
+        """Where each is found: the program's (0), an input (1), always the same (2); which."""
         self._structure = structure_of(spec)
-        self._one = self._places == [(0, 0)] and spec.is_leaf()
+        self._one = self.places == [(0, 0)] and spec.is_leaf()
 
     def _place(self, value: Any) -> tuple[int, Any]:
-        """Where one is found: of the program's, of the inputs, or always the same."""
         if not isinstance(value, Node):
             return 2, value
         if value.op == "input":
@@ -106,7 +106,7 @@ class Outputs:
     def flat(self, made: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
         """In a row, as pytrees have them."""
         held = (made, tensors)
-        return [place if kind == 2 else held[kind][place] for kind, place in self._places]
+        return [place if kind == 2 else held[kind][place] for kind, place in self.places]
 
     def returned(self, made: Sequence[Any], tensors: Sequence[Any]) -> Any:
         """As a forward returns them."""
@@ -126,10 +126,17 @@ def used_inputs(inputs: Sequence[Node], roots: Sequence[Node]) -> list[Node]:
     return used
 
 
+class HasWeights(Protocol):
+    """What holds the weights that a program reads."""
+
+    weights: Weights
+
+
 class Plan:
     """A program for calls that nothing but tensors and plain values are arguments of."""
 
-    def __init__(self, compiled: Compiled, held: Held, name: str) -> None:
+    def __init__(self, compiled: Compiled, held: HasWeights, name: str) -> None:
+        self.compiled = compiled
         self._sizes = compiled.sizes
         self._constants = held.weights.constants
         self._outputs = Outputs(compiled.outputs, compiled.structure)
@@ -145,19 +152,25 @@ class Plan:
         self._run = program.finish(name)
         self._threads = torch.get_num_threads
 
+    @property
+    def places(self) -> list[tuple[int, Any]]:
+        """Where each of the outputs is found, as `Outputs.places` has them."""
+        return self._outputs.places
+
     def fits(self, sizes: tuple[int, ...], objects: tuple[Any, ...]) -> Any:
         """What `run` takes besides, or None where it is for inputs of other sizes."""
         return () if self._sizes.fit(sizes) else None
 
     def run(self, tensors: tuple[Tensor, ...], objects: tuple[Any, ...], state: Any) -> Any:
         """What the block's forward returns."""
-        return self._outputs.returned(self._made(tensors), tensors)
+        return self._outputs.returned(self.made(tensors), tensors)
 
     def flat(self, tensors: tuple[Tensor, ...]) -> list[Any]:
         """The same in a row, as pytrees have it."""
-        return self._outputs.flat(self._made(tensors), tensors)
+        return self._outputs.flat(self.made(tensors), tensors)
 
-    def _made(self, tensors: tuple[Tensor, ...]) -> Sequence[Tensor]:
+    def made(self, tensors: tuple[Tensor, ...]) -> Sequence[Tensor]:
+        """What the program makes, in order."""
         given = tensors if self._all else tuple(tensors[i] for i in self._used)
         made: Sequence[Tensor] = self._run(given, (), self._threads())
         return made

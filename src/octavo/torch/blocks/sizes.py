@@ -38,7 +38,9 @@ class Sizes:
             expression = trace.shapes.replace(guard.expr)
             if expression != sympy.true:
                 said.append(_code(expression, named))
-        self._ask = _function(" and ".join(said) or "True")
+        self.code = " and ".join(said) or "True"
+        """What is asked of all sizes `s`, as an expression of Python."""
+        self.ask = _function(self.code)
         self._known: dict[tuple[int, ...], bool] = {}
 
     def fit(self, sizes: tuple[int, ...]) -> bool:
@@ -47,7 +49,7 @@ class Sizes:
         if known is None:
             if len(self._known) >= _MANY:
                 self._known.clear()
-            known = self._known[sizes] = bool(self._ask(sizes))
+            known = self._known[sizes] = bool(self.ask(sizes))
         return known
 
     def function(self, shape: Sequence[Any]) -> Callable[[Sequence[int]], Any]:
@@ -75,7 +77,7 @@ class Sizes:
                 drawn = {n: draw.randint(2, most) for n in dict.fromkeys(real.values())}
                 values = {s: drawn[real[s]] for s in self.symbols}
                 shapes = self.shapes(values)
-                if self._ask([n for shape in shapes for n in shape]) and shapes not in found:
+                if self.ask([n for shape in shapes for n in shape]) and shapes not in found:
                     found.append(shapes)
                     break
             if len(found) == count:
