@@ -144,6 +144,8 @@ class Block:
         if len(self._plans) > _FORMS or len(plans) >= _FORMS:
             return self._leave(key, "its calls vary in more ways than are worth tracing")
         assert self._facts is not None
+        if torch.is_grad_enabled() and any(p.requires_grad for p in self.layer.parameters()):
+            return None  # such a call decides nothing for others
         if self._facts.reason:
             return self._leave(key, self._facts.reason)
         if self._held is None:

@@ -126,13 +126,15 @@ class Facts:
                 self._entries += [held, key, tensor]
                 known = None if tensor is None else (tuple(tensor.shape), tensor.dtype)
                 self._print.append((key, known))
-        torchs = type_behind(kind).__module__.startswith("torch.nn.")
+        home = type_behind(kind).__module__
+        torchs, kept = home.startswith("torch.nn."), home.startswith("transformers.")
         for key in sorted(own.keys() - _OWN if torchs else own.keys() & self.code.names - _OWN):
-            self._attribute(own, key, own[key])
+            self._attribute(own, key, own[key], kept)
 
-    def _attribute(self, own: dict[str, Any], key: str, value: Any) -> None:
+    def _attribute(self, own: dict[str, Any], key: str, value: Any, kept: bool) -> None:
+        """`kept`: its class is of a package whose layers change no list once they are made."""
         self._entries += [own, key, value]
-        if isinstance(value, (Tensor, list, dict, set)) and _is_filled(value):
+        if isinstance(value, (Tensor, list, dict, set)) and _is_filled(value) and not kept:
             self.reason = f"its attribute {key} is a {type(value).__name__} that may change unseen"
         if _is_record(value):
             self._configs[id(value)] = value
