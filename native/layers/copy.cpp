@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "layers/work.h"
 #include "runtime/parallel.h"
 
 namespace octavo {
@@ -28,7 +29,7 @@ void copy(const View& from, const View& to, int threads) {
   if (to.count() == 0) return;
   const Loops over(to.sizes, to.axes, {&to, &from});
   const std::size_t rows = over.rows();
-  threads = earned_threads(threads, static_cast<double>(to.bytes()) * 5e-5);  // 20 bytes a nanosecond
+  threads = earned_threads(threads, static_cast<double>(to.bytes()) / rate::kCopiedBytes);
   auto part = [&](int, int thread, int all) {
     const Share mine = share(rows, 1, thread, all);
     switch (bytes_of(to.type)) {

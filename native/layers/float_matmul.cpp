@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "contract/tables.h"
+#include "layers/work.h"
 #include "runtime/arena.h"
 #include "runtime/parallel.h"
 
@@ -84,7 +85,7 @@ void float_matmul(const View& a, const View& b, const View& out, int threads) {
   View lead[3] = {out, a, b};
   for (View& v : lead) v.axes -= 2;
   Loops over(lead[0].sizes, lead[0].axes, {&lead[0], &lead[1], &lead[2]});
-  threads = earned_threads(threads, static_cast<double>(m * n) * static_cast<double>(k) / 4e4, 2.0);
+  threads = earned_threads(threads, static_cast<double>(m * n) * static_cast<double>(k) / rate::kFloatMacs, 2.0);
   const auto count = static_cast<std::size_t>(threads);
   Layout layout;
   const std::size_t packed = layout.add<float>(blocks * kBlockN * k), rows = layout.add<float>(count * kRowsAtOnce * k),

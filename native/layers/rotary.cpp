@@ -1,6 +1,7 @@
 #include "layers/rotary.h"
 
 #include "contract/tables.h"
+#include "layers/work.h"
 #include "runtime/arena.h"
 #include "runtime/parallel.h"
 
@@ -9,7 +10,7 @@ namespace octavo {
 void rotary(const RotaryInputs& in, int threads) {
   const std::size_t count = in.batch * in.rows;
   if (count == 0 || in.heads == 0) return;
-  threads = earned_threads(threads, static_cast<double>(count * in.heads * in.width) * 3e-4);  // an element takes about .3 ns
+  threads = earned_threads(threads, static_cast<double>(count * in.heads * in.width) / rate::kTurned);
   const KernelTable& t = table();
   auto part = [&](int, int thread, int all) {
     const FloatMode mode;

@@ -83,20 +83,9 @@ def agrees(given: onnx.ModelProto, path: Path, x: dict[str, Array]) -> None:
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", [*FORMS, *OF_TWO])
 def test_it_becomes_one_node(name: str, tmp_path: Path) -> None:
-    given = model(FORMS[name])
-    converted = convert(given, tmp_path, target="native")
-    assert converted.ops == ["Rotary", "Linear"]
-    agrees(given, converted.path, feeds())
-    portable = tmp_path / "portable.onnx"
-    convert_target(converted.path, portable, to="portable")
-    agrees(given, portable, feeds())
-
-
-@pytest.mark.parametrize("name", OF_TWO)
-def test_neighbours_become_one_node(name: str, tmp_path: Path) -> None:
-    given = model(OF_TWO[name])
+    given = model((FORMS | OF_TWO)[name])
     converted = convert(given, tmp_path, target="native")
     assert converted.ops == ["Rotary", "Linear"]
     agrees(given, converted.path, feeds())

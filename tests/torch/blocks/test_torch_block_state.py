@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from octavo.torch import quantize_dynamic
+from octavo.torch.blocks import making
 
 
 class _OwnForward(TorchDispatchMode):
@@ -176,3 +177,16 @@ def test_arguments_that_are_no_form_reach_the_forward(odd: Any) -> None:
     layer = _model(Takes).layers[0]
     with torch.no_grad():
         assert layer(torch.randn(2, 5, 32), flag=odd).shape == (2, 5, 32)
+
+
+def test_an_attribute_that_changes_before_each_call_ends_the_tracing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, plan = [], making.new_plan
+    monkeypatch.setattr(making, "new_plan", lambda *args: made.append(1) or plan(*args))
+    layer, x = _model(_OfClass).layers[0], torch.randn(2, 5, 32)
+    with torch.no_grad():
+        for i in range(30):
+            layer.by_class = float(i)
+            layer(x)
+    assert 0 < len(made) < 12

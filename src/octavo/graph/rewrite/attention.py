@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -212,10 +213,7 @@ def _sum(terms: Sequence[Term], found: SpelledAttention, out: str, c: Context) -
             )
             for term in terms
         ]
-        total = parts[0]
-        for part in parts[1:]:
-            total = c.emitter.op("Add", [total, part], out=f"{out}_bias")
-        return total
+        return reduce(lambda a, b: c.emitter.op("Add", [a, b], out=f"{out}_bias"), parts)
 
     key = "attention bias", found.product.graph, tuple((t.value, t.factor) for t in terms)
     return c.once(key, make) if terms else None
@@ -231,10 +229,7 @@ def _all(
             m.value if m.counts else c.emitter.op("Not", [m.value], out=f"{out}_counts")
             for m in masks
         ]
-        total = parts[0]
-        for part in parts[1:]:
-            total = c.emitter.op("And", [total, part], out=f"{out}_mask")
-        return total
+        return reduce(lambda a, b: c.emitter.op("And", [a, b], out=f"{out}_mask"), parts)
 
     key = "attention mask", found.product.graph, tuple((m.value, m.counts) for m in masks)
     return c.once(key, make) if masks else None

@@ -24,7 +24,7 @@ _MUTATORS = frozenset(
     "append extend insert pop clear setdefault setattr remove discard "
     "add_ sub_ mul_ div_ copy_ fill_ zero_".split()
 )
-_PRINTS_ONCE = ("transformers",)
+_KEEPS_NOTHING = ("transformers",)
 """Packages whose layers keep nothing from call to call but what a trace shows."""
 
 
@@ -108,7 +108,7 @@ class Code:
                 continue
             names = set(_names(function.__code__))
             home = (function.__module__ or "").partition(".")[0]
-            if home not in _PRINTS_ONCE and _may_write(function.__code__):
+            if home not in _KEEPS_NOTHING and _may_write(function.__code__):
                 self.writes = self.writes or function.__qualname__
             self.names |= names
             for name in names & function.__globals__.keys():

@@ -114,7 +114,9 @@ class Facts:
                 self._hooks += [own, hooks, self.silent]
         for _, method, function in self.code.attributes:
             same = getattr(kind, method, None)
-            if method != "forward" and same is function and not isinstance(same, property):
+            if method == "forward" or same is not function or isinstance(same, property):
+                continue
+            if callable(function) or method not in own:  # an own number is an attribute as any
                 self._absences += [own, method]
         if isinstance(module, QuantizedModule):
             self._print += [(k, _plain(v)) for k, v in sorted(module.config().items())]
@@ -127,14 +129,14 @@ class Facts:
                 known = None if tensor is None else (tuple(tensor.shape), tensor.dtype)
                 self._print.append((key, known))
         home = type_behind(kind).__module__
-        torchs, kept = home.startswith("torch.nn."), home.startswith("transformers.")
+        torchs, trusted = home.startswith("torch.nn."), home.startswith("transformers.")
         for key in sorted(own.keys() - _OWN if torchs else own.keys() & self.code.names - _OWN):
-            self._attribute(own, key, own[key], kept)
+            self._attribute(own, key, own[key], trusted)
 
-    def _attribute(self, own: dict[str, Any], key: str, value: Any, kept: bool) -> None:
-        """`kept`: its class is of a package whose layers change no list once they are made."""
+    def _attribute(self, own: dict[str, Any], key: str, value: Any, trusted: bool) -> None:
+        """`trusted`: its class is of a package whose layers change no list once they are made."""
         self._entries += [own, key, value]
-        if isinstance(value, (Tensor, list, dict, set)) and _is_filled(value) and not kept:
+        if isinstance(value, (Tensor, list, dict, set)) and _is_filled(value) and not trusted:
             self.reason = f"its attribute {key} is a {type(value).__name__} that may change unseen"
         if _is_record(value):
             self._configs[id(value)] = value
