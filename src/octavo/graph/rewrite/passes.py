@@ -25,6 +25,7 @@ from octavo.graph.rewrite.fixed_inputs import unpack_fixed
 from octavo.graph.rewrite.flat_rows import keep_axes
 from octavo.graph.rewrite.fold_sizes import fold_sizes
 from octavo.graph.rewrite.gates import fuse_gates
+from octavo.graph.rewrite.group_query import fuse_group_query
 from octavo.graph.rewrite.head_shapes import Shapes, make_constant
 from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.graph.rewrite.named_attention import fuse_multi_head, fuse_standard
@@ -75,6 +76,7 @@ PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
     fuse_gates,
     group_linears.group_all,
     fuse_standard,
+    fuse_group_query,
     fuse_rotary,
     fuse_attention,
 )
