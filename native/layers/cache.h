@@ -18,7 +18,7 @@ struct CacheInputs {
   } steps;
   const float* fresh;                // null: the new rows are written by whoever makes them
   float* out;                        // [batch][heads][out_rows][width]; may be `past`, which then stays
-  std::size_t out_rows;              // at least before + rows of every item; behind those rows are 0
+  std::size_t out_rows;              // at least before + rows of every item; rows behind those are 0
 };
 
 void append_rows(const CacheInputs& in, int threads);

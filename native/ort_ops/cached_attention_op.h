@@ -1,10 +1,8 @@
 // ai.octavo.CachedAttention: causal attention of new rows to a cache and themselves, in float32, with rotary positions.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "layers/attention.h"
+#include "ort_ops/cached_attention_problem.h"
 #include "ort_ops/operator.h"
 
 namespace octavo::ort {
@@ -21,7 +19,9 @@ namespace octavo::ort {
 // Item b has lengths[b] + 1 keys with the new ones. Where `total` is S nothing came before: item b has S new keys of which
 // the last may be padding. Outputs [B, S, heads * E] and, if asked for, present_key and present_value, with max(total, P)
 // rows of which those behind an item's are 0; they may be the memory of the pasts. Attributes: heads, kv_heads, scale
-// (1 / sqrt(D) by default), softcap, window (keys that a query sees, 0: all), interleaved, outputs.
+// (1 / sqrt(D) by default), softcap, window (keys that a query sees, 0: all), interleaved, outputs, and evicts: pasts and
+// presents have P rows, the window's or more, and of an item's keys hold the last L, the oldest first: all of up to P, and
+// as many less as leave at most P where rows go P - window + 1 at a time.
 class CachedAttentionOp {
  public:
   static constexpr const char* kName = "CachedAttention";
@@ -45,21 +45,20 @@ class CachedAttentionOp {
   static void infer(const Inference& inference);
 
  private:
-  struct Problem;
-  Problem problem(const Call& call) const;
-  void read_past(const Call& call, Problem& p) const;
-  void read_lengths(const Call& call, Problem& p) const;
-  void read_rotary(const Call& call, Problem& p) const;
-  void read_added(const Call& call, Problem& p) const;
-  void turn(const Problem& p, const float* x, std::size_t batch_step, std::size_t heads, float* out, bool as_rows, int threads) const;
-  void attend(const Problem& p, const float* q, const AttentionInputs::Steps& q_steps, float* out, int threads) const;
+  // Keys and values of all rows, [batch][kv_heads][rows][depth].
+  struct Cache {
+    float *keys, *values;
+    std::size_t rows;
+  };
+  void read_given(const Node& node);
+  void append(const CachedAttentionProblem& p, const Cache& cache, int threads) const;
+  void turn(const CachedAttentionProblem& p, const float* x, std::size_t width, std::size_t heads, const AttentionInputs::Steps& to,
+            std::size_t to_row, float* out, int threads) const;
+  void attend(const CachedAttentionProblem& p, const Cache& cache, const float* q, std::size_t q_width, float* out, int threads) const;
 
-  std::size_t heads_, kv_heads_;
+  CachedAttentionForm form_;
   float scale_, softcap_;
-  std::size_t window_;
   bool interleaved_;
-  // Where inputs are; 0: not given.
-  std::size_t key_ = 0, value_ = 0, past_key_ = 0, past_value_ = 0, cos_ = 0, sin_ = 0, positions_ = 0, bias_ = 0, sinks_ = 0;
 };
 
 }  // namespace octavo::ort

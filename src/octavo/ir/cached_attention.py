@@ -61,6 +61,8 @@ class CachedAttention(Operator):
     softcap: float = 0.0
     window: int = 0
     """How many keys a query sees, up to its own; 0: all."""
+    evicts: bool = False
+    """Pasts and presents hold the rows of the window, and a few more, not all that there were."""
     interleaved: bool = False
     """Neighbours turn, not halves."""
     count: int = 3
@@ -73,6 +75,7 @@ class CachedAttention(Operator):
             "scale": self.scale,
             "softcap": self.softcap,
             "window": self.window,
+            "evicts": int(self.evicts),
             "interleaved": int(self.interleaved),
             "given": " ".join(n for n in OPTIONAL if getattr(self, n) is not None),
             "outputs": self.count,
@@ -90,6 +93,7 @@ class CachedAttention(Operator):
             total=total,
             **given,
             **{name: attribute(node, name) for name in names},
+            evicts=bool(attribute(node, "evicts")),
             interleaved=bool(attribute(node, "interleaved")),
             count=attribute(node, "outputs"),
         )

@@ -155,6 +155,36 @@ def test_it_gives_what_onnx_runtime_gives(tmp_path: Path, case: str) -> None:
         assert_same(ours, theirs)
 
 
+WINDOWS = [
+    pytest.param(capacity, rows, before, id=f"{rows} behind {before} in {capacity}")
+    for capacity in (8, 11)
+    for rows, before in (
+        *((5, (0, 0)), (12, (0, 0)), (30, (0, 0)), (1, (7, 7)), (1, (8, 8)), (1, (10, 10))),
+        *((1, (11, 11)), (1, (29, 12)), (1, (5, 25)), (4, (6,)), (4, (17,)), (16, (17,))),
+    )
+]
+
+
+@pytest.mark.parametrize("capacity,rows,before", WINDOWS)
+def test_a_cache_of_a_window_gives_what_onnx_runtime_gives(
+    tmp_path: Path, capacity: int, rows: int, before: tuple[int, ...]
+) -> None:
+    """Rows that stay are those of ONNX Runtime; behind them nothing is promised."""
+    feeds = step(rows, before, room=capacity) | angles() | {"sinks": noise(HEADS, seed=3)}
+    feeds |= {name: np.tile(feeds[name], (3, 1)) for name in ("cos", "sin")}
+    attributes = {"sliding_window_cache": 1, "local_window_size": 8, "do_rotary": 1}
+    source = model(feeds, **attributes)
+    done = convert(source, tmp_path, target="native", verify=False)
+    assert [n.op_type for n in done.proto.graph.node] == ["CachedAttention", "Linear"]
+    exact, found = run(source, given(feeds)), session(done.path).run(None, given(feeds))
+    assert_same(found[0], exact[0])
+    at_once = capacity - 8 + 1
+    for item, count in enumerate(feeds["lengths"] + 1):
+        evicted = max(0, -(-(count - capacity) // at_once)) * at_once
+        for ours, theirs in zip(found[1:3], exact[1:3], strict=True):
+            assert_same(ours[item, :, : count - evicted], theirs[item, :, : count - evicted])
+
+
 def test_rows_of_a_padded_prompt_count(tmp_path: Path) -> None:
     """What padding gives nobody reads; what is before it does not depend on it."""
     feeds = step(6, (0, 0)) | angles()
@@ -205,10 +235,10 @@ LEFT: dict[str, tuple[dict[str, Array], dict[str, Any], str]] = {
         {},
         "each item of the batch has a number of queries of its own",
     ),
-    "cache of a window": (
-        step(1, (7,), room=8),
+    "bias and a cache of a window": (
+        step(1, (7,), room=8) | {"bias": noise(1, 1, 1, 8)},
         {"sliding_window_cache": 1, "local_window_size": 8},
-        "its cache holds no more than the window",
+        "its cache holds no more than the window, and it has a bias",
     ),
 }
 

@@ -20,6 +20,8 @@ def lower(found: CachedAttention, node: ir.Node, c: Context) -> list[ir.Value]:
         stated["softcap"] = found.softcap
     if found.window:
         stated["local_window_size"] = found.window
+    if found.evicts:
+        stated["sliding_window_cache"] = 1
     if found.cos is not None:
         stated |= {"do_rotary": 1, "rotary_interleaved": int(found.interleaved)}
     inputs = [

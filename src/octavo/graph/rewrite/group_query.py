@@ -60,8 +60,9 @@ def _operator(node: ir.Node, c: Context) -> CachedAttention:
     for name, why in OTHERS.items():
         if values.get(name) is not None:
             raise LeftError(why)
-    if read_integer(node, "sliding_window_cache", 0):
-        raise LeftError("its cache holds no more than the window")
+    evicts = bool(read_integer(node, "sliding_window_cache", 0))
+    if evicts and values.get("attention_bias") is not None:
+        raise LeftError("its cache holds no more than the window, and it has a bias")
     if read_integer(node, "causal", 1) != 1:
         raise LeftError("it is not causal")
     if len(node.outputs) > 3 and (node.outputs[3].uses() or node.outputs[3].is_graph_output()):
@@ -95,6 +96,7 @@ def _operator(node: ir.Node, c: Context) -> CachedAttention:
         scale=read_number(node, "scale"),
         softcap=read_number(node, "softcap"),
         window=max(0, read_integer(node, "local_window_size", -1)),
+        evicts=evicts,
         interleaved=bool(read_integer(node, "rotary_interleaved", 0)),
         count=min(3, len(node.outputs)),
     )
