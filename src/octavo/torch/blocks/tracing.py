@@ -45,6 +45,7 @@ def trace(run: Callable[..., Any], tensors: Sequence[Tensor]) -> Trace:
     """What `run(*tensors)` does. Raises UnknownStep where that cannot be said."""
     shapes = ShapeEnv(duck_shape=False)
     mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
+    mode.cache_enabled = False  # no two operators are of the same open sizes
     structure: list[Any] = []
 
     def flat(*given: Tensor) -> Any:
