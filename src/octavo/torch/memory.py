@@ -46,7 +46,7 @@ def in_large_pages(address: int, size: int) -> None:
 
 
 def advise(address: int, size: int, advice: int) -> None:
-    """Tells the operating system of memory from a page's beginning on; what it refuses is no matter."""
+    """Tells the operating system of memory that begins with a page; it may refuse."""
     if _madvise is not None:
         _madvise(address, size, advice)
 

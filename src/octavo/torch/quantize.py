@@ -25,7 +25,7 @@ from octavo.torch.blocks.find import fused
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.files.other_savers import refuse_other_savers
 from octavo.torch.inventory import ModuleLayer, inventory, own_bytes, vectors
-from octavo.torch.layers.base import REPORT, QuantizedModule
+from octavo.torch.layers.base import REPORT, QuantizedModule, held_report
 from octavo.torch.mapping import checked_mapping
 from octavo.torch.plan import Planner, recipe_answers, recipe_decisions
 from octavo.torch.qconfig.spec import QConfigSpec, storage_of
@@ -142,7 +142,7 @@ def report(model: nn.Module) -> Report:
 
     Raises ModelError for any other module.
     """
-    found = model.__dict__.get(REPORT)
+    found = held_report(model)
     if not isinstance(found, Report):
         raise ModelError(
             f"{type(model).__name__} has no report: octavo.torch.quantize_dynamic did not return "

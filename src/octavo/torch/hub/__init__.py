@@ -1,4 +1,6 @@
-"""Checkpoints of the Hugging Face hub: `AutoModel.from_pretrained(path, quantization_config=OctavoConfig())`.
+"""Checkpoints of the Hugging Face hub, quantized while they are loaded.
+
+    AutoModel.from_pretrained(path, quantization_config=OctavoConfig(recipe="int8"))
 
 Importing this, or `octavo.torch`, registers the method `octavo` with `transformers`: at once where
 that is loaded, else as soon as it is. Nothing of `transformers` is imported before it is used.

@@ -110,8 +110,8 @@ def _refuse_newer(stored: Mapping[str, Any]) -> None:
     if version > VERSION:
         raise ModelError(
             f"quantization_config: version {version}, written by Octavo "
-            f"{stored.get('octavo_version', '?')}; this is Octavo {octavo.__version__}, which reads "
-            f"up to {VERSION}: install the one that wrote it"
+            f"{stored.get('octavo_version', '?')}; this is Octavo {octavo.__version__}, which "
+            f"reads up to {VERSION}: install the one that wrote it"
         )
 
 

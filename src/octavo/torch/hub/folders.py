@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+import octavo
 from octavo.errors import ModelError, listed
 from octavo.recipe import Report
 from octavo.torch.blocks.dynamic_type import type_behind
@@ -17,12 +17,10 @@ from octavo.torch.carry_over import carry_hooks, keep_own, settle_weight
 from octavo.torch.files.manifest import make_layer, report_data
 from octavo.torch.files.safetensors import read_metadata
 from octavo.torch.files.tensors import places_of
+from octavo.torch.hub.aligned_files import REPORT_KEY, VERSION_KEY
 from octavo.torch.hub.config import OctavoConfig
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.registry import layer_classes
-
-REPORT_KEY = "octavo.report"
-"""The metadata entry of each file."""
 
 _SHOWN = 5
 
@@ -61,8 +59,8 @@ class StoredLayers:
         self._where = Path(files[0]).parent if files else Path()
         if config.layers is None:
             raise ModelError(
-                f"{self._where}: its config.json has quant_method 'octavo' and no `layers`, so that "
-                "it does not say what is quantized; save the model anew"
+                f"{self._where}: its config.json has quant_method 'octavo' and no `layers`, so "
+                "that it does not say what is quantized; save the model anew"
             )
         self._prefix = getattr(model, "base_model_prefix", "")
         self._layers = self._placed(model, config)
@@ -78,8 +76,7 @@ class StoredLayers:
                 if name is None:
                     lacking.append(stored)
                     continue
-                with torch.device("meta"):
-                    new = make_layer(self._where, stored, group, known)
+                new = make_layer(self._where, stored, group, known)  # on meta, as all around it
                 old = modules[name]
                 settle_weight(old)
                 keep_own(old, new)
@@ -149,14 +146,18 @@ def check_files(files: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def report_text(report: Report) -> str:
-    """The report as metadata of a file."""
-    return json.dumps(report_data(report) | {"recipe": dict(report.recipe)})
+def file_metadata(report: Report | None) -> dict[str, str]:
+    """What each file of a folder says in its metadata."""
+    found = {VERSION_KEY: octavo.__version__}
+    if report is not None:
+        data = report_data(report) | {"recipe": dict(report.recipe)}
+        found[REPORT_KEY] = json.dumps(data, separators=(",", ":"))
+    return found
 
 
-def report_in(metadata: Mapping[str, str]) -> Report | None:
-    """The report that was saved; None where there is none that this Octavo can read."""
+def report_in(text: str) -> Report | None:
+    """The report in a file's metadata; None where this Octavo cannot read it."""
     try:
-        return Report.from_dict(json.loads(metadata[REPORT_KEY]))
+        return Report.from_dict(json.loads(text))
     except (KeyError, ValueError, TypeError, AttributeError):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,19 +19,19 @@ from transformers.quantizers.auto import (
 from transformers.quantizers.base import HfQuantizer
 
 from octavo.errors import OctavoError, OptionError
-from octavo.recipe import Report
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.blocks.find import fused
+from octavo.torch.hub.aligned_files import write_aligned
 from octavo.torch.hub.config import METHOD, OctavoConfig
 from octavo.torch.hub.folders import (
     REPORT_KEY,
     StoredLayers,
     check_files,
     described,
+    file_metadata,
     report_in,
-    report_text,
 )
-from octavo.torch.layers.base import REPORT
+from octavo.torch.layers.base import REPORT, held_report
 
 if TYPE_CHECKING:
     from octavo.torch.hub.streaming import StreamedQuantization
@@ -46,7 +47,6 @@ class OctavoQuantizer(HfQuantizer):  # type: ignore[misc]
         super().__init__(copy.copy(quantization_config), **kwargs)
         self._streamed: StreamedQuantization | None = None
         self._stored: StoredLayers | None = None
-        self._metadata: dict[str, str] = {}
         self._failure: OctavoError | ValueError | None = None
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
@@ -65,9 +65,11 @@ class OctavoQuantizer(HfQuantizer):  # type: ignore[misc]
     ) -> None:
         config, files = self.quantization_config, list(checkpoint_files or ())
         tied = dict(model.all_tied_weights_keys)
-        self._metadata = check_files(files)
+        metadata = check_files(files)
         if self.pre_quantized:
             self._stored = StoredLayers(model, config, files)
+            if REPORT_KEY in metadata:
+                model.__dict__[REPORT] = partial(report_in, metadata[REPORT_KEY])
         else:
             from octavo.torch.hub.streaming import StreamedQuantization
 
@@ -103,17 +105,15 @@ class OctavoQuantizer(HfQuantizer):  # type: ignore[misc]
         if self._failure is not None:
             raise self._failure
         if self._streamed is not None:
-            report: Report | None = self._streamed.finish()
+            report = self._streamed.finish()
+            notes = fused(model)
+            model.__dict__[REPORT] = replace(report, notes=(*report.notes, *notes))
         else:
             assert self._stored is not None
             self._stored.finish(model)
-            report = report_in(self._metadata)
             leave_fast_paths(model)
+            fused(model)
         self._streamed = self._stored = None
-        notes = fused(model)
-        if report is not None:
-            notes = [note for note in notes if note not in report.notes]
-            model.__dict__[REPORT] = replace(report, notes=(*report.notes, *notes))
         self._forget_tied(model)
         return model
 
@@ -127,14 +127,14 @@ class OctavoQuantizer(HfQuantizer):  # type: ignore[misc]
 
     def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, Tensor], dict[str, str]]:
         """What a folder holds: each tensor once, and the report in each file's metadata."""
+        write_aligned()
         state = model.state_dict()
         config = copy.copy(self.quantization_config)
         config.layers, config.shared = described(model, state)
         for name in config.shared:
             del state[name]
         model.config.quantization_config = self.quantization_config = config
-        report = model.__dict__.get(REPORT)
-        return state, {} if report is None else {REPORT_KEY: report_text(report)}
+        return state, file_metadata(held_report(model))
 
     def is_serializable(self, **kwargs: Any) -> bool:
         """Whether `save_pretrained` may write the model."""

@@ -57,13 +57,11 @@ class StreamedQuantization:
             raise NothingQuantizedError(_nothing(model, self._parts, self._converter))
         self._places = places_of(model)
         self._waiting = _own_tensors(modules, self._converter.modules(), tied)
-        self._home = {
-            f"{name}.{key}": name for name, keys in self._waiting.items() for key in keys
-        }
+        self._home = {f"{name}.{key}": name for name, keys in self._waiting.items() for key in keys}
         self.missing: set[str] = set()
 
     def takes(self, name: str) -> bool:
-        """Whether the tensor `name` of the model belongs to a layer that is quantized on arrival."""
+        """Whether the tensor `name` belongs to a layer that is quantized on arrival."""
         return name in self._home
 
     def take(self, name: str, tensor: Tensor) -> bool:
@@ -176,9 +174,7 @@ def _skipping(recipe: Recipe, parts: Collection[ModuleLayer], skip: Collection[s
         names = [part.layer.name for part in parts if _matches(pattern, part)]
         if not names:
             known = [part.layer.name for part in parts]
-            raise OptionError(
-                f"skip: {pattern!r} matches no layer.{did_you_mean(pattern, known)}"
-            )
+            raise OptionError(f"skip: {pattern!r} matches no layer.{did_you_mean(pattern, known)}")
         rules += [Rule(FLOAT, name=name, reason=f"skip names {pattern!r}") for name in names]
     return recipe.with_rules_first(*rules)
 
