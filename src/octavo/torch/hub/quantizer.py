@@ -68,6 +68,7 @@ class OctavoQuantizer(HfQuantizer):  # type: ignore[misc]
         metadata = check_files(files)
         if self.pre_quantized:
             self._stored = StoredLayers(model, config, files)
+            forget_tied(model)
             if REPORT_KEY in metadata:
                 model.__dict__[REPORT] = partial(report_in, metadata[REPORT_KEY])
         else:
@@ -114,16 +115,8 @@ class OctavoQuantizer(HfQuantizer):  # type: ignore[misc]
             leave_fast_paths(model)
             fused(model)
         self._streamed = self._stored = None
-        self._forget_tied(model)
+        forget_tied(model)
         return model
-
-    def _forget_tied(self, model: Any) -> None:
-        """Has `transformers` not tie what is held by quantized layers now, each in its own form."""
-        known = dict(model.named_parameters(remove_duplicate=False))
-        tied = model.all_tied_weights_keys
-        model.all_tied_weights_keys = {
-            target: source for target, source in tied.items() if {target, source} <= known.keys()
-        }
 
     def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, Tensor], dict[str, str]]:
         """What a folder holds: each tensor once, and the report in each file's metadata."""
@@ -157,6 +150,15 @@ class OctavoQuantizer(HfQuantizer):  # type: ignore[misc]
     def is_compileable(self) -> bool:
         """Whether `generate` may compile the model."""
         return True
+
+
+def forget_tied(model: Any) -> None:
+    """Has `transformers` not tie what is held by quantized layers now, each in its own form."""
+    known = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    tied = model.all_tied_weights_keys
+    model.all_tied_weights_keys = {
+        target: source for target, source in tied.items() if {target, source} <= known
+    }
 
 
 class _Take(ConversionOps):  # type: ignore[misc]

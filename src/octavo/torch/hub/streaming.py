@@ -100,8 +100,8 @@ class StreamedQuantization:
             return
         with torch.device("cpu"), torch.inference_mode(False):
             new = self._converter.convert_module(name, module)
-        # What is initialized already is left alone by transformers.
-        new._is_hf_initialized = True
+        for held in (new, *new.buffers()):  # else transformers fills them with random values
+            held._is_hf_initialized = True  # type: ignore[union-attr]
         for parent, child in self._places[id(module)]:
             parent._modules[child] = new
 
