@@ -32,9 +32,9 @@ def target_of(model: Any, **options: Any) -> Target:
 
     `model` is an ONNX file's path or a ModelProto, a PyTorch module, `module:factory` (a callable
     without arguments that returns one), a checkpoint's folder or name, or a target already.
-    `options` are those of `octavo.onnx.OnnxTarget` (target, cpu, quant_format, threads, sess_options, custom_ops) or
-    `octavo.torch.TorchTarget` (example_inputs); one that the front end does not have is an
-    OptionError.
+    `options` are those of `octavo.onnx.OnnxTarget` (target, cpu, quant_format, threads,
+    sess_options, custom_ops) or `octavo.torch.TorchTarget` (example_inputs); one that the front end
+    does not have is an OptionError.
     """
     if all(hasattr(model, name) for name in _TARGET_METHODS):
         _options("a target, which has its own", options, ())

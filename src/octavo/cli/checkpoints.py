@@ -12,22 +12,12 @@ from typing import TYPE_CHECKING
 from octavo.cli.options import To
 from octavo.core.form import Cpu
 from octavo.errors import OptionError
-from octavo.front_ends import names_checkpoint, need_torch
+from octavo.front_ends import need_torch
 
 if TYPE_CHECKING:
     import typer
 
     from octavo.recipe import Inspection, Recipe, Report
-
-__all__ = [
-    "Wanted",
-    "default_folder",
-    "inspect",
-    "names_checkpoint",
-    "quantize",
-    "refuse_options",
-    "refuse_to",
-]
 
 _TAKEN = frozenset("model output to recipe only exclude page force verbose json".split())
 _OF_ONNX = frozenset({"cpu", "no_verify"})
@@ -48,6 +38,13 @@ def refuse_options(context: typer.Context, model: str, to: To) -> None:
             raise OptionError(f"{option} is for ONNX models; {model} is a checkpoint: leave it out")
         if to is To.TORCH:
             raise OptionError(f"{option} is for --to onnx and --to native: leave it out")
+
+
+def refuse_to(context: typer.Context, model: str) -> None:
+    """Raises OptionError for --to where `model` is no checkpoint."""
+    source = context.get_parameter_source("to")
+    if source is not None and source.name == "COMMANDLINE":
+        raise OptionError(f"--to is for checkpoints, and {model} is none: give --target")
 
 
 def default_folder(model: str, to: To) -> Path:

@@ -32,6 +32,7 @@ from octavo.cli.options import (
 )
 from octavo.core.form import Cpu, QuantFormat, Target
 from octavo.errors import OptionError
+from octavo.files.checkpoints import names_checkpoint
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe, Report
@@ -149,7 +150,7 @@ def quantize(
     ONNX alone, but --cpu and --no-verify for checkpoints that become ONNX files, too.
     """
     with exit_codes(), operators(custom_ops, model):
-        if checkpoints.names_checkpoint(model):
+        if names_checkpoint(model):
             checkpoints.refuse_options(context, model, to)
             out = output or checkpoints.default_folder(model, to)
             check_places(None, page, [])
@@ -160,8 +161,7 @@ def quantize(
             show(made, json=json, verbose=verbose)
             _write_page(made, page, model, How(), measure=False)
             return
-        if context.get_parameter_source("to").name == "COMMANDLINE":
-            raise OptionError(f"--to is for checkpoints, and {model} is none: give --target")
+        checkpoints.refuse_to(context, model)
         if torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
             chosen = chosen_recipe(recipe)
@@ -226,7 +226,7 @@ def inspect(
 ) -> None:
     """Show the layers of IN and what a recipe would do with each, on stdout. Writes no file."""
     with exit_codes():
-        if checkpoints.names_checkpoint(model):
+        if names_checkpoint(model):
             checkpoints.refuse_options(context, model, To.TORCH)
             found = checkpoints.inspect(model, chosen_recipe(recipe))
         elif torch_models.names_factory(model):

@@ -22,7 +22,7 @@ from octavo.errors import (
     listed,
 )
 from octavo.files.staging import DATA_FILE, Staging, output_error
-from octavo.torch.layers.base import REPORT, QuantizedModule
+from octavo.torch.layers.base import QuantizedModule, held_report
 from octavo.torch.layers.registry import declarations
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _label(model: ir.Model, qmodel: nn.Module, form: Form) -> None:
     if opset_of(model) < FIRST_WITH_NEW_FORMAT:
         model.ir_version = PLAIN_FORMAT
     model.producer_name, model.producer_version = "octavo", octavo.__version__
-    report = qmodel.__dict__.get(REPORT)
+    report = held_report(qmodel)
     needed = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
     model.metadata_props.clear()
     model.metadata_props.update(

@@ -15,7 +15,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import DeviceContext
 
 from octavo.errors import ModelError, OptionError
-from octavo.files.checkpoints import names_checkpoint
 from octavo.files.lookup import error_line, load_object
 from octavo.torch.layers.base import QuantizedModule
 
@@ -33,15 +32,8 @@ _NOT_COPIED = r".*copying from a non-meta parameter in the checkpoint to a meta"
 def make_model(text: str) -> nn.Module:
     """What the callable named `text` returns; modules in the current folder are found.
 
-    Or what the checkpoint of that folder or name holds, in float32.
-
     Raises ModelError, which says what does not exist, is not callable, fails or is no model.
     """
-    if names_checkpoint(text):
-        from octavo.torch.hub.checkpoint import find_checkpoint
-
-        loaded: nn.Module = find_checkpoint(text).load()
-        return loaded
     found = load_object(text, ModelError)
     if not callable(found) or isinstance(found, nn.Module):
         path = text.partition(":")[2]

@@ -1,29 +1,35 @@
-"""Checkpoints of Hugging Face's libraries: `octavo.torch.hub.export` and what goes with it."""
+"""Checkpoints of the Hugging Face hub, quantized while they are loaded, and exported to ONNX.
+
+    AutoModel.from_pretrained(path, quantization_config=OctavoConfig(recipe="int8"))
+    octavo.torch.hub.export(model_or_path, folder)
+
+Importing this, or `octavo.torch`, registers the method `octavo` with `transformers`: at once where
+that is loaded, else as soon as it is. Nothing of `transformers` is imported before it is used.
+"""
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING
 
+from octavo.torch.hub.registration import register as _register
+
 if TYPE_CHECKING:
-    from octavo.torch.hub.checkpoint import Checkpoint as Checkpoint
-    from octavo.torch.hub.checkpoint import find_checkpoint as find_checkpoint
+    from octavo.torch.hub.config import OctavoConfig as OctavoConfig
     from octavo.torch.hub.export import export as export
 
-_HOME = {
-    "Checkpoint": "octavo.torch.hub.checkpoint",
-    "export": "octavo.torch.hub.export",
-    "find_checkpoint": "octavo.torch.hub.checkpoint",
-}
+_register()
+del _register
 
-__all__ = ["Checkpoint", "export", "find_checkpoint"]
+_HOME = {"OctavoConfig": "octavo.torch.hub.config", "export": "octavo.torch.hub.export"}
+
+__all__ = ["OctavoConfig", "export"]
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOME:
-        raise AttributeError(
-            f"module 'octavo.torch.hub' has no attribute {name!r}; it has {__all__}"
-        )
+        known = ", ".join(__all__)
+        raise AttributeError(f"module 'octavo.torch.hub' has no attribute {name!r}; it has {known}")
     return getattr(importlib.import_module(_HOME[name]), name)
 
 

@@ -174,9 +174,9 @@ class _Found:
     """The float model, and what is found out about it once."""
 
     def __init__(self, given: nn.Module | str) -> None:
-        from octavo.torch.files.factories import make_model
+        from octavo.torch.named_models import named_model
 
-        self.module = make_model(given).eval() if isinstance(given, str) else given
+        self.module = named_model(given).eval() if isinstance(given, str) else given
         check_float(self.module)
         self.layers = Planner(self.module)
         self.caller = Caller(self.module)
