@@ -96,7 +96,7 @@ def export_onnx(
         name = next(iter(others))
         known = (*OPTIONS, "external_data", "cpu")
         raise OptionError(f"export_onnx has no argument {name!r}.{did_you_mean(name, known)}")
-    form = _form(target, cpu, opset_version)
+    form = form_of(target, cpu, opset_version)
     operators = _quantized_layers(qmodel)
     if not isinstance(path, (str, os.PathLike)):
         raise OptionError(f"path is a {type(path).__name__}; give a path")
@@ -132,7 +132,8 @@ def export_onnx(
     )
 
 
-def _form(target: str, cpu: str, opset: int) -> Form:
+def form_of(target: str, cpu: str, opset: int) -> Form:
+    """The form of a file. Raises OptionError for a word or an opset that is not known."""
     form = Form(
         Target.parse(target, f"unknown target {target!r}"),
         Cpu.parse(cpu, f"unknown cpu {cpu!r}"),

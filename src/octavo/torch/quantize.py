@@ -157,6 +157,11 @@ def _vectors(model: nn.Module) -> list[str]:
     return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
 
 
+def is_quantized(model: nn.Module) -> bool:
+    """Whether it is a module that `quantize_dynamic` returned, with its report."""
+    return isinstance(model.__dict__.get(REPORT), Report)
+
+
 def check_float(model: object) -> None:
     """Raises what `quantize_dynamic` raises for what is no float model with values."""
     if not isinstance(model, nn.Module):

@@ -1,6 +1,7 @@
-"""Checkpoints of the Hugging Face hub, quantized while they are loaded.
+"""Checkpoints of the Hugging Face hub, quantized while they are loaded, and exported to ONNX.
 
     AutoModel.from_pretrained(path, quantization_config=OctavoConfig(recipe="int8"))
+    octavo.torch.hub.export(model_or_path, folder)
 
 Importing this, or `octavo.torch`, registers the method `octavo` with `transformers`: at once where
 that is loaded, else as soon as it is. Nothing of `transformers` is imported before it is used.
@@ -15,13 +16,14 @@ from octavo.torch.hub.registration import register as _register
 
 if TYPE_CHECKING:
     from octavo.torch.hub.config import OctavoConfig as OctavoConfig
+    from octavo.torch.hub.export import export as export
 
 _register()
 del _register
 
-_HOME = {"OctavoConfig": "octavo.torch.hub.config"}
+_HOME = {"OctavoConfig": "octavo.torch.hub.config", "export": "octavo.torch.hub.export"}
 
-__all__ = ["OctavoConfig"]
+__all__ = ["OctavoConfig", "export"]
 
 
 def __getattr__(name: str) -> object:
