@@ -73,7 +73,8 @@ def _rotary(node: ir.Node, c: Context) -> Rotary | None:
                     continue
                 cos = kept.inputs[0] if kept.inputs[1] is x else kept.inputs[1]
                 if cos is not None and _fits(x, cos) and _fits(x, sin):
-                    return Rotary(x, cos, sin, _width(x) or 0 if interleaved else 0, interleaved)
+                    turns = _width(x) or 0 if interleaved else 0
+                    return Rotary(x, cos, sin, turned=turns, interleaved=interleaved)
     return None
 
 
