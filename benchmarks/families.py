@@ -39,8 +39,8 @@ from benchmarks.zoo.family import Family
 THREADS = (1, 2, 16)
 
 
-def settings(quick: bool, processes: int) -> list[Setting]:
-    """One and two threads, and 16 where there are as many cores."""
+def settings(quick: bool, processes: int, only: Sequence[int] = ()) -> list[Setting]:
+    """One and two threads, and 16 where there are as many cores; of them `only` these, if given."""
     cores = results.machine().cores
     return [
         Setting(
@@ -50,7 +50,7 @@ def settings(quick: bool, processes: int) -> list[Setting]:
             rounds=3 if quick else 9,
         )
         for threads in (THREADS[:1] if quick else THREADS)
-        if threads <= cores
+        if threads <= cores and (not only or threads in only)
     ]
 
 
@@ -65,7 +65,7 @@ def chosen(words: Sequence[str]) -> list[Family]:
 def sections(options: argparse.Namespace, folder: Path) -> dict[str, Section]:
     """What is measured by title; ONNX files are kept in `folder`."""
     every = not (options.torch or options.onnx or options.decoding)
-    times = settings(options.quick, options.processes)
+    times = settings(options.quick, options.processes, options.threads)
     found: dict[str, Section] = {}
     for family in chosen(options.only):
         if every or options.torch:
@@ -90,7 +90,7 @@ def _torch_sections(family: Family, times: Sequence[Setting]) -> dict[str, Secti
         title = f"{family.name}: PyTorch, {setting.words}"
         found[title] = partial(families_torch.rows, title, family, setting)
     threads = families_torch.few_and_many(times[0], family)
-    if threads is not None:
+    if threads is not None and threads[1] in [setting.threads for setting in times]:
         title = f"{family.name}: PyTorch, {threads[1]} threads over {threads[0]}"
         found[title] = partial(families_torch.thread_rows, title, family, times[0], threads)
     return found
@@ -125,6 +125,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--torch", action="store_true", help="PyTorch modules")
     parser.add_argument("--onnx", action="store_true", help="ONNX files")
     parser.add_argument("--decoding", action="store_true", help="one token after another")
+    words = "only with so many threads"
+    parser.add_argument("--threads", type=int, nargs="+", default=[], choices=THREADS, help=words)
     words = "of a family's exports only the first and the last, which differ most"
     parser.add_argument("--two", action="store_true", help=words)
     parser.add_argument("--prepare", action="store_true", help="only make files, time nothing")
@@ -168,7 +170,7 @@ def _measure(options: argparse.Namespace, folder: Path, command: str) -> None:
         )
         return
     found = pieces.joined("families", TITLE, list(asked), kept, command)
-    part = options.torch or options.onnx or options.decoding
+    part = options.torch or options.onnx or options.decoding or options.threads
     results.publish(found, bool(options.quick or options.only or part))
 
 

@@ -58,6 +58,8 @@ def test_sections_of_one_family() -> None:
     made, speed = (f"Llama: ONNX, target native: {w}" for w in ("what was made", "speed, 1 thread"))
     whole = ["Llama: PyTorch, 1 thread", made, speed, token]
     assert asked("--only", "Llama", "--quick") == whole
+    two = asked("--only", "Llama", "--torch", "--threads", "2")
+    assert not any("1 thread" in title for title in two)
 
 
 def test_the_command_of_a_result_has_no_folder() -> None:
