@@ -179,9 +179,7 @@ FAMILIES = (
         "AutoModelForImageClassification",
         lambda: {"pixel_values": torch.randn(2, 3, 32, 32)},
     ),
-    Family(
-        "wav2vec2", _wav2vec2, "AutoModel", lambda: {"input_values": torch.randn(2, 2000)}
-    ),
+    Family("wav2vec2", _wav2vec2, "AutoModel", lambda: {"input_values": torch.randn(2, 2000)}),
 )
 
 
