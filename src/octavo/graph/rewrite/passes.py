@@ -25,6 +25,7 @@ from octavo.graph.rewrite.fixed_inputs import unpack_fixed
 from octavo.graph.rewrite.flat_rows import keep_axes
 from octavo.graph.rewrite.fold_sizes import fold_sizes
 from octavo.graph.rewrite.gates import fuse_gates
+from octavo.graph.rewrite.gathered_columns import slice_columns
 from octavo.graph.rewrite.group_query import fuse_group_query
 from octavo.graph.rewrite.head_shapes import Shapes, make_constant
 from octavo.graph.rewrite.merge_qkv import merge_qkv
@@ -69,6 +70,7 @@ def _absorb(graph: ir.Graph, c: Context) -> Counts:
 
 PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
     fold_sizes,
+    slice_columns,
     fuse_norms,
     fuse_multi_head,
     _absorb,

@@ -64,6 +64,7 @@ class RecurrentBuffers(QuantizedModule):
         if storage == "int8":
             most = max(w.shape[1] for w in weights)
             return f"{most} inputs; int8 has up to {MOST_INPUTS}" if most > MOST_INPUTS else ""
+        weights = [w for w in weights if not w.is_meta]  # asked again when weights are there
         if storage == "float16" and any(w.detach().abs().max() > 65504 for w in weights):
             return "it holds weights beyond 65504, the largest of float16"
         return ""
