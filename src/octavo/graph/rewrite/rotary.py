@@ -216,6 +216,8 @@ def _fits(x: ir.Value, table: ir.Value) -> bool:
     batch, own = table.shape[0], x.shape[0]
     named = isinstance(batch, ir.SymbolicDim) and batch.value is not None and batch == own
     alike = table.shape[1] == 1 and table.shape[3] == x.shape[3]
+    if isinstance(table.shape[2], int) and table.shape[2] != x.shape[2]:
+        return False  # the axes have another order: [S, batch, heads, D] and [S, 1, 1, D]
     return (batch == 1 or named) and alike and _is_float(table)
 
 
