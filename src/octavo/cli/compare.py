@@ -56,8 +56,8 @@ def compare(
         str,
         typer.Argument(
             metavar="FLOAT",
-            help="The float ONNX model, module:factory of a PyTorch model, or a checkpoint's folder "
-            "or name.",
+            help="The float ONNX model, module:factory of a PyTorch model, or a checkpoint: its "
+            "folder or name.",
         ),
     ],
     quantized: Annotated[
