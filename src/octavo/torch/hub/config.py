@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import octavo
 from octavo.errors import ModelError, OptionError, did_you_mean, pip_install
 from octavo.recipe import PRESETS, Recipe
 from octavo.recipe.yaml_files import recipe_of
+from octavo.torch.hub.compressed_scheme import NAME, CompressedConfig
 
 try:
     from transformers.utils.quantization_config import QuantizationConfigMixin
@@ -35,7 +37,7 @@ class WeightLayout(Enum):
     OCTAVO = "octavo"
     """As Octavo's kernels read them: any recipe, mapped when it is loaded."""
 
-    COMPRESSED_TENSORS = "compressed-tensors"
+    COMPRESSED_TENSORS = NAME
     """As vLLM and llm-compressor read them: linear layers of the recipe int8."""
 
     @classmethod
@@ -47,7 +49,7 @@ class WeightLayout(Enum):
         return cls(text)
 
 
-class OctavoConfig(QuantizationConfigMixin):  # type: ignore[misc]
+class OctavoConfig(QuantizationConfigMixin):
     """Quantizes a checkpoint while `from_pretrained` loads it.
 
         AutoModel.from_pretrained(path, quantization_config=OctavoConfig(skip=["lm_head"]))
@@ -85,8 +87,25 @@ class OctavoConfig(QuantizationConfigMixin):  # type: ignore[misc]
         self.layers: Sequence[Mapping[str, Any]] | None = stored.get("layers")
         self.shared: Mapping[str, str] = stored.get("shared", {})
 
+        self.compressed: CompressedConfig | None = None
+        self._written: Mapping[str, Any] | None = None
+
+    def for_compressed(self, found: CompressedConfig) -> OctavoConfig:
+        """A copy for a folder of compressed-tensors, which says itself how layers are held."""
+        made = copy(self)
+        made.compressed = found
+        return made
+
+    def as_written(self, data: Mapping[str, Any]) -> OctavoConfig:
+        """A copy that config.json gets as `data`: that of another method's folder."""
+        made = copy(self)
+        made._written = data
+        return made
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as config.json holds it."""
+        if self._written is not None:
+            return dict(self._written)
         preset = PRESETS.get(self.recipe.name)
         found: dict[str, Any] = {
             "quant_method": METHOD,

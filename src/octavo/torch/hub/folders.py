@@ -81,7 +81,7 @@ class StoredLayers:
                 settle_weight(old)
                 keep_own(old, new)
                 carry_hooks(old, new)
-                new._is_hf_initialized = True  # type: ignore[assignment]
+                new._is_hf_initialized = True
                 for parent, child in places[id(old)]:
                     parent._modules[child] = new
                 made[name] = new

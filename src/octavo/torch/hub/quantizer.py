@@ -21,32 +21,34 @@ from transformers.quantizers.base import HfQuantizer
 from octavo.errors import OctavoError, OptionError
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.blocks.find import fused
-from octavo.torch.hub.aligned_files import write_aligned
-from octavo.torch.hub.config import METHOD, OctavoConfig
+from octavo.torch.hub.aligned_files import REPORT_KEY, write_aligned
+from octavo.torch.hub.config import METHOD, OctavoConfig, WeightLayout
 from octavo.torch.hub.folders import (
-    REPORT_KEY,
     StoredLayers,
     check_files,
     described,
     file_metadata,
     report_in,
 )
+from octavo.torch.hub.foreign import ask_octavo
 from octavo.torch.layers.base import REPORT, held_report
 
 if TYPE_CHECKING:
+    from octavo.torch.hub.compressed_folders import CompressedLayers
     from octavo.torch.hub.streaming import StreamedQuantization
 
 
-class OctavoQuantizer(HfQuantizer):  # type: ignore[misc]
+class OctavoQuantizer(HfQuantizer):
     """Quantizes a checkpoint while it is loaded, or loads and saves one that is quantized."""
 
+    quantization_config: OctavoConfig
     saves_quantized = True
     """Whether `save_pretrained` writes what Octavo quantized, so that it can be read again."""
 
     def __init__(self, quantization_config: OctavoConfig, **kwargs: Any) -> None:
         super().__init__(copy.copy(quantization_config), **kwargs)
         self._streamed: StreamedQuantization | None = None
-        self._stored: StoredLayers | None = None
+        self._stored: StoredLayers | CompressedLayers | None = None
         self._failure: OctavoError | ValueError | None = None
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
@@ -66,7 +68,12 @@ class OctavoQuantizer(HfQuantizer):  # type: ignore[misc]
         config, files = self.quantization_config, list(checkpoint_files or ())
         tied = dict(model.all_tied_weights_keys)
         metadata = check_files(files)
-        if self.pre_quantized:
+        if config.compressed is not None:
+            from octavo.torch.hub.compressed_folders import CompressedLayers
+
+            self._stored = CompressedLayers(model, config.compressed, files)
+            forget_tied(model)
+        elif self.pre_quantized:
             self._stored = StoredLayers(model, config, files)
             forget_tied(model)
             if REPORT_KEY in metadata:
@@ -74,7 +81,10 @@ class OctavoQuantizer(HfQuantizer):  # type: ignore[misc]
         else:
             from octavo.torch.hub.streaming import StreamedQuantization
 
-            self._streamed = StreamedQuantization(model, config.recipe, config.skip, tied, files)
+            recipe = config.recipe
+            self._streamed = StreamedQuantization(
+                model, recipe, config.skip, config.layout, tied, files
+            )
 
     def param_needs_quantization(self, model: Any, param_name: str, **kwargs: Any) -> bool:
         """Whether the tensor belongs to a layer that is quantized when it is there."""
@@ -111,7 +121,9 @@ class OctavoQuantizer(HfQuantizer):  # type: ignore[misc]
             model.__dict__[REPORT] = replace(report, notes=(*report.notes, *notes))
         else:
             assert self._stored is not None
-            self._stored.finish(model)
+            found = self._stored.finish(model)
+            if found is not None:
+                model.__dict__[REPORT] = found
             leave_fast_paths(model)
             fused(model)
         self._streamed = self._stored = None
@@ -123,6 +135,13 @@ class OctavoQuantizer(HfQuantizer):  # type: ignore[misc]
         write_aligned()
         state = model.state_dict()
         config = copy.copy(self.quantization_config)
+        config.compressed = None
+        if config.layout is WeightLayout.COMPRESSED_TENSORS:
+            from octavo.torch.hub.compressed_folders import compressed
+
+            state, data = compressed(model, state, model.dtype)
+            model.config.quantization_config = config.as_written(data)
+            return state, {}
         config.layers, config.shared = described(model, state)
         for name in config.shared:
             del state[name]
@@ -161,20 +180,21 @@ def forget_tied(model: Any) -> None:
     }
 
 
-class _Take(ConversionOps):  # type: ignore[misc]
+class _Take(ConversionOps):
     """The operation on tensors that arrive for layers which are to be quantized."""
 
     def __init__(self, quantizer: OctavoQuantizer) -> None:
         self._quantizer = quantizer
 
-    @torch.no_grad()
     def convert(
         self, input_dict: dict[str, Any], *args: Any, missing_keys: Any = None, **kwargs: Any
     ) -> dict[str, Any]:
         """What is left of `input_dict` for `transformers` to place."""
-        return self._quantizer.take(input_dict, missing_keys)
+        with torch.no_grad():
+            return self._quantizer.take(input_dict, missing_keys)
 
 
 if METHOD not in AUTO_QUANTIZER_MAPPING:
     register_quantization_config(METHOD)(OctavoConfig)
     register_quantizer(METHOD)(OctavoQuantizer)
+    ask_octavo()

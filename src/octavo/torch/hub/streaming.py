@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from time import perf_counter
 from typing import Any
@@ -16,6 +17,7 @@ from octavo.recipe import FLOAT, Recipe, Report, Rule
 from octavo.results.names import counted_reasons
 from octavo.torch.convert import Converter
 from octavo.torch.files.tensors import places_of
+from octavo.torch.hub.config import WeightLayout
 from octavo.torch.hub.mapped_files import MappedFiles
 from octavo.torch.inventory import ModuleLayer, inventory
 from octavo.torch.mapping import default_mapping
@@ -39,6 +41,7 @@ class StreamedQuantization:
         model: nn.Module,
         recipe: Recipe,
         skip: Collection[str],
+        layout: WeightLayout,
         tied: Mapping[str, str],
         files: Collection[str],
     ) -> None:
@@ -48,11 +51,15 @@ class StreamedQuantization:
         with torch.device("cpu"), _tied(model, tied):
             self._parts = inventory(model)
             modules = dict(model.named_modules())
-            self._recipe = _skipping(recipe, self._parts, skip)
+            self._recipe = skipping(recipe, self._parts, skip)
+            if layout is WeightLayout.COMPRESSED_TENSORS:
+                self._recipe = _linear_alone(self._recipe, self._parts, model)
             decisions = recipe_decisions(self._parts, self._recipe, modules)
             answers = recipe_answers(self._parts, decisions, self._recipe)
             self._converter = Converter(model, self._parts, answers, default_mapping())
             self._before = model_bytes(model)
+        if layout is WeightLayout.COMPRESSED_TENSORS:
+            _refuse_choices(recipe, self._converter)
         if not self._converter.planned:
             raise NothingQuantizedError(_nothing(model, self._parts, self._converter))
         self._places = places_of(model)
@@ -101,7 +108,7 @@ class StreamedQuantization:
         with torch.device("cpu"), torch.inference_mode(False):
             new = self._converter.convert_module(name, module)
         for held in (new, *new.buffers()):  # else transformers fills them with random values
-            held._is_hf_initialized = True  # type: ignore[union-attr]
+            held._is_hf_initialized = True
         for parent, child in self._places[id(module)]:
             parent._modules[child] = new
 
@@ -167,7 +174,37 @@ def _tied(model: nn.Module, tied: Mapping[str, str]) -> Iterator[None]:
             parameters[key] = parameter
 
 
-def _skipping(recipe: Recipe, parts: Collection[ModuleLayer], skip: Collection[str]) -> Recipe:
+def _linear_alone(recipe: Recipe, parts: Collection[ModuleLayer], model: Any) -> Recipe:
+    """`recipe`, under which whatever compressed-tensors has no form for, or vLLM none, is float."""
+    head = model.get_output_embeddings()
+    rules = []
+    for part in parts:
+        module, reason = model.get_submodule(part.module), ""
+        if type(module) is not nn.Linear:
+            reason = f"{WeightLayout.COMPRESSED_TENSORS.value} holds linear layers"
+        elif module is head:
+            reason = "vLLM has no quantized output embeddings"
+        if reason:
+            rules.append(Rule(FLOAT, name=part.layer.name, reason=reason))
+    return replace(recipe, rules=(*_of_user(recipe), *rules, *recipe.rules))
+
+
+def _of_user(recipe: Recipe) -> Iterator[Rule]:
+    """Rules that name a layer to leave it float: their reasons come first."""
+    yield from (rule for rule in recipe.rules if rule.scheme.is_float and rule.name is not None)
+
+
+def _refuse_choices(recipe: Recipe, converter: Converter) -> None:
+    for name, choice in converter.planned.items():
+        if choice.storage != "int8" or choice.group or choice.affine:
+            raise OptionError(
+                f"format and recipe ({recipe.name!r}): {name} would be {choice.description}, and "
+                f"{WeightLayout.COMPRESSED_TENSORS.value} holds int8 per channel without zero "
+                "points, activations per row: use recipe='int8', or format='octavo'"
+            )
+
+
+def skipping(recipe: Recipe, parts: Collection[ModuleLayer], skip: Collection[str]) -> Recipe:
     """`recipe`, under which the layers that `skip` names stay float. Raises OptionError."""
     rules = []
     for pattern in skip:
