@@ -21,6 +21,7 @@ import torch
 from octavo.errors import AlreadyQuantizedError, ModelError, brief, listed, pip_install, suggest
 from octavo.torch.files.factories import skeleton
 from octavo.torch.hub.headers import INDEX, WEIGHTS, StoredTensor, stored_tensors
+from octavo.torch.hub.libraries import quiet_libraries
 from octavo.torch.hub.tasks import Task, task_of
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ class Checkpoint:
             self.refuse_quantized()
         self.tensors  # noqa: B018 - damage is said in our words
         try:
-            made = self.loader(self.folder, dtype=dtype)
+            with quiet_libraries():
+                made = self.loader(self.folder, dtype=dtype)
         except Exception as error:  # whatever transformers raises of a checkpoint
             raise ModelError(
                 f"{self.name}: transformers cannot load it: {type(error).__name__}: {brief(error)}"
@@ -153,7 +155,8 @@ def find_checkpoint(name_or_path: str | os.PathLike[str]) -> Checkpoint:
     else:
         root = _cached(name)
     folder = root / _part(root)
-    return Checkpoint(name, root, folder, _config(name, folder))
+    with quiet_libraries():
+        return Checkpoint(name, root, folder, _config(name, folder))
 
 
 def _need_transformers() -> None:

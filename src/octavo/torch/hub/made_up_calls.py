@@ -31,6 +31,8 @@ def call_plan(model: Any) -> Mapping[str, Draw] | None:
     found = {"input_ids": _ids(model, LENGTH)}
     if takes(model, "attention_mask"):
         found["attention_mask"] = lambda rng: np.ones((BATCH, LENGTH), np.int64)
+    if takes(model, "token_type_ids") and getattr(model.config, "type_vocab_size", 0) > 1:
+        found["token_type_ids"] = lambda rng: np.zeros((BATCH, LENGTH), np.int64)
     if takes(model, "decoder_input_ids"):
         found["decoder_input_ids"] = _ids(model, DECODED)
     return found

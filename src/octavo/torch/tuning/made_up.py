@@ -83,8 +83,8 @@ def _plans(
         yield from _of_shapes(shapes, tables, known)
     elif shapes:
         yield from _of_shapes(shapes, tables, {})
-    elif (known := call_plan(model)) is not None:
-        yield known
+    elif (plan := call_plan(model)) is not None:
+        yield plan
     elif len(caller.required) <= 1 and caller.names:
         name = (*caller.required, *caller.names)[0]
         for shape in _shapes(model):
