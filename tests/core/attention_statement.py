@@ -26,6 +26,7 @@ class Fields:
     offset: int = 0
     window: int = 0
     softcap: float = 0.0
+    bfloat16: bool = False
     out_shape: tuple[int, ...] = field(default=())
     """The output's memory; empty: [B, S, H, E] side by side."""
 
@@ -72,6 +73,7 @@ class Fields:
             self.offset,
             self.window,
             self.softcap,
+            self.bfloat16,
             threads,
         )
         found = out.copy()
