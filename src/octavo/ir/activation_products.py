@@ -6,7 +6,8 @@
 Q, K, V and the result lie as `Layout` has it. K and V may have fewer heads than Q: query head h
 reads head h // (heads / kv_heads). Bias (float32), mask (bool: which keys count) and the products
 [..., heads, S, T] broadcast with each other, so that the result may be larger than Q. `shape` says
-what is made of a result that lies as rows, as the Reshape did that ends attentions. All is float32.
+what is made of a result that lies as rows, as the Reshape did that ends attentions. All is
+float32, but for what `bfloat16` says.
 
 Rows of MatMul's A are quantized as a linear layer's input is, columns of B to int8 with one scale
 each.
@@ -102,6 +103,8 @@ class Attention(Operator):
     """Bias and mask are no larger than the products, or the run is refused."""
     joined_bias: bool = False
     """Bias is [B * heads, S, T]."""
+    bfloat16: bool = False
+    """More than a few queries multiply in bfloat16 (docs/numbers.md)."""
 
     @property
     def kv_heads(self) -> int:
@@ -148,7 +151,7 @@ class Attention(Operator):
         )
 
 
-FLAGS = ("causal", "window", "hidden", "guard", "fits", "joined_bias")
+FLAGS = ("causal", "window", "hidden", "guard", "fits", "joined_bias", "bfloat16")
 """Attributes of Attention that are whole numbers, and left out where they are 0."""
 
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 import octavo
+from octavo.core.attention_type import METADATA, AttentionType
 from octavo.core.form import Cpu
 from octavo.errors import (
     ModelError,
@@ -24,6 +25,7 @@ from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.graph.context import Context
 from octavo.graph.lower.lowering import lower_operators
+from octavo.graph.rewrite.attention_type import FLOAT32_ALONE
 from octavo.ir import DOMAIN, OPERATORS
 from octavo.onnx import from_portable as to_native
 from octavo.onnx.check.conversion import check_conversion
@@ -165,15 +167,19 @@ def _turn(
     try:
         progress("converting", 0, 1)
         constants = Constants(opset_of(model))
+        attention = AttentionType.stated(model.metadata_props, METADATA)
         converted: Context
         if to == "native":
             converted = RecognitionContext(model, constants, cpu=Cpu(cpu), store=tensors.put)
+            converted.attention = attention
             to_native.recognize(converted)
             if not converted.layers:
                 raise NothingQuantizedError(_nothing(source, converted))
         else:
             converted = Context(model, constants, cpu=Cpu(cpu), store=tensors.put)
             lower_operators(converted)
+            if attention is not AttentionType.FLOAT32:
+                notes.append(FLOAT32_ALONE)
         converted.finish()
         progress("writing", 0, 1)
         save(model, staging, tensors, _metadata(model, to, cpu))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from octavo.core.attention_type import AttentionType
 from octavo.errors import (
     AlreadyQuantizedError,
     ModelError,
@@ -111,7 +112,7 @@ def quantize_dynamic(
         before, earlier = model_bytes(model), earlier_reports(model)
         model = converter.convert(model, progress)
     model.eval()
-    notes = [*notes, *converter.notes, *_fused(model), *_vectors(model)]
+    notes = [*notes, *converter.notes, *_fused(model, AttentionType.stated(said)), *_vectors(model)]
     refuse_other_savers(model, QuantizedModule)
     report = make_report(model, parts, converter, said, notes, before, start)
     for prefix, one in earlier.items():
@@ -135,6 +136,7 @@ def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspectio
         found.name,
         tuple(layers.decisions(found)),
         weight_bytes=tuple(own_bytes(part, counted) for part in layers.parts),
+        attention=found.attention,
     )
 
 
@@ -152,11 +154,18 @@ def report(model: nn.Module) -> Report:
     return found
 
 
-def _fused(model: nn.Module) -> list[str]:
+def _fused(model: nn.Module, attention: AttentionType) -> list[str]:
     activation = "the activation that follows a linear layer is computed in the layer's pass"
     block = "blocks run as one call into C++, where a call asks for nothing else"
-    found = {activation: fuse_activations(model), block: fuse_blocks(model)}
-    return [f"{what}: {listed(names, 3)}" for what, names in found.items() if names]
+    found = {activation: fuse_activations(model), block: fuse_blocks(model, attention)}
+    notes = [f"{what}: {listed(names, 3)}" for what, names in found.items() if names]
+    if attention is not AttentionType.FLOAT32:
+        notes.append(IN_BLOCKS if found[block] else NO_BLOCKS)
+    return notes
+
+
+IN_BLOCKS = "attention in these blocks multiplies in bfloat16, which the recipe allows"
+NO_BLOCKS = "attention: bfloat16 of the recipe changed nothing, since no block runs as one call"
 
 
 def _vectors(model: nn.Module) -> list[str]:
