@@ -155,6 +155,19 @@ def attention_rows(effort: Effort) -> Iterator[Row]:
                     yield replace(row, at_least=LEAST_ATTENTION)
 
 
+def bfloat16_rows(effort: Effort) -> Iterator[Row]:
+    """Attention as a recipe with `attention: bfloat16` has it, one thread."""
+    cells = attention.MANY[::3] if effort.quick else attention.MANY
+    section, answer = effort.ask(
+        "Attention in bfloat16, one thread", Job("attention:in_bfloat16", cells)
+    )
+    yield from rows.machine_rows(answer, section)
+    over = [attention.FLOAT32, peers.TORCH, attention.TORCH_BFLOAT16, peers.ONNX]
+    for row in rows.cell_rows(answer.found, OCTAVO, over, section):
+        ours = not has_bfloat16_products() or row.what.endswith(attention.FLOAT32)
+        yield row if ours else replace(row, at_least=LEAST_ATTENTION)
+
+
 def peak_rows(effort: Effort) -> Iterator[Row]:
     """Shares of one core's peak, all that a kernel does included; asked of AVX512-VNNI."""
     for isa in (VNNI, AMX, AVX2) if effort.has_amx else (VNNI, AVX2):
@@ -215,6 +228,7 @@ PARTS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "avx2": avx2_rows,
     "conv": conv_rows,
     "attention": attention_rows,
+    "bfloat16": bfloat16_rows,
     "peak": peak_rows,
     "groups": partial(share_rows, "groups"),
     "bandwidth": partial(share_rows, "bandwidth"),

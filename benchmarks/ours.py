@@ -95,6 +95,7 @@ def attention(q: Float32, k: Float32, v: Float32, bfloat16: bool = False) -> Bou
             0,
             0,
             0.0,
+            0,
             bfloat16,
             0,
         )

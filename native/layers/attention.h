@@ -28,6 +28,7 @@ struct AttentionInputs {
   // q k^T and weights v in products of bfloat16 where there are more than a few queries: docs/numbers.md.
   bool bfloat16;
   float softcap;              // s becomes softcap * tanh(s / softcap) before the bias; 0: it stays
+  const float* sinks;         // [heads]: a score of each head that takes a share of the weights and has no value; null: none
   float* out;
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "contract/tables.h"
+#include "layers/gathered_product.h"
 #include "layers/norm.h"
 #include "layers/rotary.h"
 #include "runtime/arena.h"
@@ -28,11 +29,23 @@ void expect_vector(Call& call, int value, std::size_t size, const char* what) {
     call.fail(value, std::string(what) + " needs " + std::to_string(size) + " elements side by side");
 }
 
+// What several values of indices name of that many rows.
+Span span_of_all(Call& call, const std::vector<int>& indices, std::size_t rows) {
+  Span all{rows, 0};
+  for (const int value : indices) {
+    const Span one = span_of(call.at(value), rows);
+    if (one.begin == one.end) continue;
+    all = {std::min(all.begin, one.begin), std::max(all.end, one.end)};
+  }
+  return all.end == 0 ? Span{} : all;
+}
+
 }  // namespace
 
 LinearStep::LinearStep(Parts parts) : p_(std::move(parts)) {
   reads = {p_.x};
   if (p_.residual >= 0) reads.push_back(p_.residual);
+  reads.insert(reads.end(), p_.span.begin(), p_.span.end());
   makes = p_.made;
   makes.push_back(p_.rows);
   makes.push_back(p_.added);
@@ -71,6 +84,12 @@ void LinearStep::run(Call& call) const {
     outs[i].data = call.at(p_.made[i]).data;
     outs[i].stride = call.at(p_.made[i]).last();
     outs[i].activation = &p_.activations[i];
+  }
+  if (!p_.span.empty()) {
+    const Span some = span_of_all(call, p_.span, rows.rows);
+    in.x = x.as<float>() + some.begin * in.stride;
+    in.rows = some.end - some.begin;
+    for (std::size_t i = 0; i < p_.made.size(); ++i) outs[i].data = call.at(p_.made[i]).as<float>() + some.begin * outs[i].stride;
   }
   if (p_.gated) return gated_linear(*p_.layers[0], p_.activations[0], *p_.layers[1], in, outs[0], call.threads);
   if (p_.residual >= 0) {

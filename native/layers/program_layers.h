@@ -20,6 +20,7 @@ class LinearStep final : public Step {
     bool gated;
     std::vector<int> made;
     int rows, added;                         // x and residual side by side, where they are not
+    std::vector<int> span;                   // indices of the rows that are read of the results; none: all are
   };
   explicit LinearStep(Parts parts);
   const char* name() const override { return p_.gated ? "gated linear" : "linear"; }

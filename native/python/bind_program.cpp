@@ -23,8 +23,9 @@ void add(BoundProgram& p, Arguments&&... arguments) {
 int value(BoundProgram& p, int type) { return p.program.value(static_cast<ValueType>(type)); }
 int float_value(BoundProgram& p) { return p.program.value(ValueType::kFloat32); }
 
-std::vector<int> add_linear(BoundProgram& p, int x, const nb::list& layers, const std::vector<int>& activations, int residual, bool gated) {
-  LinearStep::Parts parts{x, {}, {}, residual, gated, {}, float_value(p), float_value(p)};
+std::vector<int> add_linear(BoundProgram& p, int x, const nb::list& layers, const std::vector<int>& activations, int residual, bool gated,
+                            std::vector<int> span) {
+  LinearStep::Parts parts{x, {}, {}, residual, gated, {}, float_value(p), float_value(p), std::move(span)};
   for (const nb::handle layer : layers) {
     parts.layers.push_back(&nb::cast<const BoundLinear&>(layer).layer);
     p.held.push_back(nb::borrow(layer));
@@ -219,7 +220,7 @@ void bind_elements(nb::class_<BoundProgram>& c) {
 }
 
 void bind_rows(nb::class_<BoundProgram>& c) {
-  c.def("linear", &add_linear, "x"_a, "layers"_a, "activations"_a, "residual"_a, "gated"_a)
+  c.def("linear", &add_linear, "x"_a, "layers"_a, "activations"_a, "residual"_a, "gated"_a, "span"_a)
       .def("norm", &add_norm, "kind"_a, "x"_a, "residual"_a, "weight"_a, "bias"_a, "eps"_a)
       .def("attention", &add_attention, "q"_a, "k"_a, "v"_a, "scale"_a, "bias"_a, "mask"_a, "causal"_a, "offset"_a, "window"_a, "softcap"_a,
            "bfloat16"_a)
@@ -275,6 +276,14 @@ void bind_rows(nb::class_<BoundProgram>& c) {
             return made;
           },
           "dtype"_a, "x"_a, "axis"_a, "index"_a)
+      .def(
+          "gathered_product",
+          [](BoundProgram& p, int a, int table, int index, bool transposed) {
+            const int made = float_value(p);
+            add<GatheredProductStep>(p, a, table, index, transposed, made);
+            return made;
+          },
+          "a"_a, "table"_a, "index"_a, "transposed"_a)
       .def(
           "embedding",
           [](BoundProgram& p, int type, int table, int index) {

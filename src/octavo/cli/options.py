@@ -49,6 +49,14 @@ class Against(str, Enum):
     ORT = "ort"
 
 
+class To(str, Enum):
+    """Values of --to for checkpoints."""
+
+    TORCH = "torch"
+    ONNX = "onnx"
+    NATIVE = "native"
+
+
 def at_least_1(value: int | None) -> int | None:
     """A callback of options that count."""
     if value is not None and value < 1:
@@ -87,6 +95,15 @@ TargetOption = Annotated[
         "--target",
         help="What runs the result. portable: stock ONNX Runtime. native: ONNX Runtime with "
         "Octavo's own operators, which octavo.onnx.session registers: faster and more accurate.",
+    ),
+]
+ToOption = Annotated[
+    To,
+    typer.Option(
+        "--to",
+        help="Of checkpoints. torch: a folder that transformers' from_pretrained opens. onnx: ONNX "
+        "files, configuration and tokenizer for optimum and sentence-transformers, of target "
+        "portable. native: the same of target native.",
     ),
 ]
 FormatOption = Annotated[

@@ -59,12 +59,15 @@ class Program(Elements):
         activations: Sequence[str] = (),
         residual: int | None = None,
         gate: str = "",
+        span: Sequence[int] = (),
     ) -> tuple[int, ...]:
         """Linear layers (`Linear.native`) over one `x` [..., K], which is quantized once.
 
         Results are [..., N], each of its layer's activation, whatever that has itself. `residual`
         [..., N] is added to that of a single layer. With a `gate`, one of GATES, two layers give
-        one value: the gate's function of the first, multiplied with the second.
+        one value: the gate's function of the first, multiplied with the second. With a `span`,
+        int64 values that name rows of x, only the rows from the first to the last of those are
+        computed: the others hold anything.
         """
         rank = self._float("linear", x)
         if residual is not None:
@@ -75,10 +78,14 @@ class Program(Elements):
             gate not in GATES or len(layers) != 2 or any(a != "none" for a in activations)
         ):
             self._refuse("linear", x, f"with gate {gate!r}: needs two layers, and one of {GATES}")
+        if span and (residual is not None or gate):
+            self._refuse("linear", x, "has a span, which goes with neither residual nor gate")
+        for index in span:
+            self._index("linear", index)
         words = (gate,) if gate else tuple(activations) or ("none",) * len(layers)
         codes = [Activation.parse(word).code for word in words]
         made = self._native.linear(
-            x, list(layers), codes, -1 if residual is None else residual, bool(gate)
+            x, list(layers), codes, -1 if residual is None else residual, bool(gate), list(span)
         )
         return tuple(self._fresh(value, rank) for value in made)
 
@@ -235,6 +242,19 @@ class Program(Elements):
         self._index("gather", index, found.rank)
         made = self._native.gather(found.dtype.code, x, along, index)
         return self._made(made, found.dtype, found.rank)
+
+    def gathered_product(self, a: int, table: int, index: int, transposed: bool = False) -> int:
+        """`gather(a @ table^T, -1, index)` [.., S, T], or [.., T, S], of what is looked up alone.
+
+        Of a [.., S, K], table [.., W, K] and int64 `index` [.., S, T] with three or four axes; of
+        the table and the index those before the last two repeat where they are 1.
+        """
+        rank = self._float("gathered_product", a)
+        if rank not in (3, 4):
+            self._refuse("gathered_product", a, "needs three or four axes")
+        self._float("gathered_product", table, rank)
+        self._index("gathered_product", index, rank)
+        return self._fresh(self._native.gathered_product(a, table, index, transposed), rank)
 
     def embedding(self, table: int, index: int) -> int:
         """Rows [..., width] of a `table` [count, width] by int64 indices [...]."""

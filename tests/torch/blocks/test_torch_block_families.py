@@ -174,6 +174,26 @@ def test_blocks_of_one_structure_are_traced_once(monkeypatch: pytest.MonkeyPatch
     assert ran(quantized) == 4
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"share_att_key": False, "pos_att_type": ["p2c"]}],
+    ids=["shared", "own"],
+)
+def test_relative_positions_compute_what_indices_name(options: dict[str, Any]) -> None:
+    quantized = quantize_dynamic(made("DebertaV2", {**DEBERTA, **options}))
+    for batch, length in ((1, 5), (2, 30)):  # 30: further apart than there are positions
+        given = {"input_ids": torch.randint(3, 99, (batch, length))}
+        found, own = first(quantized(**given)), first(apart(quantized)(**given))
+        assert (found - own).norm() <= 0.02 * own.norm()
+    plans = [plan for of in vars(blocks(quantized)[0])[BLOCK]._plans.values() for plan in of]
+    assert plans
+    for plan in plans:
+        ops = [node.op for node in plan.compiled.graph.nodes()]
+        assert "gather" not in ops
+        assert ops.count("gathered") == len(options.get("pos_att_type", "12"))
+        assert "spanned" in ops
+
+
 def test_a_weight_that_is_computed_is_computed_again_when_it_changes() -> None:
     quantized = quantize_dynamic(made("Gemma", {**GROUPED, "head_dim": 16}))
     given = {**tokens(), "use_cache": False}

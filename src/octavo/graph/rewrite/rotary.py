@@ -73,7 +73,8 @@ def _rotary(node: ir.Node, c: Context) -> Rotary | None:
                     continue
                 cos = kept.inputs[0] if kept.inputs[1] is x else kept.inputs[1]
                 if cos is not None and _fits(x, cos) and _fits(x, sin):
-                    return Rotary(x, cos, sin, _width(x) or 0 if interleaved else 0, interleaved)
+                    turns = _width(x) or 0 if interleaved else 0
+                    return Rotary(x, cos, sin, turned=turns, interleaved=interleaved)
     return None
 
 
@@ -215,6 +216,8 @@ def _fits(x: ir.Value, table: ir.Value) -> bool:
     batch, own = table.shape[0], x.shape[0]
     named = isinstance(batch, ir.SymbolicDim) and batch.value is not None and batch == own
     alike = table.shape[1] == 1 and table.shape[3] == x.shape[3]
+    if isinstance(table.shape[2], int) and table.shape[2] != x.shape[2]:
+        return False  # the axes have another order: [S, batch, heads, D] and [S, 1, 1, D]
     return (batch == 1 or named) and alike and _is_float(table)
 
 

@@ -256,6 +256,12 @@ def _gather(e: Emission, node: Node) -> Any:
     return e.program.gather(e.value(x), axis, e.value(index))
 
 
+@emits("gathered")
+def _gathered(e: Emission, node: Node) -> Any:
+    a, table, index = (e.value(n) for n in node.args)
+    return e.program.gathered_product(a, table, index, node.attributes["turned"])
+
+
 @emits("norm")
 def _norm(e: Emission, node: Node) -> Any:
     x, weight, bias = node.args
@@ -313,6 +319,14 @@ def _linears(e: Emission, node: Node) -> Any:
     how = node.attributes
     layers = [e.weights.linear(name) for name in how["layers"]]
     return e.program.linear(e.value(node.args[0]), layers, list(how["activations"]))
+
+
+@emits("spanned")
+def _spanned(e: Emission, node: Node) -> Any:
+    how = node.attributes
+    layers = [e.weights.linear(name) for name in how["layers"]]
+    x, *indices = (e.value(n) for n in node.args)
+    return e.program.linear(x, layers, list(how["activations"]), span=indices)
 
 
 @emits("item")

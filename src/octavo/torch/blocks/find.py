@@ -9,7 +9,8 @@ from typing import Any
 from torch import nn
 
 from octavo.core.attention_type import AttentionType
-from octavo.torch.blocks.activations import feed_forward, feed_forward_type
+from octavo.errors import listed
+from octavo.torch.blocks.activations import feed_forward, feed_forward_type, fuse_activations
 from octavo.torch.blocks.block import run_block
 from octavo.torch.blocks.dynamic_type import has_dynamic_type, make_dynamic_type, set_type
 from octavo.torch.blocks.facts import note_code
@@ -40,6 +41,24 @@ def fuse_blocks(model: nn.Module, attention: AttentionType = AttentionType.FLOAT
         if set_type(module, one_call_type(kind, word, attention)):
             found.append(names[id(module)])
     return found
+
+
+IN_BLOCKS = "attention in these blocks multiplies in bfloat16, which the recipe allows"
+NO_BLOCKS = "attention: bfloat16 of the recipe changed nothing, since no block runs as one call"
+
+
+def fused(model: nn.Module, attention: AttentionType = AttentionType.FLOAT32) -> list[str]:
+    """Lets activations and blocks run within other calls, in place; says which, in words.
+
+    `attention` is the recipe's.
+    """
+    activation = "the activation that follows a linear layer is computed in the layer's pass"
+    block = "blocks run as one call into C++, where a call asks for nothing else"
+    found = {activation: fuse_activations(model), block: fuse_blocks(model, attention)}
+    notes = [f"{what}: {listed(names, 3)}" for what, names in found.items() if names]
+    if attention is not AttentionType.FLOAT32:
+        notes.append(IN_BLOCKS if found[block] else NO_BLOCKS)
+    return notes
 
 
 def _candidates(model: nn.Module) -> Iterator[nn.Module]:

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from octavo.torch.blocks.attentions import fuse_attentions
+from octavo.torch.blocks.gathered import fuse_gathered, span_linears
 from octavo.torch.blocks.nodes import (
     Graph,
     Node,
@@ -27,9 +28,11 @@ def fuse(graph: Graph) -> None:
     for rule in (spelled_gelu, rms_norm, weighted_norm, rotary, partial_rotary):
         graph.rewrite(rule)
     fuse_attentions(graph)
+    fuse_gathered(graph)
     for rule in (activated_linear, gated_linear, added_linear):
         graph.rewrite(rule)
     join_linears(graph)
+    span_linears(graph)
 
 
 def spelled_gelu(node: Node, uses: dict[int, int]) -> Node | None:

@@ -47,9 +47,9 @@ class MeasuredRun:
             return load(self.path, self._made, skeleton="cpu")
 
     def _made(self) -> nn.Module:
-        from octavo.torch.files.factories import make_model
+        from octavo.torch.named_models import named_model
 
-        return make_model(self.factory)
+        return named_model(self.factory)
 
 
 def peak_memory(model: nn.Module, factory: str, saved: bool, caller: Caller, feed: Feed) -> int:
