@@ -52,7 +52,7 @@ def attention(job: Job) -> dict[str, Comparison]:
 
 
 def in_bfloat16(job: Job) -> dict[str, Comparison]:
-    """Products of bfloat16, over those of float32 and over peers; PyTorch's tensors are bfloat16."""
+    """Products of bfloat16, over those of float32 and over peers (PyTorch, of bfloat16 too)."""
     found = {}
     for cell in job.cells:
         q, k, v = operands(cell)

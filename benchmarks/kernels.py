@@ -18,6 +18,7 @@ from benchmarks.machine import amx_granted
 from benchmarks.ours import OCTAVO
 from benchmarks.results import Row
 from benchmarks.runner import Cell, Effort, Job
+from octavo.core.kernels import has_bfloat16_products
 
 ROWS = (1, 4, 8, 16, 32, 64, 128, 512)
 WEIGHTS = ((384, 384), (384, 1536), (768, 768), (768, 3072), (3072, 768), (1024, 4096))
@@ -164,8 +165,8 @@ def bfloat16_rows(effort: Effort) -> Iterator[Row]:
     yield from rows.machine_rows(answer, section)
     over = [attention.FLOAT32, peers.TORCH, attention.TORCH_BFLOAT16, peers.ONNX]
     for row in rows.cell_rows(answer.found, OCTAVO, over, section):
-        ours = not has_bfloat16_products() or row.what.endswith(attention.FLOAT32)
-        yield row if ours else replace(row, at_least=LEAST_ATTENTION)
+        asked = LEAST_ATTENTION if has_bfloat16_products() else None
+        yield replace(row, at_least=asked)
 
 
 def peak_rows(effort: Effort) -> Iterator[Row]:
