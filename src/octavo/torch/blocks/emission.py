@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._sympy import functions
 
+from octavo.core.program import Normed
 from octavo.torch.blocks.nodes import Node, UnknownStep
 
 DTYPES = {torch.float32: "float32", torch.bool: "bool", torch.int64: "int64"}
@@ -326,6 +327,16 @@ def _spanned(e: Emission, node: Node) -> Any:
     layers = [e.weights.linear(name) for name in how["layers"]]
     x, *indices = (e.value(n) for n in node.args)
     return e.program.linear(x, layers, list(how["activations"]), span=indices)
+
+
+@emits("normed")
+def _normed_linears(e: Emission, node: Node) -> Any:
+    how, (x, weight, bias) = node.attributes, node.args
+    layers = [e.weights.linear(name) for name in how["layers"]]
+    norm = how["norm"]
+    taken = Normed(norm["kind"], e.vector(weight), e.vector(bias), norm["eps"], how["kept"])
+    words = [] if how["gate"] else list(how["activations"])
+    return e.program.linear(e.value(x), layers, words, gate=how["gate"], norm=taken)
 
 
 @emits("item")

@@ -33,6 +33,7 @@ def fuse(graph: Graph) -> None:
         graph.rewrite(rule)
     join_linears(graph)
     span_linears(graph)
+    normed_linears(graph)
 
 
 def spelled_gelu(node: Node, uses: dict[int, int]) -> Node | None:
@@ -308,3 +309,39 @@ def join_linears(graph: Graph) -> None:
         together = Node("linears", (nodes[0].args[0],), (), attributes=made)
         for place, node in enumerate(nodes):
             node.op, node.args, node.attributes = "item", (together, place), {}
+
+
+def normed_linears(graph: Graph) -> None:
+    """Layers over what a norm makes take the norm in: its rows are quantized where they are made.
+
+    The norm's own result is one of theirs where something else reads it.
+    """
+    readers: dict[int, list[Node]] = {}
+    for node in graph.nodes():
+        for read in node.inputs:
+            readers.setdefault(id(read), []).append(node)
+    outputs = {id(node) for node in graph.outputs}
+    for norm in graph.nodes():
+        if not is_op(norm, "norm"):
+            continue
+        found = readers.get(id(norm), [])
+        layers = [n for n in found if is_op(n, "linear", "linears", "gated") and n.args[0] is norm]
+        if len(layers) != 1 or (layers[0].op == "linear" and layers[0].args[1] is not None):
+            continue
+        kept = len(found) > 1 or id(norm) in outputs
+        _take_norm(norm, layers[0], kept)
+
+
+def _take_norm(norm: Node, node: Node, kept: bool) -> None:
+    how = {"layers": (), "activations": (), "gate": "", **node.attributes}
+    if node.op == "linear":
+        how |= {"layers": (how["layer"],), "activations": (how["activation"],)}
+    how |= {"norm": norm.attributes, "kept": kept}
+    together = node
+    if node.op == "linears":
+        node.op, node.args, node.attributes = "normed", norm.args, how
+    else:
+        together = Node("normed", norm.args, (), attributes=how)
+        node.op, node.args, node.attributes = "item", (together, 0), {}
+    if kept:
+        norm.op, norm.args, norm.attributes = "item", (together, -1), {}
