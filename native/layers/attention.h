@@ -26,6 +26,7 @@ struct AttentionInputs {
   std::ptrdiff_t offset;
   std::size_t window;
   float softcap;              // s becomes softcap * tanh(s / softcap) before the bias; 0: it stays
+  const float* sinks;         // [heads]: a score of each head that takes a share of the weights and has no value; null: none
   float* out;
 };
 

@@ -2,6 +2,7 @@
 // keys there are.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "layers/attention_call.h"
 #include "runtime/arena.h"
@@ -10,6 +11,7 @@
 namespace octavo {
 namespace {
 
+constexpr float kMostScore = std::numeric_limits<float>::max();
 constexpr std::size_t kBlockKeys = 256;  // scores of a panel and a block are 64 KB
 
 struct AttentionScratch;
@@ -78,6 +80,7 @@ class Panel {
 
   void run() {
     load_rows(in_.depth, in_.q_steps.row, at(call_.at.queries), [&](std::size_t c) { return call_.q(item_, column(c)); });
+    if (in_.sinks) sink();
     const Keys keys = call_.keys_of(column(0).query, column(count_ - 1).query);
     for (std::size_t begin = keys.begin; begin < keys.end;) {
       const std::size_t end = std::min(keys.end, (begin / kBlockKeys + 1) * kBlockKeys);
@@ -91,6 +94,17 @@ class Panel {
  private:
   float* at(std::size_t offset) const { return reinterpret_cast<float*>(memory_ + offset); }
   Column column(std::size_t c) const { return call_.column(kv_head_, first_ + c); }
+
+  // As if a block before the first had given each column its head's sink: a weight of 1, and values of 0.
+  void sink() {
+    for (std::size_t c = 0; c < p_.columns; ++c) {
+      const float score = c < count_ ? in_.sinks[column(c).head] : 0.0f;
+      p_.top[c] = score < -kMostScore ? -kMostScore : score;  // -infinity less itself is no number
+      p_.sums[c] = 1.0f;
+    }
+    std::fill(p_.out, p_.out + round_up(in_.value_depth, 16) * kPanelQueries, 0.0f);
+    p_.first = false;
+  }
 
   void block(std::size_t first, std::size_t keys) {
     p_.keys = count_keys(first, keys) ? keys : 0;

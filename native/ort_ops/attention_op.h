@@ -9,8 +9,8 @@
 
 namespace octavo::ort {
 
-// Inputs Q, K and V, and those that the attribute `given` names: "bias" (float32) and "mask" (bool: which keys count), by
-// default the bias where there is a fourth. K and V may have fewer heads than Q: head h reads head h / (heads / kv_heads).
+// Inputs Q, K and V, and those that the attribute `given` names: "bias" (float32), "mask" (bool: which keys count) and
+// "sinks" (float32 [heads]: scores without a value), by default the bias where there is a fourth. K and V may have fewer heads than Q: head h reads head h / (heads / kv_heads).
 // The products [..., heads, S, T], bias and mask broadcast with each other, so that a batch, a head or a query of 1 is
 // repeated where others have more; with the attribute `fits` such a run is refused. Attributes:
 //   heads: of Q, where anything lies as rows; groups: how many of them each head of K and V is for (1 by default)
@@ -27,6 +27,7 @@ class AttentionOp {
   static constexpr Input kInputs[] = {{ElementType::kFloat},
                                       {ElementType::kFloat},
                                       {ElementType::kFloat},
+                                      {ElementType::kUndefined, kOptional},
                                       {ElementType::kUndefined, kOptional},
                                       {ElementType::kUndefined, kOptional}};
   static constexpr std::size_t kOutputs = 1;
@@ -48,7 +49,7 @@ class AttentionOp {
   HeadLayouts layouts_;
   std::size_t groups_;
   std::int64_t causal_, guard_;
-  std::size_t window_, bias_at_ = 0, mask_at_ = 0;  // inputs; 0: none
+  std::size_t window_, bias_at_ = 0, mask_at_ = 0, sinks_at_ = 0;  // inputs; 0: none
   bool mean_, fits_, joined_bias_;
 };
 

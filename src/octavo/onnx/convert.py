@@ -31,6 +31,9 @@ from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Decision, Granularity, LayerOutcome, Scheme
 
 Progress = Callable[[str, int, int], None]
+QUANTIZED_AGAIN = (
+    "{} channel{} with new integers: as they were, less the zero point, they leave int8"
+)
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,9 @@ def _outcome(
             counted.add(id(account))
             accounts.append(account)
     signal, noise = sum(a.signal for a in accounts), sum(a.noise for a in accounts)
+    new = sum(a.changed_rows or 0 for a in accounts)
+    again = (QUANTIZED_AGAIN.format(new, "s" if new > 1 else ""),) if new else ()
+    quantized_here = any(a.signal for a in accounts)
     return LayerOutcome(
         site.layer,
         True,
@@ -173,8 +179,8 @@ def _outcome(
         "",
         before,
         sum(a.bytes for a in accounts),
-        sqnr_db(signal, noise) if accounts else None,
-        (*layer.notes, *drawn.notes),
+        sqnr_db(signal, noise) if quantized_here else None,
+        (*layer.notes, *drawn.notes, *again),
     )
 
 

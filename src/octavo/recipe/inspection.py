@@ -36,7 +36,8 @@ class Inspection(Result):
     `weight_bytes` has for each layer the bytes of its weights that no layer before it holds, and
     `macs` its multiply-accumulates in one run (None: not known), for inputs of `sizes` where the
     model leaves sizes open. `uncounted` nodes multiply as well and are no layers. `quantized` says
-    what is quantized already, "" in a float model.
+    what is quantized already, "" in a float model. `bytes_after`, where it is known, is about what
+    `model_bytes` would become.
     """
 
     model: str
@@ -50,10 +51,12 @@ class Inspection(Result):
     sizes: str = ""
     uncounted: int = 0
     quantized: str = ""
+    bytes_after: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         onnx = {} if self.opset is None else {"opset": self.opset, "ir_version": self.ir_version}
+        after = {} if self.bytes_after is None else {"bytes_after": self.bytes_after}
         count = len(self.decisions)
         rows = zip(
             self.decisions,
@@ -65,6 +68,7 @@ class Inspection(Result):
             "model": self.model,
             **onnx,
             "model_bytes": self.model_bytes,
+            **after,
             "quantized": self.quantized,
             "recipe": self.recipe_name,
             "sizes": self.sizes,
@@ -91,8 +95,9 @@ class Inspection(Result):
         yield line(clean(self.model), style="bold")
         onnx = f"opset {self.opset}, IR version {self.ir_version}, "
         layers = count(len(rows), "float layer" if self.quantized else "layer")
+        sizes = size(self.model_bytes) + _becomes(self.bytes_after)
         yield line(
-            f"{size(self.model_bytes)}, {'' if self.opset is None else onnx}"
+            f"{sizes}, {'' if self.opset is None else onnx}"
             f"{layers} with {size(sum(row.own for row in rows))} of weights"
         )
         if self.quantized:
@@ -115,6 +120,10 @@ class Inspection(Result):
                     yield _table(some, work, verbose)
                 yield line("")
         yield from _footnotes(self, rows, work)
+
+
+def _becomes(after: int | None) -> str:
+    return "" if after is None else f" -> about {size(after)}"
 
 
 _COUNT = "    layers"

@@ -22,7 +22,7 @@ from octavo.errors import (
     listed,
 )
 from octavo.files.staging import DATA_FILE, Staging, output_error
-from octavo.torch.layers.base import REPORT, QuantizedModule
+from octavo.torch.layers.base import QuantizedModule, held_report
 from octavo.torch.layers.registry import declarations
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def export_onnx(
         name = next(iter(others))
         known = (*OPTIONS, "external_data", "cpu")
         raise OptionError(f"export_onnx has no argument {name!r}.{did_you_mean(name, known)}")
-    form = _form(target, cpu, opset_version)
+    form = form_of(target, cpu, opset_version)
     operators = _quantized_layers(qmodel)
     if not isinstance(path, (str, os.PathLike)):
         raise OptionError(f"path is a {type(path).__name__}; give a path")
@@ -132,7 +132,8 @@ def export_onnx(
     )
 
 
-def _form(target: str, cpu: str, opset: int) -> Form:
+def form_of(target: str, cpu: str, opset: int) -> Form:
+    """The form of a file. Raises OptionError for a word or an opset that is not known."""
     form = Form(
         Target.parse(target, f"unknown target {target!r}"),
         Cpu.parse(cpu, f"unknown cpu {cpu!r}"),
@@ -199,7 +200,7 @@ def _label(model: ir.Model, qmodel: nn.Module, form: Form) -> None:
     if opset_of(model) < FIRST_WITH_NEW_FORMAT:
         model.ir_version = PLAIN_FORMAT
     model.producer_name, model.producer_version = "octavo", octavo.__version__
-    report = qmodel.__dict__.get(REPORT)
+    report = held_report(qmodel)
     needed = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
     model.metadata_props.clear()
     model.metadata_props.update(

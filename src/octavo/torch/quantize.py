@@ -21,12 +21,11 @@ from octavo.errors import (
 from octavo.recipe import Inspection, Recipe, Report
 from octavo.recipe.yaml_files import recipe_of
 from octavo.results.names import counted_reasons
-from octavo.torch.blocks.activations import fuse_activations
-from octavo.torch.blocks.find import fuse_blocks
+from octavo.torch.blocks.find import fused
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.files.other_savers import refuse_other_savers
 from octavo.torch.inventory import ModuleLayer, inventory, own_bytes, vectors
-from octavo.torch.layers.base import REPORT, QuantizedModule
+from octavo.torch.layers.base import REPORT, QuantizedModule, held_report
 from octavo.torch.mapping import checked_mapping
 from octavo.torch.plan import Planner, recipe_answers, recipe_decisions
 from octavo.torch.qconfig.spec import QConfigSpec, storage_of
@@ -111,7 +110,7 @@ def quantize_dynamic(
         before, earlier = model_bytes(model), earlier_reports(model)
         model = converter.convert(model, progress)
     model.eval()
-    notes = [*notes, *converter.notes, *_fused(model), *_vectors(model)]
+    notes = [*notes, *converter.notes, *fused(model), *_vectors(model)]
     refuse_other_savers(model, QuantizedModule)
     report = make_report(model, parts, converter, said, notes, before, start)
     for prefix, one in earlier.items():
@@ -143,7 +142,7 @@ def report(model: nn.Module) -> Report:
 
     Raises ModelError for any other module.
     """
-    found = model.__dict__.get(REPORT)
+    found = held_report(model)
     if not isinstance(found, Report):
         raise ModelError(
             f"{type(model).__name__} has no report: octavo.torch.quantize_dynamic did not return "
@@ -152,17 +151,15 @@ def report(model: nn.Module) -> Report:
     return found
 
 
-def _fused(model: nn.Module) -> list[str]:
-    activation = "the activation that follows a linear layer is computed in the layer's pass"
-    block = "blocks run as one call into C++, where a call asks for nothing else"
-    found = {activation: fuse_activations(model), block: fuse_blocks(model)}
-    return [f"{what}: {listed(names, 3)}" for what, names in found.items() if names]
-
-
 def _vectors(model: nn.Module) -> list[str]:
     held = vectors(model)
     words = [f"{kind} ({listed(names, 3)})" for kind, names in held.items()]
     return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
+
+
+def is_quantized(model: nn.Module) -> bool:
+    """Whether it is a module that `quantize_dynamic` returned, with its report."""
+    return isinstance(model.__dict__.get(REPORT), Report)
 
 
 def check_float(model: object) -> None:

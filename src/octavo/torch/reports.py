@@ -12,7 +12,7 @@ from torch import nn
 from octavo.recipe import LayerOutcome, Report, Verification
 from octavo.torch.convert import Converter
 from octavo.torch.inventory import ROOT, ModuleLayer, own_bytes
-from octavo.torch.layers.base import REPORT
+from octavo.torch.layers.base import held_report
 
 
 def make_report(
@@ -47,7 +47,7 @@ def make_report(
 
 def earlier_reports(model: nn.Module) -> dict[str, Report]:
     """What earlier conversions said of `model`, or of parts of it, by the part's dotted name."""
-    held = {name: module.__dict__.get(REPORT) for name, module in model.named_modules()}
+    held = {name: held_report(module) for name, module in model.named_modules()}
     return {name: found for name, found in held.items() if isinstance(found, Report)}
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from octavo.torch.blocks.activations import feed_forward, feed_forward_type
+from octavo.errors import listed
+from octavo.torch.blocks.activations import feed_forward, feed_forward_type, fuse_activations
 from octavo.torch.blocks.block import run_block
 from octavo.torch.blocks.dynamic_type import has_dynamic_type, make_dynamic_type, set_type
 from octavo.torch.blocks.facts import note_code
@@ -37,6 +38,14 @@ def fuse_blocks(model: nn.Module) -> list[str]:
         if set_type(module, one_call_type(kind, word)):
             found.append(names[id(module)])
     return found
+
+
+def fused(model: nn.Module) -> list[str]:
+    """Lets activations and blocks run within other calls, in place; says which, in words."""
+    activation = "the activation that follows a linear layer is computed in the layer's pass"
+    block = "blocks run as one call into C++, where a call asks for nothing else"
+    found = {activation: fuse_activations(model), block: fuse_blocks(model)}
+    return [f"{what}: {listed(names, 3)}" for what, names in found.items() if names]
 
 
 def _candidates(model: nn.Module) -> Iterator[nn.Module]:
