@@ -195,8 +195,35 @@ def rotary(node: Node, uses: dict[int, int]) -> Node | None:
                     continue
                 pairs = _pairs_turned(turned, x)
                 if pairs or _is_turned(turned, x):
-                    return Node("rotary", (x, cos, sin), x.shape, attributes={"pairs": pairs})
+                    return _rotary_of(x, cos, sin, pairs)
     return None
+
+
+def _rotary_of(x: Node, cos: Node, sin: Node, pairs: bool) -> Node | None:
+    """The step, of x [B, H, S, D] or [B, S, H, D]: whichever has an axis that the tables follow."""
+    how = {"pairs": pairs}
+    if all(_follows(table.shape, x.shape, 2) for table in (cos, sin)):
+        return Node("rotary", (x, cos, sin), x.shape, attributes=how)
+    if not all(_follows(table.shape, x.shape, 1) for table in (cos, sin)):
+        return None
+    x, cos, sin = (_rows_last(node) for node in (x, cos, sin))
+    return _rows_last(Node("rotary", (x, cos, sin), x.shape, attributes=how))
+
+
+def _follows(table: tuple[Any, ...], x: tuple[Any, ...], axis: int) -> bool:
+    """Whether a table is as long as that axis of x, and the same for all of the other one."""
+    if len(table) > 4:
+        return False
+    table = (1,) * (4 - len(table)) + table
+    return table[0] in (1, x[0]) and table[axis] == x[axis] and table[3 - axis] == 1
+
+
+def _rows_last(node: Node) -> Node:
+    """[B, H, S, D] of [B, S, H, D], and the other way round."""
+    for _ in range(4 - len(node.shape)):
+        node = Node("unsqueeze", (node, 0), (1, *node.shape))
+    order = (0, 2, 1, 3)
+    return Node("permute", (node, order), tuple(node.shape[a] for a in order))
 
 
 def _pairs_turned(value: Node, x: Node) -> bool:
