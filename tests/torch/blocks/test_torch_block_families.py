@@ -175,7 +175,7 @@ def test_blocks_of_one_structure_are_traced_once(monkeypatch: pytest.MonkeyPatch
 
 
 class TurnedFirst(nn.Module):
-    """A block that turns positions before heads stand before tokens: its tables are [1, S, 1, D]."""
+    """A block that turns [B, S, H, D]: its tables are [1, S, 1, D]."""
 
     def __init__(self) -> None:
         super().__init__()
