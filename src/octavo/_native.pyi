@@ -311,6 +311,8 @@ class Program:
         residual: int,
         gated: bool,
         span: list[int],
+        norm: list[int],
+        eps: float,
     ) -> list[int]: ...
     def norm(
         self, kind: int, x: int, residual: int, weight: int, bias: int, eps: float

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from octavo.core.attention_type import AttentionType
-from octavo.torch.blocks import aten  # noqa: F401  # registers its readers
+from octavo.torch.blocks import aten, emitters  # noqa: F401  # register readers and emitters
 from octavo.torch.blocks.fusions import fuse
 from octavo.torch.blocks.nodes import Graph, Node
 from octavo.torch.blocks.reading import Reading
