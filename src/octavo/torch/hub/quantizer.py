@@ -173,12 +173,24 @@ class OctavoQuantizer(HfQuantizer):
 
 
 def forget_tied(model: Any) -> None:
-    """Has `transformers` not tie what is held by quantized layers now, each in its own form."""
+    """Has `transformers` not tie what is held by quantized layers now, each in its own form.
+
+    Neither now nor when somebody asks for it later, as accelerate does.
+    """
     known = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    tied = model.all_tied_weights_keys
-    model.all_tied_weights_keys = {
-        target: source for target, source in tied.items() if {target, source} <= known
-    }
+    tied = dict(model.all_tied_weights_keys)
+    left = {target: source for target, source in tied.items() if {target, source} <= known}
+    if left == tied:
+        return
+    model.all_tied_weights_keys = left
+    for name, part in model.named_modules():
+        if getattr(part, "_tied_weights_keys", None):
+            before = f"{name}." if name else ""
+            part._tied_weights_keys = {
+                target.removeprefix(before): source.removeprefix(before)
+                for target, source in left.items()
+                if target.startswith(before) and source.startswith(before)
+            }
 
 
 class _Take(ConversionOps):
