@@ -16,10 +16,11 @@ from onnx import helper
 
 from octavo.cli import bench as cli_bench
 from octavo.cli import main
+from octavo.cli.bench_models import feeds
 from octavo.core import ort_library
 from octavo.core.feeds import batch, shape_text
 from octavo.onnx import quantize_dynamic
-from octavo.onnx.bench import BenchFile, feeds
+from octavo.onnx.bench import BenchFile
 from tests.onnx.helpers import F32, build, mlp, normal, save, snapshot
 from tests.onnx.rules import support
 

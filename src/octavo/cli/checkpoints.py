@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from octavo.cli import torch_models
 from octavo.cli.options import To
 from octavo.core.form import Cpu
 from octavo.errors import OptionError
@@ -69,6 +70,12 @@ class Wanted:
 def quantize(model: str, out: Path, wanted: Wanted) -> Report:
     """Writes the folder `out`; one file, for `octavo.torch.load`, where it ends in .safetensors."""
     need_torch()
+    if out.suffix == ".safetensors":
+        if wanted.to is not To.TORCH:
+            raise OptionError(f"-o {out}: --to {wanted.to.value} writes a folder; name one")
+        return torch_models.quantize(
+            model, out, wanted.recipe, wanted.only, wanted.exclude, allow_nothing=False
+        )
     from octavo.report.terminal import progress_bar
 
     with progress_bar() as bar, _stdout_is_ours():

@@ -114,7 +114,7 @@ FormatOption = Annotated[
         "DynamicQuantizeLinear/DequantizeLinear pairs, per tensor, for other runtimes.",
     ),
 ]
-QUANTIZED_HELP = "What was made of it: .onnx of either target, or .safetensors."
+QUANTIZED_HELP = "What was made of it: .onnx of either target, .safetensors, or a folder."
 ComparedInputsOption = Annotated[
     Path | None,
     typer.Option(

@@ -32,6 +32,7 @@ from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.graph.rewrite.named_attention import fuse_multi_head, fuse_standard
 from octavo.graph.rewrite.named_rotary import fuse_named_rotary
 from octavo.graph.rewrite.norms import fuse_norms
+from octavo.graph.rewrite.packed_heads import split_packed_heads
 from octavo.graph.rewrite.rotary import fuse_rotary
 from octavo.graph.rewrite.split_columns import split_columns
 from octavo.ir import DOMAIN
@@ -73,6 +74,7 @@ PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
     fuse_norms,
     fuse_multi_head,
     _absorb,
+    split_packed_heads,
     split_columns,
     _absorb,
     unpack_fixed,

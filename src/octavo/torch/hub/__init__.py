@@ -16,12 +16,12 @@ from octavo.torch.hub.registration import register as _register
 
 if TYPE_CHECKING:
     from octavo.torch.hub.config import OctavoConfig as OctavoConfig
-    from octavo.torch.hub.export import export as export
+    from octavo.torch.hub.export_folder import export as export
 
 _register()
 del _register
 
-_HOME = {"OctavoConfig": "octavo.torch.hub.config", "export": "octavo.torch.hub.export"}
+_HOME = {"OctavoConfig": "octavo.torch.hub.config", "export": "octavo.torch.hub.export_folder"}
 
 __all__ = ["OctavoConfig", "export"]
 

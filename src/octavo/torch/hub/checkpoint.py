@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from octavo.errors import ModelError, brief, listed, pip_install, suggest
+from octavo.errors import AlreadyQuantizedError, ModelError, brief, listed, pip_install, suggest
 from octavo.torch.files.factories import skeleton
 from octavo.torch.hub.headers import INDEX, WEIGHTS, StoredTensor, stored_tensors
+from octavo.torch.hub.libraries import quiet_libraries
 from octavo.torch.hub.tasks import Task, task_of
 
 if TYPE_CHECKING:
@@ -90,25 +91,44 @@ class Checkpoint:
 
     def skeleton(self) -> nn.Module:
         """The module in eval mode on device meta, without weights, in the checkpoint's dtype."""
-        return skeleton(self._built, "meta").eval()
-
-    def _built(self) -> nn.Module:
         dtype = getattr(self.config, "dtype", None) or torch.float32
+        return skeleton(lambda: self.build(dtype), "meta").eval()
+
+    def build(self, dtype: torch.dtype = torch.float32) -> nn.Module:
+        """A new module without the checkpoint's weights."""
         auto = self.model_class.__name__.startswith("AutoModel")
         build = self.model_class.from_config if auto else self.model_class._from_config
         made: nn.Module = build(self.config, dtype=dtype)
         return made
+
+    def refuse_quantized(self) -> None:
+        """Raises AlreadyQuantizedError where the config says that the weights are quantized."""
+        said = getattr(self.config, "quantization_config", None)
+        if said is None:
+            return
+        known = said if isinstance(said, dict) else getattr(said, "__dict__", {})
+        method = known.get("quant_method", type(said).__name__)
+        raise AlreadyQuantizedError(
+            f"{self.name} was quantized by {method} (quantization_config in its config.json); "
+            "give the float checkpoint"
+        )
 
     @property
     def loader(self) -> Any:
         """The class's from_pretrained."""
         return self.model_class.from_pretrained
 
-    def load(self, dtype: torch.dtype = torch.float32) -> Any:
-        """The module in eval mode with its weights in `dtype`. Raises ModelError."""
+    def load(self, dtype: torch.dtype = torch.float32, *, quantized: bool = False) -> Any:
+        """The module in eval mode with its weights in `dtype`.
+
+        Raises ModelError, where it is not `quantized` AlreadyQuantizedError for one that is.
+        """
+        if not quantized:
+            self.refuse_quantized()
         self.tensors  # noqa: B018 - damage is said in our words
         try:
-            made = self.loader(self.folder, dtype=dtype)
+            with quiet_libraries():
+                made = self.loader(self.folder, dtype=dtype)
         except Exception as error:  # whatever transformers raises of a checkpoint
             raise ModelError(
                 f"{self.name}: transformers cannot load it: {type(error).__name__}: {brief(error)}"
@@ -135,7 +155,8 @@ def find_checkpoint(name_or_path: str | os.PathLike[str]) -> Checkpoint:
     else:
         root = _cached(name)
     folder = root / _part(root)
-    return Checkpoint(name, root, folder, _config(name, folder))
+    with quiet_libraries():
+        return Checkpoint(name, root, folder, _config(name, folder))
 
 
 def _need_transformers() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from octavo.core.kernels import packed_bytes
 from octavo.core.layer import Kind
 from octavo.core.qparams import QType
-from octavo.errors import AlreadyQuantizedError
 from octavo.recipe import Decision, Inspection, Recipe
 from octavo.recipe.yaml_files import recipe_of
 from octavo.torch.hub.checkpoint import Checkpoint
@@ -26,7 +25,7 @@ def inspect(checkpoint: Checkpoint, recipe: str | Path | Recipe = "int8") -> Ins
     `bytes_after` about what the quantized ones would take. Raises ModelError, RecipeError and
     AlreadyQuantizedError as quantizing would.
     """
-    refuse_quantized(checkpoint)
+    checkpoint.refuse_quantized()
     found = recipe_of(recipe)
     before = checkpoint.bytes
     layers, counted = Planner(checkpoint.skeleton()), set[Hashable]()
@@ -44,19 +43,6 @@ def inspect(checkpoint: Checkpoint, recipe: str | Path | Recipe = "int8") -> Ins
         decisions,
         weight_bytes=own,
         bytes_after=max(before - saved, 0),
-    )
-
-
-def refuse_quantized(checkpoint: Checkpoint) -> None:
-    """Raises AlreadyQuantizedError where the config says that the weights are quantized."""
-    said = getattr(checkpoint.config, "quantization_config", None)
-    if said is None:
-        return
-    known = said if isinstance(said, dict) else getattr(said, "__dict__", {})
-    method = known.get("quant_method", type(said).__name__)
-    raise AlreadyQuantizedError(
-        f"{checkpoint.name} was quantized by {method} (quantization_config in its config.json); "
-        "give the float checkpoint"
     )
 
 

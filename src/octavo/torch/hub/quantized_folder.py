@@ -12,7 +12,6 @@ from octavo.files.staged_folder import MARK, StagedFolder
 from octavo.recipe import Recipe, Report
 from octavo.recipe.yaml_files import recipe_of
 from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint
-from octavo.torch.hub.inspecting import refuse_quantized
 from octavo.torch.hub.libraries import quiet_libraries
 from octavo.torch.hub.sources import copy_others
 from octavo.torch.plan import selected
@@ -47,7 +46,7 @@ def quantize_folder(
     with quiet_libraries():
         progress("loading and quantizing", 0, 0)
         found = find_checkpoint(name_or_path)
-        refuse_quantized(found)
+        found.refuse_quantized()
         chosen = recipe_of(recipe)
         if only or exclude:
             chosen = selected(chosen, found.skeleton(), only, exclude)

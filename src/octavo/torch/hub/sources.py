@@ -13,7 +13,6 @@ from torch import nn
 
 from octavo.errors import ModelError, OptionError
 from octavo.torch.hub.checkpoint import MODULES, Checkpoint, find_checkpoint
-from octavo.torch.hub.inspecting import refuse_quantized
 from octavo.torch.hub.tasks import Task
 
 ONNX = "onnx"
@@ -63,7 +62,6 @@ def source_of(given: Any, tokenizer: Any = None) -> Source:
 
 def of_checkpoint(found: Checkpoint) -> Source:
     """Loads a checkpoint in float32. Raises ModelError and AlreadyQuantizedError."""
-    refuse_quantized(found)
     of_sentences = (found.root / MODULES).is_file()
     part = found.folder.relative_to(found.root)
     return Source(
