@@ -75,6 +75,7 @@ class AttentionStep final : public Step {
     bool causal;
     int offset, window;                      // integers
     float softcap;
+    bool bfloat16;
     int made;
     int queries, keys, values;               // q, k and v side by side, where they are not
   };

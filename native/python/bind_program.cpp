@@ -49,9 +49,10 @@ std::vector<int> add_norm(BoundProgram& p, int kind, int x, int residual, int we
   return residual >= 0 ? std::vector<int>{sum, made} : std::vector<int>{made};
 }
 
-int add_attention(BoundProgram& p, int q, int k, int v, float scale, int bias, int mask, bool causal, int offset, int window, float softcap) {
+int add_attention(BoundProgram& p, int q, int k, int v, float scale, int bias, int mask, bool causal, int offset, int window, float softcap,
+                  bool bfloat16) {
   const int made = float_value(p);
-  add<AttentionStep>(p, AttentionStep::Parts{q, k, v, scale, bias, mask, causal, offset, window, softcap, made, float_value(p), float_value(p), float_value(p)});
+  add<AttentionStep>(p, AttentionStep::Parts{q, k, v, scale, bias, mask, causal, offset, window, softcap, bfloat16, made, float_value(p), float_value(p), float_value(p)});
   return made;
 }
 
@@ -221,7 +222,8 @@ void bind_elements(nb::class_<BoundProgram>& c) {
 void bind_rows(nb::class_<BoundProgram>& c) {
   c.def("linear", &add_linear, "x"_a, "layers"_a, "activations"_a, "residual"_a, "gated"_a, "span"_a)
       .def("norm", &add_norm, "kind"_a, "x"_a, "residual"_a, "weight"_a, "bias"_a, "eps"_a)
-      .def("attention", &add_attention, "q"_a, "k"_a, "v"_a, "scale"_a, "bias"_a, "mask"_a, "causal"_a, "offset"_a, "window"_a, "softcap"_a)
+      .def("attention", &add_attention, "q"_a, "k"_a, "v"_a, "scale"_a, "bias"_a, "mask"_a, "causal"_a, "offset"_a, "window"_a, "softcap"_a,
+           "bfloat16"_a)
       .def("rotary", &add_rotary, "x"_a, "cos"_a, "sin"_a, "interleaved"_a)
       .def(
           "softmax",

@@ -127,13 +127,15 @@ class Program(Elements):
         offset: Length = 0,
         window: Length = 0,
         softcap: float = 0.0,
+        bfloat16: bool = False,
     ) -> int:
         """`softmax(scale q k^T + bias) v` [B, H, S, E], whose memory is [B, S, H, E].
 
         Of q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, E], where H is a multiple of Hkv. `bias`
         and `mask` (bool: the keys that count) broadcast to [B, H, S, T]. `causal`: query i counts
         keys t <= i + offset, with a `window` above 0 only t > i + offset - window. `softcap`:
-        products become softcap tanh(product / softcap). Queries without a key are 0.
+        products become softcap tanh(product / softcap). Queries without a key are 0. `bfloat16`:
+        more than 8 queries multiply in bfloat16.
         """
         for value in (q, k, v):
             self._float("attention", value, 4)
@@ -151,6 +153,7 @@ class Program(Elements):
             self._size(offset),
             self._size(window),
             softcap,
+            bfloat16,
         )
         return self._fresh(made, 4)
 

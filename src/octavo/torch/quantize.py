@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from octavo.core.attention_type import AttentionType
 from octavo.errors import (
     AlreadyQuantizedError,
     ModelError,
@@ -110,7 +111,8 @@ def quantize_dynamic(
         before, earlier = model_bytes(model), earlier_reports(model)
         model = converter.convert(model, progress)
     model.eval()
-    notes = [*notes, *converter.notes, *fused(model), *_vectors(model)]
+    attention = AttentionType.stated(said)
+    notes = [*notes, *converter.notes, *fused(model, attention), *_vectors(model)]
     refuse_other_savers(model, QuantizedModule)
     report = make_report(model, parts, converter, said, notes, before, start)
     for prefix, one in earlier.items():
@@ -134,6 +136,7 @@ def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspectio
         found.name,
         tuple(layers.decisions(found)),
         weight_bytes=tuple(own_bytes(part, counted) for part in layers.parts),
+        attention=found.attention,
     )
 
 

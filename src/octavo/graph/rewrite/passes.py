@@ -21,6 +21,7 @@ from octavo.graph.rewrite import group_linears, pool
 from octavo.graph.rewrite.activation import ACTIVATIONS, BEHIND_POOLS, fold_activation
 from octavo.graph.rewrite.additions import fold_bias, fold_residual
 from octavo.graph.rewrite.attention import fuse_attention
+from octavo.graph.rewrite.attention_type import allow_bfloat16
 from octavo.graph.rewrite.fixed_inputs import unpack_fixed
 from octavo.graph.rewrite.flat_rows import keep_axes
 from octavo.graph.rewrite.fold_sizes import fold_sizes
@@ -85,6 +86,7 @@ PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
     fuse_named_rotary,
     fuse_rotary,
     fuse_attention,
+    allow_bfloat16,
 )
 """In order."""
 

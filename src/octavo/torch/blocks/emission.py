@@ -287,6 +287,7 @@ def _attention(e: Emission, node: Node) -> Any:
         mask=_four(e, mask),
         causal=how["causal"],
         softcap=how.get("softcap", 0.0),
+        bfloat16=how.get("bfloat16", False),
     )
 
 

@@ -18,6 +18,7 @@ from transformers.quantizers.auto import (
 )
 from transformers.quantizers.base import HfQuantizer
 
+from octavo.core.attention_type import AttentionType
 from octavo.errors import OctavoError, OptionError
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.blocks.find import fused
@@ -117,7 +118,7 @@ class OctavoQuantizer(HfQuantizer):
             raise self._failure
         if self._streamed is not None:
             report = self._streamed.finish()
-            notes = fused(model)
+            notes = fused(model, AttentionType.stated(report.recipe))
             model.__dict__[REPORT] = replace(report, notes=(*report.notes, *notes))
         else:
             assert self._stored is not None
@@ -125,7 +126,7 @@ class OctavoQuantizer(HfQuantizer):
             if found is not None:
                 model.__dict__[REPORT] = found
             leave_fast_paths(model)
-            fused(model)
+            fused(model, AttentionType.stated(found.recipe if found else {}))
         self._streamed = self._stored = None
         forget_tied(model)
         return model
