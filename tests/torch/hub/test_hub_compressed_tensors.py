@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from octavo.errors import ModelError, OptionError
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig
 from octavo.torch.layers.linear import QuantizedLinear
