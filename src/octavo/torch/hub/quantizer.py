@@ -117,8 +117,11 @@ class OctavoQuantizer(HfQuantizer):
         if self._failure is not None:
             raise self._failure
         if self._streamed is not None:
+            from octavo.torch.reports import vectors_note
+
             report = self._streamed.finish()
-            notes = fused(model, AttentionType.stated(report.recipe))
+            attention = AttentionType.stated(report.recipe)
+            notes = (*fused(model, attention), *vectors_note(model))
             model.__dict__[REPORT] = replace(report, notes=(*report.notes, *notes))
         else:
             assert self._stored is not None
