@@ -221,8 +221,9 @@ class Steps(Step):
 
     def __call__(self) -> Tensor:
         """Hidden states of the token [batch, 1, width]."""
-        if self._cache.get_seq_length() >= 2 * self._first:
-            self._cache.crop(self._first)
+        more = self._cache.get_seq_length() - self._first
+        if more >= self._first:
+            self._cache.crop(-more)
         return output(self._module(**self._given, **{self._name: self._cache}, use_cache=True))
 
 
