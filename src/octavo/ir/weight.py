@@ -56,11 +56,16 @@ class PackedValues:
 
 @dataclass
 class Account:
-    """What became of one weight: bytes that it takes in the file, and the sums behind its SQNR."""
+    """What became of one weight: bytes that it takes in the file, and the sums behind its SQNR.
+
+    Of a weight that came in integers `changed_rows` are the channels that got others; None where it
+    came in float.
+    """
 
     bytes: int = 0
     signal: float = 0.0
     noise: float = 0.0
+    changed_rows: int | None = None
 
     def add(self, other: Account) -> None:
         """Counts `other` too."""

@@ -19,6 +19,7 @@ from onnx.reference import ReferenceEvaluator
 
 from octavo.errors import ModelError
 from octavo.graph.analysis.walk import bodies_of
+from octavo.onnx.stored_weight import StoredWeight, read_numbers, unmap
 
 # Operators that move, convert, rescale or constrain stored numbers, as weight norm, clipping and
 # adapters do, and are cheap to compute once. Not Softmax, of which ONNX's reference knows only the
@@ -161,15 +162,16 @@ class Constants:
 
     def bytes_stored(self, value: ir.Value) -> int:
         """Of the tensors that a constant is made of, in the file."""
-        return sum(tensor.nbytes for _, tensor in self._leaves(value))
+        return sum(tensor.nbytes for _, tensor in self.leaves(value))
 
     def _stored(self, value: ir.Value) -> Iterator[ir.Value]:
         """The tensors that a constant is made of, without shapes and single numbers."""
-        for v, tensor in self._leaves(value):
+        for v, tensor in self.leaves(value):
             if tensor.dtype in WEIGHTS and len(tensor.shape):
                 yield v
 
-    def _leaves(self, value: ir.Value) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
+    def leaves(self, value: ir.Value) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
+        """What a constant is made of, each with the tensor that it holds."""
         stack, seen = [value], set[ir.Value]()
         while stack:
             v = stack.pop()
@@ -211,7 +213,8 @@ class Constants:
         while at is not None:
             tensor, node = self.tensor(at), at.producer()
             if tensor is not None:
-                return tensor.dtype
+                stored = tensor.stored if isinstance(tensor, StoredWeight) else tensor
+                return stored.dtype
             if node is None or node.op_type not in MOVES:
                 break
             at = node.inputs[0]
@@ -257,7 +260,7 @@ class Constants:
             return self._arrays[value]
         tensor = self.tensor(value)
         if tensor is not None:
-            return _numpy(tensor, value.name)
+            return read_numbers(tensor, value.name)
         return self._evaluate(value)
 
     def release(self, value: ir.Value) -> None:
@@ -309,7 +312,7 @@ class Constants:
         float16, and NumPy multiplies matrices of them a hundred times slower.
         """
         graph, leaves = self._chain(value)
-        feeds = {n: _numpy(tensor, leaf) for n, (leaf, tensor) in leaves.items()}
+        feeds = {n: read_numbers(tensor, leaf) for n, (leaf, tensor) in leaves.items()}
         narrow = [t.dtype in NARROW for _, t in leaves.values()]
         narrow += [_narrows(node) for node in graph.node]
         if any(narrow):
@@ -329,7 +332,9 @@ class Constants:
         graph, leaves = self._chain(value)
         for name, (leaf, tensor) in leaves.items():
             if tensor.size <= SMALL and tensor.dtype in (ir.DataType.INT64, ir.DataType.INT32):
-                graph.initializer.append(onnx.numpy_helper.from_array(_numpy(tensor, leaf), name))
+                graph.initializer.append(
+                    onnx.numpy_helper.from_array(read_numbers(tensor, leaf), name)
+                )
         try:
             inferred = onnx.shape_inference.infer_shapes(self._model(graph), data_prop=True)
         except Exception:  # noqa: BLE001 - then it is computed, which names what is wrong
@@ -413,28 +418,8 @@ def _widen(
             node.attribute[0].i = onnx.TensorProto.FLOAT
 
 
-def unmap(tensor: ir.ExternalTensor) -> None:
-    """Gives the tensor's mapped memory back, now or when the last view of it is gone."""
-    try:
-        tensor.release()
-    except BufferError:
-        tensor.raw = None
-
-
 def _swaps_two(node: ir.Node, source: ir.Value, constants: Constants) -> bool:
     perm = node.attributes.get("perm")
     if perm is not None:
         return list(perm.as_ints()) == [1, 0]
     return len(constants.shape(source)) == 2
-
-
-def _numpy(tensor: ir.TensorProtocol, name: str | None) -> npt.NDArray[Any]:
-    try:
-        return tensor.numpy()
-    except FileNotFoundError as error:
-        raise ModelError(
-            f"external data of tensor {name!r} is missing: {error.filename}; "
-            "put the file beside the model, under the name that the model states"
-        ) from error
-    except (ValueError, OSError) as error:
-        raise ModelError(f"tensor {name!r} cannot be read: {error}; get the file again") from error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,36 +14,68 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 import octavo
-from octavo.core.form import Cpu
+from octavo.core.attention_type import METADATA, AttentionType
+from octavo.core.form import Cpu, Form, Target
 from octavo.errors import (
     ModelError,
     NothingQuantizedError,
     OptionError,
     did_you_mean,
+    listed,
 )
 from octavo.files.staging import Staging
 from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.graph.context import Context
 from octavo.graph.lower.lowering import lower_operators
+from octavo.graph.rewrite.attention_type import FLOAT32_ALONE
 from octavo.ir import DOMAIN, OPERATORS
-from octavo.onnx import from_portable as to_native
 from octavo.onnx.check.conversion import check_conversion
 from octavo.onnx.constants import Constants
-from octavo.onnx.convert import Progress
+from octavo.onnx.convert import Progress, convert
 from octavo.onnx.custom_ops import CustomOps, Libraries
-from octavo.onnx.from_portable.context import RecognitionContext
+from octavo.onnx.from_quantized import restore
+from octavo.onnx.from_quantized.context import RestoringContext
 from octavo.onnx.inputs import read_inputs
+from octavo.onnx.plan.kept_layers import (
+    decisions_to_keep,
+    had_one_scale,
+    stored_forms,
+    with_forms,
+)
+from octavo.onnx.plan.left_quantized import AS_IT_WAS, left_quantized
+from octavo.onnx.plan.prepare import survey_normalized
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Source, load
 from octavo.onnx.read.stored_report import LAYERS
 from octavo.onnx.write.save import os_errors_explained, save
 from octavo.onnx.write.store import TensorStore
-from octavo.recipe import Verification
+from octavo.recipe import Kind, LayerOutcome, Verification
 from octavo.results.report import Conversion
 
 TARGETS = ("portable", "native")
 CPUS = ("vnni", "any")
+PER_ROW = "activations per row: the file had one scale for the whole of them"
+NAMES = {
+    Kind.LINEAR: "Linear",
+    Kind.EMBEDDING: "Embedding",
+    Kind.ATTENTION: "Linear",
+    Kind.CONV: "Conv",
+    Kind.LSTM: "LSTM",
+    Kind.GRU: "GRU",
+    Kind.RNN: "RNN",
+    Kind.ACTIVATION_MATMUL: "MatMul",
+}
+"""The operator of domain ai.octavo for a layer of each kind."""
+
+
+@dataclass(frozen=True)
+class _Turned:
+    """What became of a model: layers by operator, notes, and what is known of each layer."""
+
+    layers: Mapping[str, int]
+    notes: tuple[str, ...]
+    outcomes: tuple[LayerOutcome, ...] = ()
 
 
 def convert_target(
@@ -90,7 +124,7 @@ def convert_target(
     staging = Staging(model_output, source.files)
     with staging:
         with os_errors_explained(source, staging):
-            converted, notes = _turn(source, staging, to, cpu, report_progress)
+            turned = _turn(source, staging, to, cpu, report_progress)
         verification = Verification("skipped")
         if verify:
             report_progress("verifying", 0, 1)
@@ -103,14 +137,15 @@ def convert_target(
         output=str(staging.out),
         target=to,
         cpu=cpu,
-        layers=dict(converted.layers),
+        layers=turned.layers,
         model_bytes_before=source.bytes,
         model_bytes_after=size,
         opset=opset_of(source.model),
         min_onnxruntime=least_onnxruntime(source.model),
         verification=verification,
         seconds=time.perf_counter() - started,
-        notes=(*notes, *converted.notes()),
+        notes=turned.notes,
+        outcomes=turned.outcomes,
     )
 
 
@@ -155,31 +190,69 @@ def _refuse(source: Source, said: Mapping[str, str], to: str) -> None:
         )
 
 
-def _turn(
-    source: Source, staging: Staging, to: str, cpu: str, progress: Progress
-) -> tuple[Context, list[str]]:
+def _turn(source: Source, staging: Staging, to: str, cpu: str, progress: Progress) -> _Turned:
     """Converts and writes into `staging`; nothing is in place yet."""
     model = source.model
     notes = normalize.normalize(model, source.label, normalize.FIRST_WITH_QUANTIZE)
     tensors = TensorStore(staging.data if source.data_files else None)
     try:
         progress("converting", 0, 1)
-        constants = Constants(opset_of(model))
-        converted: Context
+        attention = AttentionType.stated(model.metadata_props, METADATA)
         if to == "native":
-            converted = RecognitionContext(model, constants, cpu=Cpu(cpu), store=tensors.put)
-            to_native.recognize(converted)
-            if not converted.layers:
-                raise NothingQuantizedError(_nothing(source, converted))
+            turned = _to_native(source, tensors, notes, progress, attention)
         else:
-            converted = Context(model, constants, cpu=Cpu(cpu), store=tensors.put)
-            lower_operators(converted)
-        converted.finish()
+            lowered = Context(model, Constants(opset_of(model)), cpu=Cpu(cpu), store=tensors.put)
+            lower_operators(lowered)
+            lowered.finish()
+            if attention is not AttentionType.FLOAT32:
+                notes.append(FLOAT32_ALONE)
+            turned = _Turned(dict(lowered.layers), (*notes, *lowered.notes()))
         progress("writing", 0, 1)
         save(model, staging, tensors, _metadata(model, to, cpu))
     finally:
         tensors.close()
-    return converted, notes
+    return turned
+
+
+def _to_native(
+    source: Source,
+    tensors: TensorStore,
+    notes: list[str],
+    progress: Progress,
+    attention: AttentionType,
+) -> _Turned:
+    """By way of the float model that the file stands for."""
+    model, ours = source.model, "octavo.target" in source.model.metadata_props
+    restoring = RestoringContext(model, Constants(opset_of(model)))
+    restore(restoring)
+    found = survey_normalized(model, notes)
+    decisions = decisions_to_keep(found.sites, found.constants, restoring.restored, ours=ours)
+    forms = stored_forms(found.sites, found.constants)
+    whole = had_one_scale(found.sites, restoring.restored)
+    form = Form(Target.NATIVE, opset=found.opset)
+    done = convert(
+        model, found.sites, decisions, tensors, found.constants, form, progress, attention
+    )
+    outcomes = (
+        *with_forms(done.outcomes, forms),
+        *left_quantized(model, found.constants),
+    )
+    layers = Counter(NAMES[o.layer.kind] for o in outcomes if o.quantized)
+    if not layers:
+        raise NothingQuantizedError(_nothing(source, outcomes))
+    per_row = [name for name in whole if name in {o.layer.name for o in outcomes if o.quantized}]
+    said = [*notes, *restoring.notes(), *done.notes, *_left(outcomes)]
+    if per_row:
+        said.append(f"{PER_ROW}: {listed(per_row)}")
+    return _Turned(dict(layers), tuple(said), outcomes)
+
+
+def _left(outcomes: Sequence[LayerOutcome]) -> Iterator[str]:
+    """A line for each reason why layers stay in the form that the file has them in."""
+    left = [o for o in outcomes if o.scheme == AS_IT_WAS]
+    for op, reason in dict.fromkeys(map(_why, left)):
+        names = [o.layer.name for o in left if _why(o) == (op, reason)]
+        yield f"{op} {reason}: {listed(names)}"
 
 
 def _metadata(model: ir.Model, to: str, cpu: str) -> dict[str, str]:
@@ -196,9 +269,17 @@ def _metadata(model: ir.Model, to: str, cpu: str) -> dict[str, str]:
     }
 
 
-def _nothing(source: Source, converted: Context) -> str:
-    found = "; ".join(converted.notes())
-    return (
-        f"{source.label}: no layer is of a form that target native has an operator for ({found}). "
-        "Quantize the float model with --target native"
+def _nothing(source: Source, outcomes: Sequence[LayerOutcome]) -> str:
+    left = [o for o in outcomes if o.scheme == AS_IT_WAS]
+    found = "; ".join(
+        f"{n:,} {op}: {reason}" for (op, reason), n in Counter(map(_why, left)).items()
     )
+    return (
+        f"{source.label}: no layer is of a form that target native has an operator for "
+        f"({found or 'its integers stand in no layer'}). Quantize the float model with --target "
+        "native"
+    )
+
+
+def _why(left: LayerOutcome) -> tuple[str, str]:
+    return left.layer.op, left.reason

@@ -156,6 +156,7 @@ class Conversion(Result):
     verification: Verification
     seconds: float
     notes: tuple[str, ...] = ()
+    outcomes: tuple[LayerOutcome, ...] = ()
 
     def page(self, verbose: bool = False) -> Page:
         """The conversion as a page, whose text is one."""

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from octavo.core.attention_type import AttentionType
 from octavo.errors import (
     AlreadyQuantizedError,
     ModelError,
@@ -116,7 +117,8 @@ def quantize_dynamic(
         before, earlier = model_bytes(model), earlier_reports(model)
         model = converter.convert(model, progress)
     model.eval()
-    notes = [*notes, *converter.notes, *fused(model), *vectors_note(model)]
+    attention = AttentionType.stated(said)
+    notes = [*notes, *converter.notes, *fused(model, attention), *vectors_note(model)]
     refuse_other_savers(model, QuantizedModule)
     report = make_report(model, parts, converter, said, notes, before, start)
     for prefix, one in earlier.items():
@@ -140,6 +142,7 @@ def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspectio
         found.name,
         tuple(layers.decisions(found)),
         weight_bytes=tuple(own_bytes(part, counted) for part in layers.parts),
+        attention=found.attention,
     )
 
 
@@ -155,6 +158,11 @@ def report(model: nn.Module) -> Report:
             "it (parts of a quantized model have none of their own)"
         )
     return found
+
+
+def is_quantized(model: nn.Module) -> bool:
+    """Whether it is a module that `quantize_dynamic` returned, with its report."""
+    return held_report(model) is not None
 
 
 def check_float(model: object) -> None:

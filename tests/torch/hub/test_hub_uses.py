@@ -97,7 +97,8 @@ def test_a_trainer_predicts_and_says_why_it_does_not_train(
     trainer = transformers.Trainer(model, arguments, train_dataset=data)
     with torch.no_grad():
         expected = model(torch.arange(2, 9)[None]).logits
-    assert torch.equal(torch.from_numpy(trainer.predict(data).predictions[:1]), expected)
+    found = torch.from_numpy(trainer.predict(data).predictions)
+    assert torch.allclose(found, expected.expand(4, 2), rtol=1e-4)
     trainer.save_model(str(tmp_path / "saved"))
     kind = transformers.AutoModelForSequenceClassification
     again = kind.from_pretrained(tmp_path / "saved")
@@ -134,6 +135,7 @@ def test_adapters_of_peft_are_float_on_an_int8_base(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
 def test_it_compiles(decoder: Any) -> None:
     inputs = QWEN.inputs()
     compiled = torch.compile(decoder)

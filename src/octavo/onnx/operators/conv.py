@@ -171,14 +171,9 @@ def _native_filters(node: ir.Node, scheme: Scheme, c: ReadContext) -> Weight:
     w = _filters_of(node)
     assert scheme.weight is not None
 
-    def rows() -> npt.NDArray[np.float32]:
-        array = c.weights.float32(w)
-        c.constants.release(w)
-        return array
-
     key = ("filters", c.constants.root(w).key, scheme.weight, node.graph)
     shape = c.constants.shape(w)
-    return quantized_rows(c, key, w.name or "weight", shape, rows, scheme.weight, w)
+    return quantized_rows(c, key, w.name or "weight", shape, np.asarray, scheme.weight, w)
 
 
 def _stock_filters(

@@ -18,6 +18,7 @@ from octavo.core.stored_integers import as_int8
 from octavo.graph.emit.emitter import Emitter
 from octavo.ir.weight import Account, Weight, WeightIntegers
 from octavo.onnx.constants import Constants, Root
+from octavo.onnx.kept_integers import Arrange, is_stored, keep, stored_weight
 from octavo.onnx.operators.reader import ReadContext
 from octavo.recipe import Granularity, WeightScheme
 
@@ -79,33 +80,39 @@ def inputs_of(shape: Sequence[int], transposed: bool) -> int:
     return shape[-1] if transposed else shape[-2]
 
 
-Rows = npt.NDArray[np.float32]
-
-
 def quantized_rows(
     c: ReadContext,
     key: Any,
     name: str,
     shape: tuple[int, ...],
-    rows: Callable[[], Rows],
+    rows: Arrange,
     scheme: WeightScheme,
     source: ir.Value,
     *,
+    leaf: ir.Value | None = None,
     alpha: float = 1.0,
     axes: int = 1,
 ) -> Weight:
-    """A weight of `shape` from float32 `rows`, whose first `axes` have a scale for each entry.
+    """A weight of `shape`; `rows` arranges the numbers of `leaf`, a scale for each row.
 
-    Scales are multiplied by `alpha`. All layers that ask for `key` share it.
+    `leaf` is `source` by default; the first `axes` of `shape` are the rows. Scales are multiplied
+    by `alpha`. All layers that ask for `key` share it.
     """
     account = Account()
-    channels = shape[:axes]
+    channels, held = shape[:axes], leaf or source
 
     def make() -> WeightIntegers:
+        kept = _kept(c, held, rows, scheme, account)
+        if kept is not None:
+            return _shaped(kept, shape, channels, alpha)
         axis = 0 if scheme.granularity is Granularity.CHANNEL else None
-        found = c.weights.quantize(rows(), axis, scheme, name)
+        array = rows(c.weights.float32(held))
+        c.constants.release(held)
+        found = c.weights.quantize(array, axis, scheme, name)
         account.signal, account.noise = found.signal, found.noise
-        return _integers(found, shape, channels, alpha)
+        if is_stored(c.constants, held):
+            account.changed_rows = len(array)
+        return _shaped(_integers(found, int(np.prod(channels))), shape, channels, alpha)
 
     return c.once(
         ("weight", key),
@@ -113,14 +120,31 @@ def quantized_rows(
     )
 
 
-def _integers(
-    found: QuantizedWeight, shape: tuple[int, ...], channels: tuple[int, ...], alpha: float
-) -> WeightIntegers:
-    count = int(np.prod(channels))
+def _kept(
+    c: ReadContext, held: ir.Value, rows: Arrange, scheme: WeightScheme, account: Account
+) -> WeightIntegers | None:
+    """The integers of a weight that the file holds in integers."""
+    stored = stored_weight(c.constants, held)
+    kept = None if stored is None else keep(stored, rows, zero_points=not scheme.symmetric)
+    if kept is None:
+        return None
+    account.changed_rows = kept.changed
+    return kept.integers
+
+
+def _integers(found: QuantizedWeight, count: int) -> WeightIntegers:
     q, zero = as_int8(found.q, np.broadcast_to(found.qparams.zero_point, count))
-    scale = np.broadcast_to(found.qparams.scale, count) * np.float32(alpha)
-    zeros = zero.reshape(channels) if np.any(zero) else None
-    return WeightIntegers(q.reshape(shape), scale.astype(np.float32).reshape(channels), zeros)
+    scale = np.broadcast_to(found.qparams.scale, count)
+    return WeightIntegers(q, scale, zero if np.any(zero) else None)
+
+
+def _shaped(
+    found: WeightIntegers, shape: tuple[int, ...], channels: tuple[int, ...], alpha: float
+) -> WeightIntegers:
+    scale = (found.scale * np.float32(alpha)).astype(np.float32).reshape(channels)
+    zero = found.zero_point
+    zeros = None if zero is None else zero.reshape(channels)
+    return WeightIntegers(found.q.reshape(shape), scale, zeros)
 
 
 def matrix_key(
@@ -148,15 +172,14 @@ def native_matrix(
     """
     leaf = root.leaf
 
-    def rows() -> Rows:
-        array = c.weights.float32(leaf)
+    def rows(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if arrangement is not None:
             array = arrangement.make(array)  # [K, N]
         stored = array[None] if array.ndim == 1 else array if by_outputs else array.T
-        c.constants.release(leaf)
         return np.ascontiguousarray(stored).reshape(shape)
 
     key = matrix_key(root, graph, scheme, by_outputs=by_outputs, alpha=alpha)
     if arrangement is not None:
         key = (*key, arrangement.key)
-    return quantized_rows(c, key, leaf.name or "weight", shape, rows, scheme, source, alpha=alpha)
+    name = leaf.name or "weight"
+    return quantized_rows(c, key, name, shape, rows, scheme, source, leaf=leaf, alpha=alpha)

@@ -11,6 +11,7 @@ operator for GRU and RNN, so that they stay float in the portable target.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -183,10 +184,8 @@ class _Layer:
         assert value is not None and self.scheme.weight is not None
         shape = c.constants.shape(value)
 
-        def rows() -> npt.NDArray[np.float32]:
-            array = c.weights.float32(value).reshape(shape)
-            c.constants.release(value)
-            return np.concatenate([self._in_order(direction) for direction in array])
+        def rows(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return np.concatenate([self._in_order(direction) for direction in array.reshape(shape)])
 
         root = c.constants.root(value)
         graph, kind = self.node.graph, self.cell.kind
@@ -194,7 +193,7 @@ class _Layer:
         name = value.name or "weight"
         return quantized_rows(c, key, name, shape, rows, self.scheme.weight, value, axes=2)
 
-    def _in_order(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def _in_order(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Rows of one direction with their gates in PyTorch's order: i f n o, r z n.
 
         With input_forget, f is 1 - i: the sigmoid of the opposite sum.

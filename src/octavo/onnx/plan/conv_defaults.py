@@ -35,7 +35,7 @@ def conv_reasons(graph: ir.Graph, sites: Sequence[Site]) -> dict[ir.Node, str | 
 
     Whatever a recipe says of others: that one is float must not make another the last.
     """
-    reasons = {s.node: _unfit(s) for s in sites if s.layer.kind is Kind.CONV and s.reader}
+    reasons = {s.node: unfit_filters(s) for s in sites if s.layer.kind is Kind.CONV and s.reader}
     fit = [node for node, reason in reasons.items() if reason is None]
     if fit:
         reasons |= float_places(graph, sites, fit)
@@ -56,11 +56,11 @@ def native_defaults(
     ]
 
 
-def _unfit(site: Site) -> str | None:
+def unfit_filters(site: Site, ask: str = ASK) -> str | None:
     """Why its filters alone leave a convolution float, or None."""
     (_, shape), *_ = site.layer.weights
     strides = attribute_ints(site.node, "strides", (1,) * (len(shape) - 2))
-    return gains_nothing(Filters(shape, attribute_int(site.node, "group", 1), strides), ASK)
+    return gains_nothing(Filters(shape, attribute_int(site.node, "group", 1), strides), ask)
 
 
 def _decision(decision: Decision, reason: str | None, recipe: Recipe) -> Decision:

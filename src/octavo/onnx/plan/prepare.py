@@ -83,11 +83,16 @@ def survey(source: Source, needed: int, *, allow_quantized: bool) -> Survey:
     if not allow_quantized:
         normalize.refuse_quantized(source.model, source.label)
     notes = normalize.normalize(source.model, source.label, needed)
-    opset = opset_of(source.model)
+    return survey_normalized(source.model, notes)
+
+
+def survey_normalized(model: ir.Model, notes: list[str]) -> Survey:
+    """Finds the layers of a normalized model; `notes` say what normalizing changed."""
+    opset = opset_of(model)
     constants = Constants(opset)
-    sites = inventory(source.model, constants)
-    node_names = [n.name for g in graphs_of(source.model) for n in g if n.name]
-    return Survey(opset, source.model.graph, constants, sites, node_names, notes)
+    sites = inventory(model, constants)
+    node_names = [n.name for g in graphs_of(model) for n in g if n.name]
+    return Survey(opset, model.graph, constants, sites, node_names, notes)
 
 
 def decisions_on(found: Survey, request: Request) -> list[Decision]:

@@ -16,9 +16,9 @@ import onnx
 import onnx_ir as ir
 
 from octavo.graph.analysis.walk import graphs_of
-from octavo.onnx.constants import unmap
 from octavo.onnx.read import map_types
 from octavo.onnx.read.validate import tensors_of
+from octavo.onnx.stored_weight import unmap
 
 ALIGNMENT = 64  # bytes; keeps mapped tensors on cache lines
 INLINE_BELOW = 1024  # bytes; smaller tensors stay in the model file in any case

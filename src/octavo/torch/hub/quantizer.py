@@ -18,6 +18,7 @@ from transformers.quantizers.auto import (
 )
 from transformers.quantizers.base import HfQuantizer
 
+from octavo.core.attention_type import AttentionType
 from octavo.errors import OctavoError, OptionError
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.blocks.find import fused
@@ -115,11 +116,12 @@ class OctavoQuantizer(HfQuantizer):
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         if self._failure is not None:
             raise self._failure
+        attention = AttentionType.stated(self.quantization_config.recipe.to_dict())
         if self._streamed is not None:
             from octavo.torch.reports import vectors_note
 
             report = self._streamed.finish()
-            notes = (*fused(model), *vectors_note(model))
+            notes = (*fused(model, attention), *vectors_note(model))
             model.__dict__[REPORT] = replace(report, notes=(*report.notes, *notes))
         else:
             assert self._stored is not None
@@ -127,7 +129,7 @@ class OctavoQuantizer(HfQuantizer):
             if found is not None:
                 model.__dict__[REPORT] = found
             leave_fast_paths(model)
-            fused(model)
+            fused(model, attention)
         self._streamed = self._stored = None
         forget_tied(model)
         return model

@@ -21,11 +21,11 @@ from octavo.graph.analysis.computed_shapes import sizes
 from octavo.graph.rewrite.merge_qkv import JOINT
 from octavo.ir import MS
 from octavo.ir.activation_products import HEADS_FIRST
-from octavo.onnx.from_portable.context import RecognitionContext
-from octavo.onnx.from_portable.quantized_rows import other, read_by
+from octavo.onnx.from_quantized.context import RestoringContext
+from octavo.onnx.from_quantized.quantized_rows import other, read_by
 
 
-def split_qkv(graph: ir.Graph, t: RecognitionContext) -> None:
+def split_qkv(graph: ir.Graph, t: RestoringContext) -> None:
     """Draws the parts of every such product of `graph`."""
     for node in list(graph):
         if node.op_type == "MatMulIntegerToFloat" and node.domain == MS and len(node.inputs) == 6:
@@ -51,7 +51,7 @@ class _Joint:
     heads: tuple[int, ...]
     depth: int
 
-    def draw(self, i: int, t: RecognitionContext) -> ir.Value:
+    def draw(self, i: int, t: RestoringContext) -> ir.Value:
         """The heads of part `i`."""
         e = t.emitter
         q, w, step, scale, zero, w_zero = self.product.inputs
@@ -76,7 +76,7 @@ class _Joint:
         return names[i] if len(names) == len(self.heads) else f"{node.name}_{i}"
 
     def _columns(
-        self, value: ir.Value | None, i: int, wish: str, t: RecognitionContext
+        self, value: ir.Value | None, i: int, wish: str, t: RestoringContext
     ) -> ir.Value | None:
         """Those of part `i` of a constant, along its last axis; one number is that of all."""
         if value is None or t.constants.shape(value) == ():
@@ -90,7 +90,7 @@ class _Joint:
         )
 
 
-def _joint(product: ir.Node, t: RecognitionContext) -> _Joint | None:
+def _joint(product: ir.Node, t: RestoringContext) -> _Joint | None:
     """What `product` is part of, if it is one of several."""
     scaled = read_by(product.outputs[0], "Mul")
     add = None if scaled is None else read_by(scaled.outputs[0], "Add")
@@ -112,7 +112,7 @@ def _joint(product: ir.Node, t: RecognitionContext) -> _Joint | None:
     return _Joint(product, scaled, add, reshape, turned, split, tuple(heads), depth)
 
 
-def _adds_constant(add: ir.Node, scaled: ir.Node, t: RecognitionContext) -> bool:
+def _adds_constant(add: ir.Node, scaled: ir.Node, t: RestoringContext) -> bool:
     return t.constants.tensor(other(add, scaled.outputs[0])) is not None
 
 
@@ -123,7 +123,7 @@ def _takes_heads(turned: ir.Node, split: ir.Node) -> bool:
     return tuple(perm.as_ints()) == HEADS_FIRST and axis.as_int() == 1
 
 
-def _heads(split: ir.Node, t: RecognitionContext) -> Sequence[int]:
+def _heads(split: ir.Node, t: RestoringContext) -> Sequence[int]:
     """The number of heads of each part; none where they are not constant."""
     given = split.attributes.get("split")
     if given is not None:
