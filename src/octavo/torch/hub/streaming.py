@@ -27,6 +27,7 @@ from octavo.torch.reports import make_report, model_bytes
 ABSENT = "its weights are not in the checkpoint: they are random until it is trained"
 
 
+# docs/notes/torch.md: "A checkpoint is quantized while it is read"
 class StreamedQuantization:
     """A recipe's plan for a model on device meta, carried out as its tensors are read.
 
