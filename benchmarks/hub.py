@@ -116,13 +116,13 @@ def write_checkpoint(folder: Path, layers: int) -> int:
             size = 0
         shards[-1][name] = shape
         size += shape.numel() * 4
-    where = {}
+    where: dict[str, str] = {}
     for i, shard in enumerate(shards, 1):
         file = f"model-{i:05d}-of-{len(shards):05d}.safetensors"
         tensors = {name: torch.randn(shape) * 0.02 for name, shape in shard.items()}
         save_file(tensors, folder / file, {"format": "pt"})
         where |= dict.fromkeys(shard, file)
-    total = sum(shape.numel() * 4 for shape in shapes.values())
+    total: int = sum(shape.numel() * 4 for shape in shapes.values())
     index = {"metadata": {"total_size": total}, "weight_map": where}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return total
