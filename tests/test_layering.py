@@ -84,6 +84,7 @@ FRONT_ENDS = {"onnx", "torch"}
 SERVING = {
     "octavo.onnx.session": ("graph", "results", "recipe", "tune", "measure", "report", "cli"),
     "octavo.torch.files.load": ("graph", "onnx", "tune", "measure", "report", "cli"),
+    "octavo.torch.hub.quantizer": ("graph", "onnx", "tune", "measure", "report", "cli"),
 }
 
 # Private modules that are imported from outside of their package, and modules that import one
