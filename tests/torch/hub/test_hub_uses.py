@@ -48,6 +48,26 @@ def test_it_generates(decoder: Any) -> None:
     assert torch.equal(found[:, 6:], whole[:, 5:])
 
 
+def test_a_pipeline_takes_the_argument_and_the_folder(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "cat"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words))
+    tokenizer = transformers.BertTokenizer(str(tmp_path / "vocab.txt"))
+    given = {"quantization_config": {"quant_method": "octavo", "recipe": "int8"}}
+    pipe = transformers.pipeline(
+        "feature-extraction",
+        model=str(folders["encoder"]),
+        tokenizer=tokenizer,
+        device="cpu",
+        model_kwargs=given,
+    )
+    assert isinstance(pipe.model.encoder.layer[0].output.dense, QuantizedLinear)
+    pipe.save_pretrained(tmp_path / "pipe")
+    again = transformers.pipeline("feature-extraction", model=str(tmp_path / "pipe"), device="cpu")
+    assert again("a cat") == pipe("a cat")
+
+
 def test_copies_and_pickles_are_the_same(decoder: Any) -> None:
     inputs = QWEN.inputs()
     expected = outputs(decoder, inputs)
