@@ -69,6 +69,7 @@ def prepare(folder: Path) -> Path:
         (folder / name).write_text(text.lstrip("\n"))
     _data(folder, float_model)
     octavo.onnx.quantize_dynamic(float_model, folder / "model.int8.onnx", verify=False)
+    _checkpoint(folder / "checkpoint")
     native = folder / "model.int8.native.onnx"
     octavo.onnx.quantize_dynamic(float_model, native, target="native", verify=False)
     shutil.copy(native, folder / "model.native.onnx")
@@ -90,6 +91,26 @@ def _data(folder: Path, model: Path) -> None:
         np.savez(folder / name, **{key: value[:8] for key, value in inputs.items()})
     kept = {key: value[clear] for key, value in inputs.items()}
     np.savez(folder / "labelled.npz", **kept, label=np.argmax(logits[clear], axis=1))
+
+
+def _checkpoint(folder: Path) -> None:
+    """A BERT with random weights and its tokenizer, as transformers saves them."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=WORDS,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=256,
+    )
+    BertModel(config).eval().save_pretrained(folder)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "cat", "rain"]
+    words += [f"word{i}" for i in range(WORDS - len(words))]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
 
 
 def _classifier() -> Path:

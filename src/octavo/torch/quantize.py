@@ -162,7 +162,7 @@ def report(model: nn.Module) -> Report:
 
 def is_quantized(model: nn.Module) -> bool:
     """Whether it is a module that `quantize_dynamic` returned, with its report."""
-    return isinstance(model.__dict__.get(REPORT), Report)
+    return held_report(model) is not None
 
 
 def check_float(model: object) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 import transformers
 
 from octavo.core.kernels.packing import ALIGNMENT
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig
+from octavo.torch.layers.experts import QuantizedExperts
 from tests.torch.hub.families import FAMILIES, checkpoint, load
 
 BERT = next(family for family in FAMILIES if family.name == "bert")
@@ -83,6 +86,26 @@ def test_a_layer_that_the_checkpoint_lacks_stays_float(tmp_path: Path) -> None:
     assert left["bert.pooler.dense"] == "skip names '*.pooler.*'"
     assert left["bert.encoder.layer.0.output.dense"] == "skip names 'bert.encoder.layer.0'"
     assert isinstance(model.classifier, torch.nn.Linear)
+
+
+def test_what_is_refused_when_its_weights_are_there_stays_float(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = next(family for family in FAMILIES if family.name == "mixtral")
+    folder = checkpoint(family, tmp_path)
+    expected = load(family, folder)
+
+    def refuses(module: Any, choice: Any) -> str:
+        return "" if module.down_proj.is_meta else "its experts are not alike"
+
+    monkeypatch.setattr(QuantizedExperts, "refuses", staticmethod(refuses))
+    model = load(family, folder, quantization_config=OctavoConfig())
+    left = {o.layer.name: o.reason for o in report(model).left_float}
+    assert left["model.layers.1.mlp.experts"] == "its experts are not alike"
+    for name, parameter in expected.model.layers[1].mlp.experts.named_parameters():
+        found = model.model.layers[1].mlp.experts.get_parameter(name)
+        assert torch.equal(found, parameter)
+        assert found.requires_grad
 
 
 def test_a_head_finds_the_base_model_and_the_other_way_round(tmp_path: Path) -> None:
