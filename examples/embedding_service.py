@@ -40,7 +40,7 @@ class Embeddings(BaseModel):
 
 @lru_cache
 def model() -> tuple[Tokenizer, ort.InferenceSession]:
-    """Tokenizer and session, opened by the first request. A session may serve any number at once."""
+    """Tokenizer and session, opened by the first request; any number of threads may use them."""
     folder = Path(os.environ["OCTAVO_MODEL"])
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_padding()

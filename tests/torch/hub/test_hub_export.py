@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: Any) 
     monkeypatch.setattr(exporting, "export_onnx", interrupted)
     with pytest.raises(KeyboardInterrupt):
         export(source, tmp_path / "new")
-    assert sorted(os.listdir(tmp_path)) == ["float", "out"]
+    assert {p.name for p in tmp_path.iterdir()} == {"float", "out"}
     assert {p: p.read_bytes() for p in source.iterdir()} == before
 
 
