@@ -62,7 +62,7 @@ class Checkpoint:
         if getattr(self.config, "auto_map", None):
             raise ModelError(
                 f"{self.name}: {self.architecture} is code in its repository (auto_map), which is "
-                "not run here. Load the model in Python with trust_remote_code=True, and pass it "
+                "not run here. Load the model in Python, and pass it "
                 "to octavo.torch.quantize_dynamic"
             )
         raise ModelError(
