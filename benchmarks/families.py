@@ -71,7 +71,7 @@ def sections(options: argparse.Namespace, folder: Path) -> dict[str, Section]:
         if every or options.torch:
             found |= _torch_sections(family, times)
         if every or options.onnx:
-            found |= _onnx_sections(family, times, options.quick or options.two, folder)
+            found |= _onnx_sections(family, times, options.quick or options.fewer_exports, folder)
         if family.cached and (every or options.decoding):
             for setting in times:
                 title = f"{family.name}: one token after a cache, {setting.words}"
@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     options = _parser().parse_args(arguments)
     if options.prepare and not options.into:
-        families_onnx.prepare(chosen(options.only), options.quick or options.two)
+        families_onnx.prepare(chosen(options.only), options.quick or options.fewer_exports)
         return 0
     with tempfile.TemporaryDirectory(prefix="octavo-families-") as work:
         _measure(options, Path(options.into or work), _command(arguments))
@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     words = "only with so many threads"
     parser.add_argument("--threads", type=int, nargs="+", default=[], choices=THREADS, help=words)
     words = "of a family's exports only the first and the last, which differ most"
-    parser.add_argument("--two", action="store_true", help=words)
+    parser.add_argument("--fewer-exports", action="store_true", help=words)
     parser.add_argument("--prepare", action="store_true", help="only make files, time nothing")
     words = "keep each section there when it is done; the same command goes on with the rest"
     parser.add_argument("--into", metavar="FOLDER", help=words)
@@ -171,7 +171,7 @@ def _measure(options: argparse.Namespace, folder: Path, command: str) -> None:
         return
     found = pieces.joined("families", TITLE, list(asked), kept, command)
     part = options.torch or options.onnx or options.decoding or options.threads
-    results.publish(found, bool(options.quick or options.only or part))
+    results.publish(found, not options.join and bool(options.quick or options.only or part))
 
 
 TITLE = "Families of transformers"

@@ -77,7 +77,8 @@ AttentionOp::AttentionOp(const Node& node)
       window_(static_cast<std::size_t>(std::max<std::int64_t>(0, node.integer("window", 0)))),
       mean_(node.integer("hidden", 0) != 0),
       fits_(node.integer("fits", 0) != 0),
-      joined_bias_(node.integer("joined_bias", 0) != 0) {
+      joined_bias_(node.integer("joined_bias", 0) != 0),
+      bfloat16_(node.integer("bfloat16", 0) != 0) {
   if (!std::isfinite(scale_)) node.fail("the attribute scale is not finite");
   if (!(softcap_ >= 0.0f) || !std::isfinite(softcap_)) node.fail("the attribute softcap is not finite, or below 0");
   const auto most_rests = std::count(shape_.begin(), shape_.end(), kRest);
@@ -180,6 +181,7 @@ void AttentionOp::run(Call& call) const {
   in.value_depth = static_cast<std::size_t>(p.v.depth());
   in.scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(std::max<std::size_t>(1, in.depth)));
   in.softcap = softcap_;
+  in.bfloat16 = bfloat16_;
   in.causal = causal_ != 0;
   in.offset = causal_ == kLast ? static_cast<std::ptrdiff_t>(in.keys) - static_cast<std::ptrdiff_t>(in.queries) : 0;
   in.window = window_;

@@ -1,4 +1,4 @@
-// ai.octavo.Attention: softmax(softcap(scale Q K^T) + bias) V, in float32, for every head.
+// ai.octavo.Attention: softmax(softcap(scale Q K^T) + bias) V for every head.
 #pragma once
 
 #include <vector>
@@ -17,6 +17,7 @@ namespace octavo::ort {
 //   layouts: of Q, K, V and the output (rows by default)
 //   shape: what an output that lies as rows is made of: 0 is the size there, -1 what is left, -2 the size of Q there
 //   scale (1 / sqrt(D) by default), softcap, window
+//   bfloat16: 1, products are bfloat16 where there are more than a few queries
 //   causal: 1, the first query sees the first key; 2, the last query sees the last key
 //   hidden: what a query gives whose mask hides every key: 0 by default, with 1 the mean of V
 //   joined_bias: the bias is [batch * heads, S, T]
@@ -50,7 +51,7 @@ class AttentionOp {
   std::size_t groups_;
   std::int64_t causal_, guard_;
   std::size_t window_, bias_at_ = 0, mask_at_ = 0, sinks_at_ = 0;  // inputs; 0: none
-  bool mean_, fits_, joined_bias_;
+  bool mean_, fits_, joined_bias_, bfloat16_;
 };
 
 }  // namespace octavo::ort

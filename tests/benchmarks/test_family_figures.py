@@ -63,8 +63,17 @@ def test_sections_of_one_family() -> None:
 
 
 def test_the_command_of_a_result_has_no_folder() -> None:
-    given = ["--two", "--into", "/some/folder", "--for", "80", "--again", "--only", "BERT"]
-    assert families._command(given) == "python -m benchmarks.families --two --only BERT"
+    given = [
+        "--fewer-exports",
+        "--into",
+        "/some/folder",
+        "--for",
+        "80",
+        "--again",
+        "--only",
+        "BERT",
+    ]
+    assert families._command(given) == "python -m benchmarks.families --fewer-exports --only BERT"
 
 
 def test_the_least_of_an_aim_is_what_counts() -> None:

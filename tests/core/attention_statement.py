@@ -27,6 +27,7 @@ class Fields:
     window: int = 0
     softcap: float = 0.0
     sinks: np.ndarray | None = None
+    bfloat16: bool = False
     out_shape: tuple[int, ...] = field(default=())
     """The output's memory; empty: [B, S, H, E] side by side."""
 
@@ -77,6 +78,7 @@ class Fields:
             self.window,
             self.softcap,
             0 if self.sinks is None else self.sinks.ctypes.data,
+            self.bfloat16,
             threads,
         )
         found = out.copy()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as f
 
 from octavo.core.linear import Linear
-from octavo.core.program import Program
+from octavo.core.program import Normed, Program
 
 
 def tensor(*shape: int, seed: int = 0) -> Tensor:
@@ -111,6 +111,11 @@ def with_rms(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return x + y, f.rms_norm(x + y, (32,), GAIN, 1e-6)
 
 
+def gated_with_rms(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    normed = f.rms_norm(x, (32,), weight, 1e-6)
+    return f.silu(layer(normed)) * layer(normed, OTHER), normed
+
+
 LAYERS = {
     "linear": Case((ROWS,), lambda p, v: p.linear(v[0], [LAYER.native], ["none"]), layer),
     "linear-activations": Case(
@@ -140,6 +145,23 @@ LAYERS = {
         (tensor(2, 32, 5).transpose(1, 2), tensor(2, 48, 5).transpose(1, 2)),
         lambda p, v: p.linear(v[0], [LAYER.native], residual=v[1]),
         lambda x, y: layer(x) + y,
+    ),
+    "linear-of-a-norm": Case(
+        (ROWS, GAIN, SHIFT),
+        lambda p, v: p.linear(
+            v[0], [LAYER.native, OTHER.native], norm=Normed("layer", v[1], v[2], 1e-5)
+        ),
+        lambda x, w, b: tuple(layer(f.layer_norm(x, (32,), w, b), of) for of in (LAYER, OTHER)),
+    ),
+    "linear-of-a-norm-kept": Case(
+        (tensor(2, 32, 300).transpose(1, 2), GAIN),
+        lambda p, v: p.linear(
+            v[0],
+            [LAYER.native, OTHER.native],
+            gate="silu",
+            norm=Normed("rms", v[1], None, 1e-6, kept=True),
+        ),
+        gated_with_rms,
     ),
     "linear-of-a-span": Case(
         (tensor(1, 60, 32), tensor(2, 70, 48), PLACES),

@@ -226,7 +226,7 @@ def test_what_does_not_fit_is_named(tensors: Any, ints: Any, message: str) -> No
         (lambda p, x: p.linear(x, [LAYER.native], gate="silu"), "linear: .* needs two layers"),
         (
             lambda p, x: p.linear(x, [LAYER.native], residual=x, span=[p.input(1, "int64")]),
-            "linear: .* has a span, which goes with neither",
+            "linear: .* has a span, which goes with no",
         ),
         (lambda p, x: p.gathered_product(p.squeeze(x, 0), x, x), "gathered_product: .* three or"),
         (lambda p, x: p.gathered_product(x, x, x), "gathered_product: value 0 .* be int64"),

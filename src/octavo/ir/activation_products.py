@@ -9,7 +9,7 @@ reads head h // (heads / kv_heads). Bias (float32), mask (bool: which keys count
 [..., heads, S, T] broadcast with each other, so that the result may be larger than Q. Sinks [heads]
 (float32) are a score of each head that takes its share of the weights and has no value. `shape`
 says what is made of a result that lies as rows, as the Reshape did that ends attentions. All is
-float32.
+float32, but for what `bfloat16` says.
 
 Rows of MatMul's A are quantized as a linear layer's input is, columns of B to int8 with one scale
 each.
@@ -106,6 +106,8 @@ class Attention(Operator):
     joined_bias: bool = False
     """Bias is [B * heads, S, T]."""
     sinks: ir.Value | None = None
+    bfloat16: bool = False
+    """More than a few queries multiply in bfloat16 (docs/numbers.md)."""
 
     @property
     def kv_heads(self) -> int:
@@ -156,7 +158,7 @@ class Attention(Operator):
 
 ADDED = ("bias", "mask", "sinks")
 """Inputs that an Attention may have, in order."""
-FLAGS = ("causal", "window", "hidden", "guard", "fits", "joined_bias")
+FLAGS = ("causal", "window", "hidden", "guard", "fits", "joined_bias", "bfloat16")
 """Attributes of Attention that are whole numbers, and left out where they are 0."""
 
 

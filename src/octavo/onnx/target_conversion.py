@@ -14,6 +14,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 import octavo
+from octavo.core.attention_type import METADATA, AttentionType
 from octavo.core.form import Cpu, Form, Target
 from octavo.errors import (
     ModelError,
@@ -27,14 +28,16 @@ from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.graph.context import Context
 from octavo.graph.lower.lowering import lower_operators
+from octavo.graph.rewrite.attention_type import FLOAT32_ALONE
 from octavo.ir import DOMAIN, OPERATORS
 from octavo.onnx.check.conversion import check_conversion
+from octavo.onnx.check.restored import Restored, check_restored, is_affordable
 from octavo.onnx.constants import Constants
 from octavo.onnx.convert import Progress, convert
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.from_quantized import restore
 from octavo.onnx.from_quantized.context import RestoringContext
-from octavo.onnx.inputs import read_inputs
+from octavo.onnx.inputs import Feed, read_inputs
 from octavo.onnx.plan.kept_layers import (
     decisions_to_keep,
     had_one_scale,
@@ -53,6 +56,8 @@ from octavo.results.report import Conversion
 
 TARGETS = ("portable", "native")
 CPUS = ("vnni", "any")
+OURS = "octavo.target"
+"""Metadata of files that Octavo wrote."""
 PER_ROW = "activations per row: the file had one scale for the whole of them"
 NAMES = {
     Kind.LINEAR: "Linear",
@@ -123,11 +128,11 @@ def convert_target(
     with staging:
         with os_errors_explained(source, staging):
             turned = _turn(source, staging, to, cpu, report_progress)
-        verification = Verification("skipped")
+        checked = Restored(Verification("skipped"), None)
         if verify:
             report_progress("verifying", 0, 1)
             with operators.in_force():
-                verification = check_conversion(Path(model_input), staging.model, feeds)
+                checked = _check(source, staging.model, feeds, turned, ours=OURS in said)
         size = sum(p.stat().st_size for p in (staging.model, staging.data) if p.exists())
         staging.commit()
     return Conversion(
@@ -140,11 +145,22 @@ def convert_target(
         model_bytes_after=size,
         opset=opset_of(source.model),
         min_onnxruntime=least_onnxruntime(source.model),
-        verification=verification,
+        verification=checked.verification,
+        error_before=checked.error_before,
         seconds=time.perf_counter() - started,
         notes=turned.notes,
         outcomes=turned.outcomes,
     )
+
+
+def _check(
+    source: Source, converted: Path, feeds: list[Feed] | None, turned: _Turned, *, ours: bool
+) -> Restored:
+    """Of our own files the two are compared, whose activations are both per row."""
+    assert source.path is not None
+    if turned.outcomes and not ours and is_affordable(source):
+        return check_restored(source, converted, feeds, turned.outcomes)
+    return Restored(check_conversion(source.path, converted, feeds), None)
 
 
 def _check_options(
@@ -195,12 +211,15 @@ def _turn(source: Source, staging: Staging, to: str, cpu: str, progress: Progres
     tensors = TensorStore(staging.data if source.data_files else None)
     try:
         progress("converting", 0, 1)
+        attention = AttentionType.stated(model.metadata_props, METADATA)
         if to == "native":
-            turned = _to_native(source, tensors, notes, progress)
+            turned = _to_native(source, tensors, notes, progress, attention)
         else:
             lowered = Context(model, Constants(opset_of(model)), cpu=Cpu(cpu), store=tensors.put)
             lower_operators(lowered)
             lowered.finish()
+            if attention is not AttentionType.FLOAT32:
+                notes.append(FLOAT32_ALONE)
             turned = _Turned(dict(lowered.layers), (*notes, *lowered.notes()))
         progress("writing", 0, 1)
         save(model, staging, tensors, _metadata(model, to, cpu))
@@ -210,10 +229,14 @@ def _turn(source: Source, staging: Staging, to: str, cpu: str, progress: Progres
 
 
 def _to_native(
-    source: Source, tensors: TensorStore, notes: list[str], progress: Progress
+    source: Source,
+    tensors: TensorStore,
+    notes: list[str],
+    progress: Progress,
+    attention: AttentionType,
 ) -> _Turned:
     """By way of the float model that the file stands for."""
-    model, ours = source.model, "octavo.target" in source.model.metadata_props
+    model, ours = source.model, OURS in source.model.metadata_props
     restoring = RestoringContext(model, Constants(opset_of(model)))
     restore(restoring)
     found = survey_normalized(model, notes)
@@ -221,7 +244,9 @@ def _to_native(
     forms = stored_forms(found.sites, found.constants)
     whole = had_one_scale(found.sites, restoring.restored)
     form = Form(Target.NATIVE, opset=found.opset)
-    done = convert(model, found.sites, decisions, tensors, found.constants, form, progress)
+    done = convert(
+        model, found.sites, decisions, tensors, found.constants, form, progress, attention
+    )
     outcomes = (
         *with_forms(done.outcomes, forms),
         *left_quantized(model, found.constants),

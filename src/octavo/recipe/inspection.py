@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from octavo.core.attention_type import AttentionType
 from octavo.core.layer import Kind, Layer
 from octavo.recipe.plan import Decision
 from octavo.results import words
@@ -52,6 +53,8 @@ class Inspection(Result):
     uncounted: int = 0
     quantized: str = ""
     bytes_after: int | None = None
+    attention: AttentionType = AttentionType.FLOAT32
+    """The recipe's."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -71,6 +74,7 @@ class Inspection(Result):
             **after,
             "quantized": self.quantized,
             "recipe": self.recipe_name,
+            **({"attention": self.attention.value} if self._other_attention else {}),
             "sizes": self.sizes,
             "uncounted": self.uncounted,
             "layers": [
@@ -85,6 +89,10 @@ class Inspection(Result):
                 for d, own, macs in rows
             ],
         }
+
+    @property
+    def _other_attention(self) -> bool:
+        return self.attention is not AttentionType.FLOAT32
 
     def page(self, verbose: bool = False) -> Page:
         """The inventory as a page; `verbose` names every layer."""
@@ -108,6 +116,10 @@ class Inspection(Result):
             )
         else:
             yield line(f"What the recipe {clean(self.recipe_name)} would do:")
+        if self._other_attention:
+            yield line(
+                f"Attention may multiply in {self.attention.value} (in PyTorch and target native)."
+            )
         yield line("")
         for heading, style, chosen in (
             ("Quantize", "bold green", [r for r in rows if not r.decision.scheme.is_float]),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 import octavo
+from octavo.core.attention_type import METADATA, AttentionType
 from octavo.core.form import Cpu, Form, Target
 from octavo.errors import (
     ModelError,
@@ -176,7 +177,13 @@ def _converted(
 
     with _evaluating(qmodel):
         model = traced(qmodel, args, kwargs, READERS, options)
-    return model, *replace_layers(model, form)
+    return model, *replace_layers(model, form, _attention(qmodel))
+
+
+def _attention(qmodel: nn.Module) -> AttentionType:
+    """What the recipe of the model lets attention multiply in."""
+    report = held_report(qmodel)
+    return AttentionType.stated(report.recipe if report else {})
 
 
 @contextmanager
@@ -202,6 +209,9 @@ def _label(model: ir.Model, qmodel: nn.Module, form: Form) -> None:
     model.producer_name, model.producer_version = "octavo", octavo.__version__
     report = held_report(qmodel)
     needed = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
+    attention = _attention(qmodel)
+    if attention is not AttentionType.FLOAT32:
+        needed[METADATA] = attention.value
     model.metadata_props.clear()
     model.metadata_props.update(
         needed

@@ -27,6 +27,20 @@ NAMES = sorted(FAMILIES)
 CACHED = [name for name in NAMES if FAMILIES[name].cached]
 PADDED = [name for name in NAMES if family_models.can_pad(FAMILIES[name])]
 GENERATING = [name for name in NAMES if FAMILIES[name].head]
+ALIKE = (
+    "BART encoder",
+    "CLIP text",
+    "Cohere",
+    "DeiT",
+    "DistilBERT",
+    "ELECTRA",
+    "Gemma 2",
+    "Marian",
+    "OPT",
+    "Phi-3",
+    "Qwen2",
+    "RoBERTa",
+)
 MOST_ERROR = 0.05
 """Norm of the difference from float as a share of float's: of two layers in 8 bits. A wrong mask is
 off by 0.4."""
@@ -40,12 +54,18 @@ CALLS = ((1, 1), (3, 9), (1, 13), (2, 5), (3, 9), (1, 1))
 
 
 def of_families(names: list[str], *more: Callable[[str], Sequence[Any]]) -> list[Any]:
-    """Cases by family, which one worker runs: it makes and traces each model once."""
+    """Cases by family, which one worker runs: it makes and traces each model once. Slow are those
+    whose blocks are built as another family's are."""
     return [
-        pytest.param(name, *rest, marks=pytest.mark.xdist_group(name))
+        pytest.param(name, *rest, marks=marks_of(name))
         for name in names
         for rest in itertools.product(*(of(name) for of in more))
     ]
+
+
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    group = pytest.mark.xdist_group(name)
+    return [group, pytest.mark.slow] if name in ALIKE else [group]
 
 
 def padded_or_not(name: str) -> Sequence[bool]:

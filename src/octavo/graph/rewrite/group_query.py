@@ -37,6 +37,7 @@ OTHERS = {
 """Inputs for which there is no form."""
 
 
+# docs/notes/native_target.md: "A cache is appended inside the attention"
 def fuse_group_query(graph: ir.Graph, c: Context) -> dict[str, int]:
     """Every such node of `graph`; how many there were.
 

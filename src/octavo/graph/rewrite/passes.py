@@ -21,6 +21,7 @@ from octavo.graph.rewrite import group_linears, pool
 from octavo.graph.rewrite.activation import ACTIVATIONS, BEHIND_POOLS, fold_activation
 from octavo.graph.rewrite.additions import fold_bias, fold_residual
 from octavo.graph.rewrite.attention import fuse_attention
+from octavo.graph.rewrite.attention_type import allow_bfloat16
 from octavo.graph.rewrite.fixed_inputs import unpack_fixed
 from octavo.graph.rewrite.flat_rows import keep_axes
 from octavo.graph.rewrite.fold_sizes import fold_sizes
@@ -32,6 +33,7 @@ from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.graph.rewrite.named_attention import fuse_multi_head, fuse_standard
 from octavo.graph.rewrite.named_rotary import fuse_named_rotary
 from octavo.graph.rewrite.norms import fuse_norms
+from octavo.graph.rewrite.packed_heads import split_packed_heads
 from octavo.graph.rewrite.rotary import fuse_rotary
 from octavo.graph.rewrite.split_columns import split_columns
 from octavo.ir import DOMAIN
@@ -73,6 +75,7 @@ PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
     fuse_norms,
     fuse_multi_head,
     _absorb,
+    split_packed_heads,
     split_columns,
     _absorb,
     unpack_fixed,
@@ -83,6 +86,7 @@ PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
     fuse_named_rotary,
     fuse_rotary,
     fuse_attention,
+    allow_bfloat16,
 )
 """In order."""
 

@@ -1,6 +1,7 @@
 """DequantizeLinear: of a stored weight, and behind what quantized an activation.
 
     DequantizeLinear(W, scale, zero)                              ->  W, a float constant
+    DequantizeLinear(Gather(table, i), scale, zero)               ->  Gather(W, i)
     x ─ DynamicQuantizeLinear ─ DequantizeLinear                  ->  x
     x ─ QuantizeLinear(s, z) ─ DequantizeLinear(s, z)             ->  x, or Relu(x), or Clip(x)
 
@@ -14,9 +15,11 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.onnx.from_quantized.context import BYTES, RestoringContext
-from octavo.onnx.from_quantized.quantized_rows import made_by, number
+from octavo.onnx.from_quantized.moved import move, trace
+from octavo.onnx.from_quantized.quantized_rows import made_by, number, rows_of
 from octavo.onnx.operators.reader import attribute_int, input_at
 
+ONE = ((), (1,))
 SIX = 6.0
 NOT_NEGATIVE = frozenset("Relu Sigmoid Softmax Clip Abs Exp HardSigmoid".split())
 
@@ -30,7 +33,7 @@ def restore(node: ir.Node, t: RestoringContext) -> bool:
         return False
     if t.are_constant(q, scale, zero):
         return _constant(node, q, scale, zero, t)
-    return _activation(node, q, scale, zero, t)
+    return _table(node, q, scale, zero, t) or _activation(node, q, scale, zero, t)
 
 
 def _constant(
@@ -80,17 +83,28 @@ def _pass_on(node: ir.Node, value: ir.Value, t: RestoringContext) -> None:
         t.sweeper.unused(v)
 
 
+def _table(
+    node: ir.Node, q: ir.Value, scale: ir.Value, zero: ir.Value | None, t: RestoringContext
+) -> bool:
+    """Of what was picked from a table of one scale."""
+    table, moves = trace(q)
+    if not moves or not t.are_constant(table, scale, zero) or t.constants.shape(scale) not in ONE:
+        return False
+    w = t.weight(table, t.numbers(scale), None if zero is None else t.numbers(zero))
+    if w is None:
+        return False
+    _pass_on(node, move(w, moves, t), t)
+    return True
+
+
 def _activation(
     node: ir.Node, q: ir.Value, scale: ir.Value, zero: ir.Value | None, t: RestoringContext
 ) -> bool:
-    maker = q.producer()
-    if maker is None:
-        return False
-    if maker.op_type == "DynamicQuantizeLinear":
-        x = maker.inputs[0]
-        if x is None or scale is not maker.outputs[1] or zero is not maker.outputs[2]:
+    rows = rows_of(q, t)
+    if rows is not None:
+        if rows.row is not None or scale is not rows.scale or zero is not rows.zero_point:
             return False
-        _pass_on(node, x, t)
+        _pass_on(node, rows.x, t)
         return True
     static = made_by(q, "QuantizeLinear")
     if static is None or not t.are_constant(scale, zero) or static.inputs[0] is None:

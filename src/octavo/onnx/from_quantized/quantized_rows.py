@@ -2,7 +2,7 @@
 
     x ─ Mul(1 / r) ─ QuantizeLinear                            narrow, and per image
     x ─ Reshape ─ QuantizeLinear(r * step, axis 0) ─ Reshape    wide
-    x ─ DynamicQuantizeLinear                                  per tensor
+    x ─ DynamicQuantizeLinear ─ [Transpose and the like]       per tensor
 
 r is the range of each row, which the product's result is multiplied by: `octavo.graph.lower.rows`.
 """
@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.walk import only_reader
 from octavo.onnx.from_quantized.context import RestoringContext
+from octavo.onnx.from_quantized.moved import move, trace
 
 RANGE_OPS = frozenset(
     "Abs Add Flatten Max Mul Neg ReduceMax ReduceMin ReduceSum Reshape Slice".split()
@@ -40,13 +41,21 @@ class Rows:
 def rows_of(q: ir.Value | None, t: RestoringContext) -> Rows | None:
     """The activation behind `q`, if it is quantized in one of these forms."""
     node = None if q is None else q.producer()
-    if node is None:
+    if q is None or node is None:
         return None
-    if node.op_type == "DynamicQuantizeLinear":
-        x = node.inputs[0]
-        return None if x is None else Rows(x, scale=node.outputs[1], zero_point=node.outputs[2])
     found = _wide(node, t) if node.op_type == "Reshape" else _narrow(node, t)
-    return found if found is not None and _is_range(found.row, found.x, t) else None
+    if found is not None and _is_range(found.row, found.x, t):
+        return found
+    return _whole(q, t)
+
+
+def _whole(q: ir.Value, t: RestoringContext) -> Rows | None:
+    source, moves = trace(q)
+    maker = source.producer()
+    if maker is None or maker.op_type != "DynamicQuantizeLinear" or maker.inputs[0] is None:
+        return None
+    _, scale, zero_point = maker.outputs
+    return Rows(move(maker.inputs[0], moves, t), scale=scale, zero_point=zero_point)
 
 
 def _narrow(node: ir.Node, t: RestoringContext) -> Rows | None:

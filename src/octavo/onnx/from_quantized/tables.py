@@ -1,7 +1,8 @@
-"""Lookups in integer tables as Gather of a float one.
+"""Lookups in integer tables with a scale for each row, as Gather of a float one.
 
 Mul(Sub(Cast(Gather(table, i)), zero), Gather(row scales, i))  ->  Gather(W, i)
-DequantizeLinear(Gather(table, i), scale, zero)                ->  Gather(W, i)
+
+Those with one scale for all are `pairs`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import onnx_ir as ir
 from octavo.onnx.from_quantized.context import BYTES, RestoringContext, WasQuantized
 from octavo.onnx.from_quantized.linear import layer_name
 from octavo.onnx.from_quantized.quantized_rows import made_by, number, other, read_by
-from octavo.onnx.operators.reader import attribute_int, input_at
+from octavo.onnx.operators.reader import attribute_int
 
 
 def restore(node: ir.Node, t: RestoringContext) -> bool:
@@ -25,43 +26,7 @@ def restore(node: ir.Node, t: RestoringContext) -> bool:
         return False
     if not t.constants.is_constant(table) or t.constants.dtype(table) not in BYTES:
         return False
-    return _whole(node, table, indices, t) or _by_rows(node, table, indices, t)
-
-
-def _whole(node: ir.Node, table: ir.Value, indices: ir.Value, t: RestoringContext) -> bool:
-    """One scale for the table, applied to what was picked by each node that reads it."""
-    readers = [reader for reader, _ in node.outputs[0].uses()]
-    ends = [r for r in readers if r.op_type == "DequantizeLinear"]
-    if not ends or len(ends) != len(readers) or any(e.graph is not node.graph for e in ends):
-        return False
-    first = ends[0]
-    scale, zero = first.inputs[1], input_at(first, 2)
-    same = all(e.inputs[1] is scale and input_at(e, 2) is zero for e in ends)
-    if not same or scale is None or not t.are_constant(scale, zero):
-        return False
-    if t.constants.shape(scale) not in ((), (1,)):
-        return False
-    w = t.weight(table, t.numbers(scale), None if zero is None else t.numbers(zero))
-    if w is None:
-        return False
-    for end in ends:
-        _draw(node, end, w, indices, t)
-    return True
-
-
-def _draw(
-    node: ir.Node, last: ir.Node, w: ir.Value, indices: ir.Value, t: RestoringContext
-) -> None:
-    t.names.nodes.free(node.name)
-    axis = attribute_int(node, "axis", 0)
-    out = last.outputs[0].name or "rows"
-    y = t.emitter.op("Gather", [w, indices], out=out, name=layer_name(node), axis=axis)
-    t.restore(last, [y], WasQuantized(node.op_type, per_row=True))
-
-
-def _by_rows(node: ir.Node, table: ir.Value, indices: ir.Value, t: RestoringContext) -> bool:
-    """A scale for each row of the table."""
-    found = _centred(node, indices, t) if _on_rows(node) else None
+    found = _centred(node, indices, t) if attribute_int(node, "axis", 0) == 0 else None
     last = None if found is None else read_by(found[1], "Mul")
     if found is None or last is None:
         return False
@@ -73,7 +38,10 @@ def _by_rows(node: ir.Node, table: ir.Value, indices: ir.Value, t: RestoringCont
     w = t.weight(table, scales.reshape(column), zeros.reshape(column))
     if w is None:
         return False
-    _draw(node, last, w, indices, t)
+    t.names.nodes.free(node.name)
+    out = last.outputs[0].name or "rows"
+    y = t.emitter.op("Gather", [w, indices], out=out, name=layer_name(node), axis=0)
+    t.restore(last, [y], WasQuantized(node.op_type, per_row=True))
     return True
 
 

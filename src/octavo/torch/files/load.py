@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from octavo.core.attention_type import AttentionType
 from octavo.errors import ModelError, listed
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.blocks.find import fused
@@ -72,7 +73,7 @@ def load(
         _fill(path, modules, manifest, stored)
         _refuse_without_values(modules)
         leave_fast_paths(model)
-        fused(model)
+        fused(model, AttentionType.stated(manifest.recipe or {}))
         refuse_other_savers(model, QuantizedModule)
     if report is not None:
         model.__dict__[REPORT] = report

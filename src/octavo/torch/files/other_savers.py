@@ -110,5 +110,6 @@ def _lost(method: str) -> ModelError:
     return ModelError(
         f"{method}: the model holds layers that Octavo quantized, which would load as random "
         "weights from such a folder; write it with octavo.torch.save(model, path), and read it "
-        "with octavo.torch.load(path, model_factory)"
+        "with octavo.torch.load(path, model_factory). Of transformers, from_pretrained(path, "
+        "quantization_config=OctavoConfig()) makes a model that can be saved so"
     )

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 import octavo
@@ -68,13 +69,26 @@ class StoredLayers:
 
     def _placed(self, model: nn.Module, config: OctavoConfig) -> dict[str, QuantizedModule]:
         known, places = layer_classes(), places_of(model)
+        kind = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)  # transformers sets it to the model's meanwhile
+        try:
+            return self._made(model, config, known, places)
+        finally:
+            torch.set_default_dtype(kind)
+
+    def _made(
+        self,
+        model: nn.Module,
+        config: OctavoConfig,
+        known: Mapping[str, type[QuantizedModule]],
+        places: Mapping[int, Sequence[tuple[nn.Module, str]]],
+    ) -> dict[str, QuantizedModule]:
         modules = dict(model.named_modules())
-        made, lacking = {}, []
+        made = {}
         for group in config.layers or ():
             for stored in group["names"]:
                 name = self._name(stored, modules)
-                if name is None:
-                    lacking.append(stored)
+                if name is None:  # of a head that this class has not: transformers says so
                     continue
                 new = make_layer(self._where, stored, group, known)  # on meta, as all around it
                 old = modules[name]
@@ -85,6 +99,13 @@ class StoredLayers:
                 for parent, child in places[id(old)]:
                     parent._modules[child] = new
                 made[name] = new
+        if not made:
+            names = [name for group in config.layers or () for name in group["names"]]
+            raise ModelError(
+                f"{self._where}: {type(model).__name__} has none of the layers that its "
+                f"config.json says are quantized ({listed(names, _SHOWN)}); load it with the class "
+                "that was saved"
+            )
         return made
 
     def _name(self, stored: str, names: Collection[str]) -> str | None:

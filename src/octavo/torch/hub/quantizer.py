@@ -18,6 +18,7 @@ from transformers.quantizers.auto import (
 )
 from transformers.quantizers.base import HfQuantizer
 
+from octavo.core.attention_type import AttentionType
 from octavo.errors import OctavoError, OptionError
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.blocks.find import fused
@@ -116,8 +117,11 @@ class OctavoQuantizer(HfQuantizer):
         if self._failure is not None:
             raise self._failure
         if self._streamed is not None:
+            from octavo.torch.reports import vectors_note
+
             report = self._streamed.finish()
-            notes = fused(model)
+            attention = AttentionType.stated(report.recipe)
+            notes = (*fused(model, attention), *vectors_note(model))
             model.__dict__[REPORT] = replace(report, notes=(*report.notes, *notes))
         else:
             assert self._stored is not None
@@ -125,7 +129,7 @@ class OctavoQuantizer(HfQuantizer):
             if found is not None:
                 model.__dict__[REPORT] = found
             leave_fast_paths(model)
-            fused(model)
+            fused(model, AttentionType.stated(found.recipe if found else {}))
         self._streamed = self._stored = None
         forget_tied(model)
         return model
@@ -172,12 +176,24 @@ class OctavoQuantizer(HfQuantizer):
 
 
 def forget_tied(model: Any) -> None:
-    """Has `transformers` not tie what is held by quantized layers now, each in its own form."""
+    """Has `transformers` not tie what is held by quantized layers now, each in its own form.
+
+    Neither now nor when somebody asks for it later, as accelerate does.
+    """
     known = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    tied = model.all_tied_weights_keys
-    model.all_tied_weights_keys = {
-        target: source for target, source in tied.items() if {target, source} <= known
-    }
+    tied = dict(model.all_tied_weights_keys)
+    left = {target: source for target, source in tied.items() if {target, source} <= known}
+    if left == tied:
+        return
+    model.all_tied_weights_keys = left
+    for name, part in model.named_modules():
+        if getattr(part, "_tied_weights_keys", None):
+            before = f"{name}." if name else ""
+            part._tied_weights_keys = {
+                target.removeprefix(before): source.removeprefix(before)
+                for target, source in left.items()
+                if target.startswith(before) and source.startswith(before)
+            }
 
 
 class _Take(ConversionOps):
