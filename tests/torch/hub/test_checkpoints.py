@@ -153,6 +153,9 @@ def test_a_name_is_found_in_the_cache(bert: Path, tmp_path: Path, monkeypatch) -
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     found = find_checkpoint("owner/name")
     assert found.folder == snapshot and len(found.tensors) > 10
+    assert find_checkpoint("owner/name", cached_only=True).folder == snapshot
+    with pytest.raises(ModelError, match=r"cache \(.*\): download it \(hf download owner/other"):
+        find_checkpoint("owner/other", cached_only=True)
     with pytest.raises(ModelError, match=r"HF_HUB_OFFLINE is set.*hf download owner/other"):
         find_checkpoint("owner/other")
 
