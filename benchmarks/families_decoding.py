@@ -56,6 +56,6 @@ def token(job: Job) -> dict[str, Any]:
     def call(made: Any, name: str) -> Callable[[], Any]:
         dtype = torch.bfloat16 if name == BFLOAT16 else torch.float32
         own = {n: t.to(dtype) if t.is_floating_point() else t for n, t in given.items()}
-        return family_models.Step(family, made, own)
+        return family_models.Steps(family, made, own)
 
     return families_torch.compare(job, family, call)
