@@ -117,7 +117,7 @@ def test_folders_are_timed(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     capsys.readouterr()
     assert run("bench", "bert", "bert-int8", "native", "--seconds", "1", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in found["timed"]] == ["bert", "bert-int8", "native"]
+    assert [row["name"] for row in found["models"]] == ["bert", "bert-int8", "native"]
 
 
 @pytest.mark.slow
