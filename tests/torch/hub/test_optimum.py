@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from benchmarks.zoo.minilm_text import model_dir, questions
+from octavo.torch import quantize_dynamic
 from octavo.torch.hub import export
 from tests.torch.hub.families import FAMILIES, VOCABULARY
 
@@ -119,12 +120,12 @@ SOUND = {"input_features": torch.randn(2, 80, 60, generator=torch.Generator().ma
 def test_models_generate(
     name: str, kind: str, given: dict[str, Any], target: str, python: Path, tmp_path: Path
 ) -> None:
-    """The tokens are those of the float model, whose caches PyTorch keeps."""
+    """The tokens are those of the quantized model in PyTorch, which keeps its cache itself."""
     model = model_of(name)
     export(model, tmp_path / "out", target)
     torch.save(given, tmp_path / "given.pt")
     with torch.no_grad():
-        wanted = model.generate(
+        wanted = quantize_dynamic(model, recipe="int8").generate(
             **given, max_new_tokens=NEW_TOKENS, min_new_tokens=NEW_TOKENS, do_sample=False
         )
     found = answer(python, GENERATE, tmp_path / "out", kind, tmp_path / "given.pt", cwd=tmp_path)
