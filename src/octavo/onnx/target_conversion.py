@@ -126,7 +126,7 @@ def convert_target(
     with staging:
         with os_errors_explained(source, staging):
             turned = _turn(source, staging, to, cpu, report_progress)
-        checked = Restored(Verification("skipped"), None)
+        checked = Restored(Verification("skipped"))
         if verify:
             report_progress("verifying", 0, 1)
             with operators.in_force():
@@ -145,6 +145,7 @@ def convert_target(
         min_onnxruntime=least_onnxruntime(source.model),
         verification=checked.verification,
         error_before=checked.error_before,
+        against_weights=checked.against_weights,
         seconds=time.perf_counter() - started,
         notes=turned.notes,
         outcomes=turned.outcomes,
@@ -158,7 +159,7 @@ def _check(
     assert source.path is not None
     if turned.outcomes and not ours and is_affordable(source):
         return check_restored(source, converted, feeds, turned.outcomes)
-    return Restored(check_conversion(source.path, converted, feeds), None)
+    return Restored(check_conversion(source.path, converted, feeds))
 
 
 def _check_options(
