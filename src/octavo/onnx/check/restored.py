@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,6 +33,7 @@ from octavo.onnx.write.store import TensorStore
 from octavo.recipe import LayerOutcome, Verification
 
 BY_LAYERS = "layer by layer, as the file itself is far from the float numbers of its weights"
+ADVISED = f" {ADVICE}"
 GROWTH = 4
 """Of weights from bytes to float32."""
 MOST_OF_A_LAYER = 0.1
@@ -86,25 +88,37 @@ def check_restored(
     assert file.path is not None
     open_checked(file.path, "source")
     with reference_of(file) as reference:
-        was = verify(reference, file.path, feeds, None, outcomes)
-        near = was.error is not None and was.error <= MAX_ERROR
-        layers = None if near else _Layers(reference, feeds, outcomes)
-        known = None if layers is None else layers.check(file.path, "file", MOST_OF_A_LAYER)
-        if layers is None or known is None:
-            bound = max(MAX_ERROR, was.error or 0.0)
-            found = verify(reference, converted, feeds, bound, outcomes, advice=f" {ADVICE}")
-            return Restored(found, was.error, against_weights=True)
-        worst = layers.check(converted, "converted model", MAX_ERROR)
-        found = verify(reference, converted, feeds, None, outcomes, advice=f" {ADVICE}")
-        alone = replace(
-            found,
-            status="compared",
-            error=worst,
-            cosine_error=None,
-            max_error=MAX_ERROR,
-            detail=BY_LAYERS,
-        )
-        return Restored(alone, was.error, against_weights=True)
+        sample = feeds or list(islice(made_up_feeds(reference), 1))
+        if not sample:
+            return _near(verify(reference, converted, None, MAX_ERROR, outcomes), None)
+        was = verify(reference, file.path, sample, None, outcomes)
+        if was.error is None or was.error > MAX_ERROR:
+            layers = _Layers(reference, sample[0], outcomes)
+            if layers.worst(file.path, "file", MOST_OF_A_LAYER) is not None:
+                worst = layers.worst(converted, "converted model", MAX_ERROR)
+                found = verify(reference, converted, sample[:1], None, outcomes, advice=ADVISED)
+                kind = "made up" if feeds is None else "given"
+                return _near(_by_layers(found, worst, kind), was.error)
+        bound = max(MAX_ERROR, was.error or 0.0)
+        found = verify(reference, converted, feeds, bound, outcomes, advice=ADVISED)
+        return _near(found, was.error)
+
+
+def _near(found: Verification, before: float | None) -> Restored:
+    return Restored(found, before, against_weights=True)
+
+
+def _by_layers(found: Verification, worst: float | None, kind: str) -> Verification:
+    """What the layers showed; the outputs were only looked at for what is not finite."""
+    return replace(
+        found,
+        status="compared",
+        inputs=kind,
+        error=worst,
+        cosine_error=None,
+        max_error=MAX_ERROR,
+        detail=BY_LAYERS,
+    )
 
 
 # docs/notes/checking.md: "Other quantizers' files are compared with what they stand for"
@@ -128,13 +142,10 @@ def reference_of(file: Source) -> Iterator[Source]:
 class _Layers:
     """Compares the layers of a quantized model, each fed the reference's values."""
 
-    def __init__(
-        self, reference: Source, feeds: list[Feed] | None, outcomes: Sequence[LayerOutcome]
-    ) -> None:
-        self._reference, self._outcomes = reference, outcomes
-        self._feed = next(iter(feeds or made_up_feeds(reference)), None)
+    def __init__(self, reference: Source, feed: Feed, outcomes: Sequence[LayerOutcome]) -> None:
+        self._reference, self._feed, self._outcomes = reference, feed, outcomes
 
-    def check(self, quantized: Path, what: str, most: float) -> float | None:
+    def worst(self, quantized: Path, what: str, most: float) -> float | None:
         """The worst layer's error, None where they cannot be compared.
 
         Raises VerificationError for one that is too far.
@@ -143,7 +154,7 @@ class _Layers:
             self._reference, quantized, [o.layer.name for o in self._outcomes if o.quantized]
         )
         errors: dict[str, float] = {}
-        if self._feed is not None and pair.is_affordable:
+        if pair.is_affordable:
             with suppress(OctavoError):  # then nobody can look into the models
                 effects = LayerEffects(pair, self._reference, self._outcomes)
                 errors = effects.own_errors(self._feed)
