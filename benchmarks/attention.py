@@ -1,4 +1,4 @@
-"""Float attention: Octavo's kernel, PyTorch's scaled_dot_product_attention, ONNX Runtime's node.
+"""Attention: Octavo's kernel, PyTorch's scaled_dot_product_attention, ONNX Runtime's node.
 
 All read q, k and v [1, length, heads, depth] as linear layers leave them, and each call makes its
 output anew. A part of `benchmarks.kernels`.
@@ -26,6 +26,9 @@ CELLS: tuple[Cell, ...] = (
     *((32, 8, 1, n, 128) for n in (128, 2048)),
 )
 """Heads, kv heads, queries, keys, depth."""
+MANY = tuple(cell for cell in CELLS if cell[2] >= 512)
+"""Those in which the time to pack K and V as bfloat16 is small."""
+FLOAT32, TORCH_BFLOAT16 = f"{OCTAVO}, float32", f"{peers.TORCH}, bfloat16"
 
 
 def label(cell: Cell) -> str:
@@ -48,6 +51,22 @@ def attention(job: Job) -> dict[str, Comparison]:
     return found
 
 
+def in_bfloat16(job: Job) -> dict[str, Comparison]:
+    """Products of bfloat16, over those of float32 and over peers (PyTorch, of bfloat16 too)."""
+    found = {}
+    for cell in job.cells:
+        q, k, v = operands(cell)
+        bound = {
+            OCTAVO: ours.attention(q, k, v, bfloat16=True),
+            FLOAT32: ours.attention(q, k, v),
+            peers.TORCH: torch_attention(q, k, v),
+            TORCH_BFLOAT16: torch_attention(q, k, v, bfloat16=True),
+            peers.ONNX: onnx_attention(q, k, v, job.threads),
+        }
+        found[label(cell)] = compare(bound, job.rounds)
+    return found
+
+
 def operands(cell: Cell) -> tuple[Float32, Float32, Float32]:
     """q [1, queries, heads, depth], k and v [1, keys, kv_heads, depth]."""
     heads, kv_heads, queries, keys, depth = cell
@@ -57,17 +76,19 @@ def operands(cell: Cell) -> tuple[Float32, Float32, Float32]:
     return q, k, v
 
 
-def torch_attention(q: Float32, k: Float32, v: Float32) -> Bound:
+def torch_attention(q: Float32, k: Float32, v: Float32, bfloat16: bool = False) -> Bound:
     """`torch.nn.functional.scaled_dot_product_attention`."""
     import torch
 
     given = [torch.from_numpy(x).transpose(1, 2) for x in (q, k, v)]
+    if bfloat16:
+        given = [x.bfloat16() for x in given]
     options = {"enable_gqa": True} if q.shape[2] != k.shape[2] else {}
 
     def run() -> Any:
         return torch.nn.functional.scaled_dot_product_attention(*given, **options)
 
-    return Bound(run, lambda: np.asarray(run().transpose(1, 2)))
+    return Bound(run, lambda: np.asarray(run().transpose(1, 2).float()))
 
 
 def onnx_attention(q: Float32, k: Float32, v: Float32, threads: int) -> Bound:

@@ -4,14 +4,21 @@
 PyTorch modules beside torch.ao, ONNX files by both exporters beside ONNX Runtime's quantizer and
 OpenVINO, and one token after another; all three, unless some are asked for. Weights are random, of
 published widths and four layers (`zoo.families`). The last section has each aim with the family
-that is furthest from it. `--prepare` makes the float files and the peers', and measures nothing.
+that is furthest from it.
+
+All of it takes hours, and a machine need not be idle for so long: with `--into FOLDER` each section
+is kept there when it is done, and the same command goes on with the rest; `--for SECONDS` says when
+to stop. `--prepare` makes the float files and the peers', and with `--into` ours; it measures no
+time, and other programs may run beside it. Each section of the result says when it was measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,21 +27,20 @@ from benchmarks import (
     families_onnx,
     families_smollm,
     families_torch,
+    pieces,
     results,
     runner,
 )
-from benchmarks.families_aims import Aims
 from benchmarks.latency import Setting
-from benchmarks.results import Row
-from benchmarks.runner import Rows
+from benchmarks.pieces import Section
 from benchmarks.zoo.families import FAMILIES
 from benchmarks.zoo.family import Family
 
 THREADS = (1, 2, 16)
 
 
-def settings(quick: bool, processes: int) -> list[Setting]:
-    """One and two threads, and 16 where there are as many cores."""
+def settings(quick: bool, processes: int, only: Sequence[int] = ()) -> list[Setting]:
+    """One and two threads, and 16 where there are as many cores; of them `only` these, if given."""
     cores = results.machine().cores
     return [
         Setting(
@@ -44,7 +50,7 @@ def settings(quick: bool, processes: int) -> list[Setting]:
             rounds=3 if quick else 9,
         )
         for threads in (THREADS[:1] if quick else THREADS)
-        if threads <= cores
+        if threads <= cores and (not only or threads in only)
     ]
 
 
@@ -56,61 +62,120 @@ def chosen(words: Sequence[str]) -> list[Family]:
     return (exact or named) if words else list(FAMILIES.values())
 
 
-def sections(options: argparse.Namespace, aims: Aims) -> dict[str, Rows]:
-    """Rows by title, the aims at the end."""
-    families = chosen(options.only)
+def sections(options: argparse.Namespace, folder: Path) -> dict[str, Section]:
+    """What is measured by title; ONNX files are kept in `folder`."""
     every = not (options.torch or options.onnx or options.decoding)
-    times = settings(options.quick, options.processes)
-    found: dict[str, Rows] = {}
-    for family in families:
+    times = settings(options.quick, options.processes, options.threads)
+    found: dict[str, Section] = {}
+    for family in chosen(options.only):
         if every or options.torch:
-            title = f"{family.name}: PyTorch"
-            found[title] = partial(families_torch.rows, title, family, times, aims)
+            found |= _torch_sections(family, times)
         if every or options.onnx:
-            title = f"{family.name}: ONNX, target native"
-            found[title] = partial(families_onnx.rows, title, family, times, aims, options.quick)
+            found |= _onnx_sections(family, times, options.quick or options.fewer_exports, folder)
         if family.cached and (every or options.decoding):
-            title = f"{family.name}: one token after a cache"
-            found[title] = partial(families_decoding.rows, title, family, times, aims)
+            for setting in times:
+                title = f"{family.name}: one token after a cache, {setting.words}"
+                found[title] = partial(families_decoding.rows, title, family, setting)
     asked = not options.only or any("smollm" in word.lower() for word in options.only)
     if asked and (every or options.decoding):
-        found[families_smollm.TITLE] = partial(families_smollm.rows, times, aims)
-    found["Aims"] = partial(_aim_rows, aims)
+        for setting in times:
+            title = f"{families_smollm.TITLE}, {setting.words}"
+            found[title] = partial(families_smollm.rows, title, setting)
     return found
 
 
-def _aim_rows(aims: Aims) -> Iterator[Row]:
-    yield from aims.rows("Aims")
+def _torch_sections(family: Family, times: Sequence[Setting]) -> dict[str, Section]:
+    found: dict[str, Section] = {}
+    for setting in times:
+        title = f"{family.name}: PyTorch, {setting.words}"
+        found[title] = partial(families_torch.rows, title, family, setting)
+    threads = families_torch.few_and_many(times[0], family)
+    if threads is not None and threads[1] in [setting.threads for setting in times]:
+        title = f"{family.name}: PyTorch, {threads[1]} threads over {threads[0]}"
+        found[title] = partial(families_torch.thread_rows, title, family, times[0], threads)
+    return found
+
+
+def _onnx_sections(
+    family: Family, times: Sequence[Setting], two: bool, folder: Path
+) -> dict[str, Section]:
+    title, own = f"{family.name}: ONNX, target native", folder / family.name.replace(" ", "-")
+    made = title + MADE
+    found: dict[str, Section] = {made: partial(families_onnx.made_rows, made, family, own, two)}
+    for setting in times:
+        speed = f"{title}: speed, {setting.words}"
+        found[speed] = partial(families_onnx.speed_rows, speed, family, own, two, setting)
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures, prints and keeps the rows."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    options = _parser().parse_args(arguments)
+    if options.prepare and not options.into:
+        families_onnx.prepare(chosen(options.only), options.quick or options.fewer_exports)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="octavo-families-") as work:
+        _measure(options, Path(options.into or work), _command(arguments))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = runner.parser("families", __doc__)
     parser.add_argument("--torch", action="store_true", help="PyTorch modules")
     parser.add_argument("--onnx", action="store_true", help="ONNX files")
     parser.add_argument("--decoding", action="store_true", help="one token after another")
-    parser.add_argument("--prepare", action="store_true", help="only make the float files")
-    parser.add_argument("--into", metavar="FOLDER", help="write the result there, of any run")
-    parser.add_argument(
-        "--processes", type=int, default=3, help="child processes that a figure is pooled from (3)"
-    )
-    options = parser.parse_args(arguments)
+    words = "only with so many threads"
+    parser.add_argument("--threads", type=int, nargs="+", default=[], choices=THREADS, help=words)
+    words = "of a family's exports only the first and the last, which differ most"
+    parser.add_argument("--fewer-exports", action="store_true", help=words)
+    parser.add_argument("--prepare", action="store_true", help="only make files, time nothing")
+    words = "keep each section there when it is done; the same command goes on with the rest"
+    parser.add_argument("--into", metavar="FOLDER", help=words)
+    words = "begin no section after so many"
+    parser.add_argument("--for", dest="seconds", type=float, default=math.inf, help=words)
+    words = "measure again what other code than today's has measured"
+    parser.add_argument("--again", action="store_true", help=words)
+    words = "measure nothing; the result of what is kept, in which the rest is missed"
+    parser.add_argument("--join", action="store_true", help=words)
+    words = "child processes that a figure is pooled from (3)"
+    parser.add_argument("--processes", type=int, default=3, help=words)
+    return parser
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """Without what says where and how far, which is a matter of the machine."""
+    kept, words = [], iter(arguments)
+    for word in words:
+        if word in ("--into", "--for"):
+            next(words, None)
+        elif word not in ("--join", "--again"):
+            kept.append(word)
+    return " ".join(["python -m benchmarks.families", *kept])
+
+
+def _measure(options: argparse.Namespace, folder: Path, command: str) -> None:
+    asked = sections(options, folder / "files")
+    kept = pieces.Folder(folder)
     if options.prepare:
-        families_onnx.prepare(chosen(options.only), options.quick)
-        return 0
-    aims = Aims()
-    made = sections(options, aims)
-    rows = runner.every(made)
-    found = results.result("families", TITLE, rows, arguments, speeds=True)
-    if options.into:
-        results.write(found, Path(options.into))
-    part = options.torch or options.onnx or options.decoding
-    results.publish(found, bool(options.quick or options.only or part))
-    return 0
+        asked = {title: section for title, section in asked.items() if title.endswith(MADE)}
+    if not options.join:
+        pieces.measure(asked, kept, options.seconds, options.again)
+    if options.prepare:
+        return
+    missing = [title for title in asked if kept.kept(title) is None]
+    if missing and not options.join:
+        print(
+            f"{len(missing)} of {len(asked)} sections are to be measured; the next is {missing[0]}"
+        )
+        return
+    found = pieces.joined("families", TITLE, list(asked), kept, command)
+    part = options.torch or options.onnx or options.decoding or options.threads
+    results.publish(found, not options.join and bool(options.quick or options.only or part))
 
 
 TITLE = "Families of transformers"
+MADE = ": what was made"
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
+from typing import Any
 
 from benchmarks.results import Row
 
@@ -44,6 +45,27 @@ class Aims:
     def add(self, aim: Aim, where: str, figure: float) -> None:
         """`where` says family, export and threads."""
         self._found.setdefault(aim, {})[where] = figure
+
+    def take(self, other: Aims) -> None:
+        """The figures of another collection too."""
+        for aim, found in other._found.items():
+            self._found.setdefault(aim, {}).update(found)
+
+    def to_list(self) -> list[tuple[str, str, float | None]]:
+        """Plain data for JSON, which has no NaN."""
+        return [
+            (aim.name, where, None if math.isnan(figure) else figure)
+            for aim, found in self._found.items()
+            for where, figure in found.items()
+        ]
+
+    @classmethod
+    def from_list(cls, data: Sequence[Sequence[Any]]) -> Aims:
+        """The inverse of `to_list`."""
+        made = cls()
+        for name, where, figure in data:
+            made.add(Aim[name], where, math.nan if figure is None else figure)
+        return made
 
     def rows(self, section: str) -> Iterator[Row]:
         """For each aim with figures the least of them, and how many places reach it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks import families_torch
@@ -23,15 +23,13 @@ ASKED = {BFLOAT16: Aim.TOKEN_OVER_BF16, AO_CHANNEL: Aim.TOKEN_OVER_AO}
 """Of the Llama-shaped model."""
 
 
-def rows(title: str, family: Family, settings: Sequence[Setting], aims: Aims) -> Iterator[Row]:
-    """In each setting; figures are asked of Llama, and the others inform."""
-    for setting in settings:
-        section = f"{title}, {setting.words}"
-        say(section)
-        found, errors = families_torch.ask("families_decoding:token", family, setting, PEERS)
-        yield from _speed_rows(family, found, setting, aims, section)
-        if setting.threads == 1:
-            yield from families_torch.error_rows(errors, section)
+def rows(section: str, family: Family, setting: Setting, aims: Aims) -> Iterator[Row]:
+    """Figures are asked of Llama, and the others inform."""
+    say(section)
+    found, errors = families_torch.ask("families_decoding:token", family, setting, PEERS)
+    yield from _speed_rows(family, found, setting, aims, section)
+    if setting.threads == 1:
+        yield from families_torch.error_rows(errors, section)
 
 
 def _speed_rows(

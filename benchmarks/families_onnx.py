@@ -6,10 +6,11 @@ measured; what an exporter or a peer cannot do is a row with its reason.
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -18,9 +19,9 @@ import numpy as np
 from benchmarks import latency, variants
 from benchmarks.families_aims import Aim, Aims
 from benchmarks.latency import Setting
-from benchmarks.results import Row, say
+from benchmarks.results import Row, code, say
 from benchmarks.rows import note_of
-from benchmarks.runner import attempt, guarded, reason
+from benchmarks.runner import attempt, reason
 from benchmarks.variants import NATIVE, OPENVINO, QD_CHANNEL
 from benchmarks.zoo.export import cached, versions
 from benchmarks.zoo.family import Family, Size
@@ -30,6 +31,7 @@ from octavo.measure.timing import Comparison
 PEERS = (QD_CHANNEL, OPENVINO)
 WHISPER = "Whisper encoder"
 CTRANSLATE = "CTranslate2 int8"
+_LIST = "files.json"
 
 
 @dataclass
@@ -42,33 +44,58 @@ class Files:
     refused: dict[str, str] = field(default_factory=dict)
     exports: list[str] = field(default_factory=list)
 
+    def write(self, folder: Path) -> None:
+        """Into `folder`, with the code that made them."""
+        data = {**asdict(self), "files": {n: str(p) for n, p in self.files.items()}}
+        (folder / _LIST).write_text(json.dumps([*code(), data], indent=1), "utf-8")
 
-def prepare(families: Sequence[Family], quick: bool) -> None:
+    @classmethod
+    def read(cls, folder: Path) -> Files | None:
+        """What `write` left there; None if there is nothing of today's code."""
+        path = folder / _LIST
+        if not path.is_file():
+            return None
+        *made_by, data = json.loads(path.read_text("utf-8"))
+        if made_by != list(code()):
+            return None
+        data["files"] = {name: Path(file) for name, file in data["files"].items()}
+        data["errors"] = {name: tuple(found) for name, found in data["errors"].items()}
+        return cls(**data)
+
+
+def prepare(families: Sequence[Family], two: bool) -> None:
     """The float files and the peers', which stay in the cache; says what cannot be made."""
     for family in families:
         with tempfile.TemporaryDirectory(prefix="octavo-families-") as folder:
-            made = files(family, Path(folder), quick, ours=False)
+            made = files(family, Path(folder), two, ours=False)
         say(f"{family.name}: {len(made.files)} files")
         for name, why in made.refused.items():
             say(f"{family.name}, {name}: {why}")
 
 
-def rows(
-    title: str, family: Family, settings: Sequence[Setting], aims: Aims, quick: bool
-) -> Iterator[Row]:
-    """What could be made, its errors, attentions as one node, and speeds in each setting.
+def made_rows(section: str, family: Family, folder: Path, two: bool, aims: Aims) -> Iterator[Row]:
+    """What could be made, its errors, and attentions as one node; the files stay in `folder`."""
+    say(section)
+    yield from _made_rows(section, family, _made_now(family, folder, two), aims)
 
-    Of its exports a quick run takes the first and the last, which differ most.
-    """
-    say(f"{title}: quantizing")
-    with tempfile.TemporaryDirectory(prefix="octavo-families-") as folder:
-        made = files(family, Path(folder), quick)
-        yield from _made_rows(title, family, made, aims)
-        for setting in settings:
-            section = f"{title}: speed, {setting.words}"
-            say(section)
-            measured = partial(_speed_rows, family, made, setting, aims, section)
-            yield from guarded(section, measured)
+
+def speed_rows(
+    section: str, family: Family, folder: Path, two: bool, setting: Setting, aims: Aims
+) -> Iterator[Row]:
+    """Of the files in `folder`, which are made anew unless today's code made them."""
+    made = Files.read(folder) or _made_now(family, folder, two)
+    say(section)
+    yield from _speed_rows(family, made, setting, aims, section)
+
+
+def _made_now(family: Family, folder: Path, two: bool) -> Files:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _LIST).unlink(missing_ok=True)
+    for old in folder.glob("*.onnx*"):
+        old.unlink()
+    made = files(family, folder, two)
+    made.write(folder)
+    return made
 
 
 def _feed(family: Family) -> Feed:
@@ -77,13 +104,16 @@ def _feed(family: Family) -> Feed:
     return family_exports.numpy_feed(family_models.feed(family, Size.PUBLISHED))
 
 
-def files(family: Family, folder: Path, quick: bool, ours: bool = True) -> Files:
-    """What the peers make of its exports, and we with `ours`, in `folder` where it is no cache."""
+def files(family: Family, folder: Path, two: bool, ours: bool = True) -> Files:
+    """What the peers make of its exports, and we with `ours`, in `folder` where it is no cache.
+
+    With `two`, of its exports only the first and the last, which differ most.
+    """
     from benchmarks.zoo import family_exports
 
     made, feed = Files(), _feed(family)
     exports = list(family_exports.exports(family))
-    for export in dict.fromkeys((exports[0], exports[-1])) if quick else exports:
+    for export in dict.fromkeys((exports[0], exports[-1])) if two else exports:
         try:
             path = family_exports.onnx_path(family, Size.PUBLISHED, export)
         except Exception as error:  # noqa: BLE001  # an exporter that cannot is a row
@@ -154,8 +184,7 @@ def _attentions(file: Path) -> int:
     return sum(node.op_type == "Attention" and node.domain == "ai.octavo" for node in nodes)
 
 
-def _made_rows(title: str, family: Family, made: Files, aims: Aims) -> Iterator[Row]:
-    section = f"{title}: what was made"
+def _made_rows(section: str, family: Family, made: Files, aims: Aims) -> Iterator[Row]:
     for label, why in made.refused.items():
         yield Row(label, math.nan, section=section, note=why)
     wanted = family.count(Size.PUBLISHED)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,24 +28,22 @@ PROMPT, TOKENS = 8, 64
 AIMS = {1: Aim.SMOLLM_ONE, 2: Aim.SMOLLM_TWO}
 
 
-def rows(settings: Sequence[Setting], aims: Aims) -> Iterator[Row]:
-    """Tokens a second in each setting, and octavo's over the others'."""
-    for setting in settings:
-        section = f"{TITLE}, {setting.words}"
-        say(section)
-        job = Job("families_smollm:decoding", threads=setting.threads, rounds=setting.rounds)
-        found: dict[str, list[float]] = runner.value(job)
-        for name, rates in found.items():
-            yield Row(name, statistics.median(rates), "tokens a second", section=section)
-        for name in (FLOAT, LLAMA_CPP):
-            pairs = zip(found[OCTAVO], found[name], strict=True)
-            speed = statistics.median(mine / theirs for mine, theirs in pairs)
-            aim = AIMS.get(setting.threads) if name == LLAMA_CPP else None
-            if aim is not None:
-                aims.add(aim, setting.words, speed)
-            least = None if aim is None else aim.least
-            what = f"{OCTAVO}: speed over {name}"
-            yield Row(what, speed, "x", at_least=least, section=section)
+def rows(section: str, setting: Setting, aims: Aims) -> Iterator[Row]:
+    """Tokens a second, and octavo's over the others'."""
+    say(section)
+    job = Job("families_smollm:decoding", threads=setting.threads, rounds=setting.rounds)
+    found: dict[str, list[float]] = runner.value(job)
+    for name, rates in found.items():
+        yield Row(name, statistics.median(rates), "tokens a second", section=section)
+    for name in (FLOAT, LLAMA_CPP):
+        pairs = zip(found[OCTAVO], found[name], strict=True)
+        speed = statistics.median(mine / theirs for mine, theirs in pairs)
+        aim = AIMS.get(setting.threads) if name == LLAMA_CPP else None
+        if aim is not None:
+            aims.add(aim, setting.words, speed)
+        least = None if aim is None else aim.least
+        what = f"{OCTAVO}: speed over {name}"
+        yield Row(what, speed, "x", at_least=least, section=section)
 
 
 def model_file() -> Path:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,22 +28,19 @@ SHAPES = ((1, 1), (1, 16), (8, 128))
 """Batches and lengths at which more threads must not be slower."""
 
 
-def rows(title: str, family: Family, settings: Sequence[Setting], aims: Aims) -> Iterator[Row]:
-    """One call of the whole model in each setting, its error, and what more threads do."""
-    for setting in settings:
-        section = f"{title}, {setting.words}"
-        say(section)
-        found, errors = ask("families_torch:whole", family, setting, PEERS)
-        for peer, aim in ((AO_CHANNEL, Aim.TORCH_OVER_AO), (FLOAT, Aim.TORCH_OVER_FLOAT)):
-            speed, note = found.speed(OCTAVO, peer).median, note_of(found, OCTAVO, peer)
-            if errors.get(peer, [1.0])[0] < LEAST_ERROR:
-                note += "; it leaves every layer in float"
-            aims.add(aim, f"{family.name}, {setting.words}", speed)
-            what = f"{OCTAVO}: speed over {peer}"
-            yield Row(what, speed, "x", at_least=aim.least, section=section, note=note)
-        if setting.threads == 1:
-            yield from error_rows(errors, section)
-    yield from thread_rows(title, family, settings[0], aims)
+def rows(section: str, family: Family, setting: Setting, aims: Aims) -> Iterator[Row]:
+    """One call of the whole model, and its error."""
+    say(section)
+    found, errors = ask("families_torch:whole", family, setting, PEERS)
+    for peer, aim in ((AO_CHANNEL, Aim.TORCH_OVER_AO), (FLOAT, Aim.TORCH_OVER_FLOAT)):
+        speed, note = found.speed(OCTAVO, peer).median, note_of(found, OCTAVO, peer)
+        if errors.get(peer, [1.0])[0] < LEAST_ERROR:
+            note += "; it leaves every layer in float"
+        aims.add(aim, f"{family.name}, {setting.words}", speed)
+        what = f"{OCTAVO}: speed over {peer}"
+        yield Row(what, speed, "x", at_least=aim.least, section=section, note=note)
+    if setting.threads == 1:
+        yield from error_rows(errors, section)
 
 
 def ask(
@@ -72,14 +69,20 @@ def error_rows(errors: dict[str, list[float]], section: str) -> Iterator[Row]:
         yield Row(f"{name}: 1 - cosine with float", angle, section=section, note=note)
 
 
-def thread_rows(title: str, family: Family, setting: Setting, aims: Aims) -> Iterator[Row]:
-    """Short and long calls with many threads over few, where there is more than one core."""
+def few_and_many(setting: Setting, family: Family) -> tuple[int, int] | None:
+    """Counts of threads to compare; None on one core, of a quick run, and of what is no text."""
     cores = results.machine().cores
     if cores == 1 or setting.rounds < 5 or family.inputs is not Inputs.TEXT:
-        return
-    few, many = (4, 16) if cores >= 16 else (1, 2)
-    section = f"{title}, {many} threads over {few}"
+        return None
+    return (4, 16) if cores >= 16 else (1, 2)
+
+
+def thread_rows(
+    section: str, family: Family, setting: Setting, threads: tuple[int, int], aims: Aims
+) -> Iterator[Row]:
+    """Short and long calls with many threads over few."""
     say(section)
+    few, many = threads
     job = Job(
         "families_torch:threads",
         cells=SHAPES,

@@ -18,6 +18,7 @@ from benchmarks.machine import amx_granted
 from benchmarks.ours import OCTAVO
 from benchmarks.results import Row
 from benchmarks.runner import Cell, Effort, Job
+from octavo.core.kernels import has_bfloat16_products
 
 ROWS = (1, 4, 8, 16, 32, 64, 128, 512)
 WEIGHTS = ((384, 384), (384, 1536), (768, 768), (768, 3072), (3072, 768), (1024, 4096))
@@ -155,6 +156,19 @@ def attention_rows(effort: Effort) -> Iterator[Row]:
                     yield replace(row, at_least=LEAST_ATTENTION)
 
 
+def bfloat16_rows(effort: Effort) -> Iterator[Row]:
+    """Attention as a recipe with `attention: bfloat16` has it, one thread."""
+    cells = attention.MANY[::3] if effort.quick else attention.MANY
+    section, answer = effort.ask(
+        "Attention in bfloat16, one thread", Job("attention:in_bfloat16", cells)
+    )
+    yield from rows.machine_rows(answer, section)
+    over = [attention.FLOAT32, peers.TORCH, attention.TORCH_BFLOAT16, peers.ONNX]
+    for row in rows.cell_rows(answer.found, OCTAVO, over, section):
+        asked = LEAST_ATTENTION if has_bfloat16_products() else None
+        yield replace(row, at_least=asked)
+
+
 def peak_rows(effort: Effort) -> Iterator[Row]:
     """Shares of one core's peak, all that a kernel does included; asked of AVX512-VNNI."""
     for isa in (VNNI, AMX, AVX2) if effort.has_amx else (VNNI, AVX2):
@@ -215,6 +229,7 @@ PARTS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "avx2": avx2_rows,
     "conv": conv_rows,
     "attention": attention_rows,
+    "bfloat16": bfloat16_rows,
     "peak": peak_rows,
     "groups": partial(share_rows, "groups"),
     "bandwidth": partial(share_rows, "bandwidth"),

@@ -72,7 +72,7 @@ def kernel(w: Float32, bias: Float32) -> Callable[[Float32], Callable[[], None]]
     return bind
 
 
-def attention(q: Float32, k: Float32, v: Float32) -> Bound:
+def attention(q: Float32, k: Float32, v: Float32, bfloat16: bool = False) -> Bound:
     """The kernel over q [B, S, H, D], k and v [B, T, G, D], into new memory."""
     (batch, queries, heads, depth), (keys, kv_heads) = q.shape, k.shape[1:3]
     sizes = (batch, heads, kv_heads, queries, keys, depth, depth)
@@ -95,6 +95,8 @@ def attention(q: Float32, k: Float32, v: Float32) -> Bound:
             0,
             0,
             0.0,
+            0,
+            bfloat16,
             0,
         )
         return y

@@ -89,8 +89,32 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """When a section was measured and by which code, where that is not all at once."""
+
+    section: str
+    commit: str
+    dirty: bool
+    date: str
+
+    @classmethod
+    def now(cls, section: str) -> Measured:
+        """By this tree."""
+        return cls(section, *code(), date=_now())
+
+    @property
+    def code(self) -> tuple[str, bool]:
+        """The commit, and whether files differed from it."""
+        return self.commit, self.dirty
+
+
+@dataclass(frozen=True)
 class Result:
-    """The rows of one run of one script, with all that it takes to run it again."""
+    """The rows of one run of one script, with all that it takes to run it again.
+
+    `pieces` are the sections that were measured at times of their own; commit and date are the last
+    one's then.
+    """
 
     name: str
     title: str
@@ -101,6 +125,7 @@ class Result:
     dirty: bool
     date: str
     command: str
+    pieces: tuple[Measured, ...] = ()
     version: int = field(default=VERSION)
 
     @property
@@ -109,8 +134,11 @@ class Result:
         return tuple(row for row in self.rows if row.reached is False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {**asdict(self), "rows": [row.to_dict() for row in self.rows]}
+        """Plain data for JSON; `pieces` only where there are some."""
+        data = {**asdict(self), "rows": [row.to_dict() for row in self.rows]}
+        if not data["pieces"]:
+            del data["pieces"]
+        return data
 
     def to_markdown(self) -> str:
         """A page: machine, versions, then one table for each section in order of appearance."""
@@ -118,12 +146,16 @@ class Result:
         for section in dict.fromkeys(row.section for row in self.rows):
             lines += ["", f"## {section}", ""] if section else [""]
             lines += table([row for row in self.rows if row.section == section])
+        if self.pieces:
+            lines += ["", "## When each part was measured", "", "| part | measured |", "|---|---|"]
+            for piece in self.pieces:
+                lines.append(f"| {piece.section} | {piece.date}, {_code(*piece.code)} |")
         return "\n".join(lines) + "\n"
 
     def origin(self) -> str:
         """Where the figures come from, and how many of those with a bound were reached."""
         m = self.machine
-        lines = [f"`{self.command}`, {self.date}, {self._code()}", ""]
+        lines = [f"`{self.command}`, {self._when()}", ""]
         lines.append(f"- {m.cpu}, {m.cores} cores, {m.memory_bytes / 2**30:.0f} GiB")
         lines.append(f"- {' '.join(m.instruction_sets)}")
         lines.append("- " + ", ".join(f"{name} {v}" for name, v in self.versions.items()))
@@ -131,8 +163,15 @@ class Result:
         lines += ["", f"{len(bounded) - len(self.missed)} of {len(bounded)} figures reached."]
         return "\n".join(lines)
 
-    def _code(self) -> str:
-        return f"commit {self.commit[:12]}" + (" with uncommitted changes" if self.dirty else "")
+    def _when(self) -> str:
+        commits = {piece.commit for piece in self.pieces}
+        if len(self.pieces) < 2:
+            return f"{self.date}, {_code(self.commit, self.dirty)}"
+        first = min(piece.date for piece in self.pieces)
+        words = f"in pieces from {first} to {self.date}, "
+        if len(commits) == 1:
+            return words + _code(self.commit, self.dirty)
+        return words + f"{len(commits)} commits, the last {_code(self.commit, self.dirty)}"
 
 
 def result(
@@ -149,7 +188,7 @@ def result(
     `arguments` are those of `python -m benchmarks.NAME`, or of `script` where that is another one.
     With `speeds` the name and the title say the kind of this processor.
     """
-    commit, dirty = _commit()
+    commit, dirty = code()
     here = machine()
     suffix, kind = _kind(here) if speeds else ("", "")
     return Result(
@@ -160,7 +199,7 @@ def result(
         versions=versions(),
         commit=commit,
         dirty=dirty,
-        date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        date=_now(),
         command=" ".join(["python -m", f"benchmarks.{script or name}", *arguments]),
     )
 
@@ -170,21 +209,29 @@ def write(outcome: Result, folder: Path = FOLDER) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{outcome.name}.json"
     data = outcome.to_dict()
-    rows = [json.dumps(row, allow_nan=False, ensure_ascii=False) for row in data.pop("rows")]
+    lists = {name: data.pop(name) for name in ("pieces", "rows") if name in data}
     head = json.dumps(data, indent=1).removesuffix("\n}")
-    path.write_text(head + ',\n "rows": [\n  ' + ",\n  ".join(rows) + "\n ]\n}\n", "utf-8")
+    for name, entries in lists.items():
+        lines = [json.dumps(entry, allow_nan=False, ensure_ascii=False) for entry in entries]
+        head += f',\n "{name}": [\n  ' + ",\n  ".join(lines) + "\n ]"
+    path.write_text(head + "\n}\n", "utf-8")
     return path
 
 
 def read(path: Path) -> Result:
     """What `write` left."""
     data = json.loads(path.read_text("utf-8"))
-    rows = [
-        {**row, "measured": math.nan} if row["measured"] is None else row for row in data["rows"]
-    ]
+    rows = tuple(map(row, data["rows"]))
+    pieces = tuple(Measured(**piece) for piece in data.get("pieces", ()))
     sets = tuple(data["machine"]["instruction_sets"])
     machine = Machine(**{**data["machine"], "instruction_sets": sets})
-    return Result(**{**data, "rows": tuple(Row(**row) for row in rows), "machine": machine})
+    return Result(**{**data, "rows": rows, "pieces": pieces, "machine": machine})
+
+
+def row(data: Mapping[str, Any]) -> Row:
+    """The inverse of `Row.to_dict`."""
+    measured = math.nan if data["measured"] is None else data["measured"]
+    return Row(**{**data, "measured": measured})
 
 
 def publish(outcome: Result, quick: bool) -> None:
@@ -226,6 +273,14 @@ def versions() -> dict[str, str]:
     return found
 
 
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _code(commit: str, dirty: bool) -> str:
+    return f"commit {commit[:12]}" + (" with uncommitted changes" if dirty else "")
+
+
 def _kind(here: Machine) -> tuple[str, str]:
     """What the name and the title of a result say of the processor: nothing with AMX."""
     if "amxint8" in here.instruction_sets:
@@ -243,7 +298,7 @@ def _proc(file: str, key: str) -> str:
     return ""
 
 
-def _commit() -> tuple[str, bool]:
+def code() -> tuple[str, bool]:
     """The tree's commit and whether files differ from it, results apart: a run changes those."""
     try:
         commit = _git("rev-parse", "HEAD")

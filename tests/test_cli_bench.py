@@ -16,10 +16,11 @@ from onnx import helper
 
 from octavo.cli import bench as cli_bench
 from octavo.cli import main
+from octavo.cli.bench_models import feeds
+from octavo.core import ort_library
 from octavo.core.feeds import batch, shape_text
 from octavo.onnx import quantize_dynamic
-from octavo.onnx import session as session_function
-from octavo.onnx.bench import BenchFile, feeds
+from octavo.onnx.bench import BenchFile
 from tests.onnx.helpers import F32, build, mlp, normal, save, snapshot
 from tests.onnx.rules import support
 
@@ -216,8 +217,7 @@ def test_no_model_and_a_missing_one(folder: Path, capsys: pytest.CaptureFixture[
 def test_a_native_file_without_its_library(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules[session_function.__module__]
-    monkeypatch.setattr(module, "LIBRARY", "libmissing.so")
+    monkeypatch.setattr(ort_library, "LIBRARY", "libmissing.so")
     assert exits("float.onnx", "native.onnx", *SHAPE) == 3
     said = capsys.readouterr().err
     assert "native.onnx: " in said

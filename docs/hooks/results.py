@@ -5,6 +5,7 @@ In a page, each on a line of its own:
     <!-- measured: NAME -->             the command, the machine, the versions, the commit
     <!-- results: NAME: SECTION -->     the table of one section
     <!-- headlines: NAME: SECTION -->   of it, what was asked for, and means
+    <!-- families: NAME: TABLE -->      a table of `benchmarks.families_table`, a family a line
     <!-- missed -->                     every figure of all results that was missed
     <!-- every -->                      all results, with the command and commit of each
 
@@ -29,10 +30,12 @@ REPOSITORY = Path(__file__).parents[2]
 if str(REPOSITORY) not in sys.path:
     sys.path.insert(0, str(REPOSITORY))
 
+from benchmarks.families_table import TABLES  # noqa: E402
 from benchmarks.results import FOLDER, Result, Row, read, table  # noqa: E402
 
 _MARK = re.compile(
-    r"^<!-- (measured|results|headlines|missed|every)(?:: ([^:]+?))?(?:: (.+?))? -->$", re.M
+    r"^<!-- (measured|results|headlines|families|missed|every)(?:: ([^:]+?))?(?:: (.+?))? -->$",
+    re.M,
 )
 
 
@@ -94,6 +97,10 @@ def _filling(what: str, name: str, section: str) -> str:
     result = _read(name)
     if what == "measured":
         return result.origin()
+    if what == "families":
+        if section not in TABLES:
+            raise LookupError(f"there is no table {section!r}; there are {', '.join(TABLES)}")
+        return "\n".join(TABLES[section](result))
     rows = [row for row in result.rows if row.section == section]
     if not rows:
         known = "\n".join(dict.fromkeys(row.section for row in result.rows))

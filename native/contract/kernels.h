@@ -375,6 +375,16 @@ struct AttentionPanel {
   float *top, *sums;                         // [64]
   float* out;                                // [value_depth][64]
 };
+// The same in products of bfloat16. What is multiplied are pairs of them in four bytes, the first one lower: `queries`
+// [ceil(depth / 2)][64] and `k` [keys][ceil(depth / 2)] are pairs of inputs, `v` [ceil(keys / 2)][value_depth] is pairs
+// of keys, and what is missing of the last pair is 0. Scores become pairs of keys too.
+constexpr std::size_t pairs_of(std::size_t n) { return (n + 1) / 2; }
+// to[i] is the pair of low[i] and high[i], each to the nearest, halves to even; null: of 0.
+struct PairRows {
+  const float *low, *high;
+  float* to;                                 // pairs; may be neither of them
+  std::size_t n;
+};
 
 // Attention of a few queries to a chunk of keys (attention_rows.h), whose products are sums in 16 lanes (of every 16th
 // input) that are then added by halves. Weights add up likewise.
@@ -549,6 +559,9 @@ struct KernelTable {
   bool (*weight_range)(const WeightRange&);
   void (*quantize_weight)(const WeightRun&);
   void (*attention_panel)(const AttentionPanel&);
+  void (*attention_pairs)(const AttentionPanel&);  // in products of bfloat16
+  bool bfloat16_instruction;                 // which multiplies those, so that they take less time than float32
+  void (*pair_rows)(const PairRows&);
   void (*key_bits)(const KeyBits&);
   void (*attention_rows)(const AttentionRows&);
   void (*merge_parts)(const MergeParts&);

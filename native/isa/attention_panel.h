@@ -20,11 +20,13 @@ struct AttentionPanels {
   static constexpr std::size_t kWidth = static_cast<std::size_t>(V::kWidth);
   static constexpr std::size_t kMost = kWidth == 8 ? 2 : 4;  // vectors of a tile
   // Rows of a tile of C vectors: as many sums as registers hold, and enough of them to keep multipliers busy.
-  template <std::size_t C>
-  static constexpr std::size_t kRows = C == 4 || kWidth == 8 ? 6 : 8;
+  // With 256 bits the halves of pairs want some of those.
+  template <bool kPairs, std::size_t C>
+  static constexpr std::size_t kRows = kPairs && kWidth == 8 ? 4 : C == 4 || kWidth == 8 ? 6 : 8;
 
   // out[r][c] = start[r][c] + sum over k of a(r, k) * panel[k][c], in ascending k. a(r, k) is a[r * step + k], or with
-  // kAcross a[r + k * step]; start is 0 or out * factor[c].
+  // kAcross a[r + k * step]; start is 0 or out * factor[c]. With kPairs a and panel hold pairs, and out is multiplied
+  // by its factors before.
   struct Product {
     const float* a;
     std::size_t step, rows, k;
@@ -33,7 +35,7 @@ struct AttentionPanels {
     float* out;
   };
 
-  template <bool kAcross, std::size_t R, std::size_t C>
+  template <bool kPairs, bool kAcross, std::size_t R, std::size_t C>
   static void tile(const Product& p, std::size_t row, std::size_t column) {
     const float* a[kAcross ? 1 : R];
 #pragma GCC unroll 8
@@ -45,7 +47,7 @@ struct AttentionPanels {
     for (std::size_t r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (std::size_t c = 0; c < C; ++c)
-        acc[r][c] = p.factor ? V::mul(V::load(out + r * kPanelQueries + c * kWidth), V::load(p.factor + column + c * kWidth)) : V::set(0.0f);
+        acc[r][c] = p.factor ? start<kPairs>(out + r * kPanelQueries + c * kWidth, p.factor + column + c * kWidth) : V::set(0.0f);
     for (std::size_t k = 0; k < p.k; ++k) {
       F v[C];
 #pragma GCC unroll 4
@@ -54,7 +56,7 @@ struct AttentionPanels {
       for (std::size_t r = 0; r < R; ++r) {
         const F x = V::set(kAcross ? a[0][r] : a[r][k]);
 #pragma GCC unroll 4
-        for (std::size_t c = 0; c < C; ++c) acc[r][c] = V::fma(x, v[c], acc[r][c]);
+        for (std::size_t c = 0; c < C; ++c) acc[r][c] = kPairs ? V::dot_pairs(acc[r][c], x, v[c]) : V::fma(x, v[c], acc[r][c]);
       }
       if (kAcross) a[0] += p.step;
     }
@@ -64,21 +66,36 @@ struct AttentionPanels {
       for (std::size_t c = 0; c < C; ++c) V::store(out + r * kPanelQueries + c * kWidth, acc[r][c]);
   }
 
-  template <bool kAcross, std::size_t R, std::size_t C>
+  template <bool kPairs>
+  static F start(const float* out, const float* factor) {
+    return kPairs ? V::load(out) : V::mul(V::load(out), V::load(factor));
+  }
+
+  template <bool kPairs, bool kAcross, std::size_t R, std::size_t C>
   static void tile_of(const Product& p, std::size_t row, std::size_t rows, std::size_t column) {
     if constexpr (R > 1)
-      if (rows < R) return tile_of<kAcross, R - 1, C>(p, row, rows, column);
-    tile<kAcross, R, C>(p, row, column);
+      if (rows < R) return tile_of<kPairs, kAcross, R - 1, C>(p, row, rows, column);
+    tile<kPairs, kAcross, R, C>(p, row, column);
+  }
+
+  template <bool kPairs, bool kAcross, std::size_t C>
+  static void tile_in_mode(const Product& p, std::size_t row, std::size_t rows, std::size_t column) {
+    if constexpr (kPairs) {
+      const typename V::Flushing mode;
+      tile_of<kPairs, kAcross, kRows<kPairs, C>, C>(p, row, rows, column);
+    } else {
+      tile_of<kPairs, kAcross, kRows<kPairs, C>, C>(p, row, rows, column);
+    }
   }
 
   // `after` sees the rows of each tile while they are in the nearest cache.
-  template <bool kAcross, std::size_t C, class After>
+  template <bool kPairs, bool kAcross, std::size_t C, class After>
   static void product(const Product& p, std::size_t column, const After& after) {
     // All tiles about the same: 32 rows are 6, 6, 5, 5, 5, 5.
-    const std::size_t tiles = (p.rows + kRows<C> - 1) / kRows<C>;
+    const std::size_t tiles = (p.rows + kRows<kPairs, C> - 1) / kRows<kPairs, C>;
     for (std::size_t i = 0; i < tiles; ++i) {
       const std::size_t row = p.rows * i / tiles, rows = p.rows * (i + 1) / tiles - row;
-      tile_of<kAcross, kRows<C>, C>(p, row, rows, column);
+      tile_in_mode<kPairs, kAcross, C>(p, row, rows, column);
       after(row, rows);
     }
   }
@@ -117,20 +134,36 @@ struct AttentionPanels {
     }
   }
 
+  static F weight_of(const float* score, F top) { return Weights<V>::exp(V::sub(V::load(score), top)); }
+
   // Scores to weights that are not divided by their sum yet.
-  template <std::size_t C>
+  template <bool kPairs, std::size_t C>
   static void weigh(const AttentionPanel& p, std::size_t column, const F (&top)[C]) {
     F sum[C];
 #pragma GCC unroll 4
     for (std::size_t c = 0; c < C; ++c) sum[c] = V::set(0.0f);
-    for (std::size_t t = 0; t < p.keys; ++t) {
-      float* row = p.scores + t * kPanelQueries + column;
+    float* row = p.scores + column;
+    if constexpr (kPairs) {
+      const F one = V::pair(V::set(1.0f), V::set(1.0f));
+      for (std::size_t t = 0; t < p.keys; t += 2) {  // a pair is stored where both of its keys have been read
+        const float* two = p.scores + t * kPanelQueries + column;
 #pragma GCC unroll 4
-      for (std::size_t c = 0; c < C; ++c) {
-        const F e = Weights<V>::exp(V::sub(V::load(row + c * kWidth), top[c]));
-        V::store(row + c * kWidth, e);
-        sum[c] = V::add(sum[c], e);
+        for (std::size_t c = 0; c < C; ++c, two += kWidth) {
+          const F low = weight_of(two, top[c]), high = t + 1 < p.keys ? weight_of(two + kPanelQueries, top[c]) : V::set(0.0f);
+          const F both = V::pair(low, high);
+          V::store(row + c * kWidth, both);
+          sum[c] = V::dot_pairs(sum[c], both, one);
+        }
+        row += kPanelQueries;
       }
+    } else {
+      for (std::size_t t = 0; t < p.keys; ++t, row += kPanelQueries)
+#pragma GCC unroll 4
+        for (std::size_t c = 0; c < C; ++c) {
+          const F e = weight_of(row + c * kWidth, top[c]);
+          V::store(row + c * kWidth, e);
+          sum[c] = V::add(sum[c], e);
+        }
     }
 #pragma GCC unroll 4
     for (std::size_t c = 0; c < C; ++c) {
@@ -142,39 +175,62 @@ struct AttentionPanels {
     }
   }
 
+  // out times the factors of a panel's columns.
   template <std::size_t C>
+  static void multiply(const AttentionPanel& p, std::size_t column, const F (&factor)[C]) {
+    for (std::size_t d = 0; d < p.value_depth; ++d)
+#pragma GCC unroll 4
+      for (std::size_t c = 0; c < C; ++c) {
+        float* at = p.out + d * kPanelQueries + column + c * kWidth;
+        V::store(at, V::mul(V::load(at), factor[c]));
+      }
+  }
+
+  template <bool kPairs, std::size_t C>
   static void columns_of(const AttentionPanel& p, std::size_t column) {
     F top[C];
     // The least number, not -infinity: where no key counted yet, -infinity less it is no NaN.
 #pragma GCC unroll 4
     for (std::size_t c = 0; c < C; ++c) top[c] = p.first ? V::set(-__FLT_MAX__) : V::load(p.top + column + c * kWidth);
-    product<false, C>({p.k, p.k_stride, p.keys, p.depth, p.queries, nullptr, p.scores}, column,
-                      [&](std::size_t row, std::size_t rows) { finish<C>(p, column, row, rows, top); });
-    weigh<C>(p, column, top);
-    product<true, C>({p.v, p.v_stride, p.value_depth, p.keys, p.scores, p.first ? nullptr : p.factor, p.out}, column,
-                     [](std::size_t, std::size_t) {});
+    const std::size_t inputs = kPairs ? pairs_of(p.depth) : p.depth, weights = kPairs ? pairs_of(p.keys) : p.keys;
+    product<kPairs, false, C>({p.k, p.k_stride, p.keys, inputs, p.queries, nullptr, p.scores}, column,
+                              [&](std::size_t row, std::size_t rows) { finish<C>(p, column, row, rows, top); });
+    weigh<kPairs, C>(p, column, top);
+    F factor[C];
+    if (kPairs && !p.first) {
+#pragma GCC unroll 4
+      for (std::size_t c = 0; c < C; ++c) factor[c] = V::load(p.factor + column + c * kWidth);
+      multiply<C>(p, column, factor);
+    }
+    product<kPairs, true, C>({p.v, p.v_stride, p.value_depth, weights, p.scores, p.first ? nullptr : p.factor, p.out}, column,
+                             [](std::size_t, std::size_t) {});
     if (!p.last) return;
-    F divisor[C];
 #pragma GCC unroll 4
-    for (std::size_t c = 0; c < C; ++c) divisor[c] = V::div(V::set(1.0f), V::load(p.sums + column + c * kWidth));
-    for (std::size_t d = 0; d < p.value_depth; ++d)
-#pragma GCC unroll 4
-      for (std::size_t c = 0; c < C; ++c) {
-        float* at = p.out + d * kPanelQueries + column + c * kWidth;
-        V::store(at, V::mul(V::load(at), divisor[c]));
-      }
+    for (std::size_t c = 0; c < C; ++c) factor[c] = V::div(V::set(1.0f), V::load(p.sums + column + c * kWidth));
+    multiply<C>(p, column, factor);
   }
 
+  template <bool kPairs>
   static void attention(const AttentionPanel& p) {
     std::size_t column = 0, left = p.columns / kWidth;
-    for (; left >= kMost; left -= kMost, column += kMost * kWidth) columns_of<kMost>(p, column);
+    for (; left >= kMost; left -= kMost, column += kMost * kWidth) columns_of<kPairs, kMost>(p, column);
     if constexpr (kMost == 4) {
-      if (left == 3) columns_of<3>(p, column);
-      else if (left == 2) columns_of<2>(p, column);
-      else if (left == 1) columns_of<1>(p, column);
+      if (left == 3) columns_of<kPairs, 3>(p, column);
+      else if (left == 2) columns_of<kPairs, 2>(p, column);
+      else if (left == 1) columns_of<kPairs, 1>(p, column);
     }
   }
 };
+
+template <class V>
+inline void pair_rows(const PairRows& r) {
+  constexpr std::size_t kWidth = static_cast<std::size_t>(V::kWidth);
+  for (std::size_t i = 0; i < r.n; i += kWidth) {
+    const int left = static_cast<int>(r.n - i < kWidth ? r.n - i : kWidth);
+    const typename V::F none = V::set(0.0f);
+    V::store_n(r.to + i, V::pair(r.low ? V::load_n(r.low + i, left) : none, r.high ? V::load_n(r.high + i, left) : none), left);
+  }
+}
 
 // Eight rows at a time as bytes, which vectors hold many of.
 inline void key_bits(const KeyBits& b) {

@@ -39,7 +39,9 @@ void fill_table(KernelTable& t) {
   t.half_gemm = HalfProduct<V>::gemm;
   t.embedding_lookup = Embeddings<V>::lookup;
   t.embedding_bag = Embeddings<V>::bag;
-  t.attention_panel = AttentionPanels<V>::attention;
+  t.attention_panel = AttentionPanels<V>::template attention<false>;
+  t.attention_pairs = AttentionPanels<V>::template attention<true>;
+  t.pair_rows = pair_rows<V>;
   t.key_bits = key_bits;
   t.attention_rows = RowAttention<V>::attention;
   t.merge_parts = RowAttention<V>::merge;

@@ -1,13 +1,32 @@
-// AVX-512 with VNNI.
+// AVX-512 with VNNI; with AVX512_BF16 where the processor has it.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
 #include "contract/tables.h"
 #include "isa/convolution_avx512.h"
 #include "isa/fill_table.h"
+#include "isa/pairs_avx512.h"
 #include "isa/product_vnni_avx512.h"
 #include "isa/quantize_rows_avx512.h"
 #include "isa/transpose_words_avx512.h"
 #include "isa/vector_avx512.h"
+#include "runtime/cpu.h"
 
 namespace octavo {
+namespace {
+
+// OCTAVO_BFLOAT16=emulated does without the instruction: for tests, the bits are the same.
+bool has_pairs() {
+  const std::vector<std::string> features = cpu_features();
+  const char* wanted = std::getenv("OCTAVO_BFLOAT16");
+  if (wanted && std::strcmp(wanted, "emulated") == 0) return false;
+  return std::find(features.begin(), features.end(), "avx512bf16") != features.end() && pairs_are_exact();
+}
+
+}  // namespace
 
 KernelTable avx512vnni_table() {
   KernelTable t{};
@@ -20,6 +39,11 @@ KernelTable avx512vnni_table() {
   fill_table<Avx512, Avx512Words>(t);
   t.quantize_pixels = quantize_pixels_avx512;
   t.transpose = transpose_avx512;
+  if (has_pairs()) {
+    t.bfloat16_instruction = true;
+    t.attention_pairs = AttentionPanels<Avx512Pairs>::attention<true>;
+    t.pair_rows = pair_rows<Avx512Pairs>;
+  }
   return t;
 }
 

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "isa/flush_subnormals.h"
+
 namespace octavo {
 namespace {
 
@@ -119,6 +121,18 @@ struct Avx2 {
   static void store_f16_n(Half* p, F x, int n) { store_bytes(p, narrow_f16(x), 2 * n); }
   static void store_bf16_n(Half* p, F x, int n) { store_bytes(p, narrow_bf16(x), 2 * n); }
 
+  static F pair(F low, F high) {
+    const I below = _mm256_srli_epi32(nearest_bf16(low), 16);
+    return _mm256_castsi256_ps(_mm256_blend_epi16(below, nearest_bf16(high), 0xaa));
+  }
+  static F dot_pairs(F sum, F x, F y) {
+    const I high = _mm256_set1_epi32(-0x10000);
+    const I a = _mm256_castps_si256(x), b = _mm256_castps_si256(y);
+    sum = fma(_mm256_castsi256_ps(_mm256_and_si256(a, high)), _mm256_castsi256_ps(_mm256_and_si256(b, high)), sum);
+    return fma(_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16)), sum);
+  }
+  using Flushing = FlushSubnormals;
+
   static I load_q(const std::int8_t* p) { return _mm256_cvtepi8_epi32(eight(p)); }
   static I load_q(const std::uint8_t* p) { return _mm256_cvtepu8_epi32(eight(p)); }
   static I load_q_n(const std::int8_t* p, int n) { return _mm256_cvtepi8_epi32(bytes(p, n)); }
@@ -129,14 +143,16 @@ struct Avx2 {
   static F widen_f16(__m128i h) { return _mm256_cvtph_ps(h); }
   static F widen_bf16(__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); }
   static __m128i narrow_f16(F x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  static __m128i narrow_bf16(F x) {
-    const I bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
-    const I odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-    const I rounded = _mm256_srli_epi32(
-        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
-    const I quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+  // Rounded, in the upper halves.
+  static I nearest_bf16(F x) {
+    const I bits = _mm256_castps_si256(x), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const I rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const I quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
     const I nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    const I h = _mm256_blendv_epi8(rounded, quiet, nan);
+    return _mm256_blendv_epi8(rounded, quiet, nan);
+  }
+  static __m128i narrow_bf16(F x) {
+    const I h = _mm256_srli_epi32(nearest_bf16(x), 16);
     return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
   }
   static __m128i eight(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }

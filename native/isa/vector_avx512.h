@@ -6,6 +6,8 @@
 #include <climits>
 #include <cstdint>
 
+#include "isa/flush_subnormals.h"
+
 namespace octavo {
 namespace {
 
@@ -100,6 +102,18 @@ struct Avx512 {
   static void store_f16_n(Half* p, F x, int n) { _mm256_mask_storeu_epi16(p, first(n), narrow_f16(x)); }
   static void store_bf16_n(Half* p, F x, int n) { _mm256_mask_storeu_epi16(p, first(n), narrow_bf16(x)); }
 
+  static F pair(F low, F high) {
+    const I below = _mm512_srli_epi32(nearest_bf16(low), 16);
+    return _mm512_castsi512_ps(_mm512_mask_blend_epi16(0xaaaaaaaau, below, nearest_bf16(high)));
+  }
+  static F dot_pairs(F sum, F x, F y) {
+    const I high = _mm512_set1_epi32(-0x10000);
+    const I a = _mm512_castps_si512(x), b = _mm512_castps_si512(y);
+    sum = fma(_mm512_castsi512_ps(_mm512_and_si512(a, high)), _mm512_castsi512_ps(_mm512_and_si512(b, high)), sum);
+    return fma(_mm512_castsi512_ps(_mm512_slli_epi32(a, 16)), _mm512_castsi512_ps(_mm512_slli_epi32(b, 16)), sum);
+  }
+  using Flushing = FlushSubnormals;
+
   static I load_q(const std::int8_t* p) { return _mm512_cvtepi8_epi32(bytes(p)); }
   static I load_q(const std::uint8_t* p) { return _mm512_cvtepu8_epi32(bytes(p)); }
   static I load_q_n(const std::int8_t* p, int n) { return _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first(n), p)); }
@@ -115,15 +129,14 @@ struct Avx512 {
   static __m256i sixteen(const Half* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
   static F widen_bf16(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }
   static __m256i narrow_f16(F x) { return _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-  // Integer arithmetic: AVX512_BF16's conversion flushes subnormals.
-  static __m256i narrow_bf16(F x) {
-    const I bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
-    const I odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
-    const I rounded = _mm512_srli_epi32(
-        _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
-    const I quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
-    return _mm512_cvtepi32_epi16(_mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), rounded, quiet));
+  // Rounded, in the upper halves. Integer arithmetic: AVX512_BF16's conversion flushes subnormals.
+  static I nearest_bf16(F x) {
+    const I bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const I rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const I quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    return _mm512_mask_blend_epi32(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), rounded, quiet);
   }
+  static __m256i narrow_bf16(F x) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(nearest_bf16(x), 16)); }
 };
 
 }  // namespace

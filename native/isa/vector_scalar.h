@@ -128,12 +128,42 @@ struct Scalar {
     if (n > 0) store_bf16(p, x);
   }
 
+  // Two bfloat16 in four bytes, rounded as store_bf16 does; in memory and registers they are a float's bits.
+  static F pair(F low, F high) {
+    Half halves[2];
+    store_bf16(halves, low);
+    store_bf16(halves + 1, high);
+    return from_bits(static_cast<std::uint32_t>(halves[1]) << 16 | halves[0]);
+  }
+  // sum + x.high y.high, then + x.low y.low: two fused multiply-adds that flush as below.
+  static F dot_pairs(F sum, F x, F y) {
+    const std::uint32_t a = to_bits(x), b = to_bits(y);
+    sum = flushed_fma(from_bits(a & 0xffff0000u), from_bits(b & 0xffff0000u), sum);
+    return flushed_fma(from_bits(a << 16), from_bits(b << 16), sum);
+  }
+  struct Flushing {  // what dot_pairs needs around it
+    Flushing() {}
+  };
+
   static I load_q(const std::int8_t* p) { return *p; }
   static I load_q(const std::uint8_t* p) { return *p; }
   template <class Q>
   static I load_q_n(const Q* p, int n) { return n > 0 ? *p : 0; }
 
  private:
+  static F without_subnormals(F x) { return to_bits(x) & 0x7f800000u ? x : copysign(0.0f, x); }
+  // Subnormals going in are 0, and so is what is below 2^-126 once it is rounded to 24 bits; a and b have 8 bits.
+  // docs/notes/processors.md: "Products of bfloat16 are two fused multiply-adds"
+  static F flushed_fma(F a, F b, F c) {
+    a = without_subnormals(a);
+    b = without_subnormals(b);
+    c = without_subnormals(c);
+    const F y = fma(a, b, c);
+    if (abs(y) > __FLT_MIN__ || y != y) return y;
+    // 2^-126 may have been rounded up from less than 24 bits allow. The sum is exact in 53 where it is near that.
+    const double exact = static_cast<double>(a) * static_cast<double>(b) + static_cast<double>(c);
+    return abs(y) < __FLT_MIN__ || __builtin_fabs(exact) < 0x1p-126 - 0x1p-151 ? copysign(0.0f, y) : y;
+  }
   static F from_bits(std::uint32_t bits) {
     F x;
     __builtin_memcpy(&x, &bits, 4);

@@ -1,4 +1,4 @@
-// Scaled dot-product attention in float32, over the table in use: softmax(scale Q K^T + bias) V for every
+// Scaled dot-product attention, over the table in use: softmax(scale Q K^T + bias) V for every
 // head, where Q, K, V and the output lie by strides.
 #pragma once
 
@@ -25,7 +25,10 @@ struct AttentionInputs {
   bool causal;
   std::ptrdiff_t offset;
   std::size_t window;
+  // q k^T and weights v in products of bfloat16 where there are more than a few queries: docs/numbers.md.
+  bool bfloat16;
   float softcap;              // s becomes softcap * tanh(s / softcap) before the bias; 0: it stays
+  const float* sinks;         // [heads]: a score of each head that takes a share of the weights and has no value; null: none
   float* out;
 };
 

@@ -1,32 +1,40 @@
 // Attention of many queries: panels of 64 columns, each over blocks of keys. Scratch memory is a block's, however many
-// keys there are.
+// keys there are; with products of bfloat16 it is that and the pairs of some heads.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "layers/attention_call.h"
+#include "layers/attention_pairs.h"
 #include "runtime/arena.h"
 #include "runtime/parallel.h"
 
 namespace octavo {
 namespace {
 
+constexpr float kMostScore = std::numeric_limits<float>::max();
 constexpr std::size_t kBlockKeys = 256;  // scores of a panel and a block are 64 KB
+
+constexpr std::size_t kPairBytes = 8 << 20;  // of the heads that are packed at once, but of one at least
 
 struct AttentionScratch;
 
-// One call, as its threads see it. A piece of work is a panel of a batch item's kv head.
+// Some heads of a call, as its threads see them; a head is a batch item's kv head. A piece of work is a panel of one.
 struct PanelCall : AttentionCall {
-  std::size_t panels;
+  std::size_t panels, first_head;
+  AttentionPairs pairs;  // of these heads; nothing is packed where products are float32
   mutable Pieces pieces;
   std::uint8_t* base = nullptr;
   struct {
     std::size_t staged, queries, bias, counts, scores, factor, top, sums, out, end;
   } at{};  // a thread's scratch memory
 
-  PanelCall(const AttentionCall& call, int threads)
+  PanelCall(const AttentionCall& call, std::size_t first, std::size_t heads, int threads)
       : AttentionCall(call),
         panels((columns + kPanelQueries - 1) / kPanelQueries),
-        pieces(in.batch * in.kv_heads * panels) {
+        first_head(first),
+        pairs(call, first, heads),
+        pieces(heads * panels) {
     const std::size_t block = std::min(round_up(in.keys, 16), kBlockKeys);
     Layout layout;
     at.staged = layout.add<float>(kPanelQueries * round_up(std::max({in.depth, in.value_depth, in.bias ? block : 0}), 16));
@@ -39,10 +47,13 @@ struct PanelCall : AttentionCall {
     at.sums = layout.add<float>(kPanelQueries);
     at.out = layout.add<float>(round_up(in.value_depth, 16) * kPanelQueries);
     at.end = layout.bytes();
-    base = scratch<AttentionScratch>(at.end * static_cast<std::size_t>(threads));
+    const std::size_t packed = bfloat16 ? round_up(pairs.bytes(), kAlign) : 0;
+    base = scratch<AttentionScratch>(packed + at.end * static_cast<std::size_t>(threads));
+    pairs.use(base);
+    base += packed;
   }
 
-  void operator()(int, int thread, int) const;
+  void operator()(int phase, int thread, int threads) const;
 };
 
 class Panel {
@@ -54,8 +65,9 @@ class Panel {
       : call_(call),
         in_(call.in),
         memory_(memory),
-        item_(piece / call.panels / in_.kv_heads),
-        kv_head_(piece / call.panels % in_.kv_heads),
+        head_(call.first_head + piece / call.panels),
+        item_(head_ / in_.kv_heads),
+        kv_head_(head_ % in_.kv_heads),
         // The last queries first: with causality they have the most keys.
         first_((call.panels - 1 - piece % call.panels) * kPanelQueries),
         count_(std::min(kPanelQueries, call.columns - first_)),
@@ -66,8 +78,8 @@ class Panel {
     p_.value_depth = in_.value_depth;
     p_.scale = in_.scale;
     p_.softcap = in_.softcap;
-    p_.k_stride = in_.k_steps.row;
-    p_.v_stride = in_.v_steps.row;
+    p_.k_stride = call_.bfloat16 ? call.pairs.inputs() : in_.k_steps.row;
+    p_.v_stride = call_.bfloat16 ? in_.value_depth : in_.v_steps.row;
     p_.scores = at(call.at.scores);
     p_.factor = at(call.at.factor);
     p_.top = at(call.at.top);
@@ -77,8 +89,10 @@ class Panel {
   }
 
   void run() {
-    load_rows(in_.depth, in_.q_steps.row, at(call_.at.queries), [&](std::size_t c) { return call_.q(item_, column(c)); });
-    const Keys keys = call_.keys_of(column(0).query, column(count_ - 1).query);
+    load_queries();
+    if (in_.sinks) sink();
+    Keys keys = call_.keys_of(column(0).query, column(count_ - 1).query);
+    if (call_.bfloat16) keys.begin -= keys.begin % 2;
     for (std::size_t begin = keys.begin; begin < keys.end;) {
       const std::size_t end = std::min(keys.end, (begin / kBlockKeys + 1) * kBlockKeys);
       p_.last = end == keys.end;
@@ -92,14 +106,36 @@ class Panel {
   float* at(std::size_t offset) const { return reinterpret_cast<float*>(memory_ + offset); }
   Column column(std::size_t c) const { return call_.column(kv_head_, first_ + c); }
 
+  // As if a block before the first had given each column its head's sink: a weight of 1, and values of 0.
+  void sink() {
+    for (std::size_t c = 0; c < p_.columns; ++c) {
+      const float score = c < count_ ? in_.sinks[column(c).head] : 0.0f;
+      p_.top[c] = score < -kMostScore ? -kMostScore : score;  // -infinity less itself is no number
+      p_.sums[c] = 1.0f;
+    }
+    std::fill(p_.out, p_.out + round_up(in_.value_depth, 16) * kPanelQueries, 0.0f);
+    p_.first = false;
+  }
+
   void block(std::size_t first, std::size_t keys) {
     p_.keys = count_keys(first, keys) ? keys : 0;
     if (p_.keys == 0 && (p_.first || !p_.last)) return;  // the last block divides what others gave
-    p_.k = call_.k(item_, kv_head_, first);
-    p_.v = call_.v(item_, kv_head_, first);
+    p_.k = call_.bfloat16 ? call_.pairs.k(head_, first) : call_.k(item_, kv_head_, first);
+    p_.v = call_.bfloat16 ? call_.pairs.v(head_, first) : call_.v(item_, kv_head_, first);
     if (in_.bias && p_.keys) load_bias(first, keys);
-    call_.t.attention_panel(p_);
+    call_.bfloat16 ? call_.t.attention_pairs(p_) : call_.t.attention_panel(p_);
     p_.first = false;
+  }
+
+  void load_queries() const {
+    float* panel = at(call_.at.queries);
+    const auto row = [&](std::size_t c) { return call_.q(item_, column(c)); };
+    if (!call_.bfloat16) return load_rows(in_.depth, in_.q_steps.row, panel, row);
+    const std::size_t inputs = call_.pairs.inputs(), padded = round_up(inputs, 16);
+    float* stage = at(call_.at.staged);
+    std::memset(stage, 0, p_.columns * padded * sizeof(float));
+    for (std::size_t c = 0; c < count_; ++c) pair_inputs(call_.t, row(c), in_.depth, stage + c * padded);
+    call_.t.transpose({stage, p_.columns, padded, padded, panel, kPanelQueries});
   }
 
   // Sets p_.counts. Whether any of the keys counts for any query.
@@ -203,21 +239,30 @@ class Panel {
   const PanelCall& call_;
   const AttentionInputs& in_;
   std::uint8_t* memory_;
-  std::size_t item_, kv_head_, first_, count_;
+  std::size_t head_, item_, kv_head_, first_, count_;
   std::uint64_t all_, seen_ = 0;  // columns, a bit each: those that there are, and for which a key counts
   AttentionPanel p_{};
 };
 
-void PanelCall::operator()(int, int thread, int) const {
+void PanelCall::operator()(int phase, int thread, int threads) const {
   const FloatMode mode;
+  if (bfloat16 && phase == 0) {
+    const Share own = share(pairs.pieces(), 1, thread, threads);
+    for (std::size_t piece = own.begin; piece < own.end; ++piece) pairs.pack(piece);
+    return;
+  }
   for (std::size_t piece; pieces.take(piece);) Panel(*this, piece, base + static_cast<std::size_t>(thread) * at.end).run();
 }
 
 }  // namespace
 
 void attention_panels(const AttentionCall& call, int threads) {
-  PanelCall job(call, threads);
-  parallel(threads, 1, job);
+  const std::size_t heads = call.in.batch * call.in.kv_heads;
+  const std::size_t most = call.bfloat16 ? std::max<std::size_t>(1, kPairBytes / AttentionPairs::bytes_of(call)) : heads;
+  for (std::size_t first = 0; first < heads; first += most) {
+    PanelCall job(call, first, std::min(most, heads - first), threads);
+    parallel(threads, call.bfloat16 ? 2 : 1, job);
+  }
 }
 
 }  // namespace octavo

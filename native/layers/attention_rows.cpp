@@ -20,6 +20,7 @@ struct AttentionScratch;
 struct RowsCall : AttentionCall {
   Keys keys;  // that count for some query
   std::size_t heads, chunks, part_floats;
+  std::size_t merged;  // chunks, and one for the sinks
   mutable Pieces pieces, merges;
   std::uint8_t* base = nullptr;
   struct {
@@ -33,11 +34,12 @@ struct RowsCall : AttentionCall {
         heads(in.batch * in.kv_heads),
         chunks((keys.end + kChunkKeys - 1) / kChunkKeys - std::min(keys.begin, keys.end) / kChunkKeys),
         part_floats(kPartFloats + round_up(in.value_depth, 16)),
+        merged(chunks + (in.sinks ? 1 : 0)),
         pieces(heads * chunks),
         merges(heads * columns) {
     const std::size_t block = std::min(round_up(in.keys, 16), kChunkKeys);
     Layout parts, layout;
-    parts.add<float>(heads * columns * chunks * part_floats);
+    parts.add<float>(heads * columns * merged * part_floats);
     parts_bytes = parts.bytes();
     at.queries = layout.add<float>(columns * in.depth);
     at.bias = layout.add<float>(columns * block);
@@ -48,7 +50,7 @@ struct RowsCall : AttentionCall {
 
   // What the first chunk gives a column; the next columns' parts follow, then the next chunks'.
   AttentionPart* part(std::size_t head, std::size_t chunk, std::size_t c) const {
-    return reinterpret_cast<AttentionPart*>(reinterpret_cast<float*>(base) + ((head * chunks + chunk) * columns + c) * part_floats);
+    return reinterpret_cast<AttentionPart*>(reinterpret_cast<float*>(base) + ((head * merged + chunk) * columns + c) * part_floats);
   }
 
   void operator()(int phase, int thread, int) const {
@@ -115,7 +117,13 @@ struct RowsCall : AttentionCall {
 
   void merge(std::size_t head, std::size_t c) const {
     const std::size_t item = head / in.kv_heads, kv_head = head % in.kv_heads;
-    t.merge_parts({part(head, 0, c), chunks, columns * part_floats, in.value_depth, out(item, column(kv_head, c))});
+    if (in.sinks) {
+      AttentionPart* sink = part(head, chunks, c);
+      std::memset(sink, 0, part_floats * sizeof(float));
+      sink->top = in.sinks[column(kv_head, c).head];
+      sink->sum = 1.0f;
+    }
+    t.merge_parts({part(head, 0, c), merged, columns * part_floats, in.value_depth, out(item, column(kv_head, c))});
   }
 };
 

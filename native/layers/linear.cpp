@@ -16,6 +16,8 @@ constexpr std::size_t kStepM = 32;       // rows of a kernel's largest tile
 constexpr std::size_t kStepN = 4;        // blocks of its widest
 constexpr std::size_t kPanelBytes = 512 << 10;  // quantized rows at a time: they stay in the L2 cache
 constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 16-bit outputs
+constexpr std::size_t kNormedBytes = 64 << 10;  // normalized rows at a time: they stay in the L2 cache
+constexpr std::size_t kNormedStep = 4;           // short rows are quantized four at a time
 constexpr std::size_t kGateBytes = 256 << 10;  // outputs that wait for their gates in the L2 cache
 
 // What the threads of a call divide among themselves.
@@ -77,6 +79,13 @@ struct Call {
     return has_long_sums();
   }
 
+  // Floats of a thread that become integers: rows that were normalized, or one that had 16 bits.
+  std::size_t wide() const {
+    if (in.norm) return normed_rows() * round_up(k, 16);
+    return in.type == DType::kFloat32 || in.scale ? 0 : round_up(k, 16);
+  }
+  std::size_t normed_rows() const { return std::max<std::size_t>(1, kNormedBytes / sizeof(float) / std::max<std::size_t>(1, k) / kNormedStep * kNormedStep); }
+
   float* stage(int thread) const { return reinterpret_cast<float*>(base + staging + thread * per_thread); }
   RowQuant* quant(int slot) const {
     return reinterpret_cast<RowQuant*>(base + quants) + slot * round_up(chunk, kPanelM) * groups;
@@ -94,7 +103,7 @@ struct Call {
     panels = layout.add<std::uint8_t>(slots * round_up(chunk, kPanelM) * panel_stride);
     quants = layout.add<RowQuant>(slots * round_up(chunk, kPanelM) * groups);
     Layout one;
-    one.add<float>(in.type == DType::kFloat32 || in.scale ? 0 : k);
+    one.add<float>(wide());
     if (staged()) one.add<double>(kTileRows * kTileBlocks * kBlockN * 2);
     per_thread = one.bytes();
     staging = layout.add<std::uint8_t>(per_thread * static_cast<std::size_t>(threads));
@@ -105,7 +114,9 @@ struct Call {
   void quantize(std::size_t first, std::size_t last, int slot, std::size_t at, int thread) const {
     std::uint8_t* to = panel(slot) + at * panel_stride;
     RowQuant* q = quant(slot) + at * groups;
-    if (in.scale) {
+    if (in.norm) {
+      normalize(first, last, to, q, thread);
+    } else if (in.scale) {
       t.panel_rows({static_cast<const std::uint8_t*>(in.x) + first * in.stride, last - first, k, in.stride,
                     in.scale + first * groups, in.zero_point + first * groups, group, to, q, sums});
     } else if (in.type == DType::kFloat32) {
@@ -116,6 +127,21 @@ struct Call {
         t.widen(in.type, x + m * in.stride, stage(thread), k);
         t.quantize_rows({stage(thread), 1, k, k, group, to + (m - first) * panel_stride, q + (m - first) * groups, sums});
       }
+    }
+  }
+
+  // The same of rows that are normalized first.
+  void normalize(std::size_t first, std::size_t last, std::uint8_t* to, RowQuant* q, int thread) const {
+    NormRows some = *in.norm;
+    // Where each thread quantizes all rows, one of them keeps the floats.
+    const bool kept = some.out && (split != Split::kCopies || thread == 0);
+    if (!kept) some.out_stride = round_up(k, 16);
+    for (std::size_t m = first; m < last; m += some.rows) {
+      some.rows = std::min(normed_rows(), last - m);
+      some.x = in.norm->x + m * some.stride;
+      some.out = kept ? in.norm->out + m * some.out_stride : stage(thread);
+      t.norm_rows(some);
+      t.quantize_rows({some.out, some.rows, k, some.out_stride, group, to + (m - first) * panel_stride, q + (m - first) * groups, sums});
     }
   }
 
@@ -170,7 +196,7 @@ struct Call {
   // One tile through float32 scratch: 16-bit outputs, or sums too long for int32.
   void stage_tile(const Gemm& whole, const Output& out, std::size_t first, std::size_t m, std::size_t rows, Share blocks, int thread) const {
     constexpr std::size_t kWide = kTileBlocks * kBlockN;
-    float* tile = stage(thread) + (in.type == DType::kFloat32 || in.scale ? 0 : round_up(k, 16));
+    float* tile = stage(thread) + wide();
     float* extra = tile + kTileRows * kWide;
     const std::size_t column = blocks.begin * kBlockN;
     const std::size_t columns = std::min(blocks.end * kBlockN, whole.weight.n) - column;

@@ -34,6 +34,9 @@ struct Rows {
   std::size_t rows = 0, stride = 0;  // elements
   const float* scale = nullptr;      // [rows][groups]; then x is uint8
   const std::int32_t* zero_point = nullptr;
+  // What makes the rows from its own x (float32), in place of `x`: each is quantized while it is in the cache. Where `out`
+  // is null the normalized rows are kept nowhere. It has no residual.
+  const NormRows* norm = nullptr;
 };
 
 struct Output {

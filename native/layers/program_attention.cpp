@@ -110,6 +110,7 @@ void AttentionStep::run(Call& call) const {
   in.offset = static_cast<std::ptrdiff_t>(call.integer(p_.offset));
   in.window = static_cast<std::size_t>(call.integer(p_.window));
   in.softcap = p_.softcap;
+  in.bfloat16 = p_.bfloat16;
   in.out = out.as<float>();
   attention(in, call.threads);
 }

@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "layers/copy.h"
+#include "layers/gathered_product.h"
 #include "layers/program_rows.h"
 
 namespace octavo {
@@ -92,6 +95,35 @@ void GatherStep::run(Call& call) const {
     case 4: return gather_elements<std::uint32_t>(x, index, axis_, out);
     default: return gather_elements<std::uint64_t>(x, index, axis_, out);
   }
+}
+
+GatheredProductStep::GatheredProductStep(int a, int table, int index, bool transposed, int made)
+    : a_(a), table_(table), index_(index), transposed_(transposed), made_(made) {
+  reads = {a, table, index};
+  makes = {made};
+}
+
+void GatheredProductStep::resolve(Call& call) const {
+  const View &a = call.at(a_), &table = call.at(table_), &index = call.at(index_);
+  call.expect_type(a_, ValueType::kFloat32, "a gathered product");
+  call.expect_type(table_, ValueType::kFloat32, "a gathered product");
+  call.expect_type(index_, ValueType::kInt64, "an index");
+  if (a.axes < 3 || a.axes > 4) call.fail(a_, "a gathered product needs three or four axes");
+  if (table.axes != a.axes || table.last() != a.last()) call.fail(table_, "does not multiply " + a.text());
+  View out = a;
+  out.sizes[out.axes - 1] = index.last();
+  bool fits = index.axes == a.axes && index.sizes[index.axes - 2] == a.sizes[a.axes - 2];
+  for (std::size_t i = 0; i + 2 < a.axes; ++i)
+    fits = fits && (index.sizes[i] == 1 || index.sizes[i] == a.sizes[i]) && (table.sizes[i] == 1 || table.sizes[i] == a.sizes[i]);
+  if (!fits) call.fail(index_, "does not index products of " + a.text() + " and " + table.text());
+  if (transposed_) std::swap(out.sizes[out.axes - 2], out.sizes[out.axes - 1]);
+  call.make(made_, out.sizes, out.axes);
+  call.work += static_cast<double>(a.count(0)) * static_cast<double>(std::min(table.sizes[table.axes - 2], 2 * index.last())) * 0.025;
+}
+
+void GatheredProductStep::run(Call& call) const {
+  const View &a = call.at(a_), &table = call.at(table_), &index = call.at(index_);
+  gathered_product(a, table, index, span_of(index, table.sizes[table.axes - 2]), transposed_, call.at(made_), call.threads);
 }
 
 EmbeddingStep::EmbeddingStep(int table, int index, int made) : table_(table), index_(index), made_(made) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "contract/tables.h"
+#include "layers/gathered_product.h"
 #include "layers/norm.h"
 #include "layers/rotary.h"
 #include "runtime/arena.h"
@@ -28,14 +29,29 @@ void expect_vector(Call& call, int value, std::size_t size, const char* what) {
     call.fail(value, std::string(what) + " needs " + std::to_string(size) + " elements side by side");
 }
 
+// What several values of indices name of that many rows.
+Span span_of_all(Call& call, const std::vector<int>& indices, std::size_t rows) {
+  Span all{rows, 0};
+  for (const int value : indices) {
+    const Span one = span_of(call.at(value), rows);
+    if (one.begin == one.end) continue;
+    all = {std::min(all.begin, one.begin), std::max(all.end, one.end)};
+  }
+  return all.end == 0 ? Span{} : all;
+}
+
 }  // namespace
 
 LinearStep::LinearStep(Parts parts) : p_(std::move(parts)) {
   reads = {p_.x};
   if (p_.residual >= 0) reads.push_back(p_.residual);
+  reads.insert(reads.end(), p_.span.begin(), p_.span.end());
+  for (const int value : {p_.norm.weight, p_.norm.bias})
+    if (value >= 0) reads.push_back(value);
   makes = p_.made;
   makes.push_back(p_.rows);
   makes.push_back(p_.added);
+  if (p_.norm.made >= 0) makes.push_back(p_.norm.made);
 }
 
 void LinearStep::resolve(Call& call) const {
@@ -44,6 +60,9 @@ void LinearStep::resolve(Call& call) const {
   const std::size_t k = p_.layers[0]->weight.k;
   if (x.axes == 0 || x.last() != k) call.fail(p_.x, "the layer takes " + std::to_string(k) + " inputs");
   stage_rows(call, p_.x, p_.rows);
+  if (p_.norm.weight >= 0) expect_vector(call, p_.norm.weight, k, "the weight");
+  if (p_.norm.bias >= 0) expect_vector(call, p_.norm.bias, k, "the bias");
+  if (p_.norm.made >= 0) call.make(p_.norm.made, x.sizes, x.axes);
   View out = x;
   for (std::size_t i = 0; i < p_.made.size(); ++i) {
     const std::size_t n = p_.layers[i]->weight.n;
@@ -56,6 +75,21 @@ void LinearStep::resolve(Call& call) const {
   call.expect_type(p_.residual, ValueType::kFloat32, "the residual");
   expect_sizes(call, p_.residual, out, "the residual");
   stage_rows(call, p_.residual, p_.added);
+}
+
+NormRows LinearStep::norm_of(Call& call, const Rows& rows) const {
+  NormRows norm;
+  norm.kind = p_.norm.kind;
+  norm.x = static_cast<const float*>(rows.x);
+  norm.rows = rows.rows;
+  norm.columns = p_.layers[0]->weight.k;
+  norm.stride = rows.stride;
+  norm.eps = p_.norm.eps;
+  if (p_.norm.weight >= 0) norm.weight = call.at(p_.norm.weight).as<float>();
+  if (p_.norm.bias >= 0) norm.bias = call.at(p_.norm.bias).as<float>();
+  if (p_.norm.made >= 0) norm.out = call.at(p_.norm.made).as<float>();
+  norm.out_stride = norm.columns;
+  return norm;
 }
 
 void LinearStep::run(Call& call) const {
@@ -72,6 +106,14 @@ void LinearStep::run(Call& call) const {
     outs[i].stride = call.at(p_.made[i]).last();
     outs[i].activation = &p_.activations[i];
   }
+  if (!p_.span.empty()) {
+    const Span some = span_of_all(call, p_.span, rows.rows);
+    in.x = x.as<float>() + some.begin * in.stride;
+    in.rows = some.end - some.begin;
+    for (std::size_t i = 0; i < p_.made.size(); ++i) outs[i].data = call.at(p_.made[i]).as<float>() + some.begin * outs[i].stride;
+  }
+  const NormRows norm = norm_of(call, in);
+  if (p_.norm.asked) in.norm = &norm;
   if (p_.gated) return gated_linear(*p_.layers[0], p_.activations[0], *p_.layers[1], in, outs[0], call.threads);
   if (p_.residual >= 0) {
     const View& added = call.staged(p_.residual, p_.added);

@@ -9,9 +9,16 @@
 
 namespace octavo {
 
-// Layers over the rows of one float32 value, which are quantized once.
+// Layers over the rows of one float32 value, which are quantized once, or normalized and quantized.
 class LinearStep final : public Step {
  public:
+  struct Normed {
+    bool asked = false;
+    Norm kind = Norm::kLayer;
+    int weight = -1, bias = -1;              // -1: none
+    float eps = 0.0f;
+    int made = -1;                           // the normalized rows; -1: nobody else reads them
+  };
   struct Parts {
     int x;
     std::vector<const Linear*> layers;       // they outlive the program
@@ -20,6 +27,8 @@ class LinearStep final : public Step {
     bool gated;
     std::vector<int> made;
     int rows, added;                         // x and residual side by side, where they are not
+    std::vector<int> span;                   // indices of the rows that are read of the results; none: all are
+    Normed norm;                             // what x goes through first
   };
   explicit LinearStep(Parts parts);
   const char* name() const override { return p_.gated ? "gated linear" : "linear"; }
@@ -27,6 +36,8 @@ class LinearStep final : public Step {
   void run(Call& call) const override;
 
  private:
+  NormRows norm_of(Call& call, const Rows& rows) const;
+
   Parts p_;
 };
 
@@ -74,6 +85,7 @@ class AttentionStep final : public Step {
     bool causal;
     int offset, window;                      // integers
     float softcap;
+    bool bfloat16;
     int made;
     int queries, keys, values;               // q, k and v side by side, where they are not
   };

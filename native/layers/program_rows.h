@@ -97,6 +97,20 @@ class GatherStep final : public Step {
   int index_, made_;
 };
 
+// out[.., s, t] = a[.., s, :] . table[.., index[.., s, t], :], or with its last two axes turned: layers/gathered_product.h.
+class GatheredProductStep final : public Step {
+ public:
+  GatheredProductStep(int a, int table, int index, bool transposed, int made);
+  const char* name() const override { return "gathered product"; }
+  void resolve(Call& call) const override;
+  void run(Call& call) const override;
+
+ private:
+  int a_, table_, index_;
+  bool transposed_;
+  int made_;
+};
+
 // Rows of a table [count, width], by int64 indices of any shape.
 class EmbeddingStep final : public Step {
  public:

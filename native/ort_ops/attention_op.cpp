@@ -59,6 +59,7 @@ struct AttentionOp::Problem {
   HeadMatrices q, k, v;
   const float* bias = nullptr;
   const std::uint8_t* mask = nullptr;
+  const float* sinks = nullptr;
   Shape bias_shape, mask_shape;
   Shape lead;  // of the output
   std::int64_t heads = 0, kv_heads = 0, queries = 0;
@@ -76,7 +77,8 @@ AttentionOp::AttentionOp(const Node& node)
       window_(static_cast<std::size_t>(std::max<std::int64_t>(0, node.integer("window", 0)))),
       mean_(node.integer("hidden", 0) != 0),
       fits_(node.integer("fits", 0) != 0),
-      joined_bias_(node.integer("joined_bias", 0) != 0) {
+      joined_bias_(node.integer("joined_bias", 0) != 0),
+      bfloat16_(node.integer("bfloat16", 0) != 0) {
   if (!std::isfinite(scale_)) node.fail("the attribute scale is not finite");
   if (!(softcap_ >= 0.0f) || !std::isfinite(softcap_)) node.fail("the attribute softcap is not finite, or below 0");
   const auto most_rests = std::count(shape_.begin(), shape_.end(), kRest);
@@ -92,7 +94,8 @@ AttentionOp::AttentionOp(const Node& node)
   if (causal_ < 0 || causal_ > kLast) node.fail("the attribute causal has to be 0, 1 or 2");
   if (guard_ < 0 || guard_ > kBias) node.fail("the attribute guard has to be 0, 1 or 2");
   std::size_t next = 3;
-  for (const std::string& name : given_inputs(node, {"bias", "mask"})) (name == "bias" ? bias_at_ : mask_at_) = next++;
+  for (const std::string& name : given_inputs(node, {"bias", "mask", "sinks"}))
+    (name == "bias" ? bias_at_ : name == "mask" ? mask_at_ : sinks_at_) = next++;
   if (next == 3 && node.inputs() > 3) bias_at_ = 3;
 }
 
@@ -143,6 +146,12 @@ AttentionOp::Problem AttentionOp::problem(const Call& call) const {
     p.heads = all[all.rank - 3];
     p.kv_heads = 1;
   }
+  if (sinks_at_) {
+    const Tensor<float> sinks = call.input<float>(sinks_at_, "sinks");
+    if (sinks.shape != Shape{p.heads})
+      throw Error("sinks has shape " + sinks.shape.text() + "; it has to be " + Shape{p.heads}.text() + ", a number for each head");
+    p.sinks = sinks.data;
+  }
   return p;
 }
 
@@ -172,9 +181,11 @@ void AttentionOp::run(Call& call) const {
   in.value_depth = static_cast<std::size_t>(p.v.depth());
   in.scale = scale_ != 0.0f ? scale_ : 1.0f / std::sqrt(static_cast<float>(std::max<std::size_t>(1, in.depth)));
   in.softcap = softcap_;
+  in.bfloat16 = bfloat16_;
   in.causal = causal_ != 0;
   in.offset = causal_ == kLast ? static_cast<std::ptrdiff_t>(in.keys) - static_cast<std::ptrdiff_t>(in.queries) : 0;
   in.window = window_;
+  in.sinks = p.sinks;
   in.out = output(call, p);
   const std::size_t row = in.heads * in.value_depth;
   in.out_steps = layouts_[3] == HeadLayout::kOutside
@@ -264,7 +275,8 @@ void AttentionOp::infer(const Inference& inference) {
   all.push_back(q[q.size() - 2]);
   all.push_back(k[k.size() - 2]);
   std::size_t rank = std::max({q.size(), k.size(), v.size()});
-  for (std::size_t i = 3; i < inference.inputs(); ++i) {
+  const bool sinks = (" " + inference.text("given", "")).find(" sinks") != std::string::npos;  // the last of the inputs
+  for (std::size_t i = 3; i + (sinks ? 1 : 0) < inference.inputs(); ++i) {
     Dims added = inference.input(i);
     if (inference.integer("joined_bias", 0) && added.size() == 3) added[0] = {};
     if (added.empty()) added.resize(all.size());  // of which nothing is known

@@ -1,4 +1,4 @@
-// ai.octavo.Attention: softmax(softcap(scale Q K^T) + bias) V, in float32, for every head.
+// ai.octavo.Attention: softmax(softcap(scale Q K^T) + bias) V for every head.
 #pragma once
 
 #include <vector>
@@ -9,14 +9,15 @@
 
 namespace octavo::ort {
 
-// Inputs Q, K and V, and those that the attribute `given` names: "bias" (float32) and "mask" (bool: which keys count), by
-// default the bias where there is a fourth. K and V may have fewer heads than Q: head h reads head h / (heads / kv_heads).
+// Inputs Q, K and V, and those that the attribute `given` names: "bias" (float32), "mask" (bool: which keys count) and
+// "sinks" (float32 [heads]: scores without a value), by default the bias where there is a fourth. K and V may have fewer heads than Q: head h reads head h / (heads / kv_heads).
 // The products [..., heads, S, T], bias and mask broadcast with each other, so that a batch, a head or a query of 1 is
 // repeated where others have more; with the attribute `fits` such a run is refused. Attributes:
 //   heads: of Q, where anything lies as rows; groups: how many of them each head of K and V is for (1 by default)
 //   layouts: of Q, K, V and the output (rows by default)
 //   shape: what an output that lies as rows is made of: 0 is the size there, -1 what is left, -2 the size of Q there
 //   scale (1 / sqrt(D) by default), softcap, window
+//   bfloat16: 1, products are bfloat16 where there are more than a few queries
 //   causal: 1, the first query sees the first key; 2, the last query sees the last key
 //   hidden: what a query gives whose mask hides every key: 0 by default, with 1 the mean of V
 //   joined_bias: the bias is [batch * heads, S, T]
@@ -27,6 +28,7 @@ class AttentionOp {
   static constexpr Input kInputs[] = {{ElementType::kFloat},
                                       {ElementType::kFloat},
                                       {ElementType::kFloat},
+                                      {ElementType::kUndefined, kOptional},
                                       {ElementType::kUndefined, kOptional},
                                       {ElementType::kUndefined, kOptional}};
   static constexpr std::size_t kOutputs = 1;
@@ -48,8 +50,8 @@ class AttentionOp {
   HeadLayouts layouts_;
   std::size_t groups_;
   std::int64_t causal_, guard_;
-  std::size_t window_, bias_at_ = 0, mask_at_ = 0;  // inputs; 0: none
-  bool mean_, fits_, joined_bias_;
+  std::size_t window_, bias_at_ = 0, mask_at_ = 0, sinks_at_ = 0;  // inputs; 0: none
+  bool mean_, fits_, joined_bias_, bfloat16_;
 };
 
 }  // namespace octavo::ort

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ort_ops/attention_op.h"
+#include "ort_ops/cached_attention_op.h"
 #include "ort_ops/conv_op.h"
 #include "ort_ops/embedding_op.h"
 #include "ort_ops/linear_op.h"
@@ -38,7 +39,7 @@ struct Registration {
   }
 };
 
-using All = Registration<AttentionOp, ConvOp, EmbeddingOp, GatedLinearOp, GroupedLinearOp, GruOp, LinearOp, LstmOp, MatMulOp, NormOp, RnnOp, RotaryOp>;
+using All = Registration<AttentionOp, CachedAttentionOp, ConvOp, EmbeddingOp, GatedLinearOp, GroupedLinearOp, GruOp, LinearOp, LstmOp, MatMulOp, NormOp, RnnOp, RotaryOp>;
 
 // An entry of options that have the operators: it is copied, and goes, with them.
 constexpr const char* kRegistered = "octavo.registered";

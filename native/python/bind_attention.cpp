@@ -25,7 +25,7 @@ using Addresses = std::array<std::uintptr_t, 4>;
 void run_attention(const Addresses& addresses, const std::array<std::size_t, 7>& sizes, const std::array<std::size_t, 12>& steps,
                    float scale, std::uintptr_t bias, const std::array<std::size_t, 4>& bias_strides, std::uintptr_t mask,
                    const std::array<std::size_t, 4>& mask_strides, bool causal, std::ptrdiff_t offset, std::size_t window,
-                   float softcap, int threads) {
+                   float softcap, std::uintptr_t sinks, bool bfloat16, int threads) {
   AttentionInputs in{};
   in.batch = sizes[0];
   in.heads = sizes[1];
@@ -55,6 +55,8 @@ void run_attention(const Addresses& addresses, const std::array<std::size_t, 7>&
   in.offset = offset;
   in.window = window;
   in.softcap = softcap;
+  in.sinks = pointer<const float>(sinks);
+  in.bfloat16 = bfloat16;
   const double work = static_cast<double>(in.batch * in.heads * in.queries) * static_cast<double>(in.keys * (in.depth + in.value_depth));
   const MaybeRelease release(work > kLongProducts);
   attention(in, threads > 0 ? threads : num_threads());
@@ -124,7 +126,7 @@ void run_rotary(std::uintptr_t x, std::uintptr_t cos, std::uintptr_t sin, std::u
 
 void bind_attention(nb::module_& m) {
   m.def("attention", &run_attention, "addresses"_a, "sizes"_a, "steps"_a, "scale"_a, "bias"_a, "bias_strides"_a, "mask"_a,
-        "mask_strides"_a, "causal"_a, "offset"_a, "window"_a, "softcap"_a, "threads"_a);
+        "mask_strides"_a, "causal"_a, "offset"_a, "window"_a, "softcap"_a, "sinks"_a, "bfloat16"_a, "threads"_a);
   m.def("layer_norm", &run_layer_norm, "x"_a, "rows"_a, "columns"_a, "stride"_a, "weight"_a, "bias"_a, "eps"_a, "out"_a,
         "out_stride"_a, "threads"_a);
   m.def("norm_rows", &run_norm_rows, "kind"_a, "x"_a, "rows"_a, "columns"_a, "residual"_a, "weight"_a, "bias"_a, "eps"_a, "total"_a, "out"_a,

@@ -15,6 +15,7 @@ void bind_machine(nb::module_& m) {
   m.def("cpu_features", &cpu_features);
   m.def("isas", &runnable_tables);
   m.def("isa", [] { return std::string(table().name); });
+  m.def("has_bfloat16_products", [] { return table().bfloat16_instruction; });
   m.def("use_isa", &use_table, "name"_a);
   m.def("num_threads", &num_threads);
   m.def("set_num_threads", &set_num_threads, "threads"_a);

@@ -23,8 +23,11 @@ void add(BoundProgram& p, Arguments&&... arguments) {
 int value(BoundProgram& p, int type) { return p.program.value(static_cast<ValueType>(type)); }
 int float_value(BoundProgram& p) { return p.program.value(ValueType::kFloat32); }
 
-std::vector<int> add_linear(BoundProgram& p, int x, const nb::list& layers, const std::vector<int>& activations, int residual, bool gated) {
-  LinearStep::Parts parts{x, {}, {}, residual, gated, {}, float_value(p), float_value(p)};
+std::vector<int> add_linear(BoundProgram& p, int x, const nb::list& layers, const std::vector<int>& activations, int residual, bool gated,
+                            std::vector<int> span, const std::vector<int>& norm, float eps) {
+  LinearStep::Parts parts{x, {}, {}, residual, gated, {}, float_value(p), float_value(p), std::move(span), {}};
+  expect(norm.empty() || norm.size() == 4, "linear: a norm is its kind, weight, bias, and whether its rows are kept");
+  if (!norm.empty()) parts.norm = {true, static_cast<Norm>(norm[0]), norm[1], norm[2], eps, norm[3] ? float_value(p) : -1};
   for (const nb::handle layer : layers) {
     parts.layers.push_back(&nb::cast<const BoundLinear&>(layer).layer);
     p.held.push_back(nb::borrow(layer));
@@ -37,7 +40,8 @@ std::vector<int> add_linear(BoundProgram& p, int x, const nb::list& layers, cons
     expect(layer->weight.k == parts.layers[0]->weight.k && layer->group == parts.layers[0]->group && (!gated || layer->weight.n == parts.layers[0]->weight.n),
            "linear: layers over one input have the same number of inputs and the same groups, and those of a gate the same number of outputs");
   for (std::size_t i = 0; i < made; ++i) parts.made.push_back(float_value(p));
-  const std::vector<int> found = parts.made;
+  std::vector<int> found = parts.made;
+  if (parts.norm.made >= 0) found.push_back(parts.norm.made);
   add<LinearStep>(p, std::move(parts));
   return found;
 }
@@ -48,9 +52,10 @@ std::vector<int> add_norm(BoundProgram& p, int kind, int x, int residual, int we
   return residual >= 0 ? std::vector<int>{sum, made} : std::vector<int>{made};
 }
 
-int add_attention(BoundProgram& p, int q, int k, int v, float scale, int bias, int mask, bool causal, int offset, int window, float softcap) {
+int add_attention(BoundProgram& p, int q, int k, int v, float scale, int bias, int mask, bool causal, int offset, int window, float softcap,
+                  bool bfloat16) {
   const int made = float_value(p);
-  add<AttentionStep>(p, AttentionStep::Parts{q, k, v, scale, bias, mask, causal, offset, window, softcap, made, float_value(p), float_value(p), float_value(p)});
+  add<AttentionStep>(p, AttentionStep::Parts{q, k, v, scale, bias, mask, causal, offset, window, softcap, bfloat16, made, float_value(p), float_value(p), float_value(p)});
   return made;
 }
 
@@ -218,9 +223,10 @@ void bind_elements(nb::class_<BoundProgram>& c) {
 }
 
 void bind_rows(nb::class_<BoundProgram>& c) {
-  c.def("linear", &add_linear, "x"_a, "layers"_a, "activations"_a, "residual"_a, "gated"_a)
+  c.def("linear", &add_linear, "x"_a, "layers"_a, "activations"_a, "residual"_a, "gated"_a, "span"_a, "norm"_a, "eps"_a)
       .def("norm", &add_norm, "kind"_a, "x"_a, "residual"_a, "weight"_a, "bias"_a, "eps"_a)
-      .def("attention", &add_attention, "q"_a, "k"_a, "v"_a, "scale"_a, "bias"_a, "mask"_a, "causal"_a, "offset"_a, "window"_a, "softcap"_a)
+      .def("attention", &add_attention, "q"_a, "k"_a, "v"_a, "scale"_a, "bias"_a, "mask"_a, "causal"_a, "offset"_a, "window"_a, "softcap"_a,
+           "bfloat16"_a)
       .def("rotary", &add_rotary, "x"_a, "cos"_a, "sin"_a, "interleaved"_a)
       .def(
           "softmax",
@@ -273,6 +279,14 @@ void bind_rows(nb::class_<BoundProgram>& c) {
             return made;
           },
           "dtype"_a, "x"_a, "axis"_a, "index"_a)
+      .def(
+          "gathered_product",
+          [](BoundProgram& p, int a, int table, int index, bool transposed) {
+            const int made = float_value(p);
+            add<GatheredProductStep>(p, a, table, index, transposed, made);
+            return made;
+          },
+          "a"_a, "table"_a, "index"_a, "transposed"_a)
       .def(
           "embedding",
           [](BoundProgram& p, int type, int table, int index) {

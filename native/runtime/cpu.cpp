@@ -43,8 +43,10 @@ std::vector<std::string> cpu_features() {
   if (zmm && (ebx & (1u << 31))) names.push_back("avx512vl");
   if (zmm && (ecx & (1u << 11))) names.push_back("avx512vnni");
   if (tiles && (edx & (1u << 25))) names.push_back("amxint8");
-  if (subleaves >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && ymm && (eax & (1u << 4)))
-    names.push_back("avxvnni");
+  if (subleaves >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) {
+    if (ymm && (eax & (1u << 4))) names.push_back("avxvnni");
+    if (zmm && (eax & (1u << 5))) names.push_back("avx512bf16");
+  }
   return names;
 }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ModelError, OptionError, pip_install
+from octavo.files.checkpoints import names_checkpoint
 
 if TYPE_CHECKING:
     from octavo.recipe.target import Target
@@ -21,23 +22,33 @@ def names_factory(text: str) -> bool:
     return _FACTORY.fullmatch(text) is not None and not os.path.lexists(text)
 
 
+def names_torch(text: str) -> bool:
+    """Whether `text` names a PyTorch model: `module:factory`, or a checkpoint's folder or name."""
+    return names_factory(text) or names_checkpoint(text)
+
+
 def target_of(model: Any, **options: Any) -> Target:
     """What tuning needs of `model`, whichever front end it belongs to.
 
     `model` is an ONNX file's path or a ModelProto, a PyTorch module, `module:factory` (a callable
-    without arguments that returns one), or a target already. `options` are those of
-    `octavo.onnx.OnnxTarget` (target, cpu, quant_format, threads, sess_options, custom_ops) or
-    `octavo.torch.TorchTarget` (example_inputs); one that the front end does not have is an
-    OptionError.
+    without arguments that returns one), a checkpoint's folder or name, or a target already.
+    `options` are those of `octavo.onnx.OnnxTarget` (target, cpu, quant_format, threads,
+    sess_options, custom_ops) or `octavo.torch.TorchTarget` (example_inputs); one that the front end
+    does not have is an OptionError.
     """
     if all(hasattr(model, name) for name in _TARGET_METHODS):
         _options("a target, which has its own", options, ())
         return model  # type: ignore[no-any-return]
-    if _is_module(model) or (isinstance(model, str) and names_factory(model)):
+    if _is_module(model) or (isinstance(model, str) and names_torch(model)):
         need_torch()
+        given = _options("a PyTorch model", options, ("example_inputs",))
+        if isinstance(model, str) and names_checkpoint(model):
+            from octavo.torch.hub.target import CheckpointTarget
+
+            return CheckpointTarget(model, **given)
         from octavo.torch import TorchTarget
 
-        return TorchTarget(model, **_options("a PyTorch model", options, ("example_inputs",)))
+        return TorchTarget(model, **given)
     if isinstance(model, (str, Path, os.PathLike)) or hasattr(model, "SerializeToString"):
         from octavo.onnx import OnnxTarget
 

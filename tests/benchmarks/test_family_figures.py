@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -47,11 +46,34 @@ def test_a_name_means_one_family_and_a_word_all_that_have_it() -> None:
     assert families.chosen([]) == list(table.FAMILIES.values())
 
 
+def asked(*arguments: str) -> list[str]:
+    """Titles of the sections that a command measures."""
+    options = families._parser().parse_args(arguments)
+    return list(families.sections(options, Path("nowhere")))
+
+
 def test_sections_of_one_family() -> None:
-    options = argparse.Namespace(
-        only=["Llama"], torch=False, onnx=False, decoding=True, quick=True, processes=1
-    )
-    assert list(families.sections(options, Aims())) == ["Llama: one token after a cache", "Aims"]
+    token = "Llama: one token after a cache, 1 thread"
+    assert asked("--only", "Llama", "--decoding", "--quick") == [token]
+    made, speed = (f"Llama: ONNX, target native: {w}" for w in ("what was made", "speed, 1 thread"))
+    whole = ["Llama: PyTorch, 1 thread", made, speed, token]
+    assert asked("--only", "Llama", "--quick") == whole
+    two = asked("--only", "Llama", "--torch", "--threads", "2")
+    assert not any("1 thread" in title for title in two)
+
+
+def test_the_command_of_a_result_has_no_folder() -> None:
+    given = [
+        "--fewer-exports",
+        "--into",
+        "/some/folder",
+        "--for",
+        "80",
+        "--again",
+        "--only",
+        "BERT",
+    ]
+    assert families._command(given) == "python -m benchmarks.families --fewer-exports --only BERT"
 
 
 def test_the_least_of_an_aim_is_what_counts() -> None:
@@ -98,11 +120,15 @@ def test_files_of_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(families_onnx, "PEERS", (QD_CHANNEL,))
     monkeypatch.setattr(family_exports, "onnx_path", lambda *_: path)
     monkeypatch.setattr(families_onnx, "_feed", lambda family: feed)
-    made = families_onnx.files(BERT, tmp_path, quick=True)
+    made = families_onnx.files(BERT, tmp_path, two=True)
     assert not made.refused
     assert made.fused == {f"{export}: {NATIVE}": 2 for export in made.exports}
     assert {label.partition(": ")[2] for label in made.files} == {QD_CHANNEL, NATIVE}
     assert all(1e-6 < angle < 0.01 for angle, _ in made.errors.values())
+    made.write(tmp_path)
+    assert families_onnx.Files.read(tmp_path) == made
+    monkeypatch.setattr(families_onnx, "code", lambda: ("another commit", False))
+    assert families_onnx.Files.read(tmp_path) is None
 
 
 def test_exports_are_compared_with_their_own_peers_and_with_each_other() -> None:

@@ -124,18 +124,18 @@ def test_a_tree_is_dirty_by_anything_but_results(
 ) -> None:
     monkeypatch.setattr(results, "REPOSITORY", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert results._commit() == ("unknown", True)
+    assert results.code() == ("unknown", True)
     git(tmp_path, "init", "-q")
     (tmp_path / "code.py").write_text("1\n")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "first", "--no-verify")
-    commit, dirty = results._commit()
+    commit, dirty = results.code()
     assert re.fullmatch("[0-9a-f]{40}", commit)
     assert not dirty
     results.write(result(), tmp_path / "benchmarks" / "results")
-    assert results._commit() == (commit, False)
+    assert results.code() == (commit, False)
     (tmp_path / "code.py").write_text("2\n")
-    assert results._commit() == (commit, True)
+    assert results.code() == (commit, True)
 
 
 @pytest.mark.parametrize("quick", [False, True])

@@ -26,6 +26,8 @@ class Fields:
     offset: int = 0
     window: int = 0
     softcap: float = 0.0
+    sinks: np.ndarray | None = None
+    bfloat16: bool = False
     out_shape: tuple[int, ...] = field(default=())
     """The output's memory; empty: [B, S, H, E] side by side."""
 
@@ -42,8 +44,11 @@ class Fields:
         counted = np.broadcast_to(self._counted(*scores.shape[-2:]), scores.shape)
         scores = np.where(counted, scores, -np.inf)
         largest = scores.max(-1, keepdims=True, initial=-1e300)
+        sinks = np.full(q.shape[1], -np.inf) if self.sinks is None else self.sinks
+        sunk = np.broadcast_to(sinks[:, None, None].astype(np.float64), largest.shape)
+        largest = np.maximum(largest, sunk)
         weights = np.exp(scores - largest)
-        total = weights.sum(-1, keepdims=True)
+        total = weights.sum(-1, keepdims=True) + np.exp(sunk - largest)
         return weights @ v / np.where(total == 0, 1, total)  # type: ignore[no-any-return]
 
     def _counted(self, queries: int, keys: int) -> np.ndarray:
@@ -72,6 +77,8 @@ class Fields:
             self.offset,
             self.window,
             self.softcap,
+            0 if self.sinks is None else self.sinks.ctypes.data,
+            self.bfloat16,
             threads,
         )
         found = out.copy()

@@ -384,7 +384,10 @@ def attention() -> Iterator[Case]:
                     options = {"causal": True, "offset": keys // 2, "window": 3, "kv_heads": 1}
                 elif over:
                     options = {over: place.copy(given[over])}
-                found = [attend(q, k, v, 3, threads=t, **options) for t in (1, 2)]
+                found = [
+                    attend(q, k, v, 3, threads=t, bfloat16=halved, **options)
+                    for t, halved in ((1, False), (2, False), (2, True))
+                ]
                 weight, bias = (
                     place.copy(r.standard_normal(3 * value_depth).astype(np.float32))
                     for _ in range(2)

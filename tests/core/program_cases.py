@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as f
 
 from octavo.core.linear import Linear
-from octavo.core.program import Program
+from octavo.core.program import Normed, Program
 
 
 def tensor(*shape: int, seed: int = 0) -> Tensor:
@@ -46,6 +46,7 @@ X = tensor(2, 5, 4, 8)
 """As linear layers leave heads: [batch, rows, heads, width]."""
 HEADS = X.transpose(1, 2)
 IDS = torch.randint(0, 7, (2, 5), generator=torch.Generator().manual_seed(1))
+PLACES = torch.randint(5, 37, (1, 70, 40), generator=torch.Generator().manual_seed(1))
 
 VIEWS = {
     "reshape": Case(
@@ -110,6 +111,11 @@ def with_rms(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return x + y, f.rms_norm(x + y, (32,), GAIN, 1e-6)
 
 
+def gated_with_rms(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    normed = f.rms_norm(x, (32,), weight, 1e-6)
+    return f.silu(layer(normed)) * layer(normed, OTHER), normed
+
+
 LAYERS = {
     "linear": Case((ROWS,), lambda p, v: p.linear(v[0], [LAYER.native], ["none"]), layer),
     "linear-activations": Case(
@@ -139,6 +145,32 @@ LAYERS = {
         (tensor(2, 32, 5).transpose(1, 2), tensor(2, 48, 5).transpose(1, 2)),
         lambda p, v: p.linear(v[0], [LAYER.native], residual=v[1]),
         lambda x, y: layer(x) + y,
+    ),
+    "linear-of-a-norm": Case(
+        (ROWS, GAIN, SHIFT),
+        lambda p, v: p.linear(
+            v[0], [LAYER.native, OTHER.native], norm=Normed("layer", v[1], v[2], 1e-5)
+        ),
+        lambda x, w, b: tuple(layer(f.layer_norm(x, (32,), w, b), of) for of in (LAYER, OTHER)),
+    ),
+    "linear-of-a-norm-kept": Case(
+        (tensor(2, 32, 300).transpose(1, 2), GAIN),
+        lambda p, v: p.linear(
+            v[0],
+            [LAYER.native, OTHER.native],
+            gate="silu",
+            norm=Normed("rms", v[1], None, 1e-6, kept=True),
+        ),
+        gated_with_rms,
+    ),
+    "linear-of-a-span": Case(
+        (tensor(1, 60, 32), tensor(2, 70, 48), PLACES),
+        lambda p, v: p.gathered_product(
+            p.slice(v[1], 0, 0, 1),
+            *p.linear(v[0], [LAYER.native], span=[v[2], p.slice(v[2], 2, 0, 3)]),
+            v[2],
+        ),
+        lambda x, a, i: (a[:1] @ layer(x).mT).gather(-1, i),
     ),
     "linear-of-no-rows": Case((ROWS[:, :0],), lambda p, v: p.linear(v[0], [LAYER.native]), layer),
     "layer-norm": Case(
@@ -344,6 +376,21 @@ MOVES = {
         (HEADS, IDS[:, :3, None, None].expand(2, 3, 5, 2) % 4),
         lambda p, v: p.gather(v[0], 1, v[1]),
         lambda x, i: x.gather(1, i),
+    ),
+    "gathered-product": Case(
+        (HEADS, tensor(1, 4, 37, 8), PLACES[:, None, :5]),
+        lambda p, v: p.gathered_product(*v),
+        lambda q, w, i: (q @ w.mT).gather(-1, i.expand(*q.shape[:2], *i.shape[2:])),
+    ),
+    "gathered-product-turned": Case(
+        (tensor(4, 70, 64), tensor(4, 300, 64), PLACES),
+        lambda p, v: p.gathered_product(*v, transposed=True),
+        lambda q, w, i: (q @ w.mT).gather(-1, i.expand(q.shape[0], *i.shape[1:])).mT,
+    ),
+    "gathered-product-of-columns": Case(
+        (tensor(3, 20, 70).mT, tensor(3, 20, 64).mT, IDS[:1, :1, None].expand(3, 70, 9)),
+        lambda p, v: p.gathered_product(*v),
+        lambda q, w, i: (q @ w.mT).gather(-1, i),
     ),
     "embedding": Case(
         (tensor(7, 6), IDS.t()),

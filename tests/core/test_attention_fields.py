@@ -23,6 +23,13 @@ def shown(*shape: int) -> np.ndarray:
     return noise(*shape) > 0.4
 
 
+def sinks(heads: int) -> np.ndarray:
+    """One above all scores, one that takes nothing, others about as large as scores."""
+    found = noise(heads)
+    found[0], found[1] = 9.0, -np.inf
+    return found
+
+
 def padding(batch: int, keys: int, *counts: int) -> np.ndarray:
     """A mask that shows the first keys of each item; of the second of two, here none."""
     return (np.arange(keys) < np.array(counts)[:, None]).reshape(batch, 1, 1, keys)
@@ -78,6 +85,14 @@ FIELDS = {
     "chunks behind the window": random(
         *(1, 8, 1, 1030, 8), kv_heads=1, causal=True, offset=1000, window=301, softcap=2.0
     ),
+    "sinks": random(2, 6, 7, 40, 16, kv_heads=2, sinks=sinks(6)),
+    "sinks of many queries": random(
+        *(2, 6, 70, 300, 16), kv_heads=2, causal=True, offset=230, sinks=sinks(6)
+    ),
+    "sinks of a long cache": random(1, 8, 1, 700, 8, kv_heads=2, sinks=sinks(8)),
+    "sinks of queries without keys": random(
+        *(2, 3, 70, 31, 8), mask=shown(2, 1, 70, 1), sinks=sinks(3)
+    ),
     "all together": strided(
         random(
             *(2, 4, 66, 131, 20),
@@ -89,6 +104,7 @@ FIELDS = {
             softcap=3.0,
             bias=noise(4, 66, 131),
             mask=shown(2, 1, 66, 131),
+            sinks=sinks(4),
         )
     ),
 }
@@ -168,11 +184,10 @@ def test_rows_without_keys_are_zero(isa: str, name: str) -> None:
 
 
 def test_arrays_take_the_same_fields(isa: str) -> None:
-    x = random(2, 4, 6, 21, 8, kv_heads=2, causal=True, offset=15, window=9, softcap=2.0)
+    options = {"causal": True, "offset": 15, "window": 9, "softcap": 2.0, "sinks": sinks(4)}
+    x = random(2, 4, 6, 21, 8, kv_heads=2, **options)
     flat = (a.swapaxes(1, 2).reshape(*(a.shape[0], a.shape[2]), -1) for a in (x.q, x.k, x.v))
-    found = attention(
-        *(*flat, 4, x.scale), kv_heads=2, causal=True, offset=15, window=9, softcap=2.0
-    )
+    found = attention(*flat, 4, x.scale, kv_heads=2, **options)
     assert_same_bits(found.reshape(2, 6, 4, 8).swapaxes(1, 2), x.run())
 
 
@@ -184,6 +199,7 @@ def test_arrays_take_the_same_fields(isa: str) -> None:
         ({"kv_heads": 2}, r"k: needs shape \(2, 'S', 8\), as q, not \(2, 6, 16\)"),
         ({"offset": 1.5}, "offset: needs an int"),
         ({"window": -1}, "window: needs an int of 0 or more, not -1"),
+        ({"sinks": np.zeros(3, np.float32)}, r"sinks: needs shape \[4\]"),
         ({"softcap": -1.0}, "softcap: needs a number of 0 or more"),
         ({"softcap": float("nan")}, "softcap: needs a number of 0 or more"),
     ],

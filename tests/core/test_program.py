@@ -224,6 +224,12 @@ def test_what_does_not_fit_is_named(tensors: Any, ints: Any, message: str) -> No
         (lambda p, x: p.unary("not", x), "unary not: value 0 .* needs to be bool"),
         (lambda p, x: p.rotary(x, x, x), "rotary: value 0 .* needs 4 axes"),
         (lambda p, x: p.linear(x, [LAYER.native], gate="silu"), "linear: .* needs two layers"),
+        (
+            lambda p, x: p.linear(x, [LAYER.native], residual=x, span=[p.input(1, "int64")]),
+            "linear: .* has a span, which goes with no",
+        ),
+        (lambda p, x: p.gathered_product(p.squeeze(x, 0), x, x), "gathered_product: .* three or"),
+        (lambda p, x: p.gathered_product(x, x, x), "gathered_product: value 0 .* be int64"),
         (lambda p, x: p.linear(x, [LAYER.native], ["swish"]), "unknown activation 'swish'"),
         (lambda p, x: p.norm(x, None, None, 1e-5, "batch"), "norm: .* of kind 'batch'"),
         (lambda p, x: p.slice(x, 3, 0, 1), "slice: value 0 .* has no axis 3"),
@@ -245,6 +251,17 @@ def test_an_index_outside_of_its_tensor_is_named() -> None:
     assert torch.equal(run((tensor(4, 3), torch.tensor([-1])), (), 1)[0], tensor(4, 3)[3:])
     with pytest.raises(ValueError, match=r"table, step 0 \(embedding\): index 4 is outside of 4"):
         run((tensor(4, 3), torch.tensor([1, 4])), (), 1)
+
+
+def test_an_index_outside_of_a_table_that_is_multiplied_is_named() -> None:
+    p = Program()
+    a, table, index = p.input(3), p.input(3), p.input(3, "int64")
+    p.output(p.gathered_product(a, table, index))
+    run = p.finish("table")
+    with pytest.raises(ValueError, match=r"\(gathered product\): index 9 is outside of 9"):
+        run((tensor(2, 3, 4), tensor(2, 9, 4), torch.full((1, 3, 2), 9)), (), 1)
+    with pytest.raises(ValueError, match=r"does not index products of float32 \[2, 3, 4\]"):
+        run((tensor(2, 3, 4), tensor(2, 9, 4), torch.full((1, 4, 2), 0)), (), 1)
 
 
 def test_misaligned_and_empty_tensors() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from octavo.core.attention import attention
 from octavo.graph.rewrite.attention import reference
 from tests.core.attention_cases import CASES, Case, operands
 from tests.core.statement import assert_same_bits
@@ -49,6 +50,14 @@ def test_a_row_does_not_depend_on_the_batch() -> None:
     whole = run("Attention", x, {}, heads=case.heads)
     second = run("Attention", {n: a[1:] for n, a in x.items()}, {}, heads=case.heads)
     assert_same_bits(whole[1:], second)
+
+
+@cases
+def test_products_of_bfloat16_are_an_attribute(case: Case) -> None:
+    x = operands(case)
+    bias = x.get("bias")
+    kernel = attention(x["Q"], x["K"], x["V"], case.heads, 0.25, bias, bfloat16=True)
+    assert_same_bits(run("Attention", x, {}, heads=case.heads, scale=0.25, bfloat16=1), kernel)
 
 
 def test_scale_is_an_attribute() -> None:

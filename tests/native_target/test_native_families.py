@@ -21,6 +21,7 @@ from benchmarks.zoo.family_exports import Export, ExportError
 from benchmarks.zoo.sessions import Array, Feed, open_session
 from octavo.graph.rewrite.attention import LEFT
 from octavo.onnx import quantize_dynamic
+from tests.native_target.more_families import MORE
 
 pytest.importorskip("transformers")
 
@@ -31,19 +32,25 @@ off by 0.4."""
 CANNOT = {
     ("Whisper decoder", "torchscript"): "aten::diff",
     ("Cohere", "torchscript"): "Expand input shape constraint",
+    ("XLNet", "dynamo"): "Failed to decompose",
 }
 """What an exporter cannot write, with a part of its reason."""
 
-APART = {"BLOOM": "the size of batch and heads, which are one axis, is a product"}
+APART = {
+    "BLOOM": "the size of batch and heads, which are one axis, is a product",
+    "Funnel": "products are Einsums over other axes",
+    "XLNet": "products are Einsums over other axes",
+}
 """Families whose attention stays as it is, and why; the report says it of each."""
 
 
 def cases() -> list[Any]:
     """Every export of every family; slow but for a few."""
     found = []
-    for family in FAMILIES.values():
+    for family in (*FAMILIES.values(), *MORE):
         for i, export in enumerate(family_exports.exports(family)):
             chosen = family.name in IN_ALL_FORMS or i == len(family.spellings) - 1
+            chosen = chosen and family not in MORE
             marks = () if chosen else (pytest.mark.slow,)
             name = f"{family.name}, {export}"
             found.append(pytest.param(family, export, id=name, marks=marks))

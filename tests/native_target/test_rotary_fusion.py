@@ -182,3 +182,20 @@ def test_a_number_of_elements_that_does_not_fit(turned: int, message: str) -> No
     }
     with pytest.raises(REFUSALS, match=message):
         run_op("Rotary", given, {}, turned=turned)
+
+
+def test_axes_in_another_order_stay(tmp_path: Path) -> None:
+    """As where the length comes first: [S, batch, heads, D] with tables [S, 1, 1, D]."""
+    given = model(FORMS["a split"], dict.fromkeys(TABLES, (FLOAT, ["b", 1, 1, D])))
+    converted = convert(given, tmp_path, target="native")
+    assert "Rotary" not in converted.ops
+    x = feeds(2) | {n: values(2, 1, 1, D, seed=i) for i, n in enumerate(("cos", "sin"))}
+    agrees(given, converted.path, x)
+
+
+def test_casts_to_the_same_type_are_looked_through(tmp_path: Path) -> None:
+    text = "e=Cast(x,to:1); g=Cast(e,to:1); p|q=Split(g,axis:3); n=Neg(q); t=Concat(n,p,axis:-1); "
+    given = model(text + "k=Mul(e,cos); m=Mul(t,sin); y=Add(k,m)")
+    converted = convert(given, tmp_path, target="native")
+    assert "Rotary" in converted.ops and not {"Mul", "Split"} & set(converted.ops)
+    agrees(given, converted.path, feeds())

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from octavo.core import ort_library
 from octavo.errors import ModelError
 from octavo.onnx import quantize_dynamic
 from tests.onnx.helpers import mlp, normal
@@ -179,7 +180,7 @@ def test_the_library_is_beside_the_native_module() -> None:
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = native_file(tmp_path)
-    monkeypatch.setattr(sessions, "LIBRARY", "liboctavo_none.so")
+    monkeypatch.setattr(ort_library, "LIBRARY", "liboctavo_none.so")
     for open_it in (sessions.custom_ops_library, lambda: sessions.session(path)):
         with pytest.raises(ModelError, match=r"liboctavo_none\.so is missing: .* install it again"):
             open_it()
@@ -208,7 +209,7 @@ def test_portable_files_do_without_the_library(
 ) -> None:
     path = tmp_path / "portable.onnx"
     quantize_dynamic(mlp(), path)
-    monkeypatch.setattr(sessions, "LIBRARY", "liboctavo_none.so")
+    monkeypatch.setattr(ort_library, "LIBRARY", "liboctavo_none.so")
     assert "octavo.operators" not in sessions.metadata(path)
     sessions.session(path)
 

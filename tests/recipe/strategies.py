@@ -6,6 +6,7 @@ from octavo.core.qparams import QType
 from octavo.recipe import (
     FLOAT,
     ActivationScheme,
+    AttentionType,
     Granularity,
     Kind,
     Recipe,
@@ -66,4 +67,5 @@ def recipes() -> st.SearchStrategy[Recipe]:
         default=schemes(),
         rules=st.lists(rules(), max_size=3).map(tuple),
         max_error=st.floats(0, 1e6, exclude_min=True),
+        attention=st.sampled_from(AttentionType),
     )

@@ -59,7 +59,10 @@ BAD_TEXTS = {
     # text: (line, message)
     "": (1, "the recipe is empty; start with `base: int8`"),
     "# nothing\n\n": (1, "the recipe is empty"),
-    "5": (1, "a recipe is a mapping with version, name, base, max_error, default, rules; got 5"),
+    "5": (
+        1,
+        "a recipe is a mapping with version, name, base, max_error, attention, default, ",
+    ),
     "base: [int8\nname: x": (2, "while parsing a flow sequence: expected ',' or ']'"),
     "\nbase: int8: x": (2, "mapping values are not allowed here"),
     "base: int8\n\tname: x": (2, "found character '\\t' that cannot start any token"),
@@ -84,7 +87,7 @@ BAD_TEXTS = {
         "unknown preset 'int9'. Did you mean 'int8'? Known: float16, int8, ",
     ),
     "base: int8\nmaxerror: 1": (2, "unknown key 'maxerror' in a recipe. Did you mean 'max_error'?"),
-    "base: int8\n<<: {name: x}": (2, "unknown key '<<' in a recipe. Known: base, default, max_e"),
+    "base: int8\n<<: {name: x}": (2, "unknown key '<<' in a recipe. Known: attention, base, def"),
     "base: int8\n\nmax_error: abc": (3, "`max_error` is a number; got 'abc'"),
     "base: int8\nmax_error: -.inf": (2, "max_error -inf must be above 0 and finite"),
     "base: int8\nname: 12": (2, "`name` is text; got 12; put it in quotes"),

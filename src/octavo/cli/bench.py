@@ -22,11 +22,10 @@ from octavo.cli.options import (
     show,
 )
 from octavo.errors import ModelError, OctavoError, OptionError
-from octavo.front_ends import names_factory
 
 if TYPE_CHECKING:
+    from octavo.cli.bench_models import BenchModel, Feed
     from octavo.onnx.bench import BenchFile
-    from octavo.onnx.inputs import Feed
     from octavo.results.benchmark import Pair, Timed
 
 
@@ -44,7 +43,7 @@ def threads_of(text: str | None) -> list[int | None]:
 class Bench:
     """What has been measured so far of `files`, and of `ort` where ONNX Runtime could make it."""
 
-    files: list[BenchFile]
+    files: Sequence[BenchModel]
     seconds: float
     progress: Callable[[str, int, int], None] | None
     ort: BenchFile | None = None
@@ -58,10 +57,16 @@ class Bench:
         from octavo.onnx.tuning.sessions import Scratch
         from octavo.results.evidence import ORT
 
+        first = self.files[0]
+        if not isinstance(first, BenchFile):
+            raise OptionError(
+                f"--against ort: ONNX Runtime quantizes ONNX files, and {first.name} is a "
+                "checkpoint: leave it out, or give a float ONNX file first"
+            )
         self._say("quantizing with ONNX Runtime", 0)
         place = stack.enter_context(Scratch())
         try:
-            made = quantized_by_ort(self.files[0], place)
+            made = quantized_by_ort(first, place)
             self.ort = BenchFile(made, ORT)
         except OctavoError as error:
             self._failed(error)
@@ -74,8 +79,8 @@ class Bench:
         inputs: Path | None = None,
     ) -> None:
         """All files on inputs of one shape, or on `inputs`, for each number of threads."""
+        from octavo.cli.bench_models import feeds
         from octavo.core.feeds import shape_text
-        from octavo.onnx.bench import feeds
 
         self._say("making up inputs", 0)
         found, notes = feeds(self.files, shape, inputs)
@@ -91,7 +96,7 @@ class Bench:
             self._group(given, text or shape_text(found[0]), count)
 
     def _group(
-        self, given: Sequence[tuple[BenchFile, Feed]], shape: str, threads: int | None
+        self, given: Sequence[tuple[BenchModel, Feed]], shape: str, threads: int | None
     ) -> None:
         from octavo.core.feeds import batch
         from octavo.measure.benchmark import compare
@@ -111,7 +116,7 @@ class Bench:
             memory = self._memory(file, feed, threads)
             self.timed.append(replace(one, bytes=file.bytes, peak_memory=memory))
 
-    def _memory(self, file: BenchFile, feed: Feed, threads: int | None) -> int | None:
+    def _memory(self, file: BenchModel, feed: Feed, threads: int | None) -> int | None:
         try:
             return file.peak_memory(feed, threads)
         except ModelError as error:  # it ran here: what is missing is the measurement
@@ -128,28 +133,13 @@ class Bench:
             self.progress(stage, done, 0)
 
 
-def _files(models: Sequence[str]) -> list[BenchFile]:
-    """Each under the path it was given by; one that is given again has its count behind it."""
-    from octavo.onnx.bench import BenchFile
-
-    for model in models:
-        if names_factory(model):
-            raise OptionError(
-                f"{model!r} names a PyTorch model; bench takes ONNX files. Time modules in Python: "
-                "octavo.measure.bench({'a': lambda: a(x), 'b': lambda: b(x)})"
-            )
-    files = []
-    for i, model in enumerate(models):
-        before = models[:i].count(model)
-        files.append(BenchFile(Path(model), f"{model} ({before + 1})" if before else model))
-    return files
-
-
 def bench(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE", help="ONNX files A, B, ..: float or int8, of either target."
+            metavar="FILE",
+            help="ONNX files A, B, ..: float or int8, of either target; folders of one, or "
+            "checkpoints of transformers, which run in PyTorch.",
         ),
     ],
     shape: Annotated[
@@ -195,6 +185,7 @@ def bench(
     file is written.
     """
     with exit_codes(), operators(custom_ops, *models):
+        from octavo.cli.bench_models import bench_models
         from octavo.report.terminal import progress_bar
         from octavo.results.benchmark import Benchmark
 
@@ -204,7 +195,7 @@ def bench(
         asked = {text.replace(" ", ""): shape_of(text) for text in shape} or {"": {}}
         start = time.perf_counter()
         with contextlib.ExitStack() as stack:
-            timing = Bench(_files(models), seconds, stack.enter_context(progress_bar()))
+            timing = Bench(bench_models(models), seconds, stack.enter_context(progress_bar()))
             if against is Against.ORT:
                 timing.add_ort(stack)
             for text, sizes in asked.items():

@@ -19,15 +19,17 @@ from octavo.cli.options import (
     show,
 )
 from octavo.errors import OptionError
-from octavo.front_ends import names_factory, need_torch
+from octavo.files.checkpoints import names_checkpoint
+from octavo.front_ends import names_torch, need_torch
 
 if TYPE_CHECKING:
     from octavo.results.comparison import Comparison
 
 
 def compared(floating: str, quantized: Path, inputs: Path | None) -> Comparison:
-    """Compares two ONNX files, or `module:factory` with what `octavo.torch.save` wrote."""
-    of_torch, saved = names_factory(floating), quantized.suffix == ".safetensors"
+    """Compares two ONNX files, or a PyTorch model by name with what was saved of it."""
+    of_torch = names_torch(floating)
+    saved = quantized.suffix == ".safetensors" or names_checkpoint(str(quantized))
     if of_torch and quantized.suffix == ".onnx":
         raise OptionError(
             f"{floating} is a PyTorch model and {quantized} an ONNX file: give the .safetensors "
@@ -35,7 +37,8 @@ def compared(floating: str, quantized: Path, inputs: Path | None) -> Comparison:
         )
     if saved and not of_torch:
         raise OptionError(
-            f"{quantized} is a PyTorch model: name the float one by module:factory, not {floating}"
+            f"{quantized} is a PyTorch model: name the float one by module:factory, or its "
+            f"checkpoint's folder, not {floating}"
         )
     if of_torch:
         need_torch()
@@ -53,7 +56,8 @@ def compare(
         str,
         typer.Argument(
             metavar="FLOAT",
-            help="The float ONNX model, or module:factory of a PyTorch model.",
+            help="The float ONNX model, module:factory of a PyTorch model, or a checkpoint: its "
+            "folder or name.",
         ),
     ],
     quantized: Annotated[

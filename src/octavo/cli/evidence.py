@@ -14,7 +14,7 @@ from octavo.cli.bench import Bench
 from octavo.cli.compare import compared
 from octavo.cli.options import shape_of
 from octavo.errors import InputDataError, OctavoError, OptionError
-from octavo.front_ends import names_factory
+from octavo.front_ends import names_torch
 
 if TYPE_CHECKING:
     from octavo.results.benchmark import Benchmark
@@ -59,7 +59,7 @@ def evidence(floating: str, quantized: Path, how: How, *, strict: bool = False) 
         with found.noted("not compared with the float model", (OctavoError,) if strict else ()):
             found.compare()
         with found.noted("not timed", (OptionError, InputDataError) if strict else ()):
-            if names_factory(floating):
+            if names_torch(floating):
                 found.time_saved()
             else:
                 found.time_files()

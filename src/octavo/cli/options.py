@@ -49,6 +49,14 @@ class Against(str, Enum):
     ORT = "ort"
 
 
+class To(str, Enum):
+    """Values of --to for checkpoints."""
+
+    TORCH = "torch"
+    ONNX = "onnx"
+    NATIVE = "native"
+
+
 def at_least_1(value: int | None) -> int | None:
     """A callback of options that count."""
     if value is not None and value < 1:
@@ -89,6 +97,15 @@ TargetOption = Annotated[
         "Octavo's own operators, which octavo.onnx.session registers: faster and more accurate.",
     ),
 ]
+ToOption = Annotated[
+    To,
+    typer.Option(
+        "--to",
+        help="Of checkpoints. torch: a folder that transformers' from_pretrained opens. onnx: ONNX "
+        "files, configuration and tokenizer for optimum and sentence-transformers, of target "
+        "portable. native: the same of target native.",
+    ),
+]
 FormatOption = Annotated[
     QuantFormat,
     typer.Option(
@@ -97,7 +114,7 @@ FormatOption = Annotated[
         "DynamicQuantizeLinear/DequantizeLinear pairs, per tensor, for other runtimes.",
     ),
 ]
-QUANTIZED_HELP = "What was made of it: .onnx of either target, or .safetensors."
+QUANTIZED_HELP = "What was made of it: .onnx of either target, .safetensors, or a folder."
 ComparedInputsOption = Annotated[
     Path | None,
     typer.Option(

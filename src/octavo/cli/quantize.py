@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli import torch_models
+from octavo.cli import checkpoints, torch_models
 from octavo.cli.evidence import How
 from octavo.cli.options import (
     CpuOption,
@@ -19,6 +19,8 @@ from octavo.cli.options import (
     RecipeOption,
     TargetOption,
     TimedThreadsOption,
+    To,
+    ToOption,
     check_places,
     chosen_recipe,
     end_if_unchecked,
@@ -30,6 +32,7 @@ from octavo.cli.options import (
 )
 from octavo.core.form import Cpu, QuantFormat, Target
 from octavo.errors import OptionError
+from octavo.files.checkpoints import names_checkpoint
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe, Report
@@ -42,7 +45,8 @@ def quantize(
         typer.Argument(
             metavar="IN",
             help="The float ONNX model; or module:factory, a callable without arguments that "
-            "returns a float PyTorch model (modules in the current folder are found).",
+            "returns a float PyTorch model (modules in the current folder are found); or a "
+            "checkpoint of transformers: its folder, or its name in Hugging Face's cache.",
         ),
     ],
     output: Annotated[
@@ -54,10 +58,13 @@ def quantize(
             help="The file to write; one that exists is replaced once the new one is complete. "
             "Default: IN's name with .int8.onnx (.int8.native.onnx for target native, .fp16.onnx "
             "for float16; .safetensors for PyTorch) in the current directory, which must not exist "
-            "unless --force is given.",
+            "unless --force is given. Of a checkpoint the folder to write, which must be empty or "
+            "not exist; with --force one that Octavo wrote is replaced. Default: IN's name with "
+            "-int8, -int8-onnx or -int8-native.",
             show_default=False,
         ),
     ] = None,
+    to: ToOption = To.TORCH,
     recipe: RecipeOption = "int8",
     exclude: Annotated[
         list[str],
@@ -140,9 +147,21 @@ def quantize(
     no partial OUT is left. The report goes to stdout. PyTorch models are written for
     octavo.torch.load and not checked; of the options, --ops, --inputs, --cpu, --target, --format,
     --external-data, --no-verify, --allow-quantized, --custom-ops, --shape and --threads are for
-    ONNX alone.
+    ONNX alone, but --cpu and --no-verify for checkpoints that become ONNX files, too.
     """
     with exit_codes(), operators(custom_ops, model):
+        if names_checkpoint(model):
+            checkpoints.refuse_options(context, model, to)
+            out = output or checkpoints.default_folder(model, to)
+            check_places(None, page, [])
+            wanted = checkpoints.Wanted(
+                to, chosen_recipe(recipe), only, exclude, cpu, not no_verify, force
+            )
+            made = checkpoints.quantize(model, out, wanted)
+            show(made, json=json, verbose=verbose)
+            _write_page(made, page, model, How(), measure=False)
+            return
+        checkpoints.refuse_to(context, model)
         if torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
             chosen = chosen_recipe(recipe)
@@ -189,7 +208,11 @@ def inspect(
     context: typer.Context,
     model: Annotated[
         str,
-        typer.Argument(metavar="IN", help="The ONNX model, or module:factory of a PyTorch model."),
+        typer.Argument(
+            metavar="IN",
+            help="The ONNX model, module:factory of a PyTorch model, or a checkpoint of "
+            "transformers, whose weights are not read.",
+        ),
     ],
     recipe: RecipeOption = "int8",
     ops: OpsOption = [],  # noqa: B006
@@ -203,7 +226,10 @@ def inspect(
 ) -> None:
     """Show the layers of IN and what a recipe would do with each, on stdout. Writes no file."""
     with exit_codes():
-        if torch_models.names_factory(model):
+        if names_checkpoint(model):
+            checkpoints.refuse_options(context, model, To.TORCH)
+            found = checkpoints.inspect(model, chosen_recipe(recipe))
+        elif torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
             found = torch_models.inspect(model, chosen_recipe(recipe))
         else:

@@ -89,7 +89,7 @@ def inspect(model: str, recipe: Recipe) -> Inspection:
 
 
 def _made_by(model: str) -> Any:
-    from octavo.torch.files.factories import make_model
+    from octavo.torch.named_models import named_model
 
     with contextlib.redirect_stdout(sys.stderr):  # stdout is for the report
-        return make_model(model)
+        return named_model(model)

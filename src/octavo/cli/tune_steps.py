@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.cli import options
 from octavo.errors import OptionError, pip_install
-from octavo.front_ends import names_factory, target_of
+from octavo.front_ends import names_factory, names_torch, target_of
 
 if TYPE_CHECKING:
     from octavo.recipe.target import Target
@@ -69,10 +69,10 @@ def tuned_model(
     custom_ops: Sequence[str],
 ) -> Target:
     """The model as the file's framework has it."""
-    torch = names_factory(str(model))
+    torch = names_torch(str(model))
     said = config.framework
     if torch != (config.front_end == "torch"):
-        form = "module:factory" if config.front_end == "torch" else "a file"
+        form = "module:factory or a checkpoint" if config.front_end == "torch" else "a file"
         raise OptionError(
             f"--model {model}: {config.path} says framework {said}, whose models are named by "
             f"{form}; change one of the two"

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention in float32: `softmax(scale q k^T + bias) v` for every head.
+"""Scaled dot-product attention: `softmax(scale q k^T + bias) v` for every head.
 
 Query, key and value lie as linear layers leave them, `[batch, length, heads * size]`, so that
 nothing is turned before or after. The bits are the same on every instruction set, for every number
@@ -23,11 +23,12 @@ run_attention: Callable[..., None] = _native.attention
 """Attention over addresses, for front ends: no checks, nothing allocated, no Python in between.
 
 `run_attention(addresses, sizes, steps, scale, bias, bias_strides, mask, mask_strides, causal,
-offset, window, softcap, threads)`: `addresses` are those of q, k, v and the output; `sizes` are
-batch, heads, kv_heads, queries, keys, depth and value_depth; `steps` are in elements, of q, k, v
-and the output for batch, row and head (0 where one serves all). `bias` (float32) and `mask` (bytes)
-have strides in elements for batch, head, query and key (0 where they repeat). 0 stands for no bias,
-no mask, no window, no softcap, and `num_threads()`.
+offset, window, softcap, sinks, bfloat16, threads)`: `addresses` are those of q, k, v and the
+output; `sizes` are batch, heads, kv_heads, queries, keys, depth and value_depth; `steps` are in
+elements, of q, k, v and the output for batch, row and head (0 where one serves all). `bias`
+(float32) and `mask` (bytes) have strides in elements for batch, head, query and key (0 where they
+repeat). 0 stands for no bias, no mask, no window, no softcap, no sinks (a float32 for each head),
+and `num_threads()`.
 """
 
 NO_STRIDES = (0, 0, 0, 0)
@@ -49,6 +50,8 @@ def attention(
     offset: int = 0,
     window: int = 0,
     softcap: float = 0.0,
+    sinks: Any = None,
+    bfloat16: bool = False,
 ) -> Float32:
     """Attention of `q` [B, L, heads * D] to `k` [B, S, kv_heads * D] and `v` [B, S, kv_heads * V].
 
@@ -58,8 +61,10 @@ def attention(
     added to the scaled products; `mask` (bool) says which keys count for a query. Either broadcasts
     to [B, heads, L, S]. With `causal` only keys t <= i + offset count for query i, with a `window`
     above 0 only keys t > i + offset - window. A `softcap` above 0 makes
-    `softcap * tanh(s / softcap)` of the scaled products. Queries without any key are 0. Raises
-    TypeError or ValueError, which name the argument.
+    `softcap * tanh(s / softcap)` of the scaled products. `sinks` (float32 [heads]) are a score of
+    each head that takes its share of the weights and has no value. `bfloat16` has more than 16
+    queries multiply in bfloat16 (docs/numbers.md). Queries without any key are 0. Raises TypeError
+    or ValueError, which name the argument.
     """
     checked_threads(threads)
     kv_heads = heads if kv_heads is None else kv_heads
@@ -77,6 +82,9 @@ def attention(
     whole = (b, heads, rows, s)
     added = None if bias is None else array_of(bias, "bias", np.float32)
     counts = None if mask is None else array_of(mask, "mask", np.bool_)
+    taken = None if sinks is None else array_of(sinks, "sinks", np.float32)
+    if taken is not None and taken.shape != (heads,):
+        raise ValueError(f"sinks: needs shape [{heads}], a number for each head, not {taken.shape}")
     out = np.empty((b, rows, heads * value_depth), np.float32)
     run_attention(
         (*(a.ctypes.data for a in arrays.values()), out.ctypes.data),
@@ -94,6 +102,8 @@ def attention(
         offset,
         window,
         softcap,
+        0 if taken is None else taken.ctypes.data,
+        bfloat16,
         threads,
     )
     return out

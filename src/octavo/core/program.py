@@ -16,13 +16,14 @@ number of threads (docs/numbers.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from octavo.core.kernels.activation import Activation
 from octavo.core.program_elements import Elements
 from octavo.core.program_values import Length, Size, ValueType
 
-__all__ = ["Program", "Run", "Size", "ValueType"]
+__all__ = ["Normed", "Program", "Run", "Size", "ValueType"]
 
 NORMS = ("layer", "rms")
 GATES = ("none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid")
@@ -35,6 +36,17 @@ Run = Callable[[tuple[Any, ...], tuple[int, ...], int], tuple[Any, ...]]
 the program, the step and the value, for what does not fit; then nothing was written, but for an
 index outside of its tensor, where copies that came before have been made.
 """
+
+
+@dataclass(frozen=True)
+class Normed:
+    """What rows go through before linear layers: as `Program.norm` has it; `kept`: a result too."""
+
+    kind: str
+    weight: int | None
+    bias: int | None
+    eps: float
+    kept: bool = False
 
 
 class Program(Elements):
@@ -59,12 +71,17 @@ class Program(Elements):
         activations: Sequence[str] = (),
         residual: int | None = None,
         gate: str = "",
+        span: Sequence[int] = (),
+        norm: Normed | None = None,
     ) -> tuple[int, ...]:
         """Linear layers (`Linear.native`) over one `x` [..., K], which is quantized once.
 
         Results are [..., N], each of its layer's activation, whatever that has itself. `residual`
         [..., N] is added to that of a single layer. With a `gate`, one of GATES, two layers give
-        one value: the gate's function of the first, multiplied with the second.
+        one value: the gate's function of the first, multiplied with the second. With a `span`,
+        int64 values that name rows of x, only the rows from the first to the last of those are
+        computed: the others hold anything. With a `norm`, the layers' x is the normalized one,
+        which is the last result where it is kept.
         """
         rank = self._float("linear", x)
         if residual is not None:
@@ -75,11 +92,16 @@ class Program(Elements):
             gate not in GATES or len(layers) != 2 or any(a != "none" for a in activations)
         ):
             self._refuse("linear", x, f"with gate {gate!r}: needs two layers, and one of {GATES}")
+        if span and (residual is not None or gate or norm):
+            self._refuse("linear", x, "has a span, which goes with no residual, gate or norm")
+        for index in span:
+            self._index("linear", index)
         words = (gate,) if gate else tuple(activations) or ("none",) * len(layers)
         codes = [Activation.parse(word).code for word in words]
-        made = self._native.linear(
-            x, list(layers), codes, -1 if residual is None else residual, bool(gate)
-        )
+        added = -1 if residual is None else residual
+        how = [] if norm is None else self._norm_codes(x, norm)
+        eps = 0.0 if norm is None else norm.eps
+        made = self._native.linear(x, list(layers), codes, added, bool(gate), list(span), how, eps)
         return tuple(self._fresh(value, rank) for value in made)
 
     def norm(
@@ -96,17 +118,22 @@ class Program(Elements):
         With a residual: of `x + residual`, and the result is (that sum, the normalized rows).
         """
         rank = self._float("norm", x)
-        if kind not in NORMS:
-            self._refuse("norm", x, f"of kind {kind!r}: it is one of {NORMS}")
-        for vector in (weight, bias):
-            if vector is not None:
-                self._float("norm", vector, 1)
         if residual is not None:
             self._float("norm", residual, rank)
-        added, gain, shift = (-1 if v is None else v for v in (residual, weight, bias))
-        made = self._native.norm(NORMS.index(kind), x, added, gain, shift, eps)
+        code, gain, shift, _ = self._norm_codes(x, Normed(kind, weight, bias, eps))
+        added = -1 if residual is None else residual
+        made = self._native.norm(code, x, added, gain, shift, eps)
         found = tuple(self._fresh(value, rank) for value in made)
         return found[0] if residual is None else (found[0], found[1])
+
+    def _norm_codes(self, x: int, norm: Normed) -> list[int]:
+        if norm.kind not in NORMS:
+            self._refuse("norm", x, f"of kind {norm.kind!r}: it is one of {NORMS}")
+        for vector in (norm.weight, norm.bias):
+            if vector is not None:
+                self._float("norm", vector, 1)
+        gain, shift = (-1 if v is None else v for v in (norm.weight, norm.bias))
+        return [NORMS.index(norm.kind), gain, shift, norm.kept]
 
     def attention(
         self,
@@ -120,13 +147,15 @@ class Program(Elements):
         offset: Length = 0,
         window: Length = 0,
         softcap: float = 0.0,
+        bfloat16: bool = False,
     ) -> int:
         """`softmax(scale q k^T + bias) v` [B, H, S, E], whose memory is [B, S, H, E].
 
         Of q [B, H, S, D], k [B, Hkv, T, D], v [B, Hkv, T, E], where H is a multiple of Hkv. `bias`
         and `mask` (bool: the keys that count) broadcast to [B, H, S, T]. `causal`: query i counts
         keys t <= i + offset, with a `window` above 0 only t > i + offset - window. `softcap`:
-        products become softcap tanh(product / softcap). Queries without a key are 0.
+        products become softcap tanh(product / softcap). Queries without a key are 0. `bfloat16`:
+        more than 16 queries multiply in bfloat16.
         """
         for value in (q, k, v):
             self._float("attention", value, 4)
@@ -144,6 +173,7 @@ class Program(Elements):
             self._size(offset),
             self._size(window),
             softcap,
+            bfloat16,
         )
         return self._fresh(made, 4)
 
@@ -232,6 +262,19 @@ class Program(Elements):
         self._index("gather", index, found.rank)
         made = self._native.gather(found.dtype.code, x, along, index)
         return self._made(made, found.dtype, found.rank)
+
+    def gathered_product(self, a: int, table: int, index: int, transposed: bool = False) -> int:
+        """`gather(a @ table^T, -1, index)` [.., S, T], or [.., T, S], of what is looked up alone.
+
+        Of a [.., S, K], table [.., W, K] and int64 `index` [.., S, T] with three or four axes; of
+        the table and the index those before the last two repeat where they are 1.
+        """
+        rank = self._float("gathered_product", a)
+        if rank not in (3, 4):
+            self._refuse("gathered_product", a, "needs three or four axes")
+        self._float("gathered_product", table, rank)
+        self._index("gathered_product", index, rank)
+        return self._fresh(self._native.gathered_product(a, table, index, transposed), rank)
 
     def embedding(self, table: int, index: int) -> int:
         """Rows [..., width] of a `table` [count, width] by int64 indices [...]."""

@@ -27,6 +27,7 @@ from octavo.files.metadata import metadata
 PREFIX = ".octavo-staging-"
 DATA_FILE = "octavo.data_file"  # metadata key: the data file that belongs to a model
 _JOURNAL = "commit.json"
+ASIDE = "aside"  # holds the folder that a new one is about to replace
 
 
 # docs/notes/reports.md: "Outputs appear whole"
@@ -56,9 +57,9 @@ class Staging:
         remove_abandoned(self.out.parent)
         self._lock: list[int] = []
         # A last resort for Ctrl-C on the way in or out of the context.
-        self._last_resort = weakref.finalize(self, _discard, self.folder, self._lock)
+        self._last_resort = weakref.finalize(self, discard, self.folder, self._lock)
         try:
-            _make_locked(self.folder, self._lock)
+            make_locked(self.folder, self._lock)
             self._files.mkdir()
         except OSError as error:
             self._remove()
@@ -109,9 +110,9 @@ class Staging:
 
     def _remove(self) -> None:
         try:
-            _discard(self.folder, self._lock)
+            discard(self.folder, self._lock)
         except BaseException:
-            _discard(self.folder, self._lock)
+            discard(self.folder, self._lock)
             raise
         self._last_resort.detach()
 
@@ -123,7 +124,7 @@ def remove_abandoned(parent: Path) -> None:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _discard(folder, [])
+                discard(folder, [])
             finally:
                 os.close(lock)
 
@@ -174,7 +175,7 @@ def _free_data_name(out: Path) -> str:
     return name
 
 
-def _make_locked(folder: Path, lock: list[int]) -> None:
+def make_locked(folder: Path, lock: list[int]) -> None:
     """Makes `folder` and locks it; again if another run took it for an abandoned one between."""
     while True:
         folder.mkdir(mode=0o700)
@@ -220,11 +221,15 @@ def _data_file_of(out: Path, sources: Iterable[Path]) -> dict[str, int]:
     return {name: path.stat().st_ino}
 
 
-def _discard(folder: Path, lock: list[int]) -> None:
+def discard(folder: Path, lock: list[int]) -> None:
     """Removes a staging folder, after what its commit, finished or not, leaves to be removed."""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # no plan, or half
         plan = json.loads((folder / _JOURNAL).read_text(encoding="utf-8"))
         _settle(folder, plan)
+    with contextlib.suppress(OSError):
+        for old in (folder / ASIDE).iterdir():
+            if not os.path.lexists(folder.parent / old.name):  # the new one is not in its place
+                old.rename(folder.parent / old.name)
     shutil.rmtree(folder, ignore_errors=True)
     while lock:
         os.close(lock.pop())

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.attention_type import AttentionType
 from octavo.core.form import Cpu
 from octavo.core.stored_integers import stored
 from octavo.errors import listed
@@ -49,6 +50,8 @@ class Context:
         store: Store = in_memory,
     ) -> None:
         self.model, self.constants, self.cpu = model, constants, cpu
+        self.attention = AttentionType.FLOAT32
+        """What the recipe lets attention multiply in."""
         self.opset = opset_of(model) if opset is None else opset
         self.names = Names(model)
         self.emitter = Emitter(model, self.names, self.opset)

@@ -1,12 +1,15 @@
 """Operators whose operands are activations alone: they hold no weights.
 
-    Attention(Q, K, V, [bias], [mask])  ->  `softmax(softcap(scale Q K^T) + bias) V` of all heads
+    Attention(Q, K, V, [bias], [mask], [sinks])
+        ->  `softmax(softcap(scale Q K^T) + bias) V` of all heads
     MatMul(A, B)  ->  A [..., M, K] times B [..., K, N], or B [..., N, K] with `transpose_b`
 
 Q, K, V and the result lie as `Layout` has it. K and V may have fewer heads than Q: query head h
 reads head h // (heads / kv_heads). Bias (float32), mask (bool: which keys count) and the products
-[..., heads, S, T] broadcast with each other, so that the result may be larger than Q. `shape` says
-what is made of a result that lies as rows, as the Reshape did that ends attentions. All is float32.
+[..., heads, S, T] broadcast with each other, so that the result may be larger than Q. Sinks [heads]
+(float32) are a score of each head that takes its share of the weights and has no value. `shape`
+says what is made of a result that lies as rows, as the Reshape did that ends attentions. All is
+float32, but for what `bfloat16` says.
 
 Rows of MatMul's A are quantized as a linear layer's input is, columns of B to int8 with one scale
 each.
@@ -102,6 +105,9 @@ class Attention(Operator):
     """Bias and mask are no larger than the products, or the run is refused."""
     joined_bias: bool = False
     """Bias is [B * heads, S, T]."""
+    sinks: ir.Value | None = None
+    bfloat16: bool = False
+    """More than a few queries multiply in bfloat16 (docs/numbers.md)."""
 
     @property
     def kv_heads(self) -> int:
@@ -120,8 +126,9 @@ class Attention(Operator):
             stated["softcap"] = self.softcap
         if self.groups > 1:
             stated["groups"] = self.groups
-        if self.mask is not None:
-            stated["given"] = "mask" if self.bias is None else "bias mask"
+        given = [name for name in ADDED if getattr(self, name) is not None]
+        if given not in ([], ["bias"]):
+            stated["given"] = " ".join(given)
         return Written(self.inputs(), {"heads": self.heads, "scale": self.scale, **stated})
 
     @classmethod
@@ -144,11 +151,14 @@ class Attention(Operator):
             attribute(node, "scale"),
             tuple(attribute(node, "shape")) if "shape" in node.attributes else WHOLE,
             added.get("mask"),
+            sinks=added.get("sinks"),
             **more,
         )
 
 
-FLAGS = ("causal", "window", "hidden", "guard", "fits", "joined_bias")
+ADDED = ("bias", "mask", "sinks")
+"""Inputs that an Attention may have, in order."""
+FLAGS = ("causal", "window", "hidden", "guard", "fits", "joined_bias", "bfloat16")
 """Attributes of Attention that are whole numbers, and left out where they are 0."""
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 # Not late: a submodule's name is bound in the package on its first import, and this function has
 # the name of its module. It needs nothing heavy.
-from octavo.onnx.session import custom_ops_library, session
+from octavo.core.ort_library import custom_ops_library
+from octavo.onnx.session import session, session_options
 
 if TYPE_CHECKING:
     from octavo.onnx.comparing.compare import compare as compare
@@ -43,6 +44,7 @@ __all__ = [
     "inspect",
     "quantize_dynamic",
     "session",
+    "session_options",
     "supported_ops",
 ]
 

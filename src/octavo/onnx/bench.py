@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from octavo.core.feeds import shape_text
 from octavo.core.fresh_process import ChildError, call
 from octavo.errors import InputDataError, ModelError, OctavoError, brief, listed
 from octavo.onnx.inputs import Feed, read_inputs
@@ -48,6 +47,12 @@ class BenchFile:
         except InputDataError as error:
             raise InputDataError(f"{self.name}: {error}") from error
 
+    def read(self, path: Path) -> Feed:
+        """The first run in a file of inputs. Raises InputDataError."""
+        feed = read_inputs(path, self.source.model.graph)[0]
+        self.check(feed)
+        return feed
+
     def check(self, feed: Feed) -> None:
         """Raises InputDataError where it has other inputs or does not run on `feed`."""
         runner = self.open()
@@ -71,32 +76,6 @@ class BenchFile:
     def peak_memory(self, feed: Feed, threads: int | None) -> int:
         """Bytes that opening and one run add to a fresh process. Raises ModelError."""
         return peak_memory(self.path, feed, threads)
-
-
-def feeds(
-    files: Sequence[BenchFile], shapes: Shapes, given: Path | None = None
-) -> tuple[list[Feed], list[str]]:
-    """Inputs for each of `files`, and notes.
-
-    All get the first one's, so that they do the same work: the first run of the file that is
-    `given`, else some made up. A file that does not take them, as its inputs are others, gets its
-    own. Raises InputDataError where a shape or a run does not fit.
-    """
-    if given is None:
-        common = files[0].feed(shapes)
-    else:
-        common = read_inputs(given, files[0].source.model.graph)[0]
-        files[0].check(common)
-    found, notes = [common], []
-    for file in files[1:]:
-        try:
-            file.check(common)
-        except InputDataError as error:
-            found.append(file.feed(shapes))
-            notes.append(f"{error}; it is timed on inputs of its own: {shape_text(found[-1])}")
-        else:
-            found.append(common)
-    return found, notes
 
 
 def quantized_by_ort(file: BenchFile, place: Scratch) -> Path:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from octavo.core.attention_type import AttentionType
 from octavo.core.form import Form
 from octavo.core.metrics import sqnr_db
 from octavo.graph.analysis.attentions import FoundAttention, attentions_of
@@ -18,6 +19,7 @@ from octavo.graph.analysis.walk import graphs_of
 from octavo.graph.emit.packed import pack_operators
 from octavo.graph.lower.lowering import held_by_stock, lower_operators
 from octavo.graph.lower.rows import WIDE_FROM
+from octavo.graph.rewrite.attention_type import FLOAT32_ALONE, IN_BFLOAT16, NOWHERE
 from octavo.graph.rewrite.head_shapes import Shapes, head_shapes
 from octavo.graph.rewrite.masks import Mask, masks_of, read_plainly
 from octavo.graph.rewrite.passes import rewrite, rewrite_lowered
@@ -52,9 +54,11 @@ def convert(
     constants: Constants,
     form: Form,
     progress: Progress,
+    attention: AttentionType = AttentionType.FLOAT32,
 ) -> Converted:
     """Rewrites `model` in place; every site gets an outcome."""
     c = make_context(model, tensors, constants, form)
+    c.attention = attention
     planned = resolve_all(sites, decisions, c)
     # A scale for a whole activation is what ONNX Runtime's quantize_dynamic has: then all of it.
     c.weights.as_onnxruntime = any(_for_tensors(layer.decision.scheme) for layer in planned)
@@ -95,6 +99,8 @@ def _finish(
         pack_operators(c)
     else:  # in a data file the products' weights are written already, each by itself
         changed += rewrite_lowered(c, attentions if tensors.path is None else (), shapes)
+    if c.attention is not AttentionType.FLOAT32 and not any(IN_BFLOAT16 in s for s in changed):
+        changed.append(NOWHERE if c.native else FLOAT32_ALONE)
     c.finish()
     return changed
 

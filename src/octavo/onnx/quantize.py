@@ -194,4 +194,5 @@ def inspect(
         sizes=sizes,
         uncounted=uncounted_products(source.model, prepared.sites, prepared.constants),
         quantized=already,
+        attention=request.recipe.attention,
     )

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.core.cpu import release, saturates
+from octavo.core.ort_library import custom_ops_library
 from octavo.errors import ModelError
 from octavo.files.metadata import metadata
 
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 _PRECISION = "session.x64quantprecision"
-LIBRARY = "liboctavo_ort.so"
 UNKNOWN_OPERATOR = (
     "If the operator is of another library, name it: sess_options with which it is registered, or "
     "its path (custom_ops, --custom-ops FILE)"
@@ -70,22 +67,20 @@ def _is_unknown_operator(error: BaseException) -> bool:
     return "is not a registered function/op" in str(error)
 
 
-def custom_ops_library() -> str:
-    """The path of the library with Octavo's operators, for `register_custom_ops_library`.
+def session_options(sess_options: ort.SessionOptions | None = None) -> ort.SessionOptions:
+    """Options with which any session runs Octavo's files, of both targets.
 
-    For those who build sessions themselves, in any language: one call on the session options, and
-    ONNX Runtime runs files of target native. Raises ModelError where the library is missing.
+    For libraries that open sessions themselves, such as optimum and sentence-transformers: pass
+    them on (`session_options=`). They have Octavo's operators, and products of int8 that are exact
+    on processors without VNNI, as `session` sets it. `sess_options` are changed and returned.
     """
-    found = find_spec("octavo._native")
-    folder = Path(found.origin).parent if found is not None and found.origin else Path()
-    library = folder / LIBRARY
-    if not library.is_file():
-        if not sys.platform.startswith("linux"):
-            raise ModelError(
-                f"target native is for Linux, and this is {sys.platform}: use target portable"
-            )
-        raise ModelError(f"{library} is missing: octavo is not installed whole; install it again")
-    return str(library)
+    import onnxruntime as ort
+
+    options = ort.SessionOptions() if sess_options is None else sess_options
+    if _saturates():
+        _add_entry(options, _PRECISION, "1")
+    register(options)
+    return options
 
 
 def register(options: ort.SessionOptions) -> None:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 
 import octavo
+from octavo.core.attention_type import METADATA, AttentionType
 from octavo.core.form import Cpu, Form, Target
 from octavo.errors import (
     ModelError,
@@ -27,6 +28,7 @@ from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.graph.context import Context
 from octavo.graph.lower.lowering import lower_operators
+from octavo.graph.rewrite.attention_type import FLOAT32_ALONE
 from octavo.ir import DOMAIN, OPERATORS
 from octavo.onnx.check.conversion import check_conversion
 from octavo.onnx.check.restored import Restored, check_restored, is_affordable
@@ -210,12 +212,15 @@ def _turn(source: Source, staging: Staging, to: str, cpu: str, progress: Progres
     tensors = TensorStore(staging.data if source.data_files else None)
     try:
         progress("converting", 0, 1)
+        attention = AttentionType.stated(model.metadata_props, METADATA)
         if to == "native":
-            turned = _to_native(source, tensors, notes, progress)
+            turned = _to_native(source, tensors, notes, progress, attention)
         else:
             lowered = Context(model, Constants(opset_of(model)), cpu=Cpu(cpu), store=tensors.put)
             lower_operators(lowered)
             lowered.finish()
+            if attention is not AttentionType.FLOAT32:
+                notes.append(FLOAT32_ALONE)
             turned = _Turned(dict(lowered.layers), (*notes, *lowered.notes()))
         progress("writing", 0, 1)
         save(model, staging, tensors, _metadata(model, to, cpu))
@@ -225,7 +230,11 @@ def _turn(source: Source, staging: Staging, to: str, cpu: str, progress: Progres
 
 
 def _to_native(
-    source: Source, tensors: TensorStore, notes: list[str], progress: Progress
+    source: Source,
+    tensors: TensorStore,
+    notes: list[str],
+    progress: Progress,
+    attention: AttentionType,
 ) -> _Turned:
     """By way of the float model that the file stands for."""
     model, ours = source.model, OURS in source.model.metadata_props
@@ -236,7 +245,9 @@ def _to_native(
     forms = stored_forms(found.sites, found.constants)
     whole = had_one_scale(found.sites, restoring.restored)
     form = Form(Target.NATIVE, opset=found.opset)
-    done = convert(model, found.sites, decisions, tensors, found.constants, form, progress)
+    done = convert(
+        model, found.sites, decisions, tensors, found.constants, form, progress, attention
+    )
     outcomes = (
         *with_forms(done.outcomes, forms),
         *left_quantized(model, found.constants),

@@ -1,5 +1,6 @@
 """What to do with each layer of a model, and what became of it. Knows no model format."""
 
+from octavo.core.attention_type import AttentionType
 from octavo.core.layer import Kind, Layer
 from octavo.recipe.inspection import Inspection
 from octavo.recipe.plan import Decision, plan
@@ -18,6 +19,7 @@ __all__ = [
     "FLOAT",
     "PRESETS",
     "ActivationScheme",
+    "AttentionType",
     "Decision",
     "Granularity",
     "Inspection",

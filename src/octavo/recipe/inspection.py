@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from octavo.core.attention_type import AttentionType
 from octavo.core.layer import Kind, Layer
 from octavo.recipe.plan import Decision
 from octavo.results import words
@@ -36,7 +37,8 @@ class Inspection(Result):
     `weight_bytes` has for each layer the bytes of its weights that no layer before it holds, and
     `macs` its multiply-accumulates in one run (None: not known), for inputs of `sizes` where the
     model leaves sizes open. `uncounted` nodes multiply as well and are no layers. `quantized` says
-    what is quantized already, "" in a float model.
+    what is quantized already, "" in a float model. `bytes_after`, where it is known, is about what
+    `model_bytes` would become.
     """
 
     model: str
@@ -50,10 +52,14 @@ class Inspection(Result):
     sizes: str = ""
     uncounted: int = 0
     quantized: str = ""
+    bytes_after: int | None = None
+    attention: AttentionType = AttentionType.FLOAT32
+    """The recipe's."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         onnx = {} if self.opset is None else {"opset": self.opset, "ir_version": self.ir_version}
+        after = {} if self.bytes_after is None else {"bytes_after": self.bytes_after}
         count = len(self.decisions)
         rows = zip(
             self.decisions,
@@ -65,8 +71,10 @@ class Inspection(Result):
             "model": self.model,
             **onnx,
             "model_bytes": self.model_bytes,
+            **after,
             "quantized": self.quantized,
             "recipe": self.recipe_name,
+            **({"attention": self.attention.value} if self._other_attention else {}),
             "sizes": self.sizes,
             "uncounted": self.uncounted,
             "layers": [
@@ -82,6 +90,10 @@ class Inspection(Result):
             ],
         }
 
+    @property
+    def _other_attention(self) -> bool:
+        return self.attention is not AttentionType.FLOAT32
+
     def page(self, verbose: bool = False) -> Page:
         """The inventory as a page; `verbose` names every layer."""
         rows = _rows(self)
@@ -91,8 +103,9 @@ class Inspection(Result):
         yield line(clean(self.model), style="bold")
         onnx = f"opset {self.opset}, IR version {self.ir_version}, "
         layers = count(len(rows), "float layer" if self.quantized else "layer")
+        sizes = size(self.model_bytes) + _becomes(self.bytes_after)
         yield line(
-            f"{size(self.model_bytes)}, {'' if self.opset is None else onnx}"
+            f"{sizes}, {'' if self.opset is None else onnx}"
             f"{layers} with {size(sum(row.own for row in rows))} of weights"
         )
         if self.quantized:
@@ -103,6 +116,10 @@ class Inspection(Result):
             )
         else:
             yield line(f"What the recipe {clean(self.recipe_name)} would do:")
+        if self._other_attention:
+            yield line(
+                f"Attention may multiply in {self.attention.value} (in PyTorch and target native)."
+            )
         yield line("")
         for heading, style, chosen in (
             ("Quantize", "bold green", [r for r in rows if not r.decision.scheme.is_float]),
@@ -115,6 +132,10 @@ class Inspection(Result):
                     yield _table(some, work, verbose)
                 yield line("")
         yield from _footnotes(self, rows, work)
+
+
+def _becomes(after: int | None) -> str:
+    return "" if after is None else f" -> about {size(after)}"
 
 
 _COUNT = "    layers"

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from reprlib import repr as short
 from typing import Any
 
+from octavo.core.attention_type import AttentionType
 from octavo.core.layer import Kind, Layer
 from octavo.errors import RecipeError, did_you_mean
 from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
@@ -126,7 +127,7 @@ class Recipe:
 
     `max_error` bounds the difference between the float and the quantized model's outputs that
     verification accepts (see `octavo.core.metrics`: half the squared relative distance, about
-    `1 - cosine`).
+    `1 - cosine`). `attention` is what attention may multiply in, where it runs in Octavo's kernels.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Recipe:
     rules: tuple[Rule, ...] = ()
     max_error: float = 0.1
     version: int = VERSION
+    attention: AttentionType = AttentionType.FLOAT32
 
     def __post_init__(self) -> None:
         _check_version(self.version)
@@ -151,11 +153,13 @@ class Recipe:
         return replace(self, rules=(*rules, *self.rules))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for YAML and JSON."""
+        """Plain data for YAML and JSON; `attention` is left out where it is float32."""
+        other = self.attention is not AttentionType.FLOAT32
         return {
             "version": self.version,
             "name": self.name,
             "max_error": self.max_error,
+            **({"attention": self.attention.value} if other else {}),
             "default": self.default.to_dict(),
             "rules": [rule.to_dict() for rule in self.rules],
         }
@@ -169,7 +173,7 @@ class Recipe:
         """
         if isinstance(data, Mapping) and "version" in data:  # another version has other keys
             _check_version(expect(data["version"], int, "version"))
-        known = ("version", "name", "base", "max_error", "default", "rules")
+        known = ("version", "name", "base", "max_error", "attention", "default", "rules")
         refuse_unknown(data, known, "a recipe")
         if "base" not in data and "default" not in data:
             raise RecipeError(
@@ -185,11 +189,22 @@ class Recipe:
             values["name"] = expect(data["name"], str, "name")
         if "max_error" in data:
             values["max_error"] = expect(data["max_error"], float, "max_error")
+        if "attention" in data:
+            values["attention"] = _attention(expect(data["attention"], str, "attention"))
         if "default" in data:
             with within("default"):
                 values["default"] = Scheme.from_dict(data["default"])
         values["rules"] = (*_rules_from_list(data.get("rules")), *values.get("rules", ()))
         return cls(**values)
+
+
+def _attention(text: str) -> AttentionType:
+    known = [choice.value for choice in AttentionType]
+    if text not in known:
+        raise LocatedRecipeError(
+            f"unknown attention {text!r}.{did_you_mean(text, known)}", ("attention",)
+        )
+    return AttentionType(text)
 
 
 def _rules_from_list(data: object) -> list[Rule]:

@@ -18,6 +18,7 @@ except ImportError as error:
         f"octavo.torch needs PyTorch: {pip_install('torch', 'safetensors')}"
     ) from error
 
+from octavo.torch import hub as hub
 from octavo.torch.layers.registry import declarations as _declarations
 
 if TYPE_CHECKING:

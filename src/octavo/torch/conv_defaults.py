@@ -41,7 +41,7 @@ def conv_reasons(
     stem = are_stem(len(convs) + transposed, linear)
     signal = any(isinstance(module, nn.ConvTranspose1d) for module in modules.values())
     for part in wanted:
-        if part is parts[0] and not stem:
+        if part is parts[0]:
             place: Place | None = Place.FIRST
         elif signal:
             place = Place.SIGNAL

@@ -14,6 +14,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from octavo.torch.blocks.fast_path import leave_fast_paths
 from octavo.torch.carry_over import carry_hooks, keep_own, made_by_hooks, settle_weight
 from octavo.torch.custom_layers import custom_targets, is_custom, make_custom, unused_types
+from octavo.torch.files.tensors import places_of
 from octavo.torch.inventory import ModuleLayer, is_transposed, weights_of
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.memory import float32
@@ -81,6 +82,19 @@ class Converter:
         """Why the layer stays float; "" where it does not."""
         return self._settled[part.layer.name].reason
 
+    def leave(self, name: str, reason: str) -> None:
+        """Lets the module `name`, which was planned, stay float; `reason` says why of its layers.
+
+        For what shows only when weights are there.
+        """
+        for part in self._parts.pop(name):
+            if self.planned.pop(part.layer.name, None) is not None:
+                self._settled[part.layer.name] = Replacement(reason=reason)
+
+    def modules(self) -> list[str]:
+        """Dotted names of the modules that are to be replaced and are not yet."""
+        return [name for name in self._parts if name not in self.made]
+
     def replaces(self) -> set[str]:
         """Dotted names of the modules that Octavo's own layers will replace."""
         return {n for n in self._parts if not is_custom(self._classes[n])}
@@ -128,21 +142,14 @@ class Converter:
         """
         model.eval()
         self.quantizer.shared = _shared(model)  # of a copy: it has tensors of its own
-        made: list[nn.Module] = []
-        places: dict[int, list[tuple[nn.Module, str]]] = defaultdict(list)
-        modules = {}
-        for name, module in model.named_modules():
-            modules[name] = module
-            for child_name, child in module._modules.items():
-                if child is not None:
-                    places[id(child)].append((module, child_name))
-        planned = [name for name in modules if name in self._parts]
+        modules = dict(model.named_modules())
+        places = places_of(model)
+        left = {*self.modules()}
+        planned = [name for name in modules if name in left]
         for done, name in enumerate(planned):
             progress("quantizing", done, len(planned))
             old = modules.pop(name)
-            new = self._convert(name, old)
-            made.append(new)
-            self.made[name] = new
+            new = self.convert_module(name, old)
             for parent, child_name in places[id(old)]:
                 parent._modules[child_name] = new
             for child_name, child in new._modules.items():
@@ -165,16 +172,28 @@ class Converter:
             )
         for module in model.modules():
             module.__dict__.pop("qconfig", None)
-        self.notes += leave_fast_paths(model, made)
+        self.notes += leave_fast_paths(model, list(self.made.values()))
         return model
 
-    def _convert(self, name: str, old: nn.Module) -> nn.Module:
+    def convert_module(self, name: str, old: nn.Module) -> nn.Module:
+        """What takes the place of the module `name`, which is `old`; the caller puts it there."""
         parts = self._parts[name]
         choices = [self.planned.get(part.layer.name) for part in parts]
         note = settle_weight(old)
         if note:
             self.notes.append(f"{name or 'the model'}: {note}")
-        return make_replacement(old, self._classes[name], parts, choices, self.quantizer)
+        new = make_replacement(old, self._classes[name], parts, choices, self.quantizer)
+        self.made[name] = new
+        return new
+
+    def refusal(self, name: str, old: nn.Module) -> str:
+        """Why the module `name` cannot be what it was planned to be, now that it has weights; ""
+        where it can."""
+        target = self._classes[name]
+        if not issubclass(target, QuantizedModule):
+            return ""
+        choices = [self.planned.get(part.layer.name) for part in self._parts[name]]
+        return next((r for c in choices if c is not None and (r := target.refuses(old, c))), "")
 
 
 def make_replacement(

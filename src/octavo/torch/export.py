@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 import octavo
+from octavo.core.attention_type import METADATA, AttentionType
 from octavo.core.form import Cpu, Form, Target
 from octavo.errors import (
     ModelError,
@@ -22,7 +23,7 @@ from octavo.errors import (
     listed,
 )
 from octavo.files.staging import DATA_FILE, Staging, output_error
-from octavo.torch.layers.base import REPORT, QuantizedModule
+from octavo.torch.layers.base import QuantizedModule, held_report
 from octavo.torch.layers.registry import declarations
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def export_onnx(
         name = next(iter(others))
         known = (*OPTIONS, "external_data", "cpu")
         raise OptionError(f"export_onnx has no argument {name!r}.{did_you_mean(name, known)}")
-    form = _form(target, cpu, opset_version)
+    form = form_of(target, cpu, opset_version)
     operators = _quantized_layers(qmodel)
     if not isinstance(path, (str, os.PathLike)):
         raise OptionError(f"path is a {type(path).__name__}; give a path")
@@ -132,7 +133,8 @@ def export_onnx(
     )
 
 
-def _form(target: str, cpu: str, opset: int) -> Form:
+def form_of(target: str, cpu: str, opset: int) -> Form:
+    """The form of a file. Raises OptionError for a word or an opset that is not known."""
     form = Form(
         Target.parse(target, f"unknown target {target!r}"),
         Cpu.parse(cpu, f"unknown cpu {cpu!r}"),
@@ -175,7 +177,13 @@ def _converted(
 
     with _evaluating(qmodel):
         model = traced(qmodel, args, kwargs, READERS, options)
-    return model, *replace_layers(model, form)
+    return model, *replace_layers(model, form, _attention(qmodel))
+
+
+def _attention(qmodel: nn.Module) -> AttentionType:
+    """What the recipe of the model lets attention multiply in."""
+    report = held_report(qmodel)
+    return AttentionType.stated(report.recipe if report else {})
 
 
 @contextmanager
@@ -199,8 +207,11 @@ def _label(model: ir.Model, qmodel: nn.Module, form: Form) -> None:
     if opset_of(model) < FIRST_WITH_NEW_FORMAT:
         model.ir_version = PLAIN_FORMAT
     model.producer_name, model.producer_version = "octavo", octavo.__version__
-    report = qmodel.__dict__.get(REPORT)
+    report = held_report(qmodel)
     needed = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
+    attention = _attention(qmodel)
+    if attention is not AttentionType.FLOAT32:
+        needed[METADATA] = attention.value
     model.metadata_props.clear()
     model.metadata_props.update(
         needed

@@ -45,6 +45,12 @@ def in_large_pages(address: int, size: int) -> None:
         _madvise(first, last - first, mmap.MADV_HUGEPAGE)
 
 
+def advise(address: int, size: int, advice: int) -> None:
+    """Tells the operating system of memory that begins with a page; it may refuse."""
+    if _madvise is not None:
+        _madvise(address, size, advice)
+
+
 def array(tensor: Tensor) -> npt.NDArray[Any]:
     """The tensor's memory as an array, aligned for the kernels; a copy only where it is not."""
     if tensor.dtype in (torch.float16, torch.bfloat16):

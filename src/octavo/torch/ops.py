@@ -8,6 +8,7 @@ else (torch.compile, torch.export, tracing, dispatch modes, autograd) goes throu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, TypeVar
 
 import torch
@@ -20,6 +21,7 @@ from octavo.core.sources import Read, Sources
 from octavo.errors import NotTrainableError
 
 _T = TypeVar("_T")
+_Call = TypeVar("_Call", bound=Callable[..., Any])
 
 # Looked up once: a call of a small layer takes but microseconds.
 _is_grad_enabled = torch.is_grad_enabled
@@ -36,6 +38,18 @@ _WHY = (
 
 CODES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 """Dtypes that kernels read and write, by the numbers of `octavo.core.kernels.buffers.FloatType`."""
+
+
+def uncompiled(function: _Call) -> _Call:
+    """The function as torch.compile leaves it to Python: what torch.compiler.disable gives, which
+    imports dynamo at once. That takes longer than all of Octavo, and most people never compile."""
+    late = torch._disable_dynamo(function)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return late(*args, **kwargs) if is_dynamo_compiling() else function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
 
 
 # docs/notes/torch.md: "There are two ways to call a layer"

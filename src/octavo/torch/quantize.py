@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from octavo.core.attention_type import AttentionType
 from octavo.errors import (
     AlreadyQuantizedError,
     ModelError,
@@ -21,16 +22,21 @@ from octavo.errors import (
 from octavo.recipe import Inspection, Recipe, Report
 from octavo.recipe.yaml_files import recipe_of
 from octavo.results.names import counted_reasons
-from octavo.torch.blocks.activations import fuse_activations
-from octavo.torch.blocks.find import fuse_blocks
+from octavo.torch.blocks.find import fused
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.files.other_savers import refuse_other_savers
-from octavo.torch.inventory import ModuleLayer, inventory, own_bytes, vectors
-from octavo.torch.layers.base import REPORT, QuantizedModule
+from octavo.torch.inventory import ModuleLayer, inventory, own_bytes
+from octavo.torch.layers.base import REPORT, QuantizedModule, held_report
 from octavo.torch.mapping import checked_mapping
 from octavo.torch.plan import Planner, recipe_answers, recipe_decisions
 from octavo.torch.qconfig.spec import QConfigSpec, storage_of
-from octavo.torch.reports import continued, earlier_reports, make_report, model_bytes
+from octavo.torch.reports import (
+    continued,
+    earlier_reports,
+    make_report,
+    model_bytes,
+    vectors_note,
+)
 
 QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""
@@ -111,7 +117,8 @@ def quantize_dynamic(
         before, earlier = model_bytes(model), earlier_reports(model)
         model = converter.convert(model, progress)
     model.eval()
-    notes = [*notes, *converter.notes, *_fused(model), *_vectors(model)]
+    attention = AttentionType.stated(said)
+    notes = [*notes, *converter.notes, *fused(model, attention), *vectors_note(model)]
     refuse_other_savers(model, QuantizedModule)
     report = make_report(model, parts, converter, said, notes, before, start)
     for prefix, one in earlier.items():
@@ -135,6 +142,7 @@ def inspect(model: nn.Module, recipe: str | Path | Recipe = "int8") -> Inspectio
         found.name,
         tuple(layers.decisions(found)),
         weight_bytes=tuple(own_bytes(part, counted) for part in layers.parts),
+        attention=found.attention,
     )
 
 
@@ -143,7 +151,7 @@ def report(model: nn.Module) -> Report:
 
     Raises ModelError for any other module.
     """
-    found = model.__dict__.get(REPORT)
+    found = held_report(model)
     if not isinstance(found, Report):
         raise ModelError(
             f"{type(model).__name__} has no report: octavo.torch.quantize_dynamic did not return "
@@ -152,17 +160,9 @@ def report(model: nn.Module) -> Report:
     return found
 
 
-def _fused(model: nn.Module) -> list[str]:
-    activation = "the activation that follows a linear layer is computed in the layer's pass"
-    block = "blocks run as one call into C++, where a call asks for nothing else"
-    found = {activation: fuse_activations(model), block: fuse_blocks(model)}
-    return [f"{what}: {listed(names, 3)}" for what, names in found.items() if names]
-
-
-def _vectors(model: nn.Module) -> list[str]:
-    held = vectors(model)
-    words = [f"{kind} ({listed(names, 3)})" for kind, names in held.items()]
-    return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
+def is_quantized(model: nn.Module) -> bool:
+    """Whether it is a module that `quantize_dynamic` returned, with its report."""
+    return isinstance(model.__dict__.get(REPORT), Report)
 
 
 def check_float(model: object) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 from torch import nn
 
+from octavo.errors import listed
 from octavo.recipe import LayerOutcome, Report, Verification
 from octavo.torch.convert import Converter
-from octavo.torch.inventory import ROOT, ModuleLayer, own_bytes
-from octavo.torch.layers.base import REPORT
+from octavo.torch.inventory import ROOT, ModuleLayer, own_bytes, vectors
+from octavo.torch.layers.base import held_report
 
 
 def make_report(
@@ -47,7 +48,7 @@ def make_report(
 
 def earlier_reports(model: nn.Module) -> dict[str, Report]:
     """What earlier conversions said of `model`, or of parts of it, by the part's dotted name."""
-    held = {name: module.__dict__.get(REPORT) for name, module in model.named_modules()}
+    held = {name: held_report(module) for name, module in model.named_modules()}
     return {name: found for name, found in held.items() if isinstance(found, Report)}
 
 
@@ -117,6 +118,13 @@ def _own_bytes(module: nn.Module, part: ModuleLayer, counted: set[int]) -> int:
         counted.add(tensor.data_ptr())
         total += tensor.numel() * tensor.element_size()
     return total
+
+
+def vectors_note(model: nn.Module) -> list[str]:
+    """Which modules hold weights of one axis alone, in words; nothing where none does."""
+    held = vectors(model)
+    words = [f"{kind} ({listed(names, 3)})" for kind, names in held.items()]
+    return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
 
 
 def model_bytes(model: nn.Module) -> int:

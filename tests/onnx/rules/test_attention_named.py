@@ -186,13 +186,6 @@ LEFT: dict[str, tuple[str, dict[str, Array], str, int]] = {
         "its mask is not [batch, keys]",
         17,
     ),
-    "cache": (
-        f"""o = com.microsoft.GroupQueryAttention <num_heads = {H}, kv_num_heads = {H}>
-        (q, k, v, , , lengths, total)""",
-        {"lengths": np.full(B, S - 1, np.int32), "total": np.full(1, S, np.int32)},
-        "it has a cache of its own",
-        17,
-    ),
     "scores": (
         f"o, a, b, scores = Attention <q_num_heads = {H}, kv_num_heads = {H}> (q, k, v)",
         {},

@@ -28,6 +28,8 @@ from tests.torch.blocks.test_torch_block_families import (
 transformers = pytest.importorskip("transformers")
 
 WHISPER = {**SEQ2SEQ, **ENDS, "num_mel_bins": 16, "max_source_positions": 20}
+GEMMA3 = {**GROUPED, "head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 5}
+GEMMA3 |= {"layer_types": ["sliding_attention", "full_attention"]}
 OPT = {"ffn_dim": 128, "word_embed_proj_dim": WIDTH, "init_std": 0.4}
 OPT |= {key: value for key, value in TEXT.items() if key not in ("intermediate_size",)}
 
@@ -35,6 +37,9 @@ DECODERS: dict[str, Callable[[], nn.Module]] = {
     "Llama": lambda: made("Llama", GROUPED, "ForCausalLM"),
     "Qwen3": lambda: made("Qwen3", {**GROUPED, "head_dim": 16}, "ForCausalLM"),
     "Mistral": lambda: made("Mistral", {**GROUPED, "sliding_window": 5}, "ForCausalLM"),
+    "Gemma3": lambda: transformers.Gemma3ForCausalLM(
+        transformers.Gemma3TextConfig(**GEMMA3)
+    ).eval(),
     "GPT2": lambda: made(
         "GPT2", {"n_embd": WIDTH, "n_layer": 2, "n_head": 4, "vocab_size": 99}, "LMHeadModel"
     ),

@@ -174,6 +174,64 @@ def test_blocks_of_one_structure_are_traced_once(monkeypatch: pytest.MonkeyPatch
     assert ran(quantized) == 4
 
 
+class TurnedFirst(nn.Module):
+    """A block that turns [B, S, H, D]: its tables are [1, S, 1, D]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        q, k, v = (h.unflatten(-1, (4, -1)) for h in self.qkv(x).chunk(3, -1))
+        q, k = (h * cos + torch.cat((-h[..., 8:], h[..., :8]), -1) * sin for h in (q, k))
+        heads = (h.transpose(1, 2) for h in (q, k, v))
+        found = nn.functional.scaled_dot_product_attention(*heads)
+        return x + self.out(found.transpose(1, 2).flatten(2))
+
+
+class TurnedFirstTwice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(TurnedFirst() for _ in range(2))
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        return x
+
+
+def test_positions_may_be_turned_before_heads_stand_before_tokens() -> None:
+    quantized = quantize_dynamic(TurnedFirstTwice().eval())
+    for batch, length in ((2, 5), (1, 1)):
+        given = (torch.randn(batch, length, WIDTH), *torch.randn(2, 1, length, 1, 16))
+        found, own = quantized(*given), apart(quantized)(*given)
+        assert (found - own).norm() <= 0.02 * own.norm()
+    plans = [plan for of in vars(blocks(quantized)[0])[BLOCK]._plans.values() for plan in of]
+    assert len(plans) == 2
+    for plan in plans:
+        assert [node.op for node in plan.compiled.graph.nodes()].count("rotary") == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"share_att_key": False, "pos_att_type": ["p2c"]}],
+    ids=["shared", "own"],
+)
+def test_relative_positions_compute_what_indices_name(options: dict[str, Any]) -> None:
+    quantized = quantize_dynamic(made("DebertaV2", {**DEBERTA, **options}))
+    for batch, length in ((1, 5), (2, 30)):  # 30: further apart than there are positions
+        given = {"input_ids": torch.randint(3, 99, (batch, length))}
+        found, own = first(quantized(**given)), first(apart(quantized)(**given))
+        assert (found - own).norm() <= 0.02 * own.norm()
+    plans = [plan for of in vars(blocks(quantized)[0])[BLOCK]._plans.values() for plan in of]
+    assert plans
+    for plan in plans:
+        ops = [node.op for node in plan.compiled.graph.nodes()]
+        assert "gather" not in ops
+        assert ops.count("gathered") == len(options.get("pos_att_type", "12"))
+        assert "spanned" in ops
+
+
 def test_a_weight_that_is_computed_is_computed_again_when_it_changes() -> None:
     quantized = quantize_dynamic(made("Gemma", {**GROUPED, "head_dim": 16}))
     given = {**tokens(), "use_cache": False}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -204,6 +205,17 @@ def test_an_exported_program_has_no_such_operator() -> None:
         program = torch.export.export(quantized, (x,), strict=strict)
         assert BLOCK not in [str(n.target) for n in program.graph.nodes]
         torch.testing.assert_close(program.module()(x), quantized(x), rtol=0, atol=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # in torch
+def test_an_exported_program_compiles_ahead_of_time(tmp_path: Path) -> None:
+    quantized, x = _stack()
+    program = torch.export.export(quantized, (x,))
+    path = str(tmp_path / "stack.pt2")
+    torch._inductor.aoti_compile_and_package(program, package_path=path)
+    run = torch._inductor.aoti_load_package(path)
+    torch.testing.assert_close(run(x), quantized(x), rtol=0, atol=0.02)
 
 
 def test_a_model_is_not_kept_alive() -> None:

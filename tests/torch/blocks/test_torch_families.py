@@ -6,7 +6,8 @@ mask, padding, cache, length, batch or number of threads it is called with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from benchmarks.zoo import family_models
 from benchmarks.zoo.families import FAMILIES
 from benchmarks.zoo.family import Family, Size
 from octavo.torch import quantize_dynamic
+from octavo.torch.blocks import compiled
 
 transformers = pytest.importorskip("transformers")
 
@@ -25,6 +27,20 @@ NAMES = sorted(FAMILIES)
 CACHED = [name for name in NAMES if FAMILIES[name].cached]
 PADDED = [name for name in NAMES if family_models.can_pad(FAMILIES[name])]
 GENERATING = [name for name in NAMES if FAMILIES[name].head]
+ALIKE = (
+    "BART encoder",
+    "CLIP text",
+    "Cohere",
+    "DeiT",
+    "DistilBERT",
+    "ELECTRA",
+    "Gemma 2",
+    "Marian",
+    "OPT",
+    "Phi-3",
+    "Qwen2",
+    "RoBERTa",
+)
 MOST_ERROR = 0.05
 """Norm of the difference from float as a share of float's: of two layers in 8 bits. A wrong mask is
 off by 0.4."""
@@ -37,9 +53,24 @@ CALLS = ((1, 1), (3, 9), (1, 13), (2, 5), (3, 9), (1, 1))
 """Batch and length of calls in a row."""
 
 
-def padded_or_not(names: list[str]) -> list[tuple[str, bool]]:
-    """With masks those that take them."""
-    return [(name, padded) for name in names for padded in (False, True)[: 1 + (name in PADDED)]]
+def of_families(names: list[str], *more: Callable[[str], Sequence[Any]]) -> list[Any]:
+    """Cases by family, which one worker runs: it makes and traces each model once. Slow are those
+    whose blocks are built as another family's are."""
+    return [
+        pytest.param(name, *rest, marks=marks_of(name))
+        for name in names
+        for rest in itertools.product(*(of(name) for of in more))
+    ]
+
+
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    group = pytest.mark.xdist_group(name)
+    return [group, pytest.mark.slow] if name in ALIKE else [group]
+
+
+def padded_or_not(name: str) -> Sequence[bool]:
+    """With a mask too where the family takes one."""
+    return (False, True)[: 1 + (name in PADDED)]
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +146,7 @@ def by_its_own_forward(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("name", "attention"), [(n, a) for n in NAMES for a in FAMILIES[n].spellings]
+    ("name", "attention"), of_families(NAMES, lambda name: FAMILIES[name].spellings)
 )
 def test_it_is_near_float(models: Models, name: str, attention: str) -> None:
     given = feed(name)
@@ -126,7 +157,7 @@ def test_it_is_near_float(models: Models, name: str, attention: str) -> None:
     assert 0 < difference(found, wanted) < MOST_ERROR
 
 
-@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("name", of_families(PADDED))
 def test_padding_is_left_out(models: Models, name: str) -> None:
     given = feed(name, padded=True)
     wanted, found = (
@@ -136,7 +167,7 @@ def test_padding_is_left_out(models: Models, name: str) -> None:
     assert difference(found, wanted) < MOST_ERROR
 
 
-@pytest.mark.parametrize(("name", "padded"), padded_or_not(NAMES))
+@pytest.mark.parametrize(("name", "padded"), of_families(NAMES, padded_or_not))
 def test_it_computes_what_its_own_forward_does(models: Models, name: str, padded: bool) -> None:
     given, model = feed(name, padded=padded), models.quantized(name)
     found, own = call(model, given), by_its_own_forward(model, given)
@@ -144,7 +175,7 @@ def test_it_computes_what_its_own_forward_does(models: Models, name: str, padded
     assert difference(counting(given, found), counting(given, own)) < ROUNDING
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", of_families(NAMES))
 def test_calls_of_other_sizes_in_a_row(models: Models, name: str) -> None:
     """Nothing is left of one call in the next; rows are the same alone and in a batch."""
     model = models.quantized(name)
@@ -156,7 +187,7 @@ def test_calls_of_other_sizes_in_a_row(models: Models, name: str) -> None:
         assert torch.equal(found, first.setdefault((batch, length), found))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", of_families(NAMES))
 def test_two_threads_compute_what_one_does(models: Models, name: str) -> None:
     given, model, found = feed(name), models.quantized(name), []
     for threads in (1, 2):
@@ -165,7 +196,7 @@ def test_two_threads_compute_what_one_does(models: Models, name: str) -> None:
     assert difference(found[1], found[0]) < ROUNDING  # float layers of PyTorch's may differ
 
 
-@pytest.mark.parametrize(("name", "padded"), padded_or_not(CACHED))
+@pytest.mark.parametrize(("name", "padded"), of_families(CACHED, padded_or_not))
 def test_a_token_after_a_cache(models: Models, name: str, padded: bool) -> None:
     given, model = feed(name, length=12, padded=padded), models.quantized(name)
     step = family_models.Step(FAMILIES[name], model, given)
@@ -192,8 +223,10 @@ def prompt(family: Family) -> dict[str, Tensor]:
     return {"input_ids": given["input_ids"], "attention_mask": given["attention_mask"]}
 
 
-@pytest.mark.parametrize("name", GENERATING)
-def test_generate_takes_the_tokens_that_step_by_step_calls_do(name: str) -> None:
+@pytest.mark.parametrize("name", of_families(GENERATING))
+def test_generate_takes_the_tokens_that_step_by_step_calls_do(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     family = FAMILIES[name]
     made = family_models.model(family, Size.SMALL, spelling(name), head=True)
     model, given = quantize_dynamic(made, recipe="int8"), prompt(family)
@@ -207,3 +240,7 @@ def test_generate_takes_the_tokens_that_step_by_step_calls_do(name: str) -> None
         best = model(**more, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
         tokens = torch.cat([tokens, best], 1)
     assert torch.equal(found, tokens)
+    traced, trace = [], compiled.trace
+    monkeypatch.setattr(compiled, "trace", lambda *given: traced.append(given) or trace(*given))
+    generate(model, given, max_new_tokens=3 * NEW, do_sample=False)
+    assert not traced, "longer sequences have other sizes, and are no other calls"

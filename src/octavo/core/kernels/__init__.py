@@ -20,6 +20,7 @@ from octavo.core.kernels.activation import Activation
 from octavo.core.kernels.machine import (
     Part,
     cpu_features,
+    has_bfloat16_products,
     isa,
     isas,
     num_threads,
@@ -86,6 +87,7 @@ __all__ = [
     "aligned",
     "checksum",
     "cpu_features",
+    "has_bfloat16_products",
     "isa",
     "isas",
     "linear_together",

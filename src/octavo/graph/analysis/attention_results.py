@@ -20,6 +20,7 @@ from octavo.graph.analysis.attention_scores import (
     passes,
     reader_beside_sizes,
 )
+from octavo.graph.analysis.attention_sinks import SinkReader
 from octavo.graph.analysis.computed_shapes import SizeOf, sizes
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.heads import is_standard, perm_of
@@ -68,9 +69,13 @@ class ResultReader:
 
     def __init__(self, constants: ConstantLookup, numbers: Numbers, ranks: Ranks) -> None:
         self._constants, self._number, self._ranks = constants, numbers, ranks
+        self._sinks = SinkReader(constants)
 
-    def weights(self, softmax: ir.Node) -> Weights:
-        """From a Softmax to the product. Raises NotTakenError."""
+    def weights(self, softmax: ir.Node, *, sunk: bool = False) -> Weights:
+        """From a Softmax to the product; where it has `sunk` a sink, its weight goes between.
+
+        Raises NotTakenError.
+        """
         value, found = softmax.outputs[0], Weights(softmax, False, None)
         while True:
             guard = self._guard(value)
@@ -84,10 +89,14 @@ class ResultReader:
             found = replace(found, sizes=(*found.sizes, *shapes))
             product = product_of(node)
             if product is not None and index == 0:
+                if sunk:
+                    raise NotTakenError(Why.BEHIND, "a product with the weight of a sink")
                 if product != MatrixProduct():
                     raise NotTakenError(Why.BEHIND, f"{node.op_type} that turns or scales")
                 return replace(found, product=node)
-            if is_standard(node, "Reshape") and index == 0 and not found.reshapes:
+            if sunk and index == 0 and self._sinks.drops_last(node):
+                sunk = False
+            elif is_standard(node, "Reshape") and index == 0 and not found.reshapes:
                 found = replace(found, reshapes=(node,))
             elif not passes(node, self._constants):
                 zeroed = None if found.zeroed else self._zeroed(node, index)

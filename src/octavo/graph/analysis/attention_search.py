@@ -27,6 +27,7 @@ from octavo.graph.analysis.attention_scores import (
     Scores,
     Why,
 )
+from octavo.graph.analysis.attention_sinks import SinkReader
 from octavo.graph.analysis.constants import ConstantLookup
 from octavo.graph.analysis.element_types import is_float32
 from octavo.graph.analysis.heads import HeadSplits, is_standard
@@ -55,6 +56,8 @@ class SpelledAttention:
     guarded: bool
     zeroed: Condition | None
     result: Result
+    sinks: ir.Value | None = None
+    """[1, heads, 1, 1]: scores without a value."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class AttentionSearch:
         self._scores = ScoreReader(constants, numbers)
         self.results = ResultReader(constants, numbers, ranks)
         self._operands = OperandReader(constants, numbers, ranks, splits)
+        self._sinks = SinkReader(constants)
         self._joined = JoinedHeads(constants, ranks, self._operands)
 
     def __call__(self, graph: ir.Graph) -> Iterator[SpelledAttention | Refused]:
@@ -101,8 +105,12 @@ class AttentionSearch:
     def _found(self, softmax: ir.Node) -> SpelledAttention:
         if not self._is_over_last_axis(softmax):
             raise NotTakenError(Why.AXIS)
-        weights = self.results.weights(softmax)
-        scores = self._scores(softmax.inputs[0], softmax)
+        sunk = self._sinks.before(softmax)
+        weights = self.results.weights(softmax, sunk=sunk is not None)
+        if sunk is None:
+            scores = self._scores(softmax.inputs[0], softmax)
+        else:
+            scores = self._scores(sunk.scores, sunk.reader)
         a, b = scores.product.inputs[:2]
         product = product_of(scores.product)
         swapped = product is not None and not product.turned
@@ -122,10 +130,13 @@ class AttentionSearch:
             for c in scores.conditions
         ):
             raise NotTakenError(Why.BEHIND, "Where")
+        if sunk is not None and sunk.heads != heads_of(q, k, v):
+            raise NotTakenError(Why.SHAPES)
         result = self.results.result(weights.product, q, v, apart)
         scale = scores.scale * q.factor * k.factor
         return SpelledAttention(
-            q, k, v, scores, weights.product, scale, weights.guarded, weights.zeroed, result
+            *(q, k, v, scores, weights.product, scale, weights.guarded, weights.zeroed, result),
+            sinks=None if sunk is None else sunk.sinks,
         )
 
     def _parted(

@@ -29,7 +29,7 @@ STANDARD = ("", "ai.onnx")
 MOST_ELEMENTS = 16
 SAME = frozenset(
     "Identity Dropout Cast Relu Gelu Tanh Sigmoid Erf Softmax Sqrt Neg Abs Exp Log Reciprocal Not "
-    "Cos Sin IsNaN LayerNormalization Clip Floor Ceil Softplus HardSigmoid LeakyRelu".split()
+    "Cos Sin Sign IsNaN LayerNormalization Clip Floor Ceil Softplus HardSigmoid LeakyRelu".split()
 )
 BROADCASTING = frozenset(
     "Add Sub Mul Div Pow Sum Max Min Where And Or Equal Less LessOrEqual Greater "
@@ -53,10 +53,12 @@ class StaticSizes:
         self._ways: Mapping[str, Callable[[ir.Node, Sizes], Sizes | None]] = {
             "Concat": self._joined,
             "Gather": self._gathered,
+            "GatherElements": lambda node, _: self(node.inputs[1]),
             "MatMul": lambda node, x: _product(x, self(node.inputs[1])),
             "Shape": lambda node, x: (len(self._shape(node, x)),),
             "Slice": self._sliced,
             "Squeeze": self._squeezed,
+            "Tile": self._tiled,
             "Transpose": self._transposed,
             "Unsqueeze": self._unsqueezed,
             **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"), self._reduced),
@@ -148,6 +150,13 @@ class StaticSizes:
         perm = node.attributes.get("perm")
         order = perm.as_ints() if perm is not None else range(len(x))[::-1]
         return tuple(x[i] for i in order) if sorted(order) == [*range(len(x))] else None
+
+    def _tiled(self, node: ir.Node, x: Sizes) -> Sizes | None:
+        repeats = self.numbers(node.inputs[1])
+        if repeats is None or len(repeats) != len(x):
+            return None
+        pairs = zip(x, repeats, strict=True)
+        return tuple(None if n is None or k is None else n * k for n, k in pairs)
 
     def _gathered(self, node: ir.Node, x: Sizes) -> Sizes | None:
         axis, index = _axis(node, 0) % len(x) if x else 0, self(node.inputs[1])

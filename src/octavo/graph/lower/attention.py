@@ -126,6 +126,8 @@ def _weights(found: Attention, scores: ir.Value, out: str, c: Context) -> ir.Val
     for mask in masks:
         hidden = e.scalar(fill, np.float32)
         scores = e.op("Where", [mask, scores, hidden], out=f"{out}_hidden")
+    if found.sinks is not None:
+        return _without_sinks(found.sinks, scores, out, c)
     weights = e.op("Softmax", [scores], out=f"{out}_weights", axis=-1)
     hides = found.guard is Guard.BIAS or (masks and found.hidden is Hidden.ZERO)
     if found.guard is Guard.WEIGHTS:
@@ -136,6 +138,18 @@ def _weights(found: Attention, scores: ir.Value, out: str, c: Context) -> ir.Val
     else:
         return weights
     return e.op("Where", [lost, e.scalar(0.0, np.float32), weights], out=f"{out}_numbers")
+
+
+def _without_sinks(sinks: ir.Value, scores: ir.Value, out: str, c: Context) -> ir.Value:
+    """Weights of scores beside a sink, which has them all where every key is hidden."""
+    e = c.emitter
+    first = e.op("Slice", [scores, *map(e.vector, ([0], [1], [-1]))], out=f"{out}_first")
+    heads = e.op("Reshape", [sinks, e.vector([-1, 1, 1])], out=f"{out}_sinks")
+    sizes = e.op("Shape", [first], out=f"{out}_first_sizes")
+    wide = e.op("Expand", [heads, sizes], out=f"{out}_sinks_wide")
+    both = e.op("Concat", [scores, wide], out=f"{out}_beside_sinks", axis=-1)
+    weights = e.op("Softmax", [both], out=f"{out}_weights", axis=-1)
+    return e.op("Slice", [weights, *map(e.vector, ([0], [-1], [-1]))], out=f"{out}_numbers")
 
 
 def _causal(found: Attention, scores: ir.Value, out: str, c: Context) -> ir.Value:

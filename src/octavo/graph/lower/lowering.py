@@ -13,6 +13,7 @@ from octavo.graph.context import Context
 from octavo.graph.lower import (
     activation_products,
     attention,
+    cached_attention,
     conv,
     embedding,
     linear,
@@ -23,6 +24,7 @@ from octavo.graph.lower import (
 from octavo.graph.lower.linear import share_tables
 from octavo.ir import DOMAIN
 from octavo.ir.activation_products import Attention, MatMul
+from octavo.ir.cached_attention import CachedAttention
 from octavo.ir.conv import Conv
 from octavo.ir.embedding import Embedding
 from octavo.ir.linear import GatedLinear, GroupedLinear, Linear
@@ -38,6 +40,7 @@ LOWERINGS: Mapping[type[Operator], Lower] = {
     GroupedLinear: linear.lower_grouped,
     GatedLinear: linear.lower_gated,
     Attention: attention.lower_attention,
+    CachedAttention: cached_attention.lower,
     Conv: conv.lower,
     Embedding: embedding.lower,
     MatMul: activation_products.lower_matmul,

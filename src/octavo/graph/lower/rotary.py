@@ -1,6 +1,7 @@
 """Rotary with stock operators.
 
 Rotary(x, cos, sin)  ->  x cos + Concat(-second half of x, first half) sin
+Rotary(x, cos, sin) with a number for each pair  ->  RotaryEmbedding, com.microsoft's or opset 23's
 
 Of neighbours, a Gather takes each other's place and a product the signs. Elements behind those that
 turn are joined again.
@@ -8,10 +9,13 @@ turn are joined again.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
 from octavo.graph.context import Context
+from octavo.ir import MS
 from octavo.ir.rotary import Rotary
 
 END = 2**63 - 1
@@ -21,6 +25,8 @@ FIRST_WITH_COUNT = 18  # opset of Split into a number of parts; before, it is th
 def lower(rotary: Rotary, node: ir.Node, c: Context) -> list[ir.Value]:
     """The turned rows."""
     e, out, x = c.emitter, node.outputs[0].name or "rotary", rotary.x
+    if rotary.paired:
+        return [_named(rotary, out, c)]
     rest: list[ir.Value] = []
     if rotary.turned and (x.shape is None or x.shape[-1] != rotary.turned):
         starts, ends = ([0], [rotary.turned]), ([rotary.turned], [END])
@@ -35,6 +41,17 @@ def lower(rotary: Rotary, node: ir.Node, c: Context) -> list[ir.Value]:
     if not rest:
         return [rotated]
     return [e.op("Concat", [rotated, *rest], out=f"{out}_joined", axis=-1)]
+
+
+def _named(rotary: Rotary, out: str, c: Context) -> ir.Value:
+    stated: dict[str, Any] = {"interleaved": int(rotary.interleaved)}
+    if rotary.heads:
+        stated |= {"num_heads": rotary.heads, "rotary_embedding_dim": rotary.turned}
+    tables = [rotary.cos, rotary.sin]
+    if rotary.positions is None:
+        return c.emitter.op("RotaryEmbedding", [rotary.x, *tables], out=out, **stated)
+    inputs = [rotary.x, rotary.positions, *tables]
+    return c.emitter.op("RotaryEmbedding", inputs, out=out, domain=MS, **stated)
 
 
 def _neighbours(x: ir.Value, rotary: Rotary, out: str, c: Context) -> ir.Value:

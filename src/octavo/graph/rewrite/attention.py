@@ -131,6 +131,7 @@ def _operator(found: SpelledAttention, out: str, c: Context) -> Attention:
     if shape[2] == REST and SIZE_OF_Q in shape and _is_read_as(result.value, width):
         shape = (*shape[:2], width)
     finite = all(np.isfinite(m.fill) for m in masks) and found.zeroed is None
+    mean = bool(masks) and finite and found.sinks is None  # else a sink has all the weight
     return Attention(
         found.q.value,
         found.k.value,
@@ -143,11 +144,20 @@ def _operator(found: SpelledAttention, out: str, c: Context) -> Attention:
         (found.q.layout, found.k.layout, found.v.layout, result.layout),
         scores.outer or 0.0,
         groups=found.k.groups,
-        hidden=Hidden.MEAN if masks and finite else Hidden.ZERO,
+        hidden=Hidden.MEAN if mean else Hidden.ZERO,
         guard=Guard.WEIGHTS if found.guarded else Guard.NO,
         fits=result.fits,
         joined_bias=any(term.joined for term in scores.terms),
+        sinks=None if found.sinks is None else _sinks(found.sinks, out, c),
     )
+
+
+def _sinks(sinks: ir.Value, out: str, c: Context) -> ir.Value:
+    """[1, heads, 1, 1] as [heads]."""
+    stored = c.array(sinks)
+    if stored is not None:
+        return c.emitter.constant(np.asarray(stored, np.float32).reshape(-1), f"{out}_sinks")
+    return c.emitter.op("Reshape", [sinks, c.emitter.vector([-1])], out=f"{out}_sinks")
 
 
 def _masks(found: SpelledAttention, c: Context) -> tuple[list[Condition], list[Condition]]:

@@ -66,9 +66,6 @@ def fuse_multi_head(graph: ir.Graph, c: Context) -> dict[str, int]:
 
     Their biases go to the layers before them, which take them in afterwards.
     """
-    for node in graph:
-        if node.op_type == "GroupQueryAttention" and node.domain == MS:
-            c.note(node.name, f"{node.op_type} {LEFT}: it has a cache of its own")
     nodes = [n for n in graph if n.op_type == "MultiHeadAttention" and n.domain == MS]
     return _fuse_each(nodes, _multi_head, c)
 
@@ -126,22 +123,24 @@ def _standard(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
         raise LeftError("its scores are an output")
     if lengths is not None:
         raise LeftError("each item of the batch has a number of keys of its own")
-    precision = _integer(node, "softmax_precision", int(ir.DataType.FLOAT))
+    precision = read_integer(node, "softmax_precision", int(ir.DataType.FLOAT))
     if precision != int(ir.DataType.FLOAT):
         raise LeftError("its softmax is computed in another type")
     if not all(is_float32(x, c.constants) for x in (query, key, value)):
         raise LeftError("its values are not known to be float32")
-    q_heads, kv_heads = _integer(node, "q_num_heads", 0), _integer(node, "kv_num_heads", 0)
-    causal = bool(_integer(node, "is_causal", 0))
-    left, right = (_integer(node, f"{side}_window_size", -1) for side in ("left", "right"))
+    q_heads, kv_heads = read_integer(node, "q_num_heads", 0), read_integer(node, "kv_num_heads", 0)
+    causal = bool(read_integer(node, "is_causal", 0))
+    left, right = (read_integer(node, f"{side}_window_size", -1) for side in ("left", "right"))
     if right > 0 or (left >= 0 and not causal):
         raise LeftError("it has a window that is not causal")
     _check_mask(mask, c)
     _check_axes((query, key, value), bool(q_heads), search)
     keys, values, presents = _with_past(node, (key, value), (past_k, past_v), kv_heads, c)
     q, k, v = _operands(query, keys, values, q_heads, kv_heads, bool(presents), search)
-    named = Named(q, k, v, k.groups, _number(node, "scale"), presents=presents, rows=bool(q_heads))
-    named.softcap = _number(node, "softcap")
+    named = Named(
+        q, k, v, k.groups, read_number(node, "scale"), presents=presents, rows=bool(q_heads)
+    )
+    named.softcap = read_number(node, "softcap")
     if causal:
         named.causal = Causal.FIRST if past_k is None else Causal.LAST
         named.window = left + 1
@@ -164,7 +163,7 @@ def _multi_head(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
         raise LeftError("its scores are an output")
     if padding is not None and search.ranks(padding) != 2:
         raise LeftError("its mask is not [batch, keys]")
-    heads = _integer(node, "num_heads", 0)
+    heads = read_integer(node, "num_heads", 0)
     biases = _thirds(bias, c)
     assert query is not None
     query, key, value = (
@@ -172,11 +171,11 @@ def _multi_head(node: ir.Node, search: AttentionSearch, c: Context) -> Named:
     )
     keys, values, presents = _with_past(node, (key, value), (past_k, past_v), heads, c)
     q, k, v = _operands(query, keys, values, heads, heads, bool(presents), search)
-    named = Named(q, k, v, 1, _number(node, "scale"), added, presents=presents, rows=True)
-    if _integer(node, "unidirectional", 0):
+    named = Named(q, k, v, 1, read_number(node, "scale"), added, presents=presents, rows=True)
+    if read_integer(node, "unidirectional", 0):
         named.causal = Causal.FIRST if past_k is None else Causal.LAST
     if padding is not None:
-        fill = _number(node, "mask_filter_value") or -10000.0
+        fill = read_number(node, "mask_filter_value") or -10000.0
         counts = c.emitter.cast(padding, ir.DataType.BOOL, f"{padding.name}_counts")
         counts = c.emitter.unsqueeze(counts, [1, 2], f"{padding.name}_keys")
         sides = [c.emitter.scalar(x, np.float32) for x in (0.0, fill)]
@@ -279,11 +278,13 @@ def _is_read(node: ir.Node, index: int) -> bool:
     return bool(node.outputs[index].uses()) or node.outputs[index].is_graph_output()
 
 
-def _integer(node: ir.Node, name: str, default: int) -> int:
+def read_integer(node: ir.Node, name: str, default: int) -> int:
+    """The attribute `name`, or what it is where it is not there."""
     given = node.attributes.get(name)
     return default if given is None else int(given.as_int())
 
 
-def _number(node: ir.Node, name: str) -> float:
+def read_number(node: ir.Node, name: str) -> float:
+    """The attribute `name`; 0 where it is not there."""
     given = node.attributes.get(name)
     return 0.0 if given is None else float(given.as_float())

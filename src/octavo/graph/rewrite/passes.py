@@ -21,14 +21,19 @@ from octavo.graph.rewrite import group_linears, pool
 from octavo.graph.rewrite.activation import ACTIVATIONS, BEHIND_POOLS, fold_activation
 from octavo.graph.rewrite.additions import fold_bias, fold_residual
 from octavo.graph.rewrite.attention import fuse_attention
+from octavo.graph.rewrite.attention_type import allow_bfloat16
 from octavo.graph.rewrite.fixed_inputs import unpack_fixed
 from octavo.graph.rewrite.flat_rows import keep_axes
 from octavo.graph.rewrite.fold_sizes import fold_sizes
 from octavo.graph.rewrite.gates import fuse_gates
+from octavo.graph.rewrite.gathered_columns import slice_columns
+from octavo.graph.rewrite.group_query import fuse_group_query
 from octavo.graph.rewrite.head_shapes import Shapes, make_constant
 from octavo.graph.rewrite.merge_qkv import merge_qkv
 from octavo.graph.rewrite.named_attention import fuse_multi_head, fuse_standard
+from octavo.graph.rewrite.named_rotary import fuse_named_rotary
 from octavo.graph.rewrite.norms import fuse_norms
+from octavo.graph.rewrite.packed_heads import split_packed_heads
 from octavo.graph.rewrite.rotary import fuse_rotary
 from octavo.graph.rewrite.split_columns import split_columns
 from octavo.ir import DOMAIN
@@ -66,17 +71,22 @@ def _absorb(graph: ir.Graph, c: Context) -> Counts:
 
 PASSES: tuple[Callable[[ir.Graph, Context], Counts], ...] = (
     fold_sizes,
+    slice_columns,
     fuse_norms,
     fuse_multi_head,
     _absorb,
+    split_packed_heads,
     split_columns,
     _absorb,
     unpack_fixed,
     fuse_gates,
     group_linears.group_all,
     fuse_standard,
+    fuse_group_query,
+    fuse_named_rotary,
     fuse_rotary,
     fuse_attention,
+    allow_bfloat16,
 )
 """In order."""
 

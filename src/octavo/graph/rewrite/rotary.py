@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.graph.analysis.attention_scores import passes
 from octavo.graph.analysis.computed_shapes import SizeOf, sizes
+from octavo.graph.analysis.element_types import is_float32
 from octavo.graph.analysis.kept_axes import same_size
 from octavo.graph.analysis.walk import only_reader
 from octavo.graph.context import Context
@@ -69,11 +71,13 @@ def _rotary(node: ir.Node, c: Context) -> Rotary | None:
             sin = moved.inputs[1 - i]
             for interleaved, of in ((False, _turned), (True, _turned_neighbours)):
                 x = None if turned is None else of(turned, c)
-                if x is None or sin is None or not any(v is x for v in kept.inputs):
+                sides = [_plain(v, c) for v in kept.inputs]
+                if x is None or sin is None or not any(v is x for v in sides):
                     continue
-                cos = kept.inputs[0] if kept.inputs[1] is x else kept.inputs[1]
+                cos = kept.inputs[0] if sides[1] is x else kept.inputs[1]
                 if cos is not None and _fits(x, cos) and _fits(x, sin):
-                    return Rotary(x, cos, sin, _width(x) or 0 if interleaved else 0, interleaved)
+                    turns = _width(x) or 0 if interleaved else 0
+                    return Rotary(x, cos, sin, turned=turns, interleaved=interleaved)
     return None
 
 
@@ -85,9 +89,9 @@ def _with_rest(found: Rotary, node: ir.Node, c: Context) -> tuple[Rotary, ir.Nod
     joined, index = reader
     if index != 0 or len(joined.inputs) != 2 or joined.attributes["axis"].as_int() not in (-1, 3):
         return found, node
-    staying, x = joined.inputs[1], _source(found.x)
+    staying, x = joined.inputs[1], _source(found.x, c)
     width = None if x is None else _width(x)
-    if x is None or staying is None or width is None or _source(staying) is not x:
+    if x is None or staying is None or width is None or _source(staying, c) is not x:
         return found, node
     parts = _columns(found.x, width, c), _columns(staying, width, c)
     if parts != (range(size), range(size, width)):
@@ -105,8 +109,12 @@ def _turned(value: ir.Value, c: Context) -> ir.Value | None:
     second = neg.inputs[0] if neg is not None and _is(neg, "Neg") else None
     if first is None or second is None or first.shape is None or len(first.shape) != 4:
         return None
-    x = _source(first)
-    if x is None or x is not _source(second) or concat.attributes["axis"].as_int() not in (-1, 3):
+    x = _source(first, c)
+    if (
+        x is None
+        or x is not _source(second, c)
+        or concat.attributes["axis"].as_int() not in (-1, 3)
+    ):
         return None
     width = _width(x)
     if width is None or width % 2:
@@ -126,9 +134,9 @@ def _turned_neighbours(value: ir.Value, c: Context) -> ir.Value | None:
     negative, first = (_without_axis(v, c) for v in concat.inputs)
     neg = None if negative is None else negative.producer()
     second = neg.inputs[0] if neg is not None and _is(neg, "Neg") else None
-    x = None if first is None else _source(first)
+    x = None if first is None else _source(first, c)
     width = None if x is None else _width(x)
-    if first is None or second is None or x is None or x is not _source(second):
+    if first is None or second is None or x is None or x is not _source(second, c):
         return None
     if width is None or width % 2 or concat.attributes["axis"].as_int() not in (-1, 4):
         return None
@@ -172,9 +180,20 @@ def _width(value: ir.Value) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _source(value: ir.Value) -> ir.Value | None:
+def _source(value: ir.Value, c: Context) -> ir.Value | None:
     node = value.producer()
-    return None if node is None or not node.inputs else node.inputs[0]
+    return None if node is None or not node.inputs else _plain(node.inputs[0], c)
+
+
+def _plain(value: ir.Value | None, c: Context) -> ir.Value | None:
+    """What `value` is, before nodes that change nothing of it."""
+    node = None if value is None else value.producer()
+    while (
+        node is not None and passes(node, c.constants) and is_float32(node.inputs[0], c.constants)
+    ):
+        value = node.inputs[0]
+        node = None if value is None else value.producer()
+    return value
 
 
 def _columns(value: ir.Value, width: int, c: Context) -> range | None:
@@ -215,6 +234,8 @@ def _fits(x: ir.Value, table: ir.Value) -> bool:
     batch, own = table.shape[0], x.shape[0]
     named = isinstance(batch, ir.SymbolicDim) and batch.value is not None and batch == own
     alike = table.shape[1] == 1 and table.shape[3] == x.shape[3]
+    if isinstance(table.shape[2], int) and table.shape[2] != x.shape[2]:
+        return False  # the axes have another order: [S, batch, heads, D] and [S, 1, 1, D]
     return (batch == 1 or named) and alike and _is_float(table)
 
 

@@ -13,8 +13,8 @@ for what they make. On DNSMOS, whose first convolutions are a Fourier transform 
 mean error of the scores falls from 0.155 to 0.012; on PP-OCRv4's text detector the error of the
 output from 7e-4 to 1e-4 (measured once, while developing).
 
-Where linear layers outnumber convolutions by far (`are_stem`), none is the first or the last: patch
-embeddings, and the strided convolutions before an audio model's transformer, are int8.
+Where linear layers outnumber convolutions by far (`are_stem`), none is the last: the strided
+convolutions before an audio model's transformer are int8, but for the first.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def float_places(
     reasons: dict[ir.Node, str] = {}
     for node in wanted:
         found = before.get(node, _Before(weights=True))
-        if not (found.weights or stem):
+        if not found.weights:
             reasons[node] = FIRST
         elif found.signal or node in into_signal:
             reasons[node] = SIGNAL

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from octavo.core.attention_type import METADATA
 from octavo.errors import listed
 from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.graph.analysis.walk import graphs_of, opset_of
@@ -37,7 +38,10 @@ def stored_report(quantized: Path, floating: Path) -> Report | None:
     return Report(
         source=str(floating),
         output=str(quantized),
-        recipe={"name": said.get("octavo.recipe", ""), "max_error": bound},
+        recipe={
+            **{"name": said.get("octavo.recipe", ""), "max_error": bound},
+            **({"attention": said[METADATA]} if METADATA in said else {}),
+        },
         target=said.get("octavo.target", "portable"),
         cpu=said.get("octavo.cpu", ""),
         quant_format=said.get("octavo.quant_format", ""),

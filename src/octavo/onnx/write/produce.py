@@ -8,6 +8,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 import octavo
+from octavo.core.attention_type import METADATA, AttentionType
 from octavo.errors import NothingQuantizedError
 from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.graph.analysis.walk import opset_of
@@ -48,6 +49,7 @@ def produce(
             prepared.constants,
             request.form.at(prepared.opset),
             progress,
+            request.recipe.attention,
         )
         if not any(o.quantized for o in converted.outcomes) and not allow_nothing:
             raise NothingQuantizedError(_nothing(source, converted, advice_of(beyond, request)))
@@ -98,6 +100,9 @@ def files_size(place: Place) -> int:
 
 def _metadata(request: Request, model: ir.Model, converted: Converted) -> dict[str, str]:
     needed = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
+    attention = request.recipe.attention
+    if attention is not AttentionType.FLOAT32:
+        needed[METADATA] = attention.value
     return needed | {
         "octavo.version": octavo.__version__,
         "octavo.recipe": request.recipe.name,

@@ -44,7 +44,7 @@ def spelled_attention(node: Node, uses: dict[int, int]) -> Node | None:
     heads = weights.shape[:2]
     keys, by_keys = _unscaled(scores.product.args[1], uses)
     q, by_queries = _unscaled(scores.product.args[0], uses)
-    k = _transposed(keys)
+    k = transposed_rows(keys)
     if not all(_has_heads(n, heads) for n in (q, k, v)):
         return None
     q, k, v = (_with_heads(n, heads) for n in (q, k, v))
@@ -90,8 +90,8 @@ def _with_heads(value: Node, heads: tuple[Any, ...]) -> Node:
     return base if base.shape == shape else Node("reshape", (base,), shape, value.dtype)
 
 
-def _transposed(keys: Node) -> Node:
-    """Keys as rows: of a transposed view, what that was."""
+def transposed_rows(keys: Node) -> Node:
+    """The second matrix of a product as rows: of a transposed view, what that was."""
     if keys.op == "permute":
         axes = (*keys.args[1][:-2], keys.args[1][-1], keys.args[1][-2])
         if axes == tuple(range(len(axes))):

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from octavo.core.attention_type import AttentionType
 from octavo.core.guards import call_form
 from octavo.torch.blocks.calls import BLOCK
 from octavo.torch.blocks.facts import Facts, State, state_of
@@ -70,6 +71,10 @@ class Block:
 
     def __init__(self, layer: nn.Module, kind: Any) -> None:
         self.layer, self.kind = layer, kind
+        self.attention: AttentionType = getattr(
+            type(layer), "_attention_type", AttentionType.FLOAT32
+        )
+        """What a recipe lets attention multiply in: the block's type says so."""
         self._changes = self._calls = 0
         self._forget()
 
@@ -151,9 +156,8 @@ class Block:
         if self._held is None:
             self._held = making.Held(self.layer)
         with _no_plans_inside():
-            plan = making.new_plan(
-                self.layer, self.kind, self._facts.fingerprint, self._held, form, args, kwargs
-            )
+            structure = making.Structure(self.kind, self._facts.fingerprint, self.attention)
+            plan = making.new_plan(self.layer, structure, self._held, form, args, kwargs)
         if isinstance(plan, str):
             return self._leave(key, plan)
         plans.insert(0, plan)

@@ -182,6 +182,14 @@ def _description(key: str) -> Description:
     return found
 
 
-block = ops.define(
-    "block", "(Tensor[] inputs, Tensor[] weights, str block) -> Tensor[]", _run, _fake
+# By hand: what `torch.library.custom_op` puts around an operator asks something of each of the
+# weights, which takes as long as the layers of a small block. It is only called where no gradient
+# is asked for.
+_library = torch.library.Library("octavo", "FRAGMENT")
+_library.define(
+    "block(Tensor[] inputs, Tensor[] weights, str block) -> Tensor[]",
+    tags=(torch.Tag.pt2_compliant_tag,),
 )
+_library.impl("block", _run, "CPU")
+torch.library.register_fake("octavo::block", _fake, lib=_library)
+block = torch.ops.octavo.block.default

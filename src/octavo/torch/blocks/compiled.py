@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from octavo.torch.blocks import aten  # noqa: F401  # registers its readers
+from octavo.core.attention_type import AttentionType
+from octavo.torch.blocks import aten, emitters  # noqa: F401  # register readers and emitters
 from octavo.torch.blocks.fusions import fuse
 from octavo.torch.blocks.nodes import Graph, Node
 from octavo.torch.blocks.reading import Reading
@@ -40,12 +41,21 @@ def names_of(block: nn.Module) -> Mapping[int, str]:
     return found
 
 
-def compile_call(block: nn.Module, run: Callable[..., Any], tensors: Sequence[Tensor]) -> Compiled:
+def compile_call(
+    block: nn.Module,
+    run: Callable[..., Any],
+    tensors: Sequence[Tensor],
+    attention: AttentionType = AttentionType.FLOAT32,
+) -> Compiled:
     """What `run(*tensors)` does. Raises UnknownStep where programs cannot do that."""
     traced = trace(run, tensors)
     graph, outputs = Reading(traced, names_of(block)).graph()
     places = {id(n): i for i, n in enumerate(graph.outputs)}
     fuse(graph)
+    if attention is AttentionType.BFLOAT16:
+        for node in graph.nodes():
+            if node.op == "attention":
+                node.attributes["bfloat16"] = True
     outputs = [
         graph.outputs[places[id(value)]] if isinstance(value, Node) else value for value in outputs
     ]

@@ -8,7 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from octavo.torch.blocks.activations import feed_forward, feed_forward_type
+from octavo.core.attention_type import AttentionType
+from octavo.errors import listed
+from octavo.torch.blocks.activations import feed_forward, feed_forward_type, fuse_activations
 from octavo.torch.blocks.block import run_block
 from octavo.torch.blocks.dynamic_type import has_dynamic_type, make_dynamic_type, set_type
 from octavo.torch.blocks.facts import note_code
@@ -18,8 +20,10 @@ from octavo.torch.layers.linear import QuantizedLinear
 _TORCHS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 
 
-def fuse_blocks(model: nn.Module) -> list[str]:
+def fuse_blocks(model: nn.Module, attention: AttentionType = AttentionType.FLOAT32) -> list[str]:
     """Lets blocks run as one call, in place; returns their names.
+
+    `attention` is what attention in them may multiply in.
 
     What changes is a block's type (`dynamic_type`). Where a block holds others, as a stage of
     Swin does, both may: the inner ones run as one call where the outer one cannot.
@@ -34,9 +38,27 @@ def fuse_blocks(model: nn.Module) -> list[str]:
         if "_behind" in vars(kind) or "forward" in module.__dict__:
             continue
         note_code(module)
-        if set_type(module, one_call_type(kind, word)):
+        if set_type(module, one_call_type(kind, word, attention)):
             found.append(names[id(module)])
     return found
+
+
+IN_BLOCKS = "attention in these blocks multiplies in bfloat16, which the recipe allows"
+NO_BLOCKS = "attention: bfloat16 of the recipe changed nothing, since no block runs as one call"
+
+
+def fused(model: nn.Module, attention: AttentionType = AttentionType.FLOAT32) -> list[str]:
+    """Lets activations and blocks run within other calls, in place; says which, in words.
+
+    `attention` is the recipe's.
+    """
+    activation = "the activation that follows a linear layer is computed in the layer's pass"
+    block = "blocks run as one call into C++, where a call asks for nothing else"
+    found = {activation: fuse_activations(model), block: fuse_blocks(model, attention)}
+    notes = [f"{what}: {listed(names, 3)}" for what, names in found.items() if names]
+    if attention is not AttentionType.FLOAT32:
+        notes.append(IN_BLOCKS if found[block] else NO_BLOCKS)
+    return notes
 
 
 def _candidates(model: nn.Module) -> Iterator[nn.Module]:
@@ -59,11 +81,17 @@ def _candidates(model: nn.Module) -> Iterator[nn.Module]:
             yield module
 
 
-def one_call_type(kind: Any, word: str = "") -> type:
+def one_call_type(
+    kind: Any, word: str = "", attention: AttentionType = AttentionType.FLOAT32
+) -> type:
     """What stands for `kind`, a type of blocks. `word`: the activation in torch's feed-forward."""
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return run_block(self, kind, args, kwargs)
 
     methods = {"forward": forward, **(feed_forward(kind, word) if word else {})}
-    return make_dynamic_type(kind, methods, one_call_type, (kind, word))
+    other = () if attention is AttentionType.FLOAT32 else (attention,)
+    made: Any = make_dynamic_type(kind, methods, one_call_type, (kind, word, *other))
+    if made is not kind:
+        made._attention_type = attention
+    return made  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
-"""Nodes that together are one step of a program: norms, rotary positions, linear layers.
+"""Nodes that together are one step of a program: gelu, norms, rotary positions.
 
-Attention that is spelled out has a file of its own, `attentions`.
+Attention (`attentions`), products that are gathered from (`gathered`) and linear layers
+(`fused_linears`) have files of their own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import math
 from typing import Any
 
 from octavo.torch.blocks.attentions import fuse_attentions
+from octavo.torch.blocks.fused_linears import fuse_linears
+from octavo.torch.blocks.gathered import fuse_gathered
 from octavo.torch.blocks.nodes import (
     Graph,
     Node,
@@ -18,18 +21,14 @@ from octavo.torch.blocks.nodes import (
     unary_of,
 )
 
-ACTIVATIONS = frozenset("relu gelu gelu_tanh silu tanh sigmoid".split())
-"""Those that linear layers compute in their pass."""
-
 
 def fuse(graph: Graph) -> None:
     """All of them, in place, those that others build on first."""
     for rule in (spelled_gelu, rms_norm, weighted_norm, rotary, partial_rotary):
         graph.rewrite(rule)
     fuse_attentions(graph)
-    for rule in (activated_linear, gated_linear, added_linear):
-        graph.rewrite(rule)
-    join_linears(graph)
+    fuse_gathered(graph)
+    fuse_linears(graph)
 
 
 def spelled_gelu(node: Node, uses: dict[int, int]) -> Node | None:
@@ -191,8 +190,35 @@ def rotary(node: Node, uses: dict[int, int]) -> Node | None:
                     continue
                 pairs = _pairs_turned(turned, x)
                 if pairs or _is_turned(turned, x):
-                    return Node("rotary", (x, cos, sin), x.shape, attributes={"pairs": pairs})
+                    return _rotary_of(x, cos, sin, pairs)
     return None
+
+
+def _rotary_of(x: Node, cos: Node, sin: Node, pairs: bool) -> Node | None:
+    """The step, of x [B, H, S, D] or [B, S, H, D]: whichever has an axis that the tables follow."""
+    how = {"pairs": pairs}
+    if all(_follows(table.shape, x.shape, 2) for table in (cos, sin)):
+        return Node("rotary", (x, cos, sin), x.shape, attributes=how)
+    if not all(_follows(table.shape, x.shape, 1) for table in (cos, sin)):
+        return None
+    x, cos, sin = (_rows_last(node) for node in (x, cos, sin))
+    return _rows_last(Node("rotary", (x, cos, sin), x.shape, attributes=how))
+
+
+def _follows(table: tuple[Any, ...], x: tuple[Any, ...], axis: int) -> bool:
+    """Whether a table is as long as that axis of x, and the same for all of the other one."""
+    if len(table) > 4:
+        return False
+    table = (1,) * (4 - len(table)) + table
+    return table[0] in (1, x[0]) and table[axis] == x[axis] and table[3 - axis] == 1
+
+
+def _rows_last(node: Node) -> Node:
+    """[B, H, S, D] of [B, S, H, D], and the other way round."""
+    for _ in range(4 - len(node.shape)):
+        node = Node("unsqueeze", (node, 0), (1, *node.shape))
+    order = (0, 2, 1, 3)
+    return Node("permute", (node, order), tuple(node.shape[a] for a in order))
 
 
 def _pairs_turned(value: Node, x: Node) -> bool:
@@ -242,66 +268,3 @@ def partial_rotary(node: Node, uses: dict[int, int]) -> Node | None:
     if rest.args[1:4] != (3, width, x.shape[3]):
         return None
     return Node("rotary", (x, *turned.args[1:]), x.shape, attributes=turned.attributes)
-
-
-# --- linear layers ---
-
-
-def activated_linear(node: Node, uses: dict[int, int]) -> Node | None:
-    """act(linear(x))."""
-    if not is_op(node, "unary") or node.args[0] not in ACTIVATIONS:
-        return None
-    linear = node.args[1]
-    if not _plain(linear, uses) or linear.attributes["activation"] != "none":
-        return None
-    attributes = {**linear.attributes, "activation": node.args[0]}
-    return Node("linear", linear.args, linear.shape, linear.dtype, attributes)
-
-
-def _plain(value: Any, uses: dict[int, int]) -> bool:
-    """Whether it is a linear layer that nothing else reads, and has no residual yet."""
-    return is_op(value, "linear") and value.args[1] is None and uses.get(id(value)) == 1
-
-
-def gated_linear(node: Node, uses: dict[int, int]) -> Node | None:
-    """act(first(x)) * second(x)."""
-    for first, second in either_way(binary_of(node, "mul")):
-        if not _plain(first, uses) or not _plain(second, uses) or first is second:
-            continue
-        a, b = first.attributes, second.attributes
-        if a["group"] != b["group"] or b["activation"] != "none":
-            continue
-        if first.args[0] is not second.args[0] or a["activation"] == "tanh":
-            continue
-        made = {"layers": (a["layer"], b["layer"]), "gate": a["activation"]}
-        return Node("gated", (first.args[0],), node.shape, node.dtype, made)
-    return None
-
-
-def added_linear(node: Node, uses: dict[int, int]) -> Node | None:
-    """linear(x) + residual."""
-    for linear, other in either_way(binary_of(node, "add")):
-        if not _plain(linear, uses) or not isinstance(other, Node):
-            continue
-        if other.shape != linear.shape or other.dtype != linear.dtype:
-            continue
-        return Node("linear", (linear.args[0], other), linear.shape, attributes=linear.attributes)
-    return None
-
-
-def join_linears(graph: Graph) -> None:
-    """Linear layers over one input, which is quantized once for all of them."""
-    sets: dict[tuple[int, int], list[Node]] = {}
-    for node in graph.nodes():
-        if node.op == "linear" and node.args[1] is None:
-            sets.setdefault((id(node.args[0]), node.attributes["group"]), []).append(node)
-    for nodes in sets.values():
-        if len(nodes) == 1:
-            continue
-        made = {
-            "layers": tuple(n.attributes["layer"] for n in nodes),
-            "activations": tuple(n.attributes["activation"] for n in nodes),
-        }
-        together = Node("linears", (nodes[0].args[0],), (), attributes=made)
-        for place, node in enumerate(nodes):
-            node.op, node.args, node.attributes = "item", (together, place), {}

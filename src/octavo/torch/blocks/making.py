@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
+from octavo.core.attention_type import AttentionType
 from octavo.torch.blocks.calls import BLOCK, Arguments
 from octavo.torch.blocks.compiled import Compiled, compile_call
 from octavo.torch.blocks.nodes import UnknownStep
@@ -16,23 +17,33 @@ from octavo.torch.blocks.plans import Held
 from octavo.torch.blocks.traced_calls import AnyPlan, CachedCall, PlainCall
 from octavo.torch.blocks.trial import agrees
 
-__all__ = ["Held", "new_plan"]
+__all__ = ["Held", "Structure", "new_plan"]
 
 # By a block's class, then by its structure and the form of the call: what was compiled, for
 # different sizes, or why that could not be.
 _compiled: WeakKeyDictionary[Any, dict[Any, list[Compiled | str]]] = WeakKeyDictionary()
 
 
+class Structure(NamedTuple):
+    """What blocks have to have in common for one to use what was compiled for another."""
+
+    kind: Any
+    """Their type."""
+    fingerprint: Any
+    attention: AttentionType
+    """What attention in them may multiply in."""
+
+
 def new_plan(
     layer: nn.Module,
-    kind: Any,
-    fingerprint: Any,
+    structure: Structure,
     held: Held,
     form: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> AnyPlan | str:
-    """The plan for calls such as this one of a block, a `kind`; or why there is none."""
+    """The plan for calls such as this one of a block; or why there is none."""
+    kind, *rest = structure
     key, tensors, objects, sizes = form
     arguments = Arguments(args, kwargs)
 
@@ -47,8 +58,9 @@ def new_plan(
         else:
             call = PlainCall(forward, tensors)
         place = places_of(layer)
-        known = _compiled.setdefault(kind, {}).setdefault((fingerprint, key, call.usage_key), [])
-        compiled = _compile(layer, known, call, (*sizes, *call.more_sizes), place)
+        known = _compiled.setdefault(kind, {}).setdefault((*rest, key, call.usage_key), [])
+        sizes = (*sizes, *call.more_sizes)
+        compiled = _compile(layer, known, call, sizes, place, structure.attention)
         if _restored(before):
             known[:] = ["its forward writes attributes"]  # for all blocks of the structure
             raise UnknownStep(str(known[0]))
@@ -70,6 +82,7 @@ def _compile(
     call: PlainCall,
     sizes: tuple[int, ...],
     place: dict[str, int],
+    attention: AttentionType,
 ) -> Compiled:
     """The call as steps: as another block of the same structure has it already, or traced."""
     for found in known:
@@ -79,7 +92,7 @@ def _compile(
             return found
     try:
         with watched(layer) as read:
-            compiled = compile_call(layer, call.traced, call.given)
+            compiled = compile_call(layer, call.traced, call.given, attention)
         compiled.place = place if read else None
         if not compiled.sizes.fit(sizes):
             raise UnknownStep("its sizes cannot be told")

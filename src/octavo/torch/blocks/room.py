@@ -1,10 +1,11 @@
 """Memory of a growing cache layer with room for what comes.
 
-    layer.keys = room.keys[:, :, :total]
+    layer.keys = room.keys[:, :, begin:end]
 
 The layer's own update makes a new tensor of all keys in each step. Here new ones are written behind
 the others, but only where `layer.keys` is the very tensor that was put there last: whoever crops,
 reorders or copies a cache, and whoever else writes to it, has another one, which is copied once.
+What was handed out before is never written to.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ ROOM = "_octavo_room"
 _LEAST = 64
 """Keys that there is room for beside those that are there."""
 
+Shape = tuple[int, ...]
+"""Of new keys or values: [B, H, S, D]."""
+
 
 class Room:
-    """Keys and values [B, H, capacity, D] of one cache layer."""
+    """Keys and values [B, H, capacity, D] of one cache layer, which holds those from `begin` on."""
 
     def __init__(self, layer: Any = None, keys: Any = None, values: Any = None) -> None:
         self._owner: Any = None if layer is None else weakref.ref(layer)
         self.keys, self.values = keys, values
+        self.begin = 0
         self._last: tuple[Any, Any] = (None, None)
 
     def __deepcopy__(self, memo: Any) -> Room:
@@ -36,45 +41,47 @@ class Room:
     def __reduce__(self) -> Any:
         return Room, ()
 
-    def belongs_to(self, layer: Any) -> bool:
-        """Whether the layer holds what was put there last."""
+    def has_space(self, layer: Any, total: int) -> bool:
+        """Whether the layer holds what was put there last, and there is space for `total` keys."""
         return (
             self._owner is not None
             and self._owner() is layer
             and layer.keys is self._last[0]
             and layer.values is self._last[1]
+            and self.begin + total <= self.keys.shape[2]
         )
 
-    def keep(self, total: int) -> None:
-        """Has the layer hold the first `total` of them."""
+    def keep(self, begin: int, end: int) -> None:
+        """Has the layer hold these of them."""
         layer = self._owner()
-        keys, values = self.keys[:, :, :total], self.values[:, :, :total]
+        keys = self.keys.narrow(2, begin, end - begin)
+        values = self.values.narrow(2, begin, end - begin)
         if not layer.is_initialized:
             layer.lazy_initialization(keys, values)
+        self.begin = begin
         layer.keys, layer.values = self._last = keys, values
 
 
-def room_of(
-    layer: Any, kept: int, total: int, keys: tuple[int, ...], values: tuple[int, ...], spare: bool
-) -> Room | None:
-    """Memory for `total` keys of which the layer has `kept`; None where it holds something else.
+def room_of(layer: Any, kept: int, keys: Shape, values: Shape, lasting: bool) -> Room | None:
+    """Memory for the `kept` keys of a layer and new ones; None where it holds something else.
 
-    `keys` and `values` are the shapes of the new ones.
+    `keys` and `values` are the shapes of the new ones; `lasting`: no others will follow.
     """
-    room = layer.__dict__.get(ROOM)
-    if kept and room is not None and room.belongs_to(layer) and room.keys.shape[2] >= total:
-        return room if _fits(room.keys, keys) and _fits(room.values, values) else None
-    capacity = total + max(_LEAST, total // 4) if spare else total
+    room: Room | None = layer.__dict__.get(ROOM)
+    total = kept + keys[2]
+    if kept and room is not None and room.has_space(layer, total):
+        return room if fits(room.keys, keys) and fits(room.values, values) else None
+    capacity = total if lasting else total + max(_LEAST, total // 4)
     made = [torch.empty(b, h, capacity, d) for b, h, _, d in (keys, values)]
     if kept:
         for old, new in zip((layer.keys, layer.values), made, strict=True):
-            if old.dtype is not torch.float32 or not old.is_cpu or not _fits(old, new.shape):
+            if old.dtype is not torch.float32 or not old.is_cpu or not fits(old, new.shape):
                 return None
             new[:, :, :kept] = old
     room = layer.__dict__[ROOM] = Room(layer, *made)
     return room
 
 
-def _fits(held: Tensor, new: tuple[int, ...]) -> bool:
+def fits(held: Tensor, new: Shape) -> bool:
     """Whether both are of one batch, and as many heads as deep."""
     return (*held.shape[:2], held.shape[3]) == (*new[:2], new[3])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from octavo.torch.blocks.cache_stubs import stub_of
 from octavo.torch.blocks.cached_plans import CachedPlan, made_up
 from octavo.torch.blocks.caches import (
     GivenSession,
@@ -17,7 +18,6 @@ from octavo.torch.blocks.caches import (
     cached,
     is_cache,
     layer_of,
-    stub_of,
 )
 from octavo.torch.blocks.compiled import Compiled
 from octavo.torch.blocks.nodes import UnknownStep
@@ -75,7 +75,7 @@ class CachedCall(PlainCall):
         counts = (*self.usage.totals, *self.usage.lengths)
         self.given = (*tensors, *reads, *(torch.empty(n) for n in counts))
         self.more_sizes = (*(n for t in reads for n in t.shape), *counts)
-        places = [(s.part, len(s.args), len(s.kwargs)) for s in self.usage.slots]
+        places = [(s.part, type(s.kind), len(s.args), len(s.kwargs)) for s in self.usage.slots]
         asked = [part for part, _ in self.usage.asked]
         read = [(part, key) for part, _, key in self.usage.reads]
         flags = [*self.usage.flags.values(), *self.usage.written.values()]

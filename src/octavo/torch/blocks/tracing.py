@@ -45,6 +45,7 @@ def trace(run: Callable[..., Any], tensors: Sequence[Tensor]) -> Trace:
     """What `run(*tensors)` does. Raises UnknownStep where that cannot be said."""
     shapes = ShapeEnv(duck_shape=False)
     mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
+    mode.cache_enabled = False  # no two operators are of the same open sizes
     structure: list[Any] = []
 
     def flat(*given: Tensor) -> Any:
@@ -52,10 +53,11 @@ def trace(run: Callable[..., Any], tensors: Sequence[Tensor]) -> Trace:
         structure.append(spec)
         return outputs
 
+    packed = [_packed(t) for t in tensors]
     # With the mode on, tensors that a forward makes are fake ones too, and may have open sizes.
     with torch.no_grad(), _quiet(), mode:
         try:
-            fakes = [mode.from_tensor(_packed(t), static_shapes=False) for t in tensors]
+            fakes = [mode.from_tensor(t, static_shapes=False) for t in packed]
             traced = make_fx(
                 flat, tracing_mode="real", pre_dispatch=True, _allow_non_fake_inputs=True
             )(*fakes)

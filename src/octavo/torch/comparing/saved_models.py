@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from octavo.recipe import Report
 from octavo.recipe.target import Feed
 from octavo.results.comparison import Comparison
 from octavo.torch.comparing.compare import compare_calls
-from octavo.torch.files.factories import make_model
-from octavo.torch.files.load import load
+from octavo.torch.named_models import named_model, named_quantized
 from octavo.torch.quantize import report
 from octavo.torch.tuning.calls import Caller
 from octavo.torch.tuning.target import TorchTarget
@@ -36,8 +34,8 @@ def compare_saved(factory: str, saved: Path, inputs: Path | None) -> Comparison:
     parameters, or "0", "1", ...; made up where it is None. Raises as `compare`, and ModelError for
     a factory that fails or a file that is not of this model.
     """
-    floating = make_model(factory).eval()
-    quantized = load(saved, partial(make_model, factory))
+    floating = named_model(factory).eval()
+    quantized = named_quantized(factory, saved)
     caller = Caller(floating)
     calls = [caller.arguments(feed) for feed in _feeds(floating, inputs)]
     kind = "made up" if inputs is None else "given"
@@ -57,7 +55,7 @@ class TimedPair:
 
 def timed_pair(factory: str, saved: Path, inputs: Path | None) -> TimedPair:
     """For timing on the first of the `inputs` of `compare_saved`. Raises as that does."""
-    floating = make_model(factory).eval()
+    floating = named_model(factory).eval()
     feed = _feeds(floating, inputs)[0]
     arguments = Caller(floating).arguments(feed)
 
@@ -72,14 +70,14 @@ def timed_pair(factory: str, saved: Path, inputs: Path | None) -> TimedPair:
 
     return TimedPair(
         lambda: ready(copy.deepcopy(floating)),
-        lambda: ready(load(saved, partial(make_model, factory))),
+        lambda: ready(named_quantized(factory, saved)),
         feed,
     )
 
 
 def saved_report(factory: str, saved: Path) -> Report:
     """What became of each layer, as the file says. Raises as `octavo.torch.load`."""
-    return report(load(saved, partial(make_model, factory)))
+    return report(named_quantized(factory, saved))
 
 
 def _feeds(floating: nn.Module, inputs: Path | None) -> list[Feed]:

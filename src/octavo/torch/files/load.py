@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from octavo.core.attention_type import AttentionType
 from octavo.errors import ModelError, listed
-from octavo.torch.blocks.activations import fuse_activations
 from octavo.torch.blocks.fast_path import leave_fast_paths
-from octavo.torch.blocks.find import fuse_blocks
+from octavo.torch.blocks.find import fused
 from octavo.torch.carry_over import carry_hooks, keep_own, settle_weight
 from octavo.torch.files.factories import skeleton as make_skeleton
 from octavo.torch.files.manifest import Manifest, check_tensors, make_layer, parse, report_of
@@ -73,8 +73,7 @@ def load(
         _fill(path, modules, manifest, stored)
         _refuse_without_values(modules)
         leave_fast_paths(model)
-        fuse_activations(model)
-        fuse_blocks(model)
+        fused(model, AttentionType.stated(manifest.recipe or {}))
         refuse_other_savers(model, QuantizedModule)
     if report is not None:
         model.__dict__[REPORT] = report

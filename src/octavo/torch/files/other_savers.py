@@ -85,12 +85,21 @@ def check_savers(state: Any) -> None:
             break
         methods = _METHODS.get(_library(module), ())
         if name in methods or (methods and name in _WITHIN):
+            if _writes_quantized(frame.f_locals.get("self")):
+                break
             raise _lost(name)
         if module == "transformers.trainer" and name in _TRAINER:
+            if _writes_quantized(getattr(frame.f_locals.get("self"), "model", None)):
+                break
             raise _lost(f"Trainer.{name}")
         frame = frame.f_back  # type: ignore[assignment]
     # A plain dict cannot be referred to without keeping it alive.
     _checked = weakref.ref(state) if isinstance(state, OrderedDict) else None
+
+
+def _writes_quantized(model: Any) -> bool:
+    """Whether the model was loaded with Octavo's own quantizer, which can read what it writes."""
+    return getattr(getattr(model, "hf_quantizer", None), "saves_quantized", False) is True
 
 
 def _library(module: str) -> str:
@@ -101,5 +110,6 @@ def _lost(method: str) -> ModelError:
     return ModelError(
         f"{method}: the model holds layers that Octavo quantized, which would load as random "
         "weights from such a folder; write it with octavo.torch.save(model, path), and read it "
-        "with octavo.torch.load(path, model_factory)"
+        "with octavo.torch.load(path, model_factory). Of transformers, from_pretrained(path, "
+        "quantization_config=OctavoConfig()) makes a model that can be saved so"
     )

@@ -97,6 +97,22 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     see. Raises ModelError for what is no whole safetensors file.
     """
     mapped = _map(path)
+    metadata, entries, start = _contents(path, mapped)
+    tensors = {
+        name: _tensor(mapped, dtype, shape, start + first)
+        for name, dtype, shape, first, _ in entries
+    }
+    return metadata, tensors
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The file's metadata. Raises ModelError for what is no whole safetensors file."""
+    with _map(path) as mapped:
+        return _contents(path, mapped)[0]
+
+
+def _contents(path: Path, mapped: mmap.mmap) -> tuple[dict[str, str], list[_Entry], int]:
+    """Metadata, the tensors' entries, and where their data begins."""
     length = int.from_bytes(mapped[:8], "little")
     if length > _HEADER_LIMIT or mapped[8:9] != b"{":
         raise ModelError(f"{path} is no safetensors file; {_WRITTEN_BY}")
@@ -113,11 +129,7 @@ def read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         raise _cut(path, end, len(mapped))
     if end < len(mapped):
         raise _damaged(path, f"{len(mapped) - end} bytes follow its last tensor")
-    tensors = {
-        name: _tensor(mapped, dtype, shape, start + first)
-        for name, dtype, shape, first, _ in entries
-    }
-    return metadata, tensors
+    return metadata, entries, start
 
 
 _WRITTEN_BY = "octavo.torch.load reads what octavo.torch.save wrote"

@@ -25,7 +25,7 @@ from octavo.torch.files.tensors import (
     tensors_of,
 )
 from octavo.torch.inventory import ROOT
-from octavo.torch.layers.base import REPORT, QuantizedModule
+from octavo.torch.layers.base import QuantizedModule, held_report
 from octavo.torch.layers.registry import layer_classes
 
 Progress = Callable[[str, int, int], None]
@@ -55,7 +55,7 @@ def save(
     """
     if not isinstance(model, nn.Module):
         raise ModelError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
-    report = model.__dict__.get(REPORT)
+    report = held_report(model)
     found = module_names(model)
     layers = _layers(model, found, report)
     _refuse_extra_state(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -66,6 +67,16 @@ def module_names(model: nn.Module) -> ModuleNames:
 
     visit("", model)
     return found
+
+
+def places_of(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
+    """By the id of each module in `model`: those that hold it, and what they call it."""
+    places: dict[int, list[tuple[nn.Module, str]]] = defaultdict(list)
+    for module in model.modules():
+        for name, child in module._modules.items():
+            if child is not None:
+                places[id(child)].append((module, name))
+    return places
 
 
 def tensors_of(modules: dict[str, nn.Module]) -> Iterator[ModelTensor]:

@@ -20,7 +20,18 @@ from octavo.torch.quantizer import Quantizer
 from octavo.torch.weight_choice import DEFAULT, HALVES
 
 REPORT = "_octavo_report"
-"""Where a quantized model keeps its report: an attribute of the module's own `__dict__`."""
+"""Where a quantized model keeps its report: an attribute of the module's own `__dict__`.
+
+Or what returns it: a report that was saved is made when somebody asks (`held_report`).
+"""
+
+
+def held_report(module: nn.Module) -> Any:
+    """The report that `module` itself keeps; None where there is none."""
+    found = module.__dict__.get(REPORT)
+    if callable(found):
+        found = module.__dict__[REPORT] = found()
+    return found
 
 
 # docs/notes/torch.md: "State is buffers of plain dtypes"

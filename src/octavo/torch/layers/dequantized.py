@@ -38,6 +38,8 @@ class Dequantized(Tensor):
     _read: _Values | None = None
     """Of a view: the whole weight's values, of whose memory it is a part."""
     _write: Write
+    _is_hf_initialized = True
+    """Asked by transformers before it fills a tensor with random values."""
 
     @staticmethod
     def of(

@@ -124,8 +124,7 @@ class QuantizedRecurrent(RecurrentBuffers):
         if is_autocasting():
             x, h0, c0 = autocasted_step(x, h0, c0, self.AUTOCAST)
         if isinstance(x, PackedSequence):
-            packed = _uncompiled if ops.is_dynamo_compiling() else QuantizedRecurrent._packed
-            return packed(self, x, h0, c0)
+            return self._packed(x, h0, c0)
         if x.dim() == 3:
             return self._call(x, h0, c0, None, self.batch_first)
         if x.dim() != 2:
@@ -141,9 +140,11 @@ class QuantizedRecurrent(RecurrentBuffers):
         y, h, c = self._call(x.unsqueeze(1), h0, c0, None, False)
         return y.squeeze(1), h.squeeze(1), None if c is None else c.squeeze(1)
 
+    @ops.uncompiled
     def _packed(
         self, packed: PackedSequence, h0: Tensor | None, c0: Tensor | None
     ) -> tuple[PackedSequence, Tensor, Any]:
+        """How sequences are packed is in numbers, which torch.compile has not."""
         data, sizes, order, back = packed
         steps, batch, lengths = len(sizes), int(sizes[0]), None
         for name, state in zip(self._state_names, (h0, c0), strict=True):
@@ -220,14 +221,6 @@ class QuantizedRecurrent(RecurrentBuffers):
     def all_weights(self) -> list[list[Tensor]]:
         """For each direction of each layer its weights and biases, as nn.LSTM has them."""
         return [[getattr(self, n + d.suffix) for n in float_names(d)] for d in self._directions]
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _uncompiled(
-    layer: QuantizedRecurrent, packed: PackedSequence, h0: Tensor | None, c0: Tensor | None
-) -> tuple[PackedSequence, Tensor, Any]:
-    """How sequences are packed is in numbers, which torch.compile has not: it goes on behind."""
-    return layer._packed(packed, h0, c0)
 
 
 def _sequences(module: Any, is_deep: bool) -> Shapes:

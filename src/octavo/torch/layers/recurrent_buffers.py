@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.core.recurrent_weights import MOST_INPUTS, Kind
+from octavo.torch import ops
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.recurrent_weights import DirectionForm, storage_of
 
@@ -63,6 +64,7 @@ class RecurrentBuffers(QuantizedModule):
         if storage == "int8":
             most = max(w.shape[1] for w in weights)
             return f"{most} inputs; int8 has up to {MOST_INPUTS}" if most > MOST_INPUTS else ""
+        weights = [w for w in weights if not w.is_meta]  # asked again when weights are there
         if storage == "float16" and any(w.detach().abs().max() > 65504 for w in weights):
             return "it holds weights beyond 65504, the largest of float16"
         return ""
@@ -114,7 +116,7 @@ class RecurrentBuffers(QuantizedModule):
                 return
         super().__setattr__(name, value)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @ops.uncompiled
     def _assign(self, one: DirectionForm, part: str, value: Tensor) -> None:
         """Holds a float weight or bias that is assigned, as by a parent that drops some of it in
         each call: int8 with a scale for each output channel, or in the layer's own float type."""

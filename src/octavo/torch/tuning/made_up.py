@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from octavo.errors import InputDataError, brief, listed
 from octavo.recipe.target import Feed
+from octavo.torch.hub.made_up_calls import call_plan
 from octavo.torch.tuning.calls import Caller
 from octavo.torch.tuning.drawing import Draw, Table, draw_audio, draw_guesses, draw_image, draw_like
 
@@ -82,6 +83,8 @@ def _plans(
         yield from _of_shapes(shapes, tables, known)
     elif shapes:
         yield from _of_shapes(shapes, tables, {})
+    elif (plan := call_plan(model)) is not None:
+        yield plan
     elif len(caller.required) <= 1 and caller.names:
         name = (*caller.required, *caller.names)[0]
         for shape in _shapes(model):

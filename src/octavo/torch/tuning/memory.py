@@ -35,21 +35,20 @@ class MeasuredRun:
     def model(self) -> nn.Module:
         """The model."""
         if self.path is None:
-            return self._made().eval()
+            from octavo.torch.named_models import named_model
+
+            return named_model(self.factory).eval()
         if not self.factory:
             found: nn.Module = torch.load(self.path, weights_only=False)
             return found.eval()
         from octavo.torch.files.load import load
+        from octavo.torch.named_models import named_factory
 
+        factory = named_factory(self.factory)
         try:
-            return load(self.path, self._made)
+            return load(self.path, factory)
         except ModelError:  # it cannot be built on device meta
-            return load(self.path, self._made, skeleton="cpu")
-
-    def _made(self) -> nn.Module:
-        from octavo.torch.files.factories import make_model
-
-        return make_model(self.factory)
+            return load(self.path, factory, skeleton="cpu")
 
 
 def peak_memory(model: nn.Module, factory: str, saved: bool, caller: Caller, feed: Feed) -> int:
@@ -105,7 +104,8 @@ def _write(model: nn.Module, path: Path, factory: str) -> None:
 
 def measure(opening: MeasuredRun) -> int:
     """What that process does: imports what the model's code needs, then opens and runs it."""
-    for name in (*opening.modules, opening.factory.partition(":")[0]):
+    made_by = opening.factory.partition(":")[0] if ":" in opening.factory else "transformers"
+    for name in (*opening.modules, made_by if opening.factory else ""):
         if name and name != "__main__":
             importlib.import_module(name)
     _warm_up()

@@ -94,7 +94,7 @@ class TorchTarget:
 
         Raises OptionError for calibration data, and what `octavo.torch.quantize_dynamic` raises.
         """
-        _refuse_static(calibration)
+        refuse_static(calibration)
         if all(decision.scheme.is_float for decision in self.decisions(recipe)):
             return self.float_model()
         made = self._quantized(recipe)
@@ -110,7 +110,7 @@ class TorchTarget:
         """
         from octavo.torch.files.save import save
 
-        _refuse_static(calibration)
+        refuse_static(calibration)
         made = self._quantized(recipe)
         save(made, out)
         return replace(report(made), source=self.label, output=str(out))
@@ -154,7 +154,7 @@ class TorchTarget:
         """
         from octavo.torch.tuning.memory import peak_memory
 
-        _refuse_static(calibration)
+        refuse_static(calibration)
         found = self._model
         model = found.built.model if recipe is None else self._quantized(recipe)
         factory = self._given if isinstance(self._given, str) else ""
@@ -174,9 +174,9 @@ class _Found:
     """The float model, and what is found out about it once."""
 
     def __init__(self, given: nn.Module | str) -> None:
-        from octavo.torch.files.factories import make_model
+        from octavo.torch.named_models import named_model
 
-        self.module = make_model(given).eval() if isinstance(given, str) else given
+        self.module = named_model(given).eval() if isinstance(given, str) else given
         check_float(self.module)
         self.layers = Planner(self.module)
         self.caller = Caller(self.module)
@@ -185,7 +185,8 @@ class _Found:
         self.built = Built(model, partial(self.caller.run, model), model_bytes(model))
 
 
-def _refuse_static(calibration: Sequence[Feed] | None) -> None:
+def refuse_static(calibration: Sequence[Feed] | None) -> None:
+    """Raises OptionError for calibration data."""
     if calibration is not None:
         raise OptionError(
             "calibration data is for static quantization, which PyTorch models have none of here; "

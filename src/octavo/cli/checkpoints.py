@@ -1,0 +1,126 @@
+"""What the command line does with checkpoints of transformers: folders, and names in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from octavo.cli import torch_models
+from octavo.cli.options import To
+from octavo.core.form import Cpu
+from octavo.errors import OptionError
+from octavo.front_ends import need_torch
+
+if TYPE_CHECKING:
+    import typer
+
+    from octavo.recipe import Inspection, Recipe, Report
+
+_TAKEN = frozenset("model output to recipe only exclude page force verbose json".split())
+_OF_ONNX = frozenset({"cpu", "no_verify"})
+"""Options for folders of ONNX files alone."""
+
+
+def refuse_options(context: typer.Context, model: str, to: To) -> None:
+    """Raises OptionError for an option on the command line that says nothing of checkpoints."""
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        source = context.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE" or name in _TAKEN:
+            continue
+        option = parameter.opts[0]
+        if name == "target":
+            raise OptionError(f"{option} is for ONNX models; {model} is a checkpoint: give --to")
+        if name not in _OF_ONNX:
+            raise OptionError(f"{option} is for ONNX models; {model} is a checkpoint: leave it out")
+        if to is To.TORCH:
+            raise OptionError(f"{option} is for --to onnx and --to native: leave it out")
+
+
+def refuse_to(context: typer.Context, model: str) -> None:
+    """Raises OptionError for --to where `model` is no checkpoint."""
+    source = context.get_parameter_source("to")
+    if source is not None and source.name == "COMMANDLINE":
+        raise OptionError(f"--to is for checkpoints, and {model} is none: give --target")
+
+
+def default_folder(model: str, to: To) -> Path:
+    """A name after the checkpoint's, in the current folder."""
+    end = "int8" if to is To.TORCH else f"int8-{to.value}"
+    return Path(f"{Path(model).resolve().name}-{end}")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What `octavo quantize` was asked to make of a checkpoint."""
+
+    to: To
+    recipe: Recipe
+    only: Sequence[str]
+    exclude: Sequence[str]
+    cpu: Cpu
+    verify: bool
+    overwrite: bool
+
+
+def quantize(model: str, out: Path, wanted: Wanted) -> Report:
+    """Writes the folder `out`; one file, for `octavo.torch.load`, where it ends in .safetensors."""
+    need_torch()
+    if out.suffix == ".safetensors":
+        if wanted.to is not To.TORCH:
+            raise OptionError(f"-o {out}: --to {wanted.to.value} writes a folder; name one")
+        return torch_models.quantize(
+            model, out, wanted.recipe, wanted.only, wanted.exclude, allow_nothing=False
+        )
+    from octavo.report.terminal import progress_bar
+
+    with progress_bar() as bar, _stdout_is_ours():
+        progress = bar or (lambda stage, done, total: None)
+        if wanted.to is To.TORCH:
+            from octavo.torch.hub.quantized_folder import quantize_folder
+
+            return quantize_folder(
+                model,
+                out,
+                recipe=wanted.recipe,
+                only=wanted.only,
+                exclude=wanted.exclude,
+                overwrite=wanted.overwrite,
+                progress=progress,
+            )
+        from octavo.torch.hub import export
+
+        return export(
+            model,
+            out,
+            "native" if wanted.to is To.NATIVE else "portable",
+            recipe=wanted.recipe,
+            only=wanted.only,
+            exclude=wanted.exclude,
+            cpu=wanted.cpu.value,
+            verify=wanted.verify,
+            overwrite=wanted.overwrite,
+            progress=progress,
+        )
+
+
+def inspect(model: str, recipe: Recipe) -> Inspection:
+    """The layers, by config.json and the headers of the weights alone."""
+    need_torch()
+    from octavo.torch.hub.checkpoint import find_checkpoint
+    from octavo.torch.hub.inspecting import inspect as inspect_checkpoint
+    from octavo.torch.hub.libraries import quiet_libraries
+
+    with _stdout_is_ours(), quiet_libraries():
+        return inspect_checkpoint(find_checkpoint(model), recipe)
+
+
+@contextlib.contextmanager
+def _stdout_is_ours() -> Iterator[None]:
+    """What the libraries print goes to stderr: stdout is for the report."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield

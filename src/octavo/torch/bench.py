@@ -1,0 +1,98 @@
+"""Checkpoint folders as a benchmark sees them: inputs, modules to call, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from octavo.core.feeds import read_runs
+from octavo.core.fresh_process import ChildError, added_at_peak, call, require_memory_figures
+from octavo.errors import InputDataError, ModelError, brief
+from octavo.recipe.target import Feed
+from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint
+from octavo.torch.tuning.calls import Caller
+from octavo.torch.tuning.target import TorchTarget
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+class BenchFolder:
+    """A checkpoint, float or quantized by Octavo, that is called in PyTorch.
+
+    `bytes` are those of its tensors. Raises ModelError for what is no checkpoint.
+    """
+
+    def __init__(self, folder: str, name: str) -> None:
+        self._found = find_checkpoint(folder)
+        self.name, self.bytes = name, self._found.bytes
+        self._model = loaded(self._found)
+        self._caller = Caller(self._model)
+
+    def feed(self, shapes: Shapes) -> Feed:
+        """Made-up inputs of the `shapes` that are given. Raises InputDataError."""
+        if hasattr(self._found.config, "quantization_config"):
+            model = self._found.build()  # inputs are made up after a float model
+        else:
+            model = self._model
+        return TorchTarget(model.eval()).made_up(shapes, 0, "shapes: --shape name=1x128,..")[0]
+
+    def read(self, path: Path) -> Feed:
+        """The first run in the file. Raises InputDataError."""
+        _, run = read_runs(path)[0]
+        self.check(run)
+        return run  # type: ignore[no-any-return]
+
+    def check(self, feed: Feed) -> None:
+        """Raises InputDataError where it does not run on `feed`."""
+        try:
+            self._caller.run(self._model, feed)
+        except Exception as error:  # a misfit fails in many ways
+            raise InputDataError(f"{self.name} does not run: {brief(error)}") from error
+
+    def opener(self, feed: Feed, threads: int | None) -> Callable[[], Callable[[], object]]:
+        """Loads the model; what it gives calls it on `feed`."""
+        positional, keywords = self._caller.arguments(feed)
+
+        def made() -> Callable[[], object]:
+            model = loaded(self._found)
+
+            def run() -> object:
+                if threads is not None and torch.get_num_threads() != threads:
+                    torch.set_num_threads(threads)
+                with torch.inference_mode():
+                    return model(*positional, **keywords)
+
+            return run
+
+        return made
+
+    def peak_memory(self, feed: Feed, threads: int | None) -> int:
+        """Bytes that loading and one run add to a fresh process. Raises ModelError."""
+        require_memory_figures("a process's peak memory is known on Linux only")
+        try:
+            return int(call(measure, folder=str(self._found.root), feed=feed, threads=threads))
+        except ChildError as error:
+            raise ModelError(f"{self.name}: {error.last_line}") from error
+
+
+def loaded(found: Checkpoint) -> nn.Module:
+    """The module, quantized or float."""
+    model: nn.Module = found.load(quantized=True)
+    return model
+
+
+def measure(folder: str, feed: Feed, threads: int | None) -> int:
+    """Runs in a fresh process."""
+    found = find_checkpoint(folder)
+    found.skeleton()  # imports the model's code, whose memory is not the model's
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+    def run() -> None:
+        model = loaded(found)
+        Caller(model).run(model, feed)
+
+    return added_at_peak(run)

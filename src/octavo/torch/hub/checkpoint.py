@@ -1,0 +1,226 @@
+"""A checkpoint of transformers, by its folder or its name: where it is, what it holds and is for.
+
+found = find_checkpoint("path/to/checkpoint")     # or "org/name", from Hugging Face's cache
+found.architecture, found.task                    # "BertModel", Task.FEATURES
+found.tensors                                     # names, shapes, dtypes, bytes: no values
+found.skeleton(), found.load()                    # the module without and with its weights
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from octavo.errors import AlreadyQuantizedError, ModelError, brief, listed, pip_install, suggest
+from octavo.torch.files.factories import skeleton
+from octavo.torch.hub.headers import INDEX, WEIGHTS, StoredTensor, stored_tensors
+from octavo.torch.hub.libraries import quiet_libraries
+from octavo.torch.hub.tasks import Task, task_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+CONFIG = "config.json"
+MODULES = "modules.json"
+"""Of sentence-transformers: where in a folder its parts are."""
+_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on this machine. `name` is what it was asked for by; `folder` has its files.
+
+    `root` is the folder of a sentence-transformers model that `folder` is a part of, else `folder`.
+    `config` is transformers' configuration object.
+    """
+
+    name: str
+    root: Path
+    folder: Path
+    config: Any
+
+    @property
+    def architecture(self) -> str:
+        """The name of the class that it was saved from; AutoModel where it does not say."""
+        return str((getattr(self.config, "architectures", None) or ["AutoModel"])[0])
+
+    @cached_property
+    def model_class(self) -> Any:
+        """That class. Raises ModelError where transformers has it not."""
+        import transformers
+
+        found = getattr(transformers, self.architecture, None)
+        if found is not None:
+            return found
+        if getattr(self.config, "auto_map", None):
+            raise ModelError(
+                f"{self.name}: {self.architecture} is code in its repository (auto_map), which is "
+                "not run here. Load the model in Python with trust_remote_code=True, and pass it "
+                "to octavo.torch.quantize_dynamic"
+            )
+        raise ModelError(
+            f"{self.name}: {self.folder / CONFIG} names the architecture {self.architecture!r}, "
+            f"which transformers {transformers.__version__} has not."
+            f"{suggest(self.architecture, dir(transformers))} A newer one may have it: "
+            "pip install -U transformers"
+        )
+
+    @property
+    def task(self) -> Task:
+        """What it is for. Raises ModelError for a class of no known task."""
+        if self.architecture == "AutoModel":
+            return Task.FEATURES
+        return task_of(self.architecture)
+
+    @cached_property
+    def tensors(self) -> tuple[StoredTensor, ...]:
+        """What its safetensors files hold. Raises ModelError for missing and damaged ones."""
+        return stored_tensors(self.folder)
+
+    @property
+    def bytes(self) -> int:
+        """Of all its tensors."""
+        return sum(tensor.bytes for tensor in self.tensors)
+
+    def skeleton(self) -> nn.Module:
+        """The module in eval mode on device meta, without weights, in the checkpoint's dtype."""
+        dtype = getattr(self.config, "dtype", None) or torch.float32
+        return skeleton(lambda: self.build(dtype), "meta").eval()
+
+    def build(self, dtype: torch.dtype = torch.float32) -> nn.Module:
+        """A new module without the checkpoint's weights."""
+        auto = self.model_class.__name__.startswith("AutoModel")
+        build = self.model_class.from_config if auto else self.model_class._from_config
+        made: nn.Module = build(self.config, dtype=dtype)
+        return made
+
+    def refuse_quantized(self) -> None:
+        """Raises AlreadyQuantizedError where the config says that the weights are quantized."""
+        said = getattr(self.config, "quantization_config", None)
+        if said is None:
+            return
+        known = said if isinstance(said, dict) else getattr(said, "__dict__", {})
+        method = known.get("quant_method", type(said).__name__)
+        raise AlreadyQuantizedError(
+            f"{self.name} was quantized by {method} (quantization_config in its config.json); "
+            "give the float checkpoint"
+        )
+
+    @property
+    def loader(self) -> Any:
+        """The class's from_pretrained."""
+        return self.model_class.from_pretrained
+
+    def load(self, dtype: torch.dtype = torch.float32, *, quantized: bool = False) -> Any:
+        """The module in eval mode with its weights in `dtype`.
+
+        Raises ModelError, where it is not `quantized` AlreadyQuantizedError for one that is.
+        """
+        if not quantized:
+            self.refuse_quantized()
+        self.tensors  # noqa: B018 - damage is said in our words
+        try:
+            with quiet_libraries():
+                made = self.loader(self.folder, dtype=dtype)
+        except Exception as error:  # whatever transformers raises of a checkpoint
+            raise ModelError(
+                f"{self.name}: transformers cannot load it: {type(error).__name__}: {brief(error)}"
+            ) from error
+        return made.eval()
+
+
+def find_checkpoint(name_or_path: str | os.PathLike[str]) -> Checkpoint:
+    """The checkpoint in a folder, or of that name in Hugging Face's cache.
+
+    What a name stands for is found as transformers' from_pretrained finds it: in the cache, and on
+    the Hub where that may be asked (HF_HUB_OFFLINE=1 forbids it). Raises ModelError for what is
+    no checkpoint, cannot be reached, or is of an architecture that transformers does not know.
+    """
+    name = os.fspath(name_or_path)
+    _need_transformers()
+    given = Path(name).expanduser()
+    if given.is_dir():
+        root = given
+    elif os.path.lexists(given):
+        raise ModelError(f"{name} is a file; give the folder of a checkpoint, which has {CONFIG}")
+    elif _NAME.fullmatch(name) is None:
+        raise ModelError(f"{name}: there is no such folder; give that of a checkpoint, or its name")
+    else:
+        root = _cached(name)
+    folder = root / _part(root)
+    with quiet_libraries():
+        return Checkpoint(name, root, folder, _config(name, folder))
+
+
+def _need_transformers() -> None:
+    try:
+        import transformers
+    except ImportError as error:
+        raise ModelError(
+            f"checkpoints need transformers, which is not installed: {pip_install('transformers')}"
+        ) from error
+    assert transformers
+
+
+def _part(root: Path) -> str:
+    """Where in the folder of a sentence-transformers model its transformer is, mostly ""."""
+    if (root / CONFIG).is_file() or not (root / MODULES).is_file():
+        return ""
+    try:
+        modules = json.loads((root / MODULES).read_text("utf-8"))
+        return str(next(m["path"] for m in modules if str(m["type"]).endswith("Transformer")))
+    except (ValueError, KeyError, TypeError, StopIteration):
+        raise ModelError(
+            f"{root / MODULES} names no Transformer; Octavo quantizes models that have one"
+        ) from None
+
+
+def _config(name: str, folder: Path) -> Any:
+    from transformers import AutoConfig
+
+    if not (folder / CONFIG).is_file():
+        found = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+        raise ModelError(
+            f"{name} is no checkpoint: {folder} holds no {CONFIG} (it holds "
+            f"{listed(found, 5) or 'nothing'}). Give a folder that save_pretrained wrote, with "
+            f"{CONFIG} and {WEIGHTS}"
+        )
+    try:
+        return AutoConfig.from_pretrained(folder)
+    except Exception as error:  # whatever transformers raises of a file
+        raise ModelError(f"{folder / CONFIG} cannot be used: {brief(error)}") from error
+
+
+def _cached(name: str) -> Path:
+    """The snapshot in the cache, with what loading it takes."""
+    from transformers.utils.hub import cached_file, get_checkpoint_shard_files
+
+    try:
+        config = cached_file(name, CONFIG)
+        weights = cached_file(name, WEIGHTS, _raise_exceptions_for_missing_entries=False)
+        if weights is None:
+            index = cached_file(name, INDEX, _raise_exceptions_for_missing_entries=False)
+            if index is not None:
+                get_checkpoint_shard_files(name, index)
+    except OSError as error:
+        raise ModelError(_not_found(name, error)) from error
+    return Path(str(config)).parent
+
+
+def _not_found(name: str, error: OSError) -> str:
+    from huggingface_hub import constants
+
+    where = f"neither a folder here nor in Hugging Face's cache ({constants.HF_HUB_CACHE})"
+    if constants.HF_HUB_OFFLINE:
+        return (
+            f"{name} is {where}, and the Hub is not asked, as HF_HUB_OFFLINE is set: download it "
+            f"where there is a network (hf download {name}), or give its folder"
+        )
+    return f"{name} is {where}, and the Hub has not given it: {brief(error)}"

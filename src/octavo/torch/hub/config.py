@@ -1,0 +1,141 @@
+"""`OctavoConfig`: what `from_pretrained` is told, and what config.json then says of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import octavo
+from octavo.errors import ModelError, OptionError, did_you_mean, pip_install
+from octavo.recipe import PRESETS, Recipe
+from octavo.recipe.yaml_files import recipe_of
+from octavo.torch.hub.compressed_scheme import NAME, CompressedConfig
+
+try:
+    from transformers.utils.quantization_config import QuantizationConfigMixin
+except ImportError as error:
+    raise ImportError(
+        f"octavo.torch.hub needs transformers of version 5: {pip_install('transformers>=5')}"
+    ) from error
+
+METHOD = "octavo"
+"""What config.json calls these weights: its `quant_method`."""
+
+VERSION = 1
+"""Of what config.json holds; raised where an older Octavo would misread it."""
+
+_STORED = ("quant_method", "version", "octavo_version", "layers", "shared")
+"""What a saved folder's config.json says besides what a user does."""
+
+
+class WeightLayout(Enum):
+    """How a folder holds quantized weights."""
+
+    OCTAVO = "octavo"
+    """As Octavo's kernels read them: any recipe, mapped when it is loaded."""
+
+    COMPRESSED_TENSORS = NAME
+    """As vLLM and llm-compressor read them: linear layers of the recipe int8."""
+
+    @classmethod
+    def parse(cls, text: object) -> WeightLayout:
+        """The layout called `text`; OptionError names the known ones."""
+        known = [layout.value for layout in cls]
+        if text not in known:
+            raise OptionError(f"format: unknown format {text!r}.{did_you_mean(str(text), known)}")
+        return cls(text)
+
+
+class OctavoConfig(QuantizationConfigMixin):
+    """Quantizes a checkpoint while `from_pretrained` loads it.
+
+        AutoModel.from_pretrained(path, quantization_config=OctavoConfig(skip=["lm_head"]))
+
+    - `recipe`: a preset's name ("int8", "int8-accurate", "float16", ...), a YAML file, or an
+      `octavo.Recipe`, as in `octavo.torch.quantize_dynamic`.
+    - `skip`: names of layers that stay float, globs over names, or names of modules around layers.
+    - `format`: how `save_pretrained` writes the weights: "octavo", or "compressed-tensors", which
+      vLLM reads.
+
+    `save_pretrained` writes all of it to config.json, and what the layers are; nothing needs be
+    given when such a folder is loaded. Raises RecipeError for an unknown recipe, OptionError for
+    an unknown field, format or a `skip` that is no list of names, and ModelError for what a newer
+    Octavo wrote.
+    """
+
+    def __init__(
+        self,
+        recipe: str | Path | Recipe | Mapping[str, Any] = "int8",
+        skip: Iterable[str] = (),
+        format: str = WeightLayout.OCTAVO.value,  # noqa: A002  # as compressed-tensors calls it
+        **stored: Any,
+    ) -> None:
+        _refuse_newer(stored)
+        unknown = next((key for key in stored if key not in _STORED), None)
+        if unknown is not None:
+            known = ("recipe", "skip", "format", *_STORED)
+            raise OptionError(
+                f"quantization_config: unknown field {unknown!r}.{did_you_mean(unknown, known)}"
+            )
+        self.quant_method: Any = METHOD
+        self.recipe = Recipe.from_dict(recipe) if isinstance(recipe, Mapping) else recipe_of(recipe)
+        self.skip = _names(skip)
+        self.layout = WeightLayout.parse(format)
+        self.layers: Sequence[Mapping[str, Any]] | None = stored.get("layers")
+        self.shared: Mapping[str, str] = stored.get("shared", {})
+
+        self.compressed: CompressedConfig | None = None
+        self._written: Mapping[str, Any] | None = None
+
+    def for_compressed(self, found: CompressedConfig) -> OctavoConfig:
+        """A copy for a folder of compressed-tensors, which says itself how layers are held."""
+        made = copy(self)
+        made.compressed = found
+        return made
+
+    def as_written(self, data: Mapping[str, Any]) -> OctavoConfig:
+        """A copy that config.json gets as `data`: that of another method's folder."""
+        made = copy(self)
+        made._written = data
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as config.json holds it."""
+        if self._written is not None:
+            return dict(self._written)
+        preset = PRESETS.get(self.recipe.name)
+        found: dict[str, Any] = {
+            "quant_method": METHOD,
+            "version": VERSION,
+            "octavo_version": octavo.__version__,
+            "recipe": self.recipe.name if self.recipe == preset else self.recipe.to_dict(),
+            "skip": list(self.skip),
+            "format": self.layout.value,
+        }
+        if self.layers is not None:
+            found["layers"] = [dict(group) for group in self.layers]
+        if self.shared:
+            found["shared"] = dict(self.shared)
+        return found
+
+
+def _refuse_newer(stored: Mapping[str, Any]) -> None:
+    version = stored.get("version", VERSION)
+    if type(version) is not int or version < 1:
+        raise ModelError(f"quantization_config: version {version!r} is no version; needs {VERSION}")
+    if version > VERSION:
+        raise ModelError(
+            f"quantization_config: version {version}, written by Octavo "
+            f"{stored.get('octavo_version', '?')}; this is Octavo {octavo.__version__}, which "
+            f"reads up to {VERSION}: install the one that wrote it"
+        )
+
+
+def _names(skip: Iterable[str]) -> tuple[str, ...]:
+    names = () if isinstance(skip, str) else tuple(skip)
+    if isinstance(skip, str) or not all(isinstance(name, str) for name in names):
+        raise OptionError(f"skip: needs a list of layers' names, not {skip!r}")
+    return names

@@ -1,0 +1,184 @@
+"""Quantized layers in a folder: described in config.json, empty in a skeleton, filled by files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import octavo
+from octavo.errors import ModelError, listed
+from octavo.recipe import Report
+from octavo.torch.blocks.dynamic_type import type_behind
+from octavo.torch.carry_over import carry_hooks, keep_own, settle_weight
+from octavo.torch.files.manifest import make_layer, report_data
+from octavo.torch.files.safetensors import read_metadata
+from octavo.torch.files.tensors import places_of
+from octavo.torch.hub.aligned_files import REPORT_KEY, VERSION_KEY
+from octavo.torch.hub.config import OctavoConfig
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.registry import layer_classes
+
+_SHOWN = 5
+
+
+def described(
+    model: nn.Module, state: Mapping[str, Tensor]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """What config.json says of the quantized layers of `model`, whose state this is.
+
+    Layers of one class and configuration are one entry. And names of tensors that several layers
+    share: a further name to the first.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    shared: dict[str, str] = {}
+    first: dict[Any, str] = {}
+    for name, module in model.named_modules():
+        if not isinstance(module, QuantizedModule):
+            continue
+        kind, config = type_behind(type(module)).__name__, module.config()
+        entry = {"class": kind, "config": config, "names": []}
+        groups.setdefault(json.dumps([kind, config]), entry)["names"].append(name)
+        for key, tensor in module._buffers.items():
+            full = f"{name}.{key}"
+            if tensor is not None and full in state:
+                known = first.setdefault((tensor.data_ptr(), tensor.shape, tensor.dtype), full)
+                if known != full:
+                    shared[full] = known
+    return list(groups.values()), shared
+
+
+class StoredLayers:
+    """The layers of a folder that Octavo wrote, put into a skeleton of its model."""
+
+    def __init__(self, model: nn.Module, config: OctavoConfig, files: Sequence[str]) -> None:
+        self._files = files
+        self._where = Path(files[0]).parent if files else Path()
+        if config.layers is None:
+            raise ModelError(
+                f"{self._where}: its config.json has quant_method 'octavo' and no `layers`, so "
+                "that it does not say what is quantized; save the model anew"
+            )
+        self._prefix = getattr(model, "base_model_prefix", "")
+        self._layers = self._placed(model, config)
+        self._shared = self._aliases(config)
+
+    def _placed(self, model: nn.Module, config: OctavoConfig) -> dict[str, QuantizedModule]:
+        known, places = layer_classes(), places_of(model)
+        kind = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)  # transformers sets it to the model's meanwhile
+        try:
+            return self._made(model, config, known, places)
+        finally:
+            torch.set_default_dtype(kind)
+
+    def _made(
+        self,
+        model: nn.Module,
+        config: OctavoConfig,
+        known: Mapping[str, type[QuantizedModule]],
+        places: Mapping[int, Sequence[tuple[nn.Module, str]]],
+    ) -> dict[str, QuantizedModule]:
+        modules = dict(model.named_modules())
+        made = {}
+        for group in config.layers or ():
+            for stored in group["names"]:
+                name = self._name(stored, modules)
+                if name is None:  # of a head that this class has not: transformers says so
+                    continue
+                new = make_layer(self._where, stored, group, known)  # on meta, as all around it
+                old = modules[name]
+                settle_weight(old)
+                keep_own(old, new)
+                carry_hooks(old, new)
+                new._is_hf_initialized = True
+                for parent, child in places[id(old)]:
+                    parent._modules[child] = new
+                made[name] = new
+        if not made:
+            names = [name for group in config.layers or () for name in group["names"]]
+            raise ModelError(
+                f"{self._where}: {type(model).__name__} has none of the layers that its "
+                f"config.json says are quantized ({listed(names, _SHOWN)}); load it with the class "
+                "that was saved"
+            )
+        return made
+
+    def _name(self, stored: str, names: Collection[str]) -> str | None:
+        """What this model calls the layer: a head has its model under a prefix, or has not."""
+        prefix = f"{self._prefix}."
+        for name in (stored, prefix + stored, stored.removeprefix(prefix)):
+            if name in names:
+                return name
+        return None
+
+    def _aliases(self, config: OctavoConfig) -> dict[str, str]:
+        """Tensors that files hold once, under the names that this model has: one to the other."""
+        modules = self._layers
+        found = {}
+        for alias, source in config.shared.items():
+            (alias_layer, _, key), (source_layer, _, other) = (
+                name.rpartition(".") for name in (alias, source)
+            )
+            here, there = (self._name(name, modules) for name in (alias_layer, source_layer))
+            if here is None:
+                continue
+            if there is None:
+                raise ModelError(
+                    f"{self._where}: {alias} is held under the name {source}, and this model has "
+                    f"no {source_layer}: load it with the class that was saved"
+                )
+            modules[here]._non_persistent_buffers_set.add(key)  # no file has it
+            found[f"{here}.{key}"] = f"{there}.{other}"
+        return found
+
+    def finish(self, model: nn.Module) -> None:
+        """Puts shared tensors in all their places. Raises ModelError for those that no file had."""
+        lacking = [
+            f"{name}.{key}"
+            for name, module in self._layers.items()
+            for key, tensor in module._buffers.items()
+            if f"{name}.{key}" not in self._shared
+            and tensor is not None
+            and not getattr(tensor, "_is_hf_initialized", False)
+        ]
+        if lacking:
+            raise ModelError(
+                f"{self._where}: its files lack {listed(lacking, _SHOWN)}, of layers that "
+                "config.json says are quantized; copy the folder again, whole"
+            )
+        for alias, source in self._shared.items():
+            name, _, key = alias.rpartition(".")
+            layer = self._layers[name]
+            layer._non_persistent_buffers_set.discard(key)
+            layer._fill(**{key: model.get_buffer(source)})
+
+
+def check_files(files: Sequence[str]) -> dict[str, str]:
+    """The metadata of a checkpoint's files; raises ModelError for one that is not whole."""
+    found: dict[str, str] = {}
+    for file in files:
+        if file.endswith(".safetensors"):
+            found |= read_metadata(Path(file))
+    return found
+
+
+def file_metadata(report: Report | None) -> dict[str, str]:
+    """What each file of a folder says in its metadata."""
+    found = {VERSION_KEY: octavo.__version__}
+    if report is not None:
+        data = report_data(report) | {"recipe": dict(report.recipe)}
+        found[REPORT_KEY] = json.dumps(data, separators=(",", ":"))
+    return found
+
+
+def report_in(text: str) -> Report | None:
+    """The report in a file's metadata; None where this Octavo cannot read it."""
+    try:
+        return Report.from_dict(json.loads(text))
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None

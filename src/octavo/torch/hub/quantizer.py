@@ -1,0 +1,216 @@
+"""The quantizer that `transformers` asks for the method `octavo`. Importing this registers it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers.core_model_loading import ConversionOps
+from transformers.quantizers.auto import (
+    AUTO_QUANTIZER_MAPPING,
+    register_quantization_config,
+    register_quantizer,
+)
+from transformers.quantizers.base import HfQuantizer
+
+from octavo.core.attention_type import AttentionType
+from octavo.errors import OctavoError, OptionError
+from octavo.torch.blocks.fast_path import leave_fast_paths
+from octavo.torch.blocks.find import fused
+from octavo.torch.hub.aligned_files import REPORT_KEY, write_aligned
+from octavo.torch.hub.config import METHOD, OctavoConfig, WeightLayout
+from octavo.torch.hub.folders import (
+    StoredLayers,
+    check_files,
+    described,
+    file_metadata,
+    report_in,
+)
+from octavo.torch.hub.foreign import ask_octavo
+from octavo.torch.layers.base import REPORT, held_report
+
+if TYPE_CHECKING:
+    from octavo.torch.hub.compressed_folders import CompressedLayers
+    from octavo.torch.hub.streaming import StreamedQuantization
+
+
+class OctavoQuantizer(HfQuantizer):
+    """Quantizes a checkpoint while it is loaded, or loads and saves one that is quantized."""
+
+    quantization_config: OctavoConfig
+    saves_quantized = True
+    """Whether `save_pretrained` writes what Octavo quantized, so that it can be read again."""
+
+    def __init__(self, quantization_config: OctavoConfig, **kwargs: Any) -> None:
+        super().__init__(copy.copy(quantization_config), **kwargs)
+        self._streamed: StreamedQuantization | None = None
+        self._stored: StoredLayers | CompressedLayers | None = None
+        self._failure: OctavoError | ValueError | None = None
+
+    def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
+        """Raises OptionError for a place where quantized layers do not run."""
+        places = device_map.values() if isinstance(device_map, dict) else [device_map]
+        for place in places:
+            kind = str(place).partition(":")[0]
+            if kind.isdecimal() or kind in ("cuda", "xpu", "mps", "npu", "disk"):
+                raise OptionError(
+                    f"device_map: {place!r}; layers that Octavo quantized run on the CPU: leave it "
+                    "out, or pass device_map='cpu'"
+                )
+
+    def _process_model_before_weight_loading(
+        self, model: Any, checkpoint_files: Sequence[str] | None = None, **kwargs: Any
+    ) -> None:
+        config, files = self.quantization_config, list(checkpoint_files or ())
+        tied = dict(model.all_tied_weights_keys)
+        metadata = check_files(files)
+        if config.compressed is not None:
+            from octavo.torch.hub.compressed_folders import CompressedLayers
+
+            self._stored = CompressedLayers(model, config.compressed, files)
+            forget_tied(model)
+        elif self.pre_quantized:
+            self._stored = StoredLayers(model, config, files)
+            forget_tied(model)
+            if REPORT_KEY in metadata:
+                model.__dict__[REPORT] = partial(report_in, metadata[REPORT_KEY])
+        else:
+            from octavo.torch.hub.streaming import StreamedQuantization
+
+            recipe = config.recipe
+            self._streamed = StreamedQuantization(
+                model, recipe, config.skip, config.layout, tied, files
+            )
+
+    def param_needs_quantization(self, model: Any, param_name: str, **kwargs: Any) -> bool:
+        """Whether the tensor belongs to a layer that is quantized when it is there."""
+        return self._streamed is not None and self._streamed.takes(param_name)
+
+    def get_quantize_ops(self) -> ConversionOps:
+        """What `transformers` calls with such a tensor."""
+        return _Take(self)
+
+    def take(self, tensors: dict[str, Any], missing: set[str] | None) -> dict[str, Any]:
+        """Hands the tensors to their layers; returns those that `transformers` is to place."""
+        assert self._streamed is not None
+        if missing is not None:
+            self._streamed.missing = missing
+        left = {}
+        for name, value in tensors.items():
+            tensor: Tensor = value[0] if isinstance(value, list) else value
+            try:
+                taken = self._streamed.takes(name) and self._streamed.take(name, tensor)
+            except (OctavoError, ValueError) as error:  # else transformers would only log it
+                self._failure, taken = self._failure or error, True
+            if not taken:
+                left[name] = tensor
+            elif missing is not None:
+                missing.discard(name)
+        return left
+
+    def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
+        if self._failure is not None:
+            raise self._failure
+        if self._streamed is not None:
+            from octavo.torch.reports import vectors_note
+
+            report = self._streamed.finish()
+            attention = AttentionType.stated(report.recipe)
+            notes = (*fused(model, attention), *vectors_note(model))
+            model.__dict__[REPORT] = replace(report, notes=(*report.notes, *notes))
+        else:
+            assert self._stored is not None
+            found = self._stored.finish(model)
+            if found is not None:
+                model.__dict__[REPORT] = found
+            leave_fast_paths(model)
+            fused(model, AttentionType.stated(found.recipe if found else {}))
+        self._streamed = self._stored = None
+        forget_tied(model)
+        return model
+
+    def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """What a folder holds: each tensor once, and the report in each file's metadata."""
+        write_aligned()
+        state = model.state_dict()
+        config = copy.copy(self.quantization_config)
+        config.compressed = None
+        if config.layout is WeightLayout.COMPRESSED_TENSORS:
+            from octavo.torch.hub.compressed_folders import compressed
+
+            state, data = compressed(model, state, model.dtype)
+            model.config.quantization_config = config.as_written(data)
+            return state, {}
+        config.layers, config.shared = described(model, state)
+        for name in config.shared:
+            del state[name]
+        model.config.quantization_config = self.quantization_config = config
+        return state, file_metadata(held_report(model))
+
+    def is_serializable(self, **kwargs: Any) -> bool:
+        """Whether `save_pretrained` may write the model."""
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        """Answers yes: `Trainer` refuses others when it is made, for predict and evaluate too.
+
+        Quantized layers themselves refuse a gradient, with a NotTrainableError.
+        """
+        return True
+
+    @property
+    def is_qat_trainable(self) -> bool:
+        """As `is_trainable`."""
+        return True
+
+    @property
+    def is_compileable(self) -> bool:
+        """Whether `generate` may compile the model."""
+        return True
+
+
+def forget_tied(model: Any) -> None:
+    """Has `transformers` not tie what is held by quantized layers now, each in its own form.
+
+    Neither now nor when somebody asks for it later, as accelerate does.
+    """
+    known = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    tied = dict(model.all_tied_weights_keys)
+    left = {target: source for target, source in tied.items() if {target, source} <= known}
+    if left == tied:
+        return
+    model.all_tied_weights_keys = left
+    for name, part in model.named_modules():
+        if getattr(part, "_tied_weights_keys", None):
+            before = f"{name}." if name else ""
+            part._tied_weights_keys = {
+                target.removeprefix(before): source.removeprefix(before)
+                for target, source in left.items()
+                if target.startswith(before) and source.startswith(before)
+            }
+
+
+class _Take(ConversionOps):
+    """The operation on tensors that arrive for layers which are to be quantized."""
+
+    def __init__(self, quantizer: OctavoQuantizer) -> None:
+        self._quantizer = quantizer
+
+    def convert(
+        self, input_dict: dict[str, Any], *args: Any, missing_keys: Any = None, **kwargs: Any
+    ) -> dict[str, Any]:
+        """What is left of `input_dict` for `transformers` to place."""
+        with torch.no_grad():
+            return self._quantizer.take(input_dict, missing_keys)
+
+
+if METHOD not in AUTO_QUANTIZER_MAPPING:
+    register_quantization_config(METHOD)(OctavoConfig)
+    register_quantizer(METHOD)(OctavoQuantizer)
+    ask_octavo()

@@ -1,0 +1,88 @@
+"""Folders of compressed-tensors, written by its own package and by us."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from octavo.torch import report
+from octavo.torch.hub import OctavoConfig
+from octavo.torch.layers.linear import QuantizedLinear
+from tests.torch.hub.families import FAMILIES, checkpoint, load, outputs
+
+LLAMA = next(family for family in FAMILIES if family.name == "llama")
+
+
+def arguments(**given: Any) -> dict[str, Any]:
+    return {"num_bits": 8, "type": "int", "symmetric": True} | given
+
+
+def scheme(**weights: Any) -> dict[str, Any]:
+    return {
+        "targets": ["Linear"],
+        "weights": arguments(strategy="channel", dynamic=False) | weights,
+        "input_activations": arguments(strategy="token", dynamic=True),
+    }
+
+
+def written_by_the_package(folder: Path, **weights: Any) -> tuple[Path, dict[str, Any]]:
+    """A folder, and the float model that its package computes with its weights."""
+    quantization = pytest.importorskip("compressed_tensors.quantization")
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization.utils.helpers import calculate_qparams
+
+    model = load(LLAMA, checkpoint(LLAMA, folder / "float"))
+    config = quantization.QuantizationConfig(
+        config_groups={"group_0": quantization.QuantizationScheme(**scheme(**weights))},
+        ignore=["lm_head"],
+        quantization_status="frozen",
+    )
+    quantization.apply_quantization_config(model, config)
+    dense: dict[str, Any] = {}
+    for name, module in model.named_modules():
+        found = getattr(module, "quantization_scheme", None)
+        if found is not None:
+            rows = module.weight.amin(1, keepdim=True), module.weight.amax(1, keepdim=True)
+            if found.weights.strategy == "tensor":
+                rows = rows[0].amin().reshape(1), rows[1].amax().reshape(1)
+            scale, zero = calculate_qparams(*rows, found.weights)
+            module.weight_scale.data = scale
+            if hasattr(module, "weight_zero_point"):
+                module.weight_zero_point.data = zero.round().to(module.weight_zero_point.dtype)
+            zero = zero.round()
+            q = (module.weight / scale + zero).round().clamp(-128, 127)
+            dense[name] = ((q - zero) * scale).detach()
+    compressor = ModelCompressor.from_pretrained_model(model)
+    compressor.compress_model(model)
+    model.save_pretrained(folder / "compressed")
+    compressor.update_config(folder / "compressed")
+    return folder / "compressed", dense
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [{}, {"symmetric": False}, {"strategy": "tensor"}],
+    ids=["per-channel", "with-zero-points", "per-tensor"],
+)
+def test_weights_are_those_that_the_package_wrote(tmp_path: Path, weights: dict[str, Any]) -> None:
+    folder, dense = written_by_the_package(tmp_path, **weights)
+    assert json.loads((folder / "config.json").read_text())["quantization_config"]
+    model = load(LLAMA, folder, quantization_config=OctavoConfig())
+    layers = {n: m for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}
+    assert layers.keys() == dense.keys()
+    for name, layer in layers.items():
+        assert torch.allclose(layer.weight(), dense[name], rtol=1e-6, atol=0), name
+    assert {o.layer.name for o in report(model).quantized} == dense.keys()
+    expected = load(LLAMA, tmp_path / "float")
+    inputs = LLAMA.inputs()
+    error = outputs(model, inputs) - outputs(expected, inputs)
+    assert error.norm() < 0.05 * outputs(expected, inputs).norm()
+
+    model.save_pretrained(tmp_path / "octavo")  # mapped from here on
+    again = load(LLAMA, tmp_path / "octavo")
+    assert torch.equal(outputs(again, inputs), outputs(model, inputs))
+    assert report(again).layers == report(model).layers
