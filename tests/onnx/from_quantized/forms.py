@@ -70,6 +70,17 @@ def table() -> Case:
     return model, {"ids": np.array([1, 7, 399, 0, 3, 8])}
 
 
+def rows() -> Case:
+    """Rows of a table that a layer multiplies as they are."""
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], name="lookup"),
+        helper.make_node("MatMul", ["rows", "w"], ["y"], name="fc"),
+    ]
+    weights = {"table": normal(400, 32, seed=1), "w": normal(32, 24, seed=2)}
+    model = build(nodes, [("ids", I64, [6])], [("y", F32, [6, 24])], weights)
+    return model, {"ids": np.array([1, 7, 399, 0, 3, 8])}
+
+
 def branch() -> Case:
     """A layer in each branch of an If."""
 
@@ -92,6 +103,7 @@ KINDS: dict[str, Make] = {
     "conv": conv,
     "lstm": lstm,
     "table": table,
+    "rows": rows,
     "branch": branch,
 }
 

@@ -38,6 +38,7 @@ OPERATORS = {
     "conv": {"Conv": 1},
     "lstm": {"LSTM": 1},
     "table": {"Embedding": 1, "Linear": 1},
+    "rows": {"Embedding": 1, "Linear": 1},
     "branch": {"Linear": 2},
 }
 
@@ -76,8 +77,10 @@ def test_same_integers_and_no_larger_error(kind: str, options: str, tmp_path: Pa
         convert_target(out, tmp_path / "portable.onnx", to="portable")
         pairs = zip(weights(file), weights(tmp_path / "portable.onnx"), strict=True)
         for a, b in pairs:
-            same = a.shape == b.shape and np.allclose(a, b, rtol=1e-6, atol=0)
-            assert same or np.allclose(np.sort(a, None), np.sort(b, None), rtol=1e-6, atol=0)
+            if kind == "rows":  # the scale of the table is in that of the weight
+                a, b = a / np.abs(a).max(), b / np.abs(b).max()  # noqa: PLW2901
+            same = a.shape == b.shape and np.allclose(a, b, rtol=2e-6, atol=0)
+            assert same or np.allclose(np.sort(a, None), np.sort(b, None), rtol=2e-6, atol=0)
 
 
 def test_filters_keep_their_integers_where_they_fit(tmp_path: Path) -> None:
