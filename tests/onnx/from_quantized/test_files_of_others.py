@@ -13,9 +13,14 @@ import pytest
 from onnx import helper
 
 from octavo.core.metrics import relative_error
-from octavo.errors import NothingQuantizedError, VerificationError
+from octavo.errors import (
+    AlreadyQuantizedError,
+    ModelError,
+    NothingQuantizedError,
+    VerificationError,
+)
 from octavo.graph.analysis.walk import graphs_of, opset_of
-from octavo.onnx import convert_target, session
+from octavo.onnx import convert_target, inspect, quantize_dynamic, session
 from octavo.onnx.constants import Constants
 from octavo.onnx.from_quantized import linear, restore
 from octavo.onnx.from_quantized.context import RestoringContext
@@ -272,3 +277,21 @@ def test_the_report_tells_every_layer(tmp_path: Path) -> None:
     assert told["up"].scheme == "uint8 per channel, activations per row"
     assert told["down"].reason == "float in the file that it came from"
     assert "uint8 per channel" in str(done) and "the file as it was" in str(done)
+    assert inspect(tmp_path / "native.onnx").quantized.startswith("1 of 2 layers, by Octavo")
+    assert "quantize_dynamic" in inspect(file).quantized
+    assert "takes 1 MatMul" in inspect(file).quantized
+    with refused(tmp_path, AlreadyQuantizedError, "convert-target --to native"):
+        quantize_dynamic(file, tmp_path / "again.onnx")
+
+
+def test_weights_in_a_data_file_stay_there(tmp_path: Path) -> None:
+    _, file = forms.dynamic(forms.linear, tmp_path, weight_type=QUInt8)
+    save(onnx.load(file), tmp_path / "m.onnx", external="m.data")
+    out, done = converted(tmp_path / "m.onnx")
+    assert done.layers == {"Linear": 2} and len(list(tmp_path.glob("native*"))) == 2
+    feed = dict(forms.linear()[1])
+    assert relative_error(run(file, feed)[0], session(out).run(None, feed)[0]) < 1e-3
+    out.unlink()
+    (tmp_path / "m.data").unlink()
+    with refused(tmp_path, ModelError, "m.data", "missing"):
+        converted(tmp_path / "m.onnx")
