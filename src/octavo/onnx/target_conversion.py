@@ -53,6 +53,7 @@ from octavo.onnx.write.save import os_errors_explained, save
 from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Kind, LayerOutcome, Verification
 from octavo.results.report import Conversion
+from octavo.results.stored import outcomes_to_json
 
 TARGETS = ("portable", "native")
 CPUS = ("vnni", "any")
@@ -128,7 +129,7 @@ def convert_target(
     with staging:
         with os_errors_explained(source, staging):
             turned = _turn(source, staging, to, cpu, report_progress)
-        checked = Restored(Verification("skipped"), None)
+        checked = Restored(Verification("skipped"))
         if verify:
             report_progress("verifying", 0, 1)
             with operators.in_force():
@@ -147,6 +148,7 @@ def convert_target(
         min_onnxruntime=least_onnxruntime(source.model),
         verification=checked.verification,
         error_before=checked.error_before,
+        against_weights=checked.against_weights,
         seconds=time.perf_counter() - started,
         notes=turned.notes,
         outcomes=turned.outcomes,
@@ -160,7 +162,7 @@ def _check(
     assert source.path is not None
     if turned.outcomes and not ours and is_affordable(source):
         return check_restored(source, converted, feeds, turned.outcomes)
-    return Restored(check_conversion(source.path, converted, feeds), None)
+    return Restored(check_conversion(source.path, converted, feeds))
 
 
 def _check_options(
@@ -222,7 +224,7 @@ def _turn(source: Source, staging: Staging, to: str, cpu: str, progress: Progres
                 notes.append(FLOAT32_ALONE)
             turned = _Turned(dict(lowered.layers), (*notes, *lowered.notes()))
         progress("writing", 0, 1)
-        save(model, staging, tensors, _metadata(model, to, cpu))
+        save(model, staging, tensors, _metadata(model, to, cpu, turned.outcomes))
     finally:
         tensors.close()
     return turned
@@ -269,18 +271,25 @@ def _left(outcomes: Sequence[LayerOutcome]) -> Iterator[str]:
         yield f"{op} {reason}: {listed(names)}"
 
 
-def _metadata(model: ir.Model, to: str, cpu: str) -> dict[str, str]:
-    """What changes in it."""
+def _metadata(
+    model: ir.Model, to: str, cpu: str, outcomes: Sequence[LayerOutcome]
+) -> dict[str, str]:
+    """What changes in it. Files of others say of their layers what became of them now."""
+    told = {} if OURS in model.metadata_props else {LAYERS: outcomes_to_json(outcomes)}
     model.metadata_props.pop("octavo.operators", None)
     model.metadata_props.pop(LAYERS, None)  # they are held otherwise now
     model.metadata_props.setdefault("octavo.quant_format", "qoperator")
     operators = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
-    return operators | {
-        "octavo.version": octavo.__version__,
-        "octavo.target": to,
-        "octavo.cpu": cpu,
-        "octavo.min_onnxruntime": least_onnxruntime(model),
-    }
+    return (
+        told
+        | operators
+        | {
+            "octavo.version": octavo.__version__,
+            "octavo.target": to,
+            "octavo.cpu": cpu,
+            "octavo.min_onnxruntime": least_onnxruntime(model),
+        }
+    )
 
 
 def _nothing(source: Source, outcomes: Sequence[LayerOutcome]) -> str:

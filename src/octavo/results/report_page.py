@@ -235,7 +235,9 @@ def _compared_files(done: Conversion) -> str:
     if v.error is None:
         return _not_compared(v)
     bound = f"(at most {number(v.max_error or 0.0)} allowed)"
-    if done.error_before is None:
+    if not done.against_weights:
         return f"{_status(v)}: distance of the two files {number(v.error)} {bound}; {_runs(v)}"
     error = f"error against the float numbers of its weights {number(v.error)} {bound}"
-    return f"{_status(v)}: {error}, the file as it was {number(done.error_before)}; {_runs(v)}"
+    before = done.error_before
+    was = "" if before is None else f", the file as it was {number(before)}"
+    return f"{_status(v)}: {error}{was}; {_runs(v)}"
