@@ -50,6 +50,8 @@ CONSTANTS: Mapping[str, Array] = {
     "lowest": np.float32(LOWEST),
     "far": np.float32(-1e9),
     "near": np.float32(-1e4),
+    "thousandth": np.float32(1e-3),
+    "minus": np.float32(-1.5),
     "two": np.array([2]),
     "three": np.array([3]),
     "last": np.array([-1]),

@@ -86,6 +86,7 @@ SPELLINGS = {
         {QK} b = Div (a, cap) t = Tanh (b) c = Mul (t, cap) scores = Add (c, hides)""",
     "capped-and-scaled": f"""
         {QK} s = Mul (a, scale) b = Div (s, cap) t = Tanh (b) scores = Mul (t, cap)""",
+    "capped-and-turned": f"{QK} b = Div (a, cap) t = Tanh (b) scores = Mul (t, minus)",
     "identity-and-cast": f"{QK} b = Identity (a) c = Cast <to = 1> (b) scores = Mul (c, scale)",
     "einsum": """
         a = Einsum <equation = "bhid,bhjd->bhij"> (q4, k4) scores = Mul (a, scale)""",
@@ -373,6 +374,11 @@ LEFT = {
         "not over the last axis",
         (),
     ),
+    "hidden-keys-get-a-weight": (
+        f"{QK} b = Where (keys, a, near) scores = Mul (b, thousandth) {PRODUCTS}",
+        "leaves hidden keys a weight",
+        (),
+    ),
     "head-mask": (
         "scores = MatMul (q4, kt) p0 = Softmax <axis = -1> (scores) p = Mul (p0, hides) "
         "o4 = MatMul (p, v4)",
@@ -389,7 +395,8 @@ def test_what_is_left_is_in_the_report(tmp_path: Path, spelling: str) -> None:
     model = spelled(body, read_by(body), ("o", "y", *outputs))
     softmax = next(n for n in model.graph.node if n.op_type == "Softmax")
     softmax.name = "weights_of_it"
-    feeds = queries_keys_values() | ({"hides": masks("some")["hides"]} if "hides" in body else {})
+    feeds = queries_keys_values() | masks("some")
+    feeds = {name: array for name, array in feeds.items() if name in read_by(body)}
     done = converted(model, feeds, tmp_path)
     assert "Attention" not in done.ours
     (note,) = [note for note in done.report.notes if "softmax between two products" in note]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from octavo.torch import quantize_dynamic
 from octavo.torch.blocks import making
+from octavo.torch.blocks.block import plans_of
 
 
 class _OwnForward(TorchDispatchMode):
@@ -177,6 +179,68 @@ def test_arguments_that_are_no_form_reach_the_forward(odd: Any) -> None:
     layer = _model(Takes).layers[0]
     with torch.no_grad():
         assert layer(torch.randn(2, 5, 32), flag=odd).shape == (2, 5, 32)
+
+
+class _Adds(_Block):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.down(torch.relu(self.up(x))) + y
+
+
+def _has_plans(layer: Any) -> bool:
+    block = plans_of(layer, _Adds)
+    return not block.reasons and any(block._plans.values())
+
+
+@pytest.mark.parametrize("where", ["in this block", "in another of its kind"])
+def test_a_call_that_fails_decides_nothing(where: str) -> None:
+    """It would leave all calls of its form to the own forward, of all such blocks."""
+    making._compiled.pop(_Adds, None)
+    failing, other, _ = _model(_Adds).layers
+    tried = failing if where == "in this block" else other
+    x, y = torch.randn(2, 2, 5, 32)
+    with torch.no_grad():
+        with pytest.raises(RuntimeError, match="must match"):
+            failing(x, torch.randn(2, 4, 32))
+        tried(x, y)
+    assert _has_plans(tried)
+
+
+def test_a_call_with_one_tensor_twice_decides_nothing_for_two() -> None:
+    making._compiled.pop(_Adds, None)
+    layer = _model(_Adds).layers[0]
+    x, y = torch.randn(2, 2, 5, 32)
+    with torch.no_grad():
+        both, _ = layer(x, x), layer(x, y)
+        with _OwnForward():
+            wanted = layer(x, x)
+    assert _has_plans(layer)
+    assert (both - wanted).norm() <= 1e-4 * wanted.norm()
+
+
+def test_threads_that_call_at_once_leave_torch_as_it_was() -> None:
+    """Its tracer says for all threads that it traces: two at once leave that said for good."""
+    models = [_model(_Adds) for _ in range(4)]
+    x, y = torch.randn(2, 2, 5, 32)
+    making._compiled.pop(_Adds, None)
+    start = threading.Barrier(len(models))
+
+    def run(model: Any) -> None:
+        with torch.no_grad():
+            start.wait()
+            for layer in model.layers:
+                making._compiled.pop(_Adds, None)
+                layer(x, y)
+
+    threads = [threading.Thread(target=run, args=(model,)) for model in models]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not torch.fx._symbolic_trace.is_fx_symbolic_tracing()
+    layer = _model(_Adds).layers[0]
+    with torch.no_grad():
+        layer(x, y)
+    assert _has_plans(layer)
 
 
 def test_an_attribute_that_changes_before_each_call_ends_the_tracing(

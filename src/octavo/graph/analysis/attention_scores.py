@@ -92,9 +92,14 @@ class Scores:
             raise NotTakenError(Why.BETWEEN, "a factor below 0")
         terms = tuple(replace(t, factor=t.factor * factor) for t in self.terms)
         conditions = tuple(replace(c, fill=c.fill * factor) for c in self.conditions)
+        if any(c.fill > HIDES for c in conditions):
+            raise NotTakenError(Why.BETWEEN, "a factor that leaves hidden keys a weight")
+        found = replace(self, terms=terms, conditions=conditions)
         if self.outer is None:
-            return replace(self, scale=self.scale * factor, terms=terms, conditions=conditions)
-        return replace(self, outer=self.outer * factor, terms=terms, conditions=conditions)
+            return replace(found, scale=self.scale * factor)
+        # tanh is odd: its sign goes inside, since a softcap is above 0.
+        scale = math.copysign(1.0, factor) * self.scale
+        return replace(found, scale=scale, outer=self.outer * abs(factor))
 
     def capped(self) -> Scores:
         """Its hyperbolic tangent."""

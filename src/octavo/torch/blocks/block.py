@@ -33,12 +33,18 @@ _log = logging.getLogger("octavo.torch.blocks")
 
 
 class _Making(threading.local):
-    """Whether this thread makes a plan: blocks inside run their own forwards meanwhile."""
+    """What this thread knows of plans that it makes."""
 
     now = False
+    """Whether it makes one: blocks inside run their own forwards meanwhile."""
+    left: bytes | None = None
+    """The form of the call that was left to a block's own forward just now."""
 
 
 _making = _Making()
+_tracing = threading.Lock()
+"""Of who makes a plan: torch traces in one thread at a time, and counts on nobody else doing so.
+Other threads run their own forwards meanwhile, which may be what the first one waits for."""
 
 
 # docs/notes/torch.md: "A block runs as one call"
@@ -55,7 +61,13 @@ def run_block(layer: nn.Module, kind: Any, args: tuple[Any, ...], kwargs: dict[s
             if found is not None:
                 plan, state = found
                 return plan.run(form[1], form[2], state)
-    return kind.forward(layer, *args, **kwargs)
+    left, _making.left = _making.left, None
+    try:
+        return kind.forward(layer, *args, **kwargs)
+    except Exception:
+        if left is not None:  # a call that cannot be made says nothing of others
+            plans_of(layer, kind).ask_again(left)
+        raise
 
 
 def plans_of(layer: nn.Module, kind: Any) -> Block:
@@ -155,17 +167,29 @@ class Block:
             return self._leave(key, self._facts.reason)
         if self._held is None:
             self._held = making.Held(self.layer)
-        with _no_plans_inside():
-            structure = making.Structure(self.kind, self._facts.fingerprint, self.attention)
-            plan = making.new_plan(self.layer, structure, self._held, form, args, kwargs)
+        if not _tracing.acquire(blocking=False):
+            return None
+        try:
+            with _no_plans_inside():
+                structure = making.Structure(self.kind, self._facts.fingerprint, self.attention)
+                plan = making.new_plan(self.layer, structure, self._held, form, args, kwargs)
+        finally:
+            _tracing.release()
         if isinstance(plan, str):
             return self._leave(key, plan)
         plans.insert(0, plan)
         self._watch()
         return plan
 
+    def ask_again(self, key: bytes) -> None:
+        """Forgets why calls of a form were left to the block's own forward."""
+        from octavo.torch.blocks import making
+
+        making.forget(self.kind, self.reasons.pop(key, ""))
+
     def _leave(self, key: bytes, reason: str) -> Any:
         self.reasons[key] = reason
+        _making.left = key
         _log.info("a %s runs its own forward: %s", self.kind.__qualname__, reason)
         return None
 

@@ -17,7 +17,7 @@ from octavo.torch.blocks.plans import Held
 from octavo.torch.blocks.traced_calls import AnyPlan, CachedCall, PlainCall
 from octavo.torch.blocks.trial import agrees
 
-__all__ = ["Held", "Structure", "new_plan"]
+__all__ = ["Held", "Structure", "forget", "new_plan"]
 
 # By a block's class, then by its structure and the form of the call: what was compiled, for
 # different sizes, or why that could not be.
@@ -74,6 +74,12 @@ def new_plan(
         _restored(before)
         return f"{type(error).__name__}: {error}"
     return plan
+
+
+def forget(kind: Any, reason: str) -> None:
+    """Has `kind`'s blocks traced again where `reason` is why none was compiled."""
+    for known in list(_compiled.get(kind, {}).values()):
+        known[:] = [found for found in known if found != reason]
 
 
 def _compile(

@@ -53,7 +53,9 @@ def trace(run: Callable[..., Any], tensors: Sequence[Tensor]) -> Trace:
         structure.append(spec)
         return outputs
 
-    packed = [_packed(t) for t in tensors]
+    packed: list[Tensor] = []
+    for t in tensors:
+        packed.append(_packed(t, any(t is other for other in packed)))
     # With the mode on, tensors that a forward makes are fake ones too, and may have open sizes.
     with torch.no_grad(), _quiet(), mode:
         try:
@@ -71,9 +73,14 @@ def trace(run: Callable[..., Any], tensors: Sequence[Tensor]) -> Trace:
     return result
 
 
-def _packed(tensor: Tensor) -> Tensor:
-    """The tensor, or one like it without gaps: guards would be about strides, too."""
-    return tensor if tensor.is_contiguous() else torch.empty(tensor.shape, dtype=tensor.dtype)
+def _packed(tensor: Tensor, again: bool) -> Tensor:
+    """The tensor, or one like it without gaps: guards would be about strides, too.
+
+    One that is there `again` is another input, which other calls give another tensor.
+    """
+    if tensor.is_contiguous() and not again:
+        return tensor
+    return torch.empty(tensor.shape, dtype=tensor.dtype)
 
 
 @contextmanager
