@@ -1,15 +1,16 @@
 // x86's mode in which subnormals are zeros, going into an operation and coming out of it.
 #pragma once
 
-#include <immintrin.h>
-
 namespace octavo {
 namespace {
 
 // Until the end of scope. The compiler does not move what goes through memory across either end.
 class FlushSubnormals {
  public:
-  FlushSubnormals() : before_(_mm_getcsr()) { set(before_ | kFlush); }
+  FlushSubnormals() {
+    __asm__ volatile("stmxcsr %0" : "=m"(before_) : : "memory");
+    set(before_ | kFlush);
+  }
   ~FlushSubnormals() { set(before_); }
   FlushSubnormals(const FlushSubnormals&) = delete;
   FlushSubnormals& operator=(const FlushSubnormals&) = delete;
