@@ -39,6 +39,7 @@ from octavo.onnx.from_quantized import restore
 from octavo.onnx.from_quantized.context import RestoringContext
 from octavo.onnx.inputs import Feed, read_inputs
 from octavo.onnx.plan.kept_layers import (
+    NAMES,
     decisions_to_keep,
     had_one_scale,
     stored_forms,
@@ -51,7 +52,7 @@ from octavo.onnx.read.load import Source, load
 from octavo.onnx.read.stored_report import LAYERS
 from octavo.onnx.write.save import os_errors_explained, save
 from octavo.onnx.write.store import TensorStore
-from octavo.recipe import Kind, LayerOutcome, Verification
+from octavo.recipe import LayerOutcome, Verification
 from octavo.results.report import Conversion
 from octavo.results.stored import outcomes_to_json
 
@@ -60,17 +61,6 @@ CPUS = ("vnni", "any")
 OURS = "octavo.target"
 """Metadata of files that Octavo wrote."""
 PER_ROW = "activations per row: the file had one scale for the whole of them"
-NAMES = {
-    Kind.LINEAR: "Linear",
-    Kind.EMBEDDING: "Embedding",
-    Kind.ATTENTION: "Linear",
-    Kind.CONV: "Conv",
-    Kind.LSTM: "LSTM",
-    Kind.GRU: "GRU",
-    Kind.RNN: "RNN",
-    Kind.ACTIVATION_MATMUL: "MatMul",
-}
-"""The operator of domain ai.octavo for a layer of each kind."""
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ def converted(path: Path) -> tuple[Path, Conversion]:
     return out, convert_target(path, out, to="native")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", forms.KINDS)
 def test_same_integers_and_no_larger_error(kind: str, options: str, tmp_path: Path) -> None:
@@ -154,6 +155,7 @@ HAND = {
 }
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("unsigned", [False, True], ids=["int8", "uint8"])
 @pytest.mark.parametrize("form", HAND)
 def test_forms_of_products(form: str, unsigned: bool, tmp_path: Path) -> None:

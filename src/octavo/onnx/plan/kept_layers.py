@@ -35,6 +35,18 @@ ASK = "quantize the float model to have it in integers all the same"
 WITHOUT_ZERO_POINTS = frozenset((Kind.CONV, Kind.LSTM, Kind.GRU, Kind.RNN))
 """Layers whose zero points go into their integers."""
 
+NAMES = {
+    Kind.LINEAR: "Linear",
+    Kind.EMBEDDING: "Embedding",
+    Kind.ATTENTION: "Linear",
+    Kind.CONV: "Conv",
+    Kind.LSTM: "LSTM",
+    Kind.GRU: "GRU",
+    Kind.RNN: "RNN",
+    Kind.ACTIVATION_MATMUL: "MatMul",
+}
+"""The operator of domain ai.octavo for a layer of each kind."""
+
 Restored = Mapping[ir.Value, WasQuantized]
 """By the first output of a float node, what stood in its place."""
 
