@@ -13,6 +13,7 @@ VENV := .venv
 OLDEST := .venv-ort117
 OF_OPSET_23 := .venv-ort123
 TENSORFLOW := .venv-tf
+OPTIMUM := .venv-optimum
 PY := $(VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
 
@@ -28,7 +29,7 @@ $(VENV)/.stamp: pyproject.toml CMakeLists.txt $(shell find native -type f)
 	@touch $@
 
 # The scripts of `make bench`; each is run whatever the ones before it found.
-FIGURES := kernels rnn models families convert tune newcomer
+FIGURES := kernels rnn models families convert tune hub newcomer
 
 # The peers that only benchmarks need. They leave PyTorch's release as it is.
 $(VENV)/.bench: pyproject.toml | $(VENV)/.stamp
@@ -81,6 +82,20 @@ $(TENSORFLOW)/.stamp: | $(VENV)/.stamp
 	fi
 	@touch $@
 
+# optimum and sentence-transformers' ONNX backend, for the slow tests of exported folders. They want
+# transformers 4.57, beside which everything else is found in .venv.
+$(OPTIMUM)/.stamp: | $(VENV)/.stamp
+	@rm -rf $(OPTIMUM) && mkdir -p $(OPTIMUM)
+	@echo "setting up $(OPTIMUM)" && $(PYTHON) -m venv $(OPTIMUM) && \
+	    $(OPTIMUM)/bin/python $(PIP) --no-deps optimum-onnx==0.1.0 optimum==2.1.0 \
+	        transformers==4.57.6 'tokenizers>=0.22,<=0.23.0' 'huggingface_hub<1' \
+	        sentence-transformers==5.7.0 && \
+	    $(OPTIMUM)/bin/python $(PIP) requests && \
+	    octavo=$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	    there=$$($(OPTIMUM)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	    echo "import site; site.addsitedir('$$octavo')" > "$$there/octavo.pth"
+	@touch $@
+
 # The pages of reports are tested in Debian's chromium. Where it cannot be installed those tests are
 # skipped, and say so.
 browser:
@@ -112,7 +127,7 @@ test: setup browser check
 	@$(PY) -m pytest -n 2 --dist loadgroup -m 'not slow'
 
 # The kernels on another processor come first, for the same reason.
-test-all: setup $(TENSORFLOW)/.stamp browser check docs aarch64
+test-all: setup $(TENSORFLOW)/.stamp $(OPTIMUM)/.stamp browser check docs aarch64
 	@OCTAVO_EXAMPLES=new $(PY) -m pytest -n 2 --dist loadgroup
 
 # The tests of kernels and operators under the address, undefined behaviour and thread sanitizers.
@@ -141,7 +156,7 @@ check: $(VENV)/.stamp
 	@$(PY) -m ruff format --check --quiet
 	@$(PY) -m mypy -p octavo -p benchmarks --no-error-summary
 
-# Leaves the environments; to be rid of them, remove .venv, .venv-ort117 and .venv-tf.
+# Leaves the environments; to be rid of them, remove .venv, .venv-ort117, .venv-tf and .venv-optimum.
 clean:
 	@rm -rf build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache
 	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

@@ -171,7 +171,7 @@ def _measure(options: argparse.Namespace, folder: Path, command: str) -> None:
         return
     found = pieces.joined("families", TITLE, list(asked), kept, command)
     part = options.torch or options.onnx or options.decoding or options.threads
-    results.publish(found, bool(options.quick or options.only or part))
+    results.publish(found, not options.join and bool(options.quick or options.only or part))
 
 
 TITLE = "Families of transformers"

@@ -27,15 +27,23 @@ def rows(section: str, family: Family, setting: Setting, aims: Aims) -> Iterator
     """Figures are asked of Llama, and the others inform."""
     say(section)
     found, errors = families_torch.ask("families_decoding:token", family, setting, PEERS)
-    yield from _speed_rows(family, found, setting, aims, section)
+    yield from _speed_rows(family, found, errors, setting, aims, section)
     if setting.threads == 1:
         yield from families_torch.error_rows(errors, section)
 
 
 def _speed_rows(
-    family: Family, found: Comparison, setting: Setting, aims: Aims, section: str
+    family: Family,
+    found: Comparison,
+    errors: dict[str, Any],
+    setting: Setting,
+    aims: Aims,
+    section: str,
 ) -> Iterator[Row]:
     for peer in PEERS[:-1]:
+        if isinstance(errors.get(peer), str):
+            yield families_torch.failure_row(peer, errors, section)
+            continue
         speed, aim = found.speed(OCTAVO, peer).median, ASKED.get(peer)
         least = aim.least if aim is not None and family.name == "Llama" else None
         if least is not None and aim is not None:
@@ -56,6 +64,6 @@ def token(job: Job) -> dict[str, Any]:
     def call(made: Any, name: str) -> Callable[[], Any]:
         dtype = torch.bfloat16 if name == BFLOAT16 else torch.float32
         own = {n: t.to(dtype) if t.is_floating_point() else t for n, t in given.items()}
-        return family_models.Step(family, made, own)
+        return family_models.Steps(family, made, own)
 
     return families_torch.compare(job, family, call)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -33,8 +34,11 @@ def rows(section: str, family: Family, setting: Setting, aims: Aims) -> Iterator
     say(section)
     found, errors = ask("families_torch:whole", family, setting, PEERS)
     for peer, aim in ((AO_CHANNEL, Aim.TORCH_OVER_AO), (FLOAT, Aim.TORCH_OVER_FLOAT)):
+        if isinstance(errors.get(peer), str):
+            yield failure_row(peer, errors, section)
+            continue
         speed, note = found.speed(OCTAVO, peer).median, note_of(found, OCTAVO, peer)
-        if errors.get(peer, [1.0])[0] < LEAST_ERROR:
+        if peer in errors and errors[peer][0] < LEAST_ERROR:
             note += "; it leaves every layer in float"
         aims.add(aim, f"{family.name}, {setting.words}", speed)
         what = f"{OCTAVO}: speed over {peer}"
@@ -45,8 +49,8 @@ def rows(section: str, family: Family, setting: Setting, aims: Aims) -> Iterator
 
 def ask(
     part: str, family: Family, setting: Setting, peers: tuple[str, ...]
-) -> tuple[Comparison, dict[str, list[float]]]:
-    """What children find: a comparison, and errors by peer."""
+) -> tuple[Comparison, dict[str, Any]]:
+    """What children find: a comparison, and by peer its errors, or why it fails."""
     job = Job(
         part,
         threads=setting.threads,
@@ -62,9 +66,18 @@ def ask(
     return pooled(compared), parts[0]["errors"]
 
 
-def error_rows(errors: dict[str, list[float]], section: str) -> Iterator[Row]:
+def failure_row(peer: str, errors: dict[str, Any], section: str) -> Row:
+    """Of a peer that cannot run the model."""
+    what = f"{OCTAVO}: speed over {peer}"
+    return Row(what, math.nan, "x", section=section, note=f"{peer} fails: {errors[peer]}")
+
+
+def error_rows(errors: dict[str, Any], section: str) -> Iterator[Row]:
     """1 - cosine with float's output, and the worst element as a share of their mean square."""
-    for name, (angle, worst) in errors.items():
+    for name, found in errors.items():
+        if isinstance(found, str):
+            continue
+        angle, worst = found
         note = f"worst element {worst:.3f} of the root mean square"
         yield Row(f"{name}: 1 - cosine with float", angle, section=section, note=note)
 
@@ -136,13 +149,23 @@ def compare(
 
     with torch.inference_mode(False), torch.no_grad():
         exact = family_models.model(family, Size.PUBLISHED, family.spellings[-1])
-        calls = {name: call(module(name, family, exact), name) for name in job.peers}
-    outputs = {name: run() for name, run in calls.items()}
-    errors = {n: output_error(y, outputs[FLOAT]) for n, y in outputs.items() if n != FLOAT}
+
+        def ready(name: str) -> tuple[Callable[[], Any], Any]:
+            run = call(module(name, family, exact), name)
+            return run, run()
+
+        made, errors = runner.attempt(job.peers, ready)
+    for name in (FLOAT, OCTAVO):
+        if name in errors:
+            raise RuntimeError(f"{name}: {errors[name]}")
+    calls = {name: run for name, (run, _) in made.items()}
+    exact_output = made[FLOAT][1]
+    found: dict[str, Any] = dict(errors)
+    found |= {n: output_error(y, exact_output) for n, (_, y) in made.items() if n != FLOAT}
     settle = None if job.threads == 1 else lambda name: idle()
     times = interleave(calls, rounds=job.rounds, settle=settle, budget=20.0)
     times.check_threads(job.threads)
-    return {"times": times.to_dict(), "errors": errors}
+    return {"times": times.to_dict(), "errors": found}
 
 
 def output_error(found: Any, exact: Any) -> list[float]:

@@ -40,7 +40,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "torch.hub": (
         {"torch", "graph", "ir", "recipe", "results", "core", "files", "errors"},
         {
-            *("numpy", "torch", "safetensors", "transformers", "huggingface_hub"),
+            *("numpy", "torch", "safetensors", "transformers", "huggingface_hub", "peft"),
             *("onnx_ir", "onnxruntime"),
         },
     ),
@@ -84,6 +84,7 @@ FRONT_ENDS = {"onnx", "torch"}
 SERVING = {
     "octavo.onnx.session": ("graph", "results", "recipe", "tune", "measure", "report", "cli"),
     "octavo.torch.files.load": ("graph", "onnx", "tune", "measure", "report", "cli"),
+    "octavo.torch.hub.quantizer": ("graph", "onnx", "tune", "measure", "report", "cli"),
 }
 
 # Private modules that are imported from outside of their package, and modules that import one

@@ -207,11 +207,24 @@ class Step:
         self._name = "cache" if "cache" in known else "past_key_values"
         self._cache = _empty_cache(module, "encoder_hidden_states" in given)
         module(**before, **{self._name: self._cache}, use_cache=True)
+        self._first = self._cache.get_seq_length()
 
     def __call__(self) -> Tensor:
         """Hidden states of the token [batch, 1, width]."""
         cache = {self._name: same_cache(self._cache)}
         return output(self._module(**self._given, **cache, use_cache=True))
+
+
+class Steps(Step):
+    """One more token after those before it, as `generate` asks for them. A cache of twice as many
+    tokens as at first is cut back to those."""
+
+    def __call__(self) -> Tensor:
+        """Hidden states of the token [batch, 1, width]."""
+        more = self._cache.get_seq_length() - self._first
+        if more >= self._first:
+            self._cache.crop(-more)
+        return output(self._module(**self._given, **{self._name: self._cache}, use_cache=True))
 
 
 def _empty_cache(module: Any, crossed: bool) -> Any:

@@ -14,13 +14,17 @@
 
 namespace octavo {
 
+// Up to here packing K and V as bfloat16 takes longer than their products save.
+constexpr std::size_t kFewPairColumns = 16;
+
 struct AttentionCall {
   const KernelTable& t;
   const AttentionInputs& in;
   std::size_t group, columns;  // query heads of a kv head; those times queries
+  bool bfloat16;               // whether products are
 
   explicit AttentionCall(const AttentionInputs& inputs)
-      : t(table()), in(inputs), group(inputs.heads / inputs.kv_heads), columns(inputs.queries * group) {}
+      : t(table()), in(inputs), group(inputs.heads / inputs.kv_heads), columns(inputs.queries * group), bfloat16(in.bfloat16 && columns > kFewPairColumns) {}
 
   // One column of a batch item's kv head.
   struct Column {

@@ -47,7 +47,7 @@ struct PanelCall : AttentionCall {
     at.sums = layout.add<float>(kPanelQueries);
     at.out = layout.add<float>(round_up(in.value_depth, 16) * kPanelQueries);
     at.end = layout.bytes();
-    const std::size_t packed = in.bfloat16 ? round_up(pairs.bytes(), kAlign) : 0;
+    const std::size_t packed = bfloat16 ? round_up(pairs.bytes(), kAlign) : 0;
     base = scratch<AttentionScratch>(packed + at.end * static_cast<std::size_t>(threads));
     pairs.use(base);
     base += packed;
@@ -78,8 +78,8 @@ class Panel {
     p_.value_depth = in_.value_depth;
     p_.scale = in_.scale;
     p_.softcap = in_.softcap;
-    p_.k_stride = in_.bfloat16 ? call.pairs.inputs() : in_.k_steps.row;
-    p_.v_stride = in_.bfloat16 ? in_.value_depth : in_.v_steps.row;
+    p_.k_stride = call_.bfloat16 ? call.pairs.inputs() : in_.k_steps.row;
+    p_.v_stride = call_.bfloat16 ? in_.value_depth : in_.v_steps.row;
     p_.scores = at(call.at.scores);
     p_.factor = at(call.at.factor);
     p_.top = at(call.at.top);
@@ -92,7 +92,7 @@ class Panel {
     load_queries();
     if (in_.sinks) sink();
     Keys keys = call_.keys_of(column(0).query, column(count_ - 1).query);
-    if (in_.bfloat16) keys.begin -= keys.begin % 2;
+    if (call_.bfloat16) keys.begin -= keys.begin % 2;
     for (std::size_t begin = keys.begin; begin < keys.end;) {
       const std::size_t end = std::min(keys.end, (begin / kBlockKeys + 1) * kBlockKeys);
       p_.last = end == keys.end;
@@ -120,17 +120,17 @@ class Panel {
   void block(std::size_t first, std::size_t keys) {
     p_.keys = count_keys(first, keys) ? keys : 0;
     if (p_.keys == 0 && (p_.first || !p_.last)) return;  // the last block divides what others gave
-    p_.k = in_.bfloat16 ? call_.pairs.k(head_, first) : call_.k(item_, kv_head_, first);
-    p_.v = in_.bfloat16 ? call_.pairs.v(head_, first) : call_.v(item_, kv_head_, first);
+    p_.k = call_.bfloat16 ? call_.pairs.k(head_, first) : call_.k(item_, kv_head_, first);
+    p_.v = call_.bfloat16 ? call_.pairs.v(head_, first) : call_.v(item_, kv_head_, first);
     if (in_.bias && p_.keys) load_bias(first, keys);
-    in_.bfloat16 ? call_.t.attention_pairs(p_) : call_.t.attention_panel(p_);
+    call_.bfloat16 ? call_.t.attention_pairs(p_) : call_.t.attention_panel(p_);
     p_.first = false;
   }
 
   void load_queries() const {
     float* panel = at(call_.at.queries);
     const auto row = [&](std::size_t c) { return call_.q(item_, column(c)); };
-    if (!in_.bfloat16) return load_rows(in_.depth, in_.q_steps.row, panel, row);
+    if (!call_.bfloat16) return load_rows(in_.depth, in_.q_steps.row, panel, row);
     const std::size_t inputs = call_.pairs.inputs(), padded = round_up(inputs, 16);
     float* stage = at(call_.at.staged);
     std::memset(stage, 0, p_.columns * padded * sizeof(float));
@@ -246,7 +246,7 @@ class Panel {
 
 void PanelCall::operator()(int phase, int thread, int threads) const {
   const FloatMode mode;
-  if (in.bfloat16 && phase == 0) {
+  if (bfloat16 && phase == 0) {
     const Share own = share(pairs.pieces(), 1, thread, threads);
     for (std::size_t piece = own.begin; piece < own.end; ++piece) pairs.pack(piece);
     return;
@@ -258,10 +258,10 @@ void PanelCall::operator()(int phase, int thread, int threads) const {
 
 void attention_panels(const AttentionCall& call, int threads) {
   const std::size_t heads = call.in.batch * call.in.kv_heads;
-  const std::size_t most = call.in.bfloat16 ? std::max<std::size_t>(1, kPairBytes / AttentionPairs::bytes_of(call)) : heads;
+  const std::size_t most = call.bfloat16 ? std::max<std::size_t>(1, kPairBytes / AttentionPairs::bytes_of(call)) : heads;
   for (std::size_t first = 0; first < heads; first += most) {
     PanelCall job(call, first, std::min(most, heads - first), threads);
-    parallel(threads, call.in.bfloat16 ? 2 : 1, job);
+    parallel(threads, call.bfloat16 ? 2 : 1, job);
   }
 }
 

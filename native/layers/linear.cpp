@@ -16,7 +16,8 @@ constexpr std::size_t kStepM = 32;       // rows of a kernel's largest tile
 constexpr std::size_t kStepN = 4;        // blocks of its widest
 constexpr std::size_t kPanelBytes = 512 << 10;  // quantized rows at a time: they stay in the L2 cache
 constexpr std::size_t kTileRows = 64, kTileBlocks = 16;  // float32 staging of 16-bit outputs
-constexpr std::size_t kNormedBytes = 16 << 10;  // normalized rows at a time: they stay in the L1 cache
+constexpr std::size_t kNormedBytes = 64 << 10;  // normalized rows at a time: they stay in the L2 cache
+constexpr std::size_t kNormedStep = 4;           // short rows are quantized four at a time
 constexpr std::size_t kGateBytes = 256 << 10;  // outputs that wait for their gates in the L2 cache
 
 // What the threads of a call divide among themselves.
@@ -83,7 +84,7 @@ struct Call {
     if (in.norm) return normed_rows() * round_up(k, 16);
     return in.type == DType::kFloat32 || in.scale ? 0 : round_up(k, 16);
   }
-  std::size_t normed_rows() const { return std::max<std::size_t>(1, kNormedBytes / sizeof(float) / std::max<std::size_t>(1, k)); }
+  std::size_t normed_rows() const { return std::max<std::size_t>(1, kNormedBytes / sizeof(float) / std::max<std::size_t>(1, k) / kNormedStep * kNormedStep); }
 
   float* stage(int thread) const { return reinterpret_cast<float*>(base + staging + thread * per_thread); }
   RowQuant* quant(int slot) const {

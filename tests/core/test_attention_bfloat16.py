@@ -52,9 +52,9 @@ CASES = {
             "odd depths": random(1, 2, 33, 257, 7, value_depth=3),
             "one key": random(2, 1, 20, 1, 16),
             "windows from odd keys": random(1, 2, 70, 600, 16, causal=True, offset=530, window=301),
-            "odd last keys": random(1, 1, 9, 513, 80, causal=True, offset=260),
+            "odd last keys": random(1, 1, 19, 513, 80, causal=True, offset=260),
             "subnormal": tiny(20, 40, 9),
-            "few at a time": random(40, 2, 12, 300, 64, mask=padding(40, 300, *range(1, 41))),
+            "few at a time": random(40, 2, 18, 300, 64, mask=padding(40, 300, *range(1, 41))),
         }.items()
     },
 }
@@ -67,7 +67,7 @@ def assert_near(x: Fields) -> None:
     Weights and the sum that divides them are rounded alike, so the result moves by 2^-9 of what
     each value weighs, and as much of the sum.
     """
-    few = columns(x) <= 8
+    few = columns(x) <= 16
     q, k, v = (a if few else rounded(np.ascontiguousarray(a)) for a in (x.q, x.k, x.v))
     expected = replace(x, q=q, k=k, v=v).stated()
     size = replace(x, q=q, k=k, v=np.abs(v)).stated()
@@ -108,9 +108,9 @@ def test_the_instruction_gives_the_bits_of_other_ones() -> None:
 
 
 def mixed(values: list[float]) -> float:
-    """What nine queries that weigh all keys alike make of these values."""
+    """What 17 queries that weigh all keys alike make of these values."""
     v = np.array(values, np.float32).reshape(1, 1, -1, 1)
-    zeros = np.zeros((1, 1, 9, 2), np.float32)
+    zeros = np.zeros((1, 1, 17, 2), np.float32)
     x = Fields(zeros, np.zeros((1, 1, len(values), 2), np.float32), v, bfloat16=True)
     found = x.run().ravel()
     assert (found == found[0]).all()

@@ -6,6 +6,7 @@ PyTorch's exporter write it; its weights are drawn, not trained. Labels are what
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -68,11 +69,48 @@ def prepare(folder: Path) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text.lstrip("\n"))
     _data(folder, float_model)
+    checkpoint(folder / "path" / "to" / "checkpoint")
     octavo.onnx.quantize_dynamic(float_model, folder / "model.int8.onnx", verify=False)
+    _checkpoint(folder / "checkpoint")
     native = folder / "model.int8.native.onnx"
     octavo.onnx.quantize_dynamic(float_model, native, target="native", verify=False)
     shutil.copy(native, folder / "model.native.onnx")
     return folder
+
+
+def checkpoint(folder: Path) -> None:
+    """A sentence-transformers model of one layer, with drawn weights and a tokenizer of letters."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Split
+
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=400,
+        hidden_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=128,
+    )
+    with quiet():
+        transformers.BertModel(config).save_pretrained(folder)
+    words = ["[PAD]", "[UNK]", *map(chr, range(32, 127))]
+    tokenizer = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Split("", "isolated")
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", model_max_length=128
+    ).save_pretrained(folder)
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(kinds.items())
+    ]
+    (folder / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 64, "pooling_mode_mean_tokens": True}
+    for name, data in (("modules.json", modules), ("1_Pooling/config.json", pooling)):
+        (folder / name).write_text(json.dumps(data))
 
 
 def _data(folder: Path, model: Path) -> None:
@@ -90,6 +128,26 @@ def _data(folder: Path, model: Path) -> None:
         np.savez(folder / name, **{key: value[:8] for key, value in inputs.items()})
     kept = {key: value[clear] for key, value in inputs.items()}
     np.savez(folder / "labelled.npz", **kept, label=np.argmax(logits[clear], axis=1))
+
+
+def _checkpoint(folder: Path) -> None:
+    """A BERT with random weights and its tokenizer, as transformers saves them."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=WORDS,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=256,
+    )
+    BertModel(config).eval().save_pretrained(folder)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "cat", "rain"]
+    words += [f"word{i}" for i in range(WORDS - len(words))]
+    (folder / "vocab.txt").write_text("\n".join(words))
+    BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
 
 
 def _classifier() -> Path:

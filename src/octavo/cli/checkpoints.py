@@ -116,7 +116,7 @@ def inspect(model: str, recipe: Recipe) -> Inspection:
     from octavo.torch.hub.libraries import quiet_libraries
 
     with _stdout_is_ours(), quiet_libraries():
-        return inspect_checkpoint(find_checkpoint(model), recipe)
+        return inspect_checkpoint(find_checkpoint(model, cached_only=True), recipe)
 
 
 @contextlib.contextmanager

@@ -32,11 +32,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "octavo quantize model.onnx --exclude '/bert/pooler/*' --report page.html",
         "octavo quantize model.onnx --target native --recipe int8-accurate",
         "octavo quantize mypackage.models:build -o model.safetensors",
+        "octavo quantize path/to/checkpoint --to native -o folder",
     ),
     "inspect": (
         "octavo inspect model.onnx",
         "octavo inspect model.onnx --recipe my.yaml --target native",
         "octavo inspect mypackage.models:build --json",
+        "octavo inspect path/to/checkpoint",
     ),
     "tune": (
         "octavo tune conf.yaml --model model.onnx",
@@ -52,11 +54,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "octavo compare model.onnx model.int8.onnx",
         "octavo compare model.onnx model.int8.onnx --inputs data.npz --verbose",
         "octavo compare mypackage.models:build model.safetensors",
+        "octavo compare path/to/checkpoint checkpoint-int8",
     ),
     "bench": (
         "octavo bench model.onnx model.int8.onnx",
         "octavo bench model.onnx model.int8.onnx --threads 1,2 --shape ids=1x128",
         "octavo bench model.onnx --against ort --json",
+        "octavo bench path/to/checkpoint checkpoint-int8",
     ),
     "report": (
         "octavo report model.onnx model.int8.onnx --html page.html",

@@ -61,6 +61,8 @@ def convert_target(
 ) -> None:
     """Convert a quantized model to the other target: the same integers, no float model needed.
 
+    For --to native IN may be a file of ONNX Runtime's quantizers, such as model_quantized.onnx.
+
     What was converted goes to stdout. Whatever goes wrong, no partial OUT is left.
     """
     with exit_codes(), operators(custom_ops):

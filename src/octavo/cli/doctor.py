@@ -29,7 +29,13 @@ def doctor(
         from octavo.measure.doctor import diagnose
 
         said = None if model is None else metadata(model)
-        diagnosis = diagnose(None if model is None else str(model), said)
+        by_others = ""
+        ours = any(key.startswith("octavo.") for key in said or ())
+        if model is not None and model.suffix == ".onnx" and not ours:
+            from octavo.onnx.plan.convertible import quantized_by_others
+
+            by_others = quantized_by_others(model)
+        diagnosis = diagnose(None if model is None else str(model), said, by_others)
         show(diagnosis, json=json)
         if not diagnosis.ok:
             raise typer.Exit(SOMETHING_MISSING)

@@ -24,7 +24,7 @@ from octavo.cli.options import (
     operators,
 )
 from octavo.errors import InputDataError, OptionError
-from octavo.front_ends import names_factory
+from octavo.front_ends import names_torch
 
 if TYPE_CHECKING:
     from octavo.recipe import Report
@@ -48,7 +48,7 @@ def run(floating: str, quantized: Path, page: Path, how: How) -> None:
 
 def stored_report(floating: str, quantized: Path) -> Report | None:
     """What the file says became of each layer, and why; None where it does not."""
-    if not names_factory(floating):
+    if not names_torch(floating):
         from octavo.onnx.read.stored_report import stored_report
 
         return stored_report(quantized, Path(floating))
@@ -86,7 +86,7 @@ _GIVEN = "what octavo quantize --json or octavo tune --json printed"
 
 def _check(floating: str, how: How) -> None:
     for option, given in (("--shape", how.shape), ("--threads", how.threads)):
-        if given and names_factory(floating):
+        if given and names_torch(floating):
             raise OptionError(
                 f"{option} is for ONNX models; {floating} is a PyTorch model: leave it out"
             )

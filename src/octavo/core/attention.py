@@ -62,7 +62,7 @@ def attention(
     to [B, heads, L, S]. With `causal` only keys t <= i + offset count for query i, with a `window`
     above 0 only keys t > i + offset - window. A `softcap` above 0 makes
     `softcap * tanh(s / softcap)` of the scaled products. `sinks` (float32 [heads]) are a score of
-    each head that takes its share of the weights and has no value. `bfloat16` has more than 8
+    each head that takes its share of the weights and has no value. `bfloat16` has more than 16
     queries multiply in bfloat16 (docs/numbers.md). Queries without any key are 0. Raises TypeError
     or ValueError, which name the argument.
     """

@@ -155,7 +155,7 @@ class Program(Elements):
         and `mask` (bool: the keys that count) broadcast to [B, H, S, T]. `causal`: query i counts
         keys t <= i + offset, with a `window` above 0 only t > i + offset - window. `softcap`:
         products become softcap tanh(product / softcap). Queries without a key are 0. `bfloat16`:
-        more than 8 queries multiply in bfloat16.
+        more than 16 queries multiply in bfloat16.
         """
         for value in (q, k, v):
             self._float("attention", value, 4)

@@ -21,10 +21,13 @@ _OPTIONAL = ("torch",)
 _RUNTIME_BUILDS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-directml")
 
 
-def diagnose(model: str | None = None, metadata: Mapping[str, str] | None = None) -> Diagnosis:
+def diagnose(
+    model: str | None = None, metadata: Mapping[str, str] | None = None, by_others: str = ""
+) -> Diagnosis:
     """Looks at this process's machine, and at what a file says of itself where one is given.
 
-    `metadata` are the `metadata_props` of the file at `model`.
+    `metadata` are the `metadata_props` of the file at `model`; `by_others` says what a file is that
+    another tool quantized.
     """
     import octavo
 
@@ -37,7 +40,7 @@ def diagnose(model: str | None = None, metadata: Mapping[str, str] | None = None
     if model is not None:
         runtime = next((p.installed for p in packages if p.name == "onnxruntime"), None)
         findings += file_findings(model, said, features, runtime)
-        about = about_file(said, features, runtime)
+        about = [by_others] if by_others else about_file(said, features, runtime)
     return Diagnosis(
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",

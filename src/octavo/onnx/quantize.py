@@ -19,6 +19,7 @@ from octavo.onnx.check.verify import verify as verify_model
 from octavo.onnx.convert import Progress, make_context
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
+from octavo.onnx.plan.convertible import quantized_by_others
 from octavo.onnx.plan.inventory import own_bytes
 from octavo.onnx.plan.macs import count_macs, uncounted_products
 from octavo.onnx.plan.options import parse_request, plain_request
@@ -171,7 +172,7 @@ def inspect(
     request = plain_request(recipe, Form.of(target, cpu, quant_format))
     source = load(model_input)
     opset, ir_version = opset_of(source.model), source.model.ir_version
-    already = quantized_already(source.model)
+    already = quantized_by_others(source.origin) or quantized_already(source.model)
     prepared = prepare(source, request, allow_quantized=allow_quantized)
     context = make_context(
         source.model,

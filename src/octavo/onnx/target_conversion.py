@@ -31,12 +31,13 @@ from octavo.graph.lower.lowering import lower_operators
 from octavo.graph.rewrite.attention_type import FLOAT32_ALONE
 from octavo.ir import DOMAIN, OPERATORS
 from octavo.onnx.check.conversion import check_conversion
+from octavo.onnx.check.restored import Restored, check_restored, is_affordable
 from octavo.onnx.constants import Constants
 from octavo.onnx.convert import Progress, convert
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.from_quantized import restore
 from octavo.onnx.from_quantized.context import RestoringContext
-from octavo.onnx.inputs import read_inputs
+from octavo.onnx.inputs import Feed, read_inputs
 from octavo.onnx.plan.kept_layers import (
     decisions_to_keep,
     had_one_scale,
@@ -52,9 +53,12 @@ from octavo.onnx.write.save import os_errors_explained, save
 from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Kind, LayerOutcome, Verification
 from octavo.results.report import Conversion
+from octavo.results.stored import outcomes_to_json
 
 TARGETS = ("portable", "native")
 CPUS = ("vnni", "any")
+OURS = "octavo.target"
+"""Metadata of files that Octavo wrote."""
 PER_ROW = "activations per row: the file had one scale for the whole of them"
 NAMES = {
     Kind.LINEAR: "Linear",
@@ -125,11 +129,11 @@ def convert_target(
     with staging:
         with os_errors_explained(source, staging):
             turned = _turn(source, staging, to, cpu, report_progress)
-        verification = Verification("skipped")
+        checked = Restored(Verification("skipped"))
         if verify:
             report_progress("verifying", 0, 1)
             with operators.in_force():
-                verification = check_conversion(Path(model_input), staging.model, feeds)
+                checked = _check(source, staging.model, feeds, turned, ours=OURS in said)
         size = sum(p.stat().st_size for p in (staging.model, staging.data) if p.exists())
         staging.commit()
     return Conversion(
@@ -142,11 +146,23 @@ def convert_target(
         model_bytes_after=size,
         opset=opset_of(source.model),
         min_onnxruntime=least_onnxruntime(source.model),
-        verification=verification,
+        verification=checked.verification,
+        error_before=checked.error_before,
+        against_weights=checked.against_weights,
         seconds=time.perf_counter() - started,
         notes=turned.notes,
         outcomes=turned.outcomes,
     )
+
+
+def _check(
+    source: Source, converted: Path, feeds: list[Feed] | None, turned: _Turned, *, ours: bool
+) -> Restored:
+    """Of our own files the two are compared, whose activations are both per row."""
+    assert source.path is not None
+    if turned.outcomes and not ours and is_affordable(source):
+        return check_restored(source, converted, feeds, turned.outcomes)
+    return Restored(check_conversion(source.path, converted, feeds))
 
 
 def _check_options(
@@ -208,7 +224,7 @@ def _turn(source: Source, staging: Staging, to: str, cpu: str, progress: Progres
                 notes.append(FLOAT32_ALONE)
             turned = _Turned(dict(lowered.layers), (*notes, *lowered.notes()))
         progress("writing", 0, 1)
-        save(model, staging, tensors, _metadata(model, to, cpu))
+        save(model, staging, tensors, _metadata(model, to, cpu, turned.outcomes))
     finally:
         tensors.close()
     return turned
@@ -222,7 +238,7 @@ def _to_native(
     attention: AttentionType,
 ) -> _Turned:
     """By way of the float model that the file stands for."""
-    model, ours = source.model, "octavo.target" in source.model.metadata_props
+    model, ours = source.model, OURS in source.model.metadata_props
     restoring = RestoringContext(model, Constants(opset_of(model)))
     restore(restoring)
     found = survey_normalized(model, notes)
@@ -255,18 +271,25 @@ def _left(outcomes: Sequence[LayerOutcome]) -> Iterator[str]:
         yield f"{op} {reason}: {listed(names)}"
 
 
-def _metadata(model: ir.Model, to: str, cpu: str) -> dict[str, str]:
-    """What changes in it."""
+def _metadata(
+    model: ir.Model, to: str, cpu: str, outcomes: Sequence[LayerOutcome]
+) -> dict[str, str]:
+    """What changes in it. Files of others say of their layers what became of them now."""
+    told = {} if OURS in model.metadata_props else {LAYERS: outcomes_to_json(outcomes)}
     model.metadata_props.pop("octavo.operators", None)
     model.metadata_props.pop(LAYERS, None)  # they are held otherwise now
     model.metadata_props.setdefault("octavo.quant_format", "qoperator")
     operators = {"octavo.operators": OPERATORS} if DOMAIN in model.opset_imports else {}
-    return operators | {
-        "octavo.version": octavo.__version__,
-        "octavo.target": to,
-        "octavo.cpu": cpu,
-        "octavo.min_onnxruntime": least_onnxruntime(model),
-    }
+    return (
+        told
+        | operators
+        | {
+            "octavo.version": octavo.__version__,
+            "octavo.target": to,
+            "octavo.cpu": cpu,
+            "octavo.min_onnxruntime": least_onnxruntime(model),
+        }
+    )
 
 
 def _nothing(source: Source, outcomes: Sequence[LayerOutcome]) -> str:

@@ -141,7 +141,9 @@ class Conversion(Result):
 
     `layers` counts the layers by the operator of domain ai.octavo that holds or held them.
     `notes` say what is otherwise than it was, and what stayed as it was. `verification` compares
-    the two files, whose weights are the same integers.
+    the two files, whose weights are the same integers; with `against_weights`, for files of other
+    quantizers, the result with the float model that its integers stand for, from which the file
+    itself was `error_before` away. `outcomes` are the layers of a file that became native.
     """
 
     source: str
@@ -157,7 +159,9 @@ class Conversion(Result):
     seconds: float
     notes: tuple[str, ...] = ()
     outcomes: tuple[LayerOutcome, ...] = ()
+    error_before: float | None = None
+    against_weights: bool = False
 
     def page(self, verbose: bool = False) -> Page:
-        """The conversion as a page, whose text is one."""
-        return conversion_page(self)
+        """The conversion as a page; `verbose` names every layer."""
+        return conversion_page(self, verbose)

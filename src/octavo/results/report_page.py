@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from octavo.results.report import Conversion, LayerOutcome, Report, Verification
 
 _ASK = "pass --inputs (check_inputs)"
+DIFFERENTLY = "Done differently from what the recipe asks"
 
 
 def report_page(report: Report, verbose: bool) -> Iterator[Part]:
@@ -38,18 +39,18 @@ def report_page(report: Report, verbose: bool) -> Iterator[Part]:
     recipe = f"recipe {clean(report.recipe.get('name', 'custom'))}"
     yield line(", ".join([recipe, *(f"{key} {value}" for key, value in settings.items() if value)]))
     yield line("")
-    yield from _quantized(report, verbose)
-    yield from _left_float(report, verbose)
-    yield from _done_differently(report, verbose)
+    yield from _quantized(report.layers, verbose)
+    yield from _left_float(report.layers, verbose)
+    yield from _done_differently(report.layers, verbose, DIFFERENTLY)
     if report.notes:
         yield from noted([clean(note) for note in report.notes])
         yield line("")
     yield facts(_facts(report))
 
 
-def _quantized(report: Report, verbose: bool) -> Iterator[Part]:
-    done = report.quantized
-    title = f"Quantized: {len(done):,} of {count(len(report.layers), 'layer')}"
+def _quantized(layers: Sequence[LayerOutcome], verbose: bool) -> Iterator[Part]:
+    done = [o for o in layers if o.quantized]
+    title = f"Quantized: {len(done):,} of {count(len(layers), 'layer')}"
     if not done:
         yield line(title, style="bold yellow")
         yield line("")
@@ -101,12 +102,12 @@ def _layer_table(members: Sequence[LayerOutcome]) -> Table:
     return table
 
 
-def _left_float(report: Report, verbose: bool) -> Iterator[Part]:
-    left = report.left_float
+def _left_float(layers: Sequence[LayerOutcome], verbose: bool) -> Iterator[Part]:
+    left = [o for o in layers if not o.quantized]
     if not left:
         return
     total = size(sum(o.bytes_before for o in left))
-    title = f"Left float: {len(left):,} of {count(len(report.layers), 'layer')}, {total}"
+    title = f"Left float: {len(left):,} of {count(len(layers), 'layer')}, {total}"
     yield line(title, style="bold")
     for reason, places in by_reason([o.reason for o in left]):
         members = [left[i] for i in places]
@@ -126,11 +127,11 @@ def _named(members: Sequence[LayerOutcome], verbose: bool) -> Part:
     return indented(line(words.names(names, None if verbose else 3), style="dim"), 6)
 
 
-def _done_differently(report: Report, verbose: bool) -> Iterator[Part]:
-    said = [(note, o) for o in report.layers for note in o.notes]
+def _done_differently(layers: Sequence[LayerOutcome], verbose: bool, title: str) -> Iterator[Part]:
+    said = [(note, o) for o in layers for note in o.notes]
     if not said:
         return
-    yield line("Done differently from what the recipe asks", style="bold")
+    yield line(title, style="bold")
     for note, places in by_reason([note for note, _ in said]):
         members = [said[i][1] for i in places]
         yield indented(f"{count(len(members), 'layer')}: {clean(note)}", 4, "-")
@@ -203,25 +204,40 @@ def _before_after(outcomes: Sequence[LayerOutcome]) -> str:
     return f"{size(before)} -> {size(after)}"
 
 
-def conversion_page(done: Conversion) -> Iterator[Part]:
+def conversion_page(done: Conversion, verbose: bool) -> Iterator[Part]:
     """A conversion between targets: what was converted, what is otherwise, how it compares."""
     yield line(f"{clean(done.source)} -> {clean(done.output)}", style="bold")
     yield line("target native" if done.target == "native" else f"target portable, cpu {done.cpu}")
     yield line("")
     counted = ", ".join(f"{n} {op}" for op, n in sorted(done.layers.items()))
     yield line(f"Converted: {counted or 'no layers; the file says another target'}")
+    if done.outcomes:
+        yield line("")
+        yield from _quantized(done.outcomes, verbose)
+        yield from _left_float(done.outcomes, verbose)
+        yield from _done_differently(done.outcomes, verbose, "Otherwise than in the file")
     yield from noted([clean(note) for note in done.notes])
     yield line("")
-    v = done.verification
-    check = "skipped" if v.status == "skipped" else _not_compared(v)
-    if v.status != "skipped" and v.error is not None:
-        bound = f"(at most {number(v.max_error or 0.0)} allowed)"
-        check = f"{_status(v)}: distance of the two files {number(v.error)} {bound}; {_runs(v)}"
     yield facts(
         [
             ("Model", f"{size(done.model_bytes_before)} -> {size(done.model_bytes_after)}"),
             ("Needs", f"ONNX Runtime {done.min_onnxruntime}, opset {done.opset}"),
-            ("Check", check),
+            ("Check", _compared_files(done)),
             ("Took", words.duration(done.seconds)),
         ]
     )
+
+
+def _compared_files(done: Conversion) -> str:
+    v = done.verification
+    if v.status == "skipped":
+        return "skipped"
+    if v.error is None:
+        return _not_compared(v)
+    bound = f"(at most {number(v.max_error or 0.0)} allowed)"
+    if not done.against_weights:
+        return f"{_status(v)}: distance of the two files {number(v.error)} {bound}; {_runs(v)}"
+    error = f"error against the float numbers of its weights {number(v.error)} {bound}"
+    before = done.error_before
+    was = "" if before is None else f", the file as it was {number(before)}"
+    return f"{_status(v)}: {error}{was}; {_runs(v)}"

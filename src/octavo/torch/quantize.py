@@ -25,12 +25,18 @@ from octavo.results.names import counted_reasons
 from octavo.torch.blocks.find import fused
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.files.other_savers import refuse_other_savers
-from octavo.torch.inventory import ModuleLayer, inventory, own_bytes, vectors
+from octavo.torch.inventory import ModuleLayer, inventory, own_bytes
 from octavo.torch.layers.base import REPORT, QuantizedModule, held_report
 from octavo.torch.mapping import checked_mapping
 from octavo.torch.plan import Planner, recipe_answers, recipe_decisions
 from octavo.torch.qconfig.spec import QConfigSpec, storage_of
-from octavo.torch.reports import continued, earlier_reports, make_report, model_bytes
+from octavo.torch.reports import (
+    continued,
+    earlier_reports,
+    make_report,
+    model_bytes,
+    vectors_note,
+)
 
 QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""
@@ -112,7 +118,7 @@ def quantize_dynamic(
         model = converter.convert(model, progress)
     model.eval()
     attention = AttentionType.stated(said)
-    notes = [*notes, *converter.notes, *fused(model, attention), *_vectors(model)]
+    notes = [*notes, *converter.notes, *fused(model, attention), *vectors_note(model)]
     refuse_other_savers(model, QuantizedModule)
     report = make_report(model, parts, converter, said, notes, before, start)
     for prefix, one in earlier.items():
@@ -154,15 +160,9 @@ def report(model: nn.Module) -> Report:
     return found
 
 
-def _vectors(model: nn.Module) -> list[str]:
-    held = vectors(model)
-    words = [f"{kind} ({listed(names, 3)})" for kind, names in held.items()]
-    return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
-
-
 def is_quantized(model: nn.Module) -> bool:
     """Whether it is a module that `quantize_dynamic` returned, with its report."""
-    return isinstance(model.__dict__.get(REPORT), Report)
+    return held_report(model) is not None
 
 
 def check_float(model: object) -> None:

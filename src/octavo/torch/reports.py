@@ -9,9 +9,10 @@ from typing import Any
 
 from torch import nn
 
+from octavo.errors import listed
 from octavo.recipe import LayerOutcome, Report, Verification
 from octavo.torch.convert import Converter
-from octavo.torch.inventory import ROOT, ModuleLayer, own_bytes
+from octavo.torch.inventory import ROOT, ModuleLayer, own_bytes, vectors
 from octavo.torch.layers.base import held_report
 
 
@@ -117,6 +118,13 @@ def _own_bytes(module: nn.Module, part: ModuleLayer, counted: set[int]) -> int:
         counted.add(tensor.data_ptr())
         total += tensor.numel() * tensor.element_size()
     return total
+
+
+def vectors_note(model: nn.Module) -> list[str]:
+    """Which modules hold weights of one axis alone, in words; nothing where none does."""
+    held = vectors(model)
+    words = [f"{kind} ({listed(names, 3)})" for kind, names in held.items()]
+    return [f"weights of one axis stay float: {', '.join(words)}"] if words else []
 
 
 def model_bytes(model: nn.Module) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
@@ -186,3 +187,29 @@ def test_a_padded_batch_has_one_plan_however_long_it_grows() -> None:
     (block, *_) = blocks(both.quantized)
     plans = vars(block)[BLOCK]._plans.values()
     assert max(len(found) for found in plans) == 1
+
+
+def test_threads_generate_on_one_model() -> None:
+    quantized, _ = models("Mistral")
+    prompts = [torch.randint(3, 99, (1, 3 + i)) for i in range(2)]
+
+    def run(ids: Tensor) -> Any:
+        with torch.no_grad():
+            return quantized.generate(ids, max_new_tokens=10, do_sample=False)
+
+    wanted = [run(ids) for ids in prompts]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(run, prompts * 2))
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted * 2, strict=True))
+
+
+@pytest.mark.parametrize(("kind", "keys"), [("growing", 240), ("sliding", 80)])
+def test_memory_of_a_long_cache_is_in_proportion(kind: str, keys: int) -> None:
+    both = Steps("Mistral", kind)
+    ids = torch.randint(3, 99, (1, 150))
+    cache = both.caches[0]
+    for at in range(150):
+        both.quantized(ids[:, at : at + 1], cache=cache, use_cache=True)
+    (layer, *_) = cache.layers
+    one = layer.keys.nbytes // layer.keys.shape[2]
+    assert layer.keys.untyped_storage().nbytes() <= keys * one

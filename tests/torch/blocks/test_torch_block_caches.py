@@ -106,6 +106,14 @@ def test_generation_gives_the_same_tokens(name: str, way: str) -> None:
     assert ran(quantized) >= 2
 
 
+def test_an_assistant_changes_no_token() -> None:
+    """Its drafts are taken or cut off both caches."""
+    quantized, assistant, given = decoder(), decoder(), prompt("Llama", 1)
+    found = quantized.generate(**given, assistant_model=assistant, max_new_tokens=12)
+    assert torch.equal(found, quantized.generate(**given, max_new_tokens=12))
+    assert ran(quantized) >= 2 <= ran(assistant)
+
+
 def step(model: Any, ids: Tensor, cache: Any) -> Tensor:
     found: Tensor = model(ids, cache=cache, use_cache=True).logits
     return found

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from octavo.errors import ModelError
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig
+from octavo.torch.hub.compressed_scheme import CompressedConfig
 from octavo.torch.layers.linear import QuantizedLinear
 from tests.torch.hub.families import FAMILIES, checkpoint, load, outputs
 
@@ -86,3 +88,72 @@ def test_weights_are_those_that_the_package_wrote(tmp_path: Path, weights: dict[
     again = load(LLAMA, tmp_path / "octavo")
     assert torch.equal(outputs(again, inputs), outputs(model, inputs))
     assert report(again).layers == report(model).layers
+
+
+def test_the_package_reads_what_octavo_wrote(tmp_path: Path) -> None:
+    pytest.importorskip("compressed_tensors")
+    checkpoint(LLAMA, tmp_path / "float")
+    config = OctavoConfig(format="compressed-tensors")
+    model = load(LLAMA, tmp_path / "float", quantization_config=config)
+    reasons = {o.layer.name: o.reason for o in report(model).left_float}
+    assert reasons["lm_head"] == "vLLM has no quantized output embeddings"
+    assert reasons["model.embed_tokens"] == "compressed-tensors holds linear layers"
+    model.save_pretrained(tmp_path / "compressed")
+    said = json.loads((tmp_path / "compressed" / "config.json").read_text())["quantization_config"]
+    assert said["quant_method"] == "compressed-tensors"
+    assert said["ignore"] == ["lm_head"]
+
+    theirs = load(LLAMA, tmp_path / "compressed")  # by its own library, in float
+    inputs = LLAMA.inputs()
+    expected = outputs(theirs, inputs)
+    assert (outputs(model, inputs) - expected).norm() < 0.02 * expected.norm()
+    ours = load(LLAMA, tmp_path / "compressed", quantization_config=OctavoConfig())
+    assert torch.equal(outputs(ours, inputs), outputs(model, inputs))
+    for name, layer in model.named_modules():
+        if isinstance(layer, QuantizedLinear):
+            dense = theirs.get_submodule(name).weight
+            assert torch.allclose(layer.weight(), dense, rtol=1e-6, atol=0), name
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"num_bits": 4}, r"group_0\.weights\.num_bits is 4; Octavo reads 8"),
+        ({"type": "float"}, r"group_0\.weights\.type is 'float'"),
+        ({"strategy": "group", "group_size": 128}, r"group_0\.weights\.group_size is 128"),
+        ({"strategy": "block"}, r"group_0\.weights\.strategy is 'block'"),
+    ],
+    ids=["int4", "float8", "groups", "blocks"],
+)
+def test_schemes_of_other_weights_are_refused_by_name(
+    changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        CompressedConfig.from_dict({"config_groups": {"group_0": scheme(**changed)}})
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"input_activations": None}, r"input_activations is None"),
+        ({"input_activations": arguments(strategy="tensor", dynamic=True)}, "is 'tensor'"),
+        ({"input_activations": arguments(strategy="token", dynamic=False)}, "dynamic is False"),
+        ({"output_activations": arguments()}, "output_activations is "),
+        ({"format": "pack-quantized"}, "format is 'pack-quantized'"),
+    ],
+    ids=["weights-alone", "per-tensor", "static", "outputs", "packed"],
+)
+def test_schemes_of_other_activations_are_refused_by_name(
+    changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ModelError, match=message):
+        CompressedConfig.from_dict({"config_groups": {"group_0": scheme() | changed}})
+
+
+def test_targets_and_ignored_layers_may_be_names_and_regular_expressions() -> None:
+    group = scheme() | {"targets": ["re:.*q_proj", "model.down"]}
+    config = CompressedConfig.from_dict({"config_groups": {"g": group}, "ignore": ["re:.*9.*"]})
+    assert config.scheme("layers.0.q_proj", "Linear") is not None
+    assert config.scheme("model.down", "Linear") is not None
+    assert config.scheme("layers.9.q_proj", "Linear") is None
+    assert config.scheme("layers.0.k_proj", "Linear") is None

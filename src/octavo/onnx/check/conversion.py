@@ -23,7 +23,7 @@ MAX_ERROR = 0.1
 SIZES = 2
 """How many made-up inputs are compared."""
 
-_ADVICE = (
+ADVICE = (
     "Quantize the float model again for that target, or write the file unchecked (verify=False, "
     "--no-verify)"
 )
@@ -36,7 +36,7 @@ def check_conversion(source: Path, converted: Path, feeds: list[Feed] | None) ->
     them all, nothing is compared and the status is "unchecked".
     """
     kind = "made up" if feeds is None else "given"
-    theirs, ours = _open(source, "source"), _open(converted, "converted model")
+    theirs, ours = open_checked(source, "source"), open_checked(converted, "converted model")
     read = load(source)
     runs = Runs(theirs, ours, read)
     try:
@@ -70,7 +70,7 @@ def _refuse(found: Findings, kind: str) -> None:
     for other in found.mismatches:
         raise VerificationError(
             f"output {other.output!r} of the converted model has the shape {list(other.got)}, "
-            f"the source's has {list(other.expected)}. {_ADVICE}"
+            f"the source's has {list(other.expected)}. {ADVICE}"
         )
     worst = found.worst
     if worst is None:
@@ -78,7 +78,7 @@ def _refuse(found: Findings, kind: str) -> None:
     if worst.non_finite:
         raise VerificationError(
             f"output {worst.output!r} of the converted model holds {worst.non_finite} non-finite "
-            f"numbers where the source's are finite. {_ADVICE}"
+            f"numbers where the source's are finite. {ADVICE}"
         )
     if worst.error > MAX_ERROR:
         raise _too_far(worst, kind)
@@ -90,15 +90,16 @@ def _too_far(worst: Distance, kind: str) -> VerificationError:
     return VerificationError(
         f"the converted model is too far from the source: error {worst.error:.4g} at {what}, on "
         f"inputs that were {kind}, above {MAX_ERROR:g}. {first if kind == 'made up' else ''}"
-        f"{_ADVICE}"
+        f"{ADVICE}"
     )
 
 
-def _open(path: Path, what: str) -> Any:
+def open_checked(path: Path, what: str) -> Any:
+    """A session. Raises ModelError for a "source", VerificationError for another."""
     try:
         with session_options() as options:
             return session(path, sess_options=options)
     except ModelError as error:
         if what == "source":  # nobody's fault but the file's
             raise
-        raise VerificationError(f"the {what} does not load: {brief(error)}. {_ADVICE}") from error
+        raise VerificationError(f"the {what} does not load: {brief(error)}. {ADVICE}") from error

@@ -76,6 +76,14 @@ class LayerEffects:
             found[name] = _error(expected, got)
         return found
 
+    def own_errors(self, feed: Feed) -> dict[str, float]:
+        """The error of each layer at its value, where it is fed the float model's.
+
+        Raises OctavoError.
+        """
+        shown = self._pair.shown_by
+        return {shown[at]: error for at, (_, error) in self._changes(feed, list(shown)).items()}
+
     def _changes(self, feed: Feed, at: Sequence[str]) -> dict[str, tuple[npt.NDArray[Any], float]]:
         """What quantizing a layer adds to its value where it is fed the float model's, and the
         error that this is."""

@@ -42,6 +42,8 @@ def verify(
     feeds: Sequence[Feed] | None,
     max_error: float | None,
     outcomes: Sequence[LayerOutcome],
+    *,
+    advice: str | None = None,
 ) -> Verification:
     """Raises VerificationError if the quantized model does not load or is not what was promised.
 
@@ -49,6 +51,7 @@ def verify(
     time. Where the float model itself does not load or rejects every made-up input, or no output
     shows anything, the status is "unchecked". With `max_error=None` any finite difference passes,
     and outputs whose shapes differ are left out: for a model whose accuracy was measured.
+    `advice` is what an error says to do, by default what a recipe offers.
     """
     kind = "made up" if feeds is None else "given"
     theirs = open_float(source)
@@ -56,7 +59,8 @@ def verify(
     if isinstance(theirs, str):
         detail = f"the float model does not load in ONNX Runtime: {theirs}"
         return Verification("unchecked", kind, detail=detail)
-    check = _Check(source, quantized, Runs(theirs, ours, source), max_error, outcomes)
+    runs = Runs(theirs, ours, source)
+    check = _Check(source, quantized, runs, max_error, outcomes, advice)
     return check.made_up() if feeds is None else check.given(feeds)
 
 
@@ -70,8 +74,9 @@ class _Check:
         runs: Runs,
         max_error: float | None,
         outcomes: Sequence[LayerOutcome],
+        advice: str | None,
     ) -> None:
-        self._runs, self._max_error = runs, max_error
+        self._runs, self._max_error, self._given_advice = runs, max_error, advice
         layers = [o.layer.name for o in outcomes if o.quantized]
         self._pair = ModelPair(source, quantized, layers)
         self._outputs = OutputComparison(runs.names, self._pair, runs.again)
@@ -188,7 +193,7 @@ class _Check:
         layer = self._effects.worst_layer(worst.feed, worst.value, worst.forced)
         return VerificationError(
             f"{self._name(worst)} of the quantized model holds {worst.non_finite} non-finite "
-            f"numbers where the float model's are finite.{_advice(layer)}",
+            f"numbers where the float model's are finite.{self._advice(layer)}",
             layer,
         )
 
@@ -205,9 +210,12 @@ class _Check:
         return VerificationError(
             f"the quantized model is too far from the float one: error {worst.error:.4g} at "
             f"{what}, on inputs that were {kind}, above the recipe's max_error "
-            f"{self._max_error:g}.{first}{_advice(layer)}",
+            f"{self._max_error:g}.{first}{self._advice(layer)}",
             layer,
         )
+
+    def _advice(self, layer: str | None) -> str:
+        return _advice(layer) if self._given_advice is None else self._given_advice
 
     def _name(self, worst: Distance) -> str:
         what = "output" if worst.output in self._runs.names else "value"
@@ -252,6 +260,14 @@ def _advice(layer: str | None) -> str:
         f" Look at layer {layer!r} first: exclude it (nodes_to_exclude, --exclude), choose a more "
         "accurate recipe, or raise max_error in a recipe file."
     )
+
+
+def made_up_feeds(source: Source) -> Iterator[Feed]:
+    """Inputs that the float model accepts."""
+    session = open_float(source)
+    if not isinstance(session, str):
+        for taken in Runs(session, session, source).accepted():
+            yield taken.feed
 
 
 def _open_quantized(path: Path, float_model: Any) -> Any:

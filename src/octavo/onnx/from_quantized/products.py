@@ -18,6 +18,7 @@ import onnx_ir as ir
 from octavo.graph.analysis.dims import filled_with
 from octavo.ir import MS
 from octavo.onnx.from_quantized.context import RestoringContext
+from octavo.onnx.from_quantized.moved import move, trace
 from octavo.onnx.from_quantized.quantized_rows import (
     Rows,
     made_by,
@@ -122,6 +123,8 @@ def scaled_integers(
     weight.
     """
     rows, cast = rows_of(node.inputs[0], t), read_by(sum_ or node.outputs[0], "Cast")
+    if rows is None and cast is not None:
+        return _of_table(node, cast, t)
     if rows is None or cast is None or cast.attributes["to"].as_int() != ir.DataType.FLOAT:
         return None
     factors: list[ir.Value] = []
@@ -138,6 +141,22 @@ def scaled_integers(
         if _is_scale(mine, rows, node, t):
             return rows, weight, last
     return None
+
+
+def _of_table(
+    node: ir.Node, cast: ir.Node, t: RestoringContext
+) -> tuple[Rows, ir.Value, ir.Node] | None:
+    """Where rows of an integer table are multiplied as they are: the weight takes both scales."""
+    q, zero = node.inputs[0], input_at(node, 2)
+    table, moves = (None, ()) if q is None else trace(q)
+    last = read_by(cast.outputs[0], "Mul")
+    scales = None if last is None else other(last, cast.outputs[0])
+    if not moves or last is None or scales is None or not t.are_constant(table, zero, scales):
+        return None
+    zeros = None if zero is None else t.numbers(zero)
+    assert table is not None
+    w = t.weight(table, np.ones((), np.float32), zeros)
+    return None if w is None else (Rows(move(w, moves, t)), scales, last)
 
 
 def _factors(by: ir.Value, rows: Rows, node: ir.Node, t: RestoringContext) -> Iterator[ir.Value]:

@@ -23,6 +23,10 @@ STATED = 8
 """Inputs of LSTM; those of DynamicQuantizeLSTM have scales and zero points behind them."""
 
 
+PER_UNIT = 2
+"""Axes of scales that are one for each unit of a gate; others are one for each direction."""
+
+
 def restore(node: ir.Node, t: RestoringContext) -> bool:
     """Whether `node` was such a layer; a float one stands in its place then."""
     op = node.op_type.removeprefix("DynamicQuantize")
@@ -62,7 +66,10 @@ def _dynamic(node: ir.Node, index: int, t: RestoringContext) -> ir.Value | None:
     # One a direction [D], or one a gate's unit [D, 4H].
     parts = [t.numbers(scale), np.zeros(1, np.int8) if zero is None else t.numbers(zero)]
     scales, zeros = (a.reshape(*a.shape, *[1] * (2 - a.ndim))[:, None, :] for a in parts)
-    held = t.weight(q, scales, zeros)
+    one = np.ndim(t.numbers(scale)) < PER_UNIT
+    kind = "int8" if t.constants.dtype(q) is ir.DataType.INT8 else "uint8"
+    form = f"{kind} per {'tensor' if one else 'channel'}"
+    held = t.weight(q, scales, zeros, form=form)
     if held is None:
         return None
     return t.emitter.transpose(held, [0, 2, 1], f"{held.name}_rows")

@@ -32,6 +32,9 @@ ATTENTION = "a product of two activations: attentions are computed in float, as 
 PER_ROW = ", activations per row"
 ASK = "quantize the float model to have it in integers all the same"
 
+WITHOUT_ZERO_POINTS = frozenset((Kind.CONV, Kind.LSTM, Kind.GRU, Kind.RNN))
+"""Layers whose zero points go into their integers."""
+
 Restored = Mapping[ir.Value, WasQuantized]
 """By the first output of a float node, what stood in its place."""
 
@@ -80,6 +83,8 @@ def _decision(site: Site, constants: Constants, restored: Restored, *, ours: boo
         if reason is not None:
             return Decision(layer, FLOAT, reason)
     found = [stored_weight(constants, w) for w in site.weights]
-    affine = any(one is not None and one.weight.affine for one in found)
+    affine = layer.kind not in WITHOUT_ZERO_POINTS and any(
+        one is not None and one.weight.affine for one in found
+    )
     activation = None if layer.kind is Kind.EMBEDDING else ActivationScheme()
     return Decision(layer, Scheme(WeightScheme(symmetric=not affine), activation))

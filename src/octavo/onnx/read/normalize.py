@@ -38,6 +38,10 @@ FIRST_WITH_QUANTIZE = 10  # QuantizeLinear, MatMulInteger
 FIRST_WITH_DYNAMIC = 11  # DynamicQuantizeLinear
 FIRST_WITH_PLAIN_INITIALIZERS = 4  # the IR version
 
+CONVERT = (
+    "; its integers become Octavo's with octavo.onnx.convert_target(.., to='native'), octavo "
+    "convert-target --to native"
+)
 QUANTIZED_OPS = frozenset(
     "DynamicQuantizeLinear QuantizeLinear DequantizeLinear MatMulInteger ConvInteger QLinearMatMul "
     "QLinearConv MatMulIntegerToFloat DynamicQuantizeMatMul DynamicQuantizeLSTM QAttention QGemm "
@@ -186,10 +190,12 @@ def refuse_quantized(model: ir.Model, label: str) -> None:
     for graph in graphs_of(model):
         for node in graph:
             if node.op_type in QUANTIZED_OPS or node.domain == DOMAIN:
+                ours = any(key.startswith("octavo.") for key in model.metadata_props)
+                convert = "" if ours or node.domain == DOMAIN else CONVERT
                 raise AlreadyQuantizedError(
                     f"{label} is quantized already: it holds {node.op_type} {node.name!r}. Start "
                     "from the float model, or ask to quantize only the rest "
-                    "(allow_quantized=True, octavo quantize --allow-quantized)"
+                    f"(allow_quantized=True, octavo quantize --allow-quantized){convert}"
                 )
 
 

@@ -50,7 +50,8 @@ def refuse_other_savers(model: nn.Module, quantized: type) -> None:
     A method that a user's class overrides stays.
     """
     for module in model.modules():
-        if not any(isinstance(part, quantized) for part in module.modules()):
+        holds = any(isinstance(part, quantized) for part in module.modules())
+        if not holds or _writes_quantized(module):
             continue
         for name in _methods_of(type(module)):
             module.__dict__[name] = Refusal(f"{type(module).__name__}.{name}")
@@ -110,5 +111,6 @@ def _lost(method: str) -> ModelError:
     return ModelError(
         f"{method}: the model holds layers that Octavo quantized, which would load as random "
         "weights from such a folder; write it with octavo.torch.save(model, path), and read it "
-        "with octavo.torch.load(path, model_factory)"
+        "with octavo.torch.load(path, model_factory). Of transformers, from_pretrained(path, "
+        "quantization_config=OctavoConfig()) makes a model that can be saved so"
     )

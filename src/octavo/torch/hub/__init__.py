@@ -3,8 +3,9 @@
     AutoModel.from_pretrained(path, quantization_config=OctavoConfig(recipe="int8"))
     octavo.torch.hub.export(model_or_path, folder)
 
-Importing this, or `octavo.torch`, registers the method `octavo` with `transformers`: at once where
-that is loaded, else as soon as it is. Nothing of `transformers` is imported before it is used.
+Importing this, or `octavo.torch`, registers the method `octavo` with `transformers`, and adapters
+for its layers with PEFT: at once where those are loaded, else as soon as they are. Nothing of them
+is imported before it is used.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
     from octavo.torch.hub.config import OctavoConfig as OctavoConfig
     from octavo.torch.hub.export_folder import export as export
 
-_register()
+_register(
+    {
+        "transformers.quantizers.auto": "octavo.torch.hub.quantizer",
+        "peft.tuners.lora.model": "octavo.torch.hub.adapters",
+    }
+)
 del _register
 
 _HOME = {"OctavoConfig": "octavo.torch.hub.config", "export": "octavo.torch.hub.export_folder"}

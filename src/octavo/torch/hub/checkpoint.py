@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 MODULES = "modules.json"
 """Of sentence-transformers: where in a folder its parts are."""
+_OTHERS = (
+    *(MODULES, "sentence_bert_config.json", "config_sentence_transformers.json"),
+    *("1_Pooling/config.json", "2_Normalize/config.json", "generation_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "tokenizer.model", "spiece.model"),
+    *("sentencepiece.bpe.model", "preprocessor_config.json", "processor_config.json"),
+    "chat_template.jinja",
+)
+"""Files beside the weights that tokenizers and processors are loaded from, where there are some."""
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -62,7 +71,7 @@ class Checkpoint:
         if getattr(self.config, "auto_map", None):
             raise ModelError(
                 f"{self.name}: {self.architecture} is code in its repository (auto_map), which is "
-                "not run here. Load the model in Python with trust_remote_code=True, and pass it "
+                "not run here. Load the model in Python, and pass it "
                 "to octavo.torch.quantize_dynamic"
             )
         raise ModelError(
@@ -136,12 +145,15 @@ class Checkpoint:
         return made.eval()
 
 
-def find_checkpoint(name_or_path: str | os.PathLike[str]) -> Checkpoint:
+def find_checkpoint(
+    name_or_path: str | os.PathLike[str], *, cached_only: bool = False
+) -> Checkpoint:
     """The checkpoint in a folder, or of that name in Hugging Face's cache.
 
     What a name stands for is found as transformers' from_pretrained finds it: in the cache, and on
-    the Hub where that may be asked (HF_HUB_OFFLINE=1 forbids it). Raises ModelError for what is
-    no checkpoint, cannot be reached, or is of an architecture that transformers does not know.
+    the Hub where that may be asked (HF_HUB_OFFLINE=1 forbids it); `cached_only` asks the cache
+    alone. Raises ModelError for what is no checkpoint, cannot be reached, or is of an architecture
+    that transformers does not know.
     """
     name = os.fspath(name_or_path)
     _need_transformers()
@@ -153,7 +165,7 @@ def find_checkpoint(name_or_path: str | os.PathLike[str]) -> Checkpoint:
     elif _NAME.fullmatch(name) is None:
         raise ModelError(f"{name}: there is no such folder; give that of a checkpoint, or its name")
     else:
-        root = _cached(name)
+        root = _cached(name, cached_only)
     folder = root / _part(root)
     with quiet_libraries():
         return Checkpoint(name, root, folder, _config(name, folder))
@@ -198,26 +210,31 @@ def _config(name: str, folder: Path) -> Any:
         raise ModelError(f"{folder / CONFIG} cannot be used: {brief(error)}") from error
 
 
-def _cached(name: str) -> Path:
-    """The snapshot in the cache, with what loading it takes."""
+def _cached(name: str, cached_only: bool) -> Path:
+    """The snapshot in the cache, with what loading it takes, and what goes along with it."""
     from transformers.utils.hub import cached_file, get_checkpoint_shard_files
 
+    here: dict[str, Any] = {"local_files_only": cached_only}
+    if_there = {**here, "_raise_exceptions_for_missing_entries": False}
     try:
-        config = cached_file(name, CONFIG)
-        weights = cached_file(name, WEIGHTS, _raise_exceptions_for_missing_entries=False)
-        if weights is None:
-            index = cached_file(name, INDEX, _raise_exceptions_for_missing_entries=False)
+        config = cached_file(name, CONFIG, **here)
+        if cached_file(name, WEIGHTS, **if_there) is None:
+            index = cached_file(name, INDEX, **if_there)
             if index is not None:
-                get_checkpoint_shard_files(name, index)
+                get_checkpoint_shard_files(name, index, **here)
+        for other in () if cached_only else _OTHERS:
+            cached_file(name, other, _raise_exceptions_for_connection_errors=False, **if_there)
     except OSError as error:
-        raise ModelError(_not_found(name, error)) from error
+        raise ModelError(_not_found(name, error, cached_only)) from error
     return Path(str(config)).parent
 
 
-def _not_found(name: str, error: OSError) -> str:
+def _not_found(name: str, error: OSError, cached_only: bool) -> str:
     from huggingface_hub import constants
 
     where = f"neither a folder here nor in Hugging Face's cache ({constants.HF_HUB_CACHE})"
+    if cached_only:
+        return f"{name} is {where}: download it (hf download {name}), or give its folder"
     if constants.HF_HUB_OFFLINE:
         return (
             f"{name} is {where}, and the Hub is not asked, as HF_HUB_OFFLINE is set: download it "

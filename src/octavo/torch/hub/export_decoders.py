@@ -54,7 +54,10 @@ _CALLS = ((2, 4, 3), (2, 0, 6), (3, 7, 1))
 def _continued(model: Any, names: Sequence[str], batch: int, past: int, new: int) -> Example:
     total = past + new
     found = {"input_ids": tokens(model, batch, new, seed=total)}
-    found["attention_mask"] = mask(batch, total).flip(1)  # padding comes first here
+    # Padding comes first here, and only among what the cache holds: a token of padding attends to
+    # nothing, and what it gives means nothing.
+    padded = mask(batch, total).flip(1) if past > 1 else torch.ones(batch, total, dtype=torch.int64)
+    found["attention_mask"] = padded
     if takes(model, "position_ids") and model.config.model_type not in _OWN_POSITIONS:
         found["position_ids"] = (found["attention_mask"].cumsum(1) - 1).clamp(min=0)[:, past:]
     shapes = key_value_shapes(model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from math import prod
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from octavo.core.qparams import QType
 from octavo.recipe import Decision, Inspection, Recipe
 from octavo.recipe.yaml_files import recipe_of
 from octavo.torch.hub.checkpoint import Checkpoint
-from octavo.torch.inventory import own_bytes
+from octavo.torch.inventory import ModuleLayer, own_bytes
 from octavo.torch.plan import Planner
 
 _SCALE = 4  # bytes
@@ -31,31 +31,51 @@ def inspect(checkpoint: Checkpoint, recipe: str | Path | Recipe = "int8") -> Ins
     layers, counted = Planner(checkpoint.skeleton()), set[Hashable]()
     decisions = tuple(layers.decisions(found))
     own = tuple(own_bytes(part, counted) for part in layers.parts)
-    saved = sum(
-        size - _bytes_after(decision)
-        for decision, size in zip(decisions, own, strict=True)
-        if size and not decision.scheme.is_float
-    )
     return Inspection(
         checkpoint.name,
         before,
         found.name,
         decisions,
         weight_bytes=own,
-        bytes_after=max(before - saved, 0),
+        bytes_after=max(before + _gained(layers.parts, decisions), 0),
     )
+
+
+def _gained(parts: Sequence[ModuleLayer], decisions: Sequence[Decision]) -> int:
+    """Bytes more than in float, mostly below 0.
+
+    A weight is held once for each kind of layer that quantizes it, and in float where one does not.
+    """
+    float_still = {
+        key
+        for part, decision in zip(parts, decisions, strict=True)
+        if decision.scheme.is_float
+        for key, _ in part.held
+    }
+    counted = set[Hashable]()
+    gained = 0
+    for part, decision in zip(parts, decisions, strict=True):
+        kind = decision.layer.kind
+        if decision.scheme.is_float or not own_bytes(part, counted, kind):
+            continue
+        gained += _bytes_after(decision)
+        gone = {key: size for key, size in part.held if key not in float_still}
+        gained -= sum(size for key, size in gone.items())
+        float_still.update(gone)
+    return gained
 
 
 def _bytes_after(decision: Decision) -> int:
     """About what the layer's weights take as the scheme holds them: packed, with their scales."""
-    weight = decision.scheme.weight
+    weight, kind = decision.scheme.weight, decision.layer.kind
     total = 0
     for _, shape in decision.layer.weights:
-        rows, inputs = shape[0], prod(shape[1:])
+        rows = shape[0] if kind is Kind.CONV else prod(shape[:-1])
+        inputs = prod(shape) // max(rows, 1)
         if weight is not None and weight.qtype is QType.FLOAT16:
             total += 2 * rows * inputs
-        elif decision.layer.kind is Kind.EMBEDDING:
-            total += rows * (inputs + 2 * _SCALE)
+        elif kind is Kind.EMBEDDING:
+            total += rows * (inputs + 2 * _SCALE)  # and a zero point
         else:
             total += packed_bytes(rows, inputs) + rows * _SCALE
     return total

@@ -116,9 +116,12 @@ class OctavoQuantizer(HfQuantizer):
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         if self._failure is not None:
             raise self._failure
+        attention = AttentionType.stated(self.quantization_config.recipe.to_dict())
         if self._streamed is not None:
+            from octavo.torch.reports import vectors_note
+
             report = self._streamed.finish()
-            notes = fused(model, AttentionType.stated(report.recipe))
+            notes = (*fused(model, attention), *vectors_note(model))
             model.__dict__[REPORT] = replace(report, notes=(*report.notes, *notes))
         else:
             assert self._stored is not None
@@ -126,7 +129,7 @@ class OctavoQuantizer(HfQuantizer):
             if found is not None:
                 model.__dict__[REPORT] = found
             leave_fast_paths(model)
-            fused(model, AttentionType.stated(found.recipe if found else {}))
+            fused(model, attention)
         self._streamed = self._stored = None
         forget_tied(model)
         return model

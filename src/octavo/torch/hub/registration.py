@@ -6,27 +6,24 @@ import importlib
 import importlib.util
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-_REGISTERING = {
-    "transformers.quantizers.auto": "octavo.torch.hub.quantizer",
-    "peft.tuners.lora.model": "octavo.torch.hub.adapters",
-}
-"""Modules of other libraries, and what registers Octavo with each when it is imported."""
-
 _logger = logging.getLogger("octavo.torch.hub")
 
 
-def register() -> None:
-    """Has Octavo known to those libraries, now or when they are imported."""
-    for theirs in _REGISTERING:
+def register(table: Mapping[str, str]) -> None:
+    """Has our modules imported after theirs, now or when those are imported.
+
+    `table` has modules of other libraries, and what registers Octavo with each.
+    """
+    waiting = dict(table)
+    for theirs in table:
         if theirs in sys.modules:
-            _import_ours(theirs)
-    waiting = {theirs for theirs in _REGISTERING if theirs not in sys.modules}
+            _import_ours(theirs, waiting.pop(theirs))
     if waiting and not any(isinstance(finder, _Watcher) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Watcher(waiting))
 
@@ -34,7 +31,7 @@ def register() -> None:
 class _Watcher(MetaPathFinder):
     """Finds those modules as others would, and has ours imported right after each."""
 
-    def __init__(self, waiting: set[str]) -> None:
+    def __init__(self, waiting: dict[str, str]) -> None:
         self._waiting = waiting
 
     def find_spec(
@@ -43,7 +40,7 @@ class _Watcher(MetaPathFinder):
         """None for every other module."""
         if fullname not in self._waiting:
             return None
-        self._waiting.discard(fullname)  # what is asked next is the other finders
+        ours = self._waiting.pop(fullname)  # what is asked next is the other finders
         spec = importlib.util.find_spec(fullname)
         loader: Any = None if spec is None else spec.loader
         if loader is not None:
@@ -51,15 +48,15 @@ class _Watcher(MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                _import_ours(fullname)
+                _import_ours(fullname, ours)
 
             loader.exec_module = exec_module  # of this one module's own loader
         return spec
 
 
-def _import_ours(theirs: str) -> None:
+def _import_ours(theirs: str, ours: str) -> None:
     """A library that Octavo does not know must stay importable."""
     try:
-        importlib.import_module(_REGISTERING[theirs])
+        importlib.import_module(ours)
     except (ImportError, AttributeError) as error:
         _logger.info("Octavo is not registered with %s: %s", theirs, error)

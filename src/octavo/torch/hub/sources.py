@@ -13,6 +13,7 @@ from torch import nn
 
 from octavo.errors import ModelError, OptionError
 from octavo.torch.hub.checkpoint import MODULES, Checkpoint, find_checkpoint
+from octavo.torch.hub.sentence_files import rename_for_release_5
 from octavo.torch.hub.tasks import Task
 
 ONNX = "onnx"
@@ -121,5 +122,7 @@ def _without_weights(given: Any, model: nn.Module) -> Callable[[Path], None]:
             given.save_pretrained(str(place))
         finally:
             model.save_pretrained = save
+        if (place / MODULES).is_file():
+            rename_for_release_5(place, given.max_seq_length)
 
     return write

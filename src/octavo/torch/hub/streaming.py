@@ -27,6 +27,7 @@ from octavo.torch.reports import make_report, model_bytes
 ABSENT = "its weights are not in the checkpoint: they are random until it is trained"
 
 
+# docs/notes/torch.md: "A checkpoint is quantized while it is read"
 class StreamedQuantization:
     """A recipe's plan for a model on device meta, carried out as its tensors are read.
 
@@ -84,13 +85,15 @@ class StreamedQuantization:
         if tensor.shape != expected.shape:
             self._leave(module_name)
             return False
-        frozen = nn.Parameter(tensor, requires_grad=False)
-        held[key] = frozen if held is module._parameters else tensor
+        if held is module._parameters:
+            tensor = nn.Parameter(tensor, requires_grad=expected.requires_grad)
+        _mark_initialized(tensor)  # its layer may yet stay float
+        held[key] = tensor
         waiting = self._waiting[module_name]
         waiting.discard(key)
         self._files.used(tensor.nbytes)
         if not waiting:
-            del module, held, tensor, frozen, expected
+            del module, held, tensor, expected  # or they would outlive what is made of them
             self._quantize(module_name)
         return True
 
@@ -107,8 +110,7 @@ class StreamedQuantization:
             return
         with torch.device("cpu"), torch.inference_mode(False):
             new = self._converter.convert_module(name, module)
-        for held in (new, *new.buffers()):  # else transformers fills them with random values
-            held._is_hf_initialized = True
+        _mark_initialized(new, *new.buffers())
         for parent, child in self._places[id(module)]:
             parent._modules[child] = new
 
@@ -139,6 +141,12 @@ class StreamedQuantization:
             self._before,
             self._start,
         )
+
+
+def _mark_initialized(*held: Any) -> None:
+    """Has transformers not fill these modules and tensors with random values."""
+    for one in held:
+        one._is_hf_initialized = True
 
 
 def _own_tensors(

@@ -1,0 +1,166 @@
+"""What is wrong with a folder or a configuration is named, and nothing is loaded half."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from octavo import Scheme
+from octavo.errors import (
+    AlreadyQuantizedError,
+    ModelError,
+    NothingQuantizedError,
+    OptionError,
+    RecipeError,
+)
+from octavo.recipe import FLOAT, Recipe, Rule
+from octavo.torch import quantize_dynamic
+from octavo.torch.hub import OctavoConfig
+from tests.torch.hub.families import FAMILIES, checkpoint, load
+
+BERT = next(family for family in FAMILIES if family.name == "bert")
+
+
+@pytest.fixture(scope="module")
+def float_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint(BERT, tmp_path_factory.mktemp("float"))
+
+
+@pytest.fixture
+def folder(float_folder: Path, tmp_path: Path) -> Path:
+    made = load(BERT, float_folder, quantization_config=OctavoConfig())
+    made.save_pretrained(tmp_path / "int8", max_shard_size="60kB")
+    return tmp_path / "int8"
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Changes the `quantization_config` of a folder's config.json."""
+    file = folder / "config.json"
+    data = json.loads(file.read_text())
+    change(data["quantization_config"])
+    file.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"version": 2, "octavo_version": "9.1"}, ModelError, "version 2, written by Octavo 9.1"),
+        ({"recipe": "int3"}, RecipeError, "unknown preset 'int3'"),
+        ({"recipes": "int8"}, OptionError, "unknown field 'recipes'. Did you mean 'recipe'"),
+        ({"format": "packed"}, OptionError, "unknown format 'packed'"),
+        ({"layers": None}, ModelError, "no `layers`"),
+        ({"layers": [{"class": "QuantizedLinnear", "config": {}, "names": ["encoder"]}]},
+         ModelError, "a 'QuantizedLinnear', a layer that this Octavo"),
+        ({"layers": [{"class": "QuantizedLinear", "config": {}, "names": ["decoder.wi"]}]},
+         ModelError, r"has none of the layers .*decoder\.wi"),
+    ],
+    ids=["newer", "recipe", "field", "format", "no-layers", "class", "other-model"],
+)  # fmt: skip
+def test_what_config_json_says_is_checked(
+    folder: Path, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    rewrite(folder, lambda data: data.update(change))
+    with pytest.raises(error, match=message):
+        load(BERT, folder)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"recipe": "int9"}, RecipeError, "unknown preset 'int9'"),
+        ({"skips": ["x"]}, OptionError, "unknown field 'skips'. Did you mean 'skip'"),
+        ({"skip": "pooler"}, OptionError, "needs a list of layers' names, not 'pooler'"),
+        ({"skip": ["pooler.dens"]}, OptionError, "'pooler.dens' matches no layer"),
+        ({"format": "compressed-tensors", "recipe": "int8-accurate"}, OptionError,
+         "format and recipe .*use recipe='int8', or format='octavo'"),
+        ({"recipe": Recipe("none", FLOAT)}, NothingQuantizedError, "no layer of BertModel"),
+    ],
+    ids=["recipe", "field", "skip", "skip-name", "format", "nothing"],
+)  # fmt: skip
+def test_what_a_user_asks_is_checked(
+    float_folder: Path, given: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        load(BERT, float_folder, quantization_config=OctavoConfig(**given))
+
+
+def test_a_missing_tensor_is_named(folder: Path) -> None:
+    file = next(f for f in sorted(folder.glob("*.safetensors")) if "scale" in str(load_file(f)))
+    tensors = load_file(file)
+    gone = next(name for name in tensors if name.endswith(".scale"))
+    save_file({n: t for n, t in tensors.items() if n != gone}, file, {"format": "pt"})
+    with pytest.raises(ModelError, match=rf"its files lack .*{gone}.*copy the folder again"):
+        load(BERT, folder)
+
+
+@pytest.mark.parametrize("part", ["float", "int8"])
+def test_a_file_that_is_cut_short_is_named(
+    part: str, folder: Path, float_folder: Path, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {}
+    if part == "float":
+        folder, given = tmp_path / "cut", {"quantization_config": OctavoConfig()}
+        checkpoint(BERT, folder)
+    file = sorted(folder.glob("*.safetensors"))[0]
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ModelError, match=rf"{file.name} is cut short"):
+        load(BERT, folder, **given)
+
+
+def test_a_weight_with_nan_is_named(tmp_path: Path) -> None:
+    folder = checkpoint(BERT, tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["encoder.layer.1.output.dense.weight"][3, 4] = torch.nan
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match=r"encoder\.layer\.1\.output\.dense: weight"):
+        load(BERT, folder, quantization_config=OctavoConfig())
+
+
+@pytest.mark.parametrize("place", ["cuda:0", 0, {"": "disk"}])
+def test_a_place_where_no_quantized_layer_runs_is_refused(float_folder: Path, place: Any) -> None:
+    with pytest.raises(OptionError, match="quantized run on the CPU"):
+        load(BERT, float_folder, device_map=place, quantization_config=OctavoConfig())
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "message"),
+    [
+        ("torchao", {"quant_type": "int8"}, "quantized already, by torchao"),
+        ("bitsandbytes", {"load_in_8bit": True}, "quantized already, by bitsandbytes"),
+        ("gptq", {"bits": 4}, "quantized already, by gptq"),
+        ("compressed-tensors", {"config_groups": {}}, "config_groups is {}"),
+    ],
+)
+def test_folders_of_others_are_refused_by_name(
+    method: str, fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = checkpoint(BERT, tmp_path)
+    data = json.loads((folder / "config.json").read_text())
+    data["quantization_config"] = {"quant_method": method, **fields}
+    (folder / "config.json").write_text(json.dumps(data))
+    with pytest.raises((AlreadyQuantizedError, ModelError), match=message):
+        load(BERT, folder, quantization_config=OctavoConfig())
+
+
+def test_what_quantize_dynamic_made_says_how_to_save_it(float_folder: Path, tmp_path: Path) -> None:
+    made = quantize_dynamic(load(BERT, float_folder))
+    with pytest.raises(ModelError, match="quantization_config=OctavoConfig"):
+        made.save_pretrained(tmp_path)
+
+
+def test_a_layer_without_a_form_in_compressed_tensors_is_named(
+    float_folder: Path, tmp_path: Path
+) -> None:
+    recipe = Recipe("groups", Scheme(), (Rule(FLOAT, name="pooler.dense"),))
+    made = load(BERT, float_folder, quantization_config=OctavoConfig(recipe))
+    made.hf_quantizer.quantization_config.layout = type(
+        made.hf_quantizer.quantization_config.layout
+    ).COMPRESSED_TENSORS
+    with pytest.raises(ModelError, match=r"embeddings\.word_embeddings is a QuantizedEmbedding"):
+        made.save_pretrained(tmp_path)

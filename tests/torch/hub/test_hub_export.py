@@ -1,0 +1,137 @@
+"""`octavo.torch.hub.export`: folders of ONNX files, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+import transformers
+
+from octavo.errors import ModelError, OptionError, OutputError, VerificationError
+from octavo.onnx import session
+from octavo.torch.hub import export
+from octavo.torch.hub import export_folder as exporting
+from tests.torch.hub.families import FAMILIES, VOCABULARY, checkpoint
+
+CONFIG = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+}
+IDS = torch.randint(5, VOCABULARY, (2, 7), generator=torch.Generator().manual_seed(0))
+
+
+def bert(kind: str = "BertModel") -> Any:
+    torch.manual_seed(0)
+    return getattr(transformers, kind)(transformers.BertConfig(**CONFIG)).eval()
+
+
+def error(got: np.ndarray, wanted: torch.Tensor) -> float:
+    return float(np.linalg.norm(got - wanted.numpy()) / wanted.norm())
+
+
+def test_a_checkpoint_becomes_a_folder(tmp_path: Path) -> None:
+    model = bert("BertForSequenceClassification")
+    source = tmp_path / "float"
+    model.save_pretrained(source)
+    (source / "tokenizer.json").write_text("{}")
+    (source / "onnx").mkdir()
+    stages = []
+    made = export(
+        source, tmp_path / "out", progress=lambda stage, done, total: stages.append(stage)
+    )
+    out = tmp_path / "out"
+    assert {p.name for p in out.iterdir()} == {
+        "config.json",
+        "tokenizer.json",
+        "model.onnx",
+        "octavo_report.json",
+    }
+    assert (made.source, made.output, made.target) == (str(source), str(out), "native")
+    assert made.verification.status == "passed" and made.verification.runs == 2
+    assert json.loads((out / "octavo_report.json").read_text()) == json.loads(made.to_json())
+    for stage in ("loading", "tracing model.onnx", "checking model.onnx"):
+        assert stage in stages
+    runner = session(out / "model.onnx")
+    assert [i.name for i in runner.get_inputs()] == [
+        "input_ids",
+        "attention_mask",
+        "token_type_ids",
+    ]
+    zeros = torch.zeros_like(IDS)
+    feed = {"input_ids": IDS, "attention_mask": zeros + 1, "token_type_ids": zeros}
+    (logits,) = runner.run(["logits"], {name: t.numpy() for name, t in feed.items()})
+    with torch.no_grad():
+        assert 0 < error(logits, model(**feed).logits) < 0.05
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path, monkeypatch: Any) -> None:
+    def interrupted(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    source = checkpoint(FAMILIES[0], tmp_path / "float")
+    before = {p: p.read_bytes() for p in source.iterdir()}
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("mine")
+    with pytest.raises(OutputError, match="is not empty"):
+        export(source, out)
+    with pytest.raises(OutputError, match="does not exist"):
+        export(source, tmp_path / "none" / "out")
+    monkeypatch.setattr(exporting, "export_onnx", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        export(source, tmp_path / "new")
+    assert {p.name for p in tmp_path.iterdir()} == {"float", "out"}
+    assert {p: p.read_bytes() for p in source.iterdir()} == before
+
+
+def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(ModelError, match="model is a Linear; give a model of transformers"):
+        export(torch.nn.Linear(2, 2), out)
+    with pytest.raises(OptionError, match="unknown target 'nativ'"):
+        export(bert(), out, "nativ")
+    with pytest.raises(OptionError, match="unknown task 'classify'"):
+        export(bert(), out, task="classify")
+    with pytest.raises(OptionError, match="tokenizer is a int"):
+        export(bert(), out, tokenizer=3)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_too_far_off_is_not_kept(tmp_path: Path, monkeypatch: Any) -> None:
+    write = exporting.export_onnx
+
+    def wrong(module: Any, args: Any, path: Path, *rest: Any, **given: Any) -> Any:
+        made = write(module, args, path, *rest, **given)
+        model = onnx.load(path)
+        scale = next(t for t in model.graph.initializer if "LayerNorm" in t.name)
+        scale.CopyFrom(
+            onnx.numpy_helper.from_array(-5 * onnx.numpy_helper.to_array(scale), scale.name)
+        )
+        onnx.save(model, path)
+        return made
+
+    monkeypatch.setattr(exporting, "export_onnx", wrong)
+    with pytest.raises(VerificationError, match=r"last_hidden_state of model\.onnx differs"):
+        export(bert(), tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["native", "portable"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3-tied", "t5", "bart", "whisper", "vit"])
+def test_families(name: str, target: str, tmp_path: Path) -> None:
+    family = next(family for family in FAMILIES if family.name == name)
+    made = export(checkpoint(family, tmp_path / "float"), tmp_path / "out", target)
+    files = sorted(p.name for p in (tmp_path / "out").glob("*.onnx"))
+    three = ["decoder_model.onnx", "decoder_with_past_model.onnx", "encoder_model.onnx"]
+    assert files == (three if name in ("t5", "bart", "whisper") else ["model.onnx"])
+    assert made.verification.status == "passed" and 0 < made.verification.error < 0.01
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["model_type"]
