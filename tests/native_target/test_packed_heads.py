@@ -30,6 +30,7 @@ STORED = {
     "shape": np.array([0, 0, PARTS, HEADS, D]),
     "rest": np.array([0, 0, PARTS, -1, D]),
     "other": np.array([0, 0, HEADS, PARTS, D]),
+    "wider": np.array([2, 3, PARTS, HEADS, -1]),
     "tail": np.array([PARTS, HEADS, D]),
     "ones": np.ones(PARTS, np.int64),
     "two": np.array([2]),
@@ -59,6 +60,7 @@ OTHERS = {
     "heads first": f"h=Reshape(y,other); {SPLIT}".replace("axis:2", "axis:3").replace("two", "i3"),
     "one part twice": "h=Reshape(y,shape); q=Gather(h,s0,axis:2); k=Gather(h,s1,axis:2); "
     "v=Gather(h,s1,axis:2)",
+    "two rows as one": f"h=Reshape(y,wider); {SPLIT}",
 }
 
 
@@ -70,7 +72,7 @@ def model(text: str) -> onnx.ModelProto:
 
 
 def feeds() -> dict[str, Array]:
-    return {"x": values(2, 5, K, seed=9)}
+    return {"x": values(2, 6, K, seed=9)}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from octavo.graph.analysis.computed_shapes import SizeOf, sizes
 from octavo.graph.analysis.heads import is_standard, perm_of
+from octavo.graph.analysis.kept_axes import leaves_rows
 from octavo.graph.analysis.walk import only_reader
 from octavo.graph.context import Context
 from octavo.ir.linear import Linear
@@ -57,10 +58,23 @@ def split_packed_heads(graph: ir.Graph, c: Context) -> dict[str, int]:
         if shape is None or len(shape) != AXES or linear.residual is not None:
             continue
         count = _count(shape[PARTS:], linear.weight.n)
+        # A size that is not stated is what is left, if batch and length stay what they were.
+        whole = all(isinstance(size, int) and size > 0 for size in shape[PARTS:])
+        if not whole and not _keeps_rows(read[0], shape):
+            continue
         order, parts = _parts(read[0], count, c) if count else (AS_THEY_ARE, [])
         if parts:
             _draw(read[0], parts, order, [linear.weight.n // count] * count, c)
     return {}
+
+
+def _keeps_rows(reshape: ir.Node, shape: Sequence[int | SizeOf]) -> bool:
+    """Whether the first two sizes of what `reshape` reads are stated to be those of its result."""
+    given, source = reshape.attributes.get("allowzero"), reshape.inputs[0]
+    if source is None or -1 in shape[:PARTS]:
+        return False
+    zero_is_size = given is not None and bool(given.as_int())
+    return leaves_rows(shape[:PARTS], source, None, zero_is_size=zero_is_size)
 
 
 def _count(last: Sequence[int | SizeOf], width: int) -> int:
