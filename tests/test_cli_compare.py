@@ -65,7 +65,7 @@ def test_a_page_and_json(target: str, folder: Path, capsys: pytest.CaptureFixtur
         (["native.onnx", "m.onnx"], 3, "native.onnx holds quantized layers"),
         (["m.onnx", "m.onnx"], 3, "m.onnx holds no quantized layers"),
         (["m.onnx", "native.onnx", "--inputs", "gone.npz"], 2, "gone.npz: no such file"),
-        (["m.onnx", "m.safetensors"], 2, "name the float one by module:factory, not m.onnx"),
+        (["m.onnx", "m.safetensors"], 2, "or its checkpoint's folder, not m.onnx"),
         (["models:make", "native.onnx"], 2, "models:make is a PyTorch model and native.onnx"),
     ],
 )

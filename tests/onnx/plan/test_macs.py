@@ -146,7 +146,9 @@ def test_a_file_of_another_tool_says_what_it_holds(tmp_path: Path) -> None:
     )
     theirs(tmp_path / "float.onnx", tmp_path / "int8.onnx")
     said = inspect(tmp_path / "int8.onnx").quantized
-    assert said.startswith("it holds 1 ")
+    assert said.startswith(
+        "quantized dynamically, as ONNX Runtime's quantize_dynamic does; it holds 1 "
+    )
     assert "1 MatMulInteger" in said and "1 DynamicQuantizeLinear" in said
     assert inspect(tmp_path / "float.onnx").quantized == ""
 
