@@ -224,7 +224,12 @@ class Steps(Step):
         more = self._cache.get_seq_length() - self._first
         if more >= self._first:
             self._cache.crop(-more)
-        return output(self._module(**self._given, **{self._name: self._cache}, use_cache=True))
+            more = 0
+        given = {**self._given, self._name: self._cache}
+        if "attention_mask" in given:
+            mask = given["attention_mask"]
+            given["attention_mask"] = mask.new_ones(len(mask), self._first + more + 1)
+        return output(self._module(**given, use_cache=True))
 
 
 def _empty_cache(module: Any, crossed: bool) -> Any:
