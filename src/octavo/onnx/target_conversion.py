@@ -244,7 +244,7 @@ def _to_native(
         *left_quantized(model, found.constants),
     )
     layers = Counter(NAMES[o.layer.kind] for o in outcomes if o.quantized)
-    if not layers:
+    if not layers or not any(n.domain == DOMAIN for graph in graphs_of(model) for n in graph):
         raise NothingQuantizedError(_nothing(source, outcomes))
     per_row = [name for name in whole if name in {o.layer.name for o in outcomes if o.quantized}]
     said = [*notes, *restoring.notes(), *done.notes, *_left(outcomes)]
@@ -284,13 +284,14 @@ def _metadata(
 
 def _nothing(source: Source, outcomes: Sequence[LayerOutcome]) -> str:
     left = [o for o in outcomes if o.scheme == AS_IT_WAS]
-    found = "; ".join(
-        f"{n:,} {op}: {reason}" for (op, reason), n in Counter(map(_why, left)).items()
-    )
+    said = [f"{n:,} {op}: {reason}" for (op, reason), n in Counter(map(_why, left)).items()]
+    held = [o.layer.name for o in outcomes if o.quantized]
+    if held:
+        said.append(f"{listed(held)}: as it is")
+    found = "; ".join(said) or "its integers stand in no layer"
     return (
-        f"{source.label}: no layer is of a form that target native has an operator for "
-        f"({found or 'its integers stand in no layer'}). Quantize the float model with --target "
-        "native"
+        f"{source.label}: no layer is of a form that target native has an operator for ({found}). "
+        "Quantize the float model with --target native"
     )
 
 

@@ -47,9 +47,7 @@ def restore(node: ir.Node, t: RestoringContext) -> bool:
     attributes: dict[str, Any] = attributes_of(node)
     ys = t.emitter.op_n(op, inputs, outs=outs, name=name, **attributes)
     results = [y if out else None for y, out in zip(ys, outs, strict=True)]
-    first = next((y for y in results if y is not None), None)
-    if first is not None:
-        t.restored[first] = WasQuantized(node.op_type, per_row=not dynamic)
+    t.restored[ys[0]] = WasQuantized(node.op_type, per_row=not dynamic)
     t.replace(node, results)
     return True
 
