@@ -170,6 +170,40 @@ def test_what_has_no_operator_stays_and_is_named(tmp_path: Path) -> None:
     assert any("MatMulNBits" in note and "layer1" in note for note in done.notes)
 
 
+def test_a_layer_that_no_native_operator_takes_is_refused(tmp_path: Path) -> None:
+    """A product with a matrix for each item: it would be written as it is."""
+    ends = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, 4, 64]) for n in "xy"]
+    weight = numpy_helper.from_array(normal(2, 64, 64), "w")
+    product = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], "product")
+    graph = onnx.helper.make_model(
+        onnx.helper.make_graph([product], "g", ends[:1], ends[1:], [weight]),
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    portable = quantized((graph, {}), "int8", "portable", tmp_path / "p.onnx")
+    with refused(tmp_path, NothingQuantizedError, "no layer is of a form that target native"):
+        convert_target(portable, tmp_path / "n.onnx", to="native")
+
+
+def test_a_recurrence_of_which_the_last_state_is_read_is_in_the_notes(tmp_path: Path) -> None:
+    proto = onnx.ModelProto()
+    proto.CopyFrom(target_models.recurrent("LSTM")[0])
+    (lstm,) = [n for n in proto.graph.node if n.op_type == "LSTM"]
+    state = onnx.helper.make_tensor_value_info("state", onnx.TensorProto.FLOAT, None)
+    lstm.output[:] = ["", "state"]
+    del proto.graph.output[:]
+    proto.graph.output.append(state)
+    keep = [n for n in proto.graph.node if n is lstm or n.op_type == "Constant"]
+    read = {name for n in keep for name in n.input}
+    before = [n for n in proto.graph.node if set(n.output) & read]
+    nodes = [n for n in proto.graph.node if n in keep or n in before]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    portable = quantized((proto, {}), "int8", "portable", tmp_path / "p.onnx")
+    done = convert_target(portable, tmp_path / "n.onnx", to="native")
+    assert any("activations per row" in note for note in done.notes)
+
+
 def _blocks() -> dict[str, Any]:
     from octavo.recipe import preset
 
