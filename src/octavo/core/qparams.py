@@ -16,6 +16,7 @@ from octavo.errors import RecipeError, did_you_mean
 class QType(Enum):
     """How the numbers of a tensor are stored."""
 
+    INT4 = "int4"
     INT8 = "int8"
     UINT8 = "uint8"
     FLOAT16 = "float16"
@@ -24,12 +25,12 @@ class QType(Enum):
     @property
     def is_integer(self) -> bool:
         """Whether values are integers with a scale."""
-        return self in (QType.INT8, QType.UINT8)
+        return self in (QType.INT4, QType.INT8, QType.UINT8)
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """The NumPy dtype of one stored value."""
-        return np.dtype(self.value)
+        """The NumPy dtype that holds one value; two of 4 bits share a byte where they are stored."""
+        return np.dtype(np.uint8 if self is QType.INT4 else self.value)
 
     @property
     def bytes(self) -> int:
@@ -74,7 +75,7 @@ class Grid:
         With reduce_range the sum of two products of a weight and a uint8 fits into int16, so that
         kernels that saturate (x86 without VNNI) do not.
         """
-        if not qtype.is_integer:
+        if qtype not in (QType.INT8, QType.UINT8):
             raise RecipeError(f"a grid needs int8 or uint8, not {qtype.value!r}")
         half = 64 if reduce_range else 127
         zero = 0 if qtype is QType.INT8 else (64 if reduce_range else 128)

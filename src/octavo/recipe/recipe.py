@@ -254,6 +254,8 @@ PRESETS = {
         ("int8-per-tensor", (_MATMUL,), 0.3),
         ("int8-accurate", (_CONV, _MATMUL), 0.05),
         ("int8-block", (_CONV, _MATMUL), 0.05),
+        ("int4", (_CONV, _MATMUL), 0.2),
+        ("int4-128", (_CONV, _MATMUL), 0.3),
         ("float16", (_MATMUL,), 0.001),
     )
 }

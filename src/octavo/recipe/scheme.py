@@ -12,8 +12,9 @@ from octavo.core.qparams import QType
 from octavo.errors import RecipeError, did_you_mean
 from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
 
-OBSERVERS = ("minmax", "histogram")
+OBSERVERS = ("minmax", "histogram", "search")
 LENGTHS = (16, 32, 64, 128, 256)  # of blocks and groups
+GROUPS = (32, 64, 128)  # of weights in groups as Octavo's kernels hold them
 
 
 class Granularity(Enum):
@@ -49,8 +50,9 @@ def _check_length(key: str, length: int | None, wanted: bool) -> None:
 class WeightScheme:
     """How a weight is stored.
 
-    `observer` finds the range: "minmax", or "histogram" (least squared error; whole tensors only).
-    `block` is the block length, with granularity BLOCK only.
+    `observer` finds the range: "minmax", "histogram" (least squared error; whole tensors only), or
+    "search" (scale and zero point of least squared error; blocks only). `block` is the block
+    length, with granularity BLOCK only; weights of 4 bits are always in blocks, of 32, 64 or 128.
     """
 
     qtype: QType = QType.INT8
@@ -79,6 +81,17 @@ class WeightScheme:
                 ("observer",),
             )
         _check_length("block", self.block, self.granularity is Granularity.BLOCK)
+        if self.observer == "search" and self.granularity is not Granularity.BLOCK:
+            raise LocatedRecipeError(
+                "observer 'search' looks at each block of a weight; use it with granularity 'block'",
+                ("observer",),
+            )
+        if self.qtype is QType.INT4 and self.block not in GROUPS:
+            known = ", ".join(map(str, GROUPS))
+            raise LocatedRecipeError(
+                f"weights of 4 bits come in blocks of {known} inputs, not {self.block or 'none'}",
+                ("block",),
+            )
 
 
 @dataclass(frozen=True)
@@ -202,6 +215,14 @@ def _field(key: str, value: Any) -> Any:
 FLOAT = Scheme(weight=None, activation=None)
 """The scheme that leaves a layer alone."""
 
+
+def _in_groups(qtype: QType, length: int) -> Scheme:
+    return Scheme(
+        WeightScheme(qtype, Granularity.BLOCK, observer="search", block=length),
+        ActivationScheme(granularity=Granularity.GROUP, group=length),
+    )
+
+
 SCHEMES = {
     "int8": Scheme(),
     "int8-per-tensor": Scheme(
@@ -213,6 +234,8 @@ SCHEMES = {
         ActivationScheme(granularity=Granularity.GROUP, group=128),
     ),
     "int8-block": Scheme(WeightScheme(granularity=Granularity.BLOCK, block=32), None),
+    "int4": _in_groups(QType.INT4, 32),
+    "int4-128": _in_groups(QType.INT4, 128),
     "float16": Scheme(WeightScheme(qtype=QType.FLOAT16, granularity=Granularity.TENSOR), None),
 }
 """The default schemes of the presets, by their names."""

@@ -3,7 +3,8 @@
 | module | what |
 |---|---|
 | `weight` | float32 weights to integers |
-| `packing` | the layout that kernels read, in memory and on disk |
+| `packing` | the layouts that kernels read, in memory and on disk |
+| `grouped` | weights of four and eight bits in groups |
 | `rows` | rows of activations to integers |
 | `buffers` | how arrays and tensors come in and go out |
 | `machine` | instruction sets, threads, and what the silicon allows |
@@ -17,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from octavo.core.kernels.activation import Activation
+from octavo.core.kernels.grouped import GroupedWeight
 from octavo.core.kernels.machine import (
     Part,
     cpu_features,
@@ -72,6 +74,7 @@ __all__ = [
     "Conv1d",
     "Conv2d",
     "Embedding",
+    "GroupedWeight",
     "Gru",
     "GruCell",
     "HalfLinear",

@@ -27,9 +27,50 @@ GROUP = 128
 
 
 class WeightFormat(Enum):
-    """How a packed weight holds its integers. A file that does not say holds int8."""
+    """How a packed weight holds its integers. A file that does not say holds int8.
+
+    `int8` has one scale for each output channel. The others are `GroupedWeight`s: bits, inputs
+    that share a scale, and whether they share a zero point of their own too.
+    """
 
     INT8 = "int8"
+    INT4_32 = "int4-32"
+    INT4_64 = "int4-64"
+    INT4_128 = "int4-128"
+    INT4_32_AFFINE = "int4-32-affine"
+    INT4_64_AFFINE = "int4-64-affine"
+    INT4_128_AFFINE = "int4-128-affine"
+    INT8_32 = "int8-32"
+    INT8_64 = "int8-64"
+    INT8_128 = "int8-128"
+    INT8_32_AFFINE = "int8-32-affine"
+    INT8_64_AFFINE = "int8-64-affine"
+    INT8_128_AFFINE = "int8-128-affine"
+
+    @classmethod
+    def grouped(cls, bits: int, group: int, affine: bool = False) -> WeightFormat:
+        """The format of groups of `group` inputs; ValueError where there is none such."""
+        return cls.parse(f"int{bits}-{group}" + ("-affine" if affine else ""))
+
+    @property
+    def bits(self) -> int:
+        """Of an integer."""
+        return int(self.value[3])
+
+    @property
+    def group(self) -> int:
+        """Inputs that share a scale; 0 where all inputs of an output do."""
+        parts = self.value.split("-")
+        return int(parts[1]) if len(parts) > 1 else 0
+
+    @property
+    def affine(self) -> bool:
+        """Whether groups have zero points of their own."""
+        return self.value.endswith("-affine")
+
+    def groups(self, k: int) -> int:
+        """Scales along `k` inputs."""
+        return max(1, -(-k // self.group)) if self.group else 1
 
     @classmethod
     def parse(cls, text: str) -> WeightFormat:

@@ -1,0 +1,75 @@
+"""Weights in groups along their inputs: a few bits each, a float16 scale for each group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.core.kernels.packing import Float32, WeightFormat, expect_array
+
+Float16 = npt.NDArray[np.float16]
+UInt8 = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedWeight:
+    """A weight [n, k] in groups of `format.group` inputs, for group j of row i:
+
+        w = channel_scale[i] * scale[i, j] * (q - zero[i, j])
+
+    `q` uint8 [n, k], 0 .. 2**bits - 1. `scale` float16 [n, groups], groups = ceil(k / group).
+    `zero` uint8 [n, groups], of the range of `q`, where the format is affine; else None, and zero
+    is 2**(bits - 1). `channel_scale` float32 [n] keeps float16 scales away from subnormal numbers
+    and infinity: powers of two, 1 for nearly all weights. Raises TypeError or ValueError, which
+    names the field, for anything else.
+    """
+
+    q: UInt8
+    scale: Float16
+    zero: UInt8 | None
+    channel_scale: Float32
+    format: WeightFormat
+
+    def __post_init__(self) -> None:
+        if not self.format.group:
+            raise ValueError(f"format: {self.format.value} has no groups")
+        if self.format.affine != (self.zero is not None):
+            raise ValueError(f"zero: goes with affine formats, and {self.format.value} is not")
+        if self.q.ndim != 2:
+            raise ValueError(f"q: shape {self.q.shape} must be [n, k]")
+        n, k = self.q.shape
+        groups = self.format.groups(k)
+        expect_array(self.q, "q", np.uint8, (n, k))
+        expect_array(self.scale, "scale", np.float16, (n, groups))
+        if self.zero is not None:
+            expect_array(self.zero, "zero", np.uint8, (n, groups))
+        expect_array(self.channel_scale, "channel_scale", np.float32, (n,))
+        most = 2**self.format.bits - 1
+        for name, values in (("q", self.q), ("zero", self.zero)):
+            if values is not None and values.size and values.max() > most:
+                raise ValueError(f"{name}: holds values above {most}")
+
+    @property
+    def n(self) -> int:
+        """Outputs."""
+        return int(self.q.shape[0])
+
+    @property
+    def k(self) -> int:
+        """Inputs."""
+        return int(self.q.shape[1])
+
+    def dequantize(self) -> Float32:
+        """The weight, float32 [n, k]."""
+        centre = np.array(2 ** (self.format.bits - 1), np.uint8)
+        zero = centre if self.zero is None else self._spread(self.zero)
+        steps = (self.q.astype(np.int32) - zero).astype(np.float32)
+        w: Float32 = self._spread(self.scale.astype(np.float32)) * steps
+        return w * self.channel_scale[:, None]
+
+    def _spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """[n, groups] to [n, k]."""
+        return np.repeat(values, self.format.group, axis=1)[:, : self.k]
