@@ -29,7 +29,7 @@ class QType(Enum):
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """The NumPy dtype that holds one value; two of 4 bits share a byte where they are stored."""
+        """The NumPy dtype that holds one value; 4 bits are packed."""
         return np.dtype(np.uint8 if self is QType.INT4 else self.value)
 
     @property

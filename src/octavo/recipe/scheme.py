@@ -83,7 +83,7 @@ class WeightScheme:
         _check_length("block", self.block, self.granularity is Granularity.BLOCK)
         if self.observer == "search" and self.granularity is not Granularity.BLOCK:
             raise LocatedRecipeError(
-                "observer 'search' looks at each block of a weight; use it with granularity 'block'",
+                "observer 'search' looks at blocks of a weight; say granularity 'block'",
                 ("observer",),
             )
         if self.qtype is QType.INT4 and self.block not in GROUPS:
