@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from octavo.core.kernels import GroupedWeight, pack_groups
+from octavo.core.kernels import GroupedWeight
 from octavo.core.metrics import sqnr_db
 from octavo.torch.memory import float32, tensor_of
 from octavo.torch.weight_choice import Integers, WeightChoice, rounded
@@ -110,7 +110,7 @@ class Quantizer:
                 weights = self.groups(choice, as_rows(weight), name)
                 scale = tensor_of(weights.channel_scale)
                 return {
-                    "packed": tensor_of(pack_groups(weights)),
+                    "packed": tensor_of(weights.pack()),
                     "scale": scale,
                     "zero_point": None,
                 }

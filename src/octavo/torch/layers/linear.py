@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +15,6 @@ from octavo.core.kernels import (
     WeightFormat,
     packed_bytes,
     unpack,
-    unpack_groups,
 )
 from octavo.core.linear import Linear as Kernel
 from octavo.core.linear import call_linear, use_torch
@@ -216,8 +214,8 @@ class QuantizedLinear(QuantizedModule):
         """
         if not self._format.group:
             raise ModelError(f"the layer's format is {self.format}: it has no groups")
-        found = unpack_groups(array(self.packed), *self.sizes, self._format)
-        return replace(found, channel_scale=array(self.scale))
+        packed, scale = array(self.packed), array(self.scale)
+        return GroupedWeight.unpack(packed, *self.sizes, scale, self._format)
 
     @property
     def weight(self) -> Tensor:

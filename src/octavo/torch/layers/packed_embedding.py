@@ -9,11 +9,11 @@ from torch import Tensor
 
 from octavo.core.embedding import PackedEmbedding
 from octavo.core.kernels import (
+    GroupedWeight,
     PackedWeight,
     WeightFormat,
     packed_bytes,
     unpack,
-    unpack_groups,
 )
 from octavo.core.sources import Read
 from octavo.recipe import Kind
@@ -125,7 +125,8 @@ class QuantizedPackedEmbedding(QuantizedModule):
         """[num_embeddings, embedding_dim] as QuantizedLinear's."""
         packed, sizes = array(self.packed), (self.num_embeddings, self.embedding_dim)
         if self._format.group:
-            return torch.from_numpy(unpack_groups(packed, *sizes, self._format).q)
+            found = GroupedWeight.unpack(packed, *sizes, array(self.scale), self._format)
+            return torch.from_numpy(found.q)
         return torch.from_numpy(unpack(packed, *sizes))
 
     @property
