@@ -41,9 +41,7 @@ def from_gptq(
     return _weight(q, scales.T, zero, bits, group)
 
 
-def from_awq(
-    qweight: Int32, qzeros: Int32 | None, scales: Floats, *, group: int
-) -> GroupedWeight:
+def from_awq(qweight: Int32, qzeros: Int32 | None, scales: Floats, *, group: int) -> GroupedWeight:
     """Of AWQ in the order "gemm", 4 bits. Raises ValueError as `from_gptq` does."""
     q = _ordered(_unpacked(qweight, 4)).T
     zero = None if qzeros is None else _ordered(_unpacked(qzeros, 4)).T
@@ -78,7 +76,7 @@ def to_compressed(weight: GroupedWeight) -> tuple[Int32, Floats, Int32 | None]:
 def _unpacked(words: Int32, bits: int) -> UInt8:
     """int32 [rows, words] to uint8 [rows, integers], the lowest bits first."""
     octets = np.ascontiguousarray(words).view(np.uint8)
-    if bits == 8:  # noqa: PLR2004
+    if bits == 8:
         return octets
     found = np.empty((*octets.shape, 2), np.uint8)
     np.bitwise_and(octets, 15, out=found[..., 0])
@@ -92,7 +90,7 @@ def _packed(values: UInt8, bits: int) -> Int32:
     per_word = 32 // bits
     wide = np.zeros((rows, -(-count // per_word) * per_word), np.uint8)
     wide[:, :count] = values
-    octets = wide if bits == 8 else wide[:, ::2] | (wide[:, 1::2] << np.uint8(4))  # noqa: PLR2004
+    octets = wide if bits == 8 else wide[:, ::2] | (wide[:, 1::2] << np.uint8(4))
     found: Int32 = np.ascontiguousarray(octets).view(np.int32)
     return found
 
