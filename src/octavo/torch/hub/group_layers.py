@@ -18,7 +18,16 @@ from octavo.torch.memory import tensor_of
 
 def holds_groups(module: nn.Module) -> bool:
     """Whether `module` has a form with weights in groups here."""
-    return type(module) in (nn.Linear, nn.Embedding) or _is_scaled_table(module)
+    return type(module) in (nn.Linear, nn.Embedding) or table_factor(module) is not None
+
+
+def table_factor(module: nn.Module) -> float | None:
+    """What a table of Gemma multiplies its rows by; None for others, which have no such thing.
+
+    A quantized one has it in its scales, so that it is a plain table.
+    """
+    factor = getattr(module, "scalar_embed_scale", None)
+    return factor if isinstance(module, nn.Embedding) else None
 
 
 def buffers_of(weight: GroupedWeight) -> dict[str, Tensor | None]:
