@@ -13,7 +13,6 @@ from octavo.core.form import Cpu
 from octavo.graph.context import Context
 from octavo.graph.emit.emitter import Emitter
 from octavo.graph.lower.linear import table
-from octavo.graph.lower.products import BlockWeightValues
 from octavo.ir.embedding import Embedding
 from octavo.ir.weight import QuantizedWeightValues
 
@@ -83,32 +82,6 @@ def lookup_rows(
     elif zero_point:
         steps = e.op("Sub", [steps, e.scalar(zero_point, np.float32)], out=f"{out}_centred")
     return e.op("Mul", [steps, scales], out=out, name=f"{name}_dequantize")
-
-
-def lookup_blocks(
-    e: Emitter,
-    table: BlockWeightValues,
-    scales: ir.Value,
-    indices: ir.Value,
-    *,
-    name: str,
-    out: str,
-) -> ir.Value:
-    """Rows of a table in blocks: `table.q` uint8 [V, blocks, block], `scales` [V, blocks, 1]."""
-    picked = e.op("Gather", [table.q, indices], out=f"{out}_quantized", name=name, axis=0)
-    scale = e.op("Gather", [scales, indices], out=f"{out}_scale", axis=0)
-    steps = e.cast(picked, ir.DataType.FLOAT, f"{out}_steps")
-    steps = e.op("Sub", [steps, e.scalar(128, np.float32)], out=f"{out}_centred")
-    rows = e.op("Mul", [steps, scale], out=f"{out}_blocks", name=f"{name}_dequantize")
-    width = -(-table.inputs // table.block) * table.block
-    leading = e.op("Shape", [indices], out=f"{out}_leading")
-    shape = e.op("Concat", [leading, e.vector([width])], out=f"{out}_shape", axis=0)
-    padded = width != table.inputs
-    y = e.op("Reshape", [rows, shape], out=f"{out}_padded" if padded else out)
-    if not padded:
-        return y
-    cut = [e.vector([i]) for i in (0, table.inputs, -1)]
-    return e.op("Slice", [y, *cut], out=out)
 
 
 def lookup_per_tensor(
