@@ -36,10 +36,43 @@ constexpr std::size_t groups_of(std::size_t k, std::size_t group) {
 }
 
 enum class Activation : int { kNone, kRelu, kGelu, kGeluTanh, kSilu, kTanh, kSigmoid };
-// How a packed weight holds its integers, in memory and in files. layers/pack.h has a row for each, with its name and
-// its layout; a table has a product for each.
-enum class WeightFormat : int { kInt8 };
-constexpr std::size_t kWeightFormats = 1;
+// How a packed weight holds its integers, in memory and in files; layers/pack.h has their names. int8 has one scale for
+// each output, beside the packed weight. In groups, `group` inputs of an output share a float16 scale, and where it is
+// affine a zero point; else that is half of the range.
+struct WeightFormat {
+  std::size_t group = 0;                     // 0 (int8), 32, 64 or 128
+  int bits = 8;                              // 4 or 8
+  bool affine = false;
+  static const WeightFormat kInt8;
+
+  std::int32_t zero() const { return 1 << (bits - 1); }  // of groups without zero points of their own
+  std::size_t groups(std::size_t k) const { return k > group ? (k + group - 1) / group : 1; }
+  bool operator==(const WeightFormat& o) const { return group == o.group && bits == o.bits && affine == o.affine; }
+};
+inline constexpr WeightFormat WeightFormat::kInt8{};
+
+// The products that tables have, by weight.
+enum class WeightKind : int { kInt8, kGroups4, kGroups8 };
+constexpr std::size_t kWeightKinds = 3;
+constexpr WeightKind kind_of(const WeightFormat& f) {
+  return !f.group ? WeightKind::kInt8 : f.bits == 4 ? WeightKind::kGroups4 : WeightKind::kGroups8;
+}
+
+// A block of 16 outputs in groups, its inputs padded to whole groups, as offsets in bytes. A byte of 4-bit integers holds
+// input i of 8 in its lower half, and i + 4 in its upper one: [inputs / 8][16][4]; of 8 bits: [inputs / 4][16][4]. Zero
+// points of 4 bits: outputs 0..7 are the lower halves of eight bytes.
+struct GroupBlock {
+  std::size_t groups, inputs;
+  std::size_t scales;                        // float16 [groups][16]
+  std::size_t zeros, zero_bytes;             // [groups][zero_bytes]; none without zero points
+  std::size_t offsets;                       // float32 [16], as in docs/numbers.md
+  std::size_t bytes;
+
+  GroupBlock(const WeightFormat& f, std::size_t k)
+      : groups(f.groups(k)), inputs(groups * f.group), scales(inputs * kBlockN * static_cast<std::size_t>(f.bits) / 8),
+        zeros(scales + groups * kBlockN * 2), zero_bytes(f.affine ? kBlockN * static_cast<std::size_t>(f.bits) / 8 : 0),
+        offsets(round_up(zeros + groups * zero_bytes, kAlign)), bytes(offsets + kBlockN * sizeof(float)) {}
+};
 
 enum class DType : int { kFloat32, kFloat16, kBFloat16 };
 
@@ -54,10 +87,10 @@ struct RowQuant {
   std::int32_t extra;  // what an instruction set adds to its sums; 0 in most
 };
 
-// Packed integers, 64-byte aligned. kInt8: blocks [ceil(n/16)][ceil(k/4)][16][4] int8, zero padded.
+// Packed integers, 64-byte aligned. int8: blocks [ceil(n/16)][ceil(k/4)][16][4], zero padded; groups: GroupBlocks.
 struct PackedData {
   const std::int8_t* data = nullptr;
-  WeightFormat format = WeightFormat::kInt8;
+  WeightFormat format{};
 };
 
 // A packed weight [n, k]. Arrays over columns are padded to a multiple of 16.
@@ -70,7 +103,7 @@ struct Weight : PackedData {
   const std::int32_t* zero = nullptr;        // [n], affine weights; null where all are 0. Not for groups
   std::size_t blocks() const { return (n + kBlockN - 1) / kBlockN; }
   std::size_t padded_n() const { return blocks() * kBlockN; }
-  std::size_t block_bytes() const { return steps_of(k) * kBlockK * kBlockN; }
+  std::size_t block_bytes() const { return format.group ? GroupBlock(format, k).bytes : steps_of(k) * kBlockK * kBlockN; }
 };
 
 // Quantizes `rows` rows of float32 into a panel.
@@ -82,6 +115,20 @@ struct QuantizeRows {
   RowQuant* quant;                           // [rows][groups]
   bool sums;                                 // whether RowQuant::sum is wanted
 };
+
+// The same for weights in groups, whose panels are int8, of every table: x' of docs/numbers.md, zeros behind a row. Of each
+// group RowQuant has minus the sum of its x' (`sum`, and `pair` with 0 above it) and the zero point less 128 (`extra`).
+struct QuantizeGroups {
+  const float* x;
+  std::size_t rows, k, stride;
+  std::size_t group;                         // of the weights
+  bool each;                                 // a scale for each group, symmetric; else scale and zero point of the row
+  std::int8_t* panel;                        // [rows][group_panel_stride(group, k)]
+  RowQuant* quant;                           // [rows][groups]
+};
+constexpr std::size_t group_panel_stride(std::size_t group, std::size_t k) {
+  return round_up(round_up(k ? k : 1, group), kPanelK);
+}
 
 // Integers that are quantized already, as a panel.
 struct PanelRows {
@@ -97,6 +144,7 @@ struct PanelRows {
 
 // out[m, n] = act(fma(f, weight.scale[n], bias[m, n])) * factor[m, n] + residual[m, n] with f = t * row scale (for
 // groups: fma over the groups in ascending order), t the exact integer sum less its zero points. What there is not is left out.
+// Weights in groups: as docs/numbers.md says of them; `group` is then theirs where each group of a row has a scale.
 struct Gemm {
   const std::uint8_t* panel;
   std::size_t rows;
@@ -532,7 +580,8 @@ struct KernelTable {
   std::size_t rows_per_weight_read;          // for fewer, reading a weight from the L3 cache takes longer than multiplying
   void (*quantize_rows)(const QuantizeRows&);
   void (*panel_rows)(const PanelRows&);
-  void (*products[kWeightFormats])(const Gemm&);  // by WeightFormat
+  void (*quantize_groups)(const QuantizeGroups&);
+  void (*products[kWeightKinds])(const Gemm&);  // by WeightKind
   std::uint64_t (*read)(const std::uint8_t* data, std::size_t bytes);  // reads all, as fast as it can
   void (*activate)(Activation, float* x, std::size_t n);
   // 16-bit floats to and from float32, to the nearest, halves to even; a NaN stays one.
@@ -576,8 +625,8 @@ struct KernelTable {
   void (*stream_lines)(std::int8_t* to, const std::int8_t* from, std::size_t lines);
   void (*end_of_streams)();                  // what was streamed is seen by other threads from here on
 
-  auto& product(WeightFormat format) { return products[static_cast<std::size_t>(format)]; }
-  void gemm(const Gemm& g) const { products[static_cast<std::size_t>(g.weight.format)](g); }
+  auto& product(WeightKind kind) { return products[static_cast<std::size_t>(kind)]; }
+  void gemm(const Gemm& g) const { products[static_cast<std::size_t>(kind_of(g.weight.format))](g); }
 };
 
 }  // namespace octavo

@@ -176,7 +176,7 @@ AnyTensor Node::any_constant(std::size_t index, const char* name) const {
 }
 
 PackedData Node::packed(std::size_t index, const char* name, const Shape& shape, std::int64_t wanted, Buffer& copy) const {
-  const WeightFormat format = weight_format(text("weight_format", layout_of(WeightFormat::kInt8).name));
+  const WeightFormat format = weight_format(text("weight_format", "int8"));
   const Tensor<std::int8_t> found = constant<std::int8_t>(index, name, shape);
   const std::size_t bytes = shape.elements();
   if (static_cast<std::uint64_t>(wanted) != checksum(found.data, bytes))

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.core.kernels.packing import Float32, WeightFormat, expect_array
+from octavo import _native
+from octavo.core.kernels.packing import (
+    Bytes,
+    Float32,
+    WeightFormat,
+    aligned,
+    expect_array,
+    packed_bytes,
+)
 
 Float16 = npt.NDArray[np.float16]
 UInt8 = npt.NDArray[np.uint8]
@@ -61,6 +69,25 @@ class GroupedWeight:
     def k(self) -> int:
         """Inputs."""
         return int(self.q.shape[1])
+
+    def pack(self) -> Bytes:
+        """What kernels read, in new aligned memory; `channel_scale` is not in it."""
+        packed = aligned(packed_bytes(self.n, self.k, self.format))
+        scale = self.scale.view(np.uint16)
+        _native.pack_groups(self.q, scale, self.zero, packed, self.format.value)
+        return packed
+
+    @classmethod
+    def unpack(
+        cls, packed: Bytes, n: int, k: int, channel_scale: Float32, weight_format: WeightFormat
+    ) -> GroupedWeight:
+        """The inverse of `pack`; `packed` may have any alignment."""
+        expect_array(packed, "packed", np.uint8, (packed_bytes(n, k, weight_format),))
+        groups = weight_format.groups(k)
+        q, scale = np.empty((n, k), np.uint8), np.empty((n, groups), np.float16)
+        zero = np.empty((n, groups), np.uint8) if weight_format.affine else None
+        _native.unpack_groups(packed, q, scale.view(np.uint16), zero, weight_format.value)
+        return cls(q, scale, zero, channel_scale, weight_format)
 
     def dequantize(self) -> Float32:
         """The weight, float32 [n, k]."""
