@@ -28,8 +28,8 @@ UInt8 = npt.NDArray[np.uint8]
 
 FIRST_WITH_BLOCKS = 21
 """Opset of DequantizeLinear over blocks, and of types of 4 bits."""
-ACCURACY_LEVEL = 4
-"""Of MatMulNBits: activations in integers, in blocks as the weight's. 0 leaves them in float."""
+IN_INTEGERS, IN_FLOAT = 4, 0
+"""Accuracy levels of MatMulNBits: activations in integers, in blocks as the weight's, or float."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +168,15 @@ def _typed(values: npt.NDArray[Any], bits: int, *, signed: bool) -> npt.NDArray[
     return np.ascontiguousarray(values).astype(kinds[bits, signed])
 
 
-def linear_block(e: Emitter, x: ir.Value, w: BlockWeightValues, *, name: str, out: str) -> ir.Value:
+def linear_block(
+    e: Emitter,
+    x: ir.Value,
+    w: BlockWeightValues,
+    *,
+    name: str,
+    out: str,
+    accuracy_level: int = IN_INTEGERS,
+) -> ir.Value:
     """MatMulNBits."""
     return e.op(
         "MatMulNBits",
@@ -180,7 +188,7 @@ def linear_block(e: Emitter, x: ir.Value, w: BlockWeightValues, *, name: str, ou
         N=w.outputs,
         bits=w.bits,
         block_size=w.block,
-        accuracy_level=ACCURACY_LEVEL,
+        accuracy_level=accuracy_level,
     )
 
 

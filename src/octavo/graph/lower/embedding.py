@@ -1,6 +1,7 @@
 """Embedding with stock operators, and lookups in quantized tables as nodes.
 
 Embedding(i, W)  ->  Mul(Sub(Cast(Gather(table, i)), zero), Gather(row scales, i))
+                     GatherBlockQuantized(table, i)    in groups
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import onnx_ir as ir
 from octavo.core.form import Cpu
 from octavo.graph.context import Context
 from octavo.graph.emit.emitter import Emitter
-from octavo.graph.lower.linear import table
+from octavo.graph.lower.blocks import BlockForm, lookup_blocks
+from octavo.graph.lower.linear import blocks, table
 from octavo.ir.embedding import Embedding
 from octavo.ir.weight import QuantizedWeightValues
 
@@ -20,6 +22,9 @@ from octavo.ir.weight import QuantizedWeightValues
 def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
     """The rows, float32 [..., *row]."""
     w = layer.weight
+    if w.format.group:
+        form = BlockForm.MATRIX if w.key in c.tables else BlockForm.TABLE
+        return [_in_blocks(layer, node, c, form)]
     column = (w.n, *[1] * len(layer.row))
     above = 0
     if w.key in c.tables:  # an output layer reads it too, and holds it as it needs
@@ -27,13 +32,13 @@ def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
     else:
 
         def rows() -> ir.Value:
-            q = w.make().q.reshape(w.n, *layer.row)
+            q = w.integers().q.reshape(w.n, *layer.row)
             return c.hold(q, w.part_name("quantized"))
 
         values = c.once(("rows", w.key, layer.row), rows)
 
     def row_numbers() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]:
-        found = w.make()
+        found = w.integers()
         return found.scale, found.zeros
 
     scales, zeros = c.once(("row numbers", w.key), row_numbers)
@@ -55,6 +60,17 @@ def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
         zero_point=zero,
     )
     return [y]
+
+
+def _in_blocks(layer: Embedding, node: ir.Node, c: Context, form: BlockForm) -> ir.Value:
+    e, out = c.emitter, f"{node.outputs[0].name}_rows"
+    held, name = blocks(layer.weight, c, form), node.name or "lookup"
+    if len(layer.row) == 1:
+        return lookup_blocks(e, held, layer.indices, name=name, out=out)
+    flat = lookup_blocks(e, held, layer.indices, name=name, out=f"{out}_flat")
+    leading = e.op("Shape", [layer.indices], out=f"{out}_leading")
+    shape = e.op("Concat", [leading, e.vector(layer.row)], out=f"{out}_shape", axis=0)
+    return e.op("Reshape", [flat, shape], out=out)
 
 
 def lookup_rows(

@@ -6,17 +6,18 @@ A weight is quantized when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.kernels import QuantizedWeight
+from octavo.core.kernels import GroupedWeight, QuantizedWeight, WeightFormat
 from octavo.core.stored_integers import as_int8
 from octavo.graph.emit.emitter import Emitter
 from octavo.ir.weight import Account, Weight, WeightIntegers
+from octavo.onnx.blocks import format_of, is_in_blocks
 from octavo.onnx.constants import Constants, Root
 from octavo.onnx.kept_integers import Arrange, is_stored, keep, stored_weight
 from octavo.onnx.operators.reader import ReadContext
@@ -101,6 +102,16 @@ def quantized_rows(
     account = Account()
     channels, held = shape[:axes], leaf or source
 
+    in_blocks = is_in_blocks(scheme)
+
+    def grouped() -> GroupedWeight:
+        array = rows(c.weights.float32(held))
+        c.constants.release(held)
+        found = c.weights.grouped(array, scheme, name)
+        account.signal, account.noise = found.signal, found.noise
+        factor = found.weight.channel_scale * np.float32(alpha)
+        return replace(found.weight, channel_scale=factor)
+
     def make() -> WeightIntegers:
         kept = _kept(c, held, rows, scheme, account)
         if kept is not None:
@@ -116,7 +127,15 @@ def quantized_rows(
 
     return c.once(
         ("weight", key),
-        lambda: Weight(key, name, shape, c.blaming(make), source=source, account=account),
+        lambda: Weight(
+            key,
+            name,
+            shape,
+            c.blaming(grouped if in_blocks else make),
+            source=source,
+            account=account,
+            format=format_of(scheme) or WeightFormat.INT8,
+        ),
     )
 
 

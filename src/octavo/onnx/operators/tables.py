@@ -19,7 +19,7 @@ from octavo.graph.lower.blocks import BlockForm, lookup_blocks
 from octavo.graph.lower.embedding import lookup_per_tensor, lookup_rows
 from octavo.ir.embedding import Embedding
 from octavo.ir.weight import Account
-from octavo.onnx.blocks import is_in_blocks
+from octavo.onnx.blocks import format_of, is_in_blocks, is_plain
 from octavo.onnx.operators.operands import matrix_key, native_matrix
 from octavo.onnx.operators.reader import ReadContext
 from octavo.recipe import Granularity, Scheme, WeightScheme
@@ -101,10 +101,11 @@ def _native(
 
 
 def takes_native(scheme: Scheme) -> bool:
-    """Tables with one scale a row. Those per tensor or in blocks keep their stock form."""
+    """Tables with one scale a row, or of 4 bits in groups. Others keep their stock form."""
     w = scheme.weight
     assert w is not None
-    return w.qtype.is_integer and w.granularity is Granularity.CHANNEL
+    in_groups = is_in_blocks(w) and not is_plain(w) and format_of(w) is not None
+    return w.qtype.is_integer and (w.granularity is Granularity.CHANNEL or in_groups)
 
 
 def table_bytes(shape: tuple[int, ...]) -> int:
