@@ -75,13 +75,14 @@ class Account:
     """What became of one weight: bytes that it takes in the file, and the sums behind its SQNR.
 
     Of a weight that came in integers `changed_rows` are the channels that got others; None where it
-    came in float.
+    came in float. `rounded_scales` of it are not quite what the file had.
     """
 
     bytes: int = 0
     signal: float = 0.0
     noise: float = 0.0
     changed_rows: int | None = None
+    rounded_scales: int = 0
 
     def add(self, other: Account) -> None:
         """Counts `other` too."""

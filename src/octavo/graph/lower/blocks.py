@@ -57,6 +57,17 @@ class BlockIntegers:
         """The zero point that is not stored."""
         return 1 << (self.bits - 1)
 
+    def dequantize(self) -> npt.NDArray[np.float32]:
+        """The weight, float32 [n, k]."""
+        k = self.q.shape[1]
+        w = self.q.astype(np.float32)
+        if self.zero is None:
+            w -= np.float32(self.centre)
+        else:
+            w -= np.repeat(self.zero, self.block, axis=1)[:, :k]
+        w *= np.repeat(self.scale, self.block, axis=1)[:, :k]
+        return w
+
     def packed(self) -> UInt8:
         """uint8 [n, blocks, block * bits / 8], lower bits first."""
         n, k = self.q.shape
