@@ -248,6 +248,18 @@ class _Embedding:
 class EmbeddingInt8(_Embedding): ...
 class EmbeddingUint8(_Embedding): ...
 
+class PackedEmbedding:
+    def __init__(
+        self,
+        packed: npt.NDArray[np.uint8],
+        rows: int,
+        dim: int,
+        scale: npt.NDArray[np.float32],
+        zero: npt.NDArray[np.int32] | None,
+        weight_format: str,
+    ) -> None: ...
+    def lookup(self, indices: int, wide: bool, count: int, out: int, threads: int) -> None: ...
+
 def __getattr__(name: str) -> Any: ...
 
 # bind_sources.cpp
