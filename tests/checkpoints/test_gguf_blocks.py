@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 
 from octavo.checkpoints.gguf_blocks import groups_of
 from octavo.core.kernels import GroupedWeight, WeightFormat
-
-gguf = pytest.importorskip("gguf")
 
 FORMATS = {
     "Q4_0": WeightFormat.INT4_32,

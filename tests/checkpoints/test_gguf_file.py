@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("gguf")
-
-from gguf_files import write_gguf
-
 from octavo.checkpoints.gguf_file import open_gguf
 from octavo.checkpoints.gguf_weights import read_floats, read_groups
 from octavo.core.kernels import WeightFormat
 from octavo.errors import ModelError
+from tests.checkpoints.gguf_files import write_gguf
 
 
 @pytest.fixture

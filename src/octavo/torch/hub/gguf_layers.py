@@ -80,6 +80,8 @@ class GgufLayers:
         self._sizes: dict[str, int] = {}
         self._scales: dict[str, Tensor | None] = {}  # before a table's factor
         self._unplaced: list[str] = []
+        self._pairs: list[tuple[str, str]] = []
+        self._tables: dict[str, nn.Module] = {}
         names, places = GgufNames(self.model, self.file), places_of(self.model)
         with torch.device("cpu"), torch.inference_mode(False):
             for tensor in self.file.tensors:
@@ -170,6 +172,8 @@ class GgufLayers:
             held = {"packed": self.tensors[f"{origin}.packed"], "scale": self._scales[origin]}
             self._put(name, modules[name], places, taken.format, held)
             self._taken[name] = taken
+            self._pairs.append((name, origin))
+            self._tables[origin] = modules[origin]
 
     def _check_whole(self) -> None:
         """Raises ModelError where the file has no tensor for a parameter of the model."""
@@ -187,6 +191,8 @@ class GgufLayers:
 
     def finish(self, model: nn.Module) -> Report:
         """Quantizes what the file has as floats, as the recipe says; what became of each layer."""
+        self.tensors = {}  # they are the model's now
+        self._share(model)
         left = inventory(model)
         answers = recipe_answers(self._parts, self._decisions, self.recipe)
         own = {part.layer.name: answers[part.layer.name] for part in left}
@@ -207,6 +213,14 @@ class GgufLayers:
             notes=(*self._notes(), *made.notes),
         )
 
+    def _share(self, model: nn.Module) -> None:
+        """Layers of one weight hold the same tensors: what transformers placed are views."""
+        for target, source in self._pairs:
+            new, origin = model.get_submodule(target), model.get_submodule(source)
+            new._buffers["packed"] = origin._buffers["packed"]
+            if table_factor(self._tables[source]) is None:
+                new._buffers["scale"] = origin._buffers["scale"]
+
     def _outcome(
         self, model: nn.Module, part: ModuleLayer, others: Mapping[str, LayerOutcome]
     ) -> LayerOutcome:
@@ -219,12 +233,12 @@ class GgufLayers:
         new = model.get_submodule(part.module)
         shared = f"{part.module}.weight" not in self._sizes
         after = sum(b.nbytes for key, b in new.named_buffers() if key != "bias")
-        is_table = not hasattr(new, "in_features")
+        group = getattr(new, "group", None)
         notes = () if taken.kept else (f"{taken.tensor.kind.name} rounded to {taken.format.value}",)
         return LayerOutcome(
             part.layer,
             True,
-            scheme_of(taken.format, table=is_table).describe(),
+            scheme_of(taken.format, group=group).describe(),
             "",
             size,
             0 if shared else after,

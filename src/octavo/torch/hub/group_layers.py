@@ -59,8 +59,9 @@ def empty_layer(module: Any, weight_format: WeightFormat, dtype: torch.dtype) ->
         )
 
 
-def scheme_of(weight_format: WeightFormat, *, table: bool = False) -> Scheme:
-    """How such a layer is held, in the words of recipes."""
+def scheme_of(weight_format: WeightFormat, *, group: int | None = None) -> Scheme:
+    """How a layer is held, in the words of recipes: inputs with a scale for each `group`, or for
+    each row where it is 0; a table has none, None."""
     weight = WeightScheme(
         QType.INT4 if weight_format.bits == 4 else QType.INT8,
         Granularity.BLOCK,
@@ -68,5 +69,8 @@ def scheme_of(weight_format: WeightFormat, *, table: bool = False) -> Scheme:
         observer="search",
         block=weight_format.group,
     )
-    group = ActivationScheme(granularity=Granularity.GROUP, group=weight_format.group)
-    return Scheme(weight, None if table else group)
+    if group is None:
+        return Scheme(weight, None)
+    if not group:
+        return Scheme(weight, ActivationScheme())
+    return Scheme(weight, ActivationScheme(granularity=Granularity.GROUP, group=group))
