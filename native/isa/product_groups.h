@@ -33,7 +33,6 @@ struct GroupedBlocks {
   explicit GroupedBlocks(const Gemm& g)
       : of(g.weight.format, g.weight.k), format(g.weight.format), data(g.weight.data), stride(group_panel_stride(g.weight.format.group, g.weight.k)) {}
   const std::int8_t* block(std::size_t i) const { return data + i * of.bytes; }
-  std::size_t group_bytes() const { return of.scales / of.groups; }
 };
 
 template <class D, int bits, bool each>
@@ -53,13 +52,13 @@ struct GroupProduct {
     OCTAVO_INLINE void clear() { clear(Sequence<R * N>{}); }
     OCTAVO_INLINE void store(F* to) const { store(to, Sequence<R * N>{}); }
 
-    // Group j: of the first row at a and q, `groups` apart; blocks begin at b.
-    OCTAVO_INLINE void add(const GroupedBlocks& w, const std::int8_t* b, std::size_t j, const std::int8_t* a, const RowQuant* q) {
+    // A group, which begins at b in the first block: of the first row at a and q, `groups` apart.
+    OCTAVO_INLINE void add(const GroupedBlocks& w, const std::int8_t* b, const std::int8_t* a, const RowQuant* q) {
       I acc[R * N];
-      if (w.format.affine) start_affine(acc, w, b + w.of.zeros + j * w.of.zero_bytes, q, Rows{}, Vectors{});
+      if (w.format.affine) start_affine(acc, w, b + w.of.zeros, q, Rows{}, Vectors{});
       else start(acc, w, q, Sequence<R * N>{});
-      D::template Products<bits, R, N>::add(acc, a, w.stride, b + j * w.group_bytes(), w.of.bytes, w.format.group);
-      finish(acc, w, reinterpret_cast<const std::uint16_t*>(b + w.of.scales) + j * kBlockN, q, Rows{}, Vectors{});
+      D::template Products<bits, R, N>::add(acc, a, w.stride, b, w.of.bytes, w.format.group);
+      finish(acc, w, reinterpret_cast<const std::uint16_t*>(b + w.of.scales), q, Rows{}, Vectors{});
     }
     // Of rows with one scale.
     OCTAVO_INLINE void scale(const GroupedBlocks& w, const std::int8_t* b, const RowQuant* q) { scale(w, b, q, Rows{}, Vectors{}); }
@@ -124,7 +123,7 @@ struct GroupProduct {
     const RowQuant* q = g.quant + t.row * w.of.groups;
     Sums<R, C> sums;
     sums.clear();
-    for (std::size_t j = 0; j < w.of.groups; ++j) sums.add(w, b, j, a + j * w.format.group, q + j);
+    for (std::size_t j = 0; j < w.of.groups; ++j) sums.add(w, b + j * w.of.group_bytes, a + j * w.format.group, q + j);
     if constexpr (!each) sums.scale(w, b, q);
     if (t.plain(C)) return TileOutput<D, R, N, true>::store(t, sums.total);
     F found[R * N];
@@ -158,12 +157,13 @@ struct GroupProduct {
     const std::size_t tallest = D::tallest_of_groups(static_cast<int>(widest));
     const WeightParts parts(g.weight, g.block_begin, g.block_end, (g.rows + tallest - 1) / tallest, widest, 8);
     const std::size_t at_once = rows_at_once(g.rows);
+    const bool one_stream = g.rows <= D::tallest_of_groups(1);  // weights may come from memory
     for (std::size_t first = g.block_begin; first < g.block_end; first += parts.blocks) {
       const std::size_t last = first + parts.blocks < g.block_end ? first + parts.blocks : g.block_end;
       for (std::size_t row = 0; row < g.rows; row += at_once) {
         const std::size_t until = row + at_once < g.rows ? row + at_once : g.rows;
         std::size_t block = first;
-        for (; block + widest <= last; block += widest) rows<static_cast<int>(widest)>(g, w, row, until, block);
+        for (; !one_stream && block + widest <= last; block += widest) rows<static_cast<int>(widest)>(g, w, row, until, block);
         for (; block < last; ++block) rows<1>(g, w, row, until, block);
       }
     }

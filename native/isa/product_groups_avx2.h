@@ -45,7 +45,7 @@ struct Avx2Groups : Avx2Dot {
       I first[R] = {(static_cast<void>(r), _mm256_setzero_si256())...}, second[R] = {(static_cast<void>(r), _mm256_setzero_si256())...};
 #pragma GCC unroll 1
       for (std::size_t i = 0; i < kInputs; i += bits == 4 ? 8 : 4) {
-        const I w = _mm256_load_si256(reinterpret_cast<const I*>(b + i * bits * 2 + 32 * part));
+        const I w = _mm256_loadu_si256(reinterpret_cast<const I*>(b + i * bits * 2 + 32 * part));
         const I low = _mm256_and_si256(w, mask), high = _mm256_and_si256(_mm256_srli_epi16(w, 4), mask);
         if constexpr (bits == 4) {
           ((first[r] = plus(first[r], low, a + r * stride + i)), ...);

@@ -76,7 +76,7 @@ struct Avx512Groups : Avx512Vnni {
     std::int32_t value;
   };
   static OCTAVO_INLINE I weights(const std::int8_t* p) {
-    I w = _mm512_load_si512(p);
+    I w = _mm512_loadu_si512(p);
     __asm__("" : "+v"(w));
     return w;
   }
