@@ -15,9 +15,11 @@ namespace octavo {
 namespace {
 
 struct Avx2Groups : Avx2Dot {
-  static constexpr std::size_t kWidestOfWeightGroups = 1;
-  static constexpr std::size_t tallest_of_groups(int) { return 4; }
+  static constexpr int kWidestOfWeightGroups = 1;
+  static constexpr int tallest_of_groups(int) { return 4; }
 
+  // Keeps what makes this from mixing with what makes the next.
+  static OCTAVO_INLINE void apart(F& x) { __asm__ volatile("" : "+x"(x)); }
   template <int bits>
   static OCTAVO_INLINE I zeros(const std::int8_t* p, int part) {
     if constexpr (bits == 8) return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * part)));

@@ -73,10 +73,14 @@ void grouped_row(const KernelTable& t, const EmbeddingTable& table, const Weight
   for (std::size_t j = 0; j < of.groups; ++j) {
     const std::uint16_t bits = of.scale(block, c, j);
     const int zero = of.zero(block, c, j);
-    float scale;
+    float scale, minimum = 0.0f;
     t.widen(DType::kFloat16, &bits, &scale, 1);
+    if (f.minimum) {
+      const std::uint16_t least = of.minimum(block, c, j);
+      t.widen(DType::kFloat16, &least, &minimum, 1);
+    }
     for (std::size_t d = j * f.group; d < table.dim && d < (j + 1) * f.group; ++d)
-      to[d] = scale * static_cast<float>(of.integer(block, c, d) - zero) * table.scale[r];
+      to[d] = (f.minimum ? scale * static_cast<float>(of.integer(block, c, d)) + minimum : scale * static_cast<float>(of.integer(block, c, d) - zero)) * table.scale[r];
   }
 }
 

@@ -81,9 +81,9 @@ WeightFormat weight_format(const std::string& name) {
   if (name == known) return WeightFormat::kInt8;
   for (const int bits : {4, 8})
     for (const std::size_t group : {32, 64, 128})
-      for (const bool affine : {false, true}) {
-        const std::string called = "int" + std::to_string(bits) + "-" + std::to_string(group) + (affine ? "-affine" : "");
-        if (name == called) return {group, bits, affine};
+      for (const std::string& zeros : {std::string(), std::string("-affine"), std::string("-minimum")}) {
+        const std::string called = "int" + std::to_string(bits) + "-" + std::to_string(group) + zeros;
+        if (name == called) return {group, bits, zeros == "-affine", zeros == "-minimum"};
         known += ", " + called;
       }
   throw std::invalid_argument("weights are in the format '" + name + "', which this release of Octavo does not know (it knows " +
@@ -204,6 +204,17 @@ void pack_groups(const Grouped<const std::uint8_t>& from, std::size_t n, std::si
           else group[of.place(c, i)] |= static_cast<std::uint8_t>(q << GroupBlock::shift(i));
         }
         offset = __builtin_fmaf(static_cast<float>(sum), float_of_half(scale), offset);
+        if (!f.minimum || !is_there) continue;
+        const std::uint16_t minimum = GroupBlock::half(from.zero, at);
+        std::memcpy(group + of.zeros + c * sizeof minimum, &minimum, sizeof minimum);
+        const std::size_t count = std::min(k, (j + 1) * f.group) - std::min(k, j * f.group);
+        offset = __builtin_fmaf(static_cast<float>(count), float_of_half(minimum), offset);
+        if (!f.minimum || !is_there) continue;
+        std::uint16_t minimum;
+        std::memcpy(&minimum, from.zero + at * 2, 2);
+        std::memcpy(block + of.zeros + (j * kBlockN + c) * 2, &minimum, 2);
+        const std::size_t count = std::min(k, (j + 1) * f.group) - std::min(k, j * f.group);
+        offset = __builtin_fmaf(static_cast<float>(count), float_of_half(minimum), offset);
       }
       std::memcpy(block + of.offsets + c * sizeof(float), &offset, sizeof(float));
     }
@@ -220,6 +231,8 @@ void unpack_groups(const std::int8_t* packed, std::size_t n, std::size_t k, cons
         const std::size_t at = (first + c) * of.groups + j;
         to.scale[at] = of.scale(block, c, j);
         if (f.affine) to.zero[at] = static_cast<std::uint8_t>(of.zero(block, c, j));
+        const std::uint16_t minimum = f.minimum ? of.minimum(block, c, j) : 0;
+        if (f.minimum) std::memcpy(to.zero + at * sizeof minimum, &minimum, sizeof minimum);
       }
     }
   });
