@@ -132,6 +132,8 @@ def test_a_model_is_as_it_was_where_nothing_can_be_done() -> None:
         quantize_(model, config, lambda module, name: False)
     with pytest.raises(OptionError, match=r"chose norm \(LayerNorm\), without a weight"):
         quantize_(model, config, lambda module, name: isinstance(module, nn.LayerNorm))
+    with pytest.raises(OptionError, match=r"chose the model \(Model\), without a weight"):
+        quantize_(model, config, lambda module, name: name != "up")
     with pytest.raises(OptionError, match="model: is a Linear that is a layer itself"):
         quantize_(nn.Linear(64, 64), config)
     with torch.no_grad():
