@@ -34,11 +34,12 @@ OP, ATTRIBUTE = "MatMulNBits", "accuracy_level"
 CLOSE = 0.01
 """Error between the levels that is never too much: twice that of activations of 8 bits in a deep
 model. Above, it must not be more than the error that the weights' few bits make."""
-SLOWER = 1.1
+SLOWER = 1.2
 """Level 0 is taken where level 4 takes so many times as long: below, it may be noise."""
 LEAST_SECONDS = 1e-3
 """Of a run that says something of speed."""
-ROUNDS, MOST_SECONDS = 5, 3.0
+LEAST_ROUNDS, MOST_ROUNDS, SECONDS = 3, 20, 1.0
+"""Of runs of both levels in turns, for each feed."""
 FEEDS = 2
 
 LEVEL_4 = "MatMulNBits at accuracy level 4, activations in integers"
@@ -128,13 +129,17 @@ def _compare(model: Path, source: Source, feeds: Sequence[Feed] | None) -> Compa
         if not tried:
             return None
         error = max(_distance(sessions, feed) for feed in tried)
-        return Compared(error, _time_ratio(sessions, tried))
+        ratio = _time_ratio(sessions, tried)
+        if ratio is not None and ratio > SLOWER:  # once more: another program may have been busy
+            ratio = min(ratio, _time_ratio(sessions, tried) or 0.0)
+        return Compared(error, ratio)
     finally:
         other.unlink()
 
 
 def _open(path: Path) -> Any:
-    with session_options() as options:
+    # On one thread: those of two sessions would wait for each other.
+    with session_options(intra_op_num_threads=1) as options:
         return session(path, sess_options=options)
 
 
@@ -159,11 +164,11 @@ def _distance(sessions: Sequence[Any], feed: Feed) -> float:
 
 def _time_ratio(sessions: Sequence[Any], feeds: Sequence[Feed]) -> float | None:
     """The time of the first over that of the second: the mean of the feeds' ratios."""
-    ratios, until = [], perf_counter() + MOST_SECONDS
+    ratios = []
     for feed in feeds:
-        best = [float("inf"), float("inf")]
-        for done in range(ROUNDS):
-            if done and perf_counter() > until:
+        best, until = [float("inf"), float("inf")], perf_counter() + SECONDS
+        for done in range(MOST_ROUNDS):
+            if done >= LEAST_ROUNDS and perf_counter() > until:
                 break
             for i, one in enumerate(sessions):
                 started = perf_counter()
