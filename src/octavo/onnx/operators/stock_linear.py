@@ -17,7 +17,6 @@ import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
 from octavo.graph.lower.blocks import (
-    FIRST_WITH_BLOCKS,
     BlockForm,
     dequantized_blocks,
     linear_block,
@@ -204,7 +203,7 @@ class StockForm:
 
     def _blocks(self, x: ir.Value, out: str) -> tuple[ir.Value, Account | None, list[str]]:
         root, transposed = self.operands.orientation(self.c.constants)
-        typed = self.c.qdq and self.c.opset >= FIRST_WITH_BLOCKS
+        typed = self.c.typed_blocks
         form = BlockForm.TYPED if typed else BlockForm.MATRIX
         w, account = self.c.weights.blocks(root, self.weight, transposed=transposed, form=form)
         if not typed:
