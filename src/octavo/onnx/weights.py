@@ -168,13 +168,20 @@ class WeightStore:
         return held, held.account if first else None
 
     def blocks(
-        self, root: Root, scheme: WeightScheme, *, transposed: bool, form: BlockForm
+        self,
+        root: Root,
+        scheme: WeightScheme,
+        *,
+        transposed: bool,
+        form: BlockForm,
+        graph: ir.Graph | None = None,
     ) -> tuple[BlockWeightValues, Account | None]:
         """A matrix [K, N] (after `transposed`) in blocks along K, as `form` of operators reads it.
 
-        The statistics are given to the first layer that asks and are None for the others.
+        It is kept in `graph`, by default the main one. The statistics are given to the first layer
+        that asks and are None for the others.
         """
-        key = ("blocks", root.key, transposed, scheme, form)
+        key = ("blocks", root.key, transposed, scheme, form, graph)
         first = key not in self._held
         if first:
             stored = self.float32(root.leaf)
@@ -185,7 +192,7 @@ class WeightStore:
             self.constants.release(root.leaf)
 
             def hold(array: npt.NDArray[Any], part: str) -> ir.Value:
-                return self._constant(array, f"{name}_{part}")
+                return self._constant(array, f"{name}_{part}", graph)
 
             values, account.bytes = form.hold(integers, hold)
             self._held[key] = values, account

@@ -205,7 +205,11 @@ class StockForm:
         root, transposed = self.operands.orientation(self.c.constants)
         typed = self.c.typed_blocks
         form = BlockForm.TYPED if typed else BlockForm.MATRIX
-        w, account = self.c.weights.blocks(root, self.weight, transposed=transposed, form=form)
+        # docs/notes/onnxruntime.md: "Blocks lie beside their DequantizeLinear"
+        graph = self.node.graph if typed and self.node.graph is not self.c.model.graph else None
+        w, account = self.c.weights.blocks(
+            root, self.weight, transposed=transposed, form=form, graph=graph
+        )
         if not typed:
             return linear_block(self.e, x, w, name=self.name, out=out), account, []
         matrix = dequantized_blocks(self.e, w, out=f"{out}_weight")
