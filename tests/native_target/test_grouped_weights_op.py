@@ -102,6 +102,7 @@ def bias_of(n: int, seed: int = 4) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(n).astype(np.float32)
 
 
+@pytest.mark.sweep(5)
 @rows_or_groups
 @formats
 @pytest.mark.parametrize("shape", [(1, 64, 33), (5, 200, 40), (40, 31, 16)], ids=str)

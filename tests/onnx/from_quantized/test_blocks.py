@@ -14,13 +14,12 @@ import pytest
 from onnx import TensorProto, helper
 from onnxruntime.quantization import QuantFormat
 from onnxruntime.quantization.matmul_nbits_quantizer import (
-    HQQWeightOnlyQuantConfig,
     MatMulNBitsQuantizer,
 )
 
 from octavo.core.kernels import WeightFormat
 from octavo.core.metrics import relative_error
-from octavo.errors import NothingQuantizedError
+from octavo.errors import ModelError, NothingQuantizedError
 from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.graph.lower.blocks import BlockIntegers
 from octavo.onnx import convert_target, session
@@ -100,6 +99,7 @@ WRITTEN: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("block", [32, 64, 128, 256])
 @pytest.mark.parametrize("options", WRITTEN)
 def test_the_quantizers_files_keep_their_integers(options: str, block: int, tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_the_quantizers_files_keep_their_integers(options: str, block: int, tmp_
     assert relative_error(was, now) < 1e-4  # activations of 8 bits in groups, scales of 11 bits
     back = tmp_path / "portable.onnx"
     convert_target(out, back, to="portable")
-    before = [w for w in weights(path) if w.shape != (ROWS, K) or "Gather" in str(WRITTEN[options])]
-    after = [w for w in weights(back) if w.shape in [b.shape for b in before]]
+    before, after = weights(path), weights(back)
     assert len(before) == len(after) >= 2
     for a, b in zip(before, after, strict=True):
-        np.testing.assert_allclose(b, a, rtol=2**-11, atol=1e-9)  # the same integers
+        # The same integers; a table ends with a whole block, and lookups cut it.
+        np.testing.assert_allclose(b[:, : a.shape[1]], a, rtol=2**-11, atol=1e-9)
 
 
 def test_scales_that_float16_holds_are_the_same(tmp_path: Path) -> None:
@@ -185,17 +185,6 @@ def test_what_kernels_cannot_hold_is_left_and_named(case: str, tmp_path: Path) -
     model, reason = LEFT[case]
     path = save(model, tmp_path / "q.onnx")
     with refused(tmp_path, NothingQuantizedError, reason):
-        convert_target(path, tmp_path / "native.onnx", to="native")
-
-
-def test_hqq_has_zero_points_that_kernels_cannot_hold(tmp_path: Path) -> None:
-    made = MatMulNBitsQuantizer(
-        decoder_parts(), algo_config=HQQWeightOnlyQuantConfig(block_size=32, bits=4)
-    )
-    made.process()
-    path = tmp_path / "q.onnx"
-    made.model.save_model_to_file(str(path))
-    with refused(tmp_path, NothingQuantizedError, "its zero points are no integers"):
         convert_target(path, tmp_path / "native.onnx", to="native")
 
 
@@ -286,7 +275,7 @@ def test_scales_that_are_not_finite_are_named(tmp_path: Path) -> None:
     scale[9] = np.nan
     model = nbits({"q": Q, "s": scale}, ["x", "q", "s"], K=128, N=4, block_size=32)
     path = save(model, tmp_path / "q.onnx")
-    with refused(tmp_path, Exception, "a scale of its row 2 is NaN or infinite"):
+    with refused(tmp_path, ModelError, "a scale of its row 2 is NaN or infinite"):
         convert_target(path, tmp_path / "native.onnx", to="native", verify=False)
 
 

@@ -73,6 +73,7 @@ def initializer(done: Converted, end: str) -> Array:
 # --- numbers --------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(5)
 @forms
 @formats
 @pytest.mark.parametrize("k", [64, 100], ids=["whole-blocks", "a-part-of-a-block"])
@@ -301,6 +302,7 @@ def test_gemm_with_alpha_bias_and_activation_is_one_node(tmp_path: Path) -> None
 # --- between targets ------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep(5)
 @formats
 def test_there_and_back_are_the_same_bits(fmt: WeightFormat, tmp_path: Path) -> None:
     """native -> portable -> native, tables, gates and parts of one layer included."""
