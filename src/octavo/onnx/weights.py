@@ -314,12 +314,13 @@ class WeightStore:
         count = -(-inputs // block)
         padded = np.zeros((outputs, count * block), np.float32)
         padded[:, :inputs] = matrix
-        eight = WeightScheme(qtype=QType.UINT8)
+        eight = WeightScheme(qtype=QType.UINT8, symmetric=scheme.symmetric)
         quantized = self.quantize(padded.reshape(outputs * count, block), 0, eight, name)
         q = quantized.q.reshape(outputs, count * block)[:, :inputs]
         scale = quantized.qparams.scale.reshape(outputs, count)
+        zero = quantized.qparams.zero_point.astype(np.uint8).reshape(outputs, count)
         account = Account(0, quantized.signal, quantized.noise)
-        return BlockIntegers(q, scale, None, 8, block), account
+        return BlockIntegers(q, scale, None if scheme.symmetric else zero, 8, block), account
 
     def _hold_float16(self, value: ir.Value) -> tuple[ir.Value, Account]:
         array = self.float32(value)

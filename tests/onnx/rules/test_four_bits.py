@@ -220,18 +220,21 @@ def test_convolutions_stay_at_8_bits_and_say_so(form: str, tmp_path: Path) -> No
     assert any("blocks" in note for note in outcome.notes)
 
 
-@pytest.mark.parametrize(("bits", "block"), [(8, 16), (8, 256)])
-def test_lengths_that_only_onnxruntime_has(bits: int, block: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("symmetric", [True, False], ids=["symmetric", "affine"])
+@pytest.mark.parametrize("block", [16, 256])
+def test_lengths_that_only_onnxruntime_has(block: int, symmetric: bool, tmp_path: Path) -> None:
     """Plain blocks of 8 bits may have them; searched ones are refused by name."""
-    scheme = WeightScheme(QType.INT8, Granularity.BLOCK, block=block)
+    scheme = WeightScheme(QType.INT8, Granularity.BLOCK, symmetric, block=block)
     done = convert(linear(300, 40), tmp_path, recipe=Recipe("r", Scheme(scheme, None)))
-    assert done.ops == ["MatMulNBits"]
+    assert done.ops == ["MatMulNBits"] and len(done.proto.graph.initializer) == 3 - symmetric
+    x = values(5, 300)
+    assert error(outputs(done, {"x": x})[0], x @ weight(300, 40, spread=False)) < 0.02
     searched = WeightScheme(QType.INT8, Granularity.BLOCK, observer="search", block=block)
     left = convert(
         linear(300, 40), tmp_path, recipe=Recipe("r", Scheme(searched, None)), allow_nothing=True
     )
     assert left.outcome("dense").reason == (
-        f"blocks of {block} are symmetric and not searched; those of 32, 64, 128 may be"
+        f"a search of scales goes with blocks of 32, 64, 128, not of {block}"
     )
 
 
