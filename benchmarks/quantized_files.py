@@ -167,8 +167,12 @@ def compared(ours: Path, theirs: Path, feed: Feed, setting: Setting) -> tuple[fl
 
 
 def kokoro_rows(setting: Setting, section: str) -> Iterator[Row]:
-    """Kokoro-82M: time for a second of sound, as durations may round otherwise."""
+    """Kokoro-82M: time for a second of sound, as durations may round otherwise.
+
+    A call takes seconds, so that few of them tell.
+    """
     say(section)
+    setting = replace(setting, processes=1, rounds=3)
     with tempfile.TemporaryDirectory(prefix="octavo-kokoro-") as folder:
         theirs = kokoro.model_path()
         ours, feed = convert(theirs, Path(folder, "kokoro.onnx")), kokoro.feed(TOKENS)
