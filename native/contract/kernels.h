@@ -563,6 +563,20 @@ struct WeightRun {
   WeightSums* sums;
 };
 
+// Weights of 16 outputs side by side, `n` of each, which are a group of a few bits each.
+constexpr std::size_t kRoundLanes = 16;
+struct RoundGroups {
+  const float* v;                            // [n][kRoundLanes]
+  const float* importance;                   // [n], of an input's squared error; finite, 0 or more
+  std::size_t n;
+  int bits;                                  // 4 or 8
+  bool affine;                               // with a zero point of its own
+  bool search;                               // else scale and zero point are the range's
+  std::int32_t* q;                           // [n][kRoundLanes], 0 .. 2^bits - 1
+  std::uint16_t* scale;                      // [kRoundLanes], float16
+  float *zero, *signal, *noise;              // [kRoundLanes]: zero point, sums of v^2 and (v - scale (q - zero))^2
+};
+
 // Tiles of 16 rows of 16 words of four bytes, turned: word j of row i becomes word i of row j. `streamed`:
 // as stream_lines writes; `to` and what leads from there are multiples of kAlign then.
 struct TransposeWords {
@@ -607,6 +621,7 @@ struct KernelTable {
   void (*quantize_columns)(const QuantizeColumns&);
   bool (*weight_range)(const WeightRange&);
   void (*quantize_weight)(const WeightRun&);
+  void (*round_groups)(const RoundGroups&);
   void (*attention_panel)(const AttentionPanel&);
   void (*attention_pairs)(const AttentionPanel&);  // in products of bfloat16
   bool bfloat16_instruction;                 // which multiplies those, so that they take less time than float32

@@ -81,11 +81,8 @@ def quantize_dynamic(
     it are replaced by then). `progress` is called with a stage, the layers done and their number.
     """
     start = perf_counter()
-    if not isinstance(model, nn.Module):
-        raise OptionError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
-    _refuse_torch_ao(model)
+    check_module(model)
     mapping = checked_mapping(mapping)
-    _refuse_without_values(model)
     parts = inventory(model)
     if recipe is None:
         spec = QConfigSpec(model, parts, qconfig_spec, dtype)
@@ -105,9 +102,26 @@ def quantize_dynamic(
         answers, notes, chosen = recipe_answers(parts, decisions, found), [], {}
         said, must = found.to_dict(), True
     converter = Converter(model, parts, answers, mapping, chosen)
-    _refuse_again(model, parts, converter, qconfig_spec)
+    refuse_again(model, parts, converter, qconfig_spec)
     if must and not allow_nothing and not converter.planned:
-        raise NothingQuantizedError(_nothing(model, parts, converter))
+        raise NothingQuantizedError(nothing_quantized(model, parts, converter))
+    return run_converter(model, parts, converter, said, notes, inplace, start, progress)
+
+
+def run_converter(
+    model: nn.Module,
+    parts: Collection[ModuleLayer],
+    converter: Converter,
+    said: Mapping[str, Any],
+    notes: Collection[str],
+    inplace: bool,
+    start: float,
+    progress: Progress = quiet,
+) -> nn.Module:
+    """`model`, or with not `inplace` a copy, as `converter` has it, with its report.
+
+    `said` is what the report calls the recipe, `start` when the call began.
+    """
     # Of tensors made in inference mode nobody can tell cheaply whether they were written to.
     with torch.inference_mode(False):
         if inplace:
@@ -165,6 +179,14 @@ def is_quantized(model: nn.Module) -> bool:
     return held_report(model) is not None
 
 
+def check_module(model: object) -> None:
+    """Raises what a call does for what is no module with values, quantized by torch.ao or not."""
+    if not isinstance(model, nn.Module):
+        raise OptionError(f"model: needs a torch.nn.Module, not {type(model).__name__}")
+    _refuse_torch_ao(model)
+    _refuse_without_values(model)
+
+
 def check_float(model: object) -> None:
     """Raises what `quantize_dynamic` raises for what is no float model with values."""
     if not isinstance(model, nn.Module):
@@ -185,10 +207,13 @@ def _already(name: str, module: nn.Module, advice: str) -> AlreadyQuantizedError
     return AlreadyQuantizedError(f"{name or 'the model'} is a {kind} already{advice}")
 
 
-def _refuse_again(
+def refuse_again(
     model: nn.Module, parts: Collection[ModuleLayer], converter: Converter, spec: Any
 ) -> None:
-    """Raises where an earlier call quantized what this one asks for: by name, or all there is."""
+    """Raises AlreadyQuantizedError where an earlier call quantized what this one asks for.
+
+    That is a layer by its name, or all there is.
+    """
     quantized = {n: m for n, m in model.named_modules() if isinstance(m, QuantizedModule)}
     asked = spec if isinstance(spec, (Mapping, Collection)) else ()
     for name, module in quantized.items():
@@ -221,7 +246,10 @@ def _refuse_without_values(model: nn.Module) -> None:
             raise ModelError(f"{name} is on device meta: it has no values; load them first")
 
 
-def _nothing(model: nn.Module, parts: Collection[ModuleLayer], converter: Converter) -> str:
+def nothing_quantized(
+    model: nn.Module, parts: Collection[ModuleLayer], converter: Converter
+) -> str:
+    """The message about a model of which every layer would stay float."""
     allow = "; allow_nothing=True (--allow-nothing) returns it as it is"
     if not parts:
         return f"{type(model).__name__} holds no weights, so there is nothing to quantize{allow}"

@@ -180,9 +180,10 @@ def compressed(
 
 def _refuse_other(name: str, module: QuantizedModule) -> None:
     kind: Any = type_behind(type(module))
-    group = getattr(module, "group", 0)
-    if kind is not QuantizedLinear or group:
-        groups = f" with activation groups of {group}" if group else ""
+    group, held = getattr(module, "group", 0), getattr(module, "format", "int8")
+    if kind is not QuantizedLinear or group or held != "int8":
+        groups = f" of {held}" if held != "int8" else ""
+        groups += f" with activation groups of {group}" if group else ""
         raise ModelError(
             f"{name} is a {kind.__name__}{groups}, which {NAME} cannot hold; load the float "
             "checkpoint with OctavoConfig(format='compressed-tensors'), which leaves such layers "

@@ -12,6 +12,7 @@ import octavo
 from octavo.errors import ModelError, OptionError, did_you_mean, pip_install
 from octavo.recipe import PRESETS, Recipe
 from octavo.recipe.yaml_files import recipe_of
+from octavo.torch.files.manifest import version_of
 from octavo.torch.hub.compressed_scheme import NAME, CompressedConfig
 
 try:
@@ -24,8 +25,10 @@ except ImportError as error:
 METHOD = "octavo"
 """What config.json calls these weights: its `quant_method`."""
 
-VERSION = 1
+VERSION = 2
 """Of what config.json holds; raised where an older Octavo would misread it."""
+_INT8_ALONE = 1
+"""What it says where all layers are int8: releases from before other formats read it."""
 
 _STORED = ("quant_method", "version", "octavo_version", "layers", "shared")
 """What a saved folder's config.json says besides what a user does."""
@@ -109,7 +112,7 @@ class OctavoConfig(QuantizationConfigMixin):
         preset = PRESETS.get(self.recipe.name)
         found: dict[str, Any] = {
             "quant_method": METHOD,
-            "version": VERSION,
+            "version": version_of(self.layers or (), _INT8_ALONE, VERSION),
             "octavo_version": octavo.__version__,
             "recipe": self.recipe.name if self.recipe == preset else self.recipe.to_dict(),
             "skip": list(self.skip),

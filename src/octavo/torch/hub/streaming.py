@@ -204,7 +204,7 @@ def _of_user(recipe: Recipe) -> Iterator[Rule]:
 
 def _refuse_choices(recipe: Recipe, converter: Converter) -> None:
     for name, choice in converter.planned.items():
-        if choice.storage != "int8" or choice.group or choice.affine:
+        if choice.storage != "int8" or choice.format.group or choice.group or choice.affine:
             raise OptionError(
                 f"format and recipe ({recipe.name!r}): {name} would be {choice.description}, and "
                 f"{WeightLayout.COMPRESSED_TENSORS.value} holds int8 per channel without zero "
