@@ -38,16 +38,18 @@ constexpr std::size_t groups_of(std::size_t k, std::size_t group) {
 enum class Activation : int { kNone, kRelu, kGelu, kGeluTanh, kSilu, kTanh, kSigmoid };
 // How a packed weight holds its integers, in memory and in files; layers/pack.h has their names. int8 has one scale for
 // each output, beside the packed weight. In groups, `group` inputs of an output share a float16 scale, and where it is
-// affine a zero point; else that is half of the range.
+// affine a zero point, or a float16 minimum: w = scale q + minimum. Else the zero point is half of the range.
 struct WeightFormat {
   std::size_t group = 0;                     // 0 (int8), 32, 64 or 128
   int bits = 8;                              // 4 or 8
   bool affine = false;
+  bool minimum = false;
   static const WeightFormat kInt8;
 
-  std::int32_t zero() const { return 1 << (bits - 1); }  // of groups without zero points of their own
+  std::int32_t zero() const { return minimum ? 0 : 1 << (bits - 1); }  // of groups without zero points of their own
+  std::size_t zero_bytes() const { return affine ? 1 : minimum ? 2 : 0; }  // of a group, before they are packed
   std::size_t groups(std::size_t k) const { return k > group ? (k + group - 1) / group : 1; }
-  bool operator==(const WeightFormat& o) const { return group == o.group && bits == o.bits && affine == o.affine; }
+  bool operator==(const WeightFormat& o) const { return group == o.group && bits == o.bits && affine == o.affine && minimum == o.minimum; }
 };
 inline constexpr WeightFormat WeightFormat::kInt8{};
 
@@ -64,13 +66,13 @@ constexpr WeightKind kind_of(const WeightFormat& f) {
 struct GroupBlock {
   std::size_t groups, inputs;
   std::size_t scales;                        // float16 [groups][16]
-  std::size_t zeros, zero_bytes;             // [groups][zero_bytes]; none without zero points
+  std::size_t zeros, zero_bytes;             // [groups][zero_bytes]; none without zero points; minima: float16 [groups][16]
   std::size_t offsets;                       // float32 [16], as in docs/numbers.md
   std::size_t bytes;
 
   GroupBlock(const WeightFormat& f, std::size_t k)
       : groups(f.groups(k)), inputs(groups * f.group), scales(inputs * kBlockN * static_cast<std::size_t>(f.bits) / 8),
-        zeros(scales + groups * kBlockN * 2), zero_bytes(f.affine ? kBlockN * static_cast<std::size_t>(f.bits) / 8 : 0),
+        zeros(scales + groups * kBlockN * 2), zero_bytes(f.affine ? kBlockN * static_cast<std::size_t>(f.bits) / 8 : f.minimum ? kBlockN * 2 : 0),
         offsets(round_up(zeros + groups * zero_bytes, kAlign)), bytes(offsets + kBlockN * sizeof(float)) {}
 };
 

@@ -60,6 +60,7 @@ struct GroupProduct {
       else start(acc, w, q, Sequence<R * N>{});
       D::template Products<bits, R, N>::add(acc, a, w.stride, b + j * w.group_bytes(), w.of.bytes, w.format.group);
       finish(acc, w, reinterpret_cast<const std::uint16_t*>(b + w.of.scales) + j * kBlockN, q, Rows{}, Vectors{});
+      if (w.format.minimum) add_minima(w, b + w.of.zeros + j * w.of.zero_bytes, q, Rows{}, Vectors{});
     }
     // Of rows with one scale.
     OCTAVO_INLINE void scale(const GroupedBlocks& w, const std::int8_t* b, const RowQuant* q) { scale(w, b, q, Rows{}, Vectors{}); }
@@ -78,7 +79,7 @@ struct GroupProduct {
     }
     template <int... i>
     static OCTAVO_INLINE void start(I (&acc)[R * N], const GroupedBlocks& w, const RowQuant* q, Indices<i...>) {
-      ((acc[i] = D::set_i(q[static_cast<std::size_t>(i / N) * w.of.groups].sum * (1 << (bits - 1)))), ...);
+      ((acc[i] = D::set_i(q[static_cast<std::size_t>(i / N) * w.of.groups].sum * w.format.zero())), ...);
     }
     template <int... r, int... c>
     static OCTAVO_INLINE void start_affine(I (&acc)[R * N], const GroupedBlocks& w, const std::int8_t* p, const RowQuant* q, Indices<r...>, Indices<c...> vectors) {
@@ -102,6 +103,17 @@ struct GroupProduct {
       } else {
         ((total[r * N + c] = D::fma(D::to_float(acc[r * N + c]), s[c], total[r * N + c])), ...);
       }
+    }
+    // The minima at p, times the sums of inputs.
+    template <int... r, int... c>
+    OCTAVO_INLINE void add_minima(const GroupedBlocks& w, const std::int8_t* p, const RowQuant* q, Indices<r...>, Indices<c...> vectors) {
+      const F m[N] = {D::load_f16(reinterpret_cast<const std::uint16_t*>(at(w, p, c)) + (c % P) * D::kWidth)...};
+      (add_minima_row<r>(m, q[static_cast<std::size_t>(r) * w.of.groups], vectors), ...);
+    }
+    template <int r, int... c>
+    OCTAVO_INLINE void add_minima_row(const F (&m)[N], const RowQuant& q, Indices<c...>) {
+      const F sum = D::set(static_cast<float>(-q.sum)), x = each ? D::mul(sum, D::set(q.scale)) : sum;
+      ((total[r * N + c] = D::fma(x, m[c], total[r * N + c])), ...);
     }
     template <int... r, int... c>
     OCTAVO_INLINE void scale(const GroupedBlocks& w, const std::int8_t* b, const RowQuant* q, Indices<r...>, Indices<c...> vectors) {

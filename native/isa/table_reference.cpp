@@ -78,6 +78,10 @@ void gemm_of_groups(const Gemm& g) {
         const float scale = Scalar::load_f16(reinterpret_cast<const std::uint16_t*>(block + of.scales) + j * kBlockN + c);
         const float x = g.group ? Scalar::mul(Scalar::to_float(t), quant[j].scale) : Scalar::to_float(t);
         total = Scalar::fma(x, scale, total);
+        if (!f.minimum) continue;
+        const float minimum = Scalar::load_f16(reinterpret_cast<const std::uint16_t*>(block + of.zeros) + j * kBlockN + c);
+        const float sum = Scalar::to_float(-quant[j].sum);
+        total = Scalar::fma(g.group ? Scalar::mul(sum, quant[j].scale) : sum, minimum, total);
       }
       if (!g.group) {
         const float offset = reinterpret_cast<const float*>(block + of.offsets)[c];

@@ -75,6 +75,8 @@ void grouped_row(const KernelTable& t, const EmbeddingTable& table, const Weight
     t.widen(DType::kFloat16, block + of.scales + (j * kBlockN + c) * sizeof(std::uint16_t), &scale, 1);
     const std::uint8_t* zeros = block + of.zeros + j * of.zero_bytes;
     std::int32_t zero = f.zero();
+    float minimum = 0.0f;
+    if (f.minimum) t.widen(DType::kFloat16, zeros + c * sizeof(std::uint16_t), &minimum, 1);
     if (f.affine) zero = f.bits == 8 ? zeros[c] : (zeros[c % 8] >> (c < 8 ? 0 : 4)) & 15;
     const std::size_t end = std::min(table.dim, (j + 1) * f.group);
     for (std::size_t d = j * f.group; d < end; ++d) {
@@ -82,7 +84,8 @@ void grouped_row(const KernelTable& t, const EmbeddingTable& table, const Weight
       const std::size_t step = d / (kBlockK * per_byte), half = d / kBlockK % per_byte;
       const std::uint8_t byte = block[(step * kBlockN + c) * kBlockK + d % kBlockK];
       const std::int32_t q = f.bits == 8 ? byte : (byte >> (4 * half)) & 15;
-      to[d] = scale * static_cast<float>(q - zero) * table.scale[r];
+      const float value = scale * static_cast<float>(q - zero);
+      to[d] = (f.minimum ? value + minimum : value) * table.scale[r];
     }
   }
 }

@@ -81,9 +81,9 @@ WeightFormat weight_format(const std::string& name) {
   if (name == known) return WeightFormat::kInt8;
   for (const int bits : {4, 8})
     for (const std::size_t group : {32, 64, 128})
-      for (const bool affine : {false, true}) {
-        const std::string called = "int" + std::to_string(bits) + "-" + std::to_string(group) + (affine ? "-affine" : "");
-        if (name == called) return {group, bits, affine};
+      for (const std::string& zeros : {std::string(), std::string("-affine"), std::string("-minimum")}) {
+        const std::string called = "int" + std::to_string(bits) + "-" + std::to_string(group) + zeros;
+        if (name == called) return {group, bits, zeros == "-affine", zeros == "-minimum"};
         known += ", " + called;
       }
   throw std::invalid_argument("weights are in the format '" + name + "', which this release of Octavo does not know (it knows " +
@@ -202,6 +202,12 @@ void pack_groups(const Grouped<const std::uint8_t>& from, std::size_t n, std::si
           else block[(i / 8 * kBlockN + c) * kBlockK + i % kBlockK] |= static_cast<std::uint8_t>(q << (i % 8 < 4 ? 0 : 4));
         }
         offset = __builtin_fmaf(static_cast<float>(sum), float_of_half(scale), offset);
+        if (!f.minimum || !is_there) continue;
+        std::uint16_t minimum;
+        std::memcpy(&minimum, from.zero + at * 2, 2);
+        std::memcpy(block + of.zeros + (j * kBlockN + c) * 2, &minimum, 2);
+        const std::size_t count = std::min(k, (j + 1) * f.group) - std::min(k, j * f.group);
+        offset = __builtin_fmaf(static_cast<float>(count), float_of_half(minimum), offset);
       }
       std::memcpy(block + of.offsets + c * sizeof(float), &offset, sizeof(float));
     }
@@ -222,6 +228,7 @@ void unpack_groups(const std::int8_t* packed, std::size_t n, std::size_t k, cons
         std::memcpy(to.scale + at, block + of.scales + (j * kBlockN + c) * 2, 2);
         const std::uint8_t* z = block + of.zeros + j * of.zero_bytes;
         if (f.affine) to.zero[at] = f.bits == 8 ? z[c] : (z[c % 8] >> (c < 8 ? 0 : 4)) & 15;
+        if (f.minimum) std::memcpy(to.zero + at * 2, z + c * 2, 2);
       }
     }
   });
