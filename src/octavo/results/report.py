@@ -10,7 +10,7 @@ from typing import Any
 from octavo.core.data import Data
 from octavo.core.layer import Layer
 from octavo.results.page import Page, Result
-from octavo.results.report_page import conversion_page, report_page
+from octavo.results.report_page import bits_per_weight, conversion_page, report_page
 
 VERSION = 1
 WEIGHTS_OF = "weights_of"
@@ -121,6 +121,14 @@ class Report(Result):
         """The part of the model's bytes that is gone: 0.75 of four times smaller; below 0: more."""
         before = self.model_bytes_before
         return 1.0 - self.model_bytes_after / before if before else 0.0
+
+    @property
+    def bits_per_weight(self) -> float | None:
+        """Of the quantized layers, with scales and zero points; None where there is none.
+
+        A shared weight counts once.
+        """
+        return bits_per_weight(self.quantized)
 
     @property
     def gains_nothing(self) -> bool:

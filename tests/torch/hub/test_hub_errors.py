@@ -50,7 +50,7 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"version": 2, "octavo_version": "9.1"}, ModelError, "version 2, written by Octavo 9.1"),
+        ({"version": 3, "octavo_version": "9.1"}, ModelError, "version 3, written by Octavo 9.1"),
         ({"recipe": "int3"}, RecipeError, "unknown preset 'int3'"),
         ({"recipes": "int8"}, OptionError, "unknown field 'recipes'. Did you mean 'recipe'"),
         ({"format": "packed"}, OptionError, "unknown format 'packed'"),

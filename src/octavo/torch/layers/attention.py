@@ -56,6 +56,7 @@ class QuantizedMultiheadAttention(QuantizedModule):
         "projections",
     )
     INNER = ("q_proj", "k_proj", "v_proj")
+    GROUPED = True
 
     in_proj_bias = None
     """Code with a fused path for float attention takes that for `bias=False`, and keeps off it."""

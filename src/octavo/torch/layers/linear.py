@@ -62,7 +62,7 @@ class QuantizedLinear(QuantizedModule):
     SCRIPTED = True
     GROUPED = True
     CONFIG = ("in_features", "out_features", "has_bias", "affine", "group", "format")
-    format: str = WeightFormat.INT8.value  # of layers pickled before there were others
+    format = WeightFormat.INT8.value  # of layers pickled before there were others
     _HALF: ClassVar[type[QuantizedHalfLinear]] = QuantizedHalfLinear
     """What holds weights of 16 bits in its place."""
 

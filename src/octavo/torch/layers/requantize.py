@@ -146,3 +146,7 @@ class _Half:
     """All that layers with weights of 16 bits ask of a choice."""
 
     storage: str
+
+    @property
+    def held(self) -> str:
+        return self.storage
