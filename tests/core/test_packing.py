@@ -1,5 +1,7 @@
 """The packed layout of weights, against its definition."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from octavo.core.kernels import (
     packed_bytes,
     unpack,
 )
+from octavo.core.kernels.weight_memory import weight_memory
 
 LONG = [(1, 200_000), (3000, 2), (517, 1031), (2065, 2112), (2048, 2050)]
 """The last two are so large that results go past the caches."""
@@ -94,6 +97,21 @@ def test_unpacking_writes_nothing_else(shape: tuple[int, int], begins_at: int) -
 def test_memory_is_aligned(nbytes: int, alignment: int) -> None:
     memory = aligned(nbytes, alignment)
     assert (memory.size, memory.ctypes.data % alignment) == (nbytes, 0)
+
+
+@pytest.mark.parametrize("nbytes", [1, 65, 100_001, 40 << 20])
+def test_memory_of_weights_is_aligned_and_nobody_elses(nbytes: int) -> None:
+    first, second = weight_memory(nbytes), weight_memory(nbytes)
+    first[:], second[:] = 1, 2
+    assert (first.size, first.ctypes.data % 64, first.flags.writeable) == (nbytes, 0, True)
+    assert (first == 1).all()
+
+
+def test_weights_lie_behind_one_another() -> None:
+    """Where both fit a region: at most one of three pairs goes over an end."""
+    memory = [weight_memory(1 << 20) for _ in range(4)]
+    gaps = [b.ctypes.data - a.ctypes.data for a, b in itertools.pairwise(memory)]
+    assert gaps.count(1 << 20) >= 2
 
 
 def test_what_cannot_be_packed_says_so() -> None:
