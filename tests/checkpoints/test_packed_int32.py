@@ -9,8 +9,7 @@ import pytest
 
 from octavo.checkpoints.packed_int32 import from_awq, from_compressed, from_gptq, to_compressed
 from octavo.core.kernels import WeightFormat
-
-AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
+from tests.checkpoints.words import AWQ_ORDER, words
 
 
 def _numbers(n: int, k: int, group: int, bits: int = 4) -> tuple[Any, Any, Any]:
@@ -28,23 +27,13 @@ def _exact(q: Any, zero: Any, scale: Any, group: int) -> Any:
     return wide[1] * (q - wide[0])
 
 
-def _words(values: Any, order: list[int] | None = None, bits: int = 4) -> Any:
-    """uint8 [rows, integers] to int32 [rows, words]: the first of a word in its lowest bits."""
-    per_word = 32 // bits
-    parts = values.reshape(len(values), -1, per_word).astype(np.uint32)
-    found = np.zeros(parts.shape[:2], np.uint32)
-    for place, which in enumerate(order or range(per_word)):
-        found |= parts[..., which] << np.uint32(bits * place)
-    return found.view(np.int32)
-
-
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("group", [32, 128, 256, 0], ids=lambda g: f"group-{g}")
 @pytest.mark.parametrize("offset", [0, 1], ids=["v2", "v1"])
 def test_gptq(bits: int, group: int, offset: int) -> None:
     q, zero, scale = _numbers(16, 256, group, bits)
-    qweight = _words(q, bits=bits).T.copy()
-    qzeros = _words((zero - offset).T.copy(), bits=bits)
+    qweight = words(q, bits=bits).T.copy()
+    qzeros = words((zero - offset).T.copy(), bits=bits)
     found = from_gptq(qweight, qzeros, scale.T, bits=bits, group=group, offset=offset)
     assert found.format.bits == bits
     assert found.format.group == (32 if group == 32 else 128)
@@ -53,8 +42,8 @@ def test_gptq(bits: int, group: int, offset: int) -> None:
 
 def test_symmetric_weights_need_no_zero_points() -> None:
     q, _, scale = _numbers(16, 64, 32)
-    qzeros = _words(np.full((2, 16), 7, np.uint8))
-    found = from_gptq(_words(q).T.copy(), qzeros, scale.T, bits=4, group=32, offset=1)
+    qzeros = words(np.full((2, 16), 7, np.uint8))
+    found = from_gptq(words(q).T.copy(), qzeros, scale.T, bits=4, group=32, offset=1)
     assert found.format is WeightFormat.INT4_32
     np.testing.assert_array_equal(found.dequantize(), _exact(q, np.full((16, 2), 8), scale, 32))
 
@@ -62,7 +51,7 @@ def test_symmetric_weights_need_no_zero_points() -> None:
 @pytest.mark.parametrize("group", [64, 0], ids=["group-64", "whole"])
 def test_awq(group: int) -> None:
     q, zero, scale = _numbers(24, 192, group)
-    qweight, qzeros = _words(q.T.copy(), AWQ_ORDER), _words(zero.T.copy(), AWQ_ORDER)
+    qweight, qzeros = words(q.T.copy(), AWQ_ORDER), words(zero.T.copy(), AWQ_ORDER)
     found = from_awq(qweight, qzeros, scale.T, group=group)
     np.testing.assert_array_equal(found.dequantize(), _exact(q, zero, scale, group))
 
@@ -91,7 +80,7 @@ def test_compressed_tensors(bits: int, k: int) -> None:
 def test_scales_beyond_float16_keep_their_digits(size: float) -> None:
     q, _, scale = _numbers(8, 64, 32)
     wide = scale.astype(np.float32) * np.float32(size)
-    found = from_compressed(_words(q), wide, None, k=64, bits=4, group=32)
+    found = from_compressed(words(q), wide, None, k=64, bits=4, group=32)
     exact = _exact(q, np.full((8, 2), 8), wide, 32)
     np.testing.assert_allclose(found.dequantize(), exact, rtol=2.0**-11)
 
@@ -99,17 +88,17 @@ def test_scales_beyond_float16_keep_their_digits(size: float) -> None:
 def test_one_scale_a_channel_is_exact_in_float32() -> None:
     q, _, scale = _numbers(8, 64, 0)
     wide = scale.astype(np.float32) * np.float32(1 / 3)
-    found = from_compressed(_words(q), wide, None, k=64, bits=4, group=0)
+    found = from_compressed(words(q), wide, None, k=64, bits=4, group=0)
     np.testing.assert_array_equal(found.dequantize(), _exact(q, np.full((8, 1), 8), wide, 0))
 
 
 def test_what_does_not_belong_together_is_refused() -> None:
     q, zero, scale = _numbers(16, 64, 32)
-    qzeros = _words((zero - 1).T.copy())
+    qzeros = words((zero - 1).T.copy())
     with pytest.raises(ValueError, match=r"groups of 48 inputs; Octavo's have 32, 64, 128"):
-        from_gptq(_words(q).T.copy(), qzeros, scale.T, bits=4, group=48, offset=1)
+        from_gptq(words(q).T.copy(), qzeros, scale.T, bits=4, group=48, offset=1)
     with pytest.raises(ValueError, match=r"scales \(16, 2\) do not belong to a weight \[16, 64\]"):
-        from_gptq(_words(q).T.copy(), qzeros, scale.T, bits=4, group=64, offset=1)
+        from_gptq(words(q).T.copy(), qzeros, scale.T, bits=4, group=64, offset=1)
     scale[3] = np.inf
     with pytest.raises(ValueError, match="output 3 has a scale that is NaN or infinite"):
-        from_gptq(_words(q).T.copy(), qzeros, scale.T, bits=4, group=32, offset=1)
+        from_gptq(words(q).T.copy(), qzeros, scale.T, bits=4, group=32, offset=1)

@@ -76,8 +76,8 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
     if is_gguf(model) and (wanted.to is not To.TORCH or out.suffix == ".safetensors"):
         raise OptionError(
             f"{model} is a GGUF file, of which a folder for from_pretrained is made: leave --to "
-            "out and name a folder; in Python, octavo.torch.hub.export makes ONNX files of the model "
-            "that octavo.torch.hub.load_gguf returns"
+            "out and name a folder; in Python, octavo.torch.hub.export makes ONNX files of what "
+            "octavo.torch.hub.load_gguf returns"
         )
     if out.suffix == ".safetensors":
         if wanted.to is not To.TORCH:

@@ -72,14 +72,14 @@ def _changed(values: Any, name: str, architecture: str, config: Any) -> Any:
 
 
 def _vocabulary(words: int) -> dict[str, Any]:
-    found = [f"<{i}>" for i in range(words - 256)]
+    found = ["<|endoftext|>", *(f"<{i}>" for i in range(words - 257))]
     letters = [c for c in map(chr, range(0x21, 0x250)) if c.isprintable() and not c.isspace()]
-    found += letters[:256]
+    found += [*letters[:255], letters[0] + letters[1]]
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.tokens": found,
         "tokenizer.ggml.token_type": [1] * words,
-        "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.merges": [f"{letters[0]} {letters[1]}"],
         "tokenizer.ggml.bos_token_id": 0,
         "tokenizer.ggml.eos_token_id": 1,
     }

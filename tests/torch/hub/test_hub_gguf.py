@@ -47,26 +47,9 @@ def _model(kind: str, config_name: str = "", **given: Any) -> Any:
 MODELS = {
     "llama": lambda: _model("Llama", head_dim=16),
     "qwen2": lambda: _model("Qwen2"),
-    "qwen3": lambda: _model("Qwen3", head_dim=16, tie_word_embeddings=True),
-    "gemma3": lambda: (
-        _model("Gemma3", head_dim=16) if not hasattr(transformers, "Gemma3TextConfig") else _gemma()
-    ),
+    "qwen3": lambda: _model("Qwen3", head_dim=128, tie_word_embeddings=True),
+    "gemma3": lambda: _model("Gemma3", "Gemma3TextConfig", head_dim=16),
 }
-
-
-def _gemma() -> Any:
-    torch.manual_seed(0)
-    config = transformers.Gemma3TextConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=96,
-        max_position_embeddings=64,
-        head_dim=16,
-    )
-    return transformers.Gemma3ForCausalLM(config).eval()
 
 
 def _through_blocks(model: Any, kind: str) -> Any:
@@ -195,7 +178,6 @@ def test_bad_files_are_refused_before_anything_is_written(
 ) -> None:
     path = write_model(tmp_path / "m.gguf", MODELS["llama"](), "llama", "Q4_0")
     whole = path.read_bytes()
-    assert "output.weight ends at byte" in _damaged(path, lambda data: data[:-4000]) or True
     assert "cut short" in _damaged(path, lambda data: whole[:-4000])
     message = _damaged(path, lambda data: whole.replace(b"llama", b"lamma"))
     assert "the architecture 'lamma', which transformers" in message

@@ -13,10 +13,10 @@ from octavo.core.kernels.packing import (
     Bytes,
     Float32,
     WeightFormat,
-    aligned,
     expect_array,
     packed_bytes,
 )
+from octavo.core.kernels.weight_memory import weight_memory
 
 Float16 = npt.NDArray[np.float16]
 UInt8 = npt.NDArray[np.uint8]
@@ -81,7 +81,7 @@ class GroupedWeight:
 
     def pack(self) -> Bytes:
         """What kernels read, in new aligned memory; `channel_scale` is not in it."""
-        packed = aligned(packed_bytes(self.n, self.k, self.format))
+        packed = weight_memory(packed_bytes(self.n, self.k, self.format))
         scale = self.scale.view(np.uint16)
         zero = self.zero if self.minimum is None else self.minimum.view(np.uint8)
         _native.pack_groups(self.q, scale, zero, packed, self.format.value)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from octavo import _native
 from octavo.core.kernels.buffers import array_of
+from octavo.core.kernels.weight_memory import weight_memory
 
 Bytes = npt.NDArray[np.uint8]
 Int8 = npt.NDArray[np.int8]
@@ -159,7 +160,7 @@ def pack(q: Any) -> Bytes:
     if integers.ndim != 2:
         raise ValueError(f"q: shape {integers.shape} must be [N, K]")
     n, k = integers.shape
-    packed = aligned(packed_bytes(n, k))
+    packed = weight_memory(packed_bytes(n, k))
     _native.pack(integers, packed)
     return packed
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from octavo.errors import ModelError, NothingQuantizedError, listed
 from octavo.recipe import LayerOutcome, Report, Verification
+from octavo.results.report import WEIGHTS_OF
 from octavo.torch.carry_over import carry_hooks, keep_own
 from octavo.torch.files.tensors import places_of
 from octavo.torch.hub.headers import file_tensors
@@ -105,7 +106,7 @@ class ForeignLayers:
         return Report(
             source=type(model).__name__,
             output="",
-            recipe={"name": self._method},
+            recipe={"name": self._method, WEIGHTS_OF: self._method},
             target="torch",
             cpu="",
             quant_format="",

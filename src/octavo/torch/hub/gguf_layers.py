@@ -26,6 +26,7 @@ from octavo.core.kernels import WeightFormat
 from octavo.core.metrics import sqnr_db
 from octavo.errors import ModelError, listed
 from octavo.recipe import FLOAT, Decision, LayerOutcome, Recipe, Report, Verification
+from octavo.results.report import WEIGHTS_OF
 from octavo.torch.carry_over import carry_hooks
 from octavo.torch.convert import Converter
 from octavo.torch.files.tensors import places_of
@@ -200,7 +201,7 @@ class GgufLayers:
         if converter.planned:
             with torch.inference_mode(False):
                 converter.convert(model)
-        said = self.recipe.to_dict()
+        said = self.recipe.to_dict() | {WEIGHTS_OF: "GGUF"}
         made = make_report(model, left, converter, said, converter.notes, 0, self._start)
         rounded = {outcome.layer.name: outcome for outcome in made.layers}
         outcomes = [self._outcome(model, part, rounded) for part in self._parts]
