@@ -192,9 +192,9 @@ class QuantizedLinear(QuantizedModule):
         return self.out_features, self.in_features
 
     @property
-    def quantizes(self) -> tuple[int, str]:
-        """Group and format: layers over one input with the same quantize it once for all."""
-        return self.group, self.format
+    def quantizes(self) -> tuple[int, int]:
+        """Groups of inputs and of weights: with the same, one input is quantized once for all."""
+        return self.group, self._format.group
 
     def _arguments(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, int, int, int]:
         """What the operator and the kernel both take, in their order."""
