@@ -10,7 +10,7 @@ from octavo.core.group_rounding import RoundedGroups, round_groups
 from octavo.core.kernels import GroupedWeight, WeightFormat, isa, isas, use_isa
 
 Float32 = npt.NDArray[np.float32]
-GROUPED = [f for f in WeightFormat if f.group]
+GROUPED = [f for f in WeightFormat if f.group and not f.minimum]
 
 
 def _weight(n: int = 24, k: int = 200, kind: str = "normal") -> Float32:

@@ -34,7 +34,7 @@ from octavo.cli.options import (
 )
 from octavo.core.form import Cpu, QuantFormat, Target
 from octavo.errors import OptionError
-from octavo.files.checkpoints import names_checkpoint
+from octavo.files.checkpoints import is_gguf, names_checkpoint
 
 if TYPE_CHECKING:
     from octavo.recipe import Recipe, Report
@@ -48,7 +48,8 @@ def quantize(
             metavar="IN",
             help="The float ONNX model; or module:factory, a callable without arguments that "
             "returns a float PyTorch model (modules in the current folder are found); or a "
-            "checkpoint of transformers: its folder, or its name in Hugging Face's cache.",
+            "checkpoint of transformers: its folder, or its name in Hugging Face's cache; or a "
+            "GGUF file of llama.cpp, whose integers are kept.",
         ),
     ],
     output: Annotated[
@@ -155,7 +156,7 @@ def quantize(
     ONNX alone, but --cpu and --no-verify for checkpoints that become ONNX files, too.
     """
     with exit_codes(), operators(custom_ops, model):
-        if names_checkpoint(model):
+        if names_checkpoint(model) or is_gguf(model):
             checkpoints.refuse_options(context, model, to)
             out = output or checkpoints.default_folder(model, to)
             check_places(None, page, [])

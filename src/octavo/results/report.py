@@ -13,6 +13,8 @@ from octavo.results.page import Page, Result
 from octavo.results.report_page import bits_per_weight, conversion_page, report_page
 
 VERSION = 1
+WEIGHTS_OF = "weights_of"
+"""In a report's recipe: whose integers the layers hold, where another quantizer made them."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +132,12 @@ class Report(Result):
 
     @property
     def gains_nothing(self) -> bool:
-        """Whether the result is larger than the float model, or smaller by under a tenth."""
-        return 10 * self.model_bytes_after > 9 * self.model_bytes_before
+        """Whether the result is larger than the float model, or smaller by under a tenth.
+
+        Never where the model had integers already, which stay: its recipe says `weights_of`.
+        """
+        large = 10 * self.model_bytes_after > 9 * self.model_bytes_before
+        return large and WEIGHTS_OF not in self.recipe
 
     @property
     def left_float(self) -> tuple[LayerOutcome, ...]:

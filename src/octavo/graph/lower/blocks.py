@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.kernels.grouped import GroupedWeight
+from octavo.core.group_rounding import round_groups
+from octavo.core.kernels import GroupedWeight, WeightFormat
 from octavo.graph.emit.emitter import Emitter
 from octavo.ir import MS
 
@@ -48,7 +48,13 @@ class BlockIntegers:
 
     @classmethod
     def of(cls, weight: GroupedWeight) -> BlockIntegers:
-        """The same numbers; scales are powers of two times float16, so exact in float32."""
+        """The same numbers; scales are powers of two times float16, so exact in float32.
+
+        Stock operators have no minima: such a weight is rounded to 8 bits.
+        """
+        if weight.format.minimum:
+            held = WeightFormat.grouped(8, weight.format.group)
+            weight = round_groups(weight.dequantize(), held).weight
         scale = weight.scale.astype(np.float32) * weight.channel_scale[:, None]
         return cls(weight.q, scale, weight.zero, weight.format.bits, weight.format.group)
 
@@ -173,10 +179,17 @@ def _hold_typed(w: BlockIntegers, hold: Hold) -> tuple[BlockWeightValues, int]:
     return held, sum(tensor.nbytes for tensor in stored if tensor is not None)
 
 
+TYPES = {
+    (4, True): ir.DataType.INT4,
+    (4, False): ir.DataType.UINT4,
+    (8, True): ir.DataType.INT8,
+    (8, False): ir.DataType.UINT8,
+}
+"""By bits, and whether integers are signed."""
+
+
 def _typed(values: npt.NDArray[Any], bits: int, *, signed: bool) -> npt.NDArray[Any]:
-    kinds = {(4, True): ml_dtypes.int4, (4, False): ml_dtypes.uint4}
-    kinds |= {(8, True): np.int8, (8, False): np.uint8}
-    return np.ascontiguousarray(values).astype(kinds[bits, signed])
+    return np.ascontiguousarray(values).astype(TYPES[bits, signed].numpy())
 
 
 def linear_block(

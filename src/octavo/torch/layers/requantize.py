@@ -124,6 +124,11 @@ def _choice(
     if storage in HALVES:
         return _Half(storage)
     weight = WeightScheme(QType.parse(storage), symmetric=not affine)
+    if held.minimum:
+        raise NotTrainableError(
+            f"weights in the format {held.value} are as their file has them, and nothing is "
+            "rounded to it; change the float model and quantize that"
+        )
     if held.group:
         weight = WeightScheme(
             QType.INT4 if held.bits == 4 else QType.INT8,
