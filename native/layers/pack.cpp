@@ -209,12 +209,6 @@ void pack_groups(const Grouped<const std::uint8_t>& from, std::size_t n, std::si
         std::memcpy(group + of.zeros + c * sizeof minimum, &minimum, sizeof minimum);
         const std::size_t count = std::min(k, (j + 1) * f.group) - std::min(k, j * f.group);
         offset = __builtin_fmaf(static_cast<float>(count), float_of_half(minimum), offset);
-        if (!f.minimum || !is_there) continue;
-        std::uint16_t minimum;
-        std::memcpy(&minimum, from.zero + at * 2, 2);
-        std::memcpy(block + of.zeros + (j * kBlockN + c) * 2, &minimum, 2);
-        const std::size_t count = std::min(k, (j + 1) * f.group) - std::min(k, j * f.group);
-        offset = __builtin_fmaf(static_cast<float>(count), float_of_half(minimum), offset);
       }
       std::memcpy(block + of.offsets + c * sizeof(float), &offset, sizeof(float));
     }
@@ -231,8 +225,9 @@ void unpack_groups(const std::int8_t* packed, std::size_t n, std::size_t k, cons
         const std::size_t at = (first + c) * of.groups + j;
         to.scale[at] = of.scale(block, c, j);
         if (f.affine) to.zero[at] = static_cast<std::uint8_t>(of.zero(block, c, j));
-        const std::uint16_t minimum = f.minimum ? of.minimum(block, c, j) : 0;
-        if (f.minimum) std::memcpy(to.zero + at * sizeof minimum, &minimum, sizeof minimum);
+        if (!f.minimum) continue;
+        const std::uint16_t minimum = of.minimum(block, c, j);
+        std::memcpy(to.zero + at * sizeof minimum, &minimum, sizeof minimum);
       }
     }
   });
