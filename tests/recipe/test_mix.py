@@ -20,6 +20,8 @@ def _linear(name: str, n: int = 512, k: int = 512, shares: tuple[str, ...] = ())
 
 LAYERS = [_linear(f"layers.{i}.{part}") for i in range(4) for part in ("q", "k", "v", "o")]
 
+NAMES = [layer.name for layer in LAYERS]
+
 
 def _recipe(**mix: object) -> Recipe:
     return Recipe.from_dict({"base": "int4-mixed", "mix": mix})
@@ -54,7 +56,12 @@ def test_more_bits_never_make_a_layer_worse() -> None:
 
 
 def test_sensitive_layers_get_the_bits() -> None:
-    decisions = plan(LAYERS, _recipe(bits=4.9, sensitivities={"layers.2.v": 50.0}))
+    decisions = plan(
+        LAYERS,
+        _recipe(
+            bits=4.9, sensitivities={name: 50.0 if name == "layers.2.v" else 1.0 for name in NAMES}
+        ),
+    )
     eight = [
         d.layer.name for d in decisions if d.scheme.weight and d.scheme.weight.qtype is QType.INT8
     ]
@@ -95,9 +102,10 @@ def test_too_few_bits_are_refused_with_what_is_needed() -> None:
         ({"bits": 5, "size": 10}, "one of `bits`"),
         ({"bits": -1}, "above 0"),
         ({"bits": 5, "sensitivities": {"a": -1}}, "0 or more"),
+        ({"bits": 5, "sensitivities": {"a": [1, 2]}}, "or 4 of them"),
         ({"bits": 5, "sensitivity": {}}, "sensitivity"),
     ],
-    ids=["both", "negative", "negative-sensitivity", "unknown-key"],
+    ids=["both", "negative", "negative-sensitivity", "two-losses", "unknown-key"],
 )
 def test_bad_mixes_are_refused(mix: dict[str, object], said: str) -> None:
     with pytest.raises(RecipeError, match=said):
@@ -111,7 +119,7 @@ def test_the_preset_never_refuses() -> None:
 
 
 def test_a_mixed_recipe_comes_back_from_its_data() -> None:
-    recipe = _recipe(bits=4.75, sensitivities={"layers.0.q": 2.5})
+    recipe = _recipe(bits=4.75, sensitivities={"layers.0.q": 2.5, "layers.0.k": [4, 3, 2, 0.1]})
     assert Recipe.from_dict(recipe.to_dict()) == recipe
     assert isinstance(preset("int4-mixed").mix, Mix)
     assert "mix" not in preset("int4").to_dict()

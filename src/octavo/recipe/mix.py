@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from octavo.core.layer import Kind, Layer
 from octavo.core.qparams import QType
@@ -20,8 +20,20 @@ from octavo.recipe.scheme import Scheme, in_groups
 
 _BITS = 5.0  # a weight, where nobody says otherwise
 
-# Squared error of what they hold over its square, of Gaussian weights rounded by search.
-_NOISE = {(4, 128): 9.3e-3, (4, 64): 8.0e-3, (4, 32): 6.5e-3, (8, 32): 2.3e-5}
+
+class Held(NamedTuple):
+    """Weights of so many bits, in groups of so many inputs."""
+
+    bits: int
+    group: int
+
+
+WAYS = (Held(4, 128), Held(4, 64), Held(4, 32), Held(8, 32))
+"""How layers of a mix may be held, from few bytes to many."""
+# Of each, the squared error over the square of what it holds: Gaussian weights rounded by search.
+_NOISE = (9.3e-3, 8.0e-3, 6.5e-3, 2.3e-5)
+# By what power of a layer's size its loss grows, where nobody measured it: SmolLM2's do about so.
+_GROWTH = 0.75
 _KINDS = (Kind.LINEAR, Kind.EMBEDDING)
 
 
@@ -32,32 +44,37 @@ class Mix:
     `bits` a weight, scales and all that belongs to them included, or `size`, bytes of all weights
     of the model, those of layers left float too; without either about 5 bits, and more where the
     smallest way to hold small layers takes more. `sensitivities` tell by a layer's name how much
-    outputs suffer from the same relative error in its weights; of layers that are not in it, 1.
+    outputs lose where it is held in each of `WAYS`; a number alone stands for what they lose by
+    the same relative error of its weights. Other layers count by their size.
     """
 
     bits: float | None = None
     size: int | None = None
-    sensitivities: Mapping[str, float] = field(default_factory=dict, hash=False)
+    sensitivities: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.bits is not None and self.size is not None:
             raise LocatedRecipeError(
                 "give one of `bits` (a weight) and `size` (bytes of all weights)", ("bits",)
             )
-        for key, value in (("bits", self.bits), ("size", self.size)):
-            if value is not None and not 0 < value < math.inf:
+        limits: dict[str, float | None] = {"bits": self.bits, "size": self.size}
+        for key, value in limits.items():
+            if value is not None and not 0.0 < value < math.inf:
                 raise LocatedRecipeError(f"{key} {value} must be above 0 and finite", (key,))
-        for name, value in self.sensitivities.items():
-            if not 0 <= value < math.inf:
+        for name, said in self.sensitivities.items():
+            losses = said if isinstance(said, tuple) else (said,)
+            if len(losses) not in (1, len(WAYS)) or not all(0 <= x < math.inf for x in losses):
                 raise LocatedRecipeError(
-                    f"the sensitivity of {name!r} is {value}; it must be 0 or more, and finite",
+                    f"the sensitivity of {name!r} is {said}; it must be a number of 0 or more, or "
+                    f"{len(WAYS)} of them",
                     ("sensitivities",),
                 )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for YAML and JSON."""
         limits = {"bits": self.bits, "size": self.size}
-        known = {"sensitivities": dict(self.sensitivities)} if self.sensitivities else {}
+        losses = {k: list(v) if isinstance(v, tuple) else v for k, v in self.sensitivities.items()}
+        known = {"sensitivities": losses} if losses else {}
         return {**{key: value for key, value in limits.items() if value is not None}, **known}
 
     @classmethod
@@ -68,10 +85,16 @@ class Mix:
         with within("sensitivities"):
             if not isinstance(known, Mapping):
                 raise LocatedRecipeError("sensitivities are numbers by the names of layers")
-            found = {str(name): expect(value, float, str(name)) for name, value in known.items()}
+            found = {str(name): _losses(str(name), value) for name, value in known.items()}
         bits = expect(data["bits"], float, "bits") if "bits" in data else None
         size = expect(data["size"], int, "size") if "size" in data else None
         return cls(bits, size, found)
+
+
+def _losses(name: str, value: object) -> float | tuple[float, ...]:
+    if isinstance(value, (list, tuple)):
+        return tuple(expect(one, float, name) for one in value)
+    return expect(value, float, name)
 
 
 @dataclass(frozen=True)
@@ -81,13 +104,6 @@ class _Way:
     scheme: Scheme
     bytes: int
     error: float
-
-
-WAYS = tuple(
-    in_groups(qtype, length)
-    for qtype, length in ((QType.INT4, 128), (QType.INT4, 64), (QType.INT4, 32), (QType.INT8, 32))
-)
-"""The schemes that are mixed, from few bytes to many."""
 
 
 def mixes(layer: Layer) -> bool:
@@ -102,7 +118,8 @@ def mixed(mix: Mix, layers: Sequence[Layer], other_bytes: int) -> dict[str, Sche
     them takes more than `mix` allows.
     """
     units = _together(layers)
-    ways = [_hull(_ways(mix, unit)) for unit in units]
+    usual = _usual(mix, units)
+    ways = [_hull(_ways(mix, unit, usual)) for unit in units]
     chosen = [0] * len(units)
     weights = sum(_elements(unit) for unit in units)
     allowed = (mix.bits or _BITS) * weights / 8
@@ -143,24 +160,43 @@ def _elements(unit: Sequence[Layer]) -> int:
     return sum(math.prod(shape) for _, shape in unit[0].weights)
 
 
-def _ways(mix: Mix, unit: Sequence[Layer]) -> list[_Way]:
-    suffers = sum(mix.sensitivities.get(layer.name, 1.0) for layer in unit)
-    ways = []
-    for scheme in WAYS:
-        assert scheme.weight is not None and scheme.weight.block is not None
-        bits, length = 4 if scheme.weight.qtype is QType.INT4 else 8, scheme.weight.block
-        error = suffers * _NOISE[bits, length]
-        ways.append(
-            _Way(scheme, sum(_bytes(shape, bits, length) for _, shape in unit[0].weights), error)
-        )
-    return ways
+def _usual(mix: Mix, units: Sequence[Sequence[Layer]]) -> float:
+    """What layers lose for their size, on average of those of which it is known."""
+    known = [unit for unit in units if any(layer.name in mix.sensitivities for layer in unit)]
+    lost = sum(_lost(mix, unit, 0.0)[-2] for unit in known)
+    return lost / sum(map(_weight, known)) / _NOISE[-2] if lost else 1.0
 
 
-def _bytes(shape: tuple[int, ...], bits: int, length: int) -> int:
+def _weight(unit: Sequence[Layer]) -> float:
+    return float(_elements(unit) ** _GROWTH)
+
+
+def _lost(mix: Mix, unit: Sequence[Layer], usual: float) -> list[float]:
+    """What outputs lose where the layers are held in each of `WAYS`."""
+    said = [mix.sensitivities[layer.name] for layer in unit if layer.name in mix.sensitivities]
+    if not said:
+        said = [usual * _weight(unit)]
+    each = [s if isinstance(s, tuple) else [s * noise for noise in _NOISE] for s in said]
+    return [sum(losses) for losses in zip(*each, strict=True)]
+
+
+def _ways(mix: Mix, unit: Sequence[Layer], usual: float) -> list[_Way]:
+    shapes = [shape for _, shape in unit[0].weights]
+    return [
+        _Way(_scheme(held), sum(_bytes(shape, held) for shape in shapes), lost)
+        for held, lost in zip(WAYS, _lost(mix, unit, usual), strict=True)
+    ]
+
+
+def _scheme(held: Held) -> Scheme:
+    return in_groups(QType.INT4 if held.bits == 4 else QType.INT8, held.group)
+
+
+def _bytes(shape: tuple[int, ...], held: Held) -> int:
     """About what weights take in groups, with scales, offsets and factors: no less than that."""
     n, k = max(shape), min(shape)  # which is which, front ends know: a few bytes too many
-    groups = max(n * -(-k // length), k * -(-n // length))
-    return n * k * bits // 8 + 2 * groups + 8 * n
+    groups = max(n * -(-k // held.group), k * -(-n // held.group))
+    return n * k * held.bits // 8 + 2 * groups + 8 * n
 
 
 def _hull(ways: Sequence[_Way]) -> list[_Way]:
@@ -169,6 +205,8 @@ def _hull(ways: Sequence[_Way]) -> list[_Way]:
     for way in ways:
         if kept and way.bytes <= kept[-1].bytes:  # fewer inputs than a long group has
             kept.pop()
+        if kept and way.error > kept[-1].error:  # measured, with noise
+            continue
         while len(kept) > 1 and _slope(kept[-2], kept[-1]) <= _slope(kept[-1], way):
             kept.pop()
         kept.append(way)

@@ -41,7 +41,7 @@ class InputStatistics:
         self, model: nn.Module, modules: Mapping[str, str], inputs: Iterable[Any], products: bool
     ) -> None:
         self._caller = Caller(model)
-        self._feeds = [_feed(item) for item in inputs]
+        self._feeds = [as_feed(item) for item in inputs]
         if not self._feeds:
             raise InputDataError("inputs: there are none; give at least one")
         self._model = twin(model)
@@ -155,7 +155,8 @@ def _mask(feed: Feed) -> Tensor | None:
     return found.bool() if found.dim() == 2 and not found.is_floating_point() else None
 
 
-def _feed(item: Any) -> Feed:
+def as_feed(item: Any) -> Feed:
+    """Forward's arguments: a mapping by name, a tuple of positional ones, or the only one."""
     if isinstance(item, Mapping):
         return dict(item)
     if isinstance(item, (tuple, list)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from octavo.core.attention_type import AttentionType
 from octavo.errors import (
     AlreadyQuantizedError,
+    InputDataError,
     ModelError,
     NothingQuantizedError,
     OptionError,
@@ -38,6 +40,7 @@ from octavo.torch.reports import (
     model_bytes,
     vectors_note,
 )
+from octavo.torch.sensitivities import sensitivities
 
 QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""
@@ -94,6 +97,7 @@ def quantize_dynamic(
     check_module(model)
     mapping = checked_mapping(mapping)
     parts = inventory(model)
+    inputs = None if inputs is None else list(inputs)
     if recipe is None:
         spec = QConfigSpec(model, parts, qconfig_spec, dtype)
         spec.refuse_unknown(model, mapping)
@@ -107,9 +111,9 @@ def quantize_dynamic(
             raise OptionError(
                 f"recipe and dtype ({dtype!r}): give one; both say how to hold weights"
             )
-        found = recipe_of(recipe)
+        found, notes = measured_mix(model, parts, recipe_of(recipe), inputs)
         decisions = recipe_decisions(parts, found, dict(model.named_modules()))
-        answers, notes, chosen = recipe_answers(parts, decisions, found), [], {}
+        answers, chosen = recipe_answers(parts, decisions, found), {}
         said, must = found.to_dict(), True
     converter = Converter(model, parts, answers, mapping, chosen)
     notes = [*notes, *use_inputs(model, parts, converter, inputs, error_feedback)]
@@ -117,6 +121,25 @@ def quantize_dynamic(
     if must and not allow_nothing and not converter.planned:
         raise NothingQuantizedError(nothing_quantized(model, parts, converter))
     return run_converter(model, parts, converter, said, notes, inplace, start, progress)
+
+
+def measured_mix(
+    model: nn.Module,
+    parts: Sequence[ModuleLayer],
+    recipe: Recipe,
+    inputs: Iterable[Any] | None,
+) -> tuple[Recipe, list[str]]:
+    """`recipe`, whose mix knows what each layer loses, and a note; of another recipe itself."""
+    mix = recipe.mix
+    if mix is None or mix.sensitivities:
+        return recipe, []
+    try:
+        found = sensitivities(model, parts, inputs)
+    except InputDataError as error:
+        return recipe, [f"bits were given to layers by their sizes: {error}"]
+    given = "made-up inputs" if inputs is None else "the inputs"
+    note = f"bits were given to layers by what outputs for {given} lose"
+    return replace(recipe, mix=replace(mix, sensitivities=found)), [note]
 
 
 def use_inputs(
