@@ -15,7 +15,6 @@ time, and other programs may run beside it. Each section of the result says when
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -116,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         families_onnx.prepare(chosen(options.only), options.quick or options.fewer_exports)
         return 0
     with tempfile.TemporaryDirectory(prefix="octavo-families-") as work:
-        _measure(options, Path(options.into or work), _command(arguments))
+        _measure(options, Path(options.into or work), pieces.command("families", arguments))
     return 0
 
 
@@ -130,44 +129,20 @@ def _parser() -> argparse.ArgumentParser:
     words = "of a family's exports only the first and the last, which differ most"
     parser.add_argument("--fewer-exports", action="store_true", help=words)
     parser.add_argument("--prepare", action="store_true", help="only make files, time nothing")
-    words = "keep each section there when it is done; the same command goes on with the rest"
-    parser.add_argument("--into", metavar="FOLDER", help=words)
-    words = "begin no section after so many"
-    parser.add_argument("--for", dest="seconds", type=float, default=math.inf, help=words)
-    words = "measure again what other code than today's has measured"
-    parser.add_argument("--again", action="store_true", help=words)
-    words = "measure nothing; the result of what is kept, in which the rest is missed"
-    parser.add_argument("--join", action="store_true", help=words)
     words = "child processes that a figure is pooled from (3)"
     parser.add_argument("--processes", type=int, default=3, help=words)
+    pieces.add_options(parser)
     return parser
-
-
-def _command(arguments: Sequence[str]) -> str:
-    """Without what says where and how far, which is a matter of the machine."""
-    kept, words = [], iter(arguments)
-    for word in words:
-        if word in ("--into", "--for"):
-            next(words, None)
-        elif word not in ("--join", "--again"):
-            kept.append(word)
-    return " ".join(["python -m benchmarks.families", *kept])
 
 
 def _measure(options: argparse.Namespace, folder: Path, command: str) -> None:
     asked = sections(options, folder / "files")
     kept = pieces.Folder(folder)
     if options.prepare:
-        asked = {title: section for title, section in asked.items() if title.endswith(MADE)}
-    if not options.join:
-        pieces.measure(asked, kept, options.seconds, options.again)
-    if options.prepare:
+        made = {title: section for title, section in asked.items() if title.endswith(MADE)}
+        pieces.measure(made, kept, options.seconds, options.again)
         return
-    missing = [title for title in asked if kept.kept(title) is None]
-    if missing and not options.join:
-        print(
-            f"{len(missing)} of {len(asked)} sections are to be measured; the next is {missing[0]}"
-        )
+    if not pieces.finished(asked, kept, options):
         return
     found = pieces.joined("families", TITLE, list(asked), kept, command)
     part = options.torch or options.onnx or options.decoding or options.threads

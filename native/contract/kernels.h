@@ -38,16 +38,18 @@ constexpr std::size_t groups_of(std::size_t k, std::size_t group) {
 enum class Activation : int { kNone, kRelu, kGelu, kGeluTanh, kSilu, kTanh, kSigmoid };
 // How a packed weight holds its integers, in memory and in files; layers/pack.h has their names. int8 has one scale for
 // each output, beside the packed weight. In groups, `group` inputs of an output share a float16 scale, and where it is
-// affine a zero point; else that is half of the range.
+// affine a zero point, or a float16 minimum: w = scale q + minimum. Else the zero point is half of the range.
 struct WeightFormat {
   std::size_t group = 0;                     // 0 (int8), 32, 64 or 128
   int bits = 8;                              // 4 or 8
   bool affine = false;
+  bool minimum = false;
   static const WeightFormat kInt8;
 
-  std::int32_t zero() const { return 1 << (bits - 1); }  // of groups without zero points of their own
+  std::int32_t zero() const { return minimum ? 0 : 1 << (bits - 1); }  // of groups without zero points of their own
+  std::size_t zero_bytes() const { return affine ? 1 : minimum ? 2 : 0; }  // of a group, before they are packed
   std::size_t groups(std::size_t k) const { return k > group ? (k + group - 1) / group : 1; }
-  bool operator==(const WeightFormat& o) const { return group == o.group && bits == o.bits && affine == o.affine; }
+  bool operator==(const WeightFormat& o) const { return group == o.group && bits == o.bits && affine == o.affine && minimum == o.minimum; }
 };
 inline constexpr WeightFormat WeightFormat::kInt8{};
 
@@ -58,20 +60,46 @@ constexpr WeightKind kind_of(const WeightFormat& f) {
   return !f.group ? WeightKind::kInt8 : f.bits == 4 ? WeightKind::kGroups4 : WeightKind::kGroups8;
 }
 
-// A block of 16 outputs in groups, its inputs padded to whole groups, as offsets in bytes. A byte of 4-bit integers holds
-// input i of 8 in its lower half, and i + 4 in its upper one: [inputs / 8][16][4]; of 8 bits: [inputs / 4][16][4]. Zero
-// points of 4 bits: outputs 0..7 are the lower halves of eight bytes.
+// A block of 16 outputs in groups, its inputs padded to whole groups; sizes in bytes. Group after group: integers, of 4 bits
+// [inputs / 8][16][4] with input i of 8 in the lower half of a byte and i + 4 in its upper one, of 8 bits [inputs / 4][16][4];
+// float16 scales [16]; zero points, of 4 bits eight bytes whose lower halves are those of the outputs 0..7, or float16
+// minima [16]. Then
+// float32 [16], the offsets of docs/numbers.md. All of it is read from end to end.
+// docs/notes/processors.md: "Weights in groups are one stream"
 struct GroupBlock {
-  std::size_t groups, inputs;
-  std::size_t scales;                        // float16 [groups][16]
-  std::size_t zeros, zero_bytes;             // [groups][zero_bytes]; none without zero points
-  std::size_t offsets;                       // float32 [16], as in docs/numbers.md
-  std::size_t bytes;
+  WeightFormat format;
+  std::size_t groups;
+  std::size_t scales, zeros, group_bytes;    // from the beginning of a group; all of it
+  std::size_t offsets, bytes;                // from the beginning of the block; all of it
 
   GroupBlock(const WeightFormat& f, std::size_t k)
-      : groups(f.groups(k)), inputs(groups * f.group), scales(inputs * kBlockN * static_cast<std::size_t>(f.bits) / 8),
-        zeros(scales + groups * kBlockN * 2), zero_bytes(f.affine ? kBlockN * static_cast<std::size_t>(f.bits) / 8 : 0),
-        offsets(round_up(zeros + groups * zero_bytes, kAlign)), bytes(offsets + kBlockN * sizeof(float)) {}
+      : format(f), groups(f.groups(k)), scales(f.group * kBlockN * static_cast<std::size_t>(f.bits) / 8), zeros(scales + kBlockN * 2),
+        group_bytes(zeros + (f.affine ? kBlockN * static_cast<std::size_t>(f.bits) / 8 : f.minimum ? kBlockN * 2 : 0)), offsets(round_up(groups * group_bytes, kAlign)),
+        bytes(offsets + kBlockN * sizeof(float)) {}
+
+  // Of output c of a block: its integer i, the bits of scale j, and zero point j.
+  int integer(const void* block, std::size_t c, std::size_t i) const {
+    const std::uint8_t q = group(block, i / format.group)[place(c, i % format.group)];
+    return format.bits == 8 ? q : (q >> shift(i)) & 15;
+  }
+  std::uint16_t scale(const void* block, std::size_t c, std::size_t j) const { return half(group(block, j) + scales, c); }
+  std::uint16_t minimum(const void* block, std::size_t c, std::size_t j) const { return half(group(block, j) + zeros, c); }
+  int zero(const void* block, std::size_t c, std::size_t j) const {
+    if (!format.affine) return format.zero();
+    const std::uint8_t* z = group(block, j) + zeros;
+    return format.bits == 8 ? z[c] : (z[c % 8] >> (c < 8 ? 0 : 4)) & 15;
+  }
+  // Where they lie: the byte of input i of a group, and by how many bits 4 of them are shifted.
+  std::size_t place(std::size_t c, std::size_t i) const {
+    return (i / (format.bits == 4 ? 8 : kBlockK) * kBlockN + c) * kBlockK + i % kBlockK;
+  }
+  static std::uint16_t half(const std::uint8_t* p, std::size_t c) {
+    std::uint16_t bits;
+    __builtin_memcpy(&bits, p + c * sizeof bits, sizeof bits);
+    return bits;
+  }
+  static int shift(std::size_t i) { return i % 8 < kBlockK ? 0 : 4; }
+  const std::uint8_t* group(const void* block, std::size_t j) const { return static_cast<const std::uint8_t*>(block) + j * group_bytes; }
 };
 
 enum class DType : int { kFloat32, kFloat16, kBFloat16 };

@@ -4,8 +4,8 @@
 //                                adds to R rows by N vectors the products of a group: int8 inputs at a, `stride` apart, by
 //                                the integers of blocks at b, `block` apart, each 0 .. 2^bits - 1; exact
 //     zeros<bits>(p, part)       zero points of a vector of a block
-//     kTallest, kWidest          rows and blocks of a tile
-//     kOneRow, one_row<bits>(..) whether a single row has a loop of its own, and that
+//     kWidestOfWeightGroups, tallest_of_groups(blocks)
+//                                blocks and rows of a tile
 //
 // Integers have no sign and inputs have one, which is how x86 multiplies them. So nothing is subtracted for the inputs of
 // a group; a row's zero point comes off all its groups at once, by the block's offsets.
@@ -33,7 +33,6 @@ struct GroupedBlocks {
   explicit GroupedBlocks(const Gemm& g)
       : of(g.weight.format, g.weight.k), format(g.weight.format), data(g.weight.data), stride(group_panel_stride(g.weight.format.group, g.weight.k)) {}
   const std::int8_t* block(std::size_t i) const { return data + i * of.bytes; }
-  std::size_t group_bytes() const { return of.scales / of.groups; }
 };
 
 template <class D, int bits, bool each>
@@ -53,13 +52,14 @@ struct GroupProduct {
     OCTAVO_INLINE void clear() { clear(Sequence<R * N>{}); }
     OCTAVO_INLINE void store(F* to) const { store(to, Sequence<R * N>{}); }
 
-    // Group j: of the first row at a and q, `groups` apart; blocks begin at b.
-    OCTAVO_INLINE void add(const GroupedBlocks& w, const std::int8_t* b, std::size_t j, const std::int8_t* a, const RowQuant* q) {
+    // A group, which begins at b in the first block: of the first row at a and q, `groups` apart.
+    OCTAVO_INLINE void add(const GroupedBlocks& w, const std::int8_t* b, const std::int8_t* a, const RowQuant* q) {
       I acc[R * N];
-      if (w.format.affine) start_affine(acc, w, b + w.of.zeros + j * w.of.zero_bytes, q, Rows{}, Vectors{});
+      if (w.format.affine) start_affine(acc, w, b + w.of.zeros, q, Rows{}, Vectors{});
       else start(acc, w, q, Sequence<R * N>{});
-      D::template Products<bits, R, N>::add(acc, a, w.stride, b + j * w.group_bytes(), w.of.bytes, w.format.group);
-      finish(acc, w, reinterpret_cast<const std::uint16_t*>(b + w.of.scales) + j * kBlockN, q, Rows{}, Vectors{});
+      D::template Products<bits, R, N>::add(acc, a, w.stride, b, w.of.bytes, w.format.group);
+      finish(acc, w, reinterpret_cast<const std::uint16_t*>(b + w.of.scales), q, Rows{}, Vectors{});
+      if (w.format.minimum) add_minima(w, b + w.of.zeros, q, Rows{}, Vectors{});
     }
     // Of rows with one scale.
     OCTAVO_INLINE void scale(const GroupedBlocks& w, const std::int8_t* b, const RowQuant* q) { scale(w, b, q, Rows{}, Vectors{}); }
@@ -78,7 +78,7 @@ struct GroupProduct {
     }
     template <int... i>
     static OCTAVO_INLINE void start(I (&acc)[R * N], const GroupedBlocks& w, const RowQuant* q, Indices<i...>) {
-      ((acc[i] = D::set_i(q[static_cast<std::size_t>(i / N) * w.of.groups].sum * (1 << (bits - 1)))), ...);
+      ((acc[i] = D::set_i(q[static_cast<std::size_t>(i / N) * w.of.groups].sum * w.format.zero())), ...);
     }
     template <int... r, int... c>
     static OCTAVO_INLINE void start_affine(I (&acc)[R * N], const GroupedBlocks& w, const std::int8_t* p, const RowQuant* q, Indices<r...>, Indices<c...> vectors) {
@@ -102,6 +102,19 @@ struct GroupProduct {
       } else {
         ((total[r * N + c] = D::fma(D::to_float(acc[r * N + c]), s[c], total[r * N + c])), ...);
       }
+      // Row after row: GCC would convert all sums before it adds the first, and has no registers for them.
+      (D::apart(total[r * N + c]), ...);
+    }
+    // The minima at p, times the sums of inputs.
+    template <int... r, int... c>
+    OCTAVO_INLINE void add_minima(const GroupedBlocks& w, const std::int8_t* p, const RowQuant* q, Indices<r...>, Indices<c...> vectors) {
+      const F m[N] = {D::load_f16(reinterpret_cast<const std::uint16_t*>(at(w, p, c)) + (c % P) * D::kWidth)...};
+      (add_minima_row<r>(m, q[static_cast<std::size_t>(r) * w.of.groups], vectors), ...);
+    }
+    template <int r, int... c>
+    OCTAVO_INLINE void add_minima_row(const F (&m)[N], const RowQuant& q, Indices<c...>) {
+      const F sum = D::set(static_cast<float>(-q.sum)), x = each ? D::mul(sum, D::set(q.scale)) : sum;
+      ((total[r * N + c] = D::fma(x, m[c], total[r * N + c])), ...);
     }
     template <int... r, int... c>
     OCTAVO_INLINE void scale(const GroupedBlocks& w, const std::int8_t* b, const RowQuant* q, Indices<r...>, Indices<c...> vectors) {
@@ -122,9 +135,17 @@ struct GroupProduct {
     const std::int8_t* b = w.block(t.block);
     const std::int8_t* a = reinterpret_cast<const std::int8_t*>(g.panel) + t.row * w.stride;
     const RowQuant* q = g.quant + t.row * w.of.groups;
+    const std::size_t groups = w.of.groups, bytes = w.of.group_bytes, length = w.format.group;
     Sums<R, C> sums;
     sums.clear();
-    for (std::size_t j = 0; j < w.of.groups; ++j) sums.add(w, b, j, a + j * w.format.group, q + j);
+    const std::int8_t* next = t.next;
+    for (std::size_t j = 0; j < groups; ++j, b += bytes, a += length, ++q) {
+      // Lines of the next blocks, as many as this tile is to prefetch.
+      for (std::size_t i = 0; R > 1 && i < t.prefetched; ++i, next += kAlign) __builtin_prefetch(next, 0, 2);
+      sums.add(w, b, a, q);
+    }
+    b -= groups * bytes;
+    q -= groups;
     if constexpr (!each) sums.scale(w, b, q);
     if (t.plain(C)) return TileOutput<D, R, N, true>::store(t, sums.total);
     F found[R * N];
@@ -139,34 +160,35 @@ struct GroupProduct {
     return all;
   }
 
+  // Blocks first .. last - 1, C at a time, in tiles of rows that are as even as they go: a tile's rows stay in the L1 cache
+  // while the blocks pass. Where the first goes, the blocks behind those that it multiplies are prefetched.
   template <int C>
-  static void rows(const Gemm& g, const GroupedBlocks& w, std::size_t first, std::size_t last, std::size_t block) {
-    constexpr std::size_t tallest = D::tallest_of_groups(C);
-    const std::size_t count = last - first, parts = (count + tallest - 1) / tallest;
-    const std::size_t few = count / parts, larger = count % parts;
-    const Tile* of = tiles<C>(Sequence<static_cast<int>(tallest)>{});
-    for (std::size_t i = 0, row = first; i < parts; ++i) {
+  static void part(const Gemm& g, const GroupedBlocks& w, std::size_t first, std::size_t last) {
+    constexpr int tallest = D::tallest_of_groups(C);
+    const std::size_t parts = (g.rows + tallest - 1) / tallest, few = g.rows / parts, larger = g.rows % parts;
+    const std::size_t lines = (C * w.of.bytes / kAlign + w.of.groups - 1) / w.of.groups;
+    const Tile* of = tiles<C>(Sequence<tallest>{});
+    for (std::size_t i = 0, row = 0; i < parts; ++i) {
       const std::size_t height = few + (i < larger);
-      of[height - 1]({g, row, block}, w);
+      for (std::size_t block = first; block < last; block += C)
+        of[height - 1]({g, row, block, w.block(block + C), i == 0 && block + 2 * C <= g.block_end ? lines : 0}, w);
       row += height;
     }
   }
 
+  // Parts of a weight stay in the L2 cache while rows pass.
+  template <int C>
+  static std::size_t blocks(const Gemm& g, const GroupedBlocks& w, std::size_t first) {
+    const std::size_t fit = part_bytes() / w.of.bytes / C * C, step = fit < C ? C : fit, end = first + (g.block_end - first) / C * C;
+    for (; first < end; first += step) part<C>(g, w, first, first + step < end ? first + step : end);
+    return end;
+  }
+
   static void gemm(const Gemm& g) {
-    constexpr std::size_t widest = D::kWidestOfWeightGroups;
     const GroupedBlocks w(g);
-    const std::size_t tallest = D::tallest_of_groups(static_cast<int>(widest));
-    const WeightParts parts(g.weight, g.block_begin, g.block_end, (g.rows + tallest - 1) / tallest, widest, 8);
-    const std::size_t at_once = rows_at_once(g.rows);
-    for (std::size_t first = g.block_begin; first < g.block_end; first += parts.blocks) {
-      const std::size_t last = first + parts.blocks < g.block_end ? first + parts.blocks : g.block_end;
-      for (std::size_t row = 0; row < g.rows; row += at_once) {
-        const std::size_t until = row + at_once < g.rows ? row + at_once : g.rows;
-        std::size_t block = first;
-        for (; block + widest <= last; block += widest) rows<static_cast<int>(widest)>(g, w, row, until, block);
-        for (; block < last; ++block) rows<1>(g, w, row, until, block);
-      }
-    }
+    std::size_t block = g.block_begin;
+    if (g.rows > static_cast<std::size_t>(D::tallest_of_groups(1))) block = blocks<D::kWidestOfWeightGroups>(g, w, block);
+    blocks<1>(g, w, block);
   }
 };
 

@@ -15,9 +15,11 @@ namespace octavo {
 namespace {
 
 struct Avx2Groups : Avx2Dot {
-  static constexpr std::size_t kWidestOfWeightGroups = 1;
-  static constexpr std::size_t tallest_of_groups(int) { return 4; }
+  static constexpr int kWidestOfWeightGroups = 1;
+  static constexpr int tallest_of_groups(int) { return 4; }
 
+  // Keeps what makes this from mixing with what makes the next.
+  static OCTAVO_INLINE void apart(F& x) { __asm__ volatile("" : "+x"(x)); }
   template <int bits>
   static OCTAVO_INLINE I zeros(const std::int8_t* p, int part) {
     if constexpr (bits == 8) return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * part)));
@@ -45,7 +47,7 @@ struct Avx2Groups : Avx2Dot {
       I first[R] = {(static_cast<void>(r), _mm256_setzero_si256())...}, second[R] = {(static_cast<void>(r), _mm256_setzero_si256())...};
 #pragma GCC unroll 1
       for (std::size_t i = 0; i < kInputs; i += bits == 4 ? 8 : 4) {
-        const I w = _mm256_load_si256(reinterpret_cast<const I*>(b + i * bits * 2 + 32 * part));
+        const I w = _mm256_loadu_si256(reinterpret_cast<const I*>(b + i * bits * 2 + 32 * part));
         const I low = _mm256_and_si256(w, mask), high = _mm256_and_si256(_mm256_srli_epi16(w, 4), mask);
         if constexpr (bits == 4) {
           ((first[r] = plus(first[r], low, a + r * stride + i)), ...);

@@ -15,14 +15,16 @@ namespace octavo {
 namespace {
 
 struct Avx512Groups : Avx512Vnni {
-  static constexpr std::size_t kWidestOfWeightGroups = 2;
-  static constexpr std::size_t tallest_of_groups(int blocks) { return blocks == 1 ? 8 : 6; }
+  static constexpr int kWidestOfWeightGroups = 2;
+  static constexpr int tallest_of_groups(int blocks) { return blocks == 1 ? 4 : 6; }
 
   static OCTAVO_INLINE void dot(I& sum, I w, I x) { __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x)); }
   static OCTAVO_INLINE void dot(I& sum, I w, const std::int8_t* x) {
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const Four*>(x)));
   }
 
+  // Keeps what makes this from mixing with what makes the next.
+  static OCTAVO_INLINE void apart(F& x) { __asm__ volatile("" : "+v"(x)); }
   template <int bits>
   static OCTAVO_INLINE I zeros(const std::int8_t* p, int) {
     if constexpr (bits == 8) return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
@@ -76,7 +78,7 @@ struct Avx512Groups : Avx512Vnni {
     std::int32_t value;
   };
   static OCTAVO_INLINE I weights(const std::int8_t* p) {
-    I w = _mm512_load_si512(p);
+    I w = _mm512_loadu_si512(p);
     __asm__("" : "+v"(w));
     return w;
   }

@@ -47,19 +47,6 @@ void gemm(const Gemm& g) {
   }
 }
 
-// The integer of output c of a block, input i.
-std::int32_t grouped_integer(const std::int8_t* block, const WeightFormat& f, std::size_t c, std::size_t i) {
-  const auto* q = reinterpret_cast<const std::uint8_t*>(block);
-  if (f.bits == 8) return q[(i / kBlockK * kBlockN + c) * kBlockK + i % kBlockK];
-  return (q[(i / 8 * kBlockN + c) * kBlockK + i % kBlockK] >> (i % 8 < 4 ? 0 : 4)) & 15;
-}
-
-std::int32_t grouped_zero(const std::int8_t* block, const GroupBlock& of, const WeightFormat& f, std::size_t c, std::size_t j) {
-  if (!f.affine) return f.zero();
-  const auto* z = reinterpret_cast<const std::uint8_t*>(block) + of.zeros + j * of.zero_bytes;
-  return f.bits == 8 ? z[c] : (z[c % 8] >> (c < 8 ? 0 : 4)) & 15;
-}
-
 void gemm_of_groups(const Gemm& g) {
   const Weight& w = g.weight;
   const WeightFormat f = w.format;
@@ -72,12 +59,18 @@ void gemm_of_groups(const Gemm& g) {
       const std::size_t c = n % kBlockN;
       float total = 0.0f;
       for (std::size_t j = 0; j < of.groups; ++j) {
-        const std::int32_t z = grouped_zero(block, of, f, c, j);
+        const std::int32_t z = of.zero(block, c, j);
         std::int32_t t = 0;
-        for (std::size_t i = j * f.group; i < (j + 1) * f.group; ++i) t += (grouped_integer(block, f, c, i) - z) * a[i];
-        const float scale = Scalar::load_f16(reinterpret_cast<const std::uint16_t*>(block + of.scales) + j * kBlockN + c);
+        for (std::size_t i = j * f.group; i < (j + 1) * f.group; ++i) t += (of.integer(block, c, i) - z) * a[i];
+        const std::uint16_t bits = of.scale(block, c, j);
+        const float scale = Scalar::load_f16(&bits);
         const float x = g.group ? Scalar::mul(Scalar::to_float(t), quant[j].scale) : Scalar::to_float(t);
         total = Scalar::fma(x, scale, total);
+        if (!f.minimum) continue;
+        const std::uint16_t least = of.minimum(block, c, j);
+        const float minimum = Scalar::load_f16(&least);
+        const float sum = Scalar::to_float(-quant[j].sum);
+        total = Scalar::fma(g.group ? Scalar::mul(sum, quant[j].scale) : sum, minimum, total);
       }
       if (!g.group) {
         const float offset = reinterpret_cast<const float*>(block + of.offsets)[c];

@@ -69,21 +69,18 @@ void packed_row(const EmbeddingTable& table, std::size_t r, float* to) {
 void grouped_row(const KernelTable& t, const EmbeddingTable& table, const WeightFormat& f, std::size_t r, float* to) {
   const GroupBlock of(f, table.dim);
   const std::uint8_t* block = table.data + r / kBlockN * of.bytes;
-  const std::size_t c = r % kBlockN, per_byte = f.bits == 4 ? 2 : 1;
+  const std::size_t c = r % kBlockN;
   for (std::size_t j = 0; j < of.groups; ++j) {
-    float scale;
-    t.widen(DType::kFloat16, block + of.scales + (j * kBlockN + c) * sizeof(std::uint16_t), &scale, 1);
-    const std::uint8_t* zeros = block + of.zeros + j * of.zero_bytes;
-    std::int32_t zero = f.zero();
-    if (f.affine) zero = f.bits == 8 ? zeros[c] : (zeros[c % 8] >> (c < 8 ? 0 : 4)) & 15;
-    const std::size_t end = std::min(table.dim, (j + 1) * f.group);
-    for (std::size_t d = j * f.group; d < end; ++d) {
-      // A step of a block is 4 bytes of each output: 4 inputs of 8 bits, or of 4 bits input i and i + 4 in each byte.
-      const std::size_t step = d / (kBlockK * per_byte), half = d / kBlockK % per_byte;
-      const std::uint8_t byte = block[(step * kBlockN + c) * kBlockK + d % kBlockK];
-      const std::int32_t q = f.bits == 8 ? byte : (byte >> (4 * half)) & 15;
-      to[d] = scale * static_cast<float>(q - zero) * table.scale[r];
+    const std::uint16_t bits = of.scale(block, c, j);
+    const int zero = of.zero(block, c, j);
+    float scale, minimum = 0.0f;
+    t.widen(DType::kFloat16, &bits, &scale, 1);
+    if (f.minimum) {
+      const std::uint16_t least = of.minimum(block, c, j);
+      t.widen(DType::kFloat16, &least, &minimum, 1);
     }
+    for (std::size_t d = j * f.group; d < table.dim && d < (j + 1) * f.group; ++d)
+      to[d] = (f.minimum ? scale * static_cast<float>(of.integer(block, c, d)) + minimum : scale * static_cast<float>(of.integer(block, c, d) - zero)) * table.scale[r];
   }
 }
 

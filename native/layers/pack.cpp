@@ -81,9 +81,9 @@ WeightFormat weight_format(const std::string& name) {
   if (name == known) return WeightFormat::kInt8;
   for (const int bits : {4, 8})
     for (const std::size_t group : {32, 64, 128})
-      for (const bool affine : {false, true}) {
-        const std::string called = "int" + std::to_string(bits) + "-" + std::to_string(group) + (affine ? "-affine" : "");
-        if (name == called) return {group, bits, affine};
+      for (const std::string& zeros : {std::string(), std::string("-affine"), std::string("-minimum")}) {
+        const std::string called = "int" + std::to_string(bits) + "-" + std::to_string(group) + zeros;
+        if (name == called) return {group, bits, zeros == "-affine", zeros == "-minimum"};
         known += ", " + called;
       }
   throw std::invalid_argument("weights are in the format '" + name + "', which this release of Octavo does not know (it knows " +
@@ -187,21 +187,28 @@ void pack_groups(const Grouped<const std::uint8_t>& from, std::size_t n, std::si
     for (std::size_t c = 0; c < kBlockN; ++c) {
       float offset = 0.0f;
       for (std::size_t j = 0; j < of.groups; ++j) {
+        std::uint8_t* group = block + j * of.group_bytes;
         const bool is_there = c < columns;
         const std::size_t at = (first + c) * of.groups + j;
         const std::uint16_t scale = is_there ? from.scale[at] : 0;
         const int zero = f.affine ? (is_there ? from.zero[at] : 0) : f.zero();
-        std::memcpy(block + of.scales + (j * kBlockN + c) * 2, &scale, 2);
-        if (f.affine && f.bits == 8) block[of.zeros + j * of.zero_bytes + c] = static_cast<std::uint8_t>(zero);
-        if (f.affine && f.bits == 4) block[of.zeros + j * of.zero_bytes + c % 8] |= static_cast<std::uint8_t>(zero << (c < 8 ? 0 : 4));
+        std::memcpy(group + of.scales + c * 2, &scale, 2);
+        if (f.affine && f.bits == 8) group[of.zeros + c] = static_cast<std::uint8_t>(zero);
+        if (f.affine && f.bits == 4) group[of.zeros + c % 8] |= static_cast<std::uint8_t>(zero << (c < 8 ? 0 : 4));
         std::int32_t sum = 0;
-        for (std::size_t i = j * f.group; i < (j + 1) * f.group; ++i) {
-          const int q = is_there && i < k ? from.q[(first + c) * k + i] : zero;
+        for (std::size_t i = 0; i < f.group; ++i) {
+          const std::size_t input = j * f.group + i;
+          const int q = is_there && input < k ? from.q[(first + c) * k + input] : zero;
           sum += q - zero;
-          if (f.bits == 8) block[(i / kBlockK * kBlockN + c) * kBlockK + i % kBlockK] = static_cast<std::uint8_t>(q);
-          else block[(i / 8 * kBlockN + c) * kBlockK + i % kBlockK] |= static_cast<std::uint8_t>(q << (i % 8 < 4 ? 0 : 4));
+          if (f.bits == 8) group[of.place(c, i)] = static_cast<std::uint8_t>(q);
+          else group[of.place(c, i)] |= static_cast<std::uint8_t>(q << GroupBlock::shift(i));
         }
         offset = __builtin_fmaf(static_cast<float>(sum), float_of_half(scale), offset);
+        if (!f.minimum || !is_there) continue;
+        const std::uint16_t minimum = GroupBlock::half(from.zero, at);
+        std::memcpy(group + of.zeros + c * sizeof minimum, &minimum, sizeof minimum);
+        const std::size_t count = std::min(k, (j + 1) * f.group) - std::min(k, j * f.group);
+        offset = __builtin_fmaf(static_cast<float>(count), float_of_half(minimum), offset);
       }
       std::memcpy(block + of.offsets + c * sizeof(float), &offset, sizeof(float));
     }
@@ -211,17 +218,16 @@ void pack_groups(const Grouped<const std::uint8_t>& from, std::size_t n, std::si
 void unpack_groups(const std::int8_t* packed, std::size_t n, std::size_t k, const WeightFormat& f, const Grouped<std::uint8_t>& to) {
   const GroupBlock of(f, k);
   for_each_group_block(n, k, true, [&](std::size_t first, std::size_t columns) {
-    const auto* block = reinterpret_cast<const std::uint8_t*>(packed) + first / kBlockN * of.bytes;
+    const std::int8_t* block = packed + first / kBlockN * of.bytes;
     for (std::size_t c = 0; c < columns; ++c) {
-      std::uint8_t* q = to.q + (first + c) * k;
-      for (std::size_t i = 0; i < k; ++i)
-        q[i] = f.bits == 8 ? block[(i / kBlockK * kBlockN + c) * kBlockK + i % kBlockK]
-                           : (block[(i / 8 * kBlockN + c) * kBlockK + i % kBlockK] >> (i % 8 < 4 ? 0 : 4)) & 15;
+      for (std::size_t i = 0; i < k; ++i) to.q[(first + c) * k + i] = static_cast<std::uint8_t>(of.integer(block, c, i));
       for (std::size_t j = 0; j < of.groups; ++j) {
         const std::size_t at = (first + c) * of.groups + j;
-        std::memcpy(to.scale + at, block + of.scales + (j * kBlockN + c) * 2, 2);
-        const std::uint8_t* z = block + of.zeros + j * of.zero_bytes;
-        if (f.affine) to.zero[at] = f.bits == 8 ? z[c] : (z[c % 8] >> (c < 8 ? 0 : 4)) & 15;
+        to.scale[at] = of.scale(block, c, j);
+        if (f.affine) to.zero[at] = static_cast<std::uint8_t>(of.zero(block, c, j));
+        if (!f.minimum) continue;
+        const std::uint16_t minimum = of.minimum(block, c, j);
+        std::memcpy(to.zero + at * sizeof minimum, &minimum, sizeof minimum);
       }
     }
   });

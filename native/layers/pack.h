@@ -13,18 +13,18 @@
 
 namespace octavo {
 
-// The format of that name: "int8", "int4-32", "int8-128-affine" ... Throws std::invalid_argument, which says which there are.
+// The format of that name: "int8", "int4-32", "int8-128-affine", "int4-32-minimum" ... Throws std::invalid_argument, which says which there are.
 WeightFormat weight_format(const std::string& name);
 
 // Bytes of a packed [n, k].
 std::size_t packed_bytes(std::size_t n, std::size_t k, const WeightFormat& format = WeightFormat::kInt8);
 
-// A weight in groups, of outputs (rows) and inputs: w = scale * (q - zero).
+// A weight in groups, of outputs (rows) and inputs: w = scale * (q - zero), or scale * q + minimum.
 template <class T>
 struct Grouped {
   T* q;                                      // uint8 [n, k]
   std::conditional_t<std::is_const_v<T>, const std::uint16_t, std::uint16_t>* scale;  // float16 [n, groups]
-  T* zero;                                   // uint8 [n, groups]; null without
+  T* zero;                                   // uint8 [n, groups], or float16 minima as bytes [n, groups * 2]; null without
 };
 void pack_groups(const Grouped<const std::uint8_t>& from, std::size_t n, std::size_t k, const WeightFormat& format, std::int8_t* packed);
 void unpack_groups(const std::int8_t* packed, std::size_t n, std::size_t k, const WeightFormat& format, const Grouped<std::uint8_t>& to);

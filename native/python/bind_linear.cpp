@@ -53,7 +53,8 @@ WeightFormat checked_groups(const Integers& q, const Scales& scale, const std::o
   const std::size_t n = q.shape(0), k = q.shape(1), groups = format.groups(k);
   expect(bytes == packed_bytes(n, k, format), name + ": packed has the wrong size");
   expect(scale.shape(0) == n && scale.shape(1) == groups, name + ": scale needs shape [n, groups]");
-  expect(zero.has_value() == format.affine && (!zero || (zero->shape(0) == n && zero->shape(1) == groups)), name + ": zero goes with affine formats, [n, groups]");
+  expect(zero.has_value() == (format.zero_bytes() > 0) && (!zero || (zero->shape(0) == n && zero->shape(1) == groups * format.zero_bytes())),
+         name + ": zero goes with affine formats, [n, groups], and minima as bytes");
   return format;
 }
 

@@ -1,8 +1,8 @@
 """Integers of 4 and 8 bits that other quantizers pack into int32, as groups.
 
-GPTQ                qweight [k/8, n], qzeros [groups, n/8], scales [groups, n]: inputs along a word
-AWQ                 qweight [k, n/8], qzeros [groups, n/8], scales [groups, n]: outputs, interleaved
-compressed-tensors  weight_packed [n, k/8], weight_zero_point [n/8, groups], weight_scale [n, groups]
+GPTQ                qweight [k/8, n], qzeros [groups, n/8], scales [groups, n]: words of inputs
+AWQ                 qweight [k, n/8], qzeros [groups, n/8], scales [groups, n]: of outputs
+compressed-tensors  weight_packed [n, k/8], weight_zero_point [n/8, g.], weight_scale [n, g.]
 
 With 8 bits a word holds 4 integers in place of 8.
 """

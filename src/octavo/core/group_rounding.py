@@ -43,6 +43,8 @@ def round_groups(
         raise ValueError(f"w: shape {rows.shape} must be [n, k]")
     if not format.group:
         raise ValueError(f"format: {format.value} has no groups")
+    if format.minimum:
+        raise ValueError(f"format: {format.value} is what files hold; round to an affine one")
     n, k = rows.shape
     importance = np.ones(k, np.float32) if moments is None else _importance(moments, k)
     groups = format.groups(k)

@@ -42,6 +42,7 @@ def rows_of(made: WeightIntegers | GroupedWeight, rows: slice) -> WeightIntegers
             scale=made.scale[rows],
             zero=None if made.zero is None else made.zero[rows],
             channel_scale=made.channel_scale[rows],
+            minimum=None if made.minimum is None else made.minimum[rows],
         )
     zeros = None if made.zero_point is None else made.zero_point[rows]
     return WeightIntegers(made.q[rows], made.scale[rows], zeros)

@@ -53,7 +53,7 @@ from octavo.onnx.read.load import Source, load
 from octavo.onnx.read.stored_report import LAYERS
 from octavo.onnx.write.save import os_errors_explained, save
 from octavo.onnx.write.store import TensorStore
-from octavo.recipe import LayerOutcome, Verification
+from octavo.recipe import Kind, LayerOutcome, Verification
 from octavo.results.report import Conversion
 from octavo.results.stored import outcomes_to_json
 
@@ -61,7 +61,11 @@ TARGETS = ("portable", "native")
 CPUS = ("vnni", "any")
 OURS = "octavo.target"
 """Metadata of files that Octavo wrote."""
-PER_ROW = "activations per row: the file had one scale for the whole of them"
+PER_ROW = {
+    False: "activations per row: the file had one scale for all rows",
+    True: "activations per image: the file had one scale for all images",
+}
+"""What is said of layers, and of convolutions."""
 
 
 @dataclass(frozen=True)
@@ -253,10 +257,11 @@ def _to_native(
     layers = Counter(NAMES[o.layer.kind] for o in outcomes if o.quantized)
     if not layers or not any(n.domain == DOMAIN for graph in graphs_of(model) for n in graph):
         raise NothingQuantizedError(_nothing(source, outcomes))
-    per_row = [name for name in whole if name in {o.layer.name for o in outcomes if o.quantized}]
     said = [*notes, *restoring.notes(), *done.notes, *_left(outcomes)]
-    if per_row:
-        said.append(f"{PER_ROW}: {listed(per_row)}")
+    for is_conv, words in PER_ROW.items():
+        kinds = {o.layer.name: o.layer.kind for o in outcomes if o.quantized}
+        names = [n for n in whole if n in kinds and (kinds[n] is Kind.CONV) == is_conv]
+        said += [f"{words}: {listed(names)}"] if names else []
     return _Turned(dict(layers), tuple(said), outcomes)
 
 
@@ -290,11 +295,12 @@ def _metadata(
 
 
 def _nothing(source: Source, outcomes: Sequence[LayerOutcome]) -> str:
-    left = [o for o in outcomes if o.scheme == AS_IT_WAS]
-    said = [f"{n:,} {op}: {reason}" for (op, reason), n in Counter(map(_why, left)).items()]
+    reasons = [_why(o) for o in outcomes if o.scheme == AS_IT_WAS]
+    reasons += [_why(o) for o in outcomes if not o.quantized and o.scheme != AS_IT_WAS and o.reason]
+    said = [f"{n:,} {op}: {reason}" for (op, reason), n in Counter(reasons).items()]
     held = [o.layer.name for o in outcomes if o.quantized]
-    if held:
-        said.append(f"{listed(held)}: as it is")
+    if held and not said:
+        said.append(f"{listed(held)}: held by stock operators")
     found = "; ".join(said) or "its integers stand in no layer"
     return (
         f"{source.label}: no layer is of a form that target native has an operator for ({found}). "

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from octavo import _native
 from octavo.core.kernels.buffers import array_of
+from octavo.core.kernels.weight_memory import weight_memory
 
 Bytes = npt.NDArray[np.uint8]
 Int8 = npt.NDArray[np.int8]
@@ -30,7 +31,7 @@ class WeightFormat(Enum):
     """How a packed weight holds its integers. A file that does not say holds int8.
 
     `int8` has one scale for each output channel. The others are `GroupedWeight`s: bits, inputs
-    that share a scale, and whether they share a zero point of their own too.
+    that share a scale, and whether they share a zero point or a minimum of their own too.
     """
 
     INT8 = "int8"
@@ -40,6 +41,7 @@ class WeightFormat(Enum):
     INT4_32_AFFINE = "int4-32-affine"
     INT4_64_AFFINE = "int4-64-affine"
     INT4_128_AFFINE = "int4-128-affine"
+    INT4_32_MINIMUM = "int4-32-minimum"
     INT8_32 = "int8-32"
     INT8_64 = "int8-64"
     INT8_128 = "int8-128"
@@ -67,6 +69,11 @@ class WeightFormat(Enum):
     def affine(self) -> bool:
         """Whether groups have zero points of their own."""
         return self.value.endswith("-affine")
+
+    @property
+    def minimum(self) -> bool:
+        """Whether groups have a float16 minimum in place of a zero point: Q4_1 of llama.cpp."""
+        return self.value.endswith("-minimum")
 
     def groups(self, k: int) -> int:
         """Scales along `k` inputs."""
@@ -153,7 +160,7 @@ def pack(q: Any) -> Bytes:
     if integers.ndim != 2:
         raise ValueError(f"q: shape {integers.shape} must be [N, K]")
     n, k = integers.shape
-    packed = aligned(packed_bytes(n, k))
+    packed = weight_memory(packed_bytes(n, k))
     _native.pack(integers, packed)
     return packed
 

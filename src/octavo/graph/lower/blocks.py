@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.kernels.grouped import GroupedWeight
+from octavo.core.group_rounding import round_groups
+from octavo.core.kernels import GroupedWeight, WeightFormat
 from octavo.graph.emit.emitter import Emitter
 from octavo.ir import MS
 
@@ -47,7 +48,13 @@ class BlockIntegers:
 
     @classmethod
     def of(cls, weight: GroupedWeight) -> BlockIntegers:
-        """The same numbers; scales are powers of two times float16, so exact in float32."""
+        """The same numbers; scales are powers of two times float16, so exact in float32.
+
+        Stock operators have no minima: such a weight is rounded to 8 bits.
+        """
+        if weight.format.minimum:
+            held = WeightFormat.grouped(8, weight.format.group)
+            weight = round_groups(weight.dequantize(), held).weight
         scale = weight.scale.astype(np.float32) * weight.channel_scale[:, None]
         return cls(weight.q, scale, weight.zero, weight.format.bits, weight.format.group)
 

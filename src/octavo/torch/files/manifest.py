@@ -54,7 +54,8 @@ class Manifest:
 
 def version_of(layers: Iterable[Mapping[str, Any]], before: int, now: int) -> int:
     """What a file says of itself: `before` where no layer is of a later weight format than int8."""
-    return now if any("format" in layer["config"] for layer in layers) else before
+    told = '"format":' in json.dumps([layer["config"] for layer in layers])  # of inner layers too
+    return now if told else before
 
 
 def parse(path: Path, metadata: Mapping[str, str]) -> Manifest:

@@ -14,6 +14,7 @@ from octavo.recipe import PRESETS, Recipe
 from octavo.recipe.yaml_files import recipe_of
 from octavo.torch.files.manifest import version_of
 from octavo.torch.hub.compressed_scheme import NAME, CompressedConfig
+from octavo.torch.hub.gptq_scheme import GptqConfig
 
 try:
     from transformers.utils.quantization_config import QuantizationConfigMixin
@@ -41,7 +42,7 @@ class WeightLayout(Enum):
     """As Octavo's kernels read them: any recipe, mapped when it is loaded."""
 
     COMPRESSED_TENSORS = NAME
-    """As vLLM and llm-compressor read them: linear layers of the recipe int8."""
+    """As vLLM and llm-compressor read them: linear layers of the recipes int8 and int4."""
 
     @classmethod
     def parse(cls, text: object) -> WeightLayout:
@@ -90,13 +91,13 @@ class OctavoConfig(QuantizationConfigMixin):
         self.layers: Sequence[Mapping[str, Any]] | None = stored.get("layers")
         self.shared: Mapping[str, str] = stored.get("shared", {})
 
-        self.compressed: CompressedConfig | None = None
+        self.foreign: CompressedConfig | GptqConfig | None = None
         self._written: Mapping[str, Any] | None = None
 
-    def for_compressed(self, found: CompressedConfig) -> OctavoConfig:
-        """A copy for a folder of compressed-tensors, which says itself how layers are held."""
+    def for_foreign(self, found: CompressedConfig | GptqConfig) -> OctavoConfig:
+        """A copy for a folder that others quantized, which says itself how layers are held."""
         made = copy(self)
-        made.compressed = found
+        made.foreign = found
         return made
 
     def as_written(self, data: Mapping[str, Any]) -> OctavoConfig:

@@ -26,13 +26,20 @@ from octavo.core.kernels import WeightFormat
 from octavo.core.metrics import sqnr_db
 from octavo.errors import ModelError, listed
 from octavo.recipe import FLOAT, Decision, LayerOutcome, Recipe, Report, Verification
+from octavo.results.report import WEIGHTS_OF
 from octavo.torch.carry_over import carry_hooks
 from octavo.torch.convert import Converter
 from octavo.torch.files.tensors import places_of
 from octavo.torch.hub.gguf_names import GgufNames, Place
-from octavo.torch.hub.group_layers import buffers_of, empty_layer, holds_groups, scheme_of
+from octavo.torch.hub.group_layers import (
+    empty_layer,
+    holds_groups,
+    scheme_of,
+    table_factor,
+)
 from octavo.torch.inventory import ModuleLayer, inventory
 from octavo.torch.mapping import default_mapping
+from octavo.torch.memory import tensor_of
 from octavo.torch.plan import recipe_answers, recipe_decisions
 from octavo.torch.reports import make_report, model_bytes
 
@@ -72,12 +79,18 @@ class GgufLayers:
         self._float = {part.module for part, decision in said if _left_by_user(decision)}
         self._taken: dict[str, _Taken] = {}
         self._sizes: dict[str, int] = {}
+        self._scales: dict[str, Tensor | None] = {}  # before a table's factor
         self._unplaced: list[str] = []
+        self._pairs: list[tuple[str, str]] = []
+        self._tables: dict[str, nn.Module] = {}
         names, places = GgufNames(self.model, self.file), places_of(self.model)
         with torch.device("cpu"), torch.inference_mode(False):
             for tensor in self.file.tensors:
                 self._take(tensor, names.place(tensor), modules, places)
             self._tie(modules, places)
+        for name in self._taken:  # quantized layers take no other
+            if f"{name}.bias" in self.tensors:
+                self.tensors[f"{name}.bias"] = self.tensors[f"{name}.bias"].float()
         self._check_whole()
 
     def _take(
@@ -93,23 +106,21 @@ class GgufLayers:
         self._sizes[place.name] = tensor.bytes
         name, _, key = place.name.rpartition(".")
         module = modules.get(name)
-        if (
-            module is None
-            or key != "weight"
-            or is_float(tensor)
-            or not self._in_groups(name, module)
-        ):
+        if module is None or key != "weight" or not self._in_groups(name, module, tensor):
             self.tensors[place.name] = self._floats(tensor, place)
             return
         found = _groups(self.file, tensor, place)
-        self._check_shape(place.name, found.weight.q.shape, module)
-        self._put(name, module, places, found.weight.format, buffers_of(found.weight))
+        self._check_shape(place.name, found.shape, module)
+        held = {"packed": tensor_of(found.packed), "scale": tensor_of(found.channel_scale)}
+        self._scales[name] = held["scale"]
+        self._put(name, module, places, found.format, held)
         ratio = None if found.kept else sqnr_db(found.signal, found.noise)
-        self._taken[name] = _Taken(tensor, found.weight.format, found.kept, ratio)
+        self._taken[name] = _Taken(tensor, found.format, found.kept, ratio)
 
-    def _in_groups(self, name: str, module: nn.Module) -> bool:
+    def _in_groups(self, name: str, module: nn.Module, tensor: GgufTensor) -> bool:
         tied = {t.rpartition(".")[0] for t, s in self._tied() if s == f"{name}.weight"}
-        return holds_groups(module) and not self._float & {name, *tied}
+        wanted = not self._float & {name, *tied}
+        return wanted and not is_float(tensor) and holds_groups(module)
 
     def _tied(self) -> list[tuple[str, str]]:
         return list(dict(self.model.all_tied_weights_keys).items())
@@ -145,7 +156,7 @@ class GgufLayers:
         new._is_hf_initialized = True
         for parent, child in places[id(module)]:
             parent._modules[child] = new
-        factor = getattr(module, "scalar_embed_scale", None)
+        factor = table_factor(module)
         for key, value in buffers.items():
             if value is None:
                 continue
@@ -159,13 +170,11 @@ class GgufLayers:
             taken = self._taken.get(origin)
             if taken is None or name in self._taken or target in self.tensors:
                 continue
-            packed = self.tensors[f"{origin}.packed"]
-            factor = getattr(modules[origin], "scalar_embed_scale", 1)
-            shared = {"packed": packed, "scale": self.tensors[f"{origin}.scale"] / factor}
-            if factor == 1:
-                shared["scale"] = self.tensors[f"{origin}.scale"]
-            self._put(name, modules[name], places, taken.format, shared)
+            held = {"packed": self.tensors[f"{origin}.packed"], "scale": self._scales[origin]}
+            self._put(name, modules[name], places, taken.format, held)
             self._taken[name] = taken
+            self._pairs.append((name, origin))
+            self._tables[origin] = modules[origin]
 
     def _check_whole(self) -> None:
         """Raises ModelError where the file has no tensor for a parameter of the model."""
@@ -183,6 +192,8 @@ class GgufLayers:
 
     def finish(self, model: nn.Module) -> Report:
         """Quantizes what the file has as floats, as the recipe says; what became of each layer."""
+        self.tensors = {}  # they are the model's now
+        self._share(model)
         left = inventory(model)
         answers = recipe_answers(self._parts, self._decisions, self.recipe)
         own = {part.layer.name: answers[part.layer.name] for part in left}
@@ -190,7 +201,7 @@ class GgufLayers:
         if converter.planned:
             with torch.inference_mode(False):
                 converter.convert(model)
-        said = self.recipe.to_dict()
+        said = self.recipe.to_dict() | {WEIGHTS_OF: "GGUF"}
         made = make_report(model, left, converter, said, converter.notes, 0, self._start)
         rounded = {outcome.layer.name: outcome for outcome in made.layers}
         outcomes = [self._outcome(model, part, rounded) for part in self._parts]
@@ -202,6 +213,14 @@ class GgufLayers:
             verification=Verification("skipped", detail="no inputs to compare with"),
             notes=(*self._notes(), *made.notes),
         )
+
+    def _share(self, model: nn.Module) -> None:
+        """Layers of one weight hold the same tensors: what transformers placed are views."""
+        for target, source in self._pairs:
+            new, origin = model.get_submodule(target), model.get_submodule(source)
+            new._buffers["packed"] = origin._buffers["packed"]
+            if table_factor(self._tables[source]) is None:
+                new._buffers["scale"] = origin._buffers["scale"]
 
     def _outcome(
         self, model: nn.Module, part: ModuleLayer, others: Mapping[str, LayerOutcome]
@@ -215,12 +234,12 @@ class GgufLayers:
         new = model.get_submodule(part.module)
         shared = f"{part.module}.weight" not in self._sizes
         after = sum(b.nbytes for key, b in new.named_buffers() if key != "bias")
-        is_table = not hasattr(new, "in_features")
+        group = getattr(new, "group", None)
         notes = () if taken.kept else (f"{taken.tensor.kind.name} rounded to {taken.format.value}",)
         return LayerOutcome(
             part.layer,
             True,
-            scheme_of(taken.format, table=is_table).describe(),
+            scheme_of(taken.format, group=group).describe(),
             "",
             size,
             0 if shared else after,
@@ -233,9 +252,7 @@ class GgufLayers:
         for kept in (True, False):
             kinds = sorted({t.tensor.kind.name for t in self._taken.values() if t.kept == kept})
             count = sum(t.kept == kept for t in self._taken.values())
-            what = (
-                "keep the file's integers" if kept else "were rounded anew, as no groups hold them"
-            )
+            what = "keep the file's integers" if kept else "were rounded anew: no groups hold them"
             if kinds:
                 notes.append(f"{count} weights {what} ({', '.join(kinds)})")
         if self._unplaced:

@@ -6,17 +6,14 @@ Octavo, which reads the file itself. Without an OctavoConfig, nothing changes.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
-from transformers import modeling_utils
 
 from octavo.checkpoints.gguf_file import GgufFile, open_gguf
 from octavo.torch.hub.config import OctavoConfig
-from octavo.torch.hub.gguf_layers import GgufLayers
 from octavo.torch.hub.quantizer import OctavoQuantizer, forget_tied
-from octavo.torch.hub.streaming import skipping
-from octavo.torch.inventory import inventory
 
 
 class GgufQuantizer(OctavoQuantizer):
@@ -26,6 +23,7 @@ class GgufQuantizer(OctavoQuantizer):
         super().__init__(quantization_config, pre_quantized=True, **kwargs)
         self._file: GgufFile | None = None
         self._dtype = torch.float32
+        self._tensors: dict[str, Any] = {}
 
     def read_header(self, gguf_file: str) -> None:
         """What transformers calls once it knows where the file is."""
@@ -47,22 +45,26 @@ class GgufQuantizer(OctavoQuantizer):
     def _process_model_before_weight_loading(
         self, model: Any, checkpoint_files: Any = None, **kwargs: Any
     ) -> None:
+        from octavo.torch.hub.gguf_layers import GgufLayers
+        from octavo.torch.hub.streaming import skipping
+        from octavo.torch.inventory import inventory
+
         assert self._file is not None
-        with torch.device("meta"):
-            recipe = skipping(
-                self.quantization_config.recipe, inventory(model), self.quantization_config.skip
-            )
-        self._stored = GgufLayers(model, self._file, recipe, self._dtype)
+        config = self.quantization_config
+        recipe = skipping(config.recipe, inventory(model), config.skip)
+        self._stored = layers = GgufLayers(model, self._file, recipe, self._dtype)
+        self._tensors = layers.tensors
         forget_tied(model)
 
     def get_state_dict(self, checkpoint_file: str, model: Any) -> dict[str, Any]:
         """The tensors that fill the model."""
-        assert isinstance(self._stored, GgufLayers)
-        return self._stored.tensors
+        found, self._tensors = self._tensors, {}
+        return found
 
 
 def ask_octavo_for_gguf() -> None:
     """Has `transformers` ask Octavo for the quantizer where somebody passes both."""
+    modeling_utils: Any = importlib.import_module("transformers.modeling_utils")
     plain = modeling_utils.get_hf_quantizer
 
     def chosen(
@@ -82,3 +84,6 @@ def ask_octavo_for_gguf() -> None:
         return made, config, device_map
 
     modeling_utils.get_hf_quantizer = chosen
+
+
+ask_octavo_for_gguf()

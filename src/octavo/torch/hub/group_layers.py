@@ -18,7 +18,16 @@ from octavo.torch.memory import tensor_of
 
 def holds_groups(module: nn.Module) -> bool:
     """Whether `module` has a form with weights in groups here."""
-    return type(module) in (nn.Linear, nn.Embedding) or _is_scaled_table(module)
+    return type(module) in (nn.Linear, nn.Embedding) or table_factor(module) is not None
+
+
+def table_factor(module: nn.Module) -> float | None:
+    """What a table of Gemma multiplies its rows by; None for others, which have no such thing.
+
+    A quantized one has it in its scales, so that it is a plain table.
+    """
+    factor = getattr(module, "scalar_embed_scale", None)
+    return factor if isinstance(module, nn.Embedding) else None
 
 
 def buffers_of(weight: GroupedWeight) -> dict[str, Tensor | None]:
@@ -50,8 +59,9 @@ def empty_layer(module: Any, weight_format: WeightFormat, dtype: torch.dtype) ->
         )
 
 
-def scheme_of(weight_format: WeightFormat, *, table: bool = False) -> Scheme:
-    """How such a layer is held, in the words of recipes."""
+def scheme_of(weight_format: WeightFormat, *, group: int | None = None) -> Scheme:
+    """How a layer is held, in the words of recipes: inputs with a scale for each `group`, or for
+    each row where it is 0; a table has none, None."""
     weight = WeightScheme(
         QType.INT4 if weight_format.bits == 4 else QType.INT8,
         Granularity.BLOCK,
@@ -59,5 +69,8 @@ def scheme_of(weight_format: WeightFormat, *, table: bool = False) -> Scheme:
         observer="search",
         block=weight_format.group,
     )
-    group = ActivationScheme(granularity=Granularity.GROUP, group=weight_format.group)
-    return Scheme(weight, None if table else group)
+    if group is None:
+        return Scheme(weight, None)
+    if not group:
+        return Scheme(weight, ActivationScheme())
+    return Scheme(weight, ActivationScheme(granularity=Granularity.GROUP, group=group))

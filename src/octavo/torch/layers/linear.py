@@ -62,7 +62,7 @@ class QuantizedLinear(QuantizedModule):
     SCRIPTED = True
     GROUPED = True
     CONFIG = ("in_features", "out_features", "has_bias", "affine", "group", "format")
-    format: str = WeightFormat.INT8.value  # of layers pickled before there were others
+    format = WeightFormat.INT8.value  # of layers pickled before there were others
     _HALF: ClassVar[type[QuantizedHalfLinear]] = QuantizedHalfLinear
     """What holds weights of 16 bits in its place."""
 
@@ -192,9 +192,9 @@ class QuantizedLinear(QuantizedModule):
         return self.out_features, self.in_features
 
     @property
-    def quantizes(self) -> tuple[int, str]:
-        """Group and format: layers over one input with the same quantize it once for all."""
-        return self.group, self.format
+    def quantizes(self) -> tuple[int, int]:
+        """Groups of inputs and of weights: with the same, one input is quantized once for all."""
+        return self.group, self._format.group
 
     def _arguments(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, int, int, int]:
         """What the operator and the kernel both take, in their order."""

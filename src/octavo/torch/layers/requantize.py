@@ -124,6 +124,11 @@ def _choice(
     if storage in HALVES:
         return _Half(storage)
     weight = WeightScheme(QType.parse(storage), symmetric=not affine)
+    if held.minimum:
+        raise NotTrainableError(
+            f"weights in the format {held.value} are as their file has them, and nothing is "
+            "rounded to it; change the float model and quantize that"
+        )
     if held.group:
         weight = WeightScheme(
             QType.INT4 if held.bits == 4 else QType.INT8,
@@ -141,3 +146,7 @@ class _Half:
     """All that layers with weights of 16 bits ask of a choice."""
 
     storage: str
+
+    @property
+    def held(self) -> str:
+        return self.storage

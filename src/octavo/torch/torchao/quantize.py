@@ -93,13 +93,13 @@ def _chosen(model: nn.Module, choose: Filter) -> dict[str, nn.Module]:
 
 def _refuse_chosen(model: nn.Module, chosen: dict[str, nn.Module], holding: set[str]) -> None:
     """Raises OptionError for what a filter cannot mean."""
-    if "" in chosen:
+    if "" in chosen and "" in holding:
         raise OptionError(
             f"model: is a {type(model).__name__} that is a layer itself, and cannot be replaced in "
             "place; use octavo.torch.quantize_dynamic, which returns the quantized one"
         )
     without = [
-        f"{name} ({type(module).__name__})"
+        f"{name or 'the model'} ({type(module).__name__})"
         for name, module in chosen.items()
         if name not in holding and not isinstance(module, QuantizedModule)
     ]
