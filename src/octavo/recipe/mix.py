@@ -193,10 +193,17 @@ def _scheme(held: Held) -> Scheme:
 
 
 def _bytes(shape: tuple[int, ...], held: Held) -> int:
-    """About what weights take in groups, with scales, offsets and factors: no less than that."""
-    n, k = max(shape), min(shape)  # which is which, front ends know: a few bytes too many
-    groups = max(n * -(-k // held.group), k * -(-n // held.group))
-    return n * k * held.bits // 8 + 2 * groups + 8 * n
+    """What weights take in groups, filled up, with scales, offsets and factors; or a little more.
+
+    Which axis is that of the inputs, front ends know: the larger of both numbers counts.
+    """
+
+    def held_by(n: int, k: int) -> int:
+        groups = n * max(1, -(-k // held.group))
+        return groups * held.group * held.bits // 8 + 2 * groups + 8 * n
+
+    n, k = (-(-size // 16) * 16 for size in shape)
+    return max(held_by(n, k), held_by(k, n))
 
 
 def _hull(ways: Sequence[_Way]) -> list[_Way]:
