@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -146,6 +147,15 @@ def _rounded(parts: Iterable[npt.NDArray[np.float32]], tensor: GgufTensor) -> St
     return StoredGroups(packed, scales, (n, k), nearest, False, *sums)
 
 
+def _apart(nbytes: int) -> UInt8:
+    """New memory, aligned, away from what is soon free again: holes between weights would stay the
+    process's for good."""
+    if nbytes < mmap.PAGESIZE:
+        return aligned(nbytes)
+    pages = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, np.uint8)
+
+
 def _packed(
     parts: Iterable[GroupedWeight], shape: tuple[int, ...]
 ) -> tuple[UInt8, npt.NDArray[np.float32]]:
@@ -154,7 +164,7 @@ def _packed(
     packed, scales, first = np.empty(0, np.uint8), np.empty(n, np.float32), 0
     for part in parts:
         if not first:
-            packed = aligned(packed_bytes(n, k, part.format))
+            packed = _apart(packed_bytes(n, k, part.format))
         at = packed_bytes(first, k, part.format)
         own = part.pack()
         packed[at : at + own.size] = own

@@ -45,6 +45,14 @@ def in_large_pages(address: int, size: int) -> None:
         _madvise(first, last - first, mmap.MADV_HUGEPAGE)
 
 
+def give_back() -> None:
+    """Gives free memory back to the operating system, which the C library keeps for later calls:
+    after a model was read that can be a tenth of it. Elsewhere than in glibc nothing is done."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def advise(address: int, size: int, advice: int) -> None:
     """Tells the operating system of memory that begins with a page; it may refuse."""
     if _madvise is not None:

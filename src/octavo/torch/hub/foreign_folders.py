@@ -23,6 +23,7 @@ from octavo.torch.hub.mapped_files import MappedFiles
 from octavo.torch.hub.stored_linears import StoredLinear, Waiting
 from octavo.torch.inventory import ModuleLayer, inventory
 from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.memory import give_back
 from octavo.torch.reports import model_bytes
 
 _SHOWN = 5
@@ -94,6 +95,7 @@ class ForeignLayers:
                 carry_hooks(old, new)
                 _put(places, stored, new)
         self._files.release()
+        give_back()
         return self._report(model)
 
     def _layer(self, name: str, stored: Waiting) -> QuantizedModule:

@@ -39,7 +39,7 @@ from octavo.torch.hub.group_layers import (
 )
 from octavo.torch.inventory import ModuleLayer, inventory
 from octavo.torch.mapping import default_mapping
-from octavo.torch.memory import tensor_of
+from octavo.torch.memory import give_back, tensor_of
 from octavo.torch.plan import recipe_answers, recipe_decisions
 from octavo.torch.reports import make_report, model_bytes
 
@@ -193,6 +193,7 @@ class GgufLayers:
     def finish(self, model: nn.Module) -> Report:
         """Quantizes what the file has as floats, as the recipe says; what became of each layer."""
         self.tensors = {}  # they are the model's now
+        give_back()
         self._share(model)
         left = inventory(model)
         answers = recipe_answers(self._parts, self._decisions, self.recipe)
