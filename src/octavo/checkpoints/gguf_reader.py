@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file as transformers asks the package gguf for it, without vocabularies.
+"""What transformers asks the package gguf for, in less time and memory: metadata, and names.
 
 gguf's own reader makes several objects of each word: of a vocabulary of 260,000 words that takes 20
 seconds and three times the memory of a small model. A model's configuration needs their number.
@@ -11,7 +11,10 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+import numpy as np
 
 from octavo.checkpoints.gguf_file import GgufTensor, StringList, open_gguf
 
@@ -23,7 +26,7 @@ class _Field:
     """One entry: `data` has places in `parts`, each of which is a value as `types` say."""
 
     types: list[int]
-    parts: Sequence[Any]
+    parts: Any
     data: Sequence[int]
 
 
@@ -51,7 +54,7 @@ def _field(value: Any) -> _Field:
         return _Field([_ARRAY, _STRING], _Words(), range(value.count))
     if isinstance(value, list):
         kind = _kind(value[0]) if value else _INTEGER
-        return _Field([_ARRAY, kind], [[one] for one in value], range(len(value)))
+        return _Field([_ARRAY, kind], np.asarray(value)[:, None], range(len(value)))
     kind = _kind(value)
     return _Field([kind], [value.encode() if kind == _STRING else [value]], [0])
 
@@ -67,12 +70,28 @@ _one_at_a_time = threading.RLock()
 @contextlib.contextmanager
 def light_reader() -> Iterator[None]:
     """Has transformers read metadata so meanwhile; it looks the reader up in each call."""
+    with _replaced("GGUFReader", LightReader):
+        yield
+
+
+@contextlib.contextmanager
+def names_made_once() -> Iterator[None]:
+    """Has gguf make its table of tensors' names once meanwhile: transformers asks for it anew for
+    each module of a model, which takes a minute."""
+    import gguf
+
+    with _replaced("get_tensor_name_map", cache(gguf.get_tensor_name_map)):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(name: str, value: Any) -> Iterator[None]:
     import gguf
 
     with _one_at_a_time:
-        plain = gguf.GGUFReader
-        gguf.GGUFReader = LightReader  # type: ignore[misc, assignment]
+        plain = getattr(gguf, name)
+        setattr(gguf, name, value)
         try:
             yield
         finally:
-            gguf.GGUFReader = plain  # type: ignore[misc]
+            setattr(gguf, name, plain)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 
 from octavo.checkpoints.gguf_file import GgufFile, GgufTensor
+from octavo.checkpoints.gguf_reader import names_made_once
 from octavo.errors import ModelError
 
 Floats = npt.NDArray[Any]
@@ -115,7 +116,8 @@ def _older(model: Any, file: GgufFile) -> _Find:
 
     processor = TENSOR_PROCESSORS.get(file.architecture, TensorProcessor)(model.config.to_dict())
     try:
-        names = get_gguf_hf_weights_map(model, processor)
+        with names_made_once():
+            names = get_gguf_hf_weights_map(model, processor)
     except NotImplementedError as error:
         raise ModelError(f"{file.path}: {error}") from None
 
