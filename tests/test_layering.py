@@ -20,6 +20,8 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     "errors": (set(), set()),
     "files": ({"errors"}, set()),
     "core": ({"errors", "_native"}, {"numpy"}),
+    # Weights that other quantizers stored, as the groups that kernels read: no front end.
+    "checkpoints": ({"core", "errors"}, {"numpy", "gguf"}),
     "results": ({"core", "errors"}, set()),
     "recipe": ({"results", "core", "errors"}, {"ruamel", "pydantic"}),
     # The trials of a search hold recipes; nothing of `recipe` imports it.
@@ -38,7 +40,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
     ),
     # Checkpoints of Hugging Face's libraries: what they export is run before it is put in place.
     "torch.hub": (
-        {"torch", "graph", "ir", "recipe", "results", "core", "files", "errors"},
+        {"torch", "checkpoints", "graph", "ir", "recipe", "results", "core", "files", "errors"},
         {
             *("numpy", "torch", "safetensors", "transformers", "huggingface_hub", "peft"),
             *("onnx_ir", "onnxruntime"),

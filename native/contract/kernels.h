@@ -36,10 +36,71 @@ constexpr std::size_t groups_of(std::size_t k, std::size_t group) {
 }
 
 enum class Activation : int { kNone, kRelu, kGelu, kGeluTanh, kSilu, kTanh, kSigmoid };
-// How a packed weight holds its integers, in memory and in files. layers/pack.h has a row for each, with its name and
-// its layout; a table has a product for each.
-enum class WeightFormat : int { kInt8 };
-constexpr std::size_t kWeightFormats = 1;
+// How a packed weight holds its integers, in memory and in files; layers/pack.h has their names. int8 has one scale for
+// each output, beside the packed weight. In groups, `group` inputs of an output share a float16 scale, and where it is
+// affine a zero point, or a float16 minimum: w = scale q + minimum. Else the zero point is half of the range.
+struct WeightFormat {
+  std::size_t group = 0;                     // 0 (int8), 32, 64 or 128
+  int bits = 8;                              // 4 or 8
+  bool affine = false;
+  bool minimum = false;
+  static const WeightFormat kInt8;
+
+  std::int32_t zero() const { return minimum ? 0 : 1 << (bits - 1); }  // of groups without zero points of their own
+  std::size_t zero_bytes() const { return affine ? 1 : minimum ? 2 : 0; }  // of a group, before they are packed
+  std::size_t groups(std::size_t k) const { return k > group ? (k + group - 1) / group : 1; }
+  bool operator==(const WeightFormat& o) const { return group == o.group && bits == o.bits && affine == o.affine && minimum == o.minimum; }
+};
+inline constexpr WeightFormat WeightFormat::kInt8{};
+
+// The products that tables have, by weight.
+enum class WeightKind : int { kInt8, kGroups4, kGroups8 };
+constexpr std::size_t kWeightKinds = 3;
+constexpr WeightKind kind_of(const WeightFormat& f) {
+  return !f.group ? WeightKind::kInt8 : f.bits == 4 ? WeightKind::kGroups4 : WeightKind::kGroups8;
+}
+
+// A block of 16 outputs in groups, its inputs padded to whole groups; sizes in bytes. Group after group: integers, of 4 bits
+// [inputs / 8][16][4] with input i of 8 in the lower half of a byte and i + 4 in its upper one, of 8 bits [inputs / 4][16][4];
+// float16 scales [16]; zero points, of 4 bits eight bytes whose lower halves are those of the outputs 0..7, or float16
+// minima [16]. Then
+// float32 [16], the offsets of docs/numbers.md. All of it is read from end to end.
+// docs/notes/processors.md: "Weights in groups are one stream"
+struct GroupBlock {
+  WeightFormat format;
+  std::size_t groups;
+  std::size_t scales, zeros, group_bytes;    // from the beginning of a group; all of it
+  std::size_t offsets, bytes;                // from the beginning of the block; all of it
+
+  GroupBlock(const WeightFormat& f, std::size_t k)
+      : format(f), groups(f.groups(k)), scales(f.group * kBlockN * static_cast<std::size_t>(f.bits) / 8), zeros(scales + kBlockN * 2),
+        group_bytes(zeros + (f.affine ? kBlockN * static_cast<std::size_t>(f.bits) / 8 : f.minimum ? kBlockN * 2 : 0)), offsets(round_up(groups * group_bytes, kAlign)),
+        bytes(offsets + kBlockN * sizeof(float)) {}
+
+  // Of output c of a block: its integer i, the bits of scale j, and zero point j.
+  int integer(const void* block, std::size_t c, std::size_t i) const {
+    const std::uint8_t q = group(block, i / format.group)[place(c, i % format.group)];
+    return format.bits == 8 ? q : (q >> shift(i)) & 15;
+  }
+  std::uint16_t scale(const void* block, std::size_t c, std::size_t j) const { return half(group(block, j) + scales, c); }
+  std::uint16_t minimum(const void* block, std::size_t c, std::size_t j) const { return half(group(block, j) + zeros, c); }
+  int zero(const void* block, std::size_t c, std::size_t j) const {
+    if (!format.affine) return format.zero();
+    const std::uint8_t* z = group(block, j) + zeros;
+    return format.bits == 8 ? z[c] : (z[c % 8] >> (c < 8 ? 0 : 4)) & 15;
+  }
+  // Where they lie: the byte of input i of a group, and by how many bits 4 of them are shifted.
+  std::size_t place(std::size_t c, std::size_t i) const {
+    return (i / (format.bits == 4 ? 8 : kBlockK) * kBlockN + c) * kBlockK + i % kBlockK;
+  }
+  static std::uint16_t half(const std::uint8_t* p, std::size_t c) {
+    std::uint16_t bits;
+    __builtin_memcpy(&bits, p + c * sizeof bits, sizeof bits);
+    return bits;
+  }
+  static int shift(std::size_t i) { return i % 8 < kBlockK ? 0 : 4; }
+  const std::uint8_t* group(const void* block, std::size_t j) const { return static_cast<const std::uint8_t*>(block) + j * group_bytes; }
+};
 
 enum class DType : int { kFloat32, kFloat16, kBFloat16 };
 
@@ -54,10 +115,10 @@ struct RowQuant {
   std::int32_t extra;  // what an instruction set adds to its sums; 0 in most
 };
 
-// Packed integers, 64-byte aligned. kInt8: blocks [ceil(n/16)][ceil(k/4)][16][4] int8, zero padded.
+// Packed integers, 64-byte aligned. int8: blocks [ceil(n/16)][ceil(k/4)][16][4], zero padded; groups: GroupBlocks.
 struct PackedData {
   const std::int8_t* data = nullptr;
-  WeightFormat format = WeightFormat::kInt8;
+  WeightFormat format{};
 };
 
 // A packed weight [n, k]. Arrays over columns are padded to a multiple of 16.
@@ -70,7 +131,7 @@ struct Weight : PackedData {
   const std::int32_t* zero = nullptr;        // [n], affine weights; null where all are 0. Not for groups
   std::size_t blocks() const { return (n + kBlockN - 1) / kBlockN; }
   std::size_t padded_n() const { return blocks() * kBlockN; }
-  std::size_t block_bytes() const { return steps_of(k) * kBlockK * kBlockN; }
+  std::size_t block_bytes() const { return format.group ? GroupBlock(format, k).bytes : steps_of(k) * kBlockK * kBlockN; }
 };
 
 // Quantizes `rows` rows of float32 into a panel.
@@ -82,6 +143,20 @@ struct QuantizeRows {
   RowQuant* quant;                           // [rows][groups]
   bool sums;                                 // whether RowQuant::sum is wanted
 };
+
+// The same for weights in groups, whose panels are int8, of every table: x' of docs/numbers.md, zeros behind a row. Of each
+// group RowQuant has minus the sum of its x' (`sum`, and `pair` with 0 above it) and the zero point less 128 (`extra`).
+struct QuantizeGroups {
+  const float* x;
+  std::size_t rows, k, stride;
+  std::size_t group;                         // of the weights
+  bool each;                                 // a scale for each group, symmetric; else scale and zero point of the row
+  std::int8_t* panel;                        // [rows][group_panel_stride(group, k)]
+  RowQuant* quant;                           // [rows][groups]
+};
+constexpr std::size_t group_panel_stride(std::size_t group, std::size_t k) {
+  return round_up(round_up(k ? k : 1, group), kPanelK);
+}
 
 // Integers that are quantized already, as a panel.
 struct PanelRows {
@@ -97,6 +172,7 @@ struct PanelRows {
 
 // out[m, n] = act(fma(f, weight.scale[n], bias[m, n])) * factor[m, n] + residual[m, n] with f = t * row scale (for
 // groups: fma over the groups in ascending order), t the exact integer sum less its zero points. What there is not is left out.
+// Weights in groups: as docs/numbers.md says of them; `group` is then theirs where each group of a row has a scale.
 struct Gemm {
   const std::uint8_t* panel;
   std::size_t rows;
@@ -515,6 +591,20 @@ struct WeightRun {
   WeightSums* sums;
 };
 
+// Weights of 16 outputs side by side, `n` of each, which are a group of a few bits each.
+constexpr std::size_t kRoundLanes = 16;
+struct RoundGroups {
+  const float* v;                            // [n][kRoundLanes]
+  const float* importance;                   // [n], of an input's squared error; finite, 0 or more
+  std::size_t n;
+  int bits;                                  // 4 or 8
+  bool affine;                               // with a zero point of its own
+  bool search;                               // else scale and zero point are the range's
+  std::int32_t* q;                           // [n][kRoundLanes], 0 .. 2^bits - 1
+  std::uint16_t* scale;                      // [kRoundLanes], float16
+  float *zero, *signal, *noise;              // [kRoundLanes]: zero point, sums of v^2 and (v - scale (q - zero))^2
+};
+
 // Tiles of 16 rows of 16 words of four bytes, turned: word j of row i becomes word i of row j. `streamed`:
 // as stream_lines writes; `to` and what leads from there are multiples of kAlign then.
 struct TransposeWords {
@@ -532,7 +622,8 @@ struct KernelTable {
   std::size_t rows_per_weight_read;          // for fewer, reading a weight from the L3 cache takes longer than multiplying
   void (*quantize_rows)(const QuantizeRows&);
   void (*panel_rows)(const PanelRows&);
-  void (*products[kWeightFormats])(const Gemm&);  // by WeightFormat
+  void (*quantize_groups)(const QuantizeGroups&);
+  void (*products[kWeightKinds])(const Gemm&);  // by WeightKind
   std::uint64_t (*read)(const std::uint8_t* data, std::size_t bytes);  // reads all, as fast as it can
   void (*activate)(Activation, float* x, std::size_t n);
   // 16-bit floats to and from float32, to the nearest, halves to even; a NaN stays one.
@@ -558,6 +649,7 @@ struct KernelTable {
   void (*quantize_columns)(const QuantizeColumns&);
   bool (*weight_range)(const WeightRange&);
   void (*quantize_weight)(const WeightRun&);
+  void (*round_groups)(const RoundGroups&);
   void (*attention_panel)(const AttentionPanel&);
   void (*attention_pairs)(const AttentionPanel&);  // in products of bfloat16
   bool bfloat16_instruction;                 // which multiplies those, so that they take less time than float32
@@ -576,8 +668,8 @@ struct KernelTable {
   void (*stream_lines)(std::int8_t* to, const std::int8_t* from, std::size_t lines);
   void (*end_of_streams)();                  // what was streamed is seen by other threads from here on
 
-  auto& product(WeightFormat format) { return products[static_cast<std::size_t>(format)]; }
-  void gemm(const Gemm& g) const { products[static_cast<std::size_t>(g.weight.format)](g); }
+  auto& product(WeightKind kind) { return products[static_cast<std::size_t>(kind)]; }
+  void gemm(const Gemm& g) const { products[static_cast<std::size_t>(kind_of(g.weight.format))](g); }
 };
 
 }  // namespace octavo

@@ -17,6 +17,7 @@
 #include "isa/quantize_weight_runs.h"
 #include "isa/read_bytes.h"
 #include "isa/rotary_rows.h"
+#include "isa/round_groups.h"
 #include "isa/row_range.h"
 #include "isa/transpose_words.h"
 
@@ -62,6 +63,7 @@ void fill_table(KernelTable& t) {
   t.quantize_columns = Columns<V>::quantize;
   t.weight_range = WeightRuns::range;
   t.quantize_weight = WeightRuns::quantize;
+  t.round_groups = GroupRounding<V>::round;
   t.transpose_words = WordTiles<Words>::transpose;
   t.stream_lines = WordTiles<Words>::stream_lines;
   t.end_of_streams = Words::end_of_streams;

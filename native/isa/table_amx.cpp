@@ -69,7 +69,7 @@ KernelTable amx_table() {
   KernelTable t = vnni = avx512vnni_table();
   t.name = "amx";
   t.rows_per_weight_read = 192;
-  t.product(WeightFormat::kInt8) = gemm;
+  t.product(WeightKind::kInt8) = gemm;
   return t;
 }
 

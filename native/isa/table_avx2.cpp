@@ -2,6 +2,8 @@
 #include "contract/tables.h"
 #include "isa/fill_table.h"
 #include "isa/product_avx2.h"
+#include "isa/product_groups_avx2.h"
+#include "isa/quantize_groups.h"
 #include "isa/quantize_rows_avx2.h"
 #include "isa/transpose_words_avx2.h"
 #include "isa/vector_avx2.h"
@@ -15,7 +17,10 @@ KernelTable avx2_table() {
   t.rows_per_weight_read = 16;
   t.quantize_rows = quantize_rows;
   t.panel_rows = panel_rows;
-  t.product(WeightFormat::kInt8) = Product<Avx2Dot>::gemm;
+  t.quantize_groups = GroupRows<Avx2>::quantize;
+  t.product(WeightKind::kInt8) = Product<Avx2Dot>::gemm;
+  t.product(WeightKind::kGroups4) = gemm_of_groups<Avx2Groups, 4>;
+  t.product(WeightKind::kGroups8) = gemm_of_groups<Avx2Groups, 8>;
   fill_table<Avx2, Avx2Words>(t);
   return t;
 }

@@ -10,6 +10,8 @@
 #include "isa/fill_table.h"
 #include "isa/pairs_avx512.h"
 #include "isa/product_vnni_avx512.h"
+#include "isa/product_groups_avx512.h"
+#include "isa/quantize_groups.h"
 #include "isa/quantize_rows_avx512.h"
 #include "isa/transpose_words_avx512.h"
 #include "isa/vector_avx512.h"
@@ -35,7 +37,10 @@ KernelTable avx512vnni_table() {
   t.rows_per_weight_read = 16;
   t.quantize_rows = quantize_rows;
   t.panel_rows = panel_rows;
-  t.product(WeightFormat::kInt8) = Product<Avx512Vnni>::gemm;
+  t.quantize_groups = GroupRows<Avx512>::quantize;
+  t.product(WeightKind::kInt8) = Product<Avx512Vnni>::gemm;
+  t.product(WeightKind::kGroups4) = gemm_of_groups<Avx512Groups, 4>;
+  t.product(WeightKind::kGroups8) = gemm_of_groups<Avx512Groups, 8>;
   fill_table<Avx512, Avx512Words>(t);
   t.quantize_pixels = quantize_pixels_avx512;
   t.transpose = transpose_avx512;

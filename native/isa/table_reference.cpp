@@ -5,6 +5,7 @@
 #include "contract/tables.h"
 #include "isa/epilogue.h"
 #include "isa/fill_table.h"
+#include "isa/quantize_groups.h"
 #include "isa/quantize_rows.h"
 #include "isa/transpose_words.h"
 #include "isa/vector_scalar.h"
@@ -46,6 +47,40 @@ void gemm(const Gemm& g) {
   }
 }
 
+void gemm_of_groups(const Gemm& g) {
+  const Weight& w = g.weight;
+  const WeightFormat f = w.format;
+  const GroupBlock of(f, w.k);
+  for (std::size_t m = 0; m < g.rows; ++m) {
+    const std::int8_t* a = reinterpret_cast<const std::int8_t*>(g.panel) + m * group_panel_stride(f.group, w.k);
+    const RowQuant* quant = g.quant + m * of.groups;
+    for (std::size_t n = g.block_begin * kBlockN; n < g.block_end * kBlockN && n < w.n; ++n) {
+      const std::int8_t* block = w.data + n / kBlockN * of.bytes;
+      const std::size_t c = n % kBlockN;
+      float total = 0.0f;
+      for (std::size_t j = 0; j < of.groups; ++j) {
+        const std::int32_t z = of.zero(block, c, j);
+        std::int32_t t = 0;
+        for (std::size_t i = j * f.group; i < (j + 1) * f.group; ++i) t += (of.integer(block, c, i) - z) * a[i];
+        const std::uint16_t bits = of.scale(block, c, j);
+        const float scale = Scalar::load_f16(&bits);
+        const float x = g.group ? Scalar::mul(Scalar::to_float(t), quant[j].scale) : Scalar::to_float(t);
+        total = Scalar::fma(x, scale, total);
+        if (!f.minimum) continue;
+        const std::uint16_t least = of.minimum(block, c, j);
+        const float minimum = Scalar::load_f16(&least);
+        const float sum = Scalar::to_float(-quant[j].sum);
+        total = Scalar::fma(g.group ? Scalar::mul(sum, quant[j].scale) : sum, minimum, total);
+      }
+      if (!g.group) {
+        const float offset = reinterpret_cast<const float*>(block + of.offsets)[c];
+        total = Scalar::mul(Scalar::fma(static_cast<float>(-quant->extra), offset, total), quant->scale);
+      }
+      finish_rows<Scalar>(g, n, m, 1, &total, 1);
+    }
+  }
+}
+
 }  // namespace
 
 KernelTable reference_table() {
@@ -55,7 +90,9 @@ KernelTable reference_table() {
   t.rows_per_weight_read = 16;
   t.quantize_rows = PlainRows<Scalar>::quantize;
   t.panel_rows = PlainRows<Scalar>::panel;
-  t.product(WeightFormat::kInt8) = gemm;
+  t.quantize_groups = GroupRows<Scalar>::quantize;
+  t.product(WeightKind::kInt8) = gemm;
+  t.product(WeightKind::kGroups4) = t.product(WeightKind::kGroups8) = gemm_of_groups;
   fill_table<Scalar, AnyWords>(t);
   return t;
 }

@@ -69,6 +69,18 @@ struct Avx2 {
     __asm__("" : "+x"(x));
     return x;
   }
+  // -128..127 as bytes.
+  static void store_bytes(std::int8_t* p, I x) {
+    const I words = _mm256_packs_epi32(x, x), bytes = _mm256_packs_epi16(words, words);
+    const std::int32_t low = _mm256_extract_epi32(bytes, 0), high = _mm256_extract_epi32(bytes, 4);
+    __builtin_memcpy(p, &low, 4);
+    __builtin_memcpy(p + 4, &high, 4);
+  }
+  static std::int32_t sum_of(I x) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+  }
   static I round(F x) { return _mm256_cvtps_epi32(x); }
   static F to_float(I x) { return _mm256_cvtepi32_ps(x); }
   // The low bytes of four, side by side: a's lowest.

@@ -63,6 +63,9 @@ struct Avx512 {
     return x;
   }
   static I round(F x) { return _mm512_cvtps_epi32(x); }
+  // The low byte of each.
+  static void store_bytes(std::int8_t* p, I x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x)); }
+  static std::int32_t sum_of(I x) { return _mm512_reduce_add_epi32(x); }
   static F to_float(I x) { return _mm512_cvtepi32_ps(x); }
   // The low bytes of four, side by side: a's lowest.
   static I bytes(I a, I b, I c, I d) {

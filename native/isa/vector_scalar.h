@@ -54,6 +54,8 @@ struct Scalar {
   static I max_unsigned(I a, I b) { return static_cast<std::uint32_t>(a) > static_cast<std::uint32_t>(b) ? a : b; }
   static I bits(F x) { return static_cast<I>(to_bits(x)); }
   static I once(I x) { return x; }
+  static void store_bytes(std::int8_t* p, I x) { *p = static_cast<std::int8_t>(x); }
+  static std::int32_t sum_of(I x) { return x; }
   // To the nearest, halves to even; what is not an int32 gives the smallest one, as cvtps2dq does.
   static I round(F x) {
     return x >= -2147483648.0f && x < 2147483648.0f ? static_cast<I>(__builtin_rintf(x)) : INT32_MIN;

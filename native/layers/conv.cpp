@@ -47,7 +47,7 @@ Conv::Conv(const ConvShape& s, const PackedData& packed, const float* scales, co
   const std::size_t n = s.group_out();
   groups.reserve(s.groups);
   for (std::size_t g = 0; g < s.groups; ++g)
-    groups.emplace_back(PackedData{packed.data + g * layout_of(packed.format).bytes(n, s.k()), packed.format}, n, s.k(), 0, scales + g * n, nullptr,
+    groups.emplace_back(PackedData{packed.data + g * packed_bytes(n, s.k(), packed.format), packed.format}, n, s.k(), 0, scales + g * n, nullptr,
                         biases ? biases + g * n : nullptr, act);
 }
 

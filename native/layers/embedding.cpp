@@ -55,6 +55,35 @@ const std::size_t* starts_of(const Bags& bags, std::size_t indices) {
   return starts;
 }
 
+// Row r of the packed layout of int8.
+void packed_row(const EmbeddingTable& table, std::size_t r, float* to) {
+  constexpr std::size_t cell = kBlockN * kBlockK;
+  const auto* q = reinterpret_cast<const std::int8_t*>(table.data) + r / kBlockN * steps_of(table.dim) * cell + r % kBlockN * kBlockK;
+  const std::int32_t zero = table.zero ? table.zero[r] : 0;
+  const float scale = table.scale[r];
+  for (std::size_t d = 0; d < table.dim; d += kBlockK, q += cell)
+    for (std::size_t j = 0; j < kBlockK && d + j < table.dim; ++j) to[d + j] = static_cast<float>(q[j] - zero) * scale;
+}
+
+// Row r of the packed layout of groups: scale times steps, times the row's own factor.
+void grouped_row(const KernelTable& t, const EmbeddingTable& table, const WeightFormat& f, std::size_t r, float* to) {
+  const GroupBlock of(f, table.dim);
+  const std::uint8_t* block = table.data + r / kBlockN * of.bytes;
+  const std::size_t c = r % kBlockN;
+  for (std::size_t j = 0; j < of.groups; ++j) {
+    const std::uint16_t bits = of.scale(block, c, j);
+    const int zero = of.zero(block, c, j);
+    float scale, minimum = 0.0f;
+    t.widen(DType::kFloat16, &bits, &scale, 1);
+    if (f.minimum) {
+      const std::uint16_t least = of.minimum(block, c, j);
+      t.widen(DType::kFloat16, &least, &minimum, 1);
+    }
+    for (std::size_t d = j * f.group; d < table.dim && d < (j + 1) * f.group; ++d)
+      to[d] = (f.minimum ? scale * static_cast<float>(of.integer(block, c, d)) + minimum : scale * static_cast<float>(of.integer(block, c, d) - zero)) * table.scale[r];
+  }
+}
+
 }  // namespace
 
 void embedding_lookup(const EmbeddingTable& rows_of, std::size_t rows, const Indices& indices, float* out,
@@ -70,9 +99,11 @@ void embedding_lookup(const EmbeddingTable& rows_of, std::size_t rows, const Ind
   parallel(threads, 1, work);
 }
 
-void packed_lookup(const EmbeddingTable& rows_of, std::size_t rows, const Indices& indices, float* out, int threads) {
+void packed_lookup(const EmbeddingTable& rows_of, std::size_t rows, const Indices& indices, float* out, int threads,
+                   const WeightFormat& format) {
   check(indices, rows);
-  const std::size_t dim = rows_of.dim, steps = round_up(dim, kBlockK) / kBlockK, cell = kBlockN * kBlockK;
+  const std::size_t dim = rows_of.dim;
+  const KernelTable& t = table();
   threads = threads_for(threads, (4.0 + static_cast<double>(kAlign / kBlockK)) * static_cast<double>(indices.count) * static_cast<double>(dim));
   auto work = [&](int, int thread, int of) {
     const FloatMode mode;
@@ -80,12 +111,8 @@ void packed_lookup(const EmbeddingTable& rows_of, std::size_t rows, const Indice
     for (std::size_t i = part.begin; i < part.end; ++i) {
       const std::size_t r = indices.wide ? static_cast<std::size_t>(static_cast<const std::int64_t*>(indices.data)[i])
                                          : static_cast<std::size_t>(static_cast<const std::int32_t*>(indices.data)[i]);
-      const auto* q = reinterpret_cast<const std::int8_t*>(rows_of.data) + r / kBlockN * steps * cell + r % kBlockN * kBlockK;
-      const std::int32_t zero = rows_of.zero ? rows_of.zero[r] : 0;
-      const float scale = rows_of.scale[r];
-      float* to = out + i * dim;
-      for (std::size_t d = 0; d < dim; d += kBlockK, q += cell)
-        for (std::size_t j = 0; j < kBlockK && d + j < dim; ++j) to[d + j] = static_cast<float>(q[j] - zero) * scale;
+      if (format.group) grouped_row(t, rows_of, format, r, out + i * dim);
+      else packed_row(rows_of, r, out + i * dim);
     }
   };
   parallel(threads, 1, work);

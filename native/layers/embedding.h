@@ -19,9 +19,11 @@ struct Indices {
 void embedding_lookup(const EmbeddingTable& table, std::size_t rows, const Indices& indices, float* out,
                       std::size_t out_stride, int threads);
 
-// The same from the packed layout of weights (pack.h), [rows, table.dim] of int8: for a table that is an
-// output layer's weight too. Each row's values lie 4 to a cache line.
-void packed_lookup(const EmbeddingTable& table, std::size_t rows, const Indices& indices, float* out, int threads);
+// The same from the packed layout of weights (pack.h), [rows, table.dim] of `format`: for a table that is an
+// output layer's weight too, or of few bits. Each row's values lie 4 bytes to a cache line. Of weights in groups
+// table.scale is what each row is multiplied with besides, and table.zero null: their zero points are packed too.
+void packed_lookup(const EmbeddingTable& table, std::size_t rows, const Indices& indices, float* out, int threads,
+                   const WeightFormat& format = {});
 
 struct Bags {
   // Of `wide` integers as Indices: where each bag begins, ascending from 0. null: bags of `length`.

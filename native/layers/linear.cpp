@@ -65,6 +65,7 @@ struct Call {
   const Output* outs;
   bool gated;  // two layers, whose product is the one output: the second comes first
   std::size_t k, group, groups;
+  std::size_t weight_group;  // 0 unless weights come in groups
   bool sums;
   Split split;
   std::size_t units, parts;         // of columns, of rows: what the threads share out (kColumns, kCopies)
@@ -72,7 +73,7 @@ struct Call {
   std::uint8_t* base;
   std::size_t panels, quants, staging, per_thread;
 
-  bool has_long_sums() const { return k > kChunkK && group == 0; }
+  bool has_long_sums() const { return k > kChunkK && group == 0 && weight_group == 0; }
   bool staged() const {
     for (std::size_t i = 0; i < count; ++i)
       if (outs[i].type != DType::kFloat32) return true;
@@ -93,7 +94,7 @@ struct Call {
   std::uint8_t* panel(int slot) const { return base + panels + slot * round_up(chunk, kPanelM) * panel_stride; }
 
   void plan(int threads) {
-    panel_stride = round_up(k, kPanelK) * t.bytes_per_input;
+    panel_stride = weight_group ? group_panel_stride(weight_group, k) : round_up(k, kPanelK) * t.bytes_per_input;
     split = split_of(threads, in.rows, k);
     parts = parts_for(units, parts, static_cast<std::size_t>(threads));
     const std::size_t fit = std::max<std::size_t>(2 * kStepM, kPanelBytes / std::max<std::size_t>(1, panel_stride) / kStepM * kStepM);
@@ -120,14 +121,19 @@ struct Call {
       t.panel_rows({static_cast<const std::uint8_t*>(in.x) + first * in.stride, last - first, k, in.stride,
                     in.scale + first * groups, in.zero_point + first * groups, group, to, q, sums});
     } else if (in.type == DType::kFloat32) {
-      t.quantize_rows({static_cast<const float*>(in.x) + first * in.stride, last - first, k, in.stride, group, to, q, sums});
+      quantize_floats(static_cast<const float*>(in.x) + first * in.stride, last - first, in.stride, to, q);
     } else {
       const auto* x = static_cast<const std::uint16_t*>(in.x);
       for (std::size_t m = first; m < last; ++m) {
         t.widen(in.type, x + m * in.stride, stage(thread), k);
-        t.quantize_rows({stage(thread), 1, k, k, group, to + (m - first) * panel_stride, q + (m - first) * groups, sums});
+        quantize_floats(stage(thread), 1, k, to + (m - first) * panel_stride, q + (m - first) * groups);
       }
     }
+  }
+
+  void quantize_floats(const float* x, std::size_t rows, std::size_t stride, std::uint8_t* to, RowQuant* q) const {
+    if (weight_group) t.quantize_groups({x, rows, k, stride, weight_group, group != 0, reinterpret_cast<std::int8_t*>(to), q});
+    else t.quantize_rows({x, rows, k, stride, group, to, q, sums});
   }
 
   // The same of rows that are normalized first.
@@ -141,7 +147,7 @@ struct Call {
       some.x = in.norm->x + m * some.stride;
       some.out = kept ? in.norm->out + m * some.out_stride : stage(thread);
       t.norm_rows(some);
-      t.quantize_rows({some.out, some.rows, k, some.out_stride, group, to + (m - first) * panel_stride, q + (m - first) * groups, sums});
+      quantize_floats(some.out, some.rows, some.out_stride, to + (m - first) * panel_stride, q + (m - first) * groups);
     }
   }
 
@@ -281,7 +287,8 @@ Linear::Linear(const PackedData& packed, std::size_t n, std::size_t k, std::size
   const std::size_t padded = weight.padded_n();
   Layout layout;
   const std::size_t scales = layout.add<float>(padded), biases = layout.add<float>(padded),
-                    zeros = layout.add<std::int32_t>(padded), sums = layout.add<std::int32_t>(padded * sections(k, group));
+                    zeros = layout.add<std::int32_t>(padded),
+                    sums = layout.add<std::int32_t>(padded * (packed.format.group ? 1 : sections(k, group)));
   std::uint8_t* base = arrays_.need(layout.bytes());
   std::memset(base, 0, layout.bytes());
   std::copy(scale, scale + n, reinterpret_cast<float*>(base + scales));
@@ -294,29 +301,31 @@ Linear::Linear(const PackedData& packed, std::size_t n, std::size_t k, std::size
     std::copy(zero, zero + n, reinterpret_cast<std::int32_t*>(base + zeros));
     weight.zero = reinterpret_cast<std::int32_t*>(base + zeros);
   }
-  column_sums(packed.data, n, k, group, weight.zero, reinterpret_cast<std::int32_t*>(base + sums));
+  // Those of groups come off group by group, or lie in the packed weight: what is here is 0.
+  if (!packed.format.group) column_sums(packed.data, n, k, group, weight.zero, reinterpret_cast<std::int32_t*>(base + sums));
   weight.colsum = reinterpret_cast<std::int32_t*>(base + sums);
 }
 
 namespace {
 
 void run(const Linear* const* layers, std::size_t count, const Rows& in, const Output* outs, bool gated, int threads) {
-  std::size_t columns = 0, units = 0;
+  std::size_t columns = 0, units = 0, weight_bytes = 0;
   bool sums = false;
   for (std::size_t i = 0; i < count; ++i) {
     columns += layers[i]->weight.n;
     units += units_of(*layers[i]);
+    weight_bytes += layers[i]->weight.block_bytes() * layers[i]->weight.blocks();
     sums = sums || layers[i]->weight.zero;
   }
   if (in.rows == 0 || columns == 0) return;
-  const std::size_t k = layers[0]->weight.k, group = layers[0]->group;
-  const double bytes = static_cast<double>(columns) * static_cast<double>(k);
-  threads = earned_threads(threads, std::max(bytes * static_cast<double>(in.rows) / rate::kMacs, rate::weight_microseconds(bytes)));
+  const std::size_t k = layers[0]->weight.k, group = layers[0]->group, weight_group = layers[0]->weight.format.group;
+  const double products = static_cast<double>(columns) * static_cast<double>(k) * static_cast<double>(in.rows);
+  threads = earned_threads(threads, std::max(products / rate::kMacs, rate::weight_microseconds(static_cast<double>(weight_bytes))));
   if (gated) units /= 2;  // columns of both layers belong together
   // Who gets no columns would quantize for nothing, and wait.
   const std::size_t parts = split_of(threads, in.rows, k) == Split::kColumns ? std::max<std::size_t>(1, in.rows / kStepM) : 1;
   if (split_of(threads, in.rows, k) != Split::kRows) threads = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(threads), units * parts));
-  Call call{table(), layers, count, in, outs, gated, k, group, groups_of(k, group), sums, Split::kRows, units, parts, 0, 0, nullptr, 0, 0, 0, 0};
+  Call call{table(), layers, count, in, outs, gated, k, group, groups_of(k, weight_group ? weight_group : group), weight_group, sums, Split::kRows, units, parts, 0, 0, nullptr, 0, 0, 0, 0};
   call.plan(threads);
   parallel(threads, call.phases(), call);
 }

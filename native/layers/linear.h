@@ -14,9 +14,14 @@ namespace octavo {
 class Linear {
  public:
   // scale [n], zero [n] or null, bias [n] or null. The packed data must outlive the layer and be
-  // aligned to kAlign.
+  // aligned to kAlign. `group`: kGroup or 0; of a weight in groups, its own or 0.
   Linear(const PackedData& packed, std::size_t n, std::size_t k, std::size_t group, const float* scale,
          const std::int32_t* zero, const float* bias, Activation activation);
+
+  // Whether rows that are quantized for `other` are this layer's too.
+  bool takes_rows_of(const Linear& other) const {
+    return weight.k == other.weight.k && group == other.group && weight.format.group == other.weight.format.group;
+  }
 
   Weight weight;
   std::size_t group;
@@ -32,7 +37,7 @@ struct Rows {
   const void* x = nullptr;
   DType type = DType::kFloat32;
   std::size_t rows = 0, stride = 0;  // elements
-  const float* scale = nullptr;      // [rows][groups]; then x is uint8
+  const float* scale = nullptr;      // [rows][groups]; then x is uint8. Not for weights in groups
   const std::int32_t* zero_point = nullptr;
   // What makes the rows from its own x (float32), in place of `x`: each is quantized while it is in the cache. Where `out`
   // is null the normalized rows are kept nowhere. It has no residual.
@@ -48,7 +53,7 @@ struct Output {
   const Activation* activation = nullptr;  // in the place of the layer's own; null: that one
 };
 
-// Layers over one input (Q, K and V): it is quantized once. All have the same k and group.
+// Layers over one input (Q, K and V): it is quantized once. All take the rows of the first.
 // Throws std::bad_alloc before anything is written.
 void linear(const Linear* const* layers, std::size_t count, const Rows& in, const Output* outs, int threads);
 

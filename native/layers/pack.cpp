@@ -74,23 +74,25 @@ int threads_for(std::size_t n, std::size_t k) {
   return threads_ahead_of_time(std::min(n * k / kShare, (n + kBlockN - 1) / kBlockN));
 }
 
-constexpr PackedLayout kLayouts[kWeightFormats] = {{"int8", packed_bytes, pack, unpack}};  // by WeightFormat
-
 }  // namespace
 
-const PackedLayout& layout_of(WeightFormat format) { return kLayouts[static_cast<std::size_t>(format)]; }
-
 WeightFormat weight_format(const std::string& name) {
-  std::string known;
-  for (std::size_t i = 0; i < kWeightFormats; ++i) {
-    if (name == kLayouts[i].name) return static_cast<WeightFormat>(i);
-    known += (i ? ", " : "") + std::string(kLayouts[i].name);
-  }
+  std::string known = "int8";
+  if (name == known) return WeightFormat::kInt8;
+  for (const int bits : {4, 8})
+    for (const std::size_t group : {32, 64, 128})
+      for (const std::string& zeros : {std::string(), std::string("-affine"), std::string("-minimum")}) {
+        const std::string called = "int" + std::to_string(bits) + "-" + std::to_string(group) + zeros;
+        if (name == called) return {group, bits, zeros == "-affine", zeros == "-minimum"};
+        known += ", " + called;
+      }
   throw std::invalid_argument("weights are in the format '" + name + "', which this release of Octavo does not know (it knows " +
                               known + "); install a newer one, or quantize the model again");
 }
 
-std::size_t packed_bytes(std::size_t n, std::size_t k) { return round_up(n, kBlockN) / kBlockN * block_bytes(k); }
+std::size_t packed_bytes(std::size_t n, std::size_t k, const WeightFormat& format) {
+  return round_up(n, kBlockN) / kBlockN * (format.group ? GroupBlock(format, k).bytes : block_bytes(k));
+}
 
 // docs/notes/processors.md: "Packing is held against a copy"
 bool streams(std::size_t n, std::size_t k, const std::int8_t* packed) { return packed_bytes(n, k) >= kStreamed && lines(packed); }
@@ -157,6 +159,78 @@ void column_sums(const std::int8_t* packed, std::size_t n, std::size_t k, std::s
       for (std::size_t c = 0; c < kBlockN; ++c)
         colsum[s * padded + first + c] = group ? int16_pair(-sums[c], zero ? zero[first + c] : 0) : column_pair(sums[c]);
     }
+}
+
+namespace {
+
+// Blocks of outputs of a weight in groups.
+template <class Work>
+void for_each_group_block(std::size_t n, std::size_t k, bool beside_inference, const Work& work) {
+  const int threads = threads_for(n, k);
+  for_each_block(n, beside_inference ? std::min(threads, num_threads()) : threads, false,
+                 [&](std::size_t first, std::size_t columns, std::size_t) { work(first, columns); });
+}
+
+float float_of_half(std::uint16_t half) {
+  float x;
+  table().widen(DType::kFloat16, &half, &x, 1);
+  return x;
+}
+
+}  // namespace
+
+void pack_groups(const Grouped<const std::uint8_t>& from, std::size_t n, std::size_t k, const WeightFormat& f, std::int8_t* packed) {
+  const GroupBlock of(f, k);
+  for_each_group_block(n, k, false, [&](std::size_t first, std::size_t columns) {
+    auto* block = reinterpret_cast<std::uint8_t*>(packed) + first / kBlockN * of.bytes;
+    std::memset(block, 0, of.bytes);
+    for (std::size_t c = 0; c < kBlockN; ++c) {
+      float offset = 0.0f;
+      for (std::size_t j = 0; j < of.groups; ++j) {
+        std::uint8_t* group = block + j * of.group_bytes;
+        const bool is_there = c < columns;
+        const std::size_t at = (first + c) * of.groups + j;
+        const std::uint16_t scale = is_there ? from.scale[at] : 0;
+        const int zero = f.affine ? (is_there ? from.zero[at] : 0) : f.zero();
+        std::memcpy(group + of.scales + c * 2, &scale, 2);
+        if (f.affine && f.bits == 8) group[of.zeros + c] = static_cast<std::uint8_t>(zero);
+        if (f.affine && f.bits == 4) group[of.zeros + c % 8] |= static_cast<std::uint8_t>(zero << (c < 8 ? 0 : 4));
+        std::int32_t sum = 0;
+        for (std::size_t i = 0; i < f.group; ++i) {
+          const std::size_t input = j * f.group + i;
+          const int q = is_there && input < k ? from.q[(first + c) * k + input] : zero;
+          sum += q - zero;
+          if (f.bits == 8) group[of.place(c, i)] = static_cast<std::uint8_t>(q);
+          else group[of.place(c, i)] |= static_cast<std::uint8_t>(q << GroupBlock::shift(i));
+        }
+        offset = __builtin_fmaf(static_cast<float>(sum), float_of_half(scale), offset);
+        if (!f.minimum || !is_there) continue;
+        const std::uint16_t minimum = GroupBlock::half(from.zero, at);
+        std::memcpy(group + of.zeros + c * sizeof minimum, &minimum, sizeof minimum);
+        const std::size_t count = std::min(k, (j + 1) * f.group) - std::min(k, j * f.group);
+        offset = __builtin_fmaf(static_cast<float>(count), float_of_half(minimum), offset);
+      }
+      std::memcpy(block + of.offsets + c * sizeof(float), &offset, sizeof(float));
+    }
+  });
+}
+
+void unpack_groups(const std::int8_t* packed, std::size_t n, std::size_t k, const WeightFormat& f, const Grouped<std::uint8_t>& to) {
+  const GroupBlock of(f, k);
+  for_each_group_block(n, k, true, [&](std::size_t first, std::size_t columns) {
+    const std::int8_t* block = packed + first / kBlockN * of.bytes;
+    for (std::size_t c = 0; c < columns; ++c) {
+      for (std::size_t i = 0; i < k; ++i) to.q[(first + c) * k + i] = static_cast<std::uint8_t>(of.integer(block, c, i));
+      for (std::size_t j = 0; j < of.groups; ++j) {
+        const std::size_t at = (first + c) * of.groups + j;
+        to.scale[at] = of.scale(block, c, j);
+        if (f.affine) to.zero[at] = static_cast<std::uint8_t>(of.zero(block, c, j));
+        if (!f.minimum) continue;
+        const std::uint16_t minimum = of.minimum(block, c, j);
+        std::memcpy(to.zero + at * sizeof minimum, &minimum, sizeof minimum);
+      }
+    }
+  });
 }
 
 }  // namespace octavo

@@ -1,10 +1,11 @@
 // The packed layouts of weights: the same for every instruction set, and on disk. That of int8 is blocks
-// [ceil(n/16)][ceil(k/4)][16][4], zero padded.
+// [ceil(n/16)][ceil(k/4)][16][4], zero padded; those of groups are GroupBlocks (contract/kernels.h).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "contract/kernels.h"
 #include "contract/tables.h"
@@ -12,23 +13,23 @@
 
 namespace octavo {
 
-// A format of weights as memory and files hold it. What it takes to add one: a WeightFormat, its row in pack.cpp, and
-// a product in each table (docs/add_an_op.md).
-struct PackedLayout {
-  const char* name;                                                     // in files and in Python
-  std::size_t (*bytes)(std::size_t n, std::size_t k);                   // of a packed [n, k]
-  void (*pack)(const std::int8_t* q, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* packed);
-  void (*unpack)(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* q);
-};
-const PackedLayout& layout_of(WeightFormat format);
-
-// The format of that name. Throws std::invalid_argument, which says which there are.
+// The format of that name: "int8", "int4-32", "int8-128-affine", "int4-32-minimum" ... Throws std::invalid_argument, which says which there are.
 WeightFormat weight_format(const std::string& name);
 
-// int8: bytes of a packed [n, k].
-std::size_t packed_bytes(std::size_t n, std::size_t k);
+// Bytes of a packed [n, k].
+std::size_t packed_bytes(std::size_t n, std::size_t k, const WeightFormat& format = WeightFormat::kInt8);
 
-// From rows of `stride` bytes, and back. `packed` is aligned to kAlign.
+// A weight in groups, of outputs (rows) and inputs: w = scale * (q - zero), or scale * q + minimum.
+template <class T>
+struct Grouped {
+  T* q;                                      // uint8 [n, k]
+  std::conditional_t<std::is_const_v<T>, const std::uint16_t, std::uint16_t>* scale;  // float16 [n, groups]
+  T* zero;                                   // uint8 [n, groups], or float16 minima as bytes [n, groups * 2]; null without
+};
+void pack_groups(const Grouped<const std::uint8_t>& from, std::size_t n, std::size_t k, const WeightFormat& format, std::int8_t* packed);
+void unpack_groups(const std::int8_t* packed, std::size_t n, std::size_t k, const WeightFormat& format, const Grouped<std::uint8_t>& to);
+
+// int8: from rows of `stride` bytes, and back. `packed` is aligned to kAlign.
 void pack(const std::int8_t* q, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* packed);
 void unpack(const std::int8_t* packed, std::size_t n, std::size_t k, std::size_t stride, std::int8_t* q);
 

@@ -44,12 +44,15 @@ EmbeddingOp::EmbeddingOp(const Node& node) : rows_(node.size("V")), packed_(node
     node.fail("a table of " + std::to_string(rows_) + " rows of " + std::to_string(dim) + " is too large");
   row_ = row_of(node, dim);
   const auto rows = static_cast<std::int64_t>(rows_), columns = static_cast<std::int64_t>(dim);
-  const Shape shape = packed_ ? packed_shape(rows_, dim) : Shape{rows, columns};
-  const std::int8_t* q = node.packed(1, "W", shape, node.integer("checksum"), copy_).data;
+  const std::int64_t checksum = node.integer("checksum");
+  const PackedData found = packed_ ? node.packed_matrix(1, "W", rows_, dim, checksum, copy_)
+                                   : node.packed(1, "W", Shape{rows, columns}, checksum, copy_);
+  format_ = found.format;
   const float* scale = node.scales(2, "W_scale", {rows});
   const std::int8_t* zero = node.constant<std::int8_t>(3, "W_zero_point", {rows}).data;
   if (std::any_of(zero, zero + rows_, [](std::int8_t z) { return z != 0; })) zeros_.assign(zero, zero + rows_);
-  table_ = {reinterpret_cast<const std::uint8_t*>(q), true, dim, scale, zeros_.empty() ? nullptr : zeros_.data()};
+  if (format_.group && !zeros_.empty()) node.fail("W_zero_point holds other numbers than 0; tables in groups have theirs in W");
+  table_ = {reinterpret_cast<const std::uint8_t*>(found.data), true, dim, scale, zeros_.empty() ? nullptr : zeros_.data()};
 }
 
 void EmbeddingOp::run(Call& call) const {
@@ -67,7 +70,7 @@ void EmbeddingOp::run(Call& call) const {
   for (std::size_t i = 0; i < row_.rank; ++i) shape[shape.rank++] = row_[i];
   float* to = call.output(0, shape);
   const Indices indices{places, wide, count};
-  if (packed_) packed_lookup(table_, rows_, indices, to, call.threads());
+  if (packed_) packed_lookup(table_, rows_, indices, to, call.threads(), format_);
   else embedding_lookup(table_, rows_, indices, to, table_.dim, call.threads());
 }
 

@@ -1,4 +1,4 @@
-// ai.octavo.Embedding: rows of an int8 table, which are float32 on their way out.
+// ai.octavo.Embedding: rows of an integer table, which are float32 on their way out.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace octavo::ort {
 // Inputs: indices of any shape, int32 or int64 (negative ones count from the end), W int8 [V, D], W_scale
 // [V], W_zero_point int8 [V]; output [indices..., shape...]. Attributes V, D, shape (the dimensions that D
 // values have; by default [D]), checksum, and packed: 1 where W is [ceil(V/16), ceil(D/4), 16, 4] as
-// Linear's, whose weight it may be too.
+// Linear's, whose weight it may be too; in a weight_format of groups always.
 class EmbeddingOp {
  public:
   static constexpr const char* kName = "Embedding";
@@ -28,6 +28,7 @@ class EmbeddingOp {
   Buffer copy_;
   std::size_t rows_;
   bool packed_;
+  WeightFormat format_;
   Shape row_;                       // of one row's values
   std::vector<std::int32_t> zeros_;
   EmbeddingTable table_;

@@ -175,17 +175,32 @@ AnyTensor Node::any_constant(std::size_t index, const char* name) const {
   return tensor_of(api, value, name);
 }
 
+WeightFormat Node::format() const { return weight_format(text("weight_format", "int8")); }
+
 PackedData Node::packed(std::size_t index, const char* name, const Shape& shape, std::int64_t wanted, Buffer& copy) const {
-  const WeightFormat format = weight_format(text("weight_format", layout_of(WeightFormat::kInt8).name));
+  if (format().group)
+    fail("the attribute weight_format is " + text("weight_format", "int8") + "; this operator has int8 alone");
+  return {checked_bytes(index, name, shape, wanted, copy), WeightFormat::kInt8};
+}
+
+PackedData Node::packed_matrix(std::size_t index, const char* name, std::size_t n, std::size_t k, std::int64_t wanted,
+                               Buffer& copy) const {
+  const WeightFormat found = format();
+  const Shape bytes{static_cast<std::int64_t>(packed_bytes(n, k, found))};
+  return {checked_bytes(index, name, found.group ? bytes : packed_shape(n, k), wanted, copy), found};
+}
+
+const std::int8_t* Node::checked_bytes(std::size_t index, const char* name, const Shape& shape, std::int64_t wanted,
+                                       Buffer& copy) const {
   const Tensor<std::int8_t> found = constant<std::int8_t>(index, name, shape);
   const std::size_t bytes = shape.elements();
   if (static_cast<std::uint64_t>(wanted) != checksum(found.data, bytes))
     fail(std::string(name) + " does not hold what was written (its checksum differs): the file is damaged; "
          "quantize the model again or get the file again");
-  if (reinterpret_cast<std::uintptr_t>(found.data) % kAlign == 0) return {found.data, format};
+  if (reinterpret_cast<std::uintptr_t>(found.data) % kAlign == 0) return found.data;
   std::uint8_t* own = copy.need(bytes);
   std::memcpy(own, found.data, bytes);
-  return {reinterpret_cast<const std::int8_t*>(own), format};
+  return reinterpret_cast<const std::int8_t*>(own);
 }
 
 const float* Node::scales(std::size_t index, const char* name, const Shape& shape) const {

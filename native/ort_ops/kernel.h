@@ -56,11 +56,11 @@ class Node {
     return found;
   }
 
-  // A packed weight: int8 of that shape whose bytes have the checksum that they were written with, in the format that
-  // the attribute `weight_format` names (int8 where there is none). It is referred to where it lies on a cache line,
-  // else copied into `copy`.
-  PackedData packed(std::size_t index, const char* name, const Shape& shape, std::int64_t checksum,
-                            Buffer& copy) const;
+  // A packed weight: int8 of that shape whose bytes have the checksum that they were written with. It is referred to where
+  // it lies on a cache line, else copied into `copy`.
+  PackedData packed(std::size_t index, const char* name, const Shape& shape, std::int64_t checksum, Buffer& copy) const;
+  // A packed matrix [n, k] in the format that the attribute `weight_format` names (int8 where there is none).
+  PackedData packed_matrix(std::size_t index, const char* name, std::size_t n, std::size_t k, std::int64_t checksum, Buffer& copy) const;
   // Finite and above zero.
   const float* scales(std::size_t index, const char* name, const Shape& shape) const;
 
@@ -71,6 +71,8 @@ class Node {
 
  private:
   AnyTensor any_constant(std::size_t index, const char* name) const;
+  WeightFormat format() const;
+  const std::int8_t* checked_bytes(std::size_t index, const char* name, const Shape& shape, std::int64_t checksum, Buffer& copy) const;
 };
 
 // A call of a kernel: its tensors, and the session's threads and memory.

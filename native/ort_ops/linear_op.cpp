@@ -19,10 +19,12 @@ std::vector<Activation> activations_of(const Node& node, std::size_t count) {
   return found;
 }
 
-std::size_t group_of(const Node& node) {
+// Inputs of X that share a scale: 0 for a row's, or as many as the weight's groups have (int8: 128).
+std::size_t group_of(const Node& node, const WeightFormat& format) {
   const std::int64_t group = node.integer("group_size", 0);
-  if (group != 0 && group != static_cast<std::int64_t>(kGroup))
-    node.fail("group_size is " + std::to_string(group) + "; it is 0 (one scale a row) or 128");
+  const auto length = static_cast<std::int64_t>(format.group ? format.group : kGroup);
+  if (group != 0 && group != length)
+    node.fail("group_size is " + std::to_string(group) + "; it is 0 (one scale a row) or " + std::to_string(length));
   return static_cast<std::size_t>(group);
 }
 
@@ -30,13 +32,14 @@ std::size_t group_of(const Node& node) {
 Linear layer_of(const Node& node, std::size_t first, std::size_t n, std::int64_t checksum, Activation activation, Buffer& copy) {
   const std::size_t k = node.size("K");
   const Shape columns{static_cast<std::int64_t>(n)};
-  const PackedData packed = node.packed(first, "W", packed_shape(n, k), checksum, copy);
+  const PackedData packed = node.packed_matrix(first, "W", n, k, checksum, copy);
   const float* scale = node.scales(first + 1, "W_scale", columns);
   const std::int8_t* zero = node.constant<std::int8_t>(first + 2, "W_zero_point", columns).data;
   const float* bias = node.constant<float>(first + 3, "B", columns).data;
   const std::vector<std::int32_t> zeros(zero, zero + n);
   const bool affine = std::any_of(zeros.begin(), zeros.end(), [](std::int32_t z) { return z != 0; });
-  return {packed, n, k, group_of(node), scale, affine ? zeros.data() : nullptr, bias, activation};
+  if (affine && packed.format.group) node.fail("W_zero_point holds other numbers than 0; weights in groups have theirs in W");
+  return {packed, n, k, group_of(node, packed.format), scale, affine ? zeros.data() : nullptr, bias, activation};
 }
 
 // X as rows of k.

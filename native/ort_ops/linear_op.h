@@ -11,7 +11,8 @@ namespace octavo::ort {
 
 // Inputs X [..., K], W int8 [ceil(N/16), ceil(K/4), 16, 4] packed, W_scale [N], W_zero_point int8 [N],
 // B [N], and residual, of any shape that broadcasts with [..., N]. Attributes N, K, group_size (0: one
-// scale a row; 128), activation, checksum.
+// scale a row; 128), activation, checksum. With an attribute weight_format other than int8, W are the bytes of a
+// weight in groups, and group_size is 0 or their length.
 class LinearOp {
  public:
   static constexpr const char* kName = "Linear";

@@ -56,6 +56,7 @@ class MaybeRelease {
 };
 
 void bind_weights(nb::module_& m);
+void bind_round_groups(nb::module_& m);
 void bind_machine(nb::module_& m);
 void bind_linear(nb::module_& m);
 void bind_rnn(nb::module_& m);

@@ -51,6 +51,7 @@ struct BoundConv {
               scale.data(), bias ? bias->data() : nullptr, static_cast<Activation>(activation)) {}
 
   static PackedData checked(const ConvShape& shape, const Packed& data, WeightFormat format, bool vectors) {
+    expect(!format.group, "Conv: weights in groups are for linear layers");
     const PackedData found = packed_data(data, conv_packed_bytes(shape), format, "Conv");
     expect(vectors, "Conv: scale and bias need one element an output channel");
     return found;

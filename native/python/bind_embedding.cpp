@@ -1,9 +1,12 @@
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 
 #include <optional>
+#include <string>
 #include <type_traits>
 
 #include "layers/embedding.h"
+#include "layers/pack.h"
 #include "python/bind.h"
 #include "runtime/parallel.h"
 
@@ -68,9 +71,36 @@ void bind_table(nb::module_& m, const char* name) {
            "length"_a, "weights"_a, "padding"_a, "mode"_a, "out"_a, "out_stride"_a, "threads"_a);
 }
 
+// The packed weight of a linear layer as a table.
+struct BoundPackedEmbedding {
+  Array<const std::uint8_t, 1> packed;
+  Array<const float, 1> scale;
+  std::optional<Array<const std::int32_t, 1>> zero;
+  std::size_t rows;
+  WeightFormat format;
+  EmbeddingTable table;
+
+  BoundPackedEmbedding(Array<const std::uint8_t, 1> data, std::size_t n, std::size_t k, Array<const float, 1> scales,
+                       std::optional<Array<const std::int32_t, 1>> zeros, const std::string& name)
+      : packed(std::move(data)), scale(std::move(scales)), zero(std::move(zeros)), rows(n), format(weight_format(name)) {
+    const PackedData found = packed_data(packed, packed_bytes(n, k, format), format, "PackedEmbedding");
+    expect(scale.shape(0) == n && (!zero || zero->shape(0) == n), "PackedEmbedding: scale and zero need one element a row");
+    table = {reinterpret_cast<const std::uint8_t*>(found.data), true, k, scale.data(), zero ? zero->data() : nullptr};
+  }
+
+  void lookup(std::uintptr_t indices, bool wide, std::size_t count, std::uintptr_t out, int threads) const {
+    const MaybeRelease released(20.0 * static_cast<double>(count) * static_cast<double>(table.dim) > kLong);
+    packed_lookup(table, rows, {pointer<const void>(indices), wide, count}, pointer<float>(out), threads > 0 ? threads : num_threads(), format);
+  }
+};
+
 }  // namespace
 
 void bind_embedding(nb::module_& m) {
+  nb::class_<BoundPackedEmbedding>(m, "PackedEmbedding")
+      .def(nb::init<Array<const std::uint8_t, 1>, std::size_t, std::size_t, Array<const float, 1>, std::optional<Array<const std::int32_t, 1>>, const std::string&>(),
+           "packed"_a, "rows"_a, "dim"_a, "scale"_a, "zero"_a.none(), "weight_format"_a)
+      .def("lookup", &BoundPackedEmbedding::lookup, "indices"_a, "wide"_a, "count"_a, "out"_a, "threads"_a);
   bind_table<std::int8_t>(m, "EmbeddingInt8");
   bind_table<std::uint8_t>(m, "EmbeddingUint8");
 }

@@ -24,7 +24,7 @@ void run_together(const std::vector<const BoundLinear*>& layers, std::uintptr_t 
   double work = 0.0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const Linear& layer = layers[i]->layer;
-    expect(layer.weight.k == layers[0]->layer.weight.k && layer.group == layers[0]->layer.group,
+    expect(layer.takes_rows_of(layers[0]->layer),
            "run_together: layers over one input have the same number of inputs and the same groups");
     parts.push_back(&layer);
     outputs.push_back({pointer<void>(outs[i]), static_cast<DType>(out_type), out_strides[i], nullptr, 0});
@@ -38,38 +38,65 @@ void run_together(const std::vector<const BoundLinear*>& layers, std::uintptr_t 
 void run_gated(const BoundLinear& first, int activation, const BoundLinear& second, std::uintptr_t x, std::size_t rows,
                std::size_t x_stride, std::uintptr_t out, std::size_t out_stride, int threads) {
   const Weight &a = first.layer.weight, &b = second.layer.weight;
-  expect(a.k == b.k && a.n == b.n && first.layer.group == second.layer.group,
+  expect(a.n == b.n && first.layer.takes_rows_of(second.layer),
          "run_gated: both layers have the same numbers of inputs and outputs and the same groups");
   const MaybeRelease release(2 * first.work(rows) > kLongWork);
   gated_linear(first.layer, static_cast<Activation>(activation), second.layer, {pointer<const void>(x), DType::kFloat32, rows, x_stride, nullptr, nullptr},
                {pointer<void>(out), DType::kFloat32, out_stride, nullptr, 0}, threads > 0 ? threads : num_threads());
 }
 
+// The format of that name, where the arrays are as it wants them.
+template <class Integers, class Scales, class Zeros>
+WeightFormat checked_groups(const Integers& q, const Scales& scale, const std::optional<Zeros>& zero, std::size_t bytes, const std::string& name) {
+  const WeightFormat format = weight_format(name);
+  expect(format.group != 0, name + ": has no groups");
+  const std::size_t n = q.shape(0), k = q.shape(1), groups = format.groups(k);
+  expect(bytes == packed_bytes(n, k, format), name + ": packed has the wrong size");
+  expect(scale.shape(0) == n && scale.shape(1) == groups, name + ": scale needs shape [n, groups]");
+  expect(zero.has_value() == (format.zero_bytes() > 0) && (!zero || (zero->shape(0) == n && zero->shape(1) == groups * format.zero_bytes())),
+         name + ": zero goes with affine formats, [n, groups], and minima as bytes");
+  return format;
+}
+
 }  // namespace
 
 void bind_linear(nb::module_& m) {
   m.def(
-      "packed_bytes",
-      [](std::size_t n, std::size_t k, const std::string& format) { return layout_of(weight_format(format)).bytes(n, k); },
+      "packed_bytes", [](std::size_t n, std::size_t k, const std::string& format) { return packed_bytes(n, k, weight_format(format)); },
       "n"_a, "k"_a, "weight_format"_a = "int8");
   m.def(
       "pack",
-      [](Array<const std::int8_t, 2> q, Array<std::uint8_t, 1> packed, const std::string& format) {
-        const PackedLayout& layout = layout_of(weight_format(format));
-        expect(packed.shape(0) == layout.bytes(q.shape(0), q.shape(1)), "pack: the output has the wrong size");
+      [](Array<const std::int8_t, 2> q, Array<std::uint8_t, 1> packed) {
+        expect(packed.shape(0) == packed_bytes(q.shape(0), q.shape(1)), "pack: the output has the wrong size");
         const nb::gil_scoped_release release;
-        layout.pack(q.data(), q.shape(0), q.shape(1), q.shape(1), reinterpret_cast<std::int8_t*>(packed.data()));
+        pack(q.data(), q.shape(0), q.shape(1), q.shape(1), reinterpret_cast<std::int8_t*>(packed.data()));
       },
-      "q"_a, "packed"_a, "weight_format"_a = "int8");
+      "q"_a, "packed"_a);
   m.def(
       "unpack",
-      [](Packed packed, Array<std::int8_t, 2> q, const std::string& format) {
-        const PackedLayout& layout = layout_of(weight_format(format));
-        expect(packed.shape(0) == layout.bytes(q.shape(0), q.shape(1)), "unpack: the input has the wrong size");
+      [](Packed packed, Array<std::int8_t, 2> q) {
+        expect(packed.shape(0) == packed_bytes(q.shape(0), q.shape(1)), "unpack: the input has the wrong size");
         const nb::gil_scoped_release release;
-        layout.unpack(reinterpret_cast<const std::int8_t*>(packed.data()), q.shape(0), q.shape(1), q.shape(1), q.data());
+        unpack(reinterpret_cast<const std::int8_t*>(packed.data()), q.shape(0), q.shape(1), q.shape(1), q.data());
       },
-      "packed"_a, "q"_a, "weight_format"_a = "int8");
+      "packed"_a, "q"_a);
+  m.def(
+      "pack_groups",
+      [](Array<const std::uint8_t, 2> q, Array<const std::uint16_t, 2> scale, std::optional<Array<const std::uint8_t, 2>> zero,
+         Array<std::uint8_t, 1> packed, const std::string& name) {
+        const WeightFormat format = checked_groups(q, scale, zero, packed.shape(0), name);
+        const nb::gil_scoped_release release;
+        pack_groups({q.data(), scale.data(), zero ? zero->data() : nullptr}, q.shape(0), q.shape(1), format, reinterpret_cast<std::int8_t*>(packed.data()));
+      },
+      "q"_a, "scale"_a, "zero"_a.none(), "packed"_a, "weight_format"_a);
+  m.def(
+      "unpack_groups",
+      [](Packed packed, Array<std::uint8_t, 2> q, Array<std::uint16_t, 2> scale, std::optional<Array<std::uint8_t, 2>> zero, const std::string& name) {
+        const WeightFormat format = checked_groups(q, scale, zero, packed.shape(0), name);
+        const nb::gil_scoped_release release;
+        unpack_groups(reinterpret_cast<const std::int8_t*>(packed.data()), q.shape(0), q.shape(1), format, {q.data(), scale.data(), zero ? zero->data() : nullptr});
+      },
+      "packed"_a, "q"_a, "scale"_a, "zero"_a.none(), "weight_format"_a);
   m.def(
       "quantize_rows",
       [](std::uintptr_t x, int x_type, std::size_t rows, std::size_t k, std::size_t x_stride, std::size_t group,

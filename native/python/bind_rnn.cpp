@@ -34,7 +34,8 @@ class BoundMatrix {
   static BoundMatrix int8(Array<const std::uint8_t, 1> packed, std::size_t n, std::size_t k, Floats scale,
                           const Vector& bias, const std::string& format_name) {
     const WeightFormat format = weight_format(format_name);
-    const PackedData data = packed_data(packed, layout_of(format).bytes(n, k), format, "Matrix");
+    expect(!format.group, "Matrix: weights in groups are for linear layers, not " + format_name);
+    const PackedData data = packed_data(packed, packed_bytes(n, k, format), format, "Matrix");
     expect(k <= kChunkK, "Matrix: int8 weights have up to " + std::to_string(kChunkK) + " inputs");
     expect(scale.shape(0) == n && (!bias || bias->shape(0) == n), "Matrix: scale and bias need one element a row");
     BoundMatrix m;

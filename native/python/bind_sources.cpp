@@ -85,13 +85,22 @@ Sources::Sources(const nb::tuple& tensors, const std::vector<std::uintptr_t>& ad
 }
 
 void Sources::Source::sample() {
-  const std::size_t count = std::clamp(bytes / kPage, kFewest, kMost);
-  const std::size_t step = bytes / count;
-  for (std::size_t w = 0; w < count; ++w) {
-    // Not at equal distances: those might all meet the same column of a block.
-    const std::size_t place = w * step + w * 7919 % (step - sizeof(std::uint64_t));
-    words.push_back({place, word_at(at + place)});
-  }
+  words.resize(std::clamp(bytes / kPage, kAtOnce, kMost) / kAtOnce);
+  step = bytes / (words.size() * kAtOnce);
+  for (std::size_t turn = 0; turn < words.size(); ++turn)
+    for (std::size_t i = 0; i < kAtOnce; ++i) words[turn][i] = word_at(place(turn, i));
+}
+
+// Those of one turn are all over the weight. Not at equal distances: those might all meet the same column of a block.
+std::uintptr_t Sources::Source::place(std::size_t turn, std::size_t word) const {
+  const std::size_t number = word * words.size() + turn;
+  return at + number * step + number * 7919 % (step - sizeof(std::uint64_t));
+}
+
+bool Sources::Source::same_words(std::size_t turn) const {
+  std::uint64_t differs = 0;
+  for (std::size_t i = 0; i < kAtOnce; ++i) differs |= word_at(place(turn, i)) ^ words[turn][i];
+  return differs == 0;
 }
 
 bool Sources::Source::same_memory(PyObject* tensor) const {
@@ -112,34 +121,34 @@ bool Sources::Source::same_memory(PyObject* tensor) const {
   return equal;
 }
 
-bool Sources::Source::same(PyObject* tensor) const {
+bool Sources::Source::same(PyObject* tensor, std::size_t turn) const {
   if (none || tensor == Py_None) return none && tensor == Py_None;
   if (gaps || !same_memory(tensor)) return false;
   if (!copy.empty()) return std::memcmp(reinterpret_cast<const void*>(at), copy.data(), bytes) == 0;
   if (hashed) return hash_of(at, bytes) == hash;
   if (!sampled) return true;
   if (version_of(tensor) != version) return false;
-  std::uint64_t differs = 0;
-  for (const Word& word : words) differs |= word_at(at + word.place) ^ word.held;
-  return differs == 0;
+  return same_words(turn % words.size());
 }
 
 bool Sources::current(PyObject* buffers) const {
   PyObject *key, *value;
   Py_ssize_t at = 0;
+  const std::size_t turn = turn_.fetch_add(1, std::memory_order_relaxed);
   for (const Source& source : sources_) {
     if (!PyDict_Next(buffers, &at, &key, &value)) return false;
     Py_INCREF(value);
     const Owned held(value);
-    if (!source.same(value)) return false;
+    if (!source.same(value, turn)) return false;
   }
   return true;
 }
 
 bool Sources::current_of(PyObject* tensors) const {
   if (static_cast<std::size_t>(PyTuple_GET_SIZE(tensors)) != sources_.size()) return false;
+  const std::size_t turn = turn_.fetch_add(1, std::memory_order_relaxed);
   for (std::size_t i = 0; i < sources_.size(); ++i)
-    if (!sources_[i].same(PyTuple_GET_ITEM(tensors, static_cast<Py_ssize_t>(i)))) return false;
+    if (!sources_[i].same(PyTuple_GET_ITEM(tensors, static_cast<Py_ssize_t>(i)), turn)) return false;
   return true;
 }
 

@@ -3,6 +3,7 @@
 NB_MODULE(_native, m) {
   m.doc() = "Octavo's C++ core. Use it through octavo.core.kernels, which checks and documents.";
   octavo::bind_weights(m);
+  octavo::bind_round_groups(m);
   octavo::bind_machine(m);
   octavo::bind_linear(m);
   octavo::bind_rnn(m);

@@ -41,7 +41,7 @@ struct BoundLinear {
   static bool reads_live(std::size_t n) { return n % kBlockN == 0; }
 
   static PackedData checked(const Packed& data, WeightFormat format, std::size_t n, std::size_t k, bool vectors) {
-    const PackedData found = packed_data(data, layout_of(format).bytes(n, k), format, "Linear");
+    const PackedData found = packed_data(data, packed_bytes(n, k, format), format, "Linear");
     expect(vectors, "Linear: scale, zero and bias need one element a column");
     return found;
   }

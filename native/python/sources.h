@@ -3,12 +3,14 @@
 // A kernel reads some tensors where they lie: whatever is written there counts from the next call on. Of others it
 // keeps something of its own, which a write makes wrong, and PyTorch tells nobody of one. Vectors that were copied
 // are compared byte by byte. Weights that were summed up are too long for that: they are compared by their version,
-// which counts what is written through the tensor and its views, and by words all over them, which are about to be
-// read anyway. What is written past the version (`tensor.data`, numpy) is noticed only where it meets one of those
+// which counts what is written through the tensor and its views, and by some words all over them, others in each
+// call. What is written past the version (`tensor.data`, numpy) is noticed only where it meets one of those
 // words: a whole weight does, a few bytes do not. Weights that have no version (inference tensors) or whose memory
 // other processes may write are compared by a hash of all their bytes.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <vector>
 
 #include "python/torch_tensor.h"
@@ -29,14 +31,9 @@ class Sources {
   bool current_of(PyObject* tensors) const;
 
  private:
-  static constexpr std::size_t kFewest = 8, kMost = 64;  // words looked at in a long weight
+  static constexpr std::size_t kAtOnce = 8, kMost = 64;  // words looked at in a long weight in one call, and in all
   static constexpr std::size_t kPage = 4096;             // bytes for which there is one word, up to kMost
   static constexpr std::size_t kShort = 512;             // bytes up to which all of a weight is compared
-
-  struct Word {
-    std::size_t place;
-    std::uint64_t held;
-  };
 
   struct Source {
     bool none = false;
@@ -49,13 +46,17 @@ class Sources {
     nb::dlpack::dtype type{};  // the same, where there is an exchange
     bool typed = false;        // whether `type` is known
     std::vector<std::uint8_t> copy;
-    std::vector<Word> words;
+    std::size_t step = 0;                                // between words, about
+    std::vector<std::array<std::uint64_t, kAtOnce>> words;  // for each turn
 
     void sample();
-    bool same(PyObject* tensor) const;
+    std::uintptr_t place(std::size_t turn, std::size_t word) const;
+    bool same_words(std::size_t turn) const;
+    bool same(PyObject* tensor, std::size_t turn) const;
     bool same_memory(PyObject* tensor) const;  // address, extent and dtype
   };
   std::vector<Source> sources_;
+  mutable std::atomic<std::size_t> turn_{0};
 };
 
 }  // namespace octavo

@@ -31,6 +31,24 @@ def quantize_packed(
     w: _Float32, qmin: int, qmax: int, scale: _Float32, zero_points: _Int32, packed: _Bytes
 ) -> tuple[float, float]: ...
 
+# bind_round_groups.cpp
+def round_groups(
+    w: int,
+    dtype: int,
+    n: int,
+    k: int,
+    stride: int,
+    importance: _Float32,
+    bits: int,
+    group: int,
+    affine: bool,
+    search: bool,
+    q: _Bytes,
+    scale: npt.NDArray[np.uint16],
+    zero: _Bytes | None,
+    channel_scale: _Float32,
+) -> tuple[float, float, int]: ...
+
 # bind_machine.cpp
 def cpu_features() -> list[str]: ...
 def isas() -> list[str]: ...
@@ -229,6 +247,18 @@ class _Embedding:
 
 class EmbeddingInt8(_Embedding): ...
 class EmbeddingUint8(_Embedding): ...
+
+class PackedEmbedding:
+    def __init__(
+        self,
+        packed: npt.NDArray[np.uint8],
+        rows: int,
+        dim: int,
+        scale: npt.NDArray[np.float32],
+        zero: npt.NDArray[np.int32] | None,
+        weight_format: str,
+    ) -> None: ...
+    def lookup(self, indices: int, wide: bool, count: int, out: int, threads: int) -> None: ...
 
 def __getattr__(name: str) -> Any: ...
 

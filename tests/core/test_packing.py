@@ -1,5 +1,7 @@
 """The packed layout of weights, against its definition."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from octavo.core.kernels import (
     packed_bytes,
     unpack,
 )
+from octavo.core.kernels.weight_memory import weight_memory
 
 LONG = [(1, 200_000), (3000, 2), (517, 1031), (2065, 2112), (2048, 2050)]
 """The last two are so large that results go past the caches."""
@@ -96,6 +99,21 @@ def test_memory_is_aligned(nbytes: int, alignment: int) -> None:
     assert (memory.size, memory.ctypes.data % alignment) == (nbytes, 0)
 
 
+@pytest.mark.parametrize("nbytes", [1, 65, 100_001, 40 << 20])
+def test_memory_of_weights_is_aligned_and_nobody_elses(nbytes: int) -> None:
+    first, second = weight_memory(nbytes), weight_memory(nbytes)
+    first[:], second[:] = 1, 2
+    assert (first.size, first.ctypes.data % 64, first.flags.writeable) == (nbytes, 0, True)
+    assert (first == 1).all()
+
+
+def test_weights_lie_behind_one_another() -> None:
+    """Where both fit a region: at most one of three pairs goes over an end."""
+    memory = [weight_memory(1 << 20) for _ in range(4)]
+    gaps = [b.ctypes.data - a.ctypes.data for a, b in itertools.pairwise(memory)]
+    assert gaps.count(1 << 20) >= 2
+
+
 def test_what_cannot_be_packed_says_so() -> None:
     with pytest.raises(TypeError, match=r"q: needs int8, not uint8"):
         pack(np.zeros((2, 2), np.uint8))  # type: ignore[arg-type]
@@ -117,19 +135,26 @@ def test_formats_have_the_names_that_the_core_knows() -> None:
 
 def test_an_unknown_format_is_refused_by_name() -> None:
     message = "the format 'int3', which this release of Octavo does not know .it knows int8"
-    packed, scale, q = pack(integers(3, 5)), np.ones(3, np.float32), integers(3, 5)
+    packed, scale = pack(integers(3, 5)), np.ones(3, np.float32)
+    rows, halves = np.zeros((3, 5), np.uint8), np.zeros((3, 1), np.uint16)
     filters = _native.ConvShape(3, 5, 1, [1, 1], [1, 1], [1, 1], [0, 0], [0, 0], [1, 1])
     for refused in (
         lambda: WeightFormat.parse("int3"),
         lambda: _native.packed_bytes(3, 5, "int3"),
-        lambda: _native.pack(q, packed, "int3"),
-        lambda: _native.unpack(packed, q, "int3"),
+        lambda: _native.pack_groups(rows, halves, None, packed, "int3"),
+        lambda: _native.unpack_groups(packed, rows, halves, None, "int3"),
         lambda: _native.Linear(packed, 3, 5, 0, scale, None, None, 0, False, "int3"),
         lambda: _native.Matrix.int8(packed, 3, 5, scale, None, "int3"),
         lambda: _native.Conv(filters, packed, scale, None, 0, "int3"),
     ):
         with pytest.raises(ValueError, match=message):
             refused()
+    for layer in (
+        lambda: _native.Matrix.int8(packed, 3, 5, scale, None, "int4-32"),
+        lambda: _native.Conv(filters, packed, scale, None, 0, "int4-32"),
+    ):
+        with pytest.raises(ValueError, match="weights in groups are for linear layers"):
+            layer()
 
 
 def test_a_packed_weight_checks_its_fields() -> None:

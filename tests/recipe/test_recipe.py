@@ -91,9 +91,12 @@ RULE: dict[str, Any] = {"scheme": "float"}
         ({}, "a recipe needs `default` (a scheme) or `base` (a preset's name). Known: float16, "),
         (
             [],
-            "a recipe is a mapping with version, name, base, max_error, attention, default, ",
+            "a recipe is a mapping with version, name, base, max_error, attention, mix, default, ",
         ),
-        ({"base": "int9"}, "unknown preset 'int9'. Did you mean 'int8'? Known: float16, int8,"),
+        (
+            {"base": "int9"},
+            "unknown preset 'int9'. Did you mean 'int8' or 'int4'? Known: float16, int4,",
+        ),
         ({"base": None}, "`base` is text; got None"),
         ({**BASE, "max_eror": 1}, "unknown key 'max_eror' in a recipe. Did you mean 'max_error'?"),
         ({**BASE, "max_error": "abc"}, "`max_error` is a number; got 'abc'"),

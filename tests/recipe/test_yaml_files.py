@@ -61,7 +61,7 @@ BAD_TEXTS = {
     "# nothing\n\n": (1, "the recipe is empty"),
     "5": (
         1,
-        "a recipe is a mapping with version, name, base, max_error, attention, default, ",
+        "a recipe is a mapping with version, name, base, max_error, attention, mix, default, ",
     ),
     "base: [int8\nname: x": (2, "while parsing a flow sequence: expected ',' or ']'"),
     "\nbase: int8: x": (2, "mapping values are not allowed here"),
@@ -84,7 +84,7 @@ BAD_TEXTS = {
     "base: int8\nversion: '1'": (2, "`version` is a whole number; got '1'"),
     "name: x\nbase: int9": (
         2,
-        "unknown preset 'int9'. Did you mean 'int8'? Known: float16, int8, ",
+        "unknown preset 'int9'. Did you mean 'int8' or 'int4'? Known: float16, int4, ",
     ),
     "base: int8\nmaxerror: 1": (2, "unknown key 'maxerror' in a recipe. Did you mean 'max_error'?"),
     "base: int8\n<<: {name: x}": (2, "unknown key '<<' in a recipe. Known: attention, base, def"),
@@ -111,7 +111,7 @@ BAD_TEXTS = {
     ),
     f"{DEEP}        qtype: int7": (
         6,
-        "unknown qtype 'int7'. Did you mean 'int8' or 'uint8'? Known",
+        "unknown qtype 'int7'. Did you mean 'int8' or 'int4' or 'uint8'? Known",
     ),
     f"{DEEP}        symmetric: false\n        granularity: chanel": (
         7,

@@ -13,6 +13,7 @@ from octavo.cli import torch_models
 from octavo.cli.options import To
 from octavo.core.form import Cpu
 from octavo.errors import OptionError
+from octavo.files.checkpoints import is_gguf
 from octavo.front_ends import need_torch
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from octavo.recipe import Inspection, Recipe, Report
 
-_TAKEN = frozenset("model output to recipe only exclude page force verbose json".split())
+_TAKEN = frozenset("model output to recipe bits size only exclude page force verbose json".split())
 _OF_ONNX = frozenset({"cpu", "no_verify"})
 """Options for folders of ONNX files alone."""
 
@@ -50,6 +51,8 @@ def refuse_to(context: typer.Context, model: str) -> None:
 
 def default_folder(model: str, to: To) -> Path:
     """A name after the checkpoint's, in the current folder."""
+    if is_gguf(model):
+        return Path(f"{Path(model).stem}-octavo")
     end = "int8" if to is To.TORCH else f"int8-{to.value}"
     return Path(f"{Path(model).resolve().name}-{end}")
 
@@ -70,6 +73,12 @@ class Wanted:
 def quantize(model: str, out: Path, wanted: Wanted) -> Report:
     """Writes the folder `out`; one file, for `octavo.torch.load`, where it ends in .safetensors."""
     need_torch()
+    if is_gguf(model) and (wanted.to is not To.TORCH or out.suffix == ".safetensors"):
+        raise OptionError(
+            f"{model} is a GGUF file, of which a folder for from_pretrained is made: leave --to "
+            "out and name a folder; in Python, octavo.torch.hub.export makes ONNX files of what "
+            "octavo.torch.hub.load_gguf returns"
+        )
     if out.suffix == ".safetensors":
         if wanted.to is not To.TORCH:
             raise OptionError(f"-o {out}: --to {wanted.to.value} writes a folder; name one")

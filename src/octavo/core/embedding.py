@@ -23,7 +23,7 @@ from octavo.core.kernels.buffers import (
     output_rows,
 )
 from octavo.core.kernels.machine import checked_threads
-from octavo.core.kernels.packing import Float32, aligned
+from octavo.core.kernels.packing import Float32, PackedWeight, aligned
 from octavo.core.kernels.weight import quantize_weight
 from octavo.core.qparams import Grid, QType
 from octavo.errors import did_you_mean
@@ -183,6 +183,36 @@ class Embedding:
         if to.dtype is not FloatType.FLOAT32:
             raise TypeError(f"out: needs float32, not {to.dtype.name.lower()}")
         return out, to
+
+
+class PackedEmbedding:
+    """A table that is the packed weight of a linear layer: rows are its outputs' inputs.
+
+    The weight is referred to, not copied. Bits are those of the weight, dequantized.
+    """
+
+    __slots__ = ("_native", "weight")
+
+    def __init__(self, weight: PackedWeight) -> None:
+        self.weight = weight
+        self._native = _native.PackedEmbedding(
+            weight.packed, weight.n, weight.k, weight.scale, weight.zero_point, weight.format.value
+        )
+
+    @property
+    def dim(self) -> int:
+        """Values of a row."""
+        return self.weight.k
+
+    def run(
+        self, indices: int, wide: bool, count: int, out: int, out_stride: int, threads: int
+    ) -> None:
+        """The lookup over addresses, as `Embedding.run`; `out_stride` is `dim`.
+
+        Raises IndexError as that.
+        """
+        assert out_stride == self.dim
+        self._native.lookup(indices, wide, count, out, threads)
 
 
 def _integers(x: Any, name: str) -> npt.NDArray[Any]:

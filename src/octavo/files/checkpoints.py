@@ -11,6 +11,20 @@ _FILES = tuple(".onnx .ort .pb .py .json .yaml .yml .safetensors .tflite .npz".s
 _TOLD = ("config.json", "modules.json")
 
 
+def is_gguf(text: str) -> bool:
+    """Whether `text` is a GGUF file of llama.cpp, by its name or its first bytes."""
+    path = Path(text).expanduser()
+    if not path.is_file():
+        return False
+    if path.suffix.lower() == ".gguf":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"GGUF"
+    except OSError:
+        return False
+
+
 def names_checkpoint(text: str) -> bool:
     """Whether `text` is the folder of a checkpoint of transformers, or a name in its cache.
 

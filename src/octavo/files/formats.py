@@ -61,7 +61,8 @@ _LITE = Found(
     "convert the TensorFlow model it was made from, with octavo.onnx.from_tensorflow",
 )
 _GGUF = Found(
-    "a GGUF file of llama.cpp, mostly quantized already", "start from the float model behind it"
+    "a GGUF file of llama.cpp, mostly quantized already",
+    "octavo quantize makes a folder of it that from_pretrained opens, with the file's integers",
 )
 _PICKLE = Found(
     "a Python pickle",

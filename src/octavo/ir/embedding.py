@@ -3,7 +3,8 @@
     Embedding(indices, W, W_scale, W_zero_point)  ->  (W[i] - zero_point[i]) * scale[i]
 
 W is int8 [V, D], or the packed weight [ceil(V/16), ceil(D/4), 16, 4] of an output layer that has
-the same numbers (`packed`); the vectors have V elements. Negative indices count from the end.
+the same numbers (`packed`); the vectors have V elements. Negative indices count from the end. A
+table in groups is always packed, as `octavo.ir.linear` says.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.ir.linear import pack_matrix, stored_matrix
-from octavo.ir.operator import Operator, Packer, Written, attribute
+from octavo.ir.linear import format_attribute, pack_matrix, stored_matrix
+from octavo.ir.operator import Operator, Packer, Written, attribute, format_of
 from octavo.ir.weight import Weight, WeightIntegers
 
 
@@ -32,10 +33,12 @@ def pack_table(
 class Embedding(Operator):
     """Rows of `weight` [V, D] for `indices` int32 or int64 [...]: float32 [..., *row].
 
-    The product of `row` is D. `packed`: a linear layer of the same graph reads the table too.
+    The product of `row` is D. `packed`: a linear layer of the same graph reads the table too, or
+    it is in groups.
     """
 
     OPS: ClassVar[tuple[str, ...]] = ("Embedding",)
+    IN_GROUPS: ClassVar[bool] = True
 
     indices: ir.Value
     weight: Weight
@@ -43,14 +46,16 @@ class Embedding(Operator):
     packed: bool = False
 
     def write(self, p: Packer) -> Written:
-        pack, layout = (pack_matrix, "matrix") if self.packed else (pack_table, "table")
+        packed = self.packed or self.weight.format.group > 0
+        pack, layout = (pack_matrix, "matrix") if packed else (pack_table, "table")
         w = p.packed(self.weight, pack, layout=layout)
         attributes = {
             "V": self.weight.n,
             "D": self.weight.k,
             "shape": list(self.row),
-            "packed": int(self.packed),
+            "packed": int(packed),
             "checksum": w.checksum,
+            **format_attribute(self.weight.format),
         }
         return Written([self.indices, w.w, w.scale, w.zero_point], attributes)
 
@@ -58,5 +63,5 @@ class Embedding(Operator):
     def _read(cls, node: ir.Node, inputs: Sequence[ir.Value]) -> Embedding:
         packed = bool(attribute(node, "packed"))
         n, k = attribute(node, "V"), attribute(node, "D")
-        weight = stored_matrix(inputs[1:4], n, k, packed=packed)
+        weight = stored_matrix(inputs[1:4], n, k, packed=packed, weight_format=format_of(node))
         return cls(inputs[0], weight, tuple(attribute(node, "shape")), packed)

@@ -5,7 +5,9 @@
     GatedLinear(X, W, W_scale, W_zero_point, B, W, ...)    ->  the product of two layers' outputs
 
 W is int8 [ceil(N/16), ceil(K/4), 16, 4], packed; the vectors have N elements. X is quantized row by
-row, or by groups of 128 inputs of a row (`group_size`).
+row, or by groups of 128 inputs of a row (`group_size`). Where `weight_format` names a format of
+groups, W are the bytes of `GroupedWeight.pack`, W_scale the powers of two beside its scales,
+W_zero_point zeros, and groups of X are as long as those of W.
 """
 
 from __future__ import annotations
@@ -18,46 +20,73 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.kernels import pack, unpack
-from octavo.ir.operator import Operator, Packer, Written, attribute, stored_array
+from octavo.core.kernels import GroupedWeight, WeightFormat, pack, packed_bytes, unpack
+from octavo.ir.operator import (
+    Operator,
+    PackedArrays,
+    Packer,
+    Written,
+    attribute,
+    format_of,
+    stored_array,
+)
 from octavo.ir.weight import Weight, WeightIntegers
 
 _P = TypeVar("_P", bound="_Parts")
 
 
-def pack_matrix(
-    integers: WeightIntegers,
-) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], npt.NDArray[np.int8]]:
-    """int8 [N, K] as W is stored, and its scales and zero points."""
-    n, k = integers.q.shape
-    packed = pack(np.ascontiguousarray(integers.q))
-    return packed.view(np.int8).reshape(packed_shape(n, k)), integers.scale, integers.zeros
+def pack_matrix(made: WeightIntegers | GroupedWeight) -> PackedArrays:
+    """A weight [N, K] as W is stored, its scales, and its zero points: 0 for those in groups."""
+    if isinstance(made, GroupedWeight):
+        packed = made.pack().view(np.int8)
+        return packed, made.channel_scale, np.zeros(made.n, np.int8)
+    n, k = made.q.shape
+    packed = pack(np.ascontiguousarray(made.q)).view(np.int8)
+    return packed.reshape(packed_shape(n, k)), made.scale, made.zeros
 
 
-def packed_shape(n: int, k: int) -> tuple[int, int, int, int]:
-    """That of W: blocks of 16 outputs by 4 inputs."""
+def packed_shape(
+    n: int, k: int, weight_format: WeightFormat = WeightFormat.INT8
+) -> tuple[int, ...]:
+    """That of W: int8 in blocks of 16 outputs by 4 inputs, or the bytes of groups."""
+    if weight_format.group:
+        return (packed_bytes(n, k, weight_format),)
     return -(-n // 16), -(-k // 4), 16, 4
 
 
-def unpack_matrix(w: npt.NDArray[np.int8], n: int, k: int) -> npt.NDArray[np.int8]:
-    """int8 [N, K] of what `pack_matrix` makes."""
-    return unpack(np.ascontiguousarray(w).reshape(-1).view(np.uint8), n, k)
+def format_attribute(weight_format: WeightFormat) -> dict[str, str]:
+    """What a node says of its weights; nothing of int8, as files that knew no other."""
+    return {"weight_format": weight_format.value} if weight_format.group else {}
 
 
 def stored_matrix(
-    values: Sequence[ir.Value], n: int, k: int, *, packed: bool = True, name: str | None = None
+    values: Sequence[ir.Value],
+    n: int,
+    k: int,
+    *,
+    packed: bool = True,
+    name: str | None = None,
+    weight_format: WeightFormat = WeightFormat.INT8,
 ) -> Weight:
     """A weight [n, k] of a native file: `values` are w, scale and zero point."""
     w, scale, zero = values
 
-    def make() -> WeightIntegers:
-        stored = stored_array(w)
+    def make() -> WeightIntegers | GroupedWeight:
+        stored = np.ascontiguousarray(stored_array(w))
+        if weight_format.group:
+            held = stored.reshape(-1).view(np.uint8)
+            return GroupedWeight.unpack(held, n, k, stored_array(scale), weight_format)
         q = unpack_matrix(stored, n, k) if packed else np.array(stored).reshape(n, k)
         zeros = stored_array(zero)
         return WeightIntegers(q, stored_array(scale), np.array(zeros) if np.any(zeros) else None)
 
     stem = (name or w.name or "weight").removesuffix("_quantized")
-    return Weight((w, scale, zero), stem, (n, k), make)
+    return Weight((w, scale, zero), stem, (n, k), make, format=weight_format)
+
+
+def unpack_matrix(w: npt.NDArray[np.int8], n: int, k: int) -> npt.NDArray[np.int8]:
+    """int8 [N, K] of what `pack_matrix` makes of it."""
+    return unpack(np.ascontiguousarray(w).reshape(-1).view(np.uint8), n, k)
 
 
 @dataclass(frozen=True)
@@ -65,6 +94,7 @@ class Linear(Operator):
     """One layer; `bias` float32 [N] is a constant. `residual` broadcasts with the outputs."""
 
     OPS: ClassVar[tuple[str, ...]] = ("Linear",)
+    IN_GROUPS: ClassVar[bool] = True
 
     x: ir.Value
     weight: Weight
@@ -74,6 +104,11 @@ class Linear(Operator):
     activation: str = "none"
     alpha: float = 1.0
     """A factor of the product that is lowered; packed weights have it in their scales."""
+
+    @property
+    def quantizes(self) -> tuple[int, WeightFormat]:
+        """What layers over one input have to have alike to be one node."""
+        return self.group_size, self.weight.format
 
     @property
     def takes_activation(self) -> bool:
@@ -95,12 +130,14 @@ class Linear(Operator):
             "group_size": self.group_size,
             "activation": self.activation,
             "checksum": digest,
+            **format_attribute(weight.format),
         }
         return Written([self.x, *self.constants(p), *residual], attributes)
 
     @classmethod
     def _read(cls, node: ir.Node, inputs: Sequence[ir.Value]) -> Linear:
-        weight = stored_matrix(inputs[1:4], attribute(node, "N"), attribute(node, "K"))
+        n, k = attribute(node, "N"), attribute(node, "K")
+        weight = stored_matrix(inputs[1:4], n, k, weight_format=format_of(node))
         residual = inputs[5] if len(inputs) > 5 else None
         size, activation = attribute(node, "group_size"), attribute(node, "activation")
         return cls(inputs[0], weight, inputs[4], residual, size, activation)
@@ -108,7 +145,9 @@ class Linear(Operator):
 
 @dataclass(frozen=True)
 class _Parts(Operator):
-    """Layers over one input, with equal K and group_size and without residuals."""
+    """Layers over one input, with equal K, group_size and formats, and without residuals."""
+
+    IN_GROUPS: ClassVar[bool] = True
 
     parts: tuple[Linear, ...]
 
@@ -142,6 +181,7 @@ class _Parts(Operator):
             "group_size": self.parts[0].group_size,
             "activation": " ".join(part.activation for part in self.parts),
             "checksum": [w.checksum for w in held],
+            **format_attribute(self.parts[0].weight.format),
         }
         return Written(inputs, attributes)
 
@@ -152,9 +192,8 @@ class _Parts(Operator):
         parts = []
         for i, (n, activation) in enumerate(zip(attribute(node, "N"), activations, strict=True)):
             *stored, bias = inputs[1 + 4 * i : 5 + 4 * i]
-            parts.append(
-                Linear(inputs[0], stored_matrix(stored, n, k), bias, None, size, activation)
-            )
+            weight = stored_matrix(stored, n, k, weight_format=format_of(node))
+            parts.append(Linear(inputs[0], weight, bias, None, size, activation))
         return cls(tuple(parts))
 
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from octavo.core.kernels import WeightFormat
 from octavo.errors import ModelError
 from octavo.ir import DOMAIN
-from octavo.ir.weight import PackedValues, Weight, WeightIntegers
+from octavo.ir.weight import PackedValues, Weight
 
 KEY = "octavo.operator"
 """Of a node's metadata: the operator that it stands for, until it is lowered or packed."""
@@ -24,8 +24,11 @@ LAYER = "octavo.layer"
 
 _T = TypeVar("_T", bound="Operator")
 
-Pack = Callable[[WeightIntegers], tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], Any]]
-"""From integers to w, scale and zero point (or None) as kernels read them."""
+PackedArrays = tuple[npt.NDArray[np.int8], npt.NDArray[np.float32], Any]
+"""w, scale and zero point (or None) as kernels read them."""
+
+Pack = Callable[[Any], PackedArrays]
+"""From what `Weight.make` gives."""
 
 
 class Packer(Protocol):
@@ -55,6 +58,9 @@ class Operator(ABC):
     OPS: ClassVar[tuple[str, ...]]
     """The names of its nodes."""
 
+    IN_GROUPS: ClassVar[bool] = False
+    """Whether it may hold weights in groups."""
+
     @classmethod
     def of(cls: type[_T], node: ir.Node) -> _T | None:
         """What `node` stands for; None for another operator."""
@@ -62,7 +68,12 @@ class Operator(ABC):
             return None
         held = node.meta.get(KEY)
         if held is None:
-            _refuse_unknown_format(node)
+            found_format = format_of(node)
+            if found_format.group and not cls.IN_GROUPS:
+                raise ModelError(
+                    f"{node.name!r} ({DOMAIN}.{node.op_type}): weights are in the format "
+                    f"{found_format.value!r}, and this operator has int8 alone; get the file again"
+                )
             return cls._read(node, [v for v in node.inputs if v is not None])
         found: _T = held.with_inputs(node.inputs)
         return found
@@ -104,14 +115,13 @@ class Operator(ABC):
         return [(name, value) for name, value in named if isinstance(value, ir.Value)]
 
 
-def _refuse_unknown_format(node: ir.Node) -> None:
-    """Raises ModelError where the node's weights are of a format that this version has not."""
+def format_of(node: ir.Node) -> WeightFormat:
+    """How the node's weights are held. Raises ModelError for a format that is not known here."""
     given = node.attributes.get("weight_format")
-    if given is not None:
-        try:
-            WeightFormat.parse(given.as_string())
-        except ValueError as error:
-            raise ModelError(f"{node.name!r} ({DOMAIN}.{node.op_type}): {error}") from error
+    try:
+        return WeightFormat.INT8 if given is None else WeightFormat.parse(given.as_string())
+    except ValueError as error:
+        raise ModelError(f"{node.name!r} ({DOMAIN}.{node.op_type}): {error}") from error
 
 
 def attribute(node: ir.Node, name: str) -> Any:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
+
+from octavo.core.kernels import GroupedWeight, WeightFormat
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,21 @@ class WeightIntegers:
         if self.zero_point is None:
             return np.zeros(self.scale.shape, np.int8)
         return self.zero_point
+
+
+def rows_of(made: WeightIntegers | GroupedWeight, rows: slice) -> WeightIntegers | GroupedWeight:
+    """Those rows of a matrix."""
+    if isinstance(made, GroupedWeight):
+        return replace(
+            made,
+            q=made.q[rows],
+            scale=made.scale[rows],
+            zero=None if made.zero is None else made.zero[rows],
+            channel_scale=made.channel_scale[rows],
+            minimum=None if made.minimum is None else made.minimum[rows],
+        )
+    zeros = None if made.zero_point is None else made.zero_point[rows]
+    return WeightIntegers(made.q[rows], made.scale[rows], zeros)
 
 
 @dataclass(frozen=True)
@@ -59,13 +76,14 @@ class Account:
     """What became of one weight: bytes that it takes in the file, and the sums behind its SQNR.
 
     Of a weight that came in integers `changed_rows` are the channels that got others; None where it
-    came in float.
+    came in float. `rounded_scales` of it are not quite what the file had.
     """
 
     bytes: int = 0
     signal: float = 0.0
     noise: float = 0.0
     changed_rows: int | None = None
+    rounded_scales: int = 0
 
     def add(self, other: Account) -> None:
         """Counts `other` too."""
@@ -85,8 +103,8 @@ class Weight:
     key: Hashable
     name: str
     shape: tuple[int, ...]
-    make: Callable[[], WeightIntegers]
-    """Quantizes, unpacks or loads it; nothing of it is kept here."""
+    make: Callable[[], WeightIntegers | GroupedWeight]
+    """Quantizes, unpacks or loads it, in groups where `format` has some; nothing is kept here."""
     packed: Callable[[], tuple[Any, Any, Any]] | None = None
     """w, scale and zero point (or None) as kernels read them, where they lie so already."""
     matrix: Callable[[], QuantizedWeightValues] | None = None
@@ -95,6 +113,20 @@ class Weight:
     """The float weight in the graph that `make` and `matrix` read."""
     account: Account = field(default_factory=Account)
     part_names: Mapping[str, str] = field(default_factory=dict)
+    format: WeightFormat = WeightFormat.INT8
+    """How kernels hold it."""
+
+    def integers(self) -> WeightIntegers:
+        """What `make` gives for a format without groups."""
+        found = self.make()
+        assert isinstance(found, WeightIntegers), f"{self.name} is held in groups"
+        return found
+
+    def groups(self) -> GroupedWeight:
+        """What `make` gives for a format of groups."""
+        found = self.make()
+        assert isinstance(found, GroupedWeight), f"{self.name} is not held in groups"
+        return found
 
     def part_name(self, part: str) -> str:
         """The name of one of its three parts."""

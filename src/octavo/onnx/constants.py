@@ -19,6 +19,7 @@ from onnx.reference import ReferenceEvaluator
 
 from octavo.errors import ModelError
 from octavo.graph.analysis.walk import bodies_of
+from octavo.onnx.stored_blocks import StoredBlocks
 from octavo.onnx.stored_weight import StoredWeight, read_numbers, unmap
 
 # Operators that move, convert, rescale or constrain stored numbers, as weight norm, clipping and
@@ -213,6 +214,8 @@ class Constants:
         while at is not None:
             tensor, node = self.tensor(at), at.producer()
             if tensor is not None:
+                if isinstance(tensor, StoredBlocks):
+                    return tensor.stored_dtype
                 stored = tensor.stored if isinstance(tensor, StoredWeight) else tensor
                 return stored.dtype
             if node is None or node.op_type not in MOVES:

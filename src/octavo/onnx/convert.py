@@ -32,6 +32,8 @@ from octavo.onnx.plan.resolve import Resolved, resolve_all
 from octavo.onnx.write.store import TensorStore
 from octavo.recipe import Decision, Granularity, LayerOutcome, Scheme
 
+ROUNDED_SCALES = "{} scale{} rounded to 11 bits: kernels have them in float16"
+
 Progress = Callable[[str, int, int], None]
 QUANTIZED_AGAIN = (
     "{} channel{} with new integers: as they were, less the zero point, they leave int8"
@@ -176,7 +178,12 @@ def _outcome(
             accounts.append(account)
     signal, noise = sum(a.signal for a in accounts), sum(a.noise for a in accounts)
     new = sum(a.changed_rows or 0 for a in accounts)
-    again = (QUANTIZED_AGAIN.format(new, "s" if new > 1 else ""),) if new else ()
+    again = []
+    if new:
+        again.append(QUANTIZED_AGAIN.format(new, "s" if new > 1 else ""))
+    rounded = sum(a.rounded_scales for a in accounts)
+    if rounded:
+        again.append(ROUNDED_SCALES.format(rounded, "s" if rounded > 1 else ""))
     quantized_here = any(a.signal for a in accounts)
     return LayerOutcome(
         site.layer,

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from octavo.ir.weight import WeightIntegers
 from octavo.onnx.constants import Constants
+from octavo.onnx.stored_blocks import StoredBlocks
 from octavo.onnx.stored_weight import StoredWeight
 
 Arrange = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
@@ -35,8 +36,16 @@ def stored_weights(constants: Constants, value: ir.Value) -> list[StoredWeight]:
 
 
 def is_stored(constants: Constants, value: ir.Value) -> bool:
-    """Whether a constant is made of such weights."""
-    return bool(stored_weights(constants, value))
+    """Whether a constant is made of such weights, or of weights in blocks."""
+    return any(
+        isinstance(tensor, StoredWeight | StoredBlocks) for _, tensor in constants.leaves(value)
+    )
+
+
+def stored_blocks(constants: Constants, value: ir.Value) -> StoredBlocks | None:
+    """The matrix in blocks that `value` holds, as it is or the other way round."""
+    tensor = constants.tensor(constants.root(value).leaf)
+    return tensor if isinstance(tensor, StoredBlocks) else None
 
 
 def stored_weight(constants: Constants, value: ir.Value | None) -> Moved | None:

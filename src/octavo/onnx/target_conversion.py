@@ -30,6 +30,7 @@ from octavo.graph.context import Context
 from octavo.graph.lower.lowering import lower_operators
 from octavo.graph.rewrite.attention_type import FLOAT32_ALONE
 from octavo.ir import DOMAIN, OPERATORS
+from octavo.onnx.check.accuracy_level import verified_at_level
 from octavo.onnx.check.conversion import check_conversion
 from octavo.onnx.check.restored import Restored, check_restored, is_affordable
 from octavo.onnx.constants import Constants
@@ -123,11 +124,17 @@ def convert_target(
     with staging:
         with os_errors_explained(source, staging):
             turned = _turn(source, staging, to, cpu, report_progress)
-        checked = Restored(Verification("skipped"))
+        checked, level = Restored(Verification("skipped")), tuple[str, ...]()
         if verify:
             report_progress("verifying", 0, 1)
             with operators.in_force():
-                checked = _check(source, staging.model, feeds, turned, ours=OURS in said)
+                checked, level = verified_at_level(
+                    staging.model,
+                    source,
+                    feeds,
+                    lambda: _check(source, staging.model, feeds, turned, ours=OURS in said),
+                    lambda found: found.verification.error,
+                )
         size = sum(p.stat().st_size for p in (staging.model, staging.data) if p.exists())
         staging.commit()
     return Conversion(
@@ -144,7 +151,7 @@ def convert_target(
         error_before=checked.error_before,
         against_weights=checked.against_weights,
         seconds=time.perf_counter() - started,
-        notes=turned.notes,
+        notes=(*turned.notes, *level),
         outcomes=turned.outcomes,
     )
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.group_rounding import RoundedGroups, round_groups
 from octavo.core.kernels import QuantizedWeight, quantize_weight
 from octavo.core.kernels.weight import quantize_affine_as_onnxruntime
 from octavo.core.observers import HistogramObserver
@@ -24,8 +25,9 @@ from octavo.core.stored_integers import one_if_equal
 from octavo.errors import ModelError
 from octavo.graph.context import Store
 from octavo.graph.emit.emitter import Emitter
-from octavo.graph.lower.products import BlockWeightValues
+from octavo.graph.lower.blocks import BlockForm, BlockIntegers, BlockWeightValues
 from octavo.ir.weight import Account, QuantizedWeightValues
+from octavo.onnx.blocks import format_of, is_plain
 from octavo.onnx.constants import Constants, Root
 from octavo.onnx.plan.shared_weights import MatrixUses
 from octavo.recipe import Granularity, WeightScheme
@@ -54,7 +56,7 @@ class WeightStore:
         self._prelude = prelude
         self._store = store
         self._uses: dict[Any, MatrixUses] = {}
-        self._in_blocks: dict[tuple[Any, int], int] = {}
+        self._in_blocks: dict[tuple[Any, int], WeightScheme] = {}
         self._held: dict[Any, Any] = {}
         self.as_onnxruntime = False
         """Whether affine weights get the scales and integers of its quantize_dynamic."""
@@ -77,12 +79,12 @@ class WeightStore:
         uses = self._uses.setdefault(root.key, MatrixUses())
         uses.add(axis, scheme, transposed=transposed, lookup=lookup, rows=rows)
 
-    def announce_blocks(self, root: Root, *, transposed: bool, block: int) -> None:
+    def announce_blocks(self, root: Root, *, transposed: bool, scheme: WeightScheme) -> None:
         """Says before conversion that a linear layer will ask for `blocks` of `root`."""
-        self._in_blocks[root.key, 0 if transposed else 1] = block
+        self._in_blocks[root.key, 0 if transposed else 1] = scheme
 
-    def block_along(self, root: Root, axis: int) -> int | None:
-        """The length of the blocks that the slices of `root` along `axis` are held in, if any."""
+    def blocks_along(self, root: Root, axis: int) -> WeightScheme | None:
+        """How a linear layer holds the slices of `root` along `axis`, if in blocks."""
         return self._in_blocks.get((root.key, axis))
 
     def scheme(self, root: Root) -> WeightScheme:
@@ -165,29 +167,49 @@ class WeightStore:
         held: _Held = self._held[full]
         return held, held.account if first else None
 
-    def blocks(self, root: Root, *, transposed: bool, block: int) -> tuple[BlockWeightValues, Any]:
-        """A matrix [K, N] (after `transposed`) in blocks along K for MatMulNBits."""
-        key = ("blocks", root.key, transposed, block)
+    def blocks(
+        self,
+        root: Root,
+        scheme: WeightScheme,
+        *,
+        transposed: bool,
+        form: BlockForm,
+        graph: ir.Graph | None = None,
+    ) -> tuple[BlockWeightValues, Account | None]:
+        """A matrix [K, N] (after `transposed`) in blocks along K, as `form` of operators reads it.
+
+        It is kept in `graph`, by default the main one. The statistics are given to the first layer
+        that asks and are None for the others.
+        """
+        key = ("blocks", root.key, transposed, scheme, form, graph)
         first = key not in self._held
         if first:
             stored = self.float32(root.leaf)
-            matrix = stored if transposed else stored.T  # [N, K]
-            self._held[key] = self._hold_blocks(
-                matrix, block, root.leaf.name or "weight", stored.shape
+            name = root.leaf.name or "weight"
+            integers, account = self._in_integers(
+                stored if transposed else stored.T, scheme, name, stored.shape
             )
             self.constants.release(root.leaf)
-        values, stats = self._held[key]
-        return values, stats if first else None
 
-    def block_scales(self, w: BlockWeightValues) -> ir.Value:
-        """The scales of `blocks` as [N, blocks, 1], to be looked up beside the integers."""
-        key = ("block scales", id(w.scale))
-        if key not in self._held:
-            shape = [w.outputs, -1, 1]
-            self._held[key] = (self._reshape(w.scale, shape, "column"), w.scale)
-            self._prelude.flush_first()
-        view: ir.Value = self._held[key][0]
-        return view
+            def hold(array: npt.NDArray[Any], part: str) -> ir.Value:
+                return self._constant(array, f"{name}_{part}", graph)
+
+            values, account.bytes = form.hold(integers, hold)
+            self._held[key] = values, account
+        held, stats = self._held[key]
+        return held, stats if first else None
+
+    def grouped(
+        self, matrix: npt.NDArray[np.float32], scheme: WeightScheme, name: str
+    ) -> RoundedGroups:
+        """A matrix [N, K] under a scheme that is a format of kernels; `name` is for errors."""
+        weight_format = format_of(scheme)
+        assert weight_format is not None
+        try:
+            wide = np.ascontiguousarray(matrix)
+            return round_groups(wide, weight_format, search=scheme.observer == "search")
+        except ValueError as error:
+            raise _unfit(name, matrix.shape, error) from error
 
     def float16(self, value: ir.Value) -> tuple[ir.Value, Account | None]:
         """`value` stored in float16 behind a Cast to its own type, and a Transpose where asked."""
@@ -272,28 +294,33 @@ class WeightStore:
         name = self._prelude.names.values.new(wish)
         return self._prelude.initializer(self._store(array, name), name, graph)
 
-    def _hold_blocks(
+    def _in_integers(
         self,
         matrix: npt.NDArray[np.float32],
-        block: int,
+        scheme: WeightScheme,
         name: str,
         shape: tuple[int, ...],
-    ) -> tuple[BlockWeightValues, Account]:
+    ) -> tuple[BlockIntegers, Account]:
+        """A matrix [N, K] of a weight of `shape` in blocks, with the sums behind its SQNR."""
         outputs, inputs = matrix.shape
-        count = -(-inputs // block)
         odd = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
         if odd.size:  # said of the weight as it is, not of its blocks
             raise _unfit(name, shape, f"output {odd[0]} of its {outputs} holds NaN or infinity")
+        if not is_plain(scheme):
+            found = self.grouped(matrix, scheme, name)
+            return BlockIntegers.of(found.weight), Account(0, found.signal, found.noise)
+        block = scheme.block
+        assert block is not None
+        count = -(-inputs // block)
         padded = np.zeros((outputs, count * block), np.float32)
         padded[:, :inputs] = matrix
-        scheme = WeightScheme(qtype=QType.UINT8)
-        quantized = self.quantize(padded.reshape(outputs * count, block), 0, scheme, name)
-        q = quantized.q.reshape(outputs, count, block)
-        scale = quantized.qparams.scale
-        stats = Account(q.nbytes + scale.nbytes, quantized.signal, quantized.noise)
-        q_value = self._constant(q, f"{name}_quantized")
-        scale_value = self._constant(scale, f"{name}_scale")
-        return BlockWeightValues(q_value, scale_value, inputs, outputs, block), stats
+        eight = WeightScheme(qtype=QType.UINT8, symmetric=scheme.symmetric)
+        quantized = self.quantize(padded.reshape(outputs * count, block), 0, eight, name)
+        q = quantized.q.reshape(outputs, count * block)[:, :inputs]
+        scale = quantized.qparams.scale.reshape(outputs, count)
+        zero = quantized.qparams.zero_point.astype(np.uint8).reshape(outputs, count)
+        account = Account(0, quantized.signal, quantized.noise)
+        return BlockIntegers(q, scale, None if scheme.symmetric else zero, 8, block), account
 
     def _hold_float16(self, value: ir.Value) -> tuple[ir.Value, Account]:
         array = self.float32(value)

@@ -10,9 +10,11 @@ from typing import Any
 from octavo.core.data import Data
 from octavo.core.layer import Layer
 from octavo.results.page import Page, Result
-from octavo.results.report_page import conversion_page, report_page
+from octavo.results.report_page import bits_per_weight, conversion_page, report_page
 
 VERSION = 1
+WEIGHTS_OF = "weights_of"
+"""In a report's recipe: whose integers the layers hold, where another quantizer made them."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +123,21 @@ class Report(Result):
         return 1.0 - self.model_bytes_after / before if before else 0.0
 
     @property
+    def bits_per_weight(self) -> float | None:
+        """Of the quantized layers, with scales and zero points; None where there is none.
+
+        A shared weight counts once.
+        """
+        return bits_per_weight(self.quantized)
+
+    @property
     def gains_nothing(self) -> bool:
-        """Whether the result is larger than the float model, or smaller by under a tenth."""
-        return 10 * self.model_bytes_after > 9 * self.model_bytes_before
+        """Whether the result is larger than the float model, or smaller by under a tenth.
+
+        Never where the model had integers already, which stay: its recipe says `weights_of`.
+        """
+        large = 10 * self.model_bytes_after > 9 * self.model_bytes_before
+        return large and WEIGHTS_OF not in self.recipe
 
     @property
     def left_float(self) -> tuple[LayerOutcome, ...]:

@@ -12,6 +12,7 @@ layers  op       before    after  worst SQNR  scheme, and its worst layer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from octavo.results.report import Conversion, LayerOutcome, Report, Verification
 
 _ASK = "pass --inputs (check_inputs)"
+_FEW_BITS = 7.9  # up to which the page tells them: int8 has 8 and its scales
 DIFFERENTLY = "Done differently from what the recipe asks"
 
 
@@ -48,6 +50,13 @@ def report_page(report: Report, verbose: bool) -> Iterator[Part]:
     yield facts(_facts(report))
 
 
+def bits_per_weight(quantized: Sequence[LayerOutcome]) -> float | None:
+    """Of these layers, with scales and zero points, a shared weight once; None where none is."""
+    held = [o for o in quantized if o.bytes_after]
+    weights = sum(math.prod(shape) for o in held for _, shape in o.layer.weights)
+    return 8.0 * sum(o.bytes_after for o in held) / weights if weights else None
+
+
 def _quantized(layers: Sequence[LayerOutcome], verbose: bool) -> Iterator[Part]:
     done = [o for o in layers if o.quantized]
     title = f"Quantized: {len(done):,} of {count(len(layers), 'layer')}"
@@ -55,7 +64,9 @@ def _quantized(layers: Sequence[LayerOutcome], verbose: bool) -> Iterator[Part]:
         yield line(title, style="bold yellow")
         yield line("")
         return
-    yield line(f"{title}, {_before_after(done)}", style="bold green")
+    bits = bits_per_weight(done)
+    few = "" if bits is None or bits > _FEW_BITS else f", {number(bits)} bits a weight"
+    yield line(f"{title}, {_before_after(done)}{few}", style="bold green")
     if not verbose:
         yield _group_table(done)
         yield line("")

@@ -31,24 +31,59 @@ if TYPE_CHECKING:
     from octavo.torch.quantize import inspect as inspect
     from octavo.torch.quantize import quantize_dynamic as quantize_dynamic
     from octavo.torch.quantize import report as report
+    from octavo.torch.torchao.configs import (
+        Int8DynamicActivationInt4WeightConfig as Int8DynamicActivationInt4WeightConfig,
+    )
+    from octavo.torch.torchao.configs import (
+        Int8DynamicActivationInt8WeightConfig as Int8DynamicActivationInt8WeightConfig,
+    )
+    from octavo.torch.torchao.configs import (
+        Int8DynamicActivationIntxWeightConfig as Int8DynamicActivationIntxWeightConfig,
+    )
+    from octavo.torch.torchao.configs import IntxWeightOnlyConfig as IntxWeightOnlyConfig
+    from octavo.torch.torchao.configs import MappingType as MappingType
+    from octavo.torch.torchao.configs import PerAxis as PerAxis
+    from octavo.torch.torchao.configs import PerGroup as PerGroup
+    from octavo.torch.torchao.configs import PerRow as PerRow
+    from octavo.torch.torchao.configs import PerTensor as PerTensor
+    from octavo.torch.torchao.quantize import quantize_ as quantize_
     from octavo.torch.tuning.target import TorchTarget as TorchTarget
 
 _declarations()
 del _torch, _declarations
 
 _HOME = {
+    "Int8DynamicActivationInt4WeightConfig": "octavo.torch.torchao.configs",
+    "Int8DynamicActivationInt8WeightConfig": "octavo.torch.torchao.configs",
+    "Int8DynamicActivationIntxWeightConfig": "octavo.torch.torchao.configs",
+    "IntxWeightOnlyConfig": "octavo.torch.torchao.configs",
+    "MappingType": "octavo.torch.torchao.configs",
+    "PerAxis": "octavo.torch.torchao.configs",
+    "PerGroup": "octavo.torch.torchao.configs",
+    "PerRow": "octavo.torch.torchao.configs",
+    "PerTensor": "octavo.torch.torchao.configs",
     "TorchTarget": "octavo.torch.tuning.target",
     "compare": "octavo.torch.comparing.compare",
     "default_mapping": "octavo.torch.mapping",
     "export_onnx": "octavo.torch.export",
     "inspect": "octavo.torch.quantize",
     "load": "octavo.torch.files.load",
+    "quantize_": "octavo.torch.torchao.quantize",
     "quantize_dynamic": "octavo.torch.quantize",
     "report": "octavo.torch.quantize",
     "save": "octavo.torch.files.save",
 }
 
 __all__ = [
+    "Int8DynamicActivationInt4WeightConfig",
+    "Int8DynamicActivationInt8WeightConfig",
+    "Int8DynamicActivationIntxWeightConfig",
+    "IntxWeightOnlyConfig",
+    "MappingType",
+    "PerAxis",
+    "PerGroup",
+    "PerRow",
+    "PerTensor",
     "TorchTarget",
     "compare",
     "default_mapping",
@@ -56,6 +91,7 @@ __all__ = [
     "inspect",
     "load",
     "qconfig",
+    "quantize_",
     "quantize_dynamic",
     "report",
     "save",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from octavo.torch.custom_layers import custom_targets, is_custom, make_custom, u
 from octavo.torch.files.tensors import places_of
 from octavo.torch.inventory import ModuleLayer, is_transposed, weights_of
 from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.memory import float32
 from octavo.torch.plan import Replacement, attention_around, replacement, settle_layers
 from octavo.torch.quantizer import Quantizer, shared_weights
@@ -141,8 +142,9 @@ class Converter:
         It is put into eval mode first: weights that are computed are taken as they are then.
         """
         model.eval()
-        self.quantizer.shared = _shared(model)  # of a copy: it has tensors of its own
         modules = dict(model.named_modules())
+        self.quantizer.shared = _shared(model)  # of a copy: it has tensors of its own
+        self.quantizer.linears = self._linears(modules)
         places = places_of(model)
         left = {*self.modules()}
         planned = [name for name in modules if name in left]
@@ -174,6 +176,16 @@ class Converter:
             module.__dict__.pop("qconfig", None)
         self.notes += leave_fast_paths(model, list(self.made.values()))
         return model
+
+    def _linears(self, modules: Mapping[str, nn.Module]) -> dict[int, set[Hashable]]:
+        """By the ids of weights, what linear layers will hold them as."""
+        found: dict[int, set[Hashable]] = defaultdict(set)
+        for name, parts in self._parts.items():
+            module, choice = modules[name], self.planned.get(parts[0].layer.name)
+            linear = issubclass(self._classes[name], QuantizedLinear) and not is_transposed(module)
+            if linear and choice is not None and choice.storage not in HALVES:
+                found[id(module.weight)].add(choice.held)
+        return found
 
     def convert_module(self, name: str, old: nn.Module) -> nn.Module:
         """What takes the place of the module `name`, which is `old`; the caller puts it there."""

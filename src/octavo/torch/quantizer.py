@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from octavo.core.kernels import GroupedWeight
 from octavo.core.metrics import sqnr_db
 from octavo.torch.memory import float32, tensor_of
-from octavo.torch.weight_choice import Integers, WeightChoice
+from octavo.torch.weight_choice import Float32, Integers, WeightChoice, rounded
 
 Buffers = dict[str, Tensor | None]
+
+
+def _no_statistics(name: str) -> Float32 | None:
+    """Without samples nothing is known of inputs."""
+    return None
 
 
 @dataclass
@@ -25,6 +31,10 @@ class Quantizer:
     """
 
     shared: frozenset[int] = frozenset()
+    linears: Mapping[int, Collection[Hashable]] = field(default_factory=dict)
+    """By the ids of those, what linear layers hold them as: their choices' `held`."""
+    statistics: Callable[[str], Float32 | None] = _no_statistics
+    """By a layer's name: what samples tell of its inputs, as `rounded` takes it."""
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _power: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
     _kept: dict[Any, tuple[Tensor, Buffers, tuple[float, float]]] = field(default_factory=dict)
@@ -43,6 +53,13 @@ class Quantizer:
         self.count(name, found.signal, found.noise)
         return found
 
+    def groups(self, choice: WeightChoice, weight: Tensor, name: str) -> GroupedWeight:
+        """`weight` [n, k] in groups as `choice` says, for the layer `name`."""
+        statistics = self.statistics(name) if choice.search else None
+        found = rounded(choice, float32(weight), name, statistics)
+        self.count(name, found.signal, found.noise)
+        return found.weight
+
     def once(
         self,
         choice: WeightChoice,
@@ -57,7 +74,7 @@ class Quantizer:
         """
         owner = self._owner(weight)
         place = (weight.storage_offset(), weight.shape, weight.stride())
-        key = (id(owner), place, choice, form)
+        key = (id(owner), place, choice.held, form)
         if key in self._kept:
             _, made, power = self._kept[key]
             self.count(name, *power)
@@ -93,10 +110,18 @@ class Quantizer:
     ) -> Buffers:
         """Buffers `packed`, `scale` and `zero_point` of a linear weight; shared if it is.
 
-        `as_rows` makes it [n, k].
+        `as_rows` makes it [n, k]. Zero points of groups are packed along with their integers.
         """
 
         def make() -> Buffers:
+            if choice.format.group:
+                weights = self.groups(choice, as_rows(weight), name)
+                scale = tensor_of(weights.channel_scale)
+                return {
+                    "packed": tensor_of(weights.pack()),
+                    "scale": scale,
+                    "zero_point": None,
+                }
             found = self.integers(choice, as_rows(weight), name, packed=True)
             return {
                 "packed": tensor_of(found.q),
@@ -105,6 +130,10 @@ class Quantizer:
             }
 
         return self.once(choice, weight, name, f"packed, {as_rows.__qualname__}", make)
+
+    def packs(self, weight: Tensor, choice: WeightChoice) -> bool:
+        """Whether a linear layer holds the same integers of `weight`, as `choice` says, packed."""
+        return choice.held in self.linears.get(id(weight), ())
 
     def note(self, name: str, text: str) -> None:
         """Says of the layer `name` what was done differently from what was asked."""

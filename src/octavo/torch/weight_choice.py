@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from octavo.core.error_feedback import round_with_feedback
+from octavo.core.group_rounding import RoundedGroups, round_groups
 from octavo.core.kernels import QuantizedWeight, quantize_packed, quantize_weight
-from octavo.core.kernels.packing import GROUP
+from octavo.core.kernels.packing import GROUP, WeightFormat
 from octavo.core.qparams import Grid, QType
-from octavo.recipe import Granularity, Scheme
+from octavo.recipe import ActivationScheme, Granularity, Scheme, WeightScheme
+from octavo.recipe.scheme import GROUPS
 
 Float32 = npt.NDArray[np.float32]
 
@@ -47,8 +50,20 @@ class WeightChoice(Protocol):
         """Of the weight: "int8", "uint8", "float16" or "bfloat16"."""
 
     @property
+    def format(self) -> WeightFormat:
+        """How a linear layer holds the integers: in groups, or `INT8`."""
+
+    @property
+    def search(self) -> bool:
+        """Whether a group's scale is that of the least squared error, not of its range."""
+
+    @property
+    def held(self) -> Hashable:
+        """What tells choices apart by what they make of a weight, whatever inputs become."""
+
+    @property
     def group(self) -> int:
-        """Inputs that share an activation scale: 0 for a whole row, or 128."""
+        """Inputs that share an activation scale: 0 for a whole row, else 128 or the format's."""
 
     @property
     def affine(self) -> bool:
@@ -70,10 +85,13 @@ class WeightChoice(Protocol):
     def rows(self, table: Float32, name: str) -> Integers:
         """An embedding table [rows, dim] quantized row by row, as int8 or uint8 (`storage`)."""
 
-    def adapted(self, *, symmetric: bool) -> tuple[WeightChoice, str]:
-        """The nearest choice that layers here can hold, and what differs in words ("": nothing)."""
+    def adapted(self, *, symmetric: bool, grouped: bool = False) -> tuple[WeightChoice, str]:
+        """The nearest choice that layers here can hold, and what differs in words ("": nothing).
 
-    def for_tables(self) -> tuple[WeightChoice, str]:
+        `grouped`: weights in groups are among what they hold.
+        """
+
+    def for_tables(self, *, grouped: bool = False) -> tuple[WeightChoice, str]:
         """The nearest choice that embedding tables can hold, and what differs in words."""
 
 
@@ -100,9 +118,24 @@ class SchemeChoice:
         return self.scheme.weight.qtype.value
 
     @property
+    def format(self) -> WeightFormat:
+        w = self.scheme.weight
+        if w is None or w.granularity is not Granularity.BLOCK or w.block not in GROUPS:
+            return WeightFormat.INT8
+        return WeightFormat.grouped(4 if w.qtype is QType.INT4 else 8, w.block, not w.symmetric)
+
+    @property
+    def search(self) -> bool:
+        return self.scheme.weight is not None and self.scheme.weight.observer == "search"
+
+    @property
+    def held(self) -> Hashable:
+        return self.scheme.weight
+
+    @property
     def group(self) -> int:
         activation = self.scheme.activation
-        return GROUP if activation and activation.granularity is Granularity.GROUP else 0
+        return (activation.group or 0) if activation else 0
 
     @property
     def affine(self) -> bool:
@@ -150,46 +183,88 @@ class SchemeChoice:
             found.noise,
         )
 
-    def adapted(self, *, symmetric: bool) -> tuple[WeightChoice, str]:
+    def adapted(self, *, symmetric: bool, grouped: bool = False) -> tuple[WeightChoice, str]:
         w, a = self.scheme.weight, self.scheme.activation
         assert w is not None
         if not w.qtype.is_integer:
             return self, ""
-        notes = []
-        if w.granularity is Granularity.BLOCK:
-            notes.append(f"weights per channel, not per block of {w.block}")
-            w = replace(w, granularity=Granularity.CHANNEL, block=None)
-        if w.qtype is not QType.INT8:
-            notes.append(f"int8 weights, not {w.qtype.value}")
-            w = replace(w, qtype=QType.INT8)
-        if symmetric and not w.symmetric:
-            notes.append("symmetric weights, not affine")
-            w = replace(w, symmetric=True)
-        wanted = a
-        default = Scheme().activation
-        assert default is not None
-        if (
-            a is None
-            or a.granularity is Granularity.TENSOR
-            or (symmetric and a.granularity is Granularity.GROUP)
-        ):
-            a = default
-        elif a.granularity is Granularity.GROUP and a.group != GROUP:
-            a = replace(a, group=GROUP)
-        a = replace(a, qtype=QType.UINT8)
-        if a != wanted:
-            words = "in float" if wanted is None else f"per {_per(wanted)}"
-            notes.append(f"activations per {_per(a)}, not {words}")
-        return SchemeChoice(Scheme(w, a)), "; ".join(notes)
+        if grouped and w.granularity is Granularity.BLOCK:
+            w, notes = _in_groups(w)
+            group = w.block
+        else:
+            w, notes = _per_channel(w, symmetric=symmetric)
+            group = None if symmetric else GROUP
+        a, note = _activation(a, group, float_as_group=w.block is not None)
+        return SchemeChoice(Scheme(w, a)), "; ".join([*notes, *note])
 
-    def for_tables(self) -> tuple[WeightChoice, str]:
+    def for_tables(self, *, grouped: bool = False) -> tuple[WeightChoice, str]:
         w = self.scheme.weight
         assert w is not None
-        note = ""
-        if w.granularity is Granularity.BLOCK:
-            note = f"a scale for each row, not for each block of {w.block}"
-            w = replace(w, granularity=Granularity.CHANNEL, block=None)
-        return SchemeChoice(Scheme(w, None)), note  # indices have nothing to quantize
+        if not w.qtype.is_integer or w.granularity is not Granularity.BLOCK:
+            return SchemeChoice(Scheme(w, None)), ""  # indices have nothing to quantize
+        if grouped:
+            w, notes = _in_groups(w)
+        else:
+            notes = [f"a scale for each row, not for each block of {w.block}"]
+            if w.qtype is QType.INT4:
+                notes.append("int8, not int4")
+            w = _by_channel(w, QType.INT8 if w.qtype is QType.INT4 else w.qtype)
+        return SchemeChoice(Scheme(w, None)), "; ".join(notes)
+
+
+def _in_groups(w: WeightScheme) -> tuple[WeightScheme, list[str]]:
+    """The nearest weights in groups as kernels have them, and what differs."""
+    assert w.block is not None
+    notes = []
+    block = min(GROUPS, key=lambda group: abs(group - w.block))  # type: ignore[operator]
+    if block != w.block:
+        notes.append(f"weights per block of {block}, not of {w.block}")
+    if w.reduce_range:
+        notes.append("8 bits, not 7")
+    if w.qtype is QType.UINT8:
+        notes.append("int8 weights, not uint8")
+    qtype = QType.INT8 if w.qtype is QType.UINT8 else w.qtype
+    return replace(w, qtype=qtype, block=block, reduce_range=False), notes
+
+
+def _per_channel(w: WeightScheme, *, symmetric: bool) -> tuple[WeightScheme, list[str]]:
+    """The nearest int8 weights with a scale for each output channel or all, and what differs."""
+    notes = []
+    if w.granularity is Granularity.BLOCK:
+        notes.append(f"weights per channel, not per block of {w.block}")
+    if w.qtype is not QType.INT8:
+        notes.append(f"int8 weights, not {w.qtype.value}")
+    if w.granularity is Granularity.BLOCK or w.qtype is not QType.INT8:
+        w = _by_channel(w, QType.INT8)
+    if symmetric and not w.symmetric:
+        notes.append("symmetric weights, not affine")
+        w = replace(w, symmetric=True)
+    return w, notes
+
+
+def _by_channel(w: WeightScheme, qtype: QType) -> WeightScheme:
+    """`w` as `qtype`, and with a scale for each channel where it was in blocks."""
+    if w.granularity is not Granularity.BLOCK:
+        return replace(w, qtype=qtype)
+    observer = "minmax" if w.observer == "search" else w.observer
+    return replace(w, qtype=qtype, granularity=Granularity.CHANNEL, block=None, observer=observer)
+
+
+def _activation(
+    wanted: ActivationScheme | None, group: int | None, *, float_as_group: bool
+) -> tuple[ActivationScheme, list[str]]:
+    """How inputs are quantized, per row or per `group` (None: layers have none), and what differs.
+
+    `float_as_group`: per group where they were to stay float; else per row.
+    """
+    per_group = float_as_group if wanted is None else wanted.granularity is Granularity.GROUP
+    a = ActivationScheme()
+    if group is not None and per_group:
+        a = ActivationScheme(granularity=Granularity.GROUP, group=group)
+    if a == wanted:
+        return a, []
+    words = "in float" if wanted is None else f"per {_per(wanted)}"
+    return a, [f"activations per {_per(a)}, not {words}"]
 
 
 def _histogram_range(weight: Float32) -> tuple[Float32, Float32]:
@@ -204,6 +279,24 @@ def _per(activation: Any) -> str:
     if activation.group:
         return f"group of {activation.group}"
     return f"{activation.granularity.value} ({activation.qtype.value})"
+
+
+def rounded(
+    choice: WeightChoice, weight: Float32, name: str, statistics: Float32 | None = None
+) -> RoundedGroups:
+    """The weight [n, k] in groups of `choice.format`, for the layer `name`.
+
+    `statistics` are of the layer's input: mean squares [k], or mean products [k, k], for error
+    feedback. Raises ValueError for NaN and infinity, which names the layer.
+    """
+    if statistics is not None and statistics.shape[-1] != weight.shape[1]:
+        statistics = None  # the layer's weight is not what multiplies its input
+    try:
+        if statistics is not None and statistics.ndim == 2:
+            return round_with_feedback(weight, choice.format, statistics)
+        return round_groups(weight, choice.format, statistics, choice.search)
+    except ValueError as error:
+        raise ValueError(f"{name}: weight: {error}; {REPAIR}") from None
 
 
 DEFAULT = SchemeChoice(Scheme())

@@ -135,9 +135,9 @@ def test_a_file_that_another_writer_has_copied_is_read(path: Path) -> None:
 
 
 def test_a_newer_format(path: Path) -> None:
-    rewrite_said(path, lambda said: said.update(format=2, version="9.1", more={}))
+    rewrite_said(path, lambda said: said.update(format=3, version="9.1", more={}))
     assert error_of(path) == (
-        " has format 2, written by Octavo 9.1; this is Octavo 0.1.0, which reads up to 1: "
+        " has format 3, written by Octavo 9.1; this is Octavo 0.1.0, which reads up to 2: "
         "install the one that wrote it"
     )
 

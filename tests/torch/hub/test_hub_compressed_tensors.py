@@ -139,9 +139,9 @@ def test_schemes_of_other_weights_are_refused_by_name(
         ({"input_activations": arguments(strategy="tensor", dynamic=True)}, "is 'tensor'"),
         ({"input_activations": arguments(strategy="token", dynamic=False)}, "dynamic is False"),
         ({"output_activations": arguments()}, "output_activations is "),
-        ({"format": "pack-quantized"}, "format is 'pack-quantized'"),
+        ({"format": "float-quantized"}, "format is 'float-quantized'"),
     ],
-    ids=["weights-alone", "per-tensor", "static", "outputs", "packed"],
+    ids=["weights-alone", "per-tensor", "static", "outputs", "float8"],
 )
 def test_schemes_of_other_activations_are_refused_by_name(
     changed: dict[str, Any], message: str
@@ -153,7 +153,7 @@ def test_schemes_of_other_activations_are_refused_by_name(
 def test_targets_and_ignored_layers_may_be_names_and_regular_expressions() -> None:
     group = scheme() | {"targets": ["re:.*q_proj", "model.down"]}
     config = CompressedConfig.from_dict({"config_groups": {"g": group}, "ignore": ["re:.*9.*"]})
-    assert config.scheme("layers.0.q_proj", "Linear") is not None
-    assert config.scheme("model.down", "Linear") is not None
-    assert config.scheme("layers.9.q_proj", "Linear") is None
-    assert config.scheme("layers.0.k_proj", "Linear") is None
+    assert config.stored("layers.0.q_proj", "Linear") is not None
+    assert config.stored("model.down", "Linear") is not None
+    assert config.stored("layers.9.q_proj", "Linear") is None
+    assert config.stored("layers.0.k_proj", "Linear") is None

@@ -50,7 +50,7 @@ def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"version": 2, "octavo_version": "9.1"}, ModelError, "version 2, written by Octavo 9.1"),
+        ({"version": 3, "octavo_version": "9.1"}, ModelError, "version 3, written by Octavo 9.1"),
         ({"recipe": "int3"}, RecipeError, "unknown preset 'int3'"),
         ({"recipes": "int8"}, OptionError, "unknown field 'recipes'. Did you mean 'recipe'"),
         ({"format": "packed"}, OptionError, "unknown format 'packed'"),
@@ -78,7 +78,7 @@ def test_what_config_json_says_is_checked(
         ({"skip": "pooler"}, OptionError, "needs a list of layers' names, not 'pooler'"),
         ({"skip": ["pooler.dens"]}, OptionError, "'pooler.dens' matches no layer"),
         ({"format": "compressed-tensors", "recipe": "int8-accurate"}, OptionError,
-         "format and recipe .*use recipe='int8', or format='octavo'"),
+         "format and recipe .*use recipe='int8' or 'int4', or format='octavo'"),
         ({"recipe": Recipe("none", FLOAT)}, NothingQuantizedError, "no layer of BertModel"),
     ],
     ids=["recipe", "field", "skip", "skip-name", "format", "nothing"],
@@ -133,7 +133,12 @@ def test_a_place_where_no_quantized_layer_runs_is_refused(float_folder: Path, pl
     [
         ("torchao", {"quant_type": "int8"}, "quantized already, by torchao"),
         ("bitsandbytes", {"load_in_8bit": True}, "quantized already, by bitsandbytes"),
-        ("gptq", {"bits": 4}, "quantized already, by gptq"),
+        ("quanto", {"weights": "int4"}, "quantized already, by quanto"),
+        ("gptq", {"bits": 3}, "gptq: bits is 3; Octavo reads 4 and 8"),
+        ("gptq", {"bits": 4, "group_size": 48}, "group_size is 48; Octavo reads -1 and multiples"),
+        ("gptq", {"bits": 4, "checkpoint_format": "marlin"}, "checkpoint_format is 'marlin'"),
+        ("awq", {"bits": 4, "version": "gemv"}, "awq: version is 'gemv'; Octavo reads 'gemm'"),
+        ("awq", {"bits": 4}, "no layer of BertModel is quantized by awq there"),
         ("compressed-tensors", {"config_groups": {}}, "config_groups is {}"),
     ],
 )
@@ -144,7 +149,7 @@ def test_folders_of_others_are_refused_by_name(
     data = json.loads((folder / "config.json").read_text())
     data["quantization_config"] = {"quant_method": method, **fields}
     (folder / "config.json").write_text(json.dumps(data))
-    with pytest.raises((AlreadyQuantizedError, ModelError), match=message):
+    with pytest.raises((AlreadyQuantizedError, ModelError, NothingQuantizedError), match=message):
         load(BERT, folder, quantization_config=OctavoConfig())
 
 

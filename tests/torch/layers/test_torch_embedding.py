@@ -248,12 +248,12 @@ def test_a_qconfig_for_embeddings_says_weights_only() -> None:
     assert outcome.scheme == "uint8 per channel, float zero points, weights only"
 
 
-def test_blocks_become_rows_with_a_note() -> None:
+def test_blocks_are_held_as_such() -> None:
     quantized = octavo.torch.quantize_dynamic(
         model_with(nn.Embedding(300, 16)), recipe="int8-block"
     )
     (outcome,) = octavo.torch.report(quantized).layers
-    assert outcome.notes == ("a scale for each row, not for each block of 32",)
+    assert (outcome.scheme, outcome.notes) == ("int8 per block of 32, weights only", ())
 
 
 def test_a_recipe_leaves_small_tables_float() -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from octavo import _native
 from octavo.core.kernels.buffers import array_of
+from octavo.core.kernels.weight_memory import weight_memory
 
 Bytes = npt.NDArray[np.uint8]
 Int8 = npt.NDArray[np.int8]
@@ -30,7 +31,7 @@ class WeightFormat(Enum):
     """How a packed weight holds its integers. A file that does not say holds int8.
 
     `int8` has one scale for each output channel. The others are `GroupedWeight`s: bits, inputs
-    that share a scale, and whether they share a zero point of their own too.
+    that share a scale, and whether they share a zero point or a minimum of their own too.
     """
 
     INT8 = "int8"
@@ -40,6 +41,7 @@ class WeightFormat(Enum):
     INT4_32_AFFINE = "int4-32-affine"
     INT4_64_AFFINE = "int4-64-affine"
     INT4_128_AFFINE = "int4-128-affine"
+    INT4_32_MINIMUM = "int4-32-minimum"
     INT8_32 = "int8-32"
     INT8_64 = "int8-64"
     INT8_128 = "int8-128"
@@ -68,6 +70,11 @@ class WeightFormat(Enum):
         """Whether groups have zero points of their own."""
         return self.value.endswith("-affine")
 
+    @property
+    def minimum(self) -> bool:
+        """Whether groups have a float16 minimum in place of a zero point: Q4_1 of llama.cpp."""
+        return self.value.endswith("-minimum")
+
     def groups(self, k: int) -> int:
         """Scales along `k` inputs."""
         return max(1, -(-k // self.group)) if self.group else 1
@@ -89,10 +96,12 @@ class WeightFormat(Enum):
 class PackedWeight:
     """A quantized weight [n, k] as kernels read it: `w = (q - zero_point) * scale`.
 
-    `packed` uint8 [packed_bytes(n, k, format)], contiguous and 64-byte aligned, from `pack` or
-    mapped from a file; `scale` float32 [n]; `zero_point` int32 [n], each -128..127, or None where
-    all are 0.
-    `group` tells how the *inputs* are quantized: one scale a row (0), or one a row and 128 inputs.
+    `packed` uint8 [packed_bytes(n, k, format)], contiguous and 64-byte aligned, from `pack`,
+    `GroupedWeight.pack` or mapped from a file; `scale` float32 [n] (of a weight in groups its
+    `channel_scale`); `zero_point` int32 [n], each -128..127, or None where all are 0, as those of
+    a weight in groups are.
+    `group` tells how the *inputs* are quantized: one scale a row (0), or one a row and 128 inputs;
+    of a weight in groups, one a row and as many inputs as its groups have.
     Raises TypeError or ValueError, which names the field, for anything else.
     """
 
@@ -114,14 +123,18 @@ class PackedWeight:
             )
         expect_array(self.scale, "scale", np.float32, (self.n,))
         if self.zero_point is not None:
+            if self.format.group:
+                raise ValueError(f"zero_point: {self.format.value} has its own, in `packed`")
             expect_array(self.zero_point, "zero_point", np.int32, (self.n,))
             if self.n and (self.zero_point.min() < -128 or self.zero_point.max() > 127):
                 raise ValueError("zero_point: holds values outside -128..127")
-        checked_group(self.group)
+        checked_group(self.group, self.format)
 
     def unpack(self) -> Int8:
-        """The integers, int8 [n, k]."""
-        return unpack(self.packed, self.n, self.k, self.format)
+        """The integers, int8 [n, k], of a weight with one scale for each output."""
+        if self.format.group:
+            raise ValueError(f"format: {self.format.value} is in groups; GroupedWeight.unpack it")
+        return unpack(self.packed, self.n, self.k)
 
 
 def packed_bytes(n: int, k: int, weight_format: WeightFormat = WeightFormat.INT8) -> int:
@@ -138,7 +151,7 @@ def aligned(nbytes: int, alignment: int = ALIGNMENT) -> Bytes:
     return room[first : first + nbytes]
 
 
-def pack(q: Any, weight_format: WeightFormat = WeightFormat.INT8) -> Bytes:
+def pack(q: Any) -> Bytes:
     """The packed form of int8 `q` [N, K] in new aligned memory.
 
     Raises TypeError for another dtype, ValueError for another rank.
@@ -147,19 +160,19 @@ def pack(q: Any, weight_format: WeightFormat = WeightFormat.INT8) -> Bytes:
     if integers.ndim != 2:
         raise ValueError(f"q: shape {integers.shape} must be [N, K]")
     n, k = integers.shape
-    packed = aligned(packed_bytes(n, k, weight_format))
-    _native.pack(integers, packed, weight_format.value)
+    packed = weight_memory(packed_bytes(n, k))
+    _native.pack(integers, packed)
     return packed
 
 
-def unpack(packed: Bytes, n: int, k: int, weight_format: WeightFormat = WeightFormat.INT8) -> Int8:
+def unpack(packed: Bytes, n: int, k: int) -> Int8:
     """The int8 [n, k] that `packed` (any alignment) holds.
 
     Raises TypeError for another dtype than uint8, ValueError for another size.
     """
-    expect_array(packed, "packed", np.uint8, (packed_bytes(n, k, weight_format),))
+    expect_array(packed, "packed", np.uint8, (packed_bytes(n, k),))
     q = aligned(n * k).view(np.int8).reshape(n, k)
-    _native.unpack(packed, q, weight_format.value)
+    _native.unpack(packed, q)
     return q
 
 
@@ -168,10 +181,13 @@ def checksum(packed: Bytes) -> int:
     return _native.checksum(np.ascontiguousarray(packed).reshape(-1))
 
 
-def checked_group(group: int) -> int:
-    """`group`, where it is one that kernels have: 0 or 128."""
-    if group not in (0, GROUP):
-        raise ValueError(f"group: {group} must be 0 (one scale a row) or {GROUP}")
+def checked_group(group: int, weight_format: WeightFormat = WeightFormat.INT8) -> int:
+    """`group`, where it is one that kernels have: 0, or 128, or that of the weight's groups."""
+    length = weight_format.group or GROUP
+    if group not in (0, length):
+        raise ValueError(
+            f"group: {group} must be 0 (one scale a row) or {length}, with {weight_format.value}"
+        )
     return group
 
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from octavo import _native
 from octavo.core.kernels.buffers import array_of, array_or_tensor
-from octavo.core.kernels.packing import aligned, packed_bytes
+from octavo.core.kernels.packing import packed_bytes
+from octavo.core.kernels.weight_memory import weight_memory
 from octavo.core.qparams import Float32, Grid, QParams, QType
 
 
@@ -97,7 +98,7 @@ def quantize_packed(
     n, k = values.shape
     scale = np.array(np.broadcast_to(qparams.scale, n))
     zero = np.array(np.broadcast_to(qparams.zero_point, n))
-    packed = aligned(packed_bytes(n, k))
+    packed = weight_memory(packed_bytes(n, k))
     signal, noise = _native.quantize_packed(values, grid.qmin, grid.qmax, scale, zero, packed)
     return QuantizedWeight(packed, qparams, signal, noise)
 

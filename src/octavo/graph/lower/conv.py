@@ -60,7 +60,7 @@ def filters(w: Weight, c: Context) -> QuantizedWeightValues:
         return w.matrix()
 
     def make() -> QuantizedWeightValues:
-        found = w.make()
+        found = w.integers()
         column = found.scale.reshape(-1, *[1] * (len(w.shape) - 2))
         q, scale = moved_up(found.q), np.array(column)
         zero = c.emitter.scalar(128, np.uint8)
@@ -73,11 +73,11 @@ def filters(w: Weight, c: Context) -> QuantizedWeightValues:
 def _in_float(w: Weight, c: Context) -> ir.Value:
     """The float32 filters."""
     if c.opset >= FIRST_WITH_AXIS:
-        held = c.once(("integers", w.key), lambda: c.hold_integers(w, w.make(), unsigned=False))
+        held = c.once(("integers", w.key), lambda: c.hold_integers(w, w.integers(), unsigned=False))
         return dequantize(c.emitter, held, out=f"{w.name}_float", axis=0)
 
     def make() -> ir.Value:
-        found = w.make()
+        found = w.integers()
         wide = found.q * found.scale.reshape(-1, *[1] * (len(w.shape) - 1))
         return c.hold(wide, f"{w.name}_float")
 

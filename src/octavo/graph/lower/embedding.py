@@ -1,6 +1,7 @@
 """Embedding with stock operators, and lookups in quantized tables as nodes.
 
 Embedding(i, W)  ->  Mul(Sub(Cast(Gather(table, i)), zero), Gather(row scales, i))
+                     GatherBlockQuantized(table, i)    in groups
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import onnx_ir as ir
 from octavo.core.form import Cpu
 from octavo.graph.context import Context
 from octavo.graph.emit.emitter import Emitter
-from octavo.graph.lower.linear import table
-from octavo.graph.lower.products import BlockWeightValues
+from octavo.graph.lower.blocks import BlockForm, lookup_blocks
+from octavo.graph.lower.linear import blocks, table
 from octavo.ir.embedding import Embedding
 from octavo.ir.weight import QuantizedWeightValues
 
@@ -21,6 +22,9 @@ from octavo.ir.weight import QuantizedWeightValues
 def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
     """The rows, float32 [..., *row]."""
     w = layer.weight
+    if w.format.group:
+        form = BlockForm.MATRIX if w.key in c.tables else BlockForm.TABLE
+        return [_in_blocks(layer, node, c, form)]
     column = (w.n, *[1] * len(layer.row))
     above = 0
     if w.key in c.tables:  # an output layer reads it too, and holds it as it needs
@@ -28,13 +32,13 @@ def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
     else:
 
         def rows() -> ir.Value:
-            q = w.make().q.reshape(w.n, *layer.row)
+            q = w.integers().q.reshape(w.n, *layer.row)
             return c.hold(q, w.part_name("quantized"))
 
         values = c.once(("rows", w.key, layer.row), rows)
 
     def row_numbers() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int8]]:
-        found = w.make()
+        found = w.integers()
         return found.scale, found.zeros
 
     scales, zeros = c.once(("row numbers", w.key), row_numbers)
@@ -56,6 +60,17 @@ def lower(layer: Embedding, node: ir.Node, c: Context) -> list[ir.Value]:
         zero_point=zero,
     )
     return [y]
+
+
+def _in_blocks(layer: Embedding, node: ir.Node, c: Context, form: BlockForm) -> ir.Value:
+    e, out = c.emitter, f"{node.outputs[0].name}_rows"
+    held, name = blocks(layer.weight, c, form), node.name or "lookup"
+    if len(layer.row) == 1:
+        return lookup_blocks(e, held, layer.indices, name=name, out=out)
+    flat = lookup_blocks(e, held, layer.indices, name=name, out=f"{out}_flat")
+    leading = e.op("Shape", [layer.indices], out=f"{out}_leading")
+    shape = e.op("Concat", [leading, e.vector(layer.row)], out=f"{out}_shape", axis=0)
+    return e.op("Reshape", [flat, shape], out=out)
 
 
 def lookup_rows(
@@ -83,32 +98,6 @@ def lookup_rows(
     elif zero_point:
         steps = e.op("Sub", [steps, e.scalar(zero_point, np.float32)], out=f"{out}_centred")
     return e.op("Mul", [steps, scales], out=out, name=f"{name}_dequantize")
-
-
-def lookup_blocks(
-    e: Emitter,
-    table: BlockWeightValues,
-    scales: ir.Value,
-    indices: ir.Value,
-    *,
-    name: str,
-    out: str,
-) -> ir.Value:
-    """Rows of a table in blocks: `table.q` uint8 [V, blocks, block], `scales` [V, blocks, 1]."""
-    picked = e.op("Gather", [table.q, indices], out=f"{out}_quantized", name=name, axis=0)
-    scale = e.op("Gather", [scales, indices], out=f"{out}_scale", axis=0)
-    steps = e.cast(picked, ir.DataType.FLOAT, f"{out}_steps")
-    steps = e.op("Sub", [steps, e.scalar(128, np.float32)], out=f"{out}_centred")
-    rows = e.op("Mul", [steps, scale], out=f"{out}_blocks", name=f"{name}_dequantize")
-    width = -(-table.inputs // table.block) * table.block
-    leading = e.op("Shape", [indices], out=f"{out}_leading")
-    shape = e.op("Concat", [leading, e.vector([width])], out=f"{out}_shape", axis=0)
-    padded = width != table.inputs
-    y = e.op("Reshape", [rows, shape], out=f"{out}_padded" if padded else out)
-    if not padded:
-        return y
-    cut = [e.vector([i]) for i in (0, table.inputs, -1)]
-    return e.op("Slice", [y, *cut], out=out)
 
 
 def lookup_per_tensor(

@@ -3,20 +3,30 @@
     Linear(x, W, B, [residual])  ->  quantize_rows(x) ─ MatMulIntegerToFloat ─ Mul(row scale)
                                      ─ Add(B) ─ activation ─ Add(residual)
 
-The parts of a GroupedLinear or GatedLinear share the quantized rows.
+The parts of a GroupedLinear or GatedLinear share the quantized rows. Weights in groups are
+multiplied by MatMulNBits: `octavo.graph.lower.blocks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.stored_integers import one_if_equal
 from octavo.graph.context import Context
 from octavo.graph.lower.activation_nodes import GELUS, activate, feeds_gelu
+from octavo.graph.lower.blocks import (
+    IN_FLOAT,
+    BlockForm,
+    BlockIntegers,
+    BlockWeightValues,
+    linear_block,
+)
 from octavo.graph.lower.products import dequantize, linear_rows
 from octavo.ir.embedding import Embedding
 from octavo.ir.linear import GatedLinear, GroupedLinear, Linear
@@ -65,7 +75,10 @@ def _names(group: GroupedLinear | GatedLinear, node: ir.Node) -> list[str]:
 
 def share_tables(operators: Sequence[Operator], c: Context) -> None:
     """Tells `c` which weights lookups read too."""
-    c.tables |= {o.weight.key for o in operators if isinstance(o, Embedding) and o.packed}
+    packed = [o.weight for o in operators if isinstance(o, Embedding) and o.packed]
+    matrices = {w.key for o in operators if not isinstance(o, Embedding) for w in o.weights()}
+    # Tables in groups are packed whether or not a linear layer reads them.
+    c.tables |= {w.key for w in packed if not w.format.group or w.key in matrices}
 
 
 def _layer(
@@ -95,8 +108,13 @@ def lower_in_float(layer: Linear, node: ir.Node, c: Context) -> ir.Value:
     """The output of a Linear node whose rows are not quantized, from operators that ONNX Runtime
     computes when it opens a file, where `layer.x` is the same in every run."""
     out = node.outputs[0].name or "linear"
-    wide = _widened(layer.weight, c)
-    y = c.emitter.op("MatMul", [layer.x, wide], out=f"{out}_product", name=node.name)
+    product, name = f"{out}_product", node.name or "linear"
+    if layer.weight.format.group:
+        held = blocks(layer.weight, c)
+        y = linear_block(c.emitter, layer.x, held, name=name, out=product, accuracy_level=IN_FLOAT)
+    else:
+        wide = _widened(layer.weight, c)
+        y = c.emitter.op("MatMul", [layer.x, wide], out=product, name=node.name)
     return _behind(layer, y, c, node.name or "linear", out, apart=False)
 
 
@@ -104,7 +122,7 @@ def _widened(w: Weight, c: Context) -> ir.Value:
     """The float32 matrix [K, N] by other than DequantizeLinear, which ONNX Runtime leaves in."""
 
     def make() -> list[ir.Value]:
-        found = w.make()
+        found = w.integers()
         parts = [c.hold(np.ascontiguousarray(found.q.T), w.part_name("quantized"))]
         if np.any(found.zeros):
             parts.append(c.hold(found.zeros, w.part_name("zero_point")))
@@ -120,6 +138,8 @@ def _widened(w: Weight, c: Context) -> ir.Value:
 
 def _product(part: Linear, node: ir.Node, c: Context, name: str, out: str) -> ir.Value:
     e, w, k = c.emitter, part.weight, part.weight.k
+    if w.format.group:
+        return _product_in_blocks(part, node, c, name, out)
     if part.group_size:
         c.note(
             node.meta.get(LAYER, name),
@@ -139,11 +159,30 @@ def _product(part: Linear, node: ir.Node, c: Context, name: str, out: str) -> ir
     return y
 
 
+def _product_in_blocks(part: Linear, node: ir.Node, c: Context, name: str, out: str) -> ir.Value:
+    if not part.group_size:
+        note = f"activations per group of {part.weight.format.group}: MatMulNBits has no rows"
+        c.note(node.meta.get(LAYER, name), note)
+    return linear_block(c.emitter, part.x, blocks(part.weight, c), name=name, out=out)
+
+
+def blocks(w: Weight, c: Context, form: BlockForm = BlockForm.MATRIX) -> BlockWeightValues:
+    """A weight in groups as ONNX Runtime's operators read it."""
+
+    def make() -> BlockWeightValues:
+        def hold(array: npt.NDArray[Any], part: str) -> ir.Value:
+            return c.hold(array, w.part_name(part))
+
+        return form.hold(BlockIntegers.of(w.groups()), hold)[0]
+
+    return c.once(("blocks", w.key, form), make)
+
+
 def _overflows(w: Weight) -> bool:
     """Whether int32 sums of its products may; for weights of a plan that has been seen to."""
     if w.matrix is not None or w.k <= INT32_INPUTS // 2:
         return False
-    return w.k > INT32_INPUTS or w.make().zero_point is not None
+    return w.k > INT32_INPUTS or w.integers().zero_point is not None
 
 
 def _times(step: ir.Value, alpha: float, c: Context) -> ir.Value:
@@ -175,7 +214,7 @@ def table(w: Weight, c: Context) -> QuantizedWeightValues:
 
 
 def _hold(w: Weight, c: Context, *, transposed: bool) -> QuantizedWeightValues:
-    found = w.make()
+    found = w.integers()
     zero = found.zeros
     if w.k <= INT32_INPUTS:  # else it is dequantized
         zero = one_if_equal(zero)
@@ -189,7 +228,7 @@ def _in_float(w: Weight, c: Context, out: str) -> ir.Value:
         return dequantize(c.emitter, matrix(w, c), out=f"{out}_weight", axis=1)
 
     def make() -> ir.Value:
-        found = w.make()
+        found = w.integers()
         wide = (found.q.astype(np.float32).T - found.zeros) * found.scale
         return c.hold(np.ascontiguousarray(wide), f"{w.name}_float")
 

@@ -6,7 +6,6 @@ A linear layer's W is [K, N] or batched [..., K, N].
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -60,33 +59,6 @@ def linear_per_tensor(
         "Cast", [product], out=f"{raw}_cast_output", name=f"{raw}_cast", to=int(ir.DataType.FLOAT)
     )
     return e.op("Mul", [as_float, scales], out=out, name=f"{name}_quant_output_scale_mul")
-
-
-@dataclass(frozen=True)
-class BlockWeightValues:
-    """A weight in blocks: `q` uint8 [N, blocks, block] with zero at 128, `scale` [N * blocks]."""
-
-    q: ir.Value
-    scale: ir.Value
-    inputs: int
-    outputs: int
-    block: int
-
-
-def linear_block(e: Emitter, x: ir.Value, w: BlockWeightValues, *, name: str, out: str) -> ir.Value:
-    """MatMulNBits with 8 bits; accuracy level 4 multiplies integers."""
-    return e.op(
-        "MatMulNBits",
-        [x, w.q, w.scale],
-        out=out,
-        name=name,
-        domain=MS,
-        K=w.inputs,
-        N=w.outputs,
-        bits=8,
-        block_size=w.block,
-        accuracy_level=4,
-    )
 
 
 def dequantize(

@@ -99,7 +99,7 @@ def _integers(
     layer: Recurrent, part: Weight
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
     """[D, gates * H, inputs] and [D, gates * H], gates in ONNX's order."""
-    found, order = part.make(), onnx_gates(layer)
+    found, order = part.integers(), onnx_gates(layer)
     return (
         np.stack([permute_gates(way, order) for way in found.q]),
         np.stack([permute_gates(way, order) for way in found.scale]),

@@ -59,5 +59,5 @@ def _made_for(value: ir.Value, reader: ir.Node) -> ir.Node | None:
 def _are_alike(a: Linear, b: Linear) -> bool:
     if "none" not in (a.activation, b.activation):  # the operator applies one
         return False
-    same = a.x is b.x and a.weight.n == b.weight.n and a.group_size == b.group_size
+    same = a.x is b.x and a.weight.n == b.weight.n and a.quantizes == b.quantizes
     return same and a.residual is None and b.residual is None

@@ -39,7 +39,7 @@ def group_all(graph: ir.Graph, c: Context) -> dict[str, int]:
         linear = Linear.of(node)
         if linear is None or linear.residual is not None:
             continue
-        groups = together[linear.x, linear.group_size]
+        groups = together[linear.x, linear.quantizes]
         if not groups or position - groups[-1][-1].position > MOST_NODES_BETWEEN:
             groups.append([])
         groups[-1].append(_Part(node, position))

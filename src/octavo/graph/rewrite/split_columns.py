@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from octavo.core.kernels import GroupedWeight
 from octavo.graph.context import Context
 from octavo.ir.linear import Linear
 from octavo.ir.operator import LAYER
-from octavo.ir.weight import Weight, WeightIntegers
+from octavo.ir.weight import Weight, WeightIntegers, rows_of
 
 STANDARD = ("", "ai.onnx")
 
@@ -149,16 +150,14 @@ class _Rows:
 
     def __init__(self, whole: Weight, parts: int) -> None:
         self._whole, self._left = whole, parts
-        self._made: WeightIntegers | None = None
+        self._made: WeightIntegers | GroupedWeight | None = None
 
     def weight(self, start: int, stop: int) -> Weight:
         """Rows `start` to `stop`."""
         whole = self._whole
 
-        def make() -> WeightIntegers:
-            found = self._take()
-            zeros = None if found.zero_point is None else found.zero_point[start:stop]
-            return WeightIntegers(found.q[start:stop], found.scale[start:stop], zeros)
+        def make() -> WeightIntegers | GroupedWeight:
+            return rows_of(self._take(), slice(start, stop))
 
         return Weight(
             (whole.key, start, stop),
@@ -167,9 +166,10 @@ class _Rows:
             make,
             source=whole.source,
             account=whole.account,
+            format=whole.format,
         )
 
-    def _take(self) -> WeightIntegers:
+    def _take(self) -> WeightIntegers | GroupedWeight:
         """The whole weight; the last part lets go of it."""
         found = self._whole.make() if self._made is None else self._made
         self._left -= 1

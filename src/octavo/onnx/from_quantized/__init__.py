@@ -1,8 +1,9 @@
 """Quantized files as the float models that they stand for, over the same integers.
 
 What Octavo's portable target writes, and what ONNX Runtime's quantizers write, becomes float
-operators again. Their weights are `StoredWeight`: float numbers that nobody has to compute, as
-readers of `octavo.onnx.operators` take the integers behind them. One kind of layer, one file.
+operators again. Their weights are `StoredWeight` or `StoredBlocks`: float numbers that nobody has
+to compute, as readers of `octavo.onnx.operators` take the integers behind them. One kind of layer,
+one file.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from octavo.graph.analysis.walk import graphs_of
-from octavo.onnx.from_quantized import attention, conv, linear, pairs, recurrent, tables
+from octavo.onnx.from_quantized import attention, blocks, conv, linear, pairs, recurrent, tables
 from octavo.onnx.from_quantized.context import RestoringContext
 from octavo.onnx.from_quantized.split_qkv import split_qkv
 
@@ -26,6 +27,8 @@ RESTORERS: Mapping[str, Callable[[ir.Node, RestoringContext], bool]] = {
     "GRU": recurrent.restore,
     "RNN": recurrent.restore,
     "QAttention": attention.restore,
+    "MatMulNBits": blocks.restore_linear,
+    "GatherBlockQuantized": blocks.restore_table,
 }
 """By the node that holds a layer's integers."""
 

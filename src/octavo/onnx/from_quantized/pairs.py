@@ -1,6 +1,6 @@
 """DequantizeLinear: of a stored weight, and behind what quantized an activation.
 
-    DequantizeLinear(W, scale, zero)                              ->  W, a float constant
+    DequantizeLinear(W, scale, zero)                              ->  W, in blocks too
     DequantizeLinear(Gather(table, i), scale, zero)               ->  Gather(W, i)
     x ─ DynamicQuantizeLinear ─ DequantizeLinear                  ->  x
     x ─ QuantizeLinear(s, z) ─ DequantizeLinear(s, z)             ->  x, or Relu(x), or Clip(x)
@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from octavo.onnx.from_quantized.blocks import typed_blocks
 from octavo.onnx.from_quantized.context import BYTES, RestoringContext
 from octavo.onnx.from_quantized.moved import move, trace
 from octavo.onnx.from_quantized.quantized_rows import made_by, number, rows_of
@@ -41,8 +42,8 @@ def _constant(
 ) -> bool:
     shape, scales = t.constants.shape(q), t.numbers(scale)
     zeros = None if zero is None else t.numbers(zero)
-    if "block_size" in node.attributes and attribute_int(node, "block_size", 0):
-        return False
+    if attribute_int(node, "block_size", 0):
+        return _blocks(node, q, scale, zero, t)
     if t.constants.dtype(scale) is not ir.DataType.FLOAT:
         return False
     if scales.ndim == 1 and len(shape) > 1:
@@ -59,6 +60,22 @@ def _constant(
     if found is None:
         return False
     _pass_on(node, found, t)
+    return True
+
+
+def _blocks(
+    node: ir.Node, q: ir.Value, scale: ir.Value, zero: ir.Value | None, t: RestoringContext
+) -> bool:
+    """Of blocks along an axis."""
+    shape, block = t.constants.shape(q), attribute_int(node, "block_size", 0)
+    if len(shape) != 2 or attribute_int(node, "output_dtype", 0):
+        return False
+    axis = attribute_int(node, "axis", 1) % 2
+    found = typed_blocks(q, scale, zero, block, t, axis=axis)
+    if found is None:
+        return False
+    turned = found if axis == 1 else t.emitter.transpose(found, [1, 0], f"{found.name}_transposed")
+    _pass_on(node, turned, t)
     return True
 
 

@@ -21,6 +21,7 @@ from octavo.core.qparams import QType
 from octavo.graph.lower.products import conv_integer
 from octavo.ir.conv import Conv
 from octavo.ir.weight import Account, QuantizedWeightValues, Weight, WeightIntegers
+from octavo.onnx.blocks import is_in_blocks, without_blocks
 from octavo.onnx.constants import Constants
 from octavo.onnx.operators.operands import quantized_rows
 from octavo.onnx.operators.reader import (
@@ -29,10 +30,10 @@ from octavo.onnx.operators.reader import (
     Reader,
     attribute_int,
     attributes_of,
+    by_channels,
     exact_inputs,
     float_weight,
     input_at,
-    without_blocks,
 )
 from octavo.recipe import ActivationScheme, Granularity, Kind, Scheme, WeightScheme
 from octavo.recipe.convolutions import AXES
@@ -51,7 +52,7 @@ class ConvReader(Reader):
         return holds(scheme) and len(c.constants.shape(_filters_of(node))) - 2 in AXES
 
     def held_native(self, scheme: Scheme) -> tuple[Scheme, list[str]]:
-        scheme, notes = without_blocks(scheme, "convolutions")
+        scheme, notes = by_channels(scheme, "convolutions")
         w, a = scheme.weight, scheme.activation
         assert w is not None and a is not None
         if not w.symmetric:
@@ -140,8 +141,7 @@ def _per_tensor(
 def holds(scheme: Scheme) -> bool:
     """Whether target native may hold filters so: in integers, but for weights alone."""
     w = scheme.weight
-    blocks = w is not None and w.granularity is Granularity.BLOCK
-    return scheme.activation is not None or blocks
+    return scheme.activation is not None or is_in_blocks(w)
 
 
 def _filters_of(node: ir.Node) -> ir.Value:
@@ -187,8 +187,8 @@ def _stock_filters(
         w_scheme = replace(w_scheme, symmetric=True)
         notes.append("symmetric weights: ConvInteger has one zero point for all channels")
     w_scheme = replace(w_scheme, qtype=QType.UINT8)
-    if w_scheme.granularity is Granularity.BLOCK:
-        w_scheme = replace(w_scheme, granularity=Granularity.CHANNEL, block=None)
+    if is_in_blocks(w_scheme):
+        w_scheme = without_blocks(w_scheme)
         notes.append("weights per channel: ConvInteger has no blocks")
     account, shape = Account(), c.constants.shape(value)
 

@@ -21,6 +21,7 @@ from octavo.graph.lower.products import scale_output
 from octavo.graph.rewrite.additions import one_row
 from octavo.ir.linear import Linear
 from octavo.ir.weight import Account, Weight
+from octavo.onnx.blocks import format_of, is_in_blocks, is_plain
 from octavo.onnx.constants import Constants
 from octavo.onnx.operators import activation_matmul, stock_linear
 from octavo.onnx.operators.operands import (
@@ -36,12 +37,15 @@ from octavo.onnx.operators.reader import (
     Reader,
     attribute_float,
     attribute_int,
+    by_groups,
+    by_rows,
     exact_inputs,
     input_at,
     is_float_type,
 )
 from octavo.onnx.read.normalize import FIRST_WITH_DYNAMIC
-from octavo.recipe import Granularity, Kind, Scheme
+from octavo.recipe import Kind, Scheme, WeightScheme
+from octavo.recipe.scheme import GROUPS
 
 
 class LinearReader(Reader):
@@ -83,8 +87,11 @@ class LinearReader(Reader):
             return False
         if not c.constants.is_constant(operands.w):
             return not c.constants.is_constant(operands.x)
-        rank = len(operands.shape(c.constants))
-        return rank in (1, 2) and scheme.weight.granularity is not Granularity.BLOCK
+        rank, w = len(operands.shape(c.constants)), scheme.weight
+        return rank in (1, 2) and (not is_in_blocks(w) or format_of(w) is not None)
+
+    def held_native(self, scheme: Scheme) -> tuple[Scheme, list[str]]:
+        return by_groups(scheme) if is_in_blocks(scheme.weight) else by_rows(scheme)
 
     def check(self, node: ir.Node, scheme: Scheme, c: ReadContext, *, native: bool) -> str | None:
         operands = self._of(node, c)
@@ -97,11 +104,22 @@ class LinearReader(Reader):
         inputs, most = inputs_of(shape, operands.transpose_w), exact_inputs(scheme)
         if not native and inputs > most and scheme.activation is not None:
             return f"{inputs} inputs: int32 sums would overflow above {most}"
-        if scheme.weight.granularity is Granularity.BLOCK:
-            rank = len(c.constants.shape(operands.w))
-            if rank != 2:
-                return f"blocks need a weight of rank 2, this one has rank {rank}"
-        return self.refuse(node, operands)
+        return self._refuse_blocks(operands, scheme.weight, c, native=native) or self.refuse(
+            node, operands
+        )
+
+    def _refuse_blocks(
+        self, operands: Operands, w: WeightScheme, c: ReadContext, *, native: bool
+    ) -> str | None:
+        if native or not is_in_blocks(w):
+            return None
+        rank = len(c.constants.shape(operands.w))
+        if rank != 2:
+            return f"blocks need a weight of rank 2, this one has rank {rank}"
+        if not is_plain(w) and format_of(w) is None:
+            known = ", ".join(map(str, GROUPS))
+            return f"a search of scales goes with blocks of {known}, not of {w.block}"
+        return None
 
     def _check_activations(
         self, node: ir.Node, operands: Operands, scheme: Scheme, c: ReadContext, *, native: bool

@@ -6,20 +6,22 @@ A weight is quantized when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.kernels import QuantizedWeight
+from octavo.core.kernels import GroupedWeight, QuantizedWeight
 from octavo.core.stored_integers import as_int8
 from octavo.graph.emit.emitter import Emitter
 from octavo.ir.weight import Account, Weight, WeightIntegers
+from octavo.onnx.blocks import format_of, is_in_blocks
 from octavo.onnx.constants import Constants, Root
-from octavo.onnx.kept_integers import Arrange, is_stored, keep, stored_weight
+from octavo.onnx.kept_integers import Arrange, is_stored, keep, stored_blocks, stored_weight
 from octavo.onnx.operators.reader import ReadContext
+from octavo.onnx.stored_blocks import StoredBlocks
 from octavo.recipe import Granularity, WeightScheme
 
 
@@ -182,4 +184,45 @@ def native_matrix(
     if arrangement is not None:
         key = (*key, arrangement.key)
     name = leaf.name or "weight"
+    if is_in_blocks(scheme):
+        whole = by_outputs and arrangement is None
+        kept = stored_blocks(c.constants, leaf) if whole else None
+        return _grouped_rows(c, key, name, shape, rows, scheme, source, leaf, kept, alpha)
     return quantized_rows(c, key, name, shape, rows, scheme, source, leaf=leaf, alpha=alpha)
+
+
+def _grouped_rows(
+    c: ReadContext,
+    key: Any,
+    name: str,
+    shape: tuple[int, int],
+    rows: Arrange,
+    scheme: WeightScheme,
+    source: ir.Value,
+    leaf: ir.Value,
+    kept: StoredBlocks | None,
+    alpha: float,
+) -> Weight:
+    """As `quantized_rows`, in groups; with the integers of `kept` where those are the scheme's."""
+    account, weight_format = Account(), format_of(scheme)
+    assert weight_format is not None
+
+    def make() -> GroupedWeight:
+        if kept is not None and kept.format is weight_format:
+            found = kept.grouped()
+            account.changed_rows, account.rounded_scales = 0, found.rounded
+            made = found.weight
+        else:
+            rounded = c.weights.grouped(rows(c.weights.float32(leaf)), scheme, name)
+            c.constants.release(leaf)
+            account.signal, account.noise = rounded.signal, rounded.noise
+            made = rounded.weight
+        return replace(made, channel_scale=made.channel_scale * np.float32(alpha))
+
+    blamed = c.blaming(make)
+    return c.once(
+        ("weight", key),
+        lambda: Weight(
+            key, name, shape, blamed, source=source, account=account, format=weight_format
+        ),
+    )

@@ -21,8 +21,10 @@ from octavo.core.kernels.packing import GROUP
 from octavo.core.qparams import QType
 from octavo.errors import ModelError
 from octavo.graph.context import Context, Store
+from octavo.graph.lower.blocks import FIRST_WITH_BLOCKS
 from octavo.graph.lower.rows import QuantizedRows
 from octavo.ir.weight import Account
+from octavo.onnx.blocks import is_in_blocks, without_blocks
 from octavo.onnx.constants import FLOATS, Constants
 from octavo.onnx.weights import WeightStore
 from octavo.recipe import ActivationScheme, Granularity, Kind, Scheme
@@ -80,6 +82,11 @@ class ReadContext(Context):
         ):
             return scheme
         return replace(scheme, weight=replace(w, qtype=QType.UINT8))
+
+    @property
+    def typed_blocks(self) -> bool:
+        """Whether weights in blocks are DequantizeLinear's, which no lookup reads."""
+        return self.qdq and self.opset >= FIRST_WITH_BLOCKS
 
     def per_tensor(self, x: ir.Value, node: ir.Node) -> QuantizedRows:
         """Float32 `x` with one scale for all of it, once for all layers that read it."""
@@ -155,14 +162,26 @@ def by_rows(scheme: Scheme) -> tuple[Scheme, list[str]]:
     return replace(scheme, activation=a), notes
 
 
-def without_blocks(scheme: Scheme, layers: str) -> tuple[Scheme, list[str]]:
+def by_channels(scheme: Scheme, layers: str) -> tuple[Scheme, list[str]]:
     """For `layers` whose kernels have no blocks: per channel, with integer activations by rows."""
-    w, notes = scheme.weight, []
+    w, a, notes = scheme.weight, scheme.activation, []
     assert w is not None
-    if w.granularity is Granularity.BLOCK:
+    if is_in_blocks(w):
         notes.append(f"int8 per channel and row: {layers} of target native have no blocks")
-        w = replace(w, granularity=Granularity.CHANNEL, block=None)
-    return Scheme(w, scheme.activation or ActivationScheme()), notes
+        a = None if a is None or a.granularity is Granularity.GROUP else a
+    return Scheme(without_blocks(w), a or ActivationScheme()), notes
+
+
+def by_groups(scheme: Scheme) -> tuple[Scheme, list[str]]:
+    """Weights in blocks: activations per row, or by groups as long as the blocks."""
+    w, a = scheme.weight, scheme.activation
+    assert w is not None and a is not None
+    if a.granularity is Granularity.TENSOR:
+        return by_rows(scheme)
+    if a.granularity is Granularity.ROW or a.group == w.block:
+        return scheme, []
+    note = f"activations per group of {w.block}, as the weight's, not of {a.group}"
+    return replace(scheme, activation=replace(a, group=w.block)), [note]
 
 
 def exact_inputs(scheme: Scheme) -> int:

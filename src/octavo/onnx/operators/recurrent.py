@@ -31,9 +31,9 @@ from octavo.onnx.operators.reader import (
     Reader,
     attribute_float,
     attribute_int,
+    by_channels,
     input_at,
     is_float_type,
-    without_blocks,
 )
 from octavo.onnx.operators.recurrent_nodes import direction_of, kind_of, refused, ways_of
 from octavo.recipe import Granularity, Kind, Scheme
@@ -54,7 +54,7 @@ class RecurrentReader(Reader):
 
     def held_native(self, scheme: Scheme) -> tuple[Scheme, list[str]]:
         weights_only = scheme.activation is None
-        scheme, notes = without_blocks(scheme, "recurrent layers")
+        scheme, notes = by_channels(scheme, "recurrent layers")
         if weights_only and not notes:
             notes.append("activations per row: the kernels of recurrent layers take integers")
         scheme, more = super().held_native(scheme)

@@ -3,7 +3,7 @@
 per row      a weight that layers share, for `octavo.graph.lower`
 per tensor   DynamicQuantizeLinear ─ MatMulInteger ─ Cast ─ Mul, as quantize_dynamic draws it
 QDQ, weights alone   MatMul over DequantizeLinear
-blocks       MatMulNBits
+blocks       MatMulNBits; QDQ: MatMul over DequantizeLinear of opset 21 and later
 """
 
 from __future__ import annotations
@@ -16,14 +16,19 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
+from octavo.graph.lower.blocks import (
+    BlockForm,
+    dequantized_blocks,
+    linear_block,
+)
 from octavo.graph.lower.products import (
     dequantize,
-    linear_block,
     linear_per_tensor,
     qdq_activation,
 )
 from octavo.ir.activation_products import MatMul
 from octavo.ir.weight import Account, QuantizedWeightValues, Weight, WeightIntegers
+from octavo.onnx.blocks import is_in_blocks
 from octavo.onnx.operators.operands import Operands, inputs_of
 from octavo.onnx.operators.reader import ReadContext
 from octavo.recipe import Granularity, Scheme, WeightScheme
@@ -35,15 +40,15 @@ def per_row(scheme: Scheme, c: ReadContext) -> bool:
     """Whether activations get a scale for each row."""
     a, w = scheme.activation, scheme.weight
     rows = a is not None and a.granularity is not Granularity.TENSOR and not c.qdq
-    return rows and (w is None or w.granularity is not Granularity.BLOCK)
+    return rows and not is_in_blocks(w)
 
 
 def announce(operands: Operands, scheme: Scheme, c: ReadContext) -> None:
     """Tells the store that a layer will ask for the matrix of `operands`, of rank 2."""
     root, transposed = operands.orientation(c.constants)
     held = held_weight(scheme, 2, c)
-    if held.block is not None:
-        c.weights.announce_blocks(root, transposed=transposed, block=held.block)
+    if is_in_blocks(held):
+        c.weights.announce_blocks(root, transposed=transposed, scheme=held)
     else:
         axis, rows = 0 if transposed else 1, per_row(scheme, c)
         c.weights.announce(root, axis, held, transposed=transposed, rows=rows)
@@ -156,7 +161,7 @@ class StockForm:
 
     def draw(self, x: ir.Value, out: str) -> tuple[ir.Value, Account | None, list[str]]:
         """The product of float32 `x`, without alpha and bias."""
-        if self.weight.granularity is Granularity.BLOCK:
+        if is_in_blocks(self.weight):
             return self._blocks(x, out)
         if not self.c.constants.is_constant(self.operands.w):
             return self._activations(x, out), None, []
@@ -197,7 +202,16 @@ class StockForm:
         return qdq_activation(self.e, x, self.c.per_tensor(x, self.node))
 
     def _blocks(self, x: ir.Value, out: str) -> tuple[ir.Value, Account | None, list[str]]:
-        assert self.weight.block is not None
         root, transposed = self.operands.orientation(self.c.constants)
-        w, account = self.c.weights.blocks(root, transposed=transposed, block=self.weight.block)
-        return linear_block(self.e, x, w, name=self.name, out=out), account, []
+        typed = self.c.typed_blocks
+        form = BlockForm.TYPED if typed else BlockForm.MATRIX
+        # docs/notes/onnxruntime.md: "Blocks lie beside their DequantizeLinear"
+        graph = self.node.graph if typed and self.node.graph is not self.c.model.graph else None
+        w, account = self.c.weights.blocks(
+            root, self.weight, transposed=transposed, form=form, graph=graph
+        )
+        if not typed:
+            return linear_block(self.e, x, w, name=self.name, out=out), account, []
+        matrix = dequantized_blocks(self.e, w, out=f"{out}_weight")
+        y = self.e.op("MatMul", [x, matrix], out=out, name=self.name)
+        return y, account, []

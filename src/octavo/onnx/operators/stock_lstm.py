@@ -20,6 +20,7 @@ from octavo.core.qparams import QType
 from octavo.graph.lower.products import dynamic_quantize_lstm
 from octavo.graph.lower.recurrent import PER_STEP_NOTE
 from octavo.ir.weight import Account, QuantizedWeightValues
+from octavo.onnx.blocks import is_in_blocks, without_blocks
 from octavo.onnx.operators.reader import Drawn, ReadContext, attribute_int, attributes_of, input_at
 from octavo.recipe import Granularity, Scheme
 
@@ -95,8 +96,8 @@ def _operator_scheme(scheme: Scheme, c: ReadContext) -> tuple[Scheme, list[str]]
     notes = []
     a, w = scheme.activation, scheme.weight
     assert w is not None
-    if w.granularity is Granularity.BLOCK:
-        w = replace(w, granularity=Granularity.CHANNEL, block=None)
+    if is_in_blocks(w):
+        w = without_blocks(w)
         notes.append("weights per channel: the operator has no blocks")
     if w.granularity is Granularity.CHANNEL and not w.symmetric:
         w = replace(w, symmetric=True)

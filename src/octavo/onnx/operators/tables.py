@@ -3,7 +3,7 @@
 table[i]  ->  Embedding(i, table) of ai.octavo, for target native
 table[i]  ->  Mul(Cast(Gather(int8 table, i)), Gather(row scales, i))    one scale a row
               DequantizeLinear(Gather(int8 table, i))                    one scale for all
-              the same over blocks, where a linear layer holds the table in blocks
+              GatherBlockQuantized(table, i)    in blocks, as a linear layer that shares it may ask
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ import numpy as np
 import onnx_ir as ir
 
 from octavo.core.qparams import Grid, QType
-from octavo.graph.lower.embedding import lookup_blocks, lookup_per_tensor, lookup_rows
+from octavo.graph.lower.blocks import BlockForm, lookup_blocks
+from octavo.graph.lower.embedding import lookup_per_tensor, lookup_rows
 from octavo.ir.embedding import Embedding
 from octavo.ir.weight import Account
+from octavo.onnx.blocks import format_of, is_in_blocks, is_plain
 from octavo.onnx.operators.operands import matrix_key, native_matrix
 from octavo.onnx.operators.reader import ReadContext
 from octavo.recipe import Granularity, Scheme, WeightScheme
 
+IN_BLOCKS = "in blocks of {}: a linear layer that shares the table has them"
 AS_QUANTIZE_DYNAMIC = "affine uint8, as in ONNX Runtime's quantize_dynamic"
 
 
 def announce(table: ir.Value, scheme: WeightScheme, c: ReadContext) -> None:
     """Tells the store that rows of `table` will be picked."""
-    if scheme.qtype.is_integer:
+    if scheme.qtype.is_integer and not is_in_blocks(scheme):
         root = c.constants.root(table)
         axis = 1 if root.transposed else 0
         c.weights.announce(root, axis, scheme, transposed=root.transposed, lookup=True)
@@ -55,12 +58,14 @@ def look_up(
     root = c.constants.root(table)
     axis = 1 if root.transposed else 0
     shape = c.constants.shape(table)
-    block = store.block_along(root, axis)
-    if block is not None:
-        w, stats = store.blocks(root, transposed=axis == 0, block=block)
-        scales = store.block_scales(w)
-        y = lookup_blocks(e, w, scales, indices, name=name, out=out)
-        return y, stats, [f"in blocks of {block}: a linear layer that shares the table has them"]
+    shared = None if c.typed_blocks else store.blocks_along(root, axis)
+    blocks = wished if is_in_blocks(wished) else shared
+    if blocks is not None:
+        form = BlockForm.TABLE if shared is None else BlockForm.MATRIX
+        w, stats = store.blocks(root, shared or blocks, transposed=axis == 0, form=form)
+        y = lookup_blocks(e, w, indices, name=name, out=out)
+        notes = [] if shared in (None, wished) else [IN_BLOCKS.format(w.block)]
+        return y, stats, notes
     held = store.scheme(root)
     notes = store.compromise(root, wished)
     if held.granularity is Granularity.TENSOR:
@@ -96,10 +101,11 @@ def _native(
 
 
 def takes_native(scheme: Scheme) -> bool:
-    """Tables with one scale a row. Those per tensor or in blocks keep their stock form."""
+    """Tables with one scale a row, or of 4 bits in groups. Others keep their stock form."""
     w = scheme.weight
     assert w is not None
-    return w.qtype.is_integer and w.granularity is Granularity.CHANNEL
+    in_groups = is_in_blocks(w) and not is_plain(w) and format_of(w) is not None
+    return w.qtype.is_integer and (w.granularity is Granularity.CHANNEL or in_groups)
 
 
 def table_bytes(shape: tuple[int, ...]) -> int:

@@ -12,15 +12,18 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from octavo.core.kernels import WeightFormat
+from octavo.core.qparams import QType
 from octavo.onnx.constants import Constants
 from octavo.onnx.from_quantized.context import WasQuantized
-from octavo.onnx.kept_integers import is_stored, stored_weight, stored_weights
+from octavo.onnx.kept_integers import is_stored, stored_blocks, stored_weight, stored_weights
 from octavo.onnx.plan.conv_defaults import unfit_filters
 from octavo.onnx.plan.inventory import Site
 from octavo.recipe import (
     FLOAT,
     ActivationScheme,
     Decision,
+    Granularity,
     Kind,
     LayerOutcome,
     Scheme,
@@ -34,6 +37,9 @@ ASK = "quantize the float model to have it in integers all the same"
 
 WITHOUT_ZERO_POINTS = frozenset((Kind.CONV, Kind.LSTM, Kind.GRU, Kind.RNN))
 """Layers whose zero points go into their integers."""
+
+IN_BLOCKS = frozenset((Kind.LINEAR, Kind.EMBEDDING))
+"""Layers that may hold weights in blocks."""
 
 NAMES = {
     Kind.LINEAR: "Linear",
@@ -94,9 +100,20 @@ def _decision(site: Site, constants: Constants, restored: Restored, *, ours: boo
         reason = unfit_filters(site, ASK)
         if reason is not None:
             return Decision(layer, FLOAT, reason)
+    held = [stored_blocks(constants, w) for w in site.weights]
+    if layer.kind in IN_BLOCKS and held and held[0] is not None:
+        return Decision(layer, _in_blocks(held[0].format))
     found = [stored_weight(constants, w) for w in site.weights]
     affine = layer.kind not in WITHOUT_ZERO_POINTS and any(
         one is not None and one.weight.affine for one in found
     )
     activation = None if layer.kind is Kind.EMBEDDING else ActivationScheme()
     return Decision(layer, Scheme(WeightScheme(symmetric=not affine), activation))
+
+
+def _in_blocks(held: WeightFormat) -> Scheme:
+    qtype = QType.INT4 if held.bits == 4 else QType.INT8
+    weight = WeightScheme(
+        qtype, Granularity.BLOCK, not held.affine, observer="search", block=held.group
+    )
+    return Scheme(weight, ActivationScheme(granularity=Granularity.GROUP, group=held.group))

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from octavo.graph.analysis.walk import graphs_of
 from octavo.ir import DOMAIN
 from octavo.onnx.constants import Constants
-from octavo.onnx.from_quantized import attention
+from octavo.onnx.from_quantized import attention, blocks
 from octavo.onnx.operators.reader import op_name
 from octavo.onnx.read.normalize import QUANTIZED_OPS
 from octavo.recipe import Kind, Layer, LayerOutcome
@@ -19,7 +19,6 @@ ACTIVATIONS = frozenset(("DynamicQuantizeLinear", "QuantizeLinear"))
 AS_IT_WAS = "as it was"
 """The scheme of such layers."""
 MATRIX = 2  # axes of what counts as a weight
-BLOCKS = "target native has no weights in blocks of ONNX Runtime's form"
 STATIC = (
     "its activations have ranges from a calibration, and integers go in and come out: quantize the "
     "float model"
@@ -49,7 +48,8 @@ def _outcome(node: ir.Node, constants: Constants) -> LayerOutcome:
         macs_per_row=None,
         dtype=weights[0][2].name.lower() if weights else "float32",
     )
-    return LayerOutcome(layer, False, AS_IT_WAS, f"stays as it was: {_reason(node)}", size, size)
+    reason = f"stays as it was: {_reason(node, constants)}"
+    return LayerOutcome(layer, False, AS_IT_WAS, reason, size, size)
 
 
 def _weights(
@@ -63,11 +63,11 @@ def _weights(
             yield value.name or "", shape, dtype
 
 
-def _reason(node: ir.Node) -> str:
+def _reason(node: ir.Node, constants: Constants) -> str:
     if node.op_type == "QAttention":
         return attention.why_left(node) or OTHER
     if node.op_type in ("MatMulNBits", "GatherBlockQuantized"):
-        return BLOCKS
+        return blocks.why_left(node, constants) or OTHER
     if node.op_type.startswith("QLinear") or node.op_type in ("QGemm", "QEmbedLayerNormalization"):
         return STATIC
     return OTHER

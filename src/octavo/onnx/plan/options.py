@@ -15,6 +15,7 @@ from typing import Any
 from octavo.core.form import Form
 from octavo.core.qparams import QType
 from octavo.errors import OptionError, RecipeError, did_you_mean
+from octavo.onnx.blocks import is_in_blocks
 from octavo.onnx.operators import READERS, find_op, supported_ops
 from octavo.recipe import (
     Granularity,
@@ -214,11 +215,13 @@ def _adjusted(
 
 
 def _for_qdq(recipe: Recipe) -> Recipe:
-    """Activations per tensor: what DynamicQuantizeLinear can do."""
+    """Activations per tensor: what DynamicQuantizeLinear can do; in float beside blocks."""
 
     def change(scheme: Scheme) -> Scheme:
         if scheme.activation is None:
             return scheme
+        if is_in_blocks(scheme.weight):
+            return replace(scheme, activation=None)
         tensor = replace(scheme.activation, granularity=Granularity.TENSOR, group=None)
         return replace(scheme, activation=tensor)
 
@@ -237,3 +240,9 @@ def has_tensor_activations(recipe: Recipe) -> bool:
     return any(
         s.activation is not None and s.activation.granularity is Granularity.TENSOR for s in schemes
     )
+
+
+def has_four_bits(recipe: Recipe) -> bool:
+    """Whether some layers get weights of 4 bits."""
+    schemes = [recipe.default, *(rule.scheme for rule in recipe.rules)]
+    return any(s.weight is not None and s.weight.qtype is QType.INT4 for s in schemes)

@@ -8,10 +8,11 @@ from functools import cached_property
 import onnx_ir as ir
 
 from octavo.graph.analysis.walk import graphs_of, opset_of
+from octavo.graph.lower.blocks import FIRST_WITH_BLOCKS
 from octavo.onnx.constants import Constants
 from octavo.onnx.plan.conv_defaults import conv_reasons, native_defaults
 from octavo.onnx.plan.inventory import Site, inventory
-from octavo.onnx.plan.options import Request, has_tensor_activations
+from octavo.onnx.plan.options import Request, has_four_bits, has_tensor_activations
 from octavo.onnx.plan.selection import decide
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Source
@@ -74,6 +75,8 @@ def prepare(source: Source, request: Request, *, allow_quantized: bool) -> Prepa
 
 def needed_opset(request: Request) -> int:
     """The oldest version of the standard operators that a conversion is written in."""
+    if request.form.qdq and has_four_bits(request.recipe):
+        return FIRST_WITH_BLOCKS
     dynamic = request.form.qdq or has_tensor_activations(request.recipe)
     return normalize.FIRST_WITH_DYNAMIC if dynamic else normalize.FIRST_WITH_QUANTIZE
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from octavo.core.qparams import QType
+from octavo.onnx.blocks import is_in_blocks, without_blocks
 from octavo.onnx.operators.reader import ReadContext, Reader
-from octavo.onnx.plan.inventory import Site
-from octavo.recipe import FLOAT, Decision, Granularity, Kind, Scheme
+from octavo.onnx.plan.inventory import MATRIX, Site
+from octavo.recipe import FLOAT, ActivationScheme, Decision, Granularity, Kind, Scheme
 
 FLOAT16_MAX = 65504.0
 FLOAT16_FROM = 4096  # bytes; a smaller weight saves nothing worth a Cast
@@ -68,18 +69,57 @@ def resolve(site: Site, decision: Decision, c: ReadContext) -> Resolved:
     if reader is None:
         return Resolved(site, _left_float(decision, f"no rule for {site.layer.op}"), [])
     native = c.native and reader.takes_native(site.node, scheme, c)
-    scheme, notes = reader.held_native(scheme) if native else _portable_scheme(site, scheme)
+    scheme, notes = reader.held_native(scheme) if native else _portable_scheme(site, scheme, c)
     reason = reader.check(site.node, scheme, c, native=native)
     if reason:
         return Resolved(site, _left_float(decision, reason), [])
     return Resolved(site, replace(decision, scheme=scheme), notes, reader, native)
 
 
-def _portable_scheme(site: Site, scheme: Scheme) -> tuple[Scheme, list[str]]:
+def _portable_scheme(site: Site, scheme: Scheme, c: ReadContext) -> tuple[Scheme, list[str]]:
     """In ONNX Runtime's own operators: groups become rows, affine rows symmetric.
 
-    Blocks of other than linear layers become channels.
+    Blocks of other than linear layers become channels, but for tables of 4 bits.
     """
+    w = scheme.weight
+    assert w is not None
+    if is_in_blocks(w):
+        return _portable_blocks(site, scheme, c)
+    return _portable_channels(site, scheme)
+
+
+def _portable_blocks(site: Site, scheme: Scheme, c: ReadContext) -> tuple[Scheme, list[str]]:
+    """MatMulNBits quantizes activations in blocks as the weight's, or not at all."""
+    w, a, kind = scheme.weight, scheme.activation, site.layer.kind
+    assert w is not None
+    four = w.qtype is QType.INT4
+    if kind is Kind.EMBEDDING and four and not c.qdq:
+        return replace(scheme, activation=None), []
+    if kind is Kind.LINEAR and (not four or _is_matrix(site)):
+        if a is None or c.qdq or (a.granularity is Granularity.GROUP and a.group == w.block):
+            return replace(scheme, activation=None if c.qdq else a), []
+        asked = f"group of {a.group}" if a.group else a.granularity.value
+        group = ActivationScheme(a.qtype, Granularity.GROUP, w.block)
+        note = f"activations per group of {w.block}: MatMulNBits has them so, not per {asked}"
+        return replace(scheme, activation=group), [note]
+    if kind is not Kind.EMBEDDING and (a is None or a.granularity is Granularity.GROUP):
+        a = ActivationScheme()
+    held, notes = _portable_channels(site, Scheme(without_blocks(w), a))
+    return held, [_not_in_blocks(site, four=four), *notes]
+
+
+def _not_in_blocks(site: Site, *, four: bool) -> str:
+    if site.layer.kind is Kind.LINEAR:
+        return "int8 per channel: blocks are for weights of two axes"
+    per = "int8 per channel" if four else "per channel"
+    return f"{per}: blocks are for linear layers, not for {site.layer.op}"
+
+
+def _is_matrix(site: Site) -> bool:
+    return all(len(shape) == MATRIX for _, shape in site.layer.weights)
+
+
+def _portable_channels(site: Site, scheme: Scheme) -> tuple[Scheme, list[str]]:
     notes = []
     w, a = scheme.weight, scheme.activation
     assert w is not None
@@ -87,10 +127,6 @@ def _portable_scheme(site: Site, scheme: Scheme) -> tuple[Scheme, list[str]]:
     if a is not None and a.granularity is Granularity.GROUP:
         notes.append(f"activations per row: its operators have no groups of {a.group}")
         a = replace(a, granularity=Granularity.ROW, group=None)
-    if w.granularity is Granularity.BLOCK and kind is not Kind.LINEAR:
-        notes.append(f"per channel: blocks are for linear layers, not for {site.layer.op}")
-        w = replace(w, granularity=Granularity.CHANNEL, block=None)
-        a = a if kind is Kind.EMBEDDING else (a or Scheme().activation)
     per_tensor = w.granularity is Granularity.TENSOR
     if kind is Kind.EMBEDDING and not w.symmetric and not per_tensor:
         notes.append("symmetric rows: a lookup has no zero point a row")

@@ -39,8 +39,12 @@ class TensorStore:
             # Not ascontiguousarray: it makes a scalar a vector.
             return ir.Tensor(np.asarray(array, order="C"), name=name, dtype=dtype)
         offset = self._aligned()
-        self._file.write(np.ascontiguousarray(array).data)
         kept = dtype if dtype is not None else ir.DataType.from_numpy(array.dtype)
+        if kept.bitwidth < 8:  # two in a byte
+            packed = ir.Tensor(array, dtype=kept).tobytes()
+            self._file.write(packed)
+            return self._external(name, kept, array.shape, offset, len(packed))
+        self._file.write(np.ascontiguousarray(array).data)
         return self._external(name, kept, array.shape, offset, array.nbytes)
 
     def adopt(self, tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:

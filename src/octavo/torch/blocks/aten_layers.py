@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from octavo.core.kernels import WeightFormat
 from octavo.torch.blocks.aten_elements import binary
 from octavo.torch.blocks.aten_views import axis_of
 from octavo.torch.blocks.nodes import Node, UnknownStep
@@ -159,6 +160,7 @@ def _quantized_linear(
     k: int,
     group: int,
     activation: str,
+    format: str = WeightFormat.INT8.value,  # noqa: A002  # as the operator calls it
 ) -> Node:
     """A quantized linear layer: by the name of its module."""
     name = packed.args[0] if packed.op == "constant" else None
@@ -166,7 +168,9 @@ def _quantized_linear(
         raise UnknownStep("a quantized layer whose weight is computed")
     layer = name.rpartition(".")[0]
     shape = r.sizes(value)
-    return r.make("linear", (x, None), shape, layer=layer, activation=activation, group=group)
+    quantizes = group, WeightFormat.parse(format).group
+    how = {"layer": layer, "activation": activation, "quantizes": quantizes}
+    return r.make("linear", (x, None), shape, **how)
 
 
 @reads("octavo::cached")

@@ -36,8 +36,8 @@ class Description:
     compiled: Compiled
     block: str
     """What the block is called in messages."""
-    linears: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Outputs, inputs and group of each linear layer, by name."""
+    linears: dict[str, tuple[int, int, int, str]] = field(default_factory=dict)
+    """Outputs, inputs, group and format of each linear layer, by name."""
     weights: dict[str, Read] = field(default_factory=dict)
     """The names of what it reads, in order, and how."""
     key: str = ""
@@ -71,7 +71,7 @@ def describe(layer: nn.Module, compiled: Compiled, name: str) -> Description:
 
 
 def _add_linear(to: Description, name: str, module: Any) -> None:
-    to.linears[name] = module.out_features, module.in_features, module.group
+    to.linears[name] = (*module.sizes, module.group, module.format)
     for part in ("packed", "scale", "zero_point", "bias"):
         if module._buffers.get(part) is not None:
             live = part in ("scale", "bias") and Kernel.reads_live(module.out_features)
@@ -120,7 +120,8 @@ class _Given:
         packed, scale, zero_point, bias = found
         assert packed is not None
         assert scale is not None
-        made: Any = kernel(packed, scale, zero_point, bias, *self._sizes[name], "none")
+        n, k, group, held = self._sizes[name]
+        made: Any = kernel(packed, scale, zero_point, bias, n, k, group, "none", held)
         self.layers.append(made)
         return made.core.native
 

@@ -45,7 +45,7 @@ def gated_linear(node: Node, uses: dict[int, int]) -> Node | None:
         if not _plain(first, uses) or not _plain(second, uses) or first is second:
             continue
         a, b = first.attributes, second.attributes
-        if a["group"] != b["group"] or b["activation"] != "none":
+        if a["quantizes"] != b["quantizes"] or b["activation"] != "none":
             continue
         if first.args[0] is not second.args[0] or a["activation"] == "tanh":
             continue
@@ -67,10 +67,11 @@ def added_linear(node: Node, uses: dict[int, int]) -> Node | None:
 
 def join_linears(graph: Graph) -> None:
     """Linear layers over one input, which is quantized once for all of them."""
-    sets: dict[tuple[int, int], list[Node]] = {}
+    sets: dict[tuple[int, Any], list[Node]] = {}
     for node in graph.nodes():
         if node.op == "linear" and node.args[1] is None:
-            sets.setdefault((id(node.args[0]), node.attributes["group"]), []).append(node)
+            key = id(node.args[0]), node.attributes["quantizes"]
+            sets.setdefault(key, []).append(node)
     for nodes in sets.values():
         if len(nodes) == 1:
             continue

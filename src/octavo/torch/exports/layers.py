@@ -3,6 +3,7 @@
     linear(x, packed, scale, zero_point, bias, ...)  ->  Linear
     conv(x, packed, scale, bias, ...)                ->  Conv
     embedding(indices, table, scale, zero_point)     ->  Embedding
+    packed_embedding(indices, packed, scale, ...)    ->  Embedding over the weight of a Linear
     half_linear(x, packed, bias)  ->  Cast(w float16 [K, N]) ─ MatMul(x, .) ─ Add(bias)
 
 ONNX Runtime folds the Cast when it loads the file. Tables of 16-bit floats, and those whose zero
@@ -19,7 +20,7 @@ import torch
 
 from octavo.core.convolution import unpack_filters
 from octavo.core.half_linear import HalfLinear
-from octavo.core.kernels import unpack
+from octavo.core.kernels import GroupedWeight, WeightFormat, unpack
 from octavo.graph.lower.activation_nodes import GELUS, activate, feeds_gelu
 from octavo.graph.lower.embedding import lookup_rows
 from octavo.ir.conv import Conv
@@ -52,19 +53,22 @@ def read_linear(node: ir.Node, c: ExportContext) -> Outputs:
 
 def _matrix(call: dict[str, Any], layer: str, c: ExportContext) -> Weight:
     packed, scale = c.tensor(call["packed"]), c.tensor(call["scale"])
-    n, k = call["n"], call["k"]
+    n, k, held = call["n"], call["k"], WeightFormat.parse(call.get("format", "int8"))
     zero = None
     if call["zero_point"] is not None:
         zero = array(c.tensor(call["zero_point"]).to(torch.int8))
 
-    def make() -> WeightIntegers:
+    def make() -> WeightIntegers | GroupedWeight:
+        if held.group:
+            return GroupedWeight.unpack(array(packed), n, k, array(scale), held)
         return WeightIntegers(unpack(array(packed), n, k), array(scale), zero)
 
     def stored() -> tuple[Any, Any, Any]:
         zeros = np.zeros(n, np.int8) if zero is None else zero
-        return packed.view(torch.int8).reshape(packed_shape(n, k)), scale, zeros
+        return packed.view(torch.int8).reshape(packed_shape(n, k, held)), scale, zeros
 
-    return c.weight(f"{layer}.weight", (n, k), [packed, scale], make, stored)
+    tensors = [packed, scale]
+    return c.weight(f"{layer}.weight", (n, k), tensors, make, stored, weight_format=held)
 
 
 def read_half_linear(node: ir.Node, c: ExportContext) -> Outputs:
@@ -162,6 +166,14 @@ def read_embedding(node: ir.Node, c: ExportContext) -> Outputs:
         f"{layer}.table", tuple(table.shape), [table, scale], make, stored, part_names=names
     )
     operator = Embedding(call["indices"], weight, (table.shape[1],))
+    return c.put(operator, name=node.name or out, outs=[out], layer=layer)
+
+
+def read_packed_embedding(node: ir.Node, c: ExportContext) -> Outputs:
+    """The rows, float32 [..., embedding_dim], of what may be a linear layer's weight too."""
+    call = call_of(node)
+    layer, out = layer_of(call["packed"]), node.outputs[0].name or "rows"
+    operator = Embedding(call["indices"], _matrix(call, layer, c), (call["k"],), packed=True)
     return c.put(operator, name=node.name or out, outs=[out], layer=layer)
 
 

@@ -21,6 +21,7 @@ from octavo.torch.exports.layers import (
     read_embedding,
     read_half_linear,
     read_linear,
+    read_packed_embedding,
 )
 from octavo.torch.exports.program import DOMAIN
 from octavo.torch.exports.reading import ExportContext, Outputs
@@ -30,6 +31,7 @@ READERS: Mapping[str, Callable[[ir.Node, ExportContext], Outputs]] = {
     "linear": read_linear,
     "half_linear": read_half_linear,
     "embedding": read_embedding,
+    "packed_embedding": read_packed_embedding,
     "embedding_bag": read_embedding_bag,
     "conv": read_conv,
     "recurrent": read_recurrent,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from octavo.core.form import Cpu
+from octavo.core.kernels import GroupedWeight, WeightFormat
 from octavo.errors import ModelError
 from octavo.graph.analysis.constants import Stored
 from octavo.graph.context import Context, in_memory
@@ -52,16 +53,25 @@ class ExportContext(Context):
         name: str,
         shape: Sequence[int],
         tensors: Sequence[Tensor],
-        make: Callable[[], WeightIntegers],
+        make: Callable[[], WeightIntegers | GroupedWeight],
         packed: Callable[[], tuple[Any, Any, Any]],
         *,
         part_names: Mapping[str, str] | None = None,
+        weight_format: WeightFormat = WeightFormat.INT8,
     ) -> Weight:
         """The weight that is held in `tensors`, the same for all layers that share them."""
         key = (tuple(shape), *(tensor.data_ptr() for tensor in tensors))
 
         def found() -> Weight:
-            return Weight(key, name, tuple(shape), make, packed=packed, part_names=part_names or {})
+            return Weight(
+                key,
+                name,
+                tuple(shape),
+                make,
+                packed=packed,
+                part_names=part_names or {},
+                format=weight_format,
+            )
 
         return self.of_tensors(("weight", *shape), tensors, found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from octavo.torch.layers.base import QuantizedModule
 KEY = "octavo"
 """The metadata entry."""
 
-FORMAT = 1
+FORMAT = 2
 """Raised where an older Octavo would misread the file."""
+_INT8_ALONE = 1
+"""What a file says whose layers are all int8: releases from before other formats read it."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,15 @@ class Manifest:
 
     def to_json(self) -> str:
         """For the file's metadata."""
-        data = {"format": FORMAT} | {f.name: getattr(self, f.name) for f in fields(self)}
+        known = version_of(self.layers.values(), _INT8_ALONE, FORMAT)
+        data = {"format": known} | {f.name: getattr(self, f.name) for f in fields(self)}
         return json.dumps(data, separators=(",", ":"), allow_nan=False)
+
+
+def version_of(layers: Iterable[Mapping[str, Any]], before: int, now: int) -> int:
+    """What a file says of itself: `before` where no layer is of a later weight format than int8."""
+    told = '"format":' in json.dumps([layer["config"] for layer in layers])  # of inner layers too
+    return now if told else before
 
 
 def parse(path: Path, metadata: Mapping[str, str]) -> Manifest:

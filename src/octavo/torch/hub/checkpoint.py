@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +40,12 @@ _OTHERS = (
     "chat_template.jinja",
 )
 """Files beside the weights that tokenizers and processors are loaded from, where there are some."""
+KEPT = ("compressed-tensors", "gptq", "awq")
+"""Who stores weights that Octavo's layers hold with the same integers."""
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".gguf", ".ot")
+_OTHER_FORMS = frozenset(
+    {"onnx", "openvino", "coreml", ".git", ".gitattributes", ".gitignore", ".cache"}
+)
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -110,13 +117,19 @@ class Checkpoint:
         made: nn.Module = build(self.config, dtype=dtype)
         return made
 
-    def refuse_quantized(self) -> None:
-        """Raises AlreadyQuantizedError where the config says that the weights are quantized."""
+    def refuse_quantized(self, *, readable: bool = False) -> None:
+        """Raises AlreadyQuantizedError where the config says that the weights are quantized.
+
+        `readable`: by others than those whose integers Octavo keeps.
+        """
         said = getattr(self.config, "quantization_config", None)
         if said is None:
             return
         known = said if isinstance(said, dict) else getattr(said, "__dict__", {})
         method = known.get("quant_method", type(said).__name__)
+        method = getattr(method, "value", method)
+        if readable and method in KEPT:
+            return
         raise AlreadyQuantizedError(
             f"{self.name} was quantized by {method} (quantization_config in its config.json); "
             "give the float checkpoint"
@@ -126,6 +139,17 @@ class Checkpoint:
     def loader(self) -> Any:
         """The class's from_pretrained."""
         return self.model_class.from_pretrained
+
+    def write_others(self, place: Path) -> None:
+        """Copies what it holds beside its weights: configuration, tokenizer, other parts."""
+
+        def left_out(folder: str, names: list[str]) -> set[str]:
+            if Path(folder) != self.folder:
+                return set(_OTHER_FORMS.intersection(names))
+            weights = {n for n in names if n.endswith(_WEIGHTS) or n.endswith(".index.json")}
+            return weights.union(_OTHER_FORMS.intersection(names))
+
+        shutil.copytree(self.root, place, ignore=left_out, dirs_exist_ok=True)
 
     def load(self, dtype: torch.dtype = torch.float32, *, quantized: bool = False) -> Any:
         """The module in eval mode with its weights in `dtype`.
@@ -156,7 +180,7 @@ def find_checkpoint(
     that transformers does not know.
     """
     name = os.fspath(name_or_path)
-    _need_transformers()
+    need_transformers()
     given = Path(name).expanduser()
     if given.is_dir():
         root = given
@@ -171,7 +195,8 @@ def find_checkpoint(
         return Checkpoint(name, root, folder, _config(name, folder))
 
 
-def _need_transformers() -> None:
+def need_transformers() -> None:
+    """Raises ModelError where it is not installed."""
     try:
         import transformers
     except ImportError as error:

@@ -1,7 +1,9 @@
 """The words of compressed-tensors in config.json: which of its schemes Octavo's layers compute.
 
-    int8 weights of linear layers, a scale for each output channel or for all
-    int8 activations, `dynamic: true`, `strategy: token`
+    int-quantized    int8 weights of linear layers, a scale for each output channel or for all,
+                     int8 activations, `dynamic: true`, `strategy: token`
+    pack-quantized   weights of 4 or 8 bits, a scale for each group of 32 inputs or a multiple,
+                     for each channel or for all; activations float, or as above
 
 Whatever else such a folder may say is refused by the name of its field.
 """
@@ -14,14 +16,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.errors import ModelError
+from octavo.torch.hub.stored_linears import CompressedLinear, Int8Linear, StoredLinear
 
 NAME = "compressed-tensors"
 INTEGERS = "int-quantized"
 """The format in which a weight is a tensor of int8."""
+PACKED = "pack-quantized"
+"""The format in which words hold several integers each."""
 
-_FORMATS = (INTEGERS, "naive-quantized")
+_FORMATS = (INTEGERS, "naive-quantized", PACKED)
+_MIXED = "mixed-precision"  # groups say their own
 _ADVICE = "quantize the float checkpoint with OctavoConfig()"
 _ARGUMENTS: Mapping[str, Any] = {"num_bits": 8, "type": "int", "group_size": None}
+_IN_PLACE = ("weight", "static")  # orders of inputs that are gone when a folder is written
 
 
 @dataclass(frozen=True)
@@ -30,8 +37,7 @@ class CompressedScheme:
     regular expression of names."""
 
     targets: tuple[str, ...]
-    symmetric: bool
-    per_channel: bool
+    stored: StoredLinear
 
     def speaks_of(self, name: str, kind: str) -> bool:
         """Whether a module is one of its targets."""
@@ -44,44 +50,74 @@ class CompressedConfig:
 
     groups: tuple[CompressedScheme, ...]
     ignore: tuple[str, ...]
+    method: str = NAME
 
-    def scheme(self, name: str, kind: str) -> CompressedScheme | None:
-        """How the module is held; None where it is float."""
+    def stored(self, name: str, kind: str, files: Collection[str] = ()) -> StoredLinear | None:
+        """How the module is stored; None where it is float. `files` name the folder's tensors."""
         if any(_matches(pattern, name, kind) for pattern in self.ignore):
             return None
-        return next((group for group in self.groups if group.speaks_of(name, kind)), None)
+        found = (group.stored for group in self.groups if group.speaks_of(name, kind))
+        return next(found, None)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CompressedConfig:
         """Reads config.json's entry. Raises ModelError, which names the field that differs."""
-        formats = {data.get("format"), *(g.get("format") for g in _groups(data).values())} - {None}
+        whole = data.get("format")
+        formats = {whole, *(g.get("format") for g in _groups(data).values())} - {None, _MIXED}
         for found in sorted(map(str, formats)):
             if found not in _FORMATS:
                 raise _refused("format", found, f"Octavo reads {' and '.join(_FORMATS)}")
         for key in ("kv_cache_scheme", "sparsity_config", "transform_config"):
             if data.get(key):
                 raise _refused(key, data[key], "Octavo reads none")
-        groups = tuple(_scheme(name, group) for name, group in _groups(data).items())
+        groups = tuple(_scheme(name, group, whole) for name, group in _groups(data).items())
         if not groups:
             raise _refused("config_groups", data.get("config_groups"), "needs one at least")
         return cls(groups, tuple(data.get("ignore") or ()))
 
 
-def written(ignore: Collection[str], *, symmetric: bool) -> dict[str, Any]:
-    """config.json's entry for a model all of whose linear layers but `ignore` are int8."""
-    weights = _arguments(symmetric, "channel", dynamic=False)
-    group = {
-        "targets": ["Linear"],
-        "weights": weights,
-        "input_activations": _arguments(True, "token", dynamic=True),
-        "output_activations": None,
-        "format": INTEGERS,
-    }
+@dataclass(frozen=True)
+class WrittenScheme:
+    """How some layers are written: `group` inputs share a scale; 0: all of an output, int8."""
+
+    bits: int
+    group: int
+    symmetric: bool
+
+    def to_dict(self, targets: Collection[str]) -> dict[str, Any]:
+        """An entry of `config_groups`."""
+        packed = self.group > 0
+        strategy = "group" if packed else "channel"
+        weights = _arguments(self.symmetric, strategy, dynamic=False) | {"num_bits": self.bits}
+        if packed:
+            weights["group_size"] = self.group
+        return {
+            "targets": list(targets),
+            "weights": weights,
+            # vLLM has no int8 activations in groups: such a layer computes in float there.
+            "input_activations": None if packed else _arguments(True, "token", dynamic=True),
+            "output_activations": None,
+            "format": PACKED if packed else INTEGERS,
+        }
+
+
+def written(
+    schemes: Mapping[WrittenScheme, Collection[str]], ignore: Collection[str]
+) -> dict[str, Any]:
+    """config.json's entry for a model whose linear layers but `ignore` are held as `schemes` say.
+
+    These have the names of their layers.
+    """
+    if len(schemes) == 1:
+        entries = [scheme.to_dict(["Linear"]) for scheme in schemes]
+    else:
+        entries = [scheme.to_dict(sorted(names)) for scheme, names in schemes.items()]
+    formats = {entry["format"] for entry in entries}
     return {
         "quant_method": NAME,
-        "format": INTEGERS,
+        "format": formats.pop() if len(formats) == 1 else _MIXED,
         "quantization_status": "compressed",
-        "config_groups": {"group_0": group},
+        "config_groups": {f"group_{i}": entry for i, entry in enumerate(entries)},
         "ignore": sorted(ignore),
         "kv_cache_scheme": None,
         "global_compression_ratio": None,
@@ -100,33 +136,70 @@ def _groups(data: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     return groups  # type: ignore[return-value]
 
 
-def _scheme(name: str, group: Mapping[str, Any]) -> CompressedScheme:
+def _scheme(name: str, group: Mapping[str, Any], whole: str | None) -> CompressedScheme:
     where = f"config_groups.{name}"
-    weights = _checked(f"{where}.weights", group.get("weights"), ("channel", "tensor"), False)
-    _checked(f"{where}.input_activations", group.get("input_activations"), ("token",), True)
+    packed = (group.get("format") or whole) == PACKED
     outputs = group.get("output_activations")
+    inputs = group.get("input_activations")
+    stored = (_packed if packed else _integers)(f"{where}.weights", group.get("weights"), inputs)
+    if inputs is not None or not packed:
+        _checked(f"{where}.input_activations", inputs, ("token",), dynamic=True)
     if outputs:
         raise _refused(f"{where}.output_activations", outputs, "Octavo has none")
-    targets = group.get("targets") or ()
-    return CompressedScheme(
-        tuple(targets), bool(weights["symmetric"]), weights["strategy"] == "channel"
+    return CompressedScheme(tuple(group.get("targets") or ()), stored)
+
+
+def _integers(where: str, given: Any, inputs: Any) -> StoredLinear:
+    weights = _checked(where, given, ("channel", "tensor"), dynamic=False)
+    return Int8Linear(weights["symmetric"], weights["strategy"] == "channel")
+
+
+def _packed(where: str, given: Any, inputs: Any) -> StoredLinear:
+    """Of words. Inputs are quantized by row where the folder says so, else in groups: that is
+    nearest to its floats."""
+    strategies = ("group", "channel", "tensor")
+    weights = _checked(where, given, strategies, dynamic=False, bits=(4, 8))
+    group = given.get("group_size") or 0
+    if weights["strategy"] != "group" or group == -1:
+        group = 0
+    elif group % 32 or group < 0:
+        raise _refused(f"{where}.group_size", group, "Octavo reads multiples of 32")
+    order = given.get("actorder")
+    return CompressedLinear(
+        bits=given.get("num_bits", 8),
+        group=group,
+        by_row=inputs is not None,
+        symmetric=weights["symmetric"],
+        ordered=bool(order) and str(order) not in _IN_PLACE,
+        per_tensor=weights["strategy"] == "tensor",
     )
 
 
-def _checked(where: str, given: Any, strategies: Iterable[str], dynamic: bool) -> Mapping[str, Any]:
-    """The arguments of weights or activations; `strategy` and `symmetric` filled in."""
+def _checked(
+    where: str,
+    given: Any,
+    strategies: Iterable[str],
+    *,
+    dynamic: bool,
+    bits: tuple[int, ...] = (8,),
+) -> Mapping[str, Any]:
+    """The arguments of weights or activations: `strategy` and `symmetric`, filled in."""
     if not isinstance(given, Mapping):
         raise _refused(where, given, "Octavo's layers quantize both weights and activations")
-    for key, value in {**_ARGUMENTS, "dynamic": dynamic}.items():
+    packs = "group" in strategies
+    if given.get("num_bits", 8) not in bits:
+        allowed = " and ".join(map(str, bits))
+        raise _refused(f"{where}.num_bits", given["num_bits"], f"Octavo reads {allowed}")
+    for key, value in {"type": "int", "group_size": None, "dynamic": dynamic}.items():
         found = given.get(key, False if key == "dynamic" else value)
-        if found != value and not (key == "group_size" and found == -1):
+        if found != value and not (key == "group_size" and (packs or found == -1)):
             raise _refused(f"{where}.{key}", found, f"Octavo reads {value!r}")
-    strategy = given.get("strategy", "tensor")
+    strategy = given.get("strategy") or ("group" if given.get("group_size") else "tensor")
     if strategy not in strategies:
         raise _refused(f"{where}.strategy", strategy, f"Octavo reads {' and '.join(strategies)}")
-    if given.get("actorder"):
+    if given.get("actorder") and not packs:
         raise _refused(f"{where}.actorder", given["actorder"], "Octavo reads none")
-    return {"strategy": strategy, "symmetric": given.get("symmetric", True)}
+    return {"strategy": strategy, "symmetric": bool(given.get("symmetric", True))}
 
 
 def _refused(where: str, found: Any, allowed: str) -> ModelError:

@@ -12,7 +12,9 @@ import octavo
 from octavo.errors import ModelError, OptionError, did_you_mean, pip_install
 from octavo.recipe import PRESETS, Recipe
 from octavo.recipe.yaml_files import recipe_of
+from octavo.torch.files.manifest import version_of
 from octavo.torch.hub.compressed_scheme import NAME, CompressedConfig
+from octavo.torch.hub.gptq_scheme import GptqConfig
 
 try:
     from transformers.utils.quantization_config import QuantizationConfigMixin
@@ -24,8 +26,10 @@ except ImportError as error:
 METHOD = "octavo"
 """What config.json calls these weights: its `quant_method`."""
 
-VERSION = 1
+VERSION = 2
 """Of what config.json holds; raised where an older Octavo would misread it."""
+_INT8_ALONE = 1
+"""What it says where all layers are int8: releases from before other formats read it."""
 
 _STORED = ("quant_method", "version", "octavo_version", "layers", "shared")
 """What a saved folder's config.json says besides what a user does."""
@@ -38,7 +42,7 @@ class WeightLayout(Enum):
     """As Octavo's kernels read them: any recipe, mapped when it is loaded."""
 
     COMPRESSED_TENSORS = NAME
-    """As vLLM and llm-compressor read them: linear layers of the recipe int8."""
+    """As vLLM and llm-compressor read them: linear layers of the recipes int8 and int4."""
 
     @classmethod
     def parse(cls, text: object) -> WeightLayout:
@@ -87,13 +91,13 @@ class OctavoConfig(QuantizationConfigMixin):
         self.layers: Sequence[Mapping[str, Any]] | None = stored.get("layers")
         self.shared: Mapping[str, str] = stored.get("shared", {})
 
-        self.compressed: CompressedConfig | None = None
+        self.foreign: CompressedConfig | GptqConfig | None = None
         self._written: Mapping[str, Any] | None = None
 
-    def for_compressed(self, found: CompressedConfig) -> OctavoConfig:
-        """A copy for a folder of compressed-tensors, which says itself how layers are held."""
+    def for_foreign(self, found: CompressedConfig | GptqConfig) -> OctavoConfig:
+        """A copy for a folder that others quantized, which says itself how layers are held."""
         made = copy(self)
-        made.compressed = found
+        made.foreign = found
         return made
 
     def as_written(self, data: Mapping[str, Any]) -> OctavoConfig:
@@ -109,7 +113,7 @@ class OctavoConfig(QuantizationConfigMixin):
         preset = PRESETS.get(self.recipe.name)
         found: dict[str, Any] = {
             "quant_method": METHOD,
-            "version": VERSION,
+            "version": version_of(self.layers or (), _INT8_ALONE, VERSION),
             "octavo_version": octavo.__version__,
             "recipe": self.recipe.name if self.recipe == preset else self.recipe.to_dict(),
             "skip": list(self.skip),

@@ -1,8 +1,8 @@
 """Folders that others quantized: `from_pretrained(path, quantization_config=OctavoConfig())`.
 
 `transformers` refuses a configuration of another method than the folder's own. With this, it asks
-Octavo, which reads compressed-tensors and refuses others by name. Without an OctavoConfig, nothing
-changes: the folder's own library loads it.
+Octavo, which reads compressed-tensors, GPTQ and AWQ, and refuses others by name. Without an
+OctavoConfig, nothing changes: the folder's own library loads it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from transformers.quantizers.auto import AutoHfQuantizer
 from octavo.errors import AlreadyQuantizedError
 from octavo.torch.hub.compressed_scheme import NAME, CompressedConfig
 from octavo.torch.hub.config import METHOD, OctavoConfig
+from octavo.torch.hub.gptq_scheme import AWQ, GPTQ, GptqConfig
 
 _INSTEAD: Mapping[str, str] = {
     "torchao": "torchao stores its own tensor types",
     "bitsandbytes": "LLM.int8 computes outliers in float16, which no int8 layer here does",
-    "gptq": "its weights are of 4 bits or groups",
-    "awq": "its weights are of 4 bits",
 }
 """Why a method's folders are not read, where more is known than its name."""
 
@@ -29,12 +28,14 @@ def read_foreign(stored: Any, given: OctavoConfig) -> OctavoConfig:
     """What `given` becomes for a folder with the `quantization_config` that is `stored`.
 
     Raises AlreadyQuantizedError for a method that Octavo does not read, and ModelError for a
-    scheme of compressed-tensors that it does not compute.
+    scheme that it does not compute.
     """
     data: Mapping[str, Any] = stored if isinstance(stored, Mapping) else stored.to_dict()
     method = getattr(data.get("quant_method"), "value", data.get("quant_method"))
     if method == NAME:
-        return given.for_compressed(CompressedConfig.from_dict(data))
+        return given.for_foreign(CompressedConfig.from_dict(data))
+    if method in (GPTQ, AWQ):
+        return given.for_foreign(GptqConfig.from_dict(data))
     why = _INSTEAD.get(str(method), "Octavo does not read its weights")
     raise AlreadyQuantizedError(
         f"the checkpoint is quantized already, by {method}: {why}. Give the float checkpoint it "

@@ -39,7 +39,7 @@ def stored_tensors(folder: Path) -> tuple[StoredTensor, ...]:
     """
     found: dict[str, StoredTensor] = {}
     for path in weight_files(folder):
-        found.update((tensor.name, tensor) for tensor in _in_file(path))
+        found.update((tensor.name, tensor) for tensor in file_tensors(path))
     return tuple(found.values())
 
 
@@ -79,7 +79,8 @@ def _without_weights(folder: Path) -> str:
     )
 
 
-def _in_file(path: Path) -> list[StoredTensor]:
+def file_tensors(path: Path) -> list[StoredTensor]:
+    """The tensors of one file. Raises ModelError as `stored_tensors` does."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

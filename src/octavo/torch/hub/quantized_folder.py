@@ -8,12 +8,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from octavo.files.checkpoints import is_gguf
 from octavo.files.staged_folder import MARK, StagedFolder
 from octavo.recipe import Recipe, Report
 from octavo.recipe.yaml_files import recipe_of
 from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint
+from octavo.torch.hub.gguf_checkpoint import find_gguf
 from octavo.torch.hub.libraries import quiet_libraries
-from octavo.torch.hub.sources import copy_others
 from octavo.torch.plan import selected
 from octavo.torch.quantize import report
 
@@ -36,6 +37,7 @@ def quantize_folder(
 ) -> Report:
     """Quantizes a checkpoint, layer by layer, into the folder `out`, which from_pretrained opens.
 
+    A GGUF file, and folders of compressed-tensors, GPTQ and AWQ, keep their integers.
     Configuration, tokenizer and the other parts of a sentence-transformers model go along. The
     folder appears whole or not at all. `only` and `exclude` are globs over layer names.
 
@@ -45,15 +47,15 @@ def quantize_folder(
     staging = StagedFolder(Path(out), replace=overwrite)
     with quiet_libraries():
         progress("loading and quantizing", 0, 0)
-        found = find_checkpoint(name_or_path)
-        found.refuse_quantized()
+        found = find_gguf(name_or_path) if is_gguf(name_or_path) else find_checkpoint(name_or_path)
+        found.refuse_quantized(readable=True)
         chosen = recipe_of(recipe)
         if only or exclude:
             chosen = selected(chosen, found.skeleton(), only, exclude)
         model = _loaded(found, chosen)
         with staging:
             progress("saving", 0, 0)
-            copy_others(found, staging.path)
+            found.write_others(staging.path)
             part = staging.path / found.folder.relative_to(found.root)
             model.save_pretrained(part)
             made = replace(

@@ -36,7 +36,8 @@ from octavo.torch.hub.guard import GUARD_KEY, guards, pass_over
 from octavo.torch.layers.base import REPORT, held_report
 
 if TYPE_CHECKING:
-    from octavo.torch.hub.compressed_folders import CompressedLayers
+    from octavo.torch.hub.foreign_folders import ForeignLayers
+    from octavo.torch.hub.gguf_layers import GgufLayers
     from octavo.torch.hub.streaming import StreamedQuantization
 
 
@@ -50,7 +51,7 @@ class OctavoQuantizer(HfQuantizer):
     def __init__(self, quantization_config: OctavoConfig, **kwargs: Any) -> None:
         super().__init__(copy.copy(quantization_config), **kwargs)
         self._streamed: StreamedQuantization | None = None
-        self._stored: StoredLayers | CompressedLayers | None = None
+        self._stored: StoredLayers | ForeignLayers | GgufLayers | None = None
         self._failure: OctavoError | ValueError | None = None
 
     def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
@@ -70,10 +71,10 @@ class OctavoQuantizer(HfQuantizer):
         config, files = self.quantization_config, list(checkpoint_files or ())
         tied = dict(model.all_tied_weights_keys)
         metadata = check_files(files)
-        if config.compressed is not None:
-            from octavo.torch.hub.compressed_folders import CompressedLayers
+        if config.foreign is not None:
+            from octavo.torch.hub.foreign_folders import ForeignLayers
 
-            self._stored = CompressedLayers(model, config.compressed, files)
+            self._stored = ForeignLayers(model, config.foreign, files)
             forget_tied(model)
         elif self.pre_quantized:
             self._stored = StoredLayers(model, config, files)
@@ -141,9 +142,9 @@ class OctavoQuantizer(HfQuantizer):
         write_aligned()
         state = model.state_dict()
         config = copy.copy(self.quantization_config)
-        config.compressed = None
+        config.foreign = None
         if config.layout is WeightLayout.COMPRESSED_TENSORS:
-            from octavo.torch.hub.compressed_folders import compressed
+            from octavo.torch.hub.compressed_writing import compressed
 
             state, data = compressed(model, state, model.dtype)
             model.config.quantization_config = config.as_written(data)

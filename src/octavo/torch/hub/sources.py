@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,6 @@ from octavo.torch.hub.tasks import Task
 
 ONNX = "onnx"
 """The folder in which sentence-transformers looks for ONNX files."""
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".gguf", ".ot")
-_OTHER_FORMS = frozenset(
-    {"onnx", "openvino", "coreml", ".git", ".gitattributes", ".gitignore", ".cache"}
-)
 
 
 @dataclass(frozen=True)
@@ -70,21 +65,9 @@ def of_checkpoint(found: Checkpoint) -> Source:
         found.load(),
         True,
         str(part / ONNX) if of_sentences else "",
-        lambda place: copy_others(found, place),
+        found.write_others,
         Task.FEATURES if of_sentences else found.task,
     )
-
-
-def copy_others(found: Checkpoint, place: Path) -> None:
-    """Copies what a checkpoint holds beside its weights: configuration, tokenizer, other parts."""
-
-    def left_out(folder: str, names: list[str]) -> set[str]:
-        if Path(folder) != found.folder:
-            return set(_OTHER_FORMS.intersection(names))
-        weights = {n for n in names if n.endswith(_WEIGHTS) or n.endswith(".index.json")}
-        return weights.union(_OTHER_FORMS.intersection(names))
-
-    shutil.copytree(found.root, place, ignore=left_out, dirs_exist_ok=True)
 
 
 def _save_config(model: Any, tokenizer: Any, place: Path) -> None:

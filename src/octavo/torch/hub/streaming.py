@@ -204,11 +204,13 @@ def _of_user(recipe: Recipe) -> Iterator[Rule]:
 
 def _refuse_choices(recipe: Recipe, converter: Converter) -> None:
     for name, choice in converter.planned.items():
-        if choice.storage != "int8" or choice.group or choice.affine:
+        plain = choice.storage == "int8" and not choice.group and not choice.affine
+        if not plain and not choice.format.group:
             raise OptionError(
                 f"format and recipe ({recipe.name!r}): {name} would be {choice.description}, and "
                 f"{WeightLayout.COMPRESSED_TENSORS.value} holds int8 per channel without zero "
-                "points, activations per row: use recipe='int8', or format='octavo'"
+                "points, activations per row, or weights in groups: use recipe='int8' or 'int4', "
+                "or format='octavo'"
             )
 
 

@@ -56,6 +56,7 @@ class QuantizedMultiheadAttention(QuantizedModule):
         "projections",
     )
     INNER = ("q_proj", "k_proj", "v_proj")
+    GROUPED = True
 
     in_proj_bias = None
     """Code with a fused path for float attention takes that for `bias=False`, and keeps off it."""
@@ -282,13 +283,13 @@ def _described(layer: QuantizedModule) -> dict[str, Any]:
 def run_with_one_input(layers: Sequence[QuantizedModule], x: Tensor) -> list[Tensor]:
     """`[layer(x) for layer in layers]`, the same bits, for x [..., in_features].
 
-    `layers` take inputs of one size and one `group`. Layers that are not int8 ones, and an `x` that
+    `layers` take inputs of one size, of the same groups. Other layers, and an `x` that
     kernels may not read directly, get one call each.
     """
     first = layers[0]
     alike = all(
         type(layer) is QuantizedLinear
-        and (layer.in_features, layer.group) == (first.in_features, first.group)
+        and (layer.in_features, *layer.quantizes) == (first.in_features, *first.quantizes)
         and not (layer._forward_hooks or layer._forward_pre_hooks)
         for layer in layers
     )

@@ -17,7 +17,7 @@ from octavo.torch.files.tensors import PLAIN
 from octavo.torch.layers.dequantized import Dequantized
 from octavo.torch.layers.requantize import prepare
 from octavo.torch.quantizer import Quantizer
-from octavo.torch.weight_choice import DEFAULT, HALVES
+from octavo.torch.weight_choice import DEFAULT, HALVES, rounded
 
 REPORT = "_octavo_report"
 """Where a quantized model keeps its report: an attribute of the module's own `__dict__`.
@@ -52,6 +52,9 @@ class QuantizedModule(nn.Module):
 
     SYMMETRIC: ClassVar[bool] = False
     """Whether its weights have no zero points."""
+
+    GROUPED: ClassVar[bool] = False
+    """Whether weights in groups are among what it holds."""
 
     _own: tuple[str, ...] = ()
     """Names of the buffers, which come first: a user's own may follow."""
@@ -111,12 +114,15 @@ class QuantizedModule(nn.Module):
     @classmethod
     def adapt(cls, choice: Any) -> tuple[Any, str]:
         """The nearest choice that these layers can hold, and what differs, "" if nothing does."""
-        return choice.adapted(symmetric=cls.SYMMETRIC)  # type: ignore[no-any-return]
+        return choice.adapted(symmetric=cls.SYMMETRIC, grouped=cls.GROUPED)  # type: ignore[no-any-return]
 
     @classmethod
     def try_choice(cls, choice: Any, weight: Any, name: str) -> None:
         """Quantizes a float32 weight as the layer would; raises where that cannot be."""
-        choice.integers(weight, name, symmetric=cls.SYMMETRIC)
+        if choice.format.group:
+            rounded(choice, weight.reshape(len(weight), -1), name)
+        else:
+            choice.integers(weight, name, symmetric=cls.SYMMETRIC)
 
     @classmethod
     def refuses(cls, module: nn.Module, choice: Any) -> str:

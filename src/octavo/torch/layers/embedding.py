@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from octavo.core.embedding import Embedding as Kernel
 from octavo.core.sources import Read
 from octavo.recipe import Kind
 from octavo.torch import ops
 from octavo.torch.layers.inputs import as_leaf, is_proxy, of_each
+from octavo.torch.layers.packed_embedding import QuantizedPackedEmbedding
 from octavo.torch.layers.registry import quantized
-from octavo.torch.layers.table import QuantizedTable, checked, core, in_kernel, rows_of
-
-Call = Callable[[Tensor], Tensor]
+from octavo.torch.layers.table import (
+    Call,
+    QuantizedTable,
+    checked,
+    core,
+    in_kernel,
+    lookup,
+    rows_of,
+)
+from octavo.torch.quantizer import Quantizer
 
 
 @quantized(
@@ -33,6 +39,13 @@ class QuantizedEmbedding(QuantizedTable):
     """
 
     SCRIPTED = True
+    GROUPED = True
+
+    @classmethod
+    def _quantized(cls, module: Any, choice: Any, quantizer: Quantizer, name: str) -> Any:
+        if choice.format.group or quantizer.packs(module.weight, choice):
+            return QuantizedPackedEmbedding.of(module, choice, quantizer, name)
+        return super()._quantized(module, choice, quantizer, name)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # as torch's layer calls it
         """The rows of `input`."""
@@ -57,23 +70,8 @@ class QuantizedEmbedding(QuantizedTable):
 def kernel(table: Tensor, scale: Tensor | None, zero_point: Tensor | None) -> Call:
     """The lookup over these tensors, which it keeps alive."""
     if scale is not None and in_kernel(table, zero_point):
-        return caller(core(table, scale, zero_point))
+        return lookup(core(table, scale, zero_point))
     return lambda indices: rows_of(table, scale, zero_point, checked(indices))
-
-
-def caller(table: Kernel) -> Call:
-    """From indices in tensors to a table over addresses."""
-    dim, run = table.dim, table.run
-    threads = torch.get_num_threads
-
-    def call(indices: Tensor) -> Tensor:
-        places = checked(indices)
-        out = torch.empty((*places.shape, dim), dtype=torch.float32)
-        wide = places.dtype is torch.int64
-        run(places.data_ptr(), wide, places.numel(), out.data_ptr(), dim, threads())
-        return out
-
-    return call
 
 
 def _fake(indices: Tensor, table: Tensor, scale: Any, zero_point: Any) -> Tensor:

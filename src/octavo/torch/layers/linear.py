@@ -9,10 +9,17 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from octavo.core.kernels import PackedWeight, packed_bytes, unpack
+from octavo.core.kernels import (
+    GroupedWeight,
+    PackedWeight,
+    WeightFormat,
+    packed_bytes,
+    unpack,
+)
 from octavo.core.linear import Linear as Kernel
 from octavo.core.linear import call_linear, use_torch
 from octavo.core.sources import Read
+from octavo.errors import ModelError
 from octavo.recipe import Kind
 from octavo.torch import ops
 from octavo.torch.layers.base import QuantizedModule
@@ -45,13 +52,17 @@ def _rows(module: Any, is_deep: bool) -> Shapes:
 class QuantizedLinear(QuantizedModule):
     """`y = x w^T + bias` for x [..., in_features] of any float dtype, y in the same dtype.
 
-    Buffers: `packed` uint8 (the kernels' layout), `scale` float32 [out_features], `zero_point`
-    int32 [out_features] with `affine` weights, `bias` float32 [out_features]. `group` 128 quantizes
-    inputs with one scale for each 128 of a row, 0 with one a row.
+    Buffers: `packed` uint8 (the kernels' layout of `format`, a name of `WeightFormat`), `scale`
+    float32 [out_features], `zero_point` int32 [out_features] with `affine` weights, `bias` float32
+    [out_features]. Formats in groups have the groups' scales and zero points in `packed`; what
+    `scale` holds is then a factor of each output, mostly 1. `group` 128, or that of the format,
+    quantizes inputs with one scale for each so many of a row, 0 with one a row.
     """
 
     SCRIPTED = True
-    CONFIG = ("in_features", "out_features", "has_bias", "affine", "group")
+    GROUPED = True
+    CONFIG = ("in_features", "out_features", "has_bias", "affine", "group", "format")
+    format = WeightFormat.INT8.value  # of layers pickled before there were others
     _HALF: ClassVar[type[QuantizedHalfLinear]] = QuantizedHalfLinear
     """What holds weights of 16 bits in its place."""
 
@@ -62,13 +73,15 @@ class QuantizedLinear(QuantizedModule):
         has_bias: bool = True,
         affine: bool = False,
         group: int = 0,
+        format: str = WeightFormat.INT8.value,  # noqa: A002  # as files call it
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.has_bias, self.affine, self.group = has_bias, affine, group
+        self.format = WeightFormat.parse(format).value
         n = out_features
         self._hold(
-            packed=self._blank(packed_bytes(n, in_features), torch.uint8),
+            packed=self._blank(packed_bytes(n, in_features, self._format), torch.uint8),
             scale=self._blank(n, torch.float32, 1),
             zero_point=self._blank(n, torch.int32) if affine else None,
             bias=self._blank(n, torch.float32) if has_bias else None,
@@ -104,9 +117,20 @@ class QuantizedLinear(QuantizedModule):
                 bias is not None,
                 held["zero_point"] is not None,
                 choice.group,
+                choice.format.value,
             )
         made._fill(**held, bias=float32_copy(bias))
         return made
+
+    def config(self) -> dict[str, Any]:
+        found = super().config()
+        if self._format is WeightFormat.INT8:  # as releases read it that know no other
+            del found["format"]
+        return found
+
+    @property
+    def _format(self) -> WeightFormat:
+        return WeightFormat.parse(self.format)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # What follows and nn.Module's own call take longer than the kernel of a small layer: the
@@ -131,6 +155,7 @@ class QuantizedLinear(QuantizedModule):
             self.in_features,
             self.group,
             "none",
+            self.format,
         )
 
     def activated(self, x: Tensor, activation: str) -> Tensor:
@@ -142,7 +167,7 @@ class QuantizedLinear(QuantizedModule):
             return as_leaf(self, x)
         if x.is_nested:
             return of_each(lambda part: self.activated(part, activation), x)
-        return linear(x, *self._arguments(), activation)
+        return linear(x, *self._arguments(), activation, *self._other_format())
 
     def _keep(self, bound: dict[Any, Any], how: tuple[Any, ...]) -> None:
         if how == ("none",):
@@ -155,16 +180,42 @@ class QuantizedLinear(QuantizedModule):
         return super()._reads(name)
 
     def _kernel(self, activation: str) -> Call:
-        return kernel(*self._arguments(), activation)
+        return kernel(*self._arguments(), activation, *self._other_format())
+
+    def _other_format(self) -> tuple[str, ...]:
+        """The format as operators get it, which leave int8 out."""
+        return () if self._format is WeightFormat.INT8 else (self.format,)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Outputs and inputs."""
+        return self.out_features, self.in_features
+
+    @property
+    def quantizes(self) -> tuple[int, int]:
+        """Groups of inputs and of weights: with the same, one input is quantized once for all."""
+        return self.group, self._format.group
 
     def _arguments(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, int, int, int]:
         """What the operator and the kernel both take, in their order."""
-        sizes = self.out_features, self.in_features, self.group
-        return self.packed, self.scale, self.zero_point, self.bias, *sizes
+        vectors = self.scale, self.zero_point, self.bias
+        return self.packed, *vectors, *self.sizes, self.group
 
     def integers(self) -> Tensor:
-        """The weight's integers, int8 [out_features, in_features]."""
+        """The weight's integers [out_features, in_features]: int8, or in groups uint8 from 0 on."""
+        if self._format.group:
+            return torch.from_numpy(self.groups().q)
         return torch.from_numpy(unpack(array(self.packed), self.out_features, self.in_features))
+
+    def groups(self) -> GroupedWeight:
+        """The weight in groups: its integers, scales and zero points.
+
+        Raises ModelError for a format without groups.
+        """
+        if not self._format.group:
+            raise ModelError(f"the layer's format is {self.format}: it has no groups")
+        packed, scale = array(self.packed), array(self.scale)
+        return GroupedWeight.unpack(packed, *self.sizes, scale, self._format)
 
     @property
     def weight(self) -> Tensor:
@@ -172,6 +223,8 @@ class QuantizedLinear(QuantizedModule):
         return self._computed_weight((self.out_features, self.in_features), self._dequantize)
 
     def _dequantize(self) -> Tensor:
+        if self._format.group:
+            return torch.from_numpy(self.groups().dequantize())
         q = self.integers().to(torch.int32)
         if self.zero_point is not None:
             q = q - self.zero_point[:, None]
@@ -181,7 +234,7 @@ class QuantizedLinear(QuantizedModule):
         """What `print(model)` shows of the layer."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.has_bias}, int8{' affine' if self.affine else ''}"
+            f"bias={self.has_bias}, {self.format}{' affine' if self.affine else ''}"
             + (f", activation groups of {self.group}" if self.group else "")
         )
 
@@ -195,9 +248,11 @@ def kernel(
     k: int,
     group: int,
     activation: str,
+    format: str = WeightFormat.INT8.value,  # noqa: A002
 ) -> Call:
     """The layer over these tensors, which it keeps alive."""
-    weight = PackedWeight(array(packed), n, k, array(scale), optional(zero_point), group)
+    held = WeightFormat.parse(format)
+    weight = PackedWeight(array(packed), n, k, array(scale), optional(zero_point), group, held)
     core = Kernel(weight, optional(bias), activation, live=True)
     call = caller(core.run, n, k)
     call.core = core  # type: ignore[attr-defined]  # for `together`
@@ -205,7 +260,7 @@ def kernel(
 
 
 def _fake(x: Tensor, packed: Tensor, scale: Tensor, *others: Any) -> Tensor:
-    _, _, n, k, _, _ = others
+    _, _, n, k, *_ = others
     torch._check(x.dim() > 0 and x.shape[-1] == k, lambda: f"x: needs shape [..., {k}]")
     return x.new_empty((*x.shape[:-1], n))
 
@@ -213,7 +268,7 @@ def _fake(x: Tensor, packed: Tensor, scale: Tensor, *others: Any) -> Tensor:
 linear = ops.define(
     "linear",
     "(Tensor x, Tensor packed, Tensor scale, Tensor? zero_point, Tensor? bias, int n, int k, "
-    "int group, str activation) -> Tensor",
+    "int group, str activation, str format='int8') -> Tensor",
     ops.over_weights(kernel),
     _fake,
 )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from octavo.core.kernels.packing import GROUP
+from octavo.core.kernels import WeightFormat
 from octavo.core.qparams import QType
 from octavo.errors import NotTrainableError
 from octavo.recipe import ActivationScheme, Granularity, Scheme, WeightScheme
@@ -108,17 +108,36 @@ def _choices(layer: Any) -> Any:
     if isinstance(storage, list):  # of each layer of an RNN stack
         return [_choice(one) for one in storage]
     affine = getattr(layer, "affine", False) or bool(getattr(layer, "zero_points", ""))
-    return _choice(storage, affine=affine, group=getattr(layer, "group", 0))
+    held = WeightFormat.parse(getattr(layer, "format", WeightFormat.INT8.value))
+    return _choice(storage, affine=affine, group=getattr(layer, "group", 0), held=held)
 
 
-def _choice(storage: str, *, affine: bool = False, group: int = 0) -> Any:
+def _choice(
+    storage: str,
+    *,
+    affine: bool = False,
+    group: int = 0,
+    held: WeightFormat = WeightFormat.INT8,
+) -> Any:
     if storage == "float32":  # a recurrent layer that stayed float
         return None
     if storage in HALVES:
         return _Half(storage)
-    weight, activation = WeightScheme(QType.parse(storage), symmetric=not affine), None
-    if group:
-        activation = ActivationScheme(granularity=Granularity.GROUP, group=GROUP)
+    weight = WeightScheme(QType.parse(storage), symmetric=not affine)
+    if held.minimum:
+        raise NotTrainableError(
+            f"weights in the format {held.value} are as their file has them, and nothing is "
+            "rounded to it; change the float model and quantize that"
+        )
+    if held.group:
+        weight = WeightScheme(
+            QType.INT4 if held.bits == 4 else QType.INT8,
+            Granularity.BLOCK,
+            symmetric=not held.affine,
+            observer="search",
+            block=held.group,
+        )
+    activation = ActivationScheme(granularity=Granularity.GROUP, group=group) if group else None
     return SchemeChoice(Scheme(weight, activation))
 
 
@@ -127,3 +146,7 @@ class _Half:
     """All that layers with weights of 16 bits ask of a choice."""
 
     storage: str
+
+    @property
+    def held(self) -> str:
+        return self.storage

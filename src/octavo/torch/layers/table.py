@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +15,9 @@ from octavo.core.sources import Read
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.memory import array, float32, optional, tensor_of
 from octavo.torch.quantizer import Buffers, Quantizer
-from octavo.torch.weight_choice import HALVES, WeightChoice
+from octavo.torch.weight_choice import HALVES, WeightChoice, rounded
+
+Call = Callable[[Tensor], Tensor]
 
 INDICES = (torch.int32, torch.int64)
 
@@ -57,11 +60,14 @@ class QuantizedTable(QuantizedModule):
 
     @classmethod
     def adapt(cls, choice: Any) -> tuple[Any, str]:
-        return choice.for_tables()  # type: ignore[no-any-return]
+        return choice.for_tables(grouped=cls.GROUPED)  # type: ignore[no-any-return]
 
     @classmethod
     def try_choice(cls, choice: Any, weight: Any, name: str) -> None:
-        choice.rows(weight, name)
+        if choice.format.group:
+            rounded(choice, weight, name)
+        else:
+            choice.rows(weight, name)
 
     @classmethod
     def refuses(cls, module: nn.Module, choice: Any) -> str:
@@ -136,6 +142,21 @@ def in_kernel(table: Tensor, zero_point: Tensor | None) -> bool:
 def core(table: Tensor, scale: Tensor, zero_point: Tensor | None) -> Kernel:
     """The core's table over these tensors."""
     return Kernel(array(table), array(scale), optional(zero_point))
+
+
+def lookup(table: Any) -> Call:
+    """From indices in tensors to a table of the core, which takes addresses."""
+    dim, run = table.dim, table.run
+    threads = torch.get_num_threads
+
+    def call(indices: Tensor) -> Tensor:
+        places = checked(indices)
+        out = torch.empty((*places.shape, dim), dtype=torch.float32)
+        wide = places.dtype is torch.int64
+        run(places.data_ptr(), wide, places.numel(), out.data_ptr(), dim, threads())
+        return out
+
+    return call
 
 
 def rows_of(

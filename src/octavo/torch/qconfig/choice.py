@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from octavo.core.kernels import pack
+from octavo.core.kernels import WeightFormat, pack
 from octavo.errors import OptionError
 from octavo.torch.qconfig import QConfig
 from octavo.torch.qconfig.observed import (
@@ -32,6 +33,18 @@ class QConfigChoice:
     @property
     def storage(self) -> str:
         return dtype_of(self.qconfig)
+
+    @property
+    def format(self) -> WeightFormat:
+        return WeightFormat.INT8
+
+    @property
+    def search(self) -> bool:
+        return False
+
+    @property
+    def held(self) -> Hashable:
+        return self.qconfig
 
     @property
     def group(self) -> int:
@@ -96,13 +109,13 @@ class QConfigChoice:
             )
         return found
 
-    def adapted(self, *, symmetric: bool) -> tuple[WeightChoice, str]:
+    def adapted(self, *, symmetric: bool, grouped: bool = False) -> tuple[WeightChoice, str]:
         activation = activation_of(self.qconfig)
         if activation.kind is ActivationKind.WEIGHTS_ONLY:
             return self, "activations per row, not in float"
         return self, activation.note
 
-    def for_tables(self) -> tuple[WeightChoice, str]:
+    def for_tables(self, *, grouped: bool = False) -> tuple[WeightChoice, str]:
         return replace(self, weights_only=True), ""
 
 

@@ -42,7 +42,8 @@ def storage_of(dtype: Any) -> str:
         return text
     if text == "quint4x2":
         raise OptionError(
-            "dtype torch.quint4x2 is not offered: embeddings of 4 bits; use torch.quint8"
+            "dtype torch.quint4x2 is not offered: embeddings of 4 bits; use torch.quint8, or "
+            "recipe='int4', which holds linear layers in 4 bits too"
         )
     raise OptionError(f"dtype: {dtype!r} is not supported.{did_you_mean(str(dtype), _DTYPES)}")
 

@@ -1,0 +1,1 @@
+"""Weights that other quantizers stored: their bytes as the `GroupedWeight`s that they stand for."""

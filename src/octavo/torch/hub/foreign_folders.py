@@ -1,0 +1,145 @@
+"""Folders that others quantized: integers as they are stored become packed layers.
+
+q_proj.weight int8 [n, k]  q_proj.weight_scale [n, 1]    ->   QuantizedLinear: packed, scale
+q_proj.qweight  q_proj.qzeros  q_proj.scales             ->   the same
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from octavo.errors import ModelError, NothingQuantizedError, listed
+from octavo.recipe import LayerOutcome, Report, Verification
+from octavo.results.report import WEIGHTS_OF
+from octavo.torch.carry_over import carry_hooks, keep_own
+from octavo.torch.files.tensors import places_of
+from octavo.torch.hub.headers import file_tensors
+from octavo.torch.hub.mapped_files import MappedFiles
+from octavo.torch.hub.stored_linears import StoredLinear, Waiting
+from octavo.torch.inventory import ModuleLayer, inventory
+from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.reports import model_bytes
+
+_SHOWN = 5
+
+
+class Config(Protocol):
+    """What such a folder says of its layers."""
+
+    @property
+    def method(self) -> str:
+        """Who wrote it."""
+
+    def stored(self, name: str, kind: str, files: Collection[str] = ()) -> StoredLinear | None:
+        """How the module of this name and type is stored; None where it is float.
+
+        `files` name the tensors that there are.
+        """
+
+
+class ForeignLayers:
+    """The layers of such a folder, put into a skeleton of its model."""
+
+    def __init__(self, model: nn.Module, config: Config, files: Sequence[str]) -> None:
+        self._method = config.method
+        self._where = Path(files[0]).parent if files else Path()
+        self._files = MappedFiles(files)
+        self._before = model_bytes(model)
+        self._parts = inventory(model)
+        self._old: dict[str, nn.Module] = {}
+        places, names = places_of(model), _names(model, files)
+        for name, module in list(model.named_modules()):
+            stored = config.stored(name, type(module).__name__, names)
+            if stored is None:
+                continue
+            if type(module) is not nn.Linear:
+                raise ModelError(
+                    f"{self._where}: {name} is a {type(module).__name__}, which is quantized by "
+                    f"{self._method} there; Octavo reads Linear: quantize the float checkpoint "
+                    "with OctavoConfig()"
+                )
+            self._old[name] = module
+            _put(places, module, Waiting(module, stored))
+        if not self._old:
+            raise NothingQuantizedError(
+                f"{self._where}: no layer of {type(model).__name__} is quantized by "
+                f"{self._method} there; load it without quantization_config"
+            )
+
+    def finish(self, model: nn.Module) -> Report:
+        """Packs what was read, layer by layer. Raises ModelError for what no file had."""
+        lacking = [
+            f"{name}.{key}"
+            for name in self._old
+            for key, tensor in model.get_submodule(name).state_dict(keep_vars=True).items()
+            if not getattr(tensor, "_is_hf_initialized", False)
+        ]
+        if lacking:
+            raise ModelError(
+                f"{self._where}: its files lack {listed(lacking, _SHOWN)}, which the "
+                f"{self._method} of its config.json speaks of; copy the folder again, whole"
+            )
+        places = places_of(model)
+        with torch.inference_mode(False):
+            for name, old in self._old.items():
+                stored: Any = model.get_submodule(name)
+                self._files.used(stored.nbytes)
+                new = self._layer(name, stored)
+                keep_own(old, new)
+                carry_hooks(old, new)
+                _put(places, stored, new)
+        self._files.release()
+        return self._report(model)
+
+    def _layer(self, name: str, stored: Waiting) -> QuantizedModule:
+        try:
+            return stored.layer()
+        except ValueError as error:
+            raise ModelError(f"{self._where}: {name} ({self._method}): {error}") from None
+
+    def _report(self, model: nn.Module) -> Report:
+        return Report(
+            source=type(model).__name__,
+            output="",
+            recipe={"name": self._method, WEIGHTS_OF: self._method},
+            target="torch",
+            cpu="",
+            quant_format="",
+            layers=tuple(self._outcome(model, part) for part in self._parts),
+            model_bytes_before=self._before,
+            model_bytes_after=model_bytes(model),
+            opset=0,
+            min_onnxruntime="",
+            verification=Verification("skipped", detail="no inputs to compare with"),
+            seconds=0.0,
+            notes=(f"weights are those of a folder of {self._method}",),
+        )
+
+    def _outcome(self, model: nn.Module, part: ModuleLayer) -> LayerOutcome:
+        size = part.layer.bytes
+        if part.module not in self._old:
+            return LayerOutcome(
+                part.layer, False, "float", f"{self._method} holds it so", size, size
+            )
+        new: Any = model.get_submodule(part.module)
+        after = sum(b.nbytes for key, b in new.named_buffers() if key != "bias")
+        return LayerOutcome(part.layer, True, StoredLinear.scheme(new).describe(), "", size, after)
+
+
+def _put(places: Mapping[int, Any], old: nn.Module, new: nn.Module) -> None:
+    for parent, child in places[id(old)]:
+        parent._modules[child] = new
+
+
+def _names(model: Any, files: Sequence[str]) -> set[str]:
+    """The tensors of the files, by the names that this model has for them: a head has its model
+    under a prefix, or has not."""
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    ours = [Path(file) for file in files if file.endswith(".safetensors")]
+    found = {tensor.name for file in ours for tensor in file_tensors(file)}
+    return found | {prefix + name for name in found} | {n.removeprefix(prefix) for n in found}

@@ -1,0 +1,134 @@
+"""A GGUF file as a checkpoint: its class, its configuration, its tokenizer, and its layers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from octavo.checkpoints.gguf_file import GgufFile, open_gguf
+from octavo.errors import ModelError, brief, did_you_mean, pip_install
+from octavo.recipe import Recipe
+from octavo.torch.hub.checkpoint import Checkpoint, need_transformers
+from octavo.torch.hub.config import OctavoConfig
+from octavo.torch.hub.headers import StoredTensor
+from octavo.torch.hub.libraries import quiet_libraries
+
+
+@dataclass(frozen=True)
+class GgufCheckpoint(Checkpoint):
+    """`file` lies in `folder`, whose other files are none of its own."""
+
+    file: GgufFile
+
+    @property
+    def architecture(self) -> str:
+        """The class that answers for its architecture: of text generation, if it is not said."""
+        named = getattr(self.config, "architectures", None)
+        return str(named[0]) if named else "AutoModelForCausalLM"
+
+    @cached_property
+    def tensors(self) -> tuple[StoredTensor, ...]:
+        """What the file holds, by its names for them."""
+        return tuple(
+            StoredTensor(t.name, t.shape, t.kind.name, t.bytes, self.file.path.name)
+            for t in self.file.tensors
+        )
+
+    @property
+    def loader(self) -> Any:
+        """The class's from_pretrained; floats become float32."""
+        given = {"gguf_file": self.file.path.name, "dtype": torch.float32}
+        return partial(self.model_class.from_pretrained, **given)
+
+    def refuse_quantized(self, *, readable: bool = False) -> None:
+        """Raises ModelError where only floats will do."""
+        if not readable:
+            raise ModelError(
+                f"{self.name} is a GGUF file, whose weights are integers already: octavo quantize "
+                "makes a folder of it that keeps them, and from_pretrained opens"
+            )
+
+    def write_others(self, place: Path) -> None:
+        """Writes the tokenizer that is in the file, if there is one."""
+        if "tokenizer.ggml.model" not in self.file.metadata:
+            return
+        from transformers import AutoTokenizer
+
+        try:
+            found = AutoTokenizer.from_pretrained(self.folder, gguf_file=self.file.path.name)
+        except Exception as error:  # whatever transformers raises of a file
+            raise ModelError(
+                f"{self.name}: transformers cannot read its tokenizer: {brief(error)}; load the "
+                "model alone with octavo.torch.hub.load_gguf"
+            ) from error
+        found.save_pretrained(place)
+
+
+def find_gguf(path: str | os.PathLike[str]) -> GgufCheckpoint:
+    """The checkpoint that a GGUF file is.
+
+    Raises ModelError where transformers, gguf or accelerate are missing, for a damaged file (see
+    `open_gguf`) and for an architecture that transformers does not read.
+    """
+    need_transformers()
+    file = open_gguf(path)
+    _check_architecture(file)
+    from transformers import AutoConfig
+    from transformers.utils import is_accelerate_available
+
+    if not is_accelerate_available():
+        needed = pip_install("accelerate")
+        raise ModelError(f"transformers needs accelerate for GGUF files: {needed}")
+    folder = file.path.parent
+    try:
+        with quiet_libraries():
+            config = AutoConfig.from_pretrained(folder, gguf_file=file.path.name)
+    except Exception as error:  # whatever transformers raises of a file
+        raise ModelError(f"{path}: transformers cannot use its metadata: {brief(error)}") from error
+    return GgufCheckpoint(os.fspath(path), folder, folder, config, file)
+
+
+def load_gguf(
+    path: str | os.PathLike[str],
+    recipe: str | Path | Recipe = "int8",
+    skip: Iterable[str] = (),
+) -> Any:
+    """The model in a GGUF file of llama.cpp, in eval mode, with the file's own integers.
+
+    Blocks of Q4_0, Q4_1, Q4_K, Q5_0 and Q8_0 stay as they are, others are rounded to groups of 8
+    bits, or of 4 where they have less than 5; `octavo.torch.report(model)` says which. What the
+    file has in floats is quantized as `recipe` says. `skip` names layers that become float, as in
+    `OctavoConfig`. Raises ModelError as `find_gguf`, RecipeError and OptionError.
+    """
+    found = find_gguf(path)
+    config = OctavoConfig(recipe=recipe, skip=skip)
+    with quiet_libraries():
+        return found.loader(found.folder, quantization_config=config)
+
+
+def _check_architecture(file: GgufFile) -> None:
+    import transformers
+    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+
+    known = {*GGUF_SUPPORTED_ARCHITECTURES, "t5encoder", *_newer_architectures()}
+    known.discard("general")
+    if file.architecture not in {*known, *(name.replace("_", "") for name in known)}:
+        raise ModelError(
+            f"{file.path} is of the architecture {file.architecture!r}, which transformers "
+            f"{transformers.__version__} does not read of GGUF files."
+            f"{did_you_mean(file.architecture, sorted(known))}"
+        )
+
+
+def _newer_architectures() -> Iterable[str]:
+    try:
+        from transformers.integrations.gguf import GGUF_CONFIG_ARCHS
+    except ImportError:
+        return ()
+    return tuple(GGUF_CONFIG_ARCHS)

@@ -1,0 +1,89 @@
+"""`from_pretrained(folder, gguf_file=..., quantization_config=OctavoConfig())`.
+
+transformers refuses a GGUF file together with a quantization of another kind. With this, it asks
+Octavo, which reads the file itself. Without an OctavoConfig, nothing changes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+
+from octavo.checkpoints.gguf_file import GgufFile, open_gguf
+from octavo.torch.hub.config import OctavoConfig
+from octavo.torch.hub.quantizer import OctavoQuantizer, forget_tied
+
+
+class GgufQuantizer(OctavoQuantizer):
+    """Fills a model from a GGUF file, and saves it as other models of Octavo."""
+
+    def __init__(self, quantization_config: OctavoConfig, **kwargs: Any) -> None:
+        super().__init__(quantization_config, pre_quantized=True, **kwargs)
+        self._file: GgufFile | None = None
+        self._dtype = torch.float32
+        self._tensors: dict[str, Any] = {}
+
+    def read_header(self, gguf_file: str) -> None:
+        """What transformers calls once it knows where the file is."""
+        self._file = open_gguf(gguf_file)
+
+    def update_dtype(self, dtype: torch.dtype | None) -> torch.dtype:
+        """Of floats: float32, if nobody says."""
+        self._dtype = torch.float32 if dtype is None else dtype
+        return self._dtype
+
+    def update_weight_conversions(self, weight_conversions: Any, model: Any) -> list[Any]:
+        """None: tensors come under the model's names, and in its shapes."""
+        return []
+
+    def get_new_dtype(self, converter: Any, param: Any, dtype: Any) -> None:
+        """None: tensors come in their dtypes."""
+        return
+
+    def _process_model_before_weight_loading(
+        self, model: Any, checkpoint_files: Any = None, **kwargs: Any
+    ) -> None:
+        from octavo.torch.hub.gguf_layers import GgufLayers
+        from octavo.torch.hub.streaming import skipping
+        from octavo.torch.inventory import inventory
+
+        assert self._file is not None
+        config = self.quantization_config
+        recipe = skipping(config.recipe, inventory(model), config.skip)
+        self._stored = layers = GgufLayers(model, self._file, recipe, self._dtype)
+        self._tensors = layers.tensors
+        forget_tied(model)
+
+    def get_state_dict(self, checkpoint_file: str, model: Any) -> dict[str, Any]:
+        """The tensors that fill the model."""
+        found, self._tensors = self._tensors, {}
+        return found
+
+
+def ask_octavo_for_gguf() -> None:
+    """Has `transformers` ask Octavo for the quantizer where somebody passes both."""
+    modeling_utils: Any = importlib.import_module("transformers.modeling_utils")
+    plain = modeling_utils.get_hf_quantizer
+
+    def chosen(
+        config: Any,
+        quantization_config: Any,
+        device_map: Any,
+        *args: Any,
+        gguf_file: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        if gguf_file is None or not isinstance(quantization_config, OctavoConfig):
+            given = {} if gguf_file is None else {"gguf_file": gguf_file}
+            return plain(config, quantization_config, device_map, *args, **given, **kwargs)
+        made = GgufQuantizer(quantization_config)
+        made.validate_environment(device_map=device_map)
+        config.quantization_config = made.quantization_config
+        return made, config, device_map
+
+    modeling_utils.get_hf_quantizer = chosen
+
+
+ask_octavo_for_gguf()

@@ -1,0 +1,206 @@
+"""GGUF files in transformers: the file's integers in our layers, whatever converted them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from octavo.errors import ModelError, OptionError
+from octavo.torch import report
+from octavo.torch.hub import OctavoConfig, load_gguf
+from octavo.torch.layers.linear import QuantizedLinear
+from octavo.torch.layers.packed_embedding import QuantizedPackedEmbedding
+from tests.cli_support import run
+from tests.torch.hub.families import VOCABULARY
+from tests.torch.hub.gguf_models import write_model
+
+IDS = {"input_ids": torch.arange(2, 20)[None]}
+
+
+def _model(kind: str, config_name: str = "", **given: Any) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, config_name or f"{kind}Config")(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=96,
+        max_position_embeddings=64,
+        **given,
+    )
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+    for name, parameter in model.named_parameters():  # else all 0 or 1
+        if parameter.dim() == 1:
+            parameter.data = torch.rand_like(parameter) * 0.5 + ("norm" in name)
+    return model
+
+
+MODELS = {
+    "llama": lambda: _model("Llama", head_dim=16),
+    "qwen2": lambda: _model("Qwen2"),
+    "qwen3": lambda: _model("Qwen3", head_dim=128, tie_word_embeddings=True),
+    "gemma3": lambda: _model("Gemma3", "Gemma3TextConfig", head_dim=16),
+}
+
+
+def _through_blocks(model: Any, kind: str) -> Any:
+    """The float model with the weights that blocks of this type stand for."""
+    known = gguf.GGMLQuantizationType[kind]
+    for module in model.modules():
+        if isinstance(module, (torch.nn.Linear, torch.nn.Embedding)):
+            rows = gguf.quantize(module.weight.detach().numpy(), known)
+            module.weight.data = torch.from_numpy(gguf.dequantize(rows, known).copy())
+    return model
+
+
+def _quantized(model: Any) -> dict[str, Any]:
+    kinds = (QuantizedLinear, QuantizedPackedEmbedding)
+    return {n: m for n, m in model.named_modules() if isinstance(m, kinds)}
+
+
+@torch.no_grad()
+def _logits(model: Any) -> torch.Tensor:
+    found: torch.Tensor = model(**IDS).logits
+    return found
+
+
+def _close(found: torch.Tensor, expected: torch.Tensor, bound: float = 0.02) -> bool:
+    return bool((found - expected).norm() < bound * expected.norm())
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_hold_the_weights_of_the_file(name: str, kind: str, tmp_path: Path) -> None:
+    model = MODELS[name]()
+    write_model(tmp_path / "m.gguf", model, name, kind)
+    exact = _through_blocks(model, kind)
+    made = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path, gguf_file="m.gguf", quantization_config=OctavoConfig()
+    )
+    layers = _quantized(made)
+    assert len(layers) == 2 * 7 + 2
+    for where, layer in layers.items():
+        wanted = exact.get_submodule(where)
+        factor = float(getattr(wanted, "scalar_embed_scale", 1))
+        torch.testing.assert_close(
+            layer.weight() + 0, wanted.weight.detach() * factor, rtol=1e-6, atol=0
+        )
+    assert _close(_logits(made), _logits(exact))
+    found = report(made)
+    assert {o.layer.name for o in found.quantized} == layers.keys()
+    assert f"16 weights keep the file's integers ({kind})" in found.notes
+
+
+def test_what_is_saved_is_loaded_again(tmp_path: Path) -> None:
+    write_model(tmp_path / "m.gguf", MODELS["qwen3"](), "qwen3", "Q4_1")
+    made = load_gguf(tmp_path / "m.gguf")
+    made.save_pretrained(tmp_path / "saved")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
+    assert torch.equal(_logits(again), _logits(made))
+    tied = again.model.embed_tokens.packed, again.lm_head.packed
+    assert tied[0].data_ptr() == tied[1].data_ptr()
+    size = (tmp_path / "saved" / "model.safetensors").stat().st_size
+    assert size < 1.3 * (tmp_path / "m.gguf").stat().st_size + 30_000  # of names and the report
+
+
+def test_floats_follow_the_recipe_and_names_stay_float(tmp_path: Path) -> None:
+    model = MODELS["llama"]()
+    others = {"output.weight": "F16", "blk.0.ffn_up.weight": "BF16"}
+    write_model(tmp_path / "m.gguf", model, "llama", "Q4_0", others)
+    made = load_gguf(tmp_path / "m.gguf", skip=["*.q_proj"])
+    outcomes = {o.layer.name: o for o in report(made).layers}
+    assert outcomes["model.layers.0.mlp.up_proj"].scheme.startswith("int8 per channel")
+    assert outcomes["lm_head"].scheme.startswith("int8 per channel")
+    assert outcomes["model.layers.0.mlp.down_proj"].scheme.startswith("int4 per block of 32")
+    assert outcomes["model.layers.1.self_attn.q_proj"].reason == "skip names '*.q_proj'"
+    held = made.model.layers[1].self_attn.q_proj
+    assert type(held) is torch.nn.Linear
+    exact = _through_blocks(model, "Q4_0").model.layers[1].self_attn.q_proj.weight
+    torch.testing.assert_close(held.weight, exact, rtol=1e-6, atol=0)
+
+
+def test_blocks_that_no_groups_hold_are_said(tmp_path: Path) -> None:
+    model = MODELS["llama"]()
+    write_model(tmp_path / "m.gguf", model, "llama", "Q8_0", {"blk.1.attn_q.weight": "Q5_1"})
+    made = load_gguf(tmp_path / "m.gguf")
+    assert "1 weights were rounded anew: no groups hold them (Q5_1)" in report(made).notes
+    outcomes = {o.layer.name: o for o in report(made).layers}
+    rounded = outcomes["model.layers.1.self_attn.q_proj"]
+    assert rounded.notes == ("Q5_1 rounded to int8-32",)
+    assert rounded.sqnr_db is not None and rounded.sqnr_db > 40
+    assert _close(_logits(made), _logits(model), 0.1)
+
+
+def test_the_command_writes_a_folder_with_the_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "m.gguf", MODELS["llama"](), "llama", "Q4_0", words=VOCABULARY)
+    (tmp_path / "other.txt").write_text("not of the model")
+    assert run("quantize", "m.gguf", "-o", "out") == 0
+    out, _ = capsys.readouterr()
+    assert out.startswith("m.gguf -> out\n")
+    assert "keep the file's integers (Q4_0)" in out
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "octavo_report.json"} <= names
+    assert "other.txt" not in names
+    made = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert torch.equal(_logits(made), _logits(load_gguf(tmp_path / "m.gguf")))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert len(tokenizer) == VOCABULARY
+    said = json.loads((tmp_path / "out" / "octavo_report.json").read_text())
+    assert said["source"] == "m.gguf"
+    assert run("quantize", "m.gguf") == 0
+    assert (tmp_path / "m-octavo").is_dir()
+    capsys.readouterr()
+    assert run("quantize", "m.gguf", "--to", "onnx") == 2
+    assert "octavo.torch.hub.export" in capsys.readouterr().err
+
+
+def _damaged(path: Path, change: Any) -> str:
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ModelError) as error:
+        load_gguf(path)
+    return str(error.value)
+
+
+def test_bad_files_are_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_model(tmp_path / "m.gguf", MODELS["llama"](), "llama", "Q4_0")
+    whole = path.read_bytes()
+    assert "cut short" in _damaged(path, lambda data: whole[:-4000])
+    message = _damaged(path, lambda data: whole.replace(b"llama", b"lamma"))
+    assert "the architecture 'lamma', which transformers" in message
+    assert "llama" in message.partition("GGUF files")[2]
+    message = _damaged(path, lambda data: whole.replace(b"ffn_up.weight", b"ffn_xx.weight", 1))
+    assert re.search(r"lacks model\.layers\.\d\.mlp\.up_proj\.weight", message)
+    monkeypatch.chdir(tmp_path)
+    assert run("quantize", "m.gguf", "-o", "out") == 3
+    assert not (tmp_path / "out").exists()
+    path.write_bytes(whole)
+    with pytest.raises(OptionError, match="skip: 'nothing' matches no layer"):
+        load_gguf(path, skip=["nothing"])
+
+
+def test_experts_are_refused_by_name(tmp_path: Path) -> None:
+    from tests.checkpoints.gguf_files import write_gguf
+
+    path = tmp_path / "m.gguf"
+    keys = {"block_count": 1, "context_length": 64, "embedding_length": 64}
+    keys |= {"feed_forward_length": 96, "attention.head_count": 4, "vocab_size": 64}
+    keys |= {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 32}
+    metadata = {f"qwen3moe.{key}": value for key, value in keys.items()} | {"general.name": "x"}
+    w = np.zeros((4, 32, 64), np.float32)
+    write_gguf(path, {"blk.0.ffn_up_exps.weight": (w, "Q4_0")}, "qwen3moe", metadata)
+    with pytest.raises(ModelError, match=r"blk\.0\.ffn_up_exps\.weight holds experts"):
+        load_gguf(path)

@@ -1,0 +1,104 @@
+"""Folders of 4 bits that others wrote: GPTQ, AWQ and compressed-tensors keep their integers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from octavo.errors import ModelError
+from octavo.torch import report
+from octavo.torch.hub import OctavoConfig
+from octavo.torch.layers.linear import QuantizedLinear
+from tests.cli_support import run
+from tests.torch.hub.families import checkpoint, load, outputs
+from tests.torch.hub.int4_folders import CASES, LLAMA, written
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_layers_hold_the_integers_of_the_folder(case: str, tmp_path: Path) -> None:
+    folder, exact = written(tmp_path / "theirs", case)
+    model = load(LLAMA, folder, quantization_config=OctavoConfig())
+    layers = {n: m for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}
+    assert layers.keys() == exact.keys()
+    for name, layer in layers.items():
+        found = (layer.weight() + 0).numpy()
+        np.testing.assert_allclose(found, exact[name], rtol=1e-6, err_msg=name)
+        assert layer.group == (0 if case == "compressed-w4a8" else layer._format.group)
+        assert layer._format.affine == (not CASES[case][3])
+    assert {o.layer.name for o in report(model).quantized} == exact.keys()
+
+    float_model = load(LLAMA, checkpoint(LLAMA, tmp_path / "float"))
+    for name, weight in exact.items():
+        float_model.get_submodule(name).weight.data = torch.from_numpy(weight)
+    inputs = LLAMA.inputs()
+    expected = outputs(float_model, inputs)
+    assert (outputs(model, inputs) - expected).norm() < 0.02 * expected.norm()
+
+    model.save_pretrained(tmp_path / "ours")
+    again = load(LLAMA, tmp_path / "ours")
+    assert torch.equal(outputs(again, inputs), outputs(model, inputs))
+
+
+def test_the_command_keeps_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, _ = written(tmp_path / "theirs", "gptq")
+    assert run("quantize", str(folder), "-o", str(tmp_path / "out")) == 0
+    out, _ = capsys.readouterr()
+    assert "weights are those of a folder of gptq" in out
+    made = load(LLAMA, tmp_path / "out")
+    expected = load(LLAMA, folder, quantization_config=OctavoConfig())
+    inputs = LLAMA.inputs()
+    assert torch.equal(outputs(made, inputs), outputs(expected, inputs))
+
+
+def test_inputs_in_another_order_are_refused_by_name(tmp_path: Path) -> None:
+    folder, _ = written(tmp_path / "theirs", "gptq")
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.g_idx"
+    tensors[name] = tensors[name].flip(0).contiguous()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"layers\.1\.mlp\.up_proj \(gptq\): .*desc_act"):
+        load(LLAMA, folder, quantization_config=OctavoConfig())
+
+
+def test_a_tensor_that_is_not_there_is_named(tmp_path: Path) -> None:
+    folder, _ = written(tmp_path / "theirs", "awq")
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.scales"]
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"lack model\.layers\.1\.mlp\.up_proj\.scales"):
+        load(LLAMA, folder, quantization_config=OctavoConfig())
+
+
+@pytest.mark.parametrize("recipe", ["int4", "int4-128"])
+def test_compressed_tensors_reads_what_octavo_wrote(recipe: str, tmp_path: Path) -> None:
+    checkpoint(LLAMA, tmp_path / "float")
+    config = OctavoConfig(recipe=recipe, format="compressed-tensors")
+    model = load(LLAMA, tmp_path / "float", quantization_config=config)
+    model.save_pretrained(tmp_path / "made")
+    said = json.loads((tmp_path / "made" / "config.json").read_text())["quantization_config"]
+    assert said["format"] == "pack-quantized"
+    weights = said["config_groups"]["group_0"]["weights"]
+    group = 128 if recipe == "int4-128" else 32
+    assert (weights["num_bits"], weights["strategy"], weights["group_size"]) == (4, "group", group)
+
+    ours = load(LLAMA, tmp_path / "made", quantization_config=OctavoConfig())
+    inputs = LLAMA.inputs()
+    assert torch.equal(outputs(ours, inputs), outputs(model, inputs))
+    if recipe == "int4-128":  # theirs want whole groups, and this model has 64 and 96 inputs
+        return
+    theirs = outputs(load(LLAMA, tmp_path / "made"), inputs)  # by its own library, in float
+    assert (outputs(model, inputs) - theirs).norm() < 0.02 * theirs.norm()
+
+
+def test_groups_of_another_length_are_refused_by_name(tmp_path: Path) -> None:
+    folder, _ = written(tmp_path / "theirs", "compressed")
+    data = json.loads((folder / "config.json").read_text())
+    data["quantization_config"]["config_groups"]["group_0"]["weights"]["group_size"] = 48
+    (folder / "config.json").write_text(json.dumps(data))
+    with pytest.raises(ModelError, match=r"group_size is 48; Octavo reads multiples of 32"):
+        load(LLAMA, folder, quantization_config=OctavoConfig())
