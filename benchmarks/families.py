@@ -129,9 +129,9 @@ def _parser() -> argparse.ArgumentParser:
     words = "of a family's exports only the first and the last, which differ most"
     parser.add_argument("--fewer-exports", action="store_true", help=words)
     parser.add_argument("--prepare", action="store_true", help="only make files, time nothing")
-    pieces.add_options(parser)
     words = "child processes that a figure is pooled from (3)"
     parser.add_argument("--processes", type=int, default=3, help=words)
+    pieces.add_options(parser)
     return parser
 
 
@@ -139,16 +139,10 @@ def _measure(options: argparse.Namespace, folder: Path, command: str) -> None:
     asked = sections(options, folder / "files")
     kept = pieces.Folder(folder)
     if options.prepare:
-        asked = {title: section for title, section in asked.items() if title.endswith(MADE)}
-    if not options.join:
-        pieces.measure(asked, kept, options.seconds, options.again)
-    if options.prepare:
+        made = {title: section for title, section in asked.items() if title.endswith(MADE)}
+        pieces.measure(made, kept, options.seconds, options.again)
         return
-    missing = [title for title in asked if kept.kept(title) is None]
-    if missing and not options.join:
-        print(
-            f"{len(missing)} of {len(asked)} sections are to be measured; the next is {missing[0]}"
-        )
+    if not pieces.finished(asked, kept, options):
         return
     found = pieces.joined("families", TITLE, list(asked), kept, command)
     part = options.torch or options.onnx or options.decoding or options.threads

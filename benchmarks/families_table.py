@@ -1,4 +1,4 @@
-"""Tables of `benchmarks.families`' result, a family a line: what the sections say one by one.
+"""Tables of `families` and `quantized_files`, a family a line: what sections say one by one.
 
 Figures that were asked for and missed are bold; what could not be measured is left empty, and the
 section of that family says why.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from benchmarks import quantized_files
 from benchmarks.families_torch import BFLOAT16
 from benchmarks.results import Result, Row
 from benchmarks.torch_variants import AO_CHANNEL, FLOAT, OCTAVO
@@ -68,10 +69,26 @@ def onnx_lines(result: Result) -> list[str]:
     return _lines(result, ["family", "export"], columns, lines)
 
 
+def files_lines(result: Result) -> list[str]:
+    """Files of ONNX Runtime's quantizer, converted to target native."""
+    js, defaults = (form + ", {0}" for form in quantized_files.FORMS)
+    two = quantized_files.JS + ", {1}"
+    columns = (
+        ("speed", js, quantized_files.SPEED),
+        ("two threads", two, quantized_files.SPEED),
+        ("error", js, quantized_files.ERROR),
+        ("speed, file of the defaults", defaults, quantized_files.SPEED),
+        ("error", defaults, quantized_files.ERROR),
+    )
+    lines = [((name,), name, "") for name in quantized_files.ARCHITECTURES]
+    return _lines(result, ["family"], columns, lines)
+
+
 TABLES: dict[str, Callable[[Result], list[str]]] = {
     "torch": torch_lines,
     "token": token_lines,
     "onnx": onnx_lines,
+    "files": files_lines,
 }
 
 
@@ -102,5 +119,6 @@ def _cells(
         if row is None or math.isnan(row.measured):
             yield ""
             continue
-        text = f"{row.measured:.2f}" if row.unit == "x" else f"{row.measured:.1e}"
+        share = row.unit == "x" or row.what == quantized_files.ERROR
+        text = f"{row.measured:.2f}" if share else f"{row.measured:.1e}"
         yield f"**{text}**" if row.reached is False else text

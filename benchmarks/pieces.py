@@ -1,7 +1,8 @@
 """A long benchmark in pieces: what is measured is kept in a folder, and a later run goes on.
 
 Each piece is a section with rows, and says when and by which code it was measured. A machine that
-is idle for minutes at a time can so measure what takes hours.
+is idle for minutes at a time can so measure what takes hours: `--into FOLDER` keeps the sections
+there, and the same command goes on with the rest; `--for SECONDS` says when to stop.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,42 @@ from benchmarks.families_aims import Aims
 from benchmarks.results import Measured, Result, Row, say
 
 Section = Callable[[Aims], Iterator[Row]]
+Summary = Callable[[Sequence[Row]], Iterable[Row]]
+"""What is said of all rows at the end."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What a script that measures in pieces takes beside the options of all scripts."""
+    words = "keep each section there when it is done; the same command goes on with the rest"
+    parser.add_argument("--into", metavar="FOLDER", help=words)
+    words = "begin no section after so many"
+    parser.add_argument("--for", dest="seconds", type=float, default=math.inf, help=words)
+    words = "measure again what other code than today's has measured"
+    parser.add_argument("--again", action="store_true", help=words)
+    words = "measure nothing; the result of what is kept, in which the rest is missed"
+    parser.add_argument("--join", action="store_true", help=words)
+
+
+def command(script: str, arguments: Sequence[str]) -> str:
+    """Without what says where and how far, which is a matter of the machine."""
+    kept, words = [], iter(arguments)
+    for word in words:
+        if word in ("--into", "--for"):
+            next(words, None)
+        elif word not in ("--join", "--again"):
+            kept.append(word)
+    return " ".join([f"python -m benchmarks.{script}", *kept])
+
+
+def finished(asked: Mapping[str, Section], kept: Folder, options: argparse.Namespace) -> bool:
+    """Measures what the options say; whether a result can be made. Says what is left if not."""
+    if options.join:
+        return True
+    measure(asked, kept, options.seconds, options.again)
+    missing = [title for title in asked if kept.kept(title) is None]
+    if missing:
+        print(f"{len(missing)} of {len(asked)} sections are left; the next is {missing[0]}")
+    return not missing
 
 
 @dataclass(frozen=True)
@@ -111,8 +148,15 @@ def piece(title: str, section: Section) -> Piece:
     return Piece(Measured.now(title), rows, aims)
 
 
-def joined(name: str, title: str, sections: Sequence[str], folder: Folder, command: str) -> Result:
-    """One result of all pieces, and the aims; what no run has measured is a missed row."""
+def joined(
+    name: str,
+    title: str,
+    sections: Sequence[str],
+    folder: Folder,
+    command: str,
+    summary: Summary = lambda rows: (),
+) -> Result:
+    """One result of all pieces, then summary and aims; what no run measured is a missed row."""
     rows: list[Row] = []
     found: list[Measured] = []
     aims = Aims()
@@ -124,7 +168,7 @@ def joined(name: str, title: str, sections: Sequence[str], folder: Folder, comma
         rows += kept.rows
         found.append(kept.measured)
         aims.take(kept.aims)
-    rows += aims.rows("Aims")
+    rows += [*summary(rows), *aims.rows("Aims")]
     whole = results.result(name, title, rows, speeds=True)
     if not found:
         return replace(whole, command=command)

@@ -16,8 +16,8 @@ constexpr std::size_t kChunk = 1 << 15;  // elements worth a thread's while
 
 // Between these, the scales of nearly all of a channel's groups are normal numbers of float16 without help.
 constexpr float kLeastStep = 0x1p-11f, kMostStep = 0x1p14f;
-// Below, a weight is as good as 0: float32 has no numbers to divide it by.
-constexpr float kNothing = 0x1p-110f;
+// Below, weights are as good as 0: float32 has no number to multiply them by.
+constexpr float kNothing = 0x1p-126f;
 
 // A power of two, by which the scales of a channel's groups are taken; `step` is of its outermost weight.
 float channel_scale(float step) {

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks import pieces, results
+from benchmarks import pieces, quantized_files, results
 from benchmarks.families_aims import Aim, Aims
+from benchmarks.latency import Setting
 from benchmarks.pieces import Folder, Section
 from benchmarks.results import Row, read, write
 
@@ -84,3 +86,34 @@ def test_a_section_that_fails_is_a_missed_row(tmp_path: Path) -> None:
     assert kept is not None
     assert [row.note for row in kept.rows] == ["", "RuntimeError: no room"]
     assert kept.rows[1].reached is False
+
+
+def test_what_is_left_is_said_and_the_command_says_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sections = {title: section(title, 1.5, []) for title in ("a", "b")}
+    parser = argparse.ArgumentParser()
+    pieces.add_options(parser)
+    given = ["--into", str(tmp_path), "--for", "-1"]
+    assert not pieces.finished(sections, Folder(tmp_path), parser.parse_args(given))
+    assert "2 of 2 sections are left; the next is a" in capsys.readouterr().out
+    assert pieces.finished(sections, Folder(tmp_path), parser.parse_args([]))
+    command = pieces.command("some", ["--threads", "1", *given, "--again"])
+    assert command == "python -m benchmarks.some --threads 1"
+
+
+def test_speeds_of_a_form_have_one_mean() -> None:
+    setting = Setting("1 thread")
+    found = [
+        Row(what, figure, section=quantized_files.title(form, family, setting))
+        for form, family, what, figure in (
+            (quantized_files.JS, "BERT", quantized_files.SPEED, 2.0),
+            (quantized_files.JS, "ViT", quantized_files.SPEED, 0.5),
+            (quantized_files.JS, "ViT", quantized_files.ERROR, 9.0),
+            (quantized_files.DEFAULTS, "BERT", quantized_files.SPEED, 3.0),
+            (quantized_files.SHIPPED, quantized_files.KOKORO, quantized_files.SPEED, 9.0),
+        )
+    ]
+    means = list(quantized_files.means([setting], found))
+    assert [row.measured for row in means] == pytest.approx([1.0, 0.5, 3.0, 3.0])
+    assert [row.reached for row in means] == [False, False, True, True]

@@ -6,34 +6,126 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from octavo.core.group_rounding import round_groups
-from octavo.core.kernels import WeightFormat
+from octavo.core.group_rounding import RoundedGroups, round_groups
+from octavo.core.kernels import GroupedWeight, WeightFormat, isa, isas, use_isa
 
+Float32 = npt.NDArray[np.float32]
 GROUPED = [f for f in WeightFormat if f.group and not f.minimum]
 
 
-def _weight(n: int = 24, k: int = 200, seed: int = 0) -> npt.NDArray[np.float32]:
-    rng = np.random.default_rng(seed)
-    return (rng.standard_t(4, size=(n, k)) * 0.03).astype(np.float32)
+def _weight(n: int = 24, k: int = 200, kind: str = "normal") -> Float32:
+    rng = np.random.default_rng(0)
+    w = rng.standard_t(3, size=(n, k)) if kind == "heavy" else rng.normal(size=(n, k))
+    if kind == "outlier":
+        w[:, ::37] *= 20
+    if kind == "positive":
+        w = np.abs(w)
+    if kind == "few-values":
+        w = np.sign(w) * (np.abs(w) > 0.5)
+    return (w * 0.03).astype(np.float32)
 
 
-def _plain_noise(w: npt.NDArray[np.float32], bits: int, group: int) -> float:
-    """The squared error of round(w / (max|w| / qmax)) for each group, in float64."""
-    most, total = 2 ** (bits - 1) - 1, 0.0
+def _plain_errors(w: Float32, bits: int, group: int, weights: Float32) -> npt.NDArray[np.float64]:
+    """By group, the weighted squared error of round(w / scale), scale = float16(max|w| / qmax)."""
+    most = 2 ** (bits - 1) - 1
+    errors = []
     for i in range(0, w.shape[1], group):
         part = w[:, i : i + group].astype(np.float64)
-        scale = np.abs(part).max(axis=1, keepdims=True) / most
-        total += np.square(part - np.round(part / scale) * scale).sum()
-    return total
+        size = np.abs(part).max(axis=1, keepdims=True)
+        scale = (size / most).astype(np.float16).astype(np.float64)
+        scale[scale == 0] = 1
+        off = part - np.clip(np.round(part / scale), -most, most) * scale
+        errors.append((np.square(off) * weights[i : i + group]).sum(axis=1))
+    return np.stack(errors, axis=1)
+
+
+def _errors(w: Float32, held: GroupedWeight, weights: Float32) -> npt.NDArray[np.float64]:
+    """By group, of the weight as it is stored."""
+    off = np.square(w - held.dequantize().astype(np.float64)) * weights
+    group = held.format.group
+    return np.stack(
+        [off[:, i : i + group].sum(axis=1) for i in range(0, w.shape[1], group)], axis=1
+    )
 
 
 @pytest.mark.parametrize("fmt", GROUPED, ids=lambda f: f.value)
-def test_search_beats_the_plain_range(fmt: WeightFormat) -> None:
+@pytest.mark.parametrize("weighted", [False, True], ids=["alike", "by-moments"])
+@pytest.mark.parametrize("kind", ["normal", "heavy", "outlier", "positive", "few-values"])
+def test_no_group_is_worse_than_by_its_largest_weight(
+    fmt: WeightFormat, weighted: bool, kind: str
+) -> None:
+    w, k = _weight(kind=kind), 200
+    moments = np.random.default_rng(3).chisquare(1, k).astype(np.float32) if weighted else None
+    weights = np.maximum(moments / moments.mean(), 1e-3) if moments is not None else np.ones(k)
+    found = _errors(w, round_groups(w, fmt, moments).weight, weights)
+    plain = _plain_errors(w, fmt.bits, fmt.group, weights)
+    if fmt.affine:  # it has steps of its own; a group alone may lose what others win
+        found, plain = found.sum(), plain.sum()
+    assert (found <= plain * (1 + 1e-4) + 1e-12).all()
+    if kind == "normal" and fmt.bits == 4:
+        assert found.sum() < 0.75 * plain.sum()
+
+
+@pytest.mark.parametrize("fmt", GROUPED, ids=lambda f: f.value)
+def test_every_instruction_set_and_number_of_threads_gives_the_same(fmt: WeightFormat) -> None:
+    w = _weight(n=50, k=300, kind="heavy")
+    moments = np.random.default_rng(3).chisquare(1, 300).astype(np.float32)
+    before = isa()
+    try:
+        use_isa("reference")
+        first = round_groups(w, fmt, moments)
+        for name in isas():
+            use_isa(name)
+            _expect_same(round_groups(w, fmt, moments), first)
+    finally:
+        use_isa(before)
+    parts = [round_groups(part, fmt, moments).weight.q for part in np.split(w, [7, 16, 33])]
+    np.testing.assert_array_equal(np.concatenate(parts), first.weight.q)
+
+
+def _expect_same(found: RoundedGroups, first: RoundedGroups) -> None:
+    for name in ("q", "scale", "zero", "channel_scale"):
+        np.testing.assert_array_equal(getattr(found.weight, name), getattr(first.weight, name))
+    assert (found.signal, found.noise) == (first.signal, first.noise)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_of_16_bits_are_rounded_as_their_values_in_32(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    w = torch.from_numpy(_weight()).to(getattr(torch, dtype))
+    found = round_groups(w, WeightFormat.INT4_32)
+    _expect_same(found, round_groups(w.float(), WeightFormat.INT4_32))
+
+
+def test_columns_of_a_larger_weight_are_read_where_they_lie() -> None:
+    w = _weight(k=320)
+    part = w[:, 64:256]
+    _expect_same(
+        round_groups(part, WeightFormat.INT4_64_AFFINE),
+        round_groups(part.copy(), WeightFormat.INT4_64_AFFINE),
+    )
+
+
+@pytest.mark.parametrize("fmt", [WeightFormat.INT4_32, WeightFormat.INT8_32_AFFINE])
+@pytest.mark.parametrize("size", [1e-30, 1e-6, 1e-3, 1.0, 1e5, 1e30])
+def test_weights_of_any_size_keep_their_precision(fmt: WeightFormat, size: float) -> None:
     w = _weight()
-    found, plain = round_groups(w, fmt), round_groups(w, fmt, search=False)
-    assert found.noise <= plain.noise
-    if fmt.bits == 4:
-        assert found.noise < 0.8 * _plain_noise(w, 4, fmt.group)
+    found, usual = round_groups(w * np.float32(size), fmt), round_groups(w, fmt)
+    assert found.noise / found.signal == pytest.approx(usual.noise / usual.signal, rel=0.02)
+    exponents = np.log2(found.weight.channel_scale.astype(np.float64))
+    np.testing.assert_array_equal(exponents, np.round(exponents))
+    scales = np.abs(found.weight.scale.astype(np.float32))
+    assert scales.min() >= 2.0**-14
+    assert np.isfinite(scales).all()
+
+
+def test_zeros_stay_zeros() -> None:
+    w = _weight()
+    w[3], w[5, :64] = 0, 0
+    for fmt in GROUPED:
+        held = round_groups(w, fmt).weight.dequantize()
+        assert not held[3].any()
+        assert not held[5, :64].any()
 
 
 @pytest.mark.parametrize("fmt", GROUPED, ids=lambda f: f.value)
@@ -56,3 +148,17 @@ def test_non_finite_weights_are_refused_by_channel(bad: float) -> None:
 def test_a_format_without_groups_is_refused() -> None:
     with pytest.raises(ValueError, match="int8 has no groups"):
         round_groups(_weight(), WeightFormat.INT8)
+
+
+@pytest.mark.parametrize(
+    ("moments", "said"),
+    [
+        (np.ones(3, np.float32), r"moments: needs shape \(200,\)"),
+        (np.full(200, np.nan, np.float32), "moments: holds NaN"),
+        (np.full(200, -1, np.float32), "moments: holds NaN, infinity or numbers below 0"),
+    ],
+    ids=["shape", "nan", "negative"],
+)
+def test_moments_that_are_none_are_refused(moments: Float32, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        round_groups(_weight(), WeightFormat.INT4_32, moments)

@@ -135,19 +135,26 @@ def test_formats_have_the_names_that_the_core_knows() -> None:
 
 def test_an_unknown_format_is_refused_by_name() -> None:
     message = "the format 'int3', which this release of Octavo does not know .it knows int8"
-    packed, scale, q = pack(integers(3, 5)), np.ones(3, np.float32), integers(3, 5)
+    packed, scale = pack(integers(3, 5)), np.ones(3, np.float32)
+    rows, halves = np.zeros((3, 5), np.uint8), np.zeros((3, 1), np.uint16)
     filters = _native.ConvShape(3, 5, 1, [1, 1], [1, 1], [1, 1], [0, 0], [0, 0], [1, 1])
     for refused in (
         lambda: WeightFormat.parse("int3"),
         lambda: _native.packed_bytes(3, 5, "int3"),
-        lambda: _native.pack(q, packed, "int3"),
-        lambda: _native.unpack(packed, q, "int3"),
+        lambda: _native.pack_groups(rows, halves, None, packed, "int3"),
+        lambda: _native.unpack_groups(packed, rows, halves, None, "int3"),
         lambda: _native.Linear(packed, 3, 5, 0, scale, None, None, 0, False, "int3"),
         lambda: _native.Matrix.int8(packed, 3, 5, scale, None, "int3"),
         lambda: _native.Conv(filters, packed, scale, None, 0, "int3"),
     ):
         with pytest.raises(ValueError, match=message):
             refused()
+    for layer in (
+        lambda: _native.Matrix.int8(packed, 3, 5, scale, None, "int4-32"),
+        lambda: _native.Conv(filters, packed, scale, None, 0, "int4-32"),
+    ):
+        with pytest.raises(ValueError, match="weights in groups are for linear layers"):
+            layer()
 
 
 def test_a_packed_weight_checks_its_fields() -> None:

@@ -72,6 +72,7 @@ def prepare(folder: Path) -> Path:
     checkpoint(folder / "path" / "to" / "checkpoint")
     octavo.onnx.quantize_dynamic(float_model, folder / "model.int8.onnx", verify=False)
     _checkpoint(folder / "checkpoint")
+    _decoders(folder)
     native = folder / "model.int8.native.onnx"
     octavo.onnx.quantize_dynamic(float_model, native, target="native", verify=False)
     shutil.copy(native, folder / "model.native.onnx")
@@ -111,6 +112,21 @@ def checkpoint(folder: Path) -> None:
     pooling = {"word_embedding_dimension": 64, "pooling_mode_mean_tokens": True}
     for name, data in (("modules.json", modules), ("1_Pooling/config.json", pooling)):
         (folder / name).write_text(json.dumps(data))
+
+
+def _decoders(folder: Path) -> None:
+    """A tiny decoder: a GGUF file, a folder of floats, and one of GPTQ's."""
+    import transformers
+
+    from tests.torch.hub.families import checkpoint as of_family
+    from tests.torch.hub.gguf_models import write_model
+    from tests.torch.hub.int4_folders import LLAMA, written
+
+    with quiet():
+        written(folder / "path" / "to" / "gptq-checkpoint", "gptq")
+        of_family(LLAMA, folder / "decoder")
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder / "decoder")
+    write_model(folder / "model.gguf", model, "llama", "Q4_0", words=model.config.vocab_size)
 
 
 def _data(folder: Path, model: Path) -> None:

@@ -6,12 +6,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from octavo.graph.analysis.computed_shapes import sizes
+from octavo.graph.analysis.computed_shapes import SizeOf, sizes
 from octavo.graph.analysis.constants import Stored
 from octavo.graph.analysis.dims import AtMost, Dim, Dims, Known, OneOf
 
@@ -248,3 +249,28 @@ def test_constants_that_are_no_shapes(array: Any) -> None:
     value = ir.Value(name="v", const_value=ir.Tensor(array))
     ir.Graph([], [], nodes=[], initializers=[value])
     assert sizes(value, Stored()) is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "axes"),
+    [
+        ("s = Shape <start = 0> (x) v = Gather (s, order)", [0, 2, 1, 3]),
+        ("s = Shape (x) g = Gather (s, order) v = Slice (g, last, far)", [3]),
+        ("s = Shape (x) g = Gather (s, order) v = Gather (g, one)", [2]),
+        ("s = Shape <start = 0> (x) v = Gather (s, one)", [1]),
+        ("s = Shape <start = 1> (x) v = Gather (s, order)", None),
+        ("s = Shape (x) v = Gather (s, last)", None),
+    ],
+)
+def test_parts_of_a_shape_in_another_order(nodes: str, axes: list[int] | None) -> None:
+    """As ONNX Runtime writes the shape of a Transpose that it moved behind."""
+    text = f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (float[a, b, c, d] x) => (int64[n] v)
+        <int64[4] order = {{0, 2, 1, 3}}, int64[1] one = {{1}}, int64[1] last = {{-1}},
+         int64[1] far = {{9223372036854775807}}> {{ {nodes} }}
+    """
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    found = sizes(model.graph.outputs[0], Stored())
+    x = model.graph.inputs[0]
+    assert found == (None if axes is None else [SizeOf(x, axis) for axis in axes])

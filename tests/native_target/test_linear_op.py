@@ -330,7 +330,7 @@ LINEAR_REFUSALS: dict[str, tuple[Change, str]] = {
     "unknown-weight-format": (
         sets("weight_format", "int4"),
         "weights are in the format 'int4', which this release of Octavo does not know (it knows "
-        "int8); install a newer one, or quantize the model again",
+        "int8, int4-32, int4-32-affine, ",
     ),
     "unknown-activation": (
         sets("activation", "elu"),

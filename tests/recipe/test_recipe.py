@@ -91,7 +91,7 @@ RULE: dict[str, Any] = {"scheme": "float"}
         ({}, "a recipe needs `default` (a scheme) or `base` (a preset's name). Known: float16, "),
         (
             [],
-            "a recipe is a mapping with version, name, base, max_error, attention, default, ",
+            "a recipe is a mapping with version, name, base, max_error, attention, mix, default, ",
         ),
         (
             {"base": "int9"},

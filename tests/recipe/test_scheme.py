@@ -38,7 +38,8 @@ def test_words_stand_for_schemes() -> None:
     assert Scheme.from_dict("float") is FLOAT
     assert FLOAT.to_dict() == "float"
     for name, recipe in PRESETS.items():
-        assert Scheme.from_dict(name) == recipe.default
+        if recipe.mix is None:  # a mix has more than one
+            assert Scheme.from_dict(name) == recipe.default
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ BAD_TEXTS = {
     "# nothing\n\n": (1, "the recipe is empty"),
     "5": (
         1,
-        "a recipe is a mapping with version, name, base, max_error, attention, default, ",
+        "a recipe is a mapping with version, name, base, max_error, attention, mix, default, ",
     ),
     "base: [int8\nname: x": (2, "while parsing a flow sequence: expected ',' or ']'"),
     "\nbase: int8: x": (2, "mapping values are not allowed here"),

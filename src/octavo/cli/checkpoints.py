@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from octavo.recipe import Inspection, Recipe, Report
 
-_TAKEN = frozenset("model output to recipe only exclude page force verbose json".split())
+_TAKEN = frozenset("model output to recipe bits size only exclude page force verbose json".split())
 _OF_ONNX = frozenset({"cpu", "no_verify"})
 """Options for folders of ONNX files alone."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from octavo.cli import checkpoints, torch_models
 from octavo.cli.evidence import How
+from octavo.cli.mixing import BitsOption, MaxErrorOption, SizeOption, fewest_bits, limited
 from octavo.cli.options import (
     CpuOption,
     CustomOpsOption,
@@ -67,6 +69,9 @@ def quantize(
     ] = None,
     to: ToOption = To.TORCH,
     recipe: RecipeOption = "int8",
+    bits: BitsOption = None,
+    size: SizeOption = "",
+    max_error: MaxErrorOption = None,
     exclude: Annotated[
         list[str],
         typer.Option(
@@ -155,9 +160,10 @@ def quantize(
             checkpoints.refuse_options(context, model, to)
             out = output or checkpoints.default_folder(model, to)
             check_places(None, page, [])
-            wanted = checkpoints.Wanted(
-                to, chosen_recipe(recipe), only, exclude, cpu, not no_verify, force
+            chosen = limited(
+                chosen_recipe(recipe), bits, size, None, partial(checkpoints.inspect, model)
             )
+            wanted = checkpoints.Wanted(to, chosen, only, exclude, cpu, not no_verify, force)
             made = checkpoints.quantize(model, out, wanted)
             show(made, json=json, verbose=verbose)
             _write_page(made, page, model, How(), measure=False)
@@ -165,7 +171,9 @@ def quantize(
         checkpoints.refuse_to(context, model)
         if torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
-            chosen = chosen_recipe(recipe)
+            chosen = limited(
+                chosen_recipe(recipe), bits, size, None, partial(torch_models.inspect, model)
+            )
             name = model.rpartition(".")[2].rpartition(":")[2]
             out = output or _default_output(name, "safetensors", chosen, force)
             check_places(None, page, [out])
@@ -176,29 +184,37 @@ def quantize(
             _write_page(made, page, model, How())
             return
         how = _how_to_time(inputs, shape, threads, page)
-        chosen = chosen_recipe(recipe, ops)
-        suffix = "native.onnx" if target is Target.NATIVE else "onnx"
-        out = output or _default_output(Path(model).stem, suffix, chosen, force)
-        check_places(None, page, [Path(model), out, *([inputs] if inputs else [])])
+        from octavo.onnx import inspect as inspect_model
         from octavo.onnx import quantize_dynamic
         from octavo.report.terminal import progress_bar
 
+        form: dict[str, Any] = {"target": target, "cpu": cpu, "quant_format": format}
+        chosen = limited(
+            *(chosen_recipe(recipe, ops), bits, size, max_error),
+            lambda some: inspect_model(Path(model), some, **form),
+        )
+        suffix = "native.onnx" if target is Target.NATIVE else "onnx"
+        out = output or _default_output(Path(model).stem, suffix, chosen, force)
+        check_places(None, page, [Path(model), out, *([inputs] if inputs else [])])
+
         with progress_bar() as progress:
-            report = quantize_dynamic(
-                Path(model),
-                out,
-                nodes_to_quantize=list(only) or None,
-                nodes_to_exclude=list(exclude) or None,
-                use_external_data_format=external_data,
-                recipe=chosen,
-                target=target,
-                cpu=cpu,
-                quant_format=format,
-                check_inputs=inputs,
-                verify=not no_verify,
-                progress=progress,
-                allow_quantized=allow_quantized,
-                allow_nothing=allow_nothing,
+            report = fewest_bits(
+                chosen,
+                None if no_verify else max_error,
+                lambda some: quantize_dynamic(
+                    Path(model),
+                    out,
+                    nodes_to_quantize=list(only) or None,
+                    nodes_to_exclude=list(exclude) or None,
+                    use_external_data_format=external_data,
+                    recipe=some,
+                    **form,
+                    check_inputs=inputs,
+                    verify=not no_verify,
+                    progress=progress,
+                    allow_quantized=allow_quantized,
+                    allow_nothing=allow_nothing,
+                ),
             )
         show(report, json=json, verbose=verbose)
         _write_page(report, page, model, how, measure=not no_verify)

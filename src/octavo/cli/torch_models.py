@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["inspect", "names_factory", "quantize", "refuse_onnx_options"]
 
-_TAKEN = frozenset("model output recipe exclude only allow_nothing page force verbose json".split())
+_TAKEN = frozenset(
+    "model output recipe bits size exclude only allow_nothing page force verbose json".split()
+)
 
 
 def refuse_onnx_options(context: typer.Context, model: str) -> None:

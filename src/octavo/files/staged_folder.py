@@ -7,26 +7,16 @@ stood there is put aside by another rename first, and back where the second one 
 from __future__ import annotations
 
 import os
-import secrets
-import weakref
 from pathlib import Path
-from types import TracebackType
 
 from octavo.errors import OutputError
-from octavo.files.staging import (
-    ASIDE,
-    PREFIX,
-    discard,
-    make_locked,
-    output_error,
-    remove_abandoned,
-)
+from octavo.files.staging import ASIDE, StagedOutput, output_error
 
 MARK = "octavo_report.json"
 """A file of every folder that Octavo writes: only such a folder is replaced."""
 
 
-class StagedFolder:
+class StagedFolder(StagedOutput):
     """A folder that will be `out`. Use as a context manager; what is in `path` at `commit` counts.
 
     Raises OutputError for a place that cannot be written, or is taken: by a file, or by a folder
@@ -34,43 +24,23 @@ class StagedFolder:
     """
 
     def __init__(self, out: str | Path, *, replace: bool = False) -> None:
-        self.out = Path(os.path.abspath(out))  # noqa: PTH100 - links stay
+        super().__init__(Path(os.path.abspath(out)))  # noqa: PTH100 - links stay
         self._replace = replace
         self._refuse_place()
-        self._staging = self.out.parent / f"{PREFIX}{secrets.token_hex(8)}"
-
-    def __enter__(self) -> StagedFolder:
-        remove_abandoned(self.out.parent)
-        self._lock: list[int] = []
-        self._last_resort = weakref.finalize(self, discard, self._staging, self._lock)
-        try:
-            make_locked(self._staging, self._lock)
-            self.path.mkdir(parents=True)
-        except OSError as error:
-            self._remove()
-            raise output_error(error, self.out) from error
-        except BaseException:
-            self._remove()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._remove()
 
     @property
     def path(self) -> Path:
         """Where to write what the folder shall hold."""
-        return self._staging / "files" / self.out.name
+        return self.files / self.out.name
+
+    @property
+    def _first(self) -> Path:
+        return self.path
 
     def commit(self) -> None:
         """Puts the folder in its place."""
         self._refuse_place()
-        aside = self._staging / ASIDE / self.out.name
+        aside = self.folder / ASIDE / self.out.name
         try:
             if self.out.exists():
                 aside.parent.mkdir()
@@ -78,14 +48,6 @@ class StagedFolder:
             self.path.rename(self.out)
         except OSError as error:
             raise output_error(error, self.out) from error  # `discard` puts back what is aside
-
-    def _remove(self) -> None:
-        try:
-            discard(self._staging, self._lock)
-        except BaseException:
-            discard(self._staging, self._lock)
-            raise
-        self._last_resort.detach()
 
     def _refuse_place(self) -> None:
         out = self.out

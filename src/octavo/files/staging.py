@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from octavo.errors import ModelError, OutputError
 from octavo.files.metadata import metadata
@@ -27,40 +27,25 @@ from octavo.files.metadata import metadata
 PREFIX = ".octavo-staging-"
 DATA_FILE = "octavo.data_file"  # metadata key: the data file that belongs to a model
 _JOURNAL = "commit.json"
+_T = TypeVar("_T", bound="StagedOutput")
 ASIDE = "aside"  # holds the folder that a new one is about to replace
 
 
-# docs/notes/reports.md: "Outputs appear whole"
-class Staging:
-    """A folder in which the output at `out` is prepared. Use as a context manager.
+class StagedOutput:
+    """What is prepared in `folder`, a hidden one beside `out`. Use as a context manager."""
 
-    `sources` are the files that the input is made of. Nothing is written before the context is
-    entered; a place that cannot be written raises OutputError.
-    """
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.folder = out.parent / f"{PREFIX}{secrets.token_hex(8)}"
 
-    def __init__(self, out: str | Path, sources: Iterable[Path] = ()) -> None:
-        given = Path(out)
-        # A link at the output's place stays a link: what it names is replaced.
-        self.out = given.resolve() if os.path.islink(given) else given  # noqa: PTH114 - no error
-        self._sources = tuple(sources)
-        try:
-            _refuse_place(self.out, self._sources)
-            self._data_name = _free_data_name(self.out)
-        except OutputError:
-            raise
-        except OSError as error:
-            raise output_error(error, self.out) from error
-        self.folder = self.out.parent / f"{PREFIX}{secrets.token_hex(8)}"
-        self._files = self.folder / "files"
-
-    def __enter__(self) -> Staging:
+    def __enter__(self: _T) -> _T:
         remove_abandoned(self.out.parent)
         self._lock: list[int] = []
         # A last resort for Ctrl-C on the way in or out of the context.
         self._last_resort = weakref.finalize(self, discard, self.folder, self._lock)
         try:
             make_locked(self.folder, self._lock)
-            self._files.mkdir()
+            self._first.mkdir(parents=True)
         except OSError as error:
             self._remove()
             raise output_error(error, self.out) from error
@@ -78,14 +63,54 @@ class Staging:
         self._remove()
 
     @property
+    def files(self) -> Path:
+        """Where to write what is put in place at the end."""
+        return self.folder / "files"
+
+    @property
+    def _first(self) -> Path:
+        """The folder that is made on the way in."""
+        return self.files
+
+    def _remove(self) -> None:
+        try:
+            discard(self.folder, self._lock)
+        except BaseException:
+            discard(self.folder, self._lock)
+            raise
+        self._last_resort.detach()
+
+
+# docs/notes/reports.md: "Outputs appear whole"
+class Staging(StagedOutput):
+    """A folder in which the output at `out` is prepared. Use as a context manager.
+
+    `sources` are the files that the input is made of. Nothing is written before the context is
+    entered; a place that cannot be written raises OutputError.
+    """
+
+    def __init__(self, out: str | Path, sources: Iterable[Path] = ()) -> None:
+        given = Path(out)
+        # A link at the output's place stays a link: what it names is replaced.
+        super().__init__(given.resolve() if os.path.islink(given) else given)  # noqa: PTH114 - no error
+        self._sources = tuple(sources)
+        try:
+            _refuse_place(self.out, self._sources)
+            self._data_name = _free_data_name(self.out)
+        except OutputError:
+            raise
+        except OSError as error:
+            raise output_error(error, self.out) from error
+
+    @property
     def model(self) -> Path:
         """Where to write the model file."""
-        return self._files / self.out.name
+        return self.files / self.out.name
 
     @property
     def data(self) -> Path:
         """Where to write the external data; the model refers to it by this file name."""
-        return self._files / self._data_name
+        return self.files / self._data_name
 
     def commit(self) -> None:
         """Puts what was written in place; the data file of a model that is replaced goes."""
@@ -107,14 +132,6 @@ class Staging:
             raise
         except OSError as error:
             raise output_error(error, self.out) from error
-
-    def _remove(self) -> None:
-        try:
-            discard(self.folder, self._lock)
-        except BaseException:
-            discard(self.folder, self._lock)
-            raise
-        self._last_resort.detach()
 
 
 def remove_abandoned(parent: Path) -> None:

@@ -23,8 +23,8 @@ def format_of(w: WeightScheme) -> WeightFormat | None:
 
 
 def is_plain(w: WeightScheme) -> bool:
-    """Whether a block's scale is its range over 127: 8 bits, of any length."""
-    return w.qtype is not QType.INT4 and w.symmetric and w.observer != "search"
+    """Whether a block's scale and zero point are those of its range: 8 bits, of any length."""
+    return w.qtype is not QType.INT4 and w.observer != "search"
 
 
 def without_blocks(w: WeightScheme) -> WeightScheme:

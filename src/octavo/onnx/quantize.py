@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from octavo.core.form import Form
 from octavo.errors import OptionError
 from octavo.files.staging import Staging
 from octavo.graph.analysis.walk import opset_of
+from octavo.onnx.check.accuracy_level import verified_at_level
 from octavo.onnx.check.verify import verify as verify_model
 from octavo.onnx.convert import Progress, make_context
 from octavo.onnx.custom_ops import CustomOps, Libraries
@@ -137,10 +139,16 @@ def quantize_dynamic(
         outcome = Verification("skipped")
         if verify:
             report_progress("verifying", 0, 1)
+            bound, layers = request.recipe.max_error, converted.outcomes
             with operators.in_force():
-                outcome = verify_model(
-                    source, staging.model, feeds, request.recipe.max_error, converted.outcomes
+                outcome, notes = verified_at_level(
+                    staging.model,
+                    source,
+                    feeds,
+                    lambda: verify_model(source, staging.model, feeds, bound, layers),
+                    lambda found: found.error,
                 )
+            converted = replace(converted, notes=(*converted.notes, *notes))
         size = files_size(staging)
         staging.commit()
     return report_of(

@@ -30,6 +30,7 @@ from octavo.graph.context import Context
 from octavo.graph.lower.lowering import lower_operators
 from octavo.graph.rewrite.attention_type import FLOAT32_ALONE
 from octavo.ir import DOMAIN, OPERATORS
+from octavo.onnx.check.accuracy_level import verified_at_level
 from octavo.onnx.check.conversion import check_conversion
 from octavo.onnx.check.restored import Restored, check_restored, is_affordable
 from octavo.onnx.constants import Constants
@@ -52,7 +53,7 @@ from octavo.onnx.read.load import Source, load
 from octavo.onnx.read.stored_report import LAYERS
 from octavo.onnx.write.save import os_errors_explained, save
 from octavo.onnx.write.store import TensorStore
-from octavo.recipe import LayerOutcome, Verification
+from octavo.recipe import Kind, LayerOutcome, Verification
 from octavo.results.report import Conversion
 from octavo.results.stored import outcomes_to_json
 
@@ -60,7 +61,11 @@ TARGETS = ("portable", "native")
 CPUS = ("vnni", "any")
 OURS = "octavo.target"
 """Metadata of files that Octavo wrote."""
-PER_ROW = "activations per row: the file had one scale for the whole of them"
+PER_ROW = {
+    False: "activations per row: the file had one scale for all rows",
+    True: "activations per image: the file had one scale for all images",
+}
+"""What is said of layers, and of convolutions."""
 
 
 @dataclass(frozen=True)
@@ -119,11 +124,17 @@ def convert_target(
     with staging:
         with os_errors_explained(source, staging):
             turned = _turn(source, staging, to, cpu, report_progress)
-        checked = Restored(Verification("skipped"))
+        checked, level = Restored(Verification("skipped")), tuple[str, ...]()
         if verify:
             report_progress("verifying", 0, 1)
             with operators.in_force():
-                checked = _check(source, staging.model, feeds, turned, ours=OURS in said)
+                checked, level = verified_at_level(
+                    staging.model,
+                    source,
+                    feeds,
+                    lambda: _check(source, staging.model, feeds, turned, ours=OURS in said),
+                    lambda found: found.verification.error,
+                )
         size = sum(p.stat().st_size for p in (staging.model, staging.data) if p.exists())
         staging.commit()
     return Conversion(
@@ -140,7 +151,7 @@ def convert_target(
         error_before=checked.error_before,
         against_weights=checked.against_weights,
         seconds=time.perf_counter() - started,
-        notes=turned.notes,
+        notes=(*turned.notes, *level),
         outcomes=turned.outcomes,
     )
 
@@ -246,10 +257,11 @@ def _to_native(
     layers = Counter(NAMES[o.layer.kind] for o in outcomes if o.quantized)
     if not layers or not any(n.domain == DOMAIN for graph in graphs_of(model) for n in graph):
         raise NothingQuantizedError(_nothing(source, outcomes))
-    per_row = [name for name in whole if name in {o.layer.name for o in outcomes if o.quantized}]
     said = [*notes, *restoring.notes(), *done.notes, *_left(outcomes)]
-    if per_row:
-        said.append(f"{PER_ROW}: {listed(per_row)}")
+    for is_conv, words in PER_ROW.items():
+        kinds = {o.layer.name: o.layer.kind for o in outcomes if o.quantized}
+        names = [n for n in whole if n in kinds and (kinds[n] is Kind.CONV) == is_conv]
+        said += [f"{words}: {listed(names)}"] if names else []
     return _Turned(dict(layers), tuple(said), outcomes)
 
 
@@ -283,11 +295,12 @@ def _metadata(
 
 
 def _nothing(source: Source, outcomes: Sequence[LayerOutcome]) -> str:
-    left = [o for o in outcomes if o.scheme == AS_IT_WAS]
-    said = [f"{n:,} {op}: {reason}" for (op, reason), n in Counter(map(_why, left)).items()]
+    reasons = [_why(o) for o in outcomes if o.scheme == AS_IT_WAS]
+    reasons += [_why(o) for o in outcomes if not o.quantized and o.scheme != AS_IT_WAS and o.reason]
+    said = [f"{n:,} {op}: {reason}" for (op, reason), n in Counter(reasons).items()]
     held = [o.layer.name for o in outcomes if o.quantized]
-    if held:
-        said.append(f"{listed(held)}: as it is")
+    if held and not said:
+        said.append(f"{listed(held)}: held by stock operators")
     found = "; ".join(said) or "its integers stand in no layer"
     return (
         f"{source.label}: no layer is of a form that target native has an operator for ({found}). "

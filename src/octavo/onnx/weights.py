@@ -168,13 +168,20 @@ class WeightStore:
         return held, held.account if first else None
 
     def blocks(
-        self, root: Root, scheme: WeightScheme, *, transposed: bool, form: BlockForm
+        self,
+        root: Root,
+        scheme: WeightScheme,
+        *,
+        transposed: bool,
+        form: BlockForm,
+        graph: ir.Graph | None = None,
     ) -> tuple[BlockWeightValues, Account | None]:
         """A matrix [K, N] (after `transposed`) in blocks along K, as `form` of operators reads it.
 
-        The statistics are given to the first layer that asks and are None for the others.
+        It is kept in `graph`, by default the main one. The statistics are given to the first layer
+        that asks and are None for the others.
         """
-        key = ("blocks", root.key, transposed, scheme, form)
+        key = ("blocks", root.key, transposed, scheme, form, graph)
         first = key not in self._held
         if first:
             stored = self.float32(root.leaf)
@@ -185,7 +192,7 @@ class WeightStore:
             self.constants.release(root.leaf)
 
             def hold(array: npt.NDArray[Any], part: str) -> ir.Value:
-                return self._constant(array, f"{name}_{part}")
+                return self._constant(array, f"{name}_{part}", graph)
 
             values, account.bytes = form.hold(integers, hold)
             self._held[key] = values, account
@@ -307,12 +314,13 @@ class WeightStore:
         count = -(-inputs // block)
         padded = np.zeros((outputs, count * block), np.float32)
         padded[:, :inputs] = matrix
-        eight = WeightScheme(qtype=QType.UINT8)
+        eight = WeightScheme(qtype=QType.UINT8, symmetric=scheme.symmetric)
         quantized = self.quantize(padded.reshape(outputs * count, block), 0, eight, name)
         q = quantized.q.reshape(outputs, count * block)[:, :inputs]
         scale = quantized.qparams.scale.reshape(outputs, count)
+        zero = quantized.qparams.zero_point.astype(np.uint8).reshape(outputs, count)
         account = Account(0, quantized.signal, quantized.noise)
-        return BlockIntegers(q, scale, None, 8, block), account
+        return BlockIntegers(q, scale, None if scheme.symmetric else zero, 8, block), account
 
     def _hold_float16(self, value: ir.Value) -> tuple[ir.Value, Account]:
         array = self.float32(value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from octavo.core.layer import Kind, Layer
 from octavo.errors import RecipeError, did_you_mean
+from octavo.recipe.mix import Mix, mixed, mixes
 from octavo.recipe.recipe import Origin, Recipe, Rule
 from octavo.recipe.scheme import Scheme
 
@@ -42,7 +44,33 @@ def plan(layers: Sequence[Layer], recipe: Recipe) -> list[Decision]:
     for i, rule in enumerate(recipe.rules):
         if (rule.name is not None or rule.regex is not None) and i not in used:
             raise RecipeError(_unmatched(rule, layers))
-    return decisions
+    return decisions if recipe.mix is None else _mixed(decisions, recipe.mix)
+
+
+def _mixed(decisions: Sequence[Decision], mix: Mix) -> list[Decision]:
+    """`decisions`, in which `mix` tells how the layers are held that no rule speaks of."""
+    chosen = [d for d in decisions if d.origin is Origin.DEFAULT and mixes(d.layer)]
+    names = {decision.layer.name for decision in chosen}
+    others = sum(_bytes_held(d) for d in decisions if d.layer.name not in names)
+    schemes = mixed(mix, [decision.layer for decision in chosen], others)
+    return [_held(d, schemes.get(d.layer.name)) for d in decisions]
+
+
+def _held(decision: Decision, scheme: Scheme | None) -> Decision:
+    if scheme is None:
+        return decision
+    if decision.layer.kind is Kind.EMBEDDING:
+        scheme = replace(scheme, activation=None)
+    return replace(decision, scheme=scheme)
+
+
+def _bytes_held(decision: Decision) -> int:
+    """About what a layer's weights take that the mix leaves alone."""
+    weight = decision.scheme.weight
+    if weight is None:
+        return decision.layer.bytes
+    elements = sum(math.prod(shape) for _, shape in decision.layer.weights)
+    return elements * (1 if weight.qtype.is_integer else 2)
 
 
 class _Index:

@@ -14,6 +14,7 @@ from typing import Any
 from octavo.core.attention_type import AttentionType
 from octavo.core.layer import Kind, Layer
 from octavo.errors import RecipeError, did_you_mean
+from octavo.recipe.mix import Mix
 from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
 from octavo.recipe.scheme import FLOAT, SCHEMES, Scheme
 
@@ -128,6 +129,7 @@ class Recipe:
     `max_error` bounds the difference between the float and the quantized model's outputs that
     verification accepts (see `octavo.core.metrics`: half the squared relative distance, about
     `1 - cosine`). `attention` is what attention may multiply in, where it runs in Octavo's kernels.
+    With a `mix` the layers that the default is for get more or fewer bits, for a size.
     """
 
     name: str
@@ -136,6 +138,7 @@ class Recipe:
     max_error: float = 0.1
     version: int = VERSION
     attention: AttentionType = AttentionType.FLOAT32
+    mix: Mix | None = None
 
     def __post_init__(self) -> None:
         _check_version(self.version)
@@ -153,13 +156,14 @@ class Recipe:
         return replace(self, rules=(*rules, *self.rules))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for YAML and JSON; `attention` is left out where it is float32."""
+        """Plain data for YAML and JSON; `attention` float32 and no `mix` are left out."""
         other = self.attention is not AttentionType.FLOAT32
         return {
             "version": self.version,
             "name": self.name,
             "max_error": self.max_error,
             **({"attention": self.attention.value} if other else {}),
+            **({"mix": self.mix.to_dict()} if self.mix else {}),
             "default": self.default.to_dict(),
             "rules": [rule.to_dict() for rule in self.rules],
         }
@@ -173,7 +177,7 @@ class Recipe:
         """
         if isinstance(data, Mapping) and "version" in data:  # another version has other keys
             _check_version(expect(data["version"], int, "version"))
-        known = ("version", "name", "base", "max_error", "attention", "default", "rules")
+        known = ("version", "name", "base", "max_error", "attention", "mix", "default", "rules")
         refuse_unknown(data, known, "a recipe")
         if "base" not in data and "default" not in data:
             raise RecipeError(
@@ -191,6 +195,9 @@ class Recipe:
             values["max_error"] = expect(data["max_error"], float, "max_error")
         if "attention" in data:
             values["attention"] = _attention(expect(data["attention"], str, "attention"))
+        if "mix" in data:
+            with within("mix"):
+                values["mix"] = Mix.from_dict(data["mix"])
         if "default" in data:
             with within("default"):
                 values["default"] = Scheme.from_dict(data["default"])
@@ -259,6 +266,7 @@ PRESETS = {
         ("float16", (_MATMUL,), 0.001),
     )
 }
+PRESETS["int4-mixed"] = replace(PRESETS["int4"], name="int4-mixed", mix=Mix())
 """The recipes that have a name, by it."""
 
 

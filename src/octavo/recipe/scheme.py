@@ -216,7 +216,8 @@ FLOAT = Scheme(weight=None, activation=None)
 """The scheme that leaves a layer alone."""
 
 
-def _in_groups(qtype: QType, length: int) -> Scheme:
+def in_groups(qtype: QType, length: int) -> Scheme:
+    """Weights in groups of `length` inputs, activations likewise."""
     return Scheme(
         WeightScheme(qtype, Granularity.BLOCK, observer="search", block=length),
         ActivationScheme(granularity=Granularity.GROUP, group=length),
@@ -234,8 +235,8 @@ SCHEMES = {
         ActivationScheme(granularity=Granularity.GROUP, group=128),
     ),
     "int8-block": Scheme(WeightScheme(granularity=Granularity.BLOCK, block=32), None),
-    "int4": _in_groups(QType.INT4, 32),
-    "int4-128": _in_groups(QType.INT4, 128),
+    "int4": in_groups(QType.INT4, 32),
+    "int4-128": in_groups(QType.INT4, 128),
     "float16": Scheme(WeightScheme(qtype=QType.FLOAT16, granularity=Granularity.TENSOR), None),
 }
 """The default schemes of the presets, by their names."""

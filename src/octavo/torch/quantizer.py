@@ -13,9 +13,14 @@ from torch import Tensor
 from octavo.core.kernels import GroupedWeight
 from octavo.core.metrics import sqnr_db
 from octavo.torch.memory import float32, tensor_of
-from octavo.torch.weight_choice import Integers, WeightChoice, rounded
+from octavo.torch.weight_choice import Float32, Integers, WeightChoice, rounded
 
 Buffers = dict[str, Tensor | None]
+
+
+def _no_statistics(name: str) -> Float32 | None:
+    """Without samples nothing is known of inputs."""
+    return None
 
 
 @dataclass
@@ -28,6 +33,8 @@ class Quantizer:
     shared: frozenset[int] = frozenset()
     linears: Mapping[int, Collection[Hashable]] = field(default_factory=dict)
     """By the ids of those, what linear layers hold them as: their choices' `held`."""
+    statistics: Callable[[str], Float32 | None] = _no_statistics
+    """By a layer's name: what samples tell of its inputs, as `rounded` takes it."""
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _power: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
     _kept: dict[Any, tuple[Tensor, Buffers, tuple[float, float]]] = field(default_factory=dict)
@@ -48,7 +55,8 @@ class Quantizer:
 
     def groups(self, choice: WeightChoice, weight: Tensor, name: str) -> GroupedWeight:
         """`weight` [n, k] in groups as `choice` says, for the layer `name`."""
-        found = rounded(choice, float32(weight), name)
+        statistics = self.statistics(name) if choice.search else None
+        found = rounded(choice, float32(weight), name, statistics)
         self.count(name, found.signal, found.noise)
         return found.weight
 

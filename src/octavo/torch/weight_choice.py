@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from octavo.core.error_feedback import round_with_feedback
 from octavo.core.group_rounding import RoundedGroups, round_groups
 from octavo.core.kernels import QuantizedWeight, quantize_packed, quantize_weight
 from octavo.core.kernels.packing import GROUP, WeightFormat
@@ -280,13 +281,20 @@ def _per(activation: Any) -> str:
     return f"{activation.granularity.value} ({activation.qtype.value})"
 
 
-def rounded(choice: WeightChoice, weight: Float32, name: str) -> RoundedGroups:
+def rounded(
+    choice: WeightChoice, weight: Float32, name: str, statistics: Float32 | None = None
+) -> RoundedGroups:
     """The weight [n, k] in groups of `choice.format`, for the layer `name`.
 
-    Raises ValueError for NaN and infinity, which names the layer.
+    `statistics` are of the layer's input: mean squares [k], or mean products [k, k], for error
+    feedback. Raises ValueError for NaN and infinity, which names the layer.
     """
+    if statistics is not None and statistics.shape[-1] != weight.shape[1]:
+        statistics = None  # the layer's weight is not what multiplies its input
     try:
-        return round_groups(weight, choice.format, search=choice.search)
+        if statistics is not None and statistics.ndim == 2:
+            return round_with_feedback(weight, choice.format, statistics)
+        return round_groups(weight, choice.format, statistics, choice.search)
     except ValueError as error:
         raise ValueError(f"{name}: weight: {error}; {REPAIR}") from None
 

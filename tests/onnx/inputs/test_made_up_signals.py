@@ -14,7 +14,7 @@ from onnx import TensorProto
 from octavo.core.samples import picture, sound
 from octavo.onnx.inputs.roles import Role
 from tests.onnx.helpers import F32, build, normal
-from tests.onnx.inputs.made_up_graphs import I64, accepted, guesses, kinds, node
+from tests.onnx.inputs.made_up_graphs import I64, accepted, embedded, guesses, kinds, node
 
 U8 = TensorProto.UINT8
 
@@ -265,3 +265,16 @@ def test_thresholds_and_counts_of_boxes() -> None:
     model = build(nodes, inputs, [("y", I64, None)], {})
     feed = accepted(model, 1)[0][1]
     assert 0 < feed["iou"].item() < 1 and 0 < feed["least"].item() < 1 and feed["most"].item() > 1
+
+
+def test_a_vector_beside_tokens_has_a_length_of_one() -> None:
+    """That of a speaker; features of more rows, or beside no tokens, are normal."""
+    steps = [node("Add", "e w", "p"), node("MatMul", "style v", "s"), node("Add", "p s", "y")]
+    weights = {"w": normal(1, 1, 16), "v": normal(256, 16)}
+    model = embedded(steps, [("style", F32, [1, 256])], weights)
+    for feed in guesses(model):
+        assert np.linalg.norm(feed["style"]) == pytest.approx(1, abs=0.2)
+    alone = build([node("MatMul", "style v", "y")], [("style", F32, ["b", 256])],
+                  [("y", F32, None)], {"v": normal(256, 16)})  # fmt: skip
+    for feed in guesses(alone):
+        assert np.linalg.norm(feed["style"], axis=1).min() > 10

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
+from transformers.quantizers import auto
 
 from octavo.torch import quantize_dynamic, report
 from octavo.torch.hub import OctavoConfig
@@ -36,11 +39,41 @@ def assert_alike(one: Any, other: Any) -> None:
         assert torch.equal(tensor, theirs[name][1]), name
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_a_family_is_as_quantize_dynamic_makes_it(family: Family, tmp_path: Path) -> None:
+def assert_guarded(
+    family: Family, folder: Path, patch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
+) -> None:
+    """`transformers` alone refuses the folder, and says what is to be done."""
+    log.clear()
+    with patch.context() as patched:
+        patched.delitem(auto.AUTO_QUANTIZATION_CONFIG_MAPPING, "octavo")
+        with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+            load(family, folder)
+    assert "import octavo.torch before from_pretrained" in log.text
+
+
+IN_GROUPS = ("qwen3-tied", "gpt2", "t5")
+"""Families that are loaded with four bits too: tied, transposed, of encoder and decoder."""
+
+
+@pytest.mark.parametrize(
+    ("family", "recipe"),
+    [
+        pytest.param(family, recipe, id=f"{family.name}-{recipe}")
+        for family in FAMILIES
+        for recipe in ("int8", *["int4"] * (family.name in IN_GROUPS))
+    ],
+)
+def test_a_family_is_as_quantize_dynamic_makes_it(
+    family: Family,
+    recipe: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     folder = checkpoint(family, tmp_path / "float")
-    expected = quantize_dynamic(load(family, folder), recipe="int8", inplace=True)
-    made = load(family, folder, quantization_config=OctavoConfig())
+    expected = quantize_dynamic(load(family, folder), recipe=recipe, inplace=True)
+    made = load(family, folder, quantization_config=OctavoConfig(recipe))
     assert_alike(made, expected)
     assert report(made).layers == report(expected).layers
     assert report(made).notes == report(expected).notes
@@ -48,13 +81,36 @@ def test_a_family_is_as_quantize_dynamic_makes_it(family: Family, tmp_path: Path
 
     made.save_pretrained(tmp_path / "int8", max_shard_size="60kB")
     assert len(list((tmp_path / "int8").glob("*.safetensors"))) > 1
+    assert_guarded(family, tmp_path / "int8", monkeypatch, caplog)
+    caplog.clear()
     again = load(family, tmp_path / "int8")
+    assert not caplog.records  # of a report on what does not fit
     assert_alike(again, made)
     assert report(again).layers == report(made).layers
     if family.name in RUN:
         inputs = family.inputs()
         assert torch.equal(outputs(made, inputs), outputs(expected, inputs))
         assert torch.equal(outputs(again, inputs), outputs(expected, inputs))
+
+
+@pytest.mark.parametrize(("saved", "loaded"), [("Model", "ForMaskedLM"), ("ForMaskedLM", "Model")])
+def test_other_heads_pass_over_the_guard_too(
+    saved: str, loaded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    folder = checkpoint(FAMILIES[0], tmp_path / "float")
+    given = {"quantization_config": OctavoConfig()}
+    getattr(transformers, f"AutoModel{saved.removeprefix('Model')}").from_pretrained(
+        folder, **given
+    ).save_pretrained(tmp_path / "int8")
+    caplog.clear()
+    getattr(transformers, f"AutoModel{loaded.removeprefix('Model')}").from_pretrained(
+        tmp_path / "int8"
+    )
+    assert "LOAD REPORT" in caplog.text  # the heads differ
+    assert "octavo" not in caplog.text.replace("int8", "")
+    assert "attention" not in caplog.text
 
 
 @pytest.mark.parametrize("recipe", ["int8-accurate", "int8-per-tensor", "float16"])

@@ -61,6 +61,9 @@ def sizes(
         return found
     if node.op_type == "Slice":
         return _sliced(node, constants, rank_of)
+    several = _reordered(node, constants)
+    if several is not None:
+        return [*several]
     one = _size(shape, constants, rank_of)
     return None if one is None else [one]
 
@@ -110,9 +113,7 @@ def casts_whole(node: ir.Node) -> bool:
 
 
 def _slice_of_shape(node: ir.Node) -> SizeOf | None:
-    start, end = node.attributes.get("start"), node.attributes.get("end")
-    first = 0 if start is None else start.as_int()
-    source = node.inputs[0]
+    first, end, source = _start(node), node.attributes.get("end"), node.inputs[0]
     if source is None or end is None or first < 0 or end.as_int() != first + 1:
         return None
     return SizeOf(source, first)
@@ -121,31 +122,68 @@ def _slice_of_shape(node: ir.Node) -> SizeOf | None:
 def _sliced(
     node: ir.Node, constants: ConstantLookup, rank_of: Callable[[ir.Value], int | None]
 ) -> list[int | SizeOf] | None:
-    """What a Slice with constant ends takes from Shape; the axes are numbered from the first."""
-    source = _shape_node(node.inputs[0])
-    if source is None or "end" in source.attributes:
-        return None
-    first = source.attributes.get("start")
-    if first is not None and first.as_int() != 0:
-        return None
-    value = source.inputs[0]
-    rank = None if value is None else rank_of(value)
+    """What a Slice with constant ends takes from a shape; the axes are numbered from the first."""
+    axes = _axes(node.inputs[0], constants, rank_of)
     ends = [_one_number(constants.tensor(v)) for v in node.inputs[1:]]
-    if value is None or rank is None or len(ends) < 2 or ends[2:] not in ([], [0], [0, 1]):
+    if axes is None or len(ends) < 2 or ends[2:] not in ([], [0], [0, 1]):
         return None  # behind the ends are the axis and the step
     if ends[0] is None or ends[1] is None:
         return None
-    return [SizeOf(value, i) for i in range(rank)[ends[0] : ends[1]]]
+    return [*axes[ends[0] : ends[1]]]
+
+
+def _axes(
+    vector: ir.Value | None,
+    constants: ConstantLookup,
+    rank_of: Callable[[ir.Value], int | None],
+) -> list[SizeOf] | None:
+    """The sizes of all axes of a value, or of those that a Gather takes."""
+    node = None if vector is None else vector.producer()
+    if node is not None and node.op_type == "Gather":
+        return _reordered(node, constants)
+    source = _shape_node(vector)
+    if source is None or "end" in source.attributes:
+        return None
+    value = source.inputs[0]
+    rank = None if value is None else rank_of(value)
+    if value is None or rank is None or _start(source) != 0:
+        return None
+    return [SizeOf(value, i) for i in range(rank)]
+
+
+def _reordered(node: ir.Node, constants: ConstantLookup) -> list[SizeOf] | None:
+    """What Gather takes from Shape by a vector, as ONNX Runtime writes the shape of a Transpose."""
+    if node.op_type != "Gather" or node.domain not in STANDARD:
+        return None
+    source, indices = _shape_node(node.inputs[0]), constants.tensor(node.inputs[1])
+    if source is None or source.inputs[0] is None or indices is None or len(indices.shape) != 1:
+        return None
+    numbers = whole_numbers(indices)
+    if numbers is None or min(numbers, default=0) < 0 or _start(source) != 0:
+        return None
+    return [SizeOf(source.inputs[0], axis) for axis in numbers]
 
 
 def _gathered(node: ir.Node, constants: ConstantLookup) -> SizeOf | None:
     source, axis = _shape_node(node.inputs[0]), _one_number(constants.tensor(node.inputs[1]))
-    if source is None or axis is None:
+    if axis is None:
+        return None
+    within = node.inputs[0].producer() if node.inputs[0] is not None else None
+    reordered = None if within is None else _reordered(within, constants)
+    if reordered is not None:
+        return reordered[axis] if 0 <= axis < len(reordered) else None
+    if source is None:
         return None
     value = source.inputs[0]
-    if value is None or axis < 0 or source.attributes.get("start") is not None:
+    if value is None or axis < 0 or _start(source) != 0:
         return None
     return SizeOf(value, axis)
+
+
+def _start(shape: ir.Node) -> int:
+    """The first axis that a node Shape tells of."""
+    given = shape.attributes.get("start")
+    return 0 if given is None else given.as_int()
 
 
 def _shape_node(value: ir.Value | None) -> ir.Node | None:

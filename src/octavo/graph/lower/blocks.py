@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
@@ -180,10 +179,17 @@ def _hold_typed(w: BlockIntegers, hold: Hold) -> tuple[BlockWeightValues, int]:
     return held, sum(tensor.nbytes for tensor in stored if tensor is not None)
 
 
+TYPES = {
+    (4, True): ir.DataType.INT4,
+    (4, False): ir.DataType.UINT4,
+    (8, True): ir.DataType.INT8,
+    (8, False): ir.DataType.UINT8,
+}
+"""By bits, and whether integers are signed."""
+
+
 def _typed(values: npt.NDArray[Any], bits: int, *, signed: bool) -> npt.NDArray[Any]:
-    kinds = {(4, True): ml_dtypes.int4, (4, False): ml_dtypes.uint4}
-    kinds |= {(8, True): np.int8, (8, False): np.uint8}
-    return np.ascontiguousarray(values).astype(kinds[bits, signed])
+    return np.ascontiguousarray(values).astype(TYPES[bits, signed].numpy())
 
 
 def linear_block(

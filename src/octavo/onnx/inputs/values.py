@@ -21,6 +21,7 @@ Array = npt.NDArray[Any]
 
 _PIXELS, _RATE, _STEPS, _BEAMS, _THRESHOLD = 640, 16000, 1000, 4, 0.3
 _HIDDEN = -10_000.0  # added to scores; -inf gives NaN in rows that are hidden whole
+_MATRIX = 2  # axes
 _TEXTS = ("a quick look at the house", "two of them", "text", "nothing was said of it")
 
 
@@ -182,6 +183,18 @@ def _normal(d: _Draw) -> Array:
     return d.rng.standard_normal(d.shape, np.float32)
 
 
+def _features(d: _Draw) -> Array:
+    """Of a vector beside tokens, a speaker's or a style's, with a length of 1, as those have it.
+
+    A model that speaks makes minutes of sound of a style that nobody has.
+    """
+    found = _normal(d)
+    along = {Axis.LENGTH, Axis.FRAMES, Axis.SAMPLES}.intersection(d.layout.axes)
+    if Axis.LENGTH not in d.setting.lengths or along or len(d.shape) > _MATRIX:
+        return found
+    return found / math.sqrt(d.last)
+
+
 def _integers(d: _Draw) -> Array:
     if d.layout.value.dtype is ir.DataType.UINT8:
         return d.rng.integers(0, 256, d.shape)
@@ -216,7 +229,7 @@ _DRAWS: dict[Role, Callable[[_Draw], Any]] = {
     Role.PICTURE_SIZE: lambda d: np.full(d.shape, _PIXELS),
     Role.IMAGE: _image,
     Role.AUDIO: lambda d: sound(d.shape, _RATE, d.rng),
-    Role.FEATURES: _normal,
+    Role.FEATURES: _features,
     Role.INTEGERS: _integers,
     Role.TEXT: _text,
 }

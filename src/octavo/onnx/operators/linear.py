@@ -118,7 +118,7 @@ class LinearReader(Reader):
             return f"blocks need a weight of rank 2, this one has rank {rank}"
         if not is_plain(w) and format_of(w) is None:
             known = ", ".join(map(str, GROUPS))
-            return f"blocks of {w.block} are symmetric and not searched; those of {known} may be"
+            return f"a search of scales goes with blocks of {known}, not of {w.block}"
         return None
 
     def _check_activations(

@@ -21,6 +21,7 @@ from octavo.core.kernels.packing import GROUP
 from octavo.core.qparams import QType
 from octavo.errors import ModelError
 from octavo.graph.context import Context, Store
+from octavo.graph.lower.blocks import FIRST_WITH_BLOCKS
 from octavo.graph.lower.rows import QuantizedRows
 from octavo.ir.weight import Account
 from octavo.onnx.blocks import is_in_blocks, without_blocks
@@ -81,6 +82,11 @@ class ReadContext(Context):
         ):
             return scheme
         return replace(scheme, weight=replace(w, qtype=QType.UINT8))
+
+    @property
+    def typed_blocks(self) -> bool:
+        """Whether weights in blocks are DequantizeLinear's, which no lookup reads."""
+        return self.qdq and self.opset >= FIRST_WITH_BLOCKS
 
     def per_tensor(self, x: ir.Value, node: ir.Node) -> QuantizedRows:
         """Float32 `x` with one scale for all of it, once for all layers that read it."""

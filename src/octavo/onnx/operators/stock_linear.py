@@ -17,7 +17,6 @@ import onnx_ir as ir
 
 from octavo.core.kernels import QuantizedWeight
 from octavo.graph.lower.blocks import (
-    FIRST_WITH_BLOCKS,
     BlockForm,
     dequantized_blocks,
     linear_block,
@@ -204,9 +203,13 @@ class StockForm:
 
     def _blocks(self, x: ir.Value, out: str) -> tuple[ir.Value, Account | None, list[str]]:
         root, transposed = self.operands.orientation(self.c.constants)
-        typed = self.c.qdq and self.c.opset >= FIRST_WITH_BLOCKS
+        typed = self.c.typed_blocks
         form = BlockForm.TYPED if typed else BlockForm.MATRIX
-        w, account = self.c.weights.blocks(root, self.weight, transposed=transposed, form=form)
+        # docs/notes/onnxruntime.md: "Blocks lie beside their DequantizeLinear"
+        graph = self.node.graph if typed and self.node.graph is not self.c.model.graph else None
+        w, account = self.c.weights.blocks(
+            root, self.weight, transposed=transposed, form=form, graph=graph
+        )
         if not typed:
             return linear_block(self.e, x, w, name=self.name, out=out), account, []
         matrix = dequantized_blocks(self.e, w, out=f"{out}_weight")

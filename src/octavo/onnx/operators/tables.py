@@ -58,7 +58,7 @@ def look_up(
     root = c.constants.root(table)
     axis = 1 if root.transposed else 0
     shape = c.constants.shape(table)
-    shared = store.blocks_along(root, axis)
+    shared = None if c.typed_blocks else store.blocks_along(root, axis)
     blocks = wished if is_in_blocks(wished) else shared
     if blocks is not None:
         form = BlockForm.TABLE if shared is None else BlockForm.MATRIX

@@ -113,5 +113,7 @@ def _decision(site: Site, constants: Constants, restored: Restored, *, ours: boo
 
 def _in_blocks(held: WeightFormat) -> Scheme:
     qtype = QType.INT4 if held.bits == 4 else QType.INT8
-    weight = WeightScheme(qtype, Granularity.BLOCK, not held.affine, block=held.group)
+    weight = WeightScheme(
+        qtype, Granularity.BLOCK, not held.affine, observer="search", block=held.group
+    )
     return Scheme(weight, ActivationScheme(granularity=Granularity.GROUP, group=held.group))

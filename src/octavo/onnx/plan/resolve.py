@@ -102,12 +102,17 @@ def _portable_blocks(site: Site, scheme: Scheme, c: ReadContext) -> tuple[Scheme
         group = ActivationScheme(a.qtype, Granularity.GROUP, w.block)
         note = f"activations per group of {w.block}: MatMulNBits has them so, not per {asked}"
         return replace(scheme, activation=group), [note]
-    what = f"blocks of 4 bits are for {'matrices' if kind is Kind.LINEAR else 'linear layers'}"
-    what = what if four else "blocks are for linear layers"
-    held, notes = _portable_channels(site, replace(scheme, weight=without_blocks(w)))
-    a = held.activation if kind is Kind.EMBEDDING else (held.activation or Scheme().activation)
-    bits = "int8 per channel" if four else "per channel"
-    return replace(held, activation=a), [f"{bits}: {what}, not for {site.layer.op}", *notes]
+    if kind is not Kind.EMBEDDING and (a is None or a.granularity is Granularity.GROUP):
+        a = ActivationScheme()
+    held, notes = _portable_channels(site, Scheme(without_blocks(w), a))
+    return held, [_not_in_blocks(site, four=four), *notes]
+
+
+def _not_in_blocks(site: Site, *, four: bool) -> str:
+    if site.layer.kind is Kind.LINEAR:
+        return "int8 per channel: blocks are for weights of two axes"
+    per = "int8 per channel" if four else "per channel"
+    return f"{per}: blocks are for linear layers, not for {site.layer.op}"
 
 
 def _is_matrix(site: Site) -> bool:

@@ -32,6 +32,7 @@ from octavo.torch.hub.folders import (
     report_in,
 )
 from octavo.torch.hub.foreign import ask_octavo
+from octavo.torch.hub.guard import GUARD_KEY, guards, pass_over
 from octavo.torch.layers.base import REPORT, held_report
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class OctavoQuantizer(HfQuantizer):
         elif self.pre_quantized:
             self._stored = StoredLayers(model, config, files)
             forget_tied(model)
+            pass_over(model, metadata)
             if REPORT_KEY in metadata:
                 model.__dict__[REPORT] = partial(report_in, metadata[REPORT_KEY])
         else:
@@ -151,7 +153,9 @@ class OctavoQuantizer(HfQuantizer):
         for name in config.shared:
             del state[name]
         model.config.quantization_config = self.quantization_config = config
-        return state, file_metadata(held_report(model))
+        guarding = guards(model)
+        said = {GUARD_KEY: next(iter(guarding))} if guarding else {}
+        return {**state, **guarding}, file_metadata(held_report(model)) | said
 
     def is_serializable(self, **kwargs: Any) -> bool:
         """Whether `save_pretrained` may write the model."""

@@ -1,0 +1,235 @@
+"""Which layers of a model get more bits than others, for a size that all of them keep to.
+
+Each layer may be held in several ways, from few bytes to many. All begin with the fewest; then that
+layer gets more whose outputs gain most for a byte, as long as the size allows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from octavo.core.layer import Kind, Layer
+from octavo.core.qparams import QType
+from octavo.errors import RecipeError
+from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
+from octavo.recipe.scheme import Scheme, in_groups
+
+_BITS = 5.0  # a weight, where nobody says otherwise
+
+
+class Held(NamedTuple):
+    """Weights of so many bits, in groups of so many inputs."""
+
+    bits: int
+    group: int
+
+
+WAYS = (Held(4, 128), Held(4, 64), Held(4, 32), Held(8, 32))
+"""How layers of a mix may be held, from few bytes to many."""
+# Of each, the squared error over the square of what it holds: Gaussian weights rounded by search.
+_NOISE = (9.3e-3, 8.0e-3, 6.5e-3, 2.3e-5)
+# By what power of a layer's size its loss grows, where nobody measured it: SmolLM2's do about so.
+_GROWTH = 0.75
+_KINDS = (Kind.LINEAR, Kind.EMBEDDING)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """How large the weights of a recipe's linear layers and tables may become together.
+
+    `bits` a weight, scales and all that belongs to them included, or `size`, bytes of all weights
+    of the model, those of layers left float too; without either about 5 bits, and more where the
+    smallest way to hold small layers takes more. `sensitivities` tell by a layer's name how much
+    outputs lose where it is held in each of `WAYS`; a number alone stands for what they lose by
+    the same relative error of its weights. Other layers count by their size.
+    """
+
+    bits: float | None = None
+    size: int | None = None
+    sensitivities: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if self.bits is not None and self.size is not None:
+            raise LocatedRecipeError(
+                "give one of `bits` (a weight) and `size` (bytes of all weights)", ("bits",)
+            )
+        limits: dict[str, float | None] = {"bits": self.bits, "size": self.size}
+        for key, value in limits.items():
+            if value is not None and not 0.0 < value < math.inf:
+                raise LocatedRecipeError(f"{key} {value} must be above 0 and finite", (key,))
+        for name, said in self.sensitivities.items():
+            losses = said if isinstance(said, tuple) else (said,)
+            if len(losses) not in (1, len(WAYS)) or not all(0 <= x < math.inf for x in losses):
+                raise LocatedRecipeError(
+                    f"the sensitivity of {name!r} is {said}; it must be a number of 0 or more, or "
+                    f"{len(WAYS)} of them",
+                    ("sensitivities",),
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for YAML and JSON."""
+        limits = {"bits": self.bits, "size": self.size}
+        losses = {k: list(v) if isinstance(v, tuple) else v for k, v in self.sensitivities.items()}
+        known = {"sensitivities": losses} if losses else {}
+        return {**{key: value for key, value in limits.items() if value is not None}, **known}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Mix:
+        """The inverse of `to_dict`. Unknown keys and values and wrong types raise RecipeError."""
+        refuse_unknown(data, ("bits", "size", "sensitivities"), "`mix`")
+        known = data.get("sensitivities", {})
+        with within("sensitivities"):
+            if not isinstance(known, Mapping):
+                raise LocatedRecipeError("sensitivities are numbers by the names of layers")
+            found = {str(name): _losses(str(name), value) for name, value in known.items()}
+        bits = expect(data["bits"], float, "bits") if "bits" in data else None
+        size = expect(data["size"], int, "size") if "size" in data else None
+        return cls(bits, size, found)
+
+
+def _losses(name: str, value: object) -> float | tuple[float, ...]:
+    if isinstance(value, (list, tuple)):
+        return tuple(expect(one, float, name) for one in value)
+    return expect(value, float, name)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to hold a layer."""
+
+    scheme: Scheme
+    bytes: int
+    error: float
+
+
+def mixes(layer: Layer) -> bool:
+    """Whether a mix chooses how `layer` is held, where no rule does."""
+    return layer.kind in _KINDS and all(len(shape) == 2 for _, shape in layer.weights)
+
+
+def mixed(mix: Mix, layers: Sequence[Layer], other_bytes: int) -> dict[str, Scheme]:
+    """A scheme for each of `layers`, by name; `other_bytes` are of the model's other weights.
+
+    Layers that share weights are held alike. Raises RecipeError where even the smallest way to hold
+    them takes more than `mix` allows.
+    """
+    units = _together(layers)
+    usual = _usual(mix, units)
+    ways = [_hull(_ways(mix, unit, usual)) for unit in units]
+    chosen = [0] * len(units)
+    weights = sum(_elements(unit) for unit in units)
+    allowed = (mix.bits or _BITS) * weights / 8
+    if mix.size is not None:
+        allowed = mix.size - other_bytes
+    left = allowed - sum(some[0].bytes for some in ways)
+    if left < 0 and (mix.bits or mix.size):
+        raise RecipeError(_too_small(mix, -left, weights, other_bytes, allowed))
+    steps = [(i, j) for i, some in enumerate(ways) for j in range(1, len(some))]
+
+    def gain(step: tuple[int, int]) -> float:
+        before, after = ways[step[0]][step[1] - 1], ways[step[0]][step[1]]
+        return (before.error - after.error) / (after.bytes - before.bytes)
+
+    for i, j in sorted(steps, key=gain, reverse=True):
+        more = ways[i][j].bytes - ways[i][j - 1].bytes
+        if chosen[i] == j - 1 and more <= left:
+            chosen[i] = j
+            left -= more
+    return {layer.name: ways[i][chosen[i]].scheme for i, unit in enumerate(units) for layer in unit}
+
+
+def _together(layers: Sequence[Layer]) -> list[list[Layer]]:
+    """Layers with the others that share their weights."""
+    first = {layer.name: layer.name for layer in layers}
+    for layer in layers:
+        for other in layer.shares_with:
+            if other in first:
+                a, b = first[layer.name], first[other]
+                first = {name: a if root == b else root for name, root in first.items()}
+    units: dict[str, list[Layer]] = defaultdict(list)
+    for layer in layers:
+        units[first[layer.name]].append(layer)
+    return list(units.values())
+
+
+def _elements(unit: Sequence[Layer]) -> int:
+    return sum(math.prod(shape) for _, shape in unit[0].weights)
+
+
+def _usual(mix: Mix, units: Sequence[Sequence[Layer]]) -> float:
+    """What layers lose for their size, on average of those of which it is known."""
+    known = [unit for unit in units if any(layer.name in mix.sensitivities for layer in unit)]
+    lost = sum(_lost(mix, unit, 0.0)[-2] for unit in known)
+    return lost / sum(map(_weight, known)) / _NOISE[-2] if lost else 1.0
+
+
+def _weight(unit: Sequence[Layer]) -> float:
+    return float(_elements(unit) ** _GROWTH)
+
+
+def _lost(mix: Mix, unit: Sequence[Layer], usual: float) -> list[float]:
+    """What outputs lose where the layers are held in each of `WAYS`."""
+    said = [mix.sensitivities[layer.name] for layer in unit if layer.name in mix.sensitivities]
+    if not said:
+        said = [usual * _weight(unit)]
+    each = [s if isinstance(s, tuple) else [s * noise for noise in _NOISE] for s in said]
+    return [sum(losses) for losses in zip(*each, strict=True)]
+
+
+def _ways(mix: Mix, unit: Sequence[Layer], usual: float) -> list[_Way]:
+    shapes = [shape for _, shape in unit[0].weights]
+    return [
+        _Way(_scheme(held), sum(_bytes(shape, held) for shape in shapes), lost)
+        for held, lost in zip(WAYS, _lost(mix, unit, usual), strict=True)
+    ]
+
+
+def _scheme(held: Held) -> Scheme:
+    return in_groups(QType.INT4 if held.bits == 4 else QType.INT8, held.group)
+
+
+def _bytes(shape: tuple[int, ...], held: Held) -> int:
+    """What weights take in groups, filled up, with scales, offsets and factors; or a little more.
+
+    Which axis is that of the inputs, front ends know: the larger of both numbers counts.
+    """
+
+    def held_by(n: int, k: int) -> int:
+        groups = n * max(1, -(-k // held.group))
+        return groups * held.group * held.bits // 8 + 2 * groups + 8 * n
+
+    n, k = (-(-size // 16) * 16 for size in shape)
+    return max(held_by(n, k), held_by(k, n))
+
+
+def _hull(ways: Sequence[_Way]) -> list[_Way]:
+    """Those ways of which each gains less for a byte than the one before it."""
+    kept: list[_Way] = []
+    for way in ways:
+        if kept and way.bytes <= kept[-1].bytes:  # fewer inputs than a long group has
+            kept.pop()
+        if kept and way.error > kept[-1].error:  # measured, with noise
+            continue
+        while len(kept) > 1 and _slope(kept[-2], kept[-1]) <= _slope(kept[-1], way):
+            kept.pop()
+        kept.append(way)
+    return kept
+
+
+def _slope(a: _Way, b: _Way) -> float:
+    return (a.error - b.error) / (b.bytes - a.bytes)
+
+
+def _too_small(mix: Mix, over: float, weights: int, other: int, allowed: float) -> str:
+    least = allowed + over
+    if mix.size is not None:
+        return (
+            f"size {mix.size}: the model's weights take {math.ceil(least + other)} bytes or more, "
+            f"{other} of them in layers that the mix leaves alone; allow that many"
+        )
+    needed = math.ceil(80 * least / max(1, weights)) / 10
+    return f"bits {mix.bits}: these layers take {needed} a weight or more; allow that many"

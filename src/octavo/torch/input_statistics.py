@@ -1,0 +1,164 @@
+"""What samples tell of a linear layer's inputs: their mean squares, or their mean products.
+
+    inputs -> a twin of the float model, hooks on its linear layers -> mean x^2 [k], or x x^T [k, k]
+
+Products of a large layer take as much memory as its weight. They are therefore collected for some
+layers at a time, in the order in which these are quantized, and dropped when the next ones follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from octavo.errors import InputDataError, brief
+from octavo.recipe.target import Feed
+from octavo.torch.convert import twin
+from octavo.torch.tuning.calls import Caller
+
+Float32 = npt.NDArray[np.float32]
+
+_ROOM = 512 << 20  # bytes of products that are held at a time
+
+
+class InputStatistics:
+    """Statistics of what comes to some linear layers of `model` for the samples `inputs`.
+
+    `modules` has the dotted names of the layers' modules by the layers' names, in the order in
+    which they are asked for. An input is what forward takes: a mapping by the names of its
+    parameters, a tuple of positional ones, or the only one, tensors or NumPy arrays. Where it has
+    an attention_mask [batch, tokens], padding does not count. With `products` the statistics are
+    mean products, else mean squares. Raises InputDataError where there are no inputs, and when the
+    model fails on one.
+    """
+
+    def __init__(
+        self, model: nn.Module, modules: Mapping[str, str], inputs: Iterable[Any], products: bool
+    ) -> None:
+        self._caller = Caller(model)
+        self._feeds = [as_feed(item) for item in inputs]
+        if not self._feeds:
+            raise InputDataError("inputs: there are none; give at least one")
+        self._model = twin(model)
+        found = dict(self._model.named_modules())
+        self._layers = {name: found[module] for name, module in modules.items()}
+        self._products = products
+        self._means: dict[str, Float32] = {}
+
+    @property
+    def count(self) -> int:
+        """Samples."""
+        return len(self._feeds)
+
+    def of(self, name: str) -> Float32 | None:
+        """The layer's mean squares [k], or mean products [k, k]; None where no input came to it."""
+        if name in self._layers:
+            self._collect(self._batch(name))
+        return self._means.pop(name, None)
+
+    def _batch(self, name: str) -> list[str]:
+        """The layer and those after it, as many as there is room for."""
+        names = list(self._layers)
+        some: list[str] = []
+        room = _ROOM
+        for other in names[names.index(name) :]:
+            k = max(self._layers[other].weight.shape)  # at most: a weight may be [k, n]
+            room -= 4 * k * k if self._products else 0
+            if some and room < 0:
+                break
+            some.append(other)
+        return some
+
+    def _collect(self, names: Sequence[str]) -> None:
+        means = {name: _Mean(self._products) for name in names}
+        last: dict[str, Any] = {}
+        hooks = [
+            self._layers.pop(name).register_forward_pre_hook(_counting(means[name], last))
+            for name in names
+        ]
+        try:
+            for number, feed in enumerate(self._feeds):
+                last.clear()
+                last["mask"] = _mask(feed)
+                self._run(number, feed)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        self._means = {name: mean.value(name) for name, mean in means.items() if mean.count}
+
+    def _run(self, number: int, feed: Feed) -> None:
+        try:
+            with torch.inference_mode():
+                positional, keywords = self._caller.arguments(feed)
+                self._model(*positional, **keywords)
+        except InputDataError:
+            raise
+        except Exception as error:
+            raise InputDataError(
+                f"inputs: the float model fails on item {number}: {brief(error)}"
+            ) from error
+
+
+class _Mean:
+    """A mean over rows that come in parts."""
+
+    def __init__(self, products: bool) -> None:
+        self.products = products
+        self.count = 0
+        self._sum: Tensor | float = 0.0
+
+    def add(self, total: Tensor, count: int) -> None:
+        self._sum = self._sum + total
+        self.count += count
+
+    def value(self, name: str) -> Float32:
+        assert isinstance(self._sum, Tensor)
+        found: Float32 = (self._sum / self.count).numpy()
+        if not np.isfinite(found).all():
+            raise InputDataError(f"inputs: what comes to {name} holds NaN or infinity")
+        return found
+
+
+def _counting(mean: _Mean, last: dict[str, Any]) -> Any:
+    """The hook that adds a layer's input; layers over one tensor share the product."""
+
+    def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
+        x = args[0] if args else None
+        if not isinstance(x, Tensor) or not x.is_floating_point() or not x.numel():
+            return
+        if last.get("x") is not x:
+            rows = _rows(x, last["mask"])
+            total = rows.T @ rows if mean.products else rows.square().sum(0)
+            last.update(x=x, total=total, count=len(rows))
+        mean.add(last["total"], last["count"])
+
+    return hook
+
+
+def _rows(x: Tensor, mask: Tensor | None) -> Tensor:
+    """The rows [.., k] of `x` that count, float32."""
+    if mask is not None and x.shape[:-1] == mask.shape:
+        x = x[mask]
+    return x.detach().reshape(-1, x.shape[-1]).float()
+
+
+def _mask(feed: Feed) -> Tensor | None:
+    mask = feed.get("attention_mask")
+    if mask is None:
+        return None
+    found = torch.as_tensor(mask)
+    return found.bool() if found.dim() == 2 and not found.is_floating_point() else None
+
+
+def as_feed(item: Any) -> Feed:
+    """Forward's arguments: a mapping by name, a tuple of positional ones, or the only one."""
+    if isinstance(item, Mapping):
+        return dict(item)
+    if isinstance(item, (tuple, list)):
+        return {str(i): value for i, value in enumerate(item)}
+    return {"0": item}

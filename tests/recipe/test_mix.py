@@ -1,0 +1,125 @@
+"""Bits for layers: sizes are kept to, sensitive layers get more, bad limits are named."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from octavo.core.layer import Kind, Layer
+from octavo.core.qparams import QType
+from octavo.errors import RecipeError
+from octavo.recipe import FLOAT, Decision, Recipe, Rule, plan, preset
+from octavo.recipe.mix import Mix
+
+
+def _linear(name: str, n: int = 512, k: int = 512, shares: tuple[str, ...] = ()) -> Layer:
+    shape = ((f"{name}.weight", (n, k)),)
+    return Layer(name, Kind.LINEAR, "Linear", shape, 4 * n * k, n * k, shares_with=shares)
+
+
+LAYERS = [_linear(f"layers.{i}.{part}") for i in range(4) for part in ("q", "k", "v", "o")]
+
+NAMES = [layer.name for layer in LAYERS]
+
+
+def _recipe(**mix: object) -> Recipe:
+    return Recipe.from_dict({"base": "int4-mixed", "mix": mix})
+
+
+def _bits(decisions: list[Decision]) -> float:
+    """A weight, as the formats count: integers and float16 scales."""
+    held = weights = 0.0
+    for decision in decisions:
+        w, size = decision.scheme.weight, math.prod(decision.layer.weights[0][1])
+        assert w is not None and w.block is not None
+        held += size * ((4 if w.qtype is QType.INT4 else 8) + 16 / w.block)
+        weights += size
+    return held / weights
+
+
+@pytest.mark.parametrize("bits", [4.3, 4.5, 5.0, 6.5, 8.7])
+def test_bits_are_kept_to_and_used(bits: float) -> None:
+    found = _bits(plan(LAYERS, _recipe(bits=bits)))
+    assert found <= bits
+    assert found > bits - 0.6  # 16 layers alike: the last one does not fit
+
+
+def test_more_bits_never_make_a_layer_worse() -> None:
+    sensitivities = {layer.name: 1.0 + i for i, layer in enumerate(LAYERS)}
+    before: list[float] = [0.0] * len(LAYERS)
+    for bits in (4.4, 4.7, 5.5, 7.0):
+        found = plan(LAYERS, _recipe(bits=bits, sensitivities=sensitivities))
+        now = [_bits([decision]) for decision in found]
+        assert all(b >= a for a, b in zip(before, now, strict=True))
+        before = now
+
+
+def test_sensitive_layers_get_the_bits() -> None:
+    decisions = plan(
+        LAYERS,
+        _recipe(
+            bits=4.9, sensitivities={name: 50.0 if name == "layers.2.v" else 1.0 for name in NAMES}
+        ),
+    )
+    eight = [
+        d.layer.name for d in decisions if d.scheme.weight and d.scheme.weight.qtype is QType.INT8
+    ]
+    assert "layers.2.v" in eight
+    assert len(eight) < 4
+
+
+def test_small_layers_come_before_large_ones_of_the_same_sensitivity() -> None:
+    layers = [_linear("large", 4096, 512), _linear("small", 128, 512)]
+    large, small = plan(layers, _recipe(bits=4.8))
+    assert _bits([small]) > 8 > _bits([large])
+
+
+def test_layers_that_share_weights_are_held_alike_and_counted_once() -> None:
+    tied = [_linear("table", 4096, 64, ("head",)), _linear("head", 4096, 64, ("table",))]
+    table, head = plan(tied, _recipe(size=4096 * 64 * 6 // 8))
+    assert table.scheme.weight == head.scheme.weight
+    assert _bits([head]) <= 6
+
+
+def test_a_size_counts_layers_left_float() -> None:
+    recipe = _recipe(size=2 * 10**6).with_rules_first(Rule(FLOAT, name="layers.0.*"))
+    with pytest.raises(RecipeError, match=r"4194304 of them in layers that the mix leaves alone"):
+        plan(LAYERS, recipe)
+    recipe = _recipe(size=6 * 10**6).with_rules_first(Rule(FLOAT, name="layers.0.*"))
+    mixed = [d for d in plan(LAYERS, recipe) if not d.scheme.is_float]
+    assert _bits(mixed) * 12 * 512 * 512 / 8 + 4 * 4 * 512 * 512 <= 6 * 10**6
+
+
+def test_too_few_bits_are_refused_with_what_is_needed() -> None:
+    with pytest.raises(RecipeError, match=r"bits 3\.0: these layers take 4\.\d a weight or more"):
+        plan(LAYERS, _recipe(bits=3.0))
+
+
+@pytest.mark.parametrize(
+    ("mix", "said"),
+    [
+        ({"bits": 5, "size": 10}, "one of `bits`"),
+        ({"bits": -1}, "above 0"),
+        ({"bits": 5, "sensitivities": {"a": -1}}, "0 or more"),
+        ({"bits": 5, "sensitivities": {"a": [1, 2]}}, "or 4 of them"),
+        ({"bits": 5, "sensitivity": {}}, "sensitivity"),
+    ],
+    ids=["both", "negative", "negative-sensitivity", "two-losses", "unknown-key"],
+)
+def test_bad_mixes_are_refused(mix: dict[str, object], said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        Recipe.from_dict({"base": "int4-mixed", "mix": mix})
+
+
+def test_the_preset_never_refuses() -> None:
+    tiny = [_linear("tiny", 3, 5)]
+    assert _bits(plan(tiny, preset("int4-mixed"))) < 5
+    assert 4.5 < _bits(plan(LAYERS, preset("int4-mixed"))) <= 5
+
+
+def test_a_mixed_recipe_comes_back_from_its_data() -> None:
+    recipe = _recipe(bits=4.75, sensitivities={"layers.0.q": 2.5, "layers.0.k": [4, 3, 2, 0.1]})
+    assert Recipe.from_dict(recipe.to_dict()) == recipe
+    assert isinstance(preset("int4-mixed").mix, Mix)
+    assert "mix" not in preset("int4").to_dict()
