@@ -143,7 +143,7 @@ def test_ops_do_not_override_a_recipes_rules_by_name(
     ("arguments", "message"),
     [
         (["--ops", "Conb"], "unknown operator type 'Conb'. Did you mean 'Conv'?"),
-        (["--recipe", "int9"], "neither a preset nor a file. Did you mean 'int8'?"),
+        (["--recipe", "int9"], "neither a preset nor a file. Did you mean 'int8' or 'int4'?"),
         (["--recipe", "none.yaml"], "none.yaml"),
         (["--recipe", "float.yaml", "--ops", "Conv"], "'quiet''s default scheme, which is float"),
     ],

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from octavo.checkpoints.gguf_file import open_gguf
+from octavo.checkpoints.gguf_file import StringList, open_gguf
+from octavo.checkpoints.gguf_reader import light_reader
 from octavo.checkpoints.gguf_weights import StoredGroups, read_floats, read_groups
 from octavo.core.kernels import GroupedWeight, WeightFormat
 from octavo.errors import ModelError
@@ -38,7 +39,7 @@ def test_a_header_tells_metadata_and_tensors(path: Path, weights: Any) -> None:
     found = open_gguf(path)
     assert found.architecture == "llama"
     assert found.metadata["llama.block_count"] == 2
-    assert found.metadata["words"] == 2  # a vocabulary's words are not read
+    assert found.metadata["words"] == StringList(2)  # a vocabulary's words are not read
     assert found.metadata["sections"] == [1, 2, 3]
     up, norm = found.tensors
     assert (up.name, up.shape, up.kind.name) == ("blk.0.ffn_up.weight", (8, 64), "Q4_0")
@@ -138,3 +139,19 @@ def test_a_large_tensor_is_the_same_in_parts(
         found = read_groups(file, file.tensors[0], rows)
         np.testing.assert_array_equal(found.packed, expected.packed)
     np.testing.assert_array_equal(_dequantized(whole)[order], _dequantized(turned))
+
+
+def test_the_light_reader_says_what_gguf_says(path: Path) -> None:
+    import gguf
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint, read_field
+
+    plain = gguf.GGUFReader(path)
+    with light_reader():
+        light = gguf.GGUFReader(path)
+        config = load_gguf_checkpoint(path)["config"]
+    assert gguf.GGUFReader is type(plain)
+    assert config == load_gguf_checkpoint(path)["config"]
+    assert [t.name for t in light.tensors] == [t.name for t in plain.tensors]
+    for key in ("general.architecture", "llama.block_count", "sections"):
+        assert read_field(light, key) == read_field(plain, key)
+    assert read_field(light, "words") == ["", ""]

@@ -47,9 +47,15 @@ class GgufTensor:
 
 
 @dataclass(frozen=True)
+class StringList:
+    """Strings in the metadata, which may be a vocabulary: only how many."""
+
+    count: int
+
+
+@dataclass(frozen=True)
 class GgufFile:
-    """A file and its header. `metadata` has numbers, strings and lists of numbers; of a list of
-    strings, which may be a vocabulary, only the length."""
+    """A file and its header. `metadata` has numbers, strings, lists of numbers and StringLists."""
 
     path: Path
     metadata: Mapping[str, Any]
@@ -192,7 +198,7 @@ class _Header:
                 raise ModelError(f"{self._path} is damaged: {key} is a list of type {inner}")
             for _ in range(count):
                 self._skip(self._number("Q"), key)
-            return count
+            return StringList(count)
         if kind not in _VALUES:
             raise ModelError(f"{self._path} is damaged: {key} is a value of type {kind}; {_AGAIN}")
         return self._number(_VALUES[kind])

@@ -82,9 +82,9 @@ def quantize_dynamic(
     `inputs`, of which a hundred are enough, help to round weights in groups (`int4`): errors count
     by what comes to a layer. An input is what forward takes: a mapping by the names of parameters,
     a tuple of positional ones, or the only one. With `error_feedback` the weights of later inputs
-    take on what earlier ones lost (GPTQ), which takes longer and loses less; its integers depend on
-    the machine's matrix products. With `inputs` a second set of float weights is in memory until
-    all layers are done, where `inplace`.
+    take on what earlier ones lost (GPTQ), which takes longer and loses less, on inputs that are
+    made up where none are given; its integers depend on the machine's matrix products. Either keeps
+    the float weights in memory until all layers are done, with `inplace` too.
 
     Raises OptionError (an unknown name, dtype, qconfig or combination; a type or name that asks for
     a layer without a quantized form), RecipeError, AlreadyQuantizedError (whatever is asked for is
@@ -150,9 +150,7 @@ def use_inputs(
     error_feedback: bool,
 ) -> list[str]:
     """Has `converter` round weights by what samples tell of their layers' inputs; returns notes."""
-    if inputs is None:
-        if error_feedback:
-            raise OptionError("error_feedback needs inputs: samples of what forward takes")
+    if inputs is None and not error_feedback:
         return []
     searched = {
         part.layer.name: part.module
@@ -163,11 +161,12 @@ def use_inputs(
         and choice.search
     }
     if not searched:
-        return ["inputs changed nothing: no linear layer's weights are rounded by a search"]
+        return ["inputs and error_feedback change nothing: no linear layer's scales are searched"]
     statistics = InputStatistics(model, searched, inputs, products=error_feedback)
     converter.quantizer.statistics = statistics.of
     how = "with error feedback" if error_feedback else "by the mean squares of their inputs"
-    return [f"weights of {len(searched)} layers were rounded {how}, of {statistics.count} samples"]
+    which = "made-up inputs" if inputs is None else "samples"
+    return [f"weights of {len(searched)} layers were rounded {how}, of {statistics.count} {which}"]
 
 
 def run_converter(

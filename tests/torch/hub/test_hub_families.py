@@ -52,7 +52,7 @@ def assert_guarded(
 
 
 IN_GROUPS = ("qwen3-tied", "gpt2", "t5")
-"""Families that are loaded with weights of four bits too: tied, transposed, of encoder and decoder."""
+"""Families that are loaded with four bits too: tied, transposed, of encoder and decoder."""
 
 
 @pytest.mark.parametrize(
