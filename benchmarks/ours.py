@@ -55,6 +55,21 @@ def linear_module(w: Float32, bias: Float32, group: int = 0) -> Any:
     return quantize_dynamic(model, recipe=Recipe("benchmark", default=scheme))
 
 
+def linear_of(recipe: str, w: Float32, bias: Float32) -> Layer:
+    """The layer that a preset makes, as a `torch.nn.Module`."""
+    from octavo.torch import quantize_dynamic
+
+    return partial(torch_bound, quantize_dynamic(torch_linear_module(w, bias), recipe=recipe))
+
+
+def weight_bytes(recipe: str, w: Float32, bias: Float32) -> int:
+    """Of the packed weight of that layer, all that lies in it included."""
+    from octavo.torch import quantize_dynamic
+
+    made = quantize_dynamic(torch_linear_module(w, bias), recipe=recipe)
+    return max(int(buffer.nbytes) for buffer in made.buffers())
+
+
 def kernel(w: Float32, bias: Float32) -> Callable[[Float32], Callable[[], None]]:
     """The layer's kernel alone, over addresses of an input and an output that stay."""
     run = kernels.Linear.from_float(w, bias).run

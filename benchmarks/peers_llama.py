@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.results import say
@@ -73,10 +74,18 @@ def _run(*command: str) -> None:
         raise FetchError(f"llama.cpp cannot be built: {command[0]}: {said}") from error
 
 
-def tokens_per_second(model: Path, threads: int, tokens: int, rounds: int) -> list[float]:
-    """Of decoding `tokens` tokens one by one, after none; one figure a round."""
-    command = [str(tool()), "-m", str(model), "-t", str(threads), "-p", "0", "-n", str(tokens)]
-    command += ["-r", str(rounds), "-ngl", "0", "-o", "json"]
+def tokens_per_second(
+    model: Path, threads: int, tokens: int = 0, prompts: Sequence[int] = (), rounds: int = 1
+) -> dict[int, list[float]]:
+    """Of prompts of so many tokens at once, and under 0 of decoding `tokens` one by one.
+
+    One figure a round.
+    """
+    lengths = ",".join(map(str, prompts)) or "0"
+    command = [str(tool()), "-m", str(model), "-t", str(threads), "-p", lengths]
+    command += ["-n", str(tokens), "-r", str(rounds), "-ngl", "0", "-o", "json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    (found,) = json.loads(done.stdout)
-    return [float(each) for each in found["samples_ts"]]
+    return {
+        0 if test["n_gen"] else int(test["n_prompt"]): [float(each) for each in test["samples_ts"]]
+        for test in json.loads(done.stdout)
+    }

@@ -19,7 +19,8 @@ import numpy as np
 from benchmarks.peers import Bound, Float32, Layer
 from benchmarks.zoo.sessions import Array, Feed
 
-Mode = Literal["INT8_ASYM", "INT8_SYM"]
+Mode = Literal["INT8_ASYM", "INT8_SYM", "INT4_SYM"]
+INTEGERS = ("u8", "i8", "u4", "i4")
 GROUP = 128  # of DYNAMIC_QUANTIZATION_GROUP_SIZE
 
 
@@ -51,13 +52,17 @@ def linear(w: Float32, bias: Float32, threads: int, mode: Mode = "INT8_ASYM") ->
     return bind
 
 
-def settings(threads: int, group: int = GROUP) -> dict[str, object]:
-    """Of a compiled model: dynamic quantization by groups, and float32 between the layers."""
+def settings(threads: int, group: int | None = GROUP) -> dict[str, object]:
+    """Of a compiled model: dynamic quantization by groups, and float32 between the layers.
+
+    None leaves the groups to OpenVINO.
+    """
+    groups = {} if group is None else {"DYNAMIC_QUANTIZATION_GROUP_SIZE": group}
     return {
         "INFERENCE_NUM_THREADS": threads,
         "NUM_STREAMS": 1,
         "INFERENCE_PRECISION_HINT": "f32",
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": group,
+        **groups,
     }
 
 
@@ -71,7 +76,7 @@ def compressed(w: Float32, bias: Float32, mode: Mode) -> Any:
     return compress(openvino.Model([y], [x]), mode)
 
 
-def compress(model: Any, mode: Mode = "INT8_ASYM") -> Any:
+def compress(model: Any, mode: Mode = "INT8_ASYM", **options: Any) -> Any:
     """`model`, an `openvino.Model`, after `nncf.compress_weights`: a user's steps, and no more."""
     # Without this NNCF starts a process at every call, to tell its makers of it. Its import makes
     # every logger of the program one of its own class.
@@ -82,15 +87,16 @@ def compress(model: Any, mode: Mode = "INT8_ASYM") -> Any:
     logging.getLogger("nncf").setLevel(logging.ERROR)  # its set_log_level quiets everybody
     # It prints tables and progress on stdout, which is where a child process answers.
     with contextlib.redirect_stdout(io.StringIO()):
-        return nncf.compress_weights(model, mode=nncf.CompressWeightsMode[mode])
+        return nncf.compress_weights(model, mode=nncf.CompressWeightsMode[mode], **options)
 
 
-def check(compiled: Any, group: int = GROUP) -> None:
-    """Raises RuntimeError unless weights went in as 8 bits and dynamic quantization is on.
+def check(compiled: Any, group: int | None = GROUP) -> None:
+    """Raises RuntimeError unless weights went in as integers and dynamic quantization is on.
 
     Most of them: what OpenVINO computes of constants, as DeBERTa's positions, are float weights.
     """
-    if compiled.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE") != group:
+    found = compiled.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE")
+    if not found or found != (found if group is None else group):
         raise RuntimeError("OpenVINO does not quantize activations")
     layers = [
         op
@@ -100,7 +106,7 @@ def check(compiled: Any, group: int = GROUP) -> None:
     if not layers:
         raise RuntimeError("OpenVINO runs no FullyConnected")
     kinds = [op.input(1).get_source_output().get_element_type() for op in layers]
-    others = [kind for kind in kinds if kind.get_type_name() not in ("u8", "i8")]
+    others = [kind for kind in kinds if kind.get_type_name() not in INTEGERS]
     if 2 * len(others) >= len(kinds):
         raise RuntimeError(f"OpenVINO runs weights of {others[0]}")
 
@@ -115,13 +121,22 @@ def write_compressed(model: Path, folder: Path) -> Path:
     return path
 
 
+def write_int4(model: Path, out: Path, group: int) -> Path:
+    """The ONNX file `model` with weights of 4 bits in groups, as `out` and its `.bin`."""
+    import openvino
+
+    compressed = compress(openvino.convert_model(str(model)), "INT4_SYM", group_size=group)
+    openvino.save_model(compressed, str(out), compress_to_fp16=False)
+    return out
+
+
 class OpenVinoSession:
     """The `.xml` file of a model, compiled anew for each shape of its inputs.
 
-    `group` is the DYNAMIC_QUANTIZATION_GROUP_SIZE.
+    `group` is the DYNAMIC_QUANTIZATION_GROUP_SIZE; None leaves it to OpenVINO.
     """
 
-    def __init__(self, path: Path, threads: int = 1, group: int = GROUP) -> None:
+    def __init__(self, path: Path, threads: int = 1, group: int | None = GROUP) -> None:
         import openvino
 
         self._core = openvino.Core()

@@ -37,7 +37,7 @@ std::vector<int> add_linear(BoundProgram& p, int x, const nb::list& layers, cons
   expect(!parts.layers.empty() && parts.layers.size() <= 8 && (!gated || parts.layers.size() == 2), "linear: wrong number of layers");
   expect(parts.activations.size() == made, "linear: one activation a result");
   for (const Linear* layer : parts.layers)
-    expect(layer->weight.k == parts.layers[0]->weight.k && layer->group == parts.layers[0]->group && (!gated || layer->weight.n == parts.layers[0]->weight.n),
+    expect(layer->takes_rows_of(*parts.layers[0]) && (!gated || layer->weight.n == parts.layers[0]->weight.n),
            "linear: layers over one input have the same number of inputs and the same groups, and those of a gate the same number of outputs");
   for (std::size_t i = 0; i < made; ++i) parts.made.push_back(float_value(p));
   std::vector<int> found = parts.made;

@@ -10,11 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from octavo.checkpoints.gguf_file import open_gguf
-from octavo.checkpoints.gguf_weights import read_floats, read_groups
-from octavo.core.kernels import WeightFormat
+from octavo.checkpoints.gguf_file import StringList, open_gguf
+from octavo.checkpoints.gguf_reader import light_reader
+from octavo.checkpoints.gguf_weights import StoredGroups, read_floats, read_groups
+from octavo.core.kernels import GroupedWeight, WeightFormat
 from octavo.errors import ModelError
 from tests.checkpoints.gguf_files import write_gguf
+
+
+def _dequantized(found: StoredGroups) -> Any:
+    weight = GroupedWeight.unpack(found.packed, *found.shape, found.channel_scale, found.format)
+    return weight.dequantize()
 
 
 @pytest.fixture
@@ -33,14 +39,14 @@ def test_a_header_tells_metadata_and_tensors(path: Path, weights: Any) -> None:
     found = open_gguf(path)
     assert found.architecture == "llama"
     assert found.metadata["llama.block_count"] == 2
-    assert found.metadata["words"] == 2  # a vocabulary's words are not read
+    assert found.metadata["words"] == StringList(2)  # a vocabulary's words are not read
     assert found.metadata["sections"] == [1, 2, 3]
     up, norm = found.tensors
     assert (up.name, up.shape, up.kind.name) == ("blk.0.ffn_up.weight", (8, 64), "Q4_0")
     np.testing.assert_array_equal(read_floats(found, norm), weights[0])
     groups = read_groups(found, up, np.arange(8)[::-1])
     assert groups.kept
-    np.testing.assert_array_equal(groups.weight.dequantize()[::-1], read_floats(found, up))
+    np.testing.assert_array_equal(_dequantized(groups)[::-1], read_floats(found, up))
 
 
 def test_a_file_that_is_none_says_what_it_begins_with(tmp_path: Path) -> None:
@@ -89,10 +95,10 @@ def test_blocks_that_no_groups_hold_are_rounded_anew(tmp_path: Path, kind: str) 
     file = open_gguf(write_gguf(tmp_path / "m.gguf", {"a": (w, kind)}))
     found = read_groups(file, file.tensors[0])
     many = kind == "Q5_1"
-    assert found.weight.format is (WeightFormat.INT8_32 if many else WeightFormat.INT4_32_AFFINE)
+    assert found.format is (WeightFormat.INT8_32 if many else WeightFormat.INT4_32_AFFINE)
     assert not found.kept
     exact = read_floats(file, file.tensors[0])
-    noise = np.square(exact - found.weight.dequantize()).sum() / np.square(exact).sum()
+    noise = np.square(exact - _dequantized(found)).sum() / np.square(exact).sum()
     assert noise < (1e-4 if many else 1e-3)
     assert found.noise / found.signal == pytest.approx(noise, rel=1e-2)
 
@@ -118,3 +124,34 @@ def test_without_gguf_the_message_says_how_to_get_it(
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ModelError, match=r"need the package gguf.*pip install"):
         open_gguf(path)
+
+
+@pytest.mark.parametrize("kind", ["Q4_1", "Q5_1"])
+def test_a_large_tensor_is_the_same_in_parts(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = np.random.default_rng(0).normal(size=(100, 64)).astype(np.float32)
+    file = open_gguf(write_gguf(tmp_path / "m.gguf", {"a": (w, kind)}))
+    order = np.random.default_rng(1).permutation(100)
+    whole, turned = (read_groups(file, file.tensors[0], rows) for rows in (None, order))
+    monkeypatch.setattr("octavo.checkpoints.gguf_weights._CHUNK", 2100)  # 32 rows
+    for rows, expected in ((None, whole), (order, turned)):
+        found = read_groups(file, file.tensors[0], rows)
+        np.testing.assert_array_equal(found.packed, expected.packed)
+    np.testing.assert_array_equal(_dequantized(whole)[order], _dequantized(turned))
+
+
+def test_the_light_reader_says_what_gguf_says(path: Path) -> None:
+    import gguf
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint, read_field
+
+    plain = gguf.GGUFReader(path)
+    with light_reader():
+        light = gguf.GGUFReader(path)
+        config = load_gguf_checkpoint(path)["config"]
+    assert gguf.GGUFReader is type(plain)
+    assert config == load_gguf_checkpoint(path)["config"]
+    assert [t.name for t in light.tensors] == [t.name for t in plain.tensors]
+    for key in ("general.architecture", "llama.block_count", "sections"):
+        assert read_field(light, key) == read_field(plain, key)
+    assert read_field(light, "words") == ["", ""]

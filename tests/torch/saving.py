@@ -141,6 +141,7 @@ _IDS = (torch.tensor([[3, 1, 29, 7], [1, 1, 0, 12]]),)
 CASES = {
     "mlp": Case(mlp, _x(5, 48)),
     "accurate": Case(mlp, _x(5, 48), {"recipe": "int8-accurate"}),
+    "int4": Case(mlp, _x(5, 48), {"recipe": "int4"}),
     "float16": Case(mlp, _x(5, 48), {"dtype": torch.float16}),
     "root": Case(lambda: nn.Linear(20, 30), _x(2, 20)),
     "tied": Case(Tied, _IDS),

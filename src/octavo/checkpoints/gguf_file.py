@@ -47,9 +47,15 @@ class GgufTensor:
 
 
 @dataclass(frozen=True)
+class StringList:
+    """Strings in the metadata, which may be a vocabulary: only how many."""
+
+    count: int
+
+
+@dataclass(frozen=True)
 class GgufFile:
-    """A file and its header. `metadata` has numbers, strings and lists of numbers; of a list of
-    strings, which may be a vocabulary, only the length."""
+    """A file and its header. `metadata` has numbers, strings, lists of numbers and StringLists."""
 
     path: Path
     metadata: Mapping[str, Any]
@@ -60,12 +66,20 @@ class GgufFile:
         """In llama.cpp's words: "llama", "qwen2", ..."""
         return str(self.metadata.get("general.architecture", "(none)"))
 
-    def read(self, tensor: GgufTensor) -> npt.NDArray[np.uint8]:
-        """Its bytes, uint8 [rows, bytes a row]: a row is what lies along the last axis."""
-        data = np.fromfile(self.path, np.uint8, tensor.bytes, offset=tensor.offset)
-        if data.size != tensor.bytes:
-            raise _cut(self.path, f"{tensor.name} lacks {tensor.bytes - data.size:,} bytes")
-        return data.reshape(prod(tensor.shape[:-1]), -1)
+    def read(
+        self, tensor: GgufTensor, first: int = 0, last: int | None = None
+    ) -> npt.NDArray[np.uint8]:
+        """Bytes of its rows `first` .. `last` - 1, uint8 [rows, bytes a row].
+
+        A row is what lies along the last axis. Raises ModelError where they are not there any more.
+        """
+        rows = prod(tensor.shape[:-1])
+        row = tensor.bytes // max(1, rows)
+        count = (rows if last is None else last) - first
+        data = np.fromfile(self.path, np.uint8, count * row, offset=tensor.offset + first * row)
+        if data.size != count * row:
+            raise _cut(self.path, f"{tensor.name} lacks {count * row - data.size:,} bytes")
+        return data.reshape(count, row)
 
 
 def open_gguf(path: str | os.PathLike[str]) -> GgufFile:
@@ -184,7 +198,7 @@ class _Header:
                 raise ModelError(f"{self._path} is damaged: {key} is a list of type {inner}")
             for _ in range(count):
                 self._skip(self._number("Q"), key)
-            return count
+            return StringList(count)
         if kind not in _VALUES:
             raise ModelError(f"{self._path} is damaged: {key} is a value of type {kind}; {_AGAIN}")
         return self._number(_VALUES[kind])

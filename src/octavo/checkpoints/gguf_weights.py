@@ -12,23 +12,33 @@ import numpy.typing as npt
 
 from octavo.checkpoints.gguf_blocks import groups_of
 from octavo.checkpoints.gguf_file import GgufFile, GgufTensor
-from octavo.core.group_rounding import round_groups
-from octavo.core.kernels import GroupedWeight, WeightFormat
+from octavo.core.group_rounding import RoundedGroups, round_groups
+from octavo.core.kernels import GroupedWeight, WeightFormat, aligned, packed_bytes
 from octavo.errors import ModelError
 
 FLOATS: Mapping[str, str] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Types of plain floats, in PyTorch's words."""
 
-_CHUNK = 1 << 22  # weights that are floats at a time
+_CHUNK = 1 << 21  # weights that are worked on at a time
+_BLOCK = 16  # outputs that are packed together
 _MANY_BITS = 5  # from which on four would lose much
+
+UInt8 = npt.NDArray[np.uint8]
+Rows = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class StoredGroups:
-    """A weight [n, k] of a file. `kept`: with the file's own integers, scales and zero points; else
-    rounded anew, with `noise` beside `signal`: the sums of squares of what changed, and of all."""
+    """A weight [n, k] of a file, packed as `GroupedWeight.pack` does.
 
-    weight: GroupedWeight
+    `kept`: with the file's own integers, scales and zero points; else rounded anew, with `noise`
+    beside `signal`: the sums of squares of what changed, and of all.
+    """
+
+    packed: UInt8
+    channel_scale: npt.NDArray[np.float32]
+    shape: tuple[int, int]
+    format: WeightFormat
     kept: bool
     signal: float = 0.0
     noise: float = 0.0
@@ -39,30 +49,30 @@ def is_float(tensor: GgufTensor) -> bool:
     return tensor.kind.name in FLOATS
 
 
-def read_groups(
-    file: GgufFile, tensor: GgufTensor, rows: npt.NDArray[np.intp] | None = None
-) -> StoredGroups:
+def read_groups(file: GgufFile, tensor: GgufTensor, rows: Rows | None = None) -> StoredGroups:
     """A tensor [n, k] in blocks as groups; `rows`: those in this order.
 
     Raises ModelError for a type that cannot be read, and for scales that are NaN or infinite.
     """
-    data = file.read(tensor)
-    if rows is not None:
-        data = data[rows]
+    data = _bytes(file, tensor, rows)
     try:
-        weight = groups_of(tensor.kind.name, data)
-        if weight is not None:
-            return StoredGroups(weight, kept=True)
-        return _rounded(_chunks(file, tensor, data), _nearest(tensor))
+        first = next(data)
+        weight = groups_of(tensor.kind.name, first)
+        if weight is None:
+            values = _dequantized(file, tensor, _again(first, data))
+            return _rounded(values, tensor)
+        parts = (groups_of(tensor.kind.name, part) for part in data)
+        packed, scales = _packed((w for w in _again(weight, parts) if w is not None), tensor.shape)
+        n, k = tensor.shape
+        return StoredGroups(packed, scales, (n, k), weight.format, kept=True)
     except ValueError as error:
         raise ModelError(f"{file.path}: {tensor.name} ({tensor.kind.name}): {error}") from None
 
 
 def round_floats(values: Any, tensor: GgufTensor) -> StoredGroups:
     """Floats [n, k] that were made of `tensor`'s, in the groups that it would be rounded to."""
-    n = max(1, _CHUNK // max(1, values.shape[1]))
-    parts = [values[first : first + n] for first in range(0, len(values), n)]
-    return _rounded(parts, _nearest(tensor))
+    step = _rows_at_once(values.shape[1])
+    return _rounded((values[i : i + step] for i in range(0, len(values), step)), tensor)
 
 
 def read_floats(file: GgufFile, tensor: GgufTensor) -> npt.NDArray[Any]:
@@ -70,33 +80,45 @@ def read_floats(file: GgufFile, tensor: GgufTensor) -> npt.NDArray[Any]:
 
     Raises ModelError for a type that cannot be read.
     """
-    data = file.read(tensor)
     as_stored = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}.get(tensor.kind.name)
     if as_stored is not None:
-        return data.view(as_stored).reshape(tensor.shape)
-    found = np.empty((len(data), tensor.shape[-1]), np.float32)
+        return file.read(tensor).view(as_stored).reshape(tensor.shape)
+    found = np.empty((prod(tensor.shape[:-1]), tensor.shape[-1]), np.float32)
     first = 0
-    for part in _chunks(file, tensor, data):
+    for part in _dequantized(file, tensor, _bytes(file, tensor)):
         found[first : first + len(part)] = part
         first += len(part)
     return found.reshape(tensor.shape)
 
 
-def _nearest(tensor: GgufTensor) -> WeightFormat:
-    """Groups that come near to blocks of which ours hold none."""
-    bits = 8 * tensor.bytes / max(1, prod(tensor.shape))
-    return WeightFormat.INT8_32 if bits > _MANY_BITS else WeightFormat.INT4_32_AFFINE
+def _rows_at_once(k: int) -> int:
+    return max(1, _CHUNK // max(1, k) // _BLOCK) * _BLOCK
 
 
-def _chunks(
-    file: GgufFile, tensor: GgufTensor, data: npt.NDArray[np.uint8]
+def _bytes(file: GgufFile, tensor: GgufTensor, rows: Rows | None = None) -> Iterator[UInt8]:
+    """Some rows at a time, whole blocks of outputs; in another order they are read all at once."""
+    n, step = prod(tensor.shape[:-1]), _rows_at_once(tensor.shape[-1])
+    whole = None if rows is None else file.read(tensor)
+    for first in range(0, n, step):
+        last = min(n, first + step)
+        if whole is None or rows is None:
+            yield file.read(tensor, first, last)
+        else:
+            yield whole[rows[first:last]]
+
+
+def _again(first: Any, others: Iterable[Any]) -> Iterator[Any]:
+    """`first` in front of the others."""
+    yield first
+    yield from others
+
+
+def _dequantized(
+    file: GgufFile, tensor: GgufTensor, data: Iterable[UInt8]
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """Rows as float32, some at a time."""
     from gguf.quants import dequantize
 
-    rows = max(1, _CHUNK // max(1, tensor.shape[-1]))
-    for first in range(0, len(data), rows):
-        part = np.ascontiguousarray(data[first : first + rows])
+    for part in data:
         try:
             yield np.asarray(dequantize(part, tensor.kind), np.float32)
         except NotImplementedError:
@@ -107,16 +129,35 @@ def _chunks(
             ) from None
 
 
-def _rounded(parts: Iterable[npt.NDArray[np.float32]], weight_format: WeightFormat) -> StoredGroups:
-    found = [round_groups(np.ascontiguousarray(part), weight_format) for part in parts]
-    weights = [one.weight for one in found]
-    zeros = [weight.zero for weight in weights if weight.zero is not None]
-    whole = GroupedWeight(
-        np.concatenate([weight.q for weight in weights]),
-        np.concatenate([weight.scale for weight in weights]),
-        np.concatenate(zeros) if zeros else None,
-        np.concatenate([weight.channel_scale for weight in weights]),
-        weight_format,
-    )
-    signal, noise = sum(one.signal for one in found), sum(one.noise for one in found)
-    return StoredGroups(whole, kept=False, signal=signal, noise=noise)
+def _rounded(parts: Iterable[npt.NDArray[np.float32]], tensor: GgufTensor) -> StoredGroups:
+    """In groups that come near to blocks of which ours hold none."""
+    bits = 8 * tensor.bytes / max(1, prod(tensor.shape))
+    nearest = WeightFormat.INT8_32 if bits > _MANY_BITS else WeightFormat.INT4_32_AFFINE
+    sums = [0.0, 0.0]
+
+    def counted(found: RoundedGroups) -> GroupedWeight:
+        sums[0] += found.signal
+        sums[1] += found.noise
+        return found.weight
+
+    weights = (counted(round_groups(np.ascontiguousarray(part), nearest)) for part in parts)
+    n, k = prod(tensor.shape[:-1]), tensor.shape[-1]
+    packed, scales = _packed(weights, (n, k))
+    return StoredGroups(packed, scales, (n, k), nearest, False, *sums)
+
+
+def _packed(
+    parts: Iterable[GroupedWeight], shape: tuple[int, ...]
+) -> tuple[UInt8, npt.NDArray[np.float32]]:
+    """Parts of a weight, whole blocks of outputs but for the last, packed one behind another."""
+    n, k = shape
+    packed, scales, first = np.empty(0, np.uint8), np.empty(n, np.float32), 0
+    for part in parts:
+        if not first:
+            packed = aligned(packed_bytes(n, k, part.format))
+        at = packed_bytes(first, k, part.format)
+        own = part.pack()
+        packed[at : at + own.size] = own
+        scales[first : first + part.n] = part.channel_scale
+        first += part.n
+    return packed, scales

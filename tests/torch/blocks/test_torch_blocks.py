@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from octavo.errors import NotTrainableError
+from octavo.recipe import Rule, preset
 from octavo.torch import load, quantize_dynamic, report, save
 from octavo.torch.blocks import making as under_test
 from octavo.torch.blocks.calls import BLOCK
@@ -215,13 +216,26 @@ def test_long_inputs_lie_in_large_pages(threads: int, chains: list[Any]) -> None
     assert len(chains) == 4
 
 
-def test_recipes_with_groups(chains: list[Any]) -> None:
+MIXED = preset("int4").with_rules_first(
+    Rule(preset("int8-accurate").default, name="*.key"),
+    Rule(preset("int4-128").default, name="*.value"),
+    Rule(preset("int8").default, name="*.intermediate.dense"),
+)
+"""Layers over one input whose inputs are quantized in four ways."""
+
+
+@pytest.mark.parametrize(
+    ("recipe", "error"),
+    [("int8-accurate", 0.05), ("int4", 0.4), ("int4-128", 0.4), (MIXED, 0.4)],
+    ids=["int8-accurate", "int4", "int4-128", "mixed"],
+)
+def test_recipes_with_groups(recipe: Any, error: float, chains: list[Any]) -> None:
     exact, feed = model(), tokens()
-    quantized = quantize_dynamic(exact, recipe="int8-accurate")
+    quantized = quantize_dynamic(exact, recipe=recipe)
     found = hidden(quantized, feed)
     assert len(chains) == 2
     near(found, hidden(apart(quantized), feed))
-    near(found, hidden(exact, feed), 0.05)
+    near(found, hidden(exact, feed), error)
 
 
 @pytest.mark.parametrize("part", ["attention.self.key", "output.dense"])

@@ -51,17 +51,29 @@ def assert_guarded(
     assert "import octavo.torch before from_pretrained" in log.text
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+IN_GROUPS = ("qwen3-tied", "gpt2", "t5")
+"""Families that are loaded with four bits too: tied, transposed, of encoder and decoder."""
+
+
+@pytest.mark.parametrize(
+    ("family", "recipe"),
+    [
+        pytest.param(family, recipe, id=f"{family.name}-{recipe}")
+        for family in FAMILIES
+        for recipe in ("int8", *["int4"] * (family.name in IN_GROUPS))
+    ],
+)
 def test_a_family_is_as_quantize_dynamic_makes_it(
     family: Family,
+    recipe: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     folder = checkpoint(family, tmp_path / "float")
-    expected = quantize_dynamic(load(family, folder), recipe="int8", inplace=True)
-    made = load(family, folder, quantization_config=OctavoConfig())
+    expected = quantize_dynamic(load(family, folder), recipe=recipe, inplace=True)
+    made = load(family, folder, quantization_config=OctavoConfig(recipe))
     assert_alike(made, expected)
     assert report(made).layers == report(expected).layers
     assert report(made).notes == report(expected).notes

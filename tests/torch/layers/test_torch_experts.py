@@ -200,6 +200,29 @@ def test_whole_models(name: str, tmp_path: Any) -> None:
         assert torch.equal(quantize_dynamic(model, inplace=True)(IDS).logits, found)
 
 
+@pytest.mark.parametrize("name", ["gpt-oss"])  # transposed, interleaved, with biases
+def test_whole_models_in_groups(name: str, tmp_path: Any) -> None:
+    model = model_of(name)
+    quantized = quantize_dynamic(model, recipe="int4")
+    layers = [m for m in quantized.modules() if isinstance(m, QuantizedExperts)]
+    assert {m.format for m in layers} == {"int4-32"}
+    with torch.no_grad():
+        found = quantized(IDS).logits
+        assert relative(found, model(IDS).logits) < 0.5
+        experts, x = layers[0], torch.randn(7, layers[0].in_features)
+        index, weights = torch.randint(0, experts.num_experts, (7, 2)), torch.rand(7, 2)
+        y = experts(x, index, weights)
+        assert torch.equal(torch.compile(experts, backend="aot_eager")(x, index, weights), y)
+        up, down = experts.integers().values()
+        assert up.dtype is down.dtype is torch.uint8
+        save(quantized, tmp_path / "model")
+        again = load(tmp_path / "model", lambda: model_of(name))
+        assert torch.equal(again(IDS).logits, found)
+    outcome = next(o for o in report(quantized).layers if o.layer.name.endswith("0.mlp.experts"))
+    assert outcome.scheme == "int4 per block of 32, activations per group of 32"
+    assert outcome.bytes_after < 0.2 * outcome.bytes_before  # 48 inputs are padded to 64
+
+
 def test_compare_and_inspect_know_the_layer() -> None:
     model = model_of("mixtral")
     decisions = {d.layer.name: d for d in inspect(model).decisions}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from octavo.core.linear import Linear as Kernel
 from octavo.core.qparams import QType
 from octavo.errors import ModelError, NotTrainableError
 from octavo.recipe import ActivationScheme, Granularity, Recipe, Scheme, WeightScheme
+from octavo.torch.files.safetensors import read_metadata
 from octavo.torch.layers.attention import run_with_one_input
 from octavo.torch.layers.base import QuantizedModule
 from octavo.torch.layers.linear import QuantizedLinear
@@ -139,6 +141,17 @@ def test_a_layer_pickled_before_formats_is_int8() -> None:
     del layer.__dict__["format"]
     assert_bits(layer(rows(2, 100)), expected)
     assert layer.config() == quantized(linear(), Scheme()).config()
+
+
+@pytest.mark.parametrize(("recipe", "version"), [("int8", 1), ("int4", 2)])
+def test_a_file_is_for_those_who_know_its_formats(
+    recipe: str, version: int, tmp_path: Path
+) -> None:
+    model = octavo.torch.quantize_dynamic(nn.Sequential(linear()), recipe=recipe)
+    octavo.torch.save(model, tmp_path / "m.safetensors")
+    said = json.loads(read_metadata(tmp_path / "m.safetensors")["octavo"])
+    assert said["format"] == version
+    assert ("format" in said["layers"]["0"]["config"]) == (version > 1)
 
 
 @every_format

@@ -168,7 +168,8 @@ def _quantized_linear(
         raise UnknownStep("a quantized layer whose weight is computed")
     layer = name.rpartition(".")[0]
     shape = r.sizes(value)
-    how = {"layer": layer, "activation": activation, "quantizes": (group, format)}
+    quantizes = group, WeightFormat.parse(format).group
+    how = {"layer": layer, "activation": activation, "quantizes": quantizes}
     return r.make("linear", (x, None), shape, **how)
 
 

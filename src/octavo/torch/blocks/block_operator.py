@@ -71,7 +71,7 @@ def describe(layer: nn.Module, compiled: Compiled, name: str) -> Description:
 
 
 def _add_linear(to: Description, name: str, module: Any) -> None:
-    to.linears[name] = (*module.sizes, *module.quantizes)
+    to.linears[name] = (*module.sizes, module.group, module.format)
     for part in ("packed", "scale", "zero_point", "bias"):
         if module._buffers.get(part) is not None:
             live = part in ("scale", "bias") and Kernel.reads_live(module.out_features)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from octavo.checkpoints.gguf_file import GgufFile, open_gguf
+from octavo.checkpoints.gguf_reader import light_reader
 from octavo.errors import ModelError, brief, did_you_mean, pip_install
 from octavo.recipe import Recipe
 from octavo.torch.hub.checkpoint import Checkpoint, need_transformers
@@ -43,8 +44,12 @@ class GgufCheckpoint(Checkpoint):
     @property
     def loader(self) -> Any:
         """The class's from_pretrained; floats become float32."""
-        given = {"gguf_file": self.file.path.name, "dtype": torch.float32}
-        return partial(self.model_class.from_pretrained, **given)
+        return self._load
+
+    def _load(self, folder: Path, **given: Any) -> Any:
+        given |= {"gguf_file": self.file.path.name, "dtype": torch.float32}
+        with light_reader():
+            return self.model_class.from_pretrained(folder, config=self.config, **given)
 
     def refuse_quantized(self, *, readable: bool = False) -> None:
         """Raises ModelError where only floats will do."""
@@ -61,7 +66,8 @@ class GgufCheckpoint(Checkpoint):
         from transformers import AutoTokenizer
 
         try:
-            found = AutoTokenizer.from_pretrained(self.folder, gguf_file=self.file.path.name)
+            with light_reader():
+                found = AutoTokenizer.from_pretrained(self.folder, gguf_file=self.file.path.name)
         except Exception as error:  # whatever transformers raises of a file
             raise ModelError(
                 f"{self.name}: transformers cannot read its tokenizer: {brief(error)}; load the "
@@ -87,7 +93,7 @@ def find_gguf(path: str | os.PathLike[str]) -> GgufCheckpoint:
         raise ModelError(f"transformers needs accelerate for GGUF files: {needed}")
     folder = file.path.parent
     try:
-        with quiet_libraries():
+        with quiet_libraries(), light_reader():
             config = AutoConfig.from_pretrained(folder, gguf_file=file.path.name)
     except Exception as error:  # whatever transformers raises of a file
         raise ModelError(f"{path}: transformers cannot use its metadata: {brief(error)}") from error

@@ -32,7 +32,6 @@ from octavo.torch.convert import Converter
 from octavo.torch.files.tensors import places_of
 from octavo.torch.hub.gguf_names import GgufNames, Place
 from octavo.torch.hub.group_layers import (
-    buffers_of,
     empty_layer,
     holds_groups,
     scheme_of,
@@ -40,6 +39,7 @@ from octavo.torch.hub.group_layers import (
 )
 from octavo.torch.inventory import ModuleLayer, inventory
 from octavo.torch.mapping import default_mapping
+from octavo.torch.memory import tensor_of
 from octavo.torch.plan import recipe_answers, recipe_decisions
 from octavo.torch.reports import make_report, model_bytes
 
@@ -110,12 +110,12 @@ class GgufLayers:
             self.tensors[place.name] = self._floats(tensor, place)
             return
         found = _groups(self.file, tensor, place)
-        self._check_shape(place.name, found.weight.q.shape, module)
-        held = buffers_of(found.weight)
+        self._check_shape(place.name, found.shape, module)
+        held = {"packed": tensor_of(found.packed), "scale": tensor_of(found.channel_scale)}
         self._scales[name] = held["scale"]
-        self._put(name, module, places, found.weight.format, held)
+        self._put(name, module, places, found.format, held)
         ratio = None if found.kept else sqnr_db(found.signal, found.noise)
-        self._taken[name] = _Taken(tensor, found.weight.format, found.kept, ratio)
+        self._taken[name] = _Taken(tensor, found.format, found.kept, ratio)
 
     def _in_groups(self, name: str, module: nn.Module, tensor: GgufTensor) -> bool:
         tied = {t.rpartition(".")[0] for t, s in self._tied() if s == f"{name}.weight"}

@@ -283,7 +283,7 @@ def _described(layer: QuantizedModule) -> dict[str, Any]:
 def run_with_one_input(layers: Sequence[QuantizedModule], x: Tensor) -> list[Tensor]:
     """`[layer(x) for layer in layers]`, the same bits, for x [..., in_features].
 
-    `layers` take inputs of one size, of one `group` and format. Other layers, and an `x` that
+    `layers` take inputs of one size, of the same groups. Other layers, and an `x` that
     kernels may not read directly, get one call each.
     """
     first = layers[0]

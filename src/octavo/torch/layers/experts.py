@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from octavo.core.kernels import PackedWeight, packed_bytes, unpack
-from octavo.core.linear import Linear as Kernel
+from octavo.core.kernels import GroupedWeight, WeightFormat, packed_bytes, unpack
 from octavo.errors import NotTrainableError
 from octavo.recipe import Kind
 from octavo.torch import ops
-from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.expert_kernels import Call, experts, kernel, layers
 from octavo.torch.layers.fused_experts import (
     PARTS,
     FusedExperts,
@@ -25,19 +24,12 @@ from octavo.torch.layers.fused_experts import (
     vector,
     weight_name,
 )
+from octavo.torch.layers.grouped import GroupedModule
 from octavo.torch.layers.inputs import as_leaf, is_proxy
 from octavo.torch.layers.registry import quantized
-from octavo.torch.memory import array, optional
+from octavo.torch.memory import array
 from octavo.torch.quantizer import Buffers, Quantizer
 from octavo.torch.weight_choice import WeightChoice
-
-Call = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""`call(x, index, weights)`: rows [S, inputs], and for each row its k experts and their weights."""
-
-ExpertLayers = tuple[Sequence[Kernel], int]
-"""A linear layer for each expert, and how many outputs it has."""
-
-_FLOAT32 = 0  # of `ops.CODES`
 
 
 @quantized(
@@ -48,19 +40,20 @@ _FLOAT32 = 0  # of `ops.CODES`
     plural="experts",
 )
 # docs/notes/torch.md: "Fused experts are one layer"
-class QuantizedExperts(QuantizedModule):
+class QuantizedExperts(GroupedModule):
     """For each row its experts' outputs, added up by the router's weights.
 
     An expert is two linear layers with a gate between them. Buffers: `packed_up` uint8 [experts,
     bytes] (the kernels' layout), `scale_up` and `bias_up` float32 [experts, outputs], the same with
     `down`. Outputs of `up` that are gates come first, also where the float weight interleaves them.
-    Rows are quantized for each product, as for a linear layer.
+    Rows are quantized for each product, as for a linear layer, and `group` and `format` mean what
+    they do there.
     """
 
     SYMMETRIC = True
     CONFIG = (
         *("num_experts", "in_features", "inner_features", "out_features", "has_gate", "has_bias"),
-        *("form", "activation", "limit", "alpha"),
+        *("form", "activation", "limit", "alpha", "group", "format"),
     )
 
     def __init__(
@@ -75,15 +68,18 @@ class QuantizedExperts(QuantizedModule):
         activation: str = "silu",
         limit: float = 0.0,
         alpha: float = 1.0,
+        group: int = 0,
+        format: str = WeightFormat.INT8.value,  # noqa: A002  # as files call it
     ) -> None:
         super().__init__()
         self.num_experts, self.has_gate, self.has_bias = num_experts, has_gate, has_bias
         self.in_features, self.inner_features = in_features, inner_features
         self.out_features = out_features
         self.form, self.activation, self.limit, self.alpha = form, activation, limit, alpha
+        self.group, self.format = group, WeightFormat.parse(format).value
         for part, (n, k) in self._sizes().items():
             bias = torch.zeros(num_experts, n) if has_bias else None
-            size = num_experts, packed_bytes(n, k)
+            size = num_experts, packed_bytes(n, k, self._format)
             self._hold(
                 **{
                     f"packed_{part}": torch.zeros(size, dtype=torch.uint8),
@@ -91,6 +87,10 @@ class QuantizedExperts(QuantizedModule):
                     f"bias_{part}": bias,
                 }
             )
+
+    def config(self) -> dict[str, Any]:
+        found = super().config()
+        return found if "format" in found else {k: v for k, v in found.items() if k != "group"}
 
     def _sizes(self) -> dict[str, tuple[int, int]]:
         """(outputs, inputs) of an expert's two layers."""
@@ -103,7 +103,7 @@ class QuantizedExperts(QuantizedModule):
     @classmethod
     def refuses(cls, module: nn.Module, choice: Any) -> str:
         reason = cls._refuses_but_int8(choice, "experts of {}; theirs are", "experts")
-        if reason:
+        if reason and not choice.format.group:
             return reason
         if getattr(module, "_is_expert_parallel", False):
             return "its experts are spread over processes"
@@ -133,6 +133,8 @@ class QuantizedExperts(QuantizedModule):
                 gate.activation,
                 gate.limit,
                 gate.alpha,
+                choice.group,
+                choice.format.value,
             )
         for part in PARTS:
             held = _packed(module, part, choice, quantizer, name)
@@ -188,11 +190,17 @@ class QuantizedExperts(QuantizedModule):
         first = self.packed_up, self.scale_up, self.bias_up
         second = self.packed_down, self.scale_down, self.bias_down
         sizes = self.in_features, self.inner_features
-        return (*first, *second, *sizes, self.form, self.activation, self.limit, self.alpha)
+        gate = self.form, self.activation, self.limit, self.alpha
+        return (*first, *second, *sizes, *gate, *self._groups())
+
+    def _groups(self) -> tuple[Any, ...]:
+        """How weights and inputs are grouped, as operators get it, which leave int8 out."""
+        return (self.group, self.format) if self._other_format() else ()
 
     def _kernel(self) -> Call:
-        first = layers(self.packed_up, self.scale_up, self.bias_up, self.in_features)
-        second = layers(self.packed_down, self.scale_down, self.bias_down, self.inner_features)
+        up = self.packed_up, self.scale_up, self.bias_up, self.in_features
+        down = self.packed_down, self.scale_down, self.bias_down, self.inner_features
+        first, second = layers(*up, *self._groups()), layers(*down, *self._groups())
         return kernel(Gate(self.form, self.activation, self.limit, self.alpha), first, second)
 
     @property
@@ -200,7 +208,12 @@ class QuantizedExperts(QuantizedModule):
         return "gate_up_proj" if self.has_gate else "up_proj"
 
     def integers(self) -> dict[str, Tensor]:
-        """The integers int8 [experts, outputs, inputs] of "up" and "down"."""
+        """The integers int8 [experts, outputs, inputs] of "up" and "down"; in groups uint8."""
+        if self._format.group:
+            return {
+                part: torch.stack([torch.from_numpy(weight.q) for weight in self._grouped(part)])
+                for part in PARTS
+            }
         found = {}
         for part, (n, k) in self._sizes().items():
             rows = [
@@ -208,6 +221,15 @@ class QuantizedExperts(QuantizedModule):
             ]
             found[part] = torch.stack(rows)
         return found
+
+    def _grouped(self, part: str) -> Iterator[GroupedWeight]:
+        """The weight of each expert."""
+        packed, scale = (self._buffers[f"{key}_{part}"] for key in ("packed", "scale"))
+        assert packed is not None
+        assert scale is not None
+        for one, factors in zip(packed, scale, strict=True):
+            sizes = self._sizes()[part]
+            yield GroupedWeight.unpack(array(one), *sizes, array(factors), self._format)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("down_proj", "gate_up_proj", "up_proj") and name in ("down_proj", self._first):
@@ -217,6 +239,8 @@ class QuantizedExperts(QuantizedModule):
         return super().__getattr__(name)
 
     def _dequantize(self, part: str) -> Tensor:
+        if self._format.group:
+            return torch.stack([torch.from_numpy(w.dequantize()) for w in self._grouped(part)])
         scale: Any = self._buffers[f"scale_{part}"]
         return self.integers()[part].to(torch.float32) * scale[..., None]
 
@@ -229,7 +253,9 @@ class QuantizedExperts(QuantizedModule):
     def extra_repr(self) -> str:
         """What `print(model)` shows of the layer."""
         sizes = f"{self.in_features}, {self.inner_features}, {self.out_features}"
-        return f"{self.num_experts} experts of {sizes}, {self.form} {self.activation}, int8"
+        return (
+            f"{self.num_experts} experts of {sizes}, {self.form} {self.activation}, {self.format}"
+        )
 
 
 def _packed(
@@ -240,10 +266,16 @@ def _packed(
 
     def make() -> Buffers:
         n, k = matrix(module, part, 0).shape
-        packed = torch.empty((len(weight), packed_bytes(n, k)), dtype=torch.uint8)
+        size = len(weight), packed_bytes(n, k, choice.format)
+        packed = torch.empty(size, dtype=torch.uint8)
         scale = torch.empty((len(weight), n))
         for i in range(len(weight)):
             rows = matrix(module, part, i)
+            if choice.format.group:
+                made = quantizer.groups(choice, rows, name)
+                packed[i] = torch.from_numpy(made.pack())
+                scale[i] = torch.from_numpy(made.channel_scale)
+                continue
             found = quantizer.integers(choice, rows, name, symmetric=True, packed=True)
             packed[i] = torch.from_numpy(found.q).reshape(-1)
             scale[i] = torch.from_numpy(found.scale)
@@ -251,82 +283,3 @@ def _packed(
 
     form = f"experts, {part}, transposed: {module.is_transposed}, {module.is_concatenated}"
     return quantizer.once(choice, weight, name, form, make)
-
-
-def kernel(gate: Gate, first: ExpertLayers, second: ExpertLayers) -> Call:
-    """Experts of two linear layers each, with a gate between them."""
-
-    def call(x: Tensor, index: Tensor, weights: Tensor) -> Tensor:
-        tokens, choices = index.shape
-        chosen = index.reshape(-1)
-        order = torch.argsort(chosen, stable=True)
-        counts = _counts(chosen, len(first[0]))
-        rows = x.float()[torch.div(order, choices, rounding_mode="floor")]
-        hidden = gate(_each(first, counts, rows))
-        made = _each(second, counts, hidden)
-        made *= weights.reshape(-1)[order].float()[:, None]
-        back = torch.empty_like(made)
-        back[order] = made
-        return back.reshape(tokens, choices, second[1]).sum(1).to(x.dtype)
-
-    return call
-
-
-def layers(packed: Tensor, scale: Tensor, bias: Tensor | None, inputs: int) -> ExpertLayers:
-    """The linear layers of all experts over these tensors, which they keep alive."""
-    made = []
-    for i in range(len(packed)):
-        held = PackedWeight(array(packed[i]), scale.shape[1], inputs, array(scale[i]), None, 0)
-        made.append(Kernel(held, optional(None if bias is None else bias[i]), "none"))
-    return made, scale.shape[1]
-
-
-def _counts(chosen: Tensor, experts: int) -> list[int]:
-    """How many rows each expert gets. The number behind the last one stands for none."""
-    low, high = (int(n) for n in chosen.aminmax()) if chosen.numel() else (0, 0)
-    if low < 0 or high > experts:
-        raise IndexError(
-            f"top_k_index: {low if low < 0 else high} is not in 0..{experts - 1}, the experts"
-        )
-    return torch.bincount(chosen, minlength=experts)[:experts].tolist()  # type: ignore[no-any-return]
-
-
-def _each(of_experts: ExpertLayers, counts: Sequence[int], rows: Tensor) -> Tensor:
-    """What each expert makes of its rows, which lie one behind the other; 0 of those behind."""
-    each, width = of_experts
-    rows, threads = rows.contiguous(), torch.get_num_threads()
-    out = rows.new_empty(len(rows), width)
-    k, start = rows.shape[1], 0
-    for layer, count in zip(each, counts, strict=True):
-        if count:
-            x, y = rows[start:], out[start:]
-            layer.run(x.data_ptr(), count, k, y.data_ptr(), width, _FLOAT32, 0, 0, threads)
-            start += count
-    out[start:] = 0
-    return out
-
-
-_first, _second = ops.KernelCache(), ops.KernelCache()
-
-
-def _run(x: Tensor, index: Tensor, weights: Tensor, *held: Any) -> Tensor:
-    up, down, (k, inner), gate = held[:3], held[3:6], held[6:8], Gate(*held[8:])
-    first = _first.get(up[0], (*up[1:], k), lambda: layers(up[0], up[1], up[2], k))
-    second = _second.get(
-        down[0], (*down[1:], inner), lambda: layers(down[0], down[1], down[2], inner)
-    )
-    return kernel(gate, first, second)(x, index, weights)
-
-
-def _fake(x: Tensor, index: Tensor, weights: Tensor, *held: Any) -> Tensor:
-    return x.new_empty((x.shape[0], held[4].shape[1]))
-
-
-experts = ops.define(
-    "experts",
-    "(Tensor x, Tensor index, Tensor weights, Tensor up, Tensor up_scale, Tensor? up_bias, "
-    "Tensor down, Tensor down_scale, Tensor? down_bias, int inputs, int inner, str form, "
-    "str activation, float limit, float alpha) -> Tensor",
-    _run,
-    _fake,
-)

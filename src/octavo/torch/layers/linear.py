@@ -23,6 +23,7 @@ from octavo.errors import ModelError
 from octavo.recipe import Kind
 from octavo.torch import ops
 from octavo.torch.layers.base import QuantizedModule
+from octavo.torch.layers.grouped import GroupedModule
 from octavo.torch.layers.half_linear import QuantizedHalfLinear
 from octavo.torch.layers.inputs import (
     as_leaf,
@@ -49,7 +50,7 @@ def _rows(module: Any, is_deep: bool) -> Shapes:
     inputs=_rows,
     onnx=("linear",),
 )
-class QuantizedLinear(QuantizedModule):
+class QuantizedLinear(GroupedModule):
     """`y = x w^T + bias` for x [..., in_features] of any float dtype, y in the same dtype.
 
     Buffers: `packed` uint8 (the kernels' layout of `format`, a name of `WeightFormat`), `scale`
@@ -60,9 +61,7 @@ class QuantizedLinear(QuantizedModule):
     """
 
     SCRIPTED = True
-    GROUPED = True
     CONFIG = ("in_features", "out_features", "has_bias", "affine", "group", "format")
-    format = WeightFormat.INT8.value  # of layers pickled before there were others
     _HALF: ClassVar[type[QuantizedHalfLinear]] = QuantizedHalfLinear
     """What holds weights of 16 bits in its place."""
 
@@ -122,16 +121,6 @@ class QuantizedLinear(QuantizedModule):
         made._fill(**held, bias=float32_copy(bias))
         return made
 
-    def config(self) -> dict[str, Any]:
-        found = super().config()
-        if self._format is WeightFormat.INT8:  # as releases read it that know no other
-            del found["format"]
-        return found
-
-    @property
-    def _format(self) -> WeightFormat:
-        return WeightFormat.parse(self.format)
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # What follows and nn.Module's own call take longer than the kernel of a small layer: the
         # plain case is decided in C++, which answers None in every other.
@@ -182,19 +171,15 @@ class QuantizedLinear(QuantizedModule):
     def _kernel(self, activation: str) -> Call:
         return kernel(*self._arguments(), activation, *self._other_format())
 
-    def _other_format(self) -> tuple[str, ...]:
-        """The format as operators get it, which leave int8 out."""
-        return () if self._format is WeightFormat.INT8 else (self.format,)
-
     @property
     def sizes(self) -> tuple[int, int]:
         """Outputs and inputs."""
         return self.out_features, self.in_features
 
     @property
-    def quantizes(self) -> tuple[int, str]:
-        """Group and format: layers over one input with the same quantize it once for all."""
-        return self.group, self.format
+    def quantizes(self) -> tuple[int, int]:
+        """Groups of inputs and of weights: with the same, one input is quantized once for all."""
+        return self.group, self._format.group
 
     def _arguments(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, int, int, int]:
         """What the operator and the kernel both take, in their order."""

@@ -1,0 +1,110 @@
+"""Decoders with weights of 4 bits: speed beside peers, memory, and what the bits cost.
+
+`python -m benchmarks.decoders [--threads 1 2] [--only WORD ...] [--quick]`: SmolLM2-135M of real
+weights and a Llama of 1.1 billion random ones, in PyTorch beside llama.cpp (built from its source,
+`peers_llama`) and bfloat16, prompts as ONNX files beside ONNX Runtime and OpenVINO, perplexity,
+words that Whisper hears, memory. One row and many rows of a single layer are in `kernels`.
+
+A machine need not be idle for all of it: with `--into FOLDER` each section is kept there when it is
+done, and the same command goes on with the rest; `--for SECONDS` says when to stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks import (
+    decoders_accuracy,
+    decoders_memory,
+    decoders_onnx,
+    decoders_speed,
+    pieces,
+    results,
+    runner,
+)
+from benchmarks.latency import Setting
+from benchmarks.pieces import Section
+
+THREADS = (1, 2)
+TITLE = "Decoders with weights of 4 bits"
+
+
+def sections(options: argparse.Namespace, folder: Path) -> dict[str, Section]:
+    """What is measured by title; ONNX files are kept in `folder`."""
+    found: dict[str, Section] = {}
+    for threads in options.threads or (THREADS[:1] if options.quick else THREADS):
+        words = f"{threads} thread{'s' * (threads > 1)}"
+        setting = Setting(words, threads, processes=1, rounds=2 if options.quick else 5)
+        found |= _speed_sections(setting, folder)
+    for title, section in {
+        "SmolLM2-135M: resident memory": decoders_memory.resident_rows,
+        "Quantizing 1.1 billion parameters": decoders_memory.quantizing_rows,
+    }.items():
+        found[title] = partial(section, title)
+    title = "SmolLM2-135M: perplexity"
+    found[title] = partial(decoders_accuracy.perplexity_rows, title, options.quick)
+    title = "Whisper tiny.en: words"
+    found[title] = partial(decoders_accuracy.whisper_rows, title, options.quick)
+    asked = [word.lower() for word in options.only]
+    return {
+        title: section
+        for title, section in found.items()
+        if not asked or any(word in title.lower() for word in asked)
+    }
+
+
+def _speed_sections(setting: Setting, folder: Path) -> dict[str, Section]:
+    found: dict[str, Section] = {}
+    for decoder in decoders_speed.DECODERS.values():
+        for kind in decoder.files:
+            for figure in decoder.figures:
+                what = decoders_speed.words_of(figure)
+                title = f"{decoder.name}, {kind}: {what}, {setting.words}"
+                peers: tuple[str, ...] = (decoders_speed.INT4, decoders_speed.LLAMA_CPP)
+                asked = (decoder, kind, figure, setting)
+                found[title] = partial(decoders_speed.rows, title, *asked, peers)
+                if decoder is decoders_speed.SMOLLM:
+                    title += ", in PyTorch"
+                    peers = decoders_speed.MODULES
+                    found[title] = partial(decoders_speed.rows, title, *asked, peers)
+    title = f"{decoders_onnx.TITLE}, {setting.words}"
+    found[title] = partial(decoders_onnx.rows, title, folder, setting)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measures, prints and keeps the rows."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    parser = runner.parser("decoders", __doc__)
+    words = "only with so many threads"
+    parser.add_argument("--threads", type=int, nargs="+", default=[], choices=THREADS, help=words)
+    pieces.add_options(parser)
+    options = parser.parse_args(arguments)
+    command = pieces.command("decoders", arguments)
+    with tempfile.TemporaryDirectory(prefix="octavo-decoders-") as work:
+        folder = Path(options.into or work)
+        _measure(options, folder, command)
+    return 0
+
+
+def _measure(options: argparse.Namespace, folder: Path, command: str) -> None:
+    asked = sections(options, folder / "files")
+    kept = pieces.Folder(folder)
+    if not options.join:
+        pieces.measure(asked, kept, options.seconds, options.again)
+    missing = [title for title in asked if kept.kept(title) is None]
+    if missing and not options.join:
+        print(f"{len(missing)} of {len(asked)} sections are to be measured; next: {missing[0]}")
+        return
+    found = pieces.joined("decoders", TITLE, list(asked), kept, command)
+    part = options.quick or options.only or options.threads
+    results.publish(found, not options.join and bool(part))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
