@@ -65,7 +65,13 @@ def _speed_sections(setting: Setting, folder: Path) -> dict[str, Section]:
             for figure in decoder.figures:
                 what = decoders_speed.words_of(figure)
                 title = f"{decoder.name}, {kind}: {what}, {setting.words}"
-                found[title] = partial(decoders_speed.rows, title, decoder, kind, figure, setting)
+                peers: tuple[str, ...] = (decoders_speed.INT4, decoders_speed.LLAMA_CPP)
+                asked = (decoder, kind, figure, setting)
+                found[title] = partial(decoders_speed.rows, title, *asked, peers)
+                if decoder is decoders_speed.SMOLLM:
+                    title += ", in PyTorch"
+                    peers = decoders_speed.MODULES
+                    found[title] = partial(decoders_speed.rows, title, *asked, peers)
     title = f"{decoders_onnx.TITLE}, {setting.words}"
     found[title] = partial(decoders_onnx.rows, title, folder, setting)
     return found

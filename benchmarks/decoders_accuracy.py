@@ -19,7 +19,7 @@ TEXT, WINDOW = 20_000, 512  # tokens
 MOST_PERPLEXITY = 1.005
 MOST_WORDS = {INT8: 0.005, INT4: 0.02}
 PROMPTS = 100
-THREADS = 2
+THREADS = 1
 
 
 def perplexity_rows(section: str, quick: bool, aims: Aims) -> Iterator[Row]:

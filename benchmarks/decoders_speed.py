@@ -31,12 +31,11 @@ TOKENS, PROMPT = 48, 8
 
 @dataclass(frozen=True)
 class Decoder:
-    """A model in GGUF files, the peers beside int4, and what is asked of decoding and prompts."""
+    """A model in GGUF files, and what is asked of decoding and prompts."""
 
     name: str
     files: dict[str, Callable[[], Path]]
     """By GGUF type."""
-    made: tuple[str, ...]
     figures: tuple[int, ...]
     asked: dict[tuple[str, int], float]
     """By GGUF type and figure: the least speed of int4 over llama.cpp."""
@@ -45,14 +44,12 @@ class Decoder:
 SMOLLM = Decoder(
     "SmolLM2-135M",
     {"Q4_1": smollm.model_file},
-    (INT4, INT8, BFLOAT16),
     (DECODE, 256, 512),
     {("Q4_1", DECODE): 1.1},
 )
 BIG = Decoder(
     "Llama of 1.1 billion parameters",
     {kind: partial(big_llama.model_file, kind) for kind in big_llama.TYPES},
-    (INT4,),
     (DECODE, 256, 512),
     {
         **{("Q4_0", DECODE): 1.0},
@@ -68,18 +65,27 @@ def words_of(figure: int) -> str:
     return "decoding" if figure == DECODE else f"prompt of {figure} tokens"
 
 
+MODULES = (INT4, INT8, BFLOAT16)
+"""Beside each other, in a section of their own: a child loads them for a minute."""
+
+
 def rows(
-    section: str, decoder: Decoder, kind: str, figure: int, setting: Setting, aims: Aims
+    section: str,
+    decoder: Decoder,
+    kind: str,
+    figure: int,
+    setting: Setting,
+    peers: tuple[str, ...],
+    aims: Aims,
 ) -> Iterator[Row]:
     """Tokens a second, and int4's over the others'; `kind` is the GGUF file's type."""
     say(section)
     options = {"decoder": decoder.name, "kind": kind, "figure": figure}
-    made = decoder.made if kind == next(iter(decoder.files)) else (INT4,)
     job = Job(
         "decoders_speed:rates",
         threads=setting.threads,
         rounds=setting.rounds,
-        peers=made,
+        peers=peers,
         options=options,
     )
     found: dict[str, list[float]] = runner.value(job)
@@ -102,9 +108,9 @@ def rates(job: Job) -> dict[str, list[float]]:
     decoder, figure = DECODERS[job.options["decoder"]], job.options["figure"]
     file = decoder.files[job.options["kind"]]()
     with torch.inference_mode(False), torch.no_grad():
-        made = {name: model(name, file) for name in job.peers}
+        made = {name: model(name, file) for name in job.peers if name != LLAMA_CPP}
     rate = _decoded if figure == DECODE else _read
-    found: dict[str, list[float]] = {name: [] for name in (*made, LLAMA_CPP)}
+    found: dict[str, list[float]] = {name: [] for name in job.peers}
     for module in made.values():
         rate(module, figure)
     prompts, tokens = ((), TOKENS) if figure == DECODE else ((figure,), 0)
@@ -112,6 +118,8 @@ def rates(job: Job) -> dict[str, list[float]]:
         for name, module in made.items():
             idle()
             found[name].append(rate(module, figure))
+        if LLAMA_CPP not in job.peers:
+            continue
         idle()
         theirs = peers_llama.tokens_per_second(file, job.threads, tokens, prompts)
         found[LLAMA_CPP] += theirs[figure]

@@ -190,9 +190,9 @@ def texts(made: Any, sounds: list[Float32]) -> list[str]:
             ids = torch.tensor([[START, NO_TIMESTAMPS]]).expand(len(some), -1)
             made_up: list[Any] = []
             for step in range(MOST_TOKENS):
-                logits = made(
-                    decoder_input_ids=ids, encoder_outputs=states, past_key_values=cache
-                ).logits[:, -1]
+                logits = made(decoder_input_ids=ids, encoder_outputs=states, cache=cache).logits[
+                    :, -1
+                ]
                 logits[:, config["suppress_ids"]] = -torch.inf
                 if step == 0:
                     logits[:, config["suppress_ids_begin"]] = -torch.inf

@@ -1,0 +1,103 @@
+"""The figures of `benchmarks.decoders`: what is measured, and the models that it is measured on."""
+
+from __future__ import annotations
+
+import argparse
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import decoders, decoders_memory, decoders_speed, few_bits
+from benchmarks.families_aims import Aims
+from benchmarks.latency import Setting
+from benchmarks.zoo import big_llama, whisper_tiny
+from octavo.measure.timing import Comparison
+
+
+def asked(*words: str, quick: bool = False, threads: tuple[int, ...] = ()) -> list[str]:
+    """Titles of the sections that a command measures."""
+    options = argparse.Namespace(only=words, quick=quick, threads=threads)
+    return list(decoders.sections(options, Path("nowhere")))
+
+
+def test_sections_have_names_of_their_own() -> None:
+    titles = asked()
+    assert len(titles) == len(set(titles))
+    assert [t for t in titles if "1.1 billion parameters, Q4_0: decoding" in t] == [
+        f"Llama of 1.1 billion parameters, Q4_0: decoding, {n}" for n in ("1 thread", "2 threads")
+    ]
+    assert asked("whisper") == ["Whisper tiny.en: words"]
+    assert not any("2 threads" in title for title in asked(quick=True))
+    assert all("2 threads" in t for t in asked("Q4_1", threads=(2,)))
+
+
+def test_a_speed_is_asked_of_llama_cpp_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {decoders_speed.INT4: [30.0, 40.0, 20.0], decoders_speed.LLAMA_CPP: [20.0, 20.0, 20.0]}
+    monkeypatch.setattr(decoders_speed.runner, "value", lambda job: dict(found))
+    setting, peers = Setting("1 thread", 1, rounds=3), tuple(found)
+    rows = list(decoders_speed.rows("s", decoders_speed.BIG, "Q4_0", 256, setting, peers, Aims()))
+    assert [(row.what, row.measured, row.at_least) for row in rows] == [
+        ("octavo int4", 30.0, None),
+        ("llama.cpp", 20.0, None),
+        ("octavo int4: speed over llama.cpp", 1.5, 2.0),
+    ]
+
+
+@pytest.mark.parametrize("kind", big_llama.TYPES)
+def test_a_random_file_holds_weights_of_the_order_that_a_model_has(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gguf = pytest.importorskip("gguf")
+    for name, value in {"WIDTH": 256, "LAYERS": 1, "FORWARD": 512, "VOCABULARY": 96}.items():
+        monkeypatch.setattr(big_llama, name, value)
+    big_llama._write(tmp_path / "a.gguf", kind)
+    tensors = {t.name: t for t in gguf.GGUFReader(tmp_path / "a.gguf").tensors}
+    down = tensors["blk.0.ffn_down.weight"]
+    assert (list(down.shape), down.tensor_type.name) == ([512, 256], kind)
+    weights = gguf.quants.dequantize(down.data, down.tensor_type)
+    assert weights.shape == (256, 512)
+    assert np.std(weights) == pytest.approx(512**-0.5, rel=0.05)
+    assert len(tensors) == 2 + 7 + 3
+
+
+def test_variables_of_ctranslate2_are_read(tmp_path: Path) -> None:
+    def text(word: str) -> bytes:
+        return struct.pack("<H", len(word) + 1) + word.encode() + b"\0"
+
+    values = np.arange(6, dtype=np.float16).reshape(2, 3)
+    variable = text("a/weight") + struct.pack("<BII", 2, 2, 3) + struct.pack("<BI", 4, 12)
+    head = struct.pack("<I", 6) + text("WhisperSpec") + struct.pack("<II", 3, 1)
+    alias = struct.pack("<I", 1) + text("b/weight") + text("a/weight")
+    (tmp_path / "model.bin").write_bytes(head + variable + values.tobytes() + alias)
+    found = whisper_tiny._read(tmp_path / "model.bin")
+    assert sorted(found) == ["a/weight", "b/weight"]
+    assert np.array_equal(found["b/weight"], values)
+
+
+def test_layers_that_read_one_input_are_taken_apart() -> None:
+    held = {"x/weight": np.arange(12).reshape(6, 2), "x/bias": np.arange(6)}
+    found = dict(whisper_tiny._linears(held, "x", "y", "qkv"))
+    assert sorted(found) == [
+        *("y.k_proj.weight", "y.q_proj.bias", "y.q_proj.weight"),
+        *("y.v_proj.bias", "y.v_proj.weight"),
+    ]
+    assert np.array_equal(found["y.v_proj.weight"], [[8, 9], [10, 11]])
+    assert np.array_equal(found["y.v_proj.bias"], [4, 5])
+
+
+def test_a_peak_is_measured_anew() -> None:
+    before = decoders_memory._forget_peak()
+    made = np.ones(64 << 20, np.uint8)
+    del made
+    peak = decoders_memory._status("VmHWM") - before
+    assert 60e6 < peak < 120e6
+
+
+def test_one_row_goes_through_more_than_the_cache_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(few_bits.parts, "last_cache_bytes", lambda: 64 * 64)
+    job = few_bits.Job("few_bits:one_row", ((1, 64, 64),), 1, rounds=2)
+    (found,) = few_bits.one_row(job).values()
+    assert isinstance(found, Comparison)
+    assert sorted(found.timings) == [few_bits.INT4, few_bits.INT8, few_bits.parts.READ]
