@@ -5,6 +5,7 @@ In a page, each on a line of its own:
     <!-- measured: NAME -->             the command, the machine, the versions, the commit
     <!-- results: NAME: SECTION -->     the table of one section
     <!-- headlines: NAME: SECTION -->   of it, what was asked for, and means
+    <!-- asked: NAME -->            all that was asked for, of every section
     <!-- families: NAME: TABLE -->      a table of `benchmarks.families_table`, a family a line
     <!-- missed -->                     every figure of all results that was missed
     <!-- every -->                      all results, with the command and commit of each
@@ -34,7 +35,8 @@ from benchmarks.families_table import TABLES  # noqa: E402
 from benchmarks.results import FOLDER, Result, Row, read, table  # noqa: E402
 
 _MARK = re.compile(
-    r"^<!-- (measured|results|headlines|families|missed|every)(?:: ([^:]+?))?(?:: (.+?))? -->$",
+    r"^<!-- (measured|results|headlines|asked|families|missed|every)"
+    r"(?:: ([^:]+?))?(?:: (.+?))? -->$",
     re.M,
 )
 
@@ -97,6 +99,8 @@ def _filling(what: str, name: str, section: str) -> str:
     result = _read(name)
     if what == "measured":
         return result.origin()
+    if what == "asked":
+        return _asked(result)
     if what == "families":
         if section not in TABLES:
             raise LookupError(f"there is no table {section!r}; there are {', '.join(TABLES)}")
@@ -108,6 +112,16 @@ def _filling(what: str, name: str, section: str) -> str:
     if what == "headlines":
         rows = [row for row in rows if row.reached is not None or "geometric mean" in row.what]
     return "\n".join(table(rows))
+
+
+def _asked(result: Result) -> str:
+    """One table of all figures with a bound, each with its section before it."""
+    lines = ["| where | what | asked | measured | |", "|---|---|---|--:|---|"]
+    for row in result.rows:
+        if row.reached is not None:
+            verdict = f"**{row.verdict}**" if row.reached is False else row.verdict
+            lines.append(f"| {_cells(row)} | {verdict} |")
+    return "\n".join(lines)
 
 
 def _missed() -> str:

@@ -280,7 +280,7 @@ struct Call {
 
 Linear::Linear(const PackedData& packed, std::size_t n, std::size_t k, std::size_t group_, const float* scale,
                const std::int32_t* zero, const float* bias_, Activation activation_)
-    : group(group_), bias(nullptr), activation(activation_) {
+    : group(group_), bias(nullptr), activation(activation_), in_use_(n * k * static_cast<std::size_t>(packed.format.bits) / 8) {
   static_cast<PackedData&>(weight) = packed;
   weight.n = n;
   weight.k = k;

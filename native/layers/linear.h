@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "contract/kernels.h"
+#include "layers/weights_in_use.h"
 #include "runtime/arena.h"
 
 namespace octavo {
@@ -30,6 +31,7 @@ class Linear {
 
  private:
   Buffer arrays_;
+  WeightInUse in_use_;
 };
 
 // Rows to quantize, or (with `scale`) rows of integers that are quantized already.

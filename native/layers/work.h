@@ -2,6 +2,7 @@
 // microsecond, of AVX512-VNNI on Zen 4. Slower cores need threads sooner; what they lose is small.
 #pragma once
 
+#include "layers/weights_in_use.h"
 #include "runtime/cpu.h"
 
 namespace octavo::rate {
@@ -18,11 +19,13 @@ constexpr double kRowBytes = 1.65e4;  // of rows that a table holds here and the
 constexpr double kCacheBytes = 1e5;   // of weights that lie in the L2 cache
 constexpr double kMemoryBytes = 2.5e4;  // of weights that do not
 
-// Microseconds of reading a weight once: a larger one than the L2 cache comes from where one core gets a fraction
-// of what all get together.
+// Microseconds of reading a weight once: a larger one than the L2 cache, or any where all weights together are larger
+// than the last one, comes from where one core gets a fraction of what all get together.
 inline double weight_microseconds(double bytes) {
   static const double cache = static_cast<double>(l2_cache_bytes());
-  return bytes / (bytes <= cache ? kCacheBytes : kMemoryBytes);
+  static const std::size_t last = last_cache_bytes();
+  const bool streamed = weights_in_use.load(std::memory_order_relaxed) > last;
+  return bytes / (bytes <= cache && !streamed ? kCacheBytes : kMemoryBytes);
 }
 
 }  // namespace octavo::rate

@@ -64,4 +64,12 @@ std::size_t l2_cache_bytes() {
   return 1 << 20;
 }
 
+std::size_t last_cache_bytes() {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  if (bytes > 0) return static_cast<std::size_t>(bytes);
+#endif
+  return 32 << 20;
+}
+
 }  // namespace octavo

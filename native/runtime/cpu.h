@@ -13,5 +13,7 @@ std::vector<std::string> cpu_features();
 
 // Bytes of a core's L2 cache; 1 MiB where the operating system does not say.
 std::size_t l2_cache_bytes();
+// Bytes of the last cache; 32 MiB where the operating system does not say.
+std::size_t last_cache_bytes();
 
 }  // namespace octavo

@@ -60,6 +60,7 @@ def sensitivities(
     return weights.losses(_PASSES * len(feeds))
 
 
+# docs/notes/rounding.md: "Losses come from one backward pass"
 def _score(outputs: Any) -> Tensor:
     """A number whose squared gradient is on average the loss of a change."""
     logits = getattr(outputs, "logits", None)
