@@ -23,7 +23,7 @@ transformers = pytest.importorskip("transformers")
 WIDTH, VOCABULARY = 48, 97
 
 
-def model(**options: Any) -> Any:
+def model(recipe: str | None = None, **options: Any) -> Any:
     config = transformers.BertConfig(
         hidden_size=WIDTH,
         num_hidden_layers=2,
@@ -34,7 +34,7 @@ def model(**options: Any) -> Any:
         initializer_range=0.3,
         **options,
     )
-    return quantize_dynamic(transformers.BertModel(config).eval())
+    return quantize_dynamic(transformers.BertModel(config).eval(), recipe=recipe)
 
 
 def tokens(batch: int = 3, length: int = 9) -> dict[str, Tensor]:
@@ -89,8 +89,9 @@ def test_each_block_is_one_operator(called_before: bool) -> None:
     assert graphs == [[BLOCK, BLOCK, "octavo.linear.default"]]  # and the pooler
 
 
-def test_lengths_stay_open() -> None:
-    quantized = model()
+@pytest.mark.parametrize("recipe", [None, "int4"])
+def test_lengths_stay_open(recipe: str | None) -> None:
+    quantized = model(recipe)
     run, graphs = compiled(quantized, dynamic=True)
     for batch, length in ((2, 9), (3, 5), (5, 17), (4, 4)):
         feed = tokens(batch, length)
