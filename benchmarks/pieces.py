@@ -100,29 +100,6 @@ class Folder:
         return self.path / (re.sub(r"[^\w.-]+", "-", title) + ".json")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Of a script that measures in pieces."""
-    words = "keep each section there when it is done; the same command goes on with the rest"
-    parser.add_argument("--into", metavar="FOLDER", help=words)
-    words = "begin no section after so many"
-    parser.add_argument("--for", dest="seconds", type=float, default=math.inf, help=words)
-    words = "measure again what other code than today's has measured"
-    parser.add_argument("--again", action="store_true", help=words)
-    words = "measure nothing; the result of what is kept, in which the rest is missed"
-    parser.add_argument("--join", action="store_true", help=words)
-
-
-def command(script: str, arguments: Sequence[str]) -> str:
-    """Without what says where and how far, which is a matter of the machine."""
-    kept, words = [], iter(arguments)
-    for word in words:
-        if word in ("--into", "--for"):
-            next(words, None)
-        elif word not in ("--join", "--again"):
-            kept.append(word)
-    return " ".join([f"python -m benchmarks.{script}", *kept])
-
-
 def measure(
     sections: Mapping[str, Section], folder: Folder, seconds: float = math.inf, again: bool = False
 ) -> None:

@@ -35,7 +35,8 @@ from benchmarks.families_table import TABLES  # noqa: E402
 from benchmarks.results import FOLDER, Result, Row, read, table  # noqa: E402
 
 _MARK = re.compile(
-    r"^<!-- (measured|results|headlines|asked|families|missed|every)(?:: ([^:]+?))?(?:: (.+?))? -->$",
+    r"^<!-- (measured|results|headlines|asked|families|missed|every)"
+    r"(?:: ([^:]+?))?(?:: (.+?))? -->$",
     re.M,
 )
 
