@@ -1,4 +1,5 @@
 // Weights to integers in groups: the search for scales and zero points. docs/numbers.md has the definition.
+// docs/notes/rounding.md: "A lane is a group"
 // Each lane works on a group of its own, so that every sum is one chain in ascending inputs on every instruction set.
 #pragma once
 

@@ -65,22 +65,53 @@ void packed_row(const EmbeddingTable& table, std::size_t r, float* to) {
     for (std::size_t j = 0; j < kBlockK && d + j < table.dim; ++j) to[d + j] = static_cast<float>(q[j] - zero) * scale;
 }
 
+// What the integers of a group of one row stand for.
+struct GroupValues {
+  float scale, minimum, factor;
+  std::int32_t zero;
+
+  template <bool has_minimum>
+  float of(std::int32_t q) const {
+    return (has_minimum ? scale * static_cast<float>(q) + minimum : scale * static_cast<float>(q - zero)) * factor;
+  }
+};
+
+// `count` inputs of one output of a group: 4 bytes of each step of it, with an integer in each byte, or in each half of one.
+template <int halves, bool has_minimum>
+void group_row(const std::uint8_t* q, std::size_t count, const GroupValues& values, float* to) {
+  constexpr std::size_t kStep = kBlockK * halves;
+  const auto step = [&](float* made) {
+    for (int half = 0; half < halves; ++half)
+      for (std::size_t i = 0; i < kBlockK; ++i)
+        made[static_cast<std::size_t>(half) * kBlockK + i] = values.of<has_minimum>(halves == 1 ? q[i] : (q[i] >> (4 * half)) & 15);
+    q += kBlockN * kBlockK;
+  };
+  std::size_t d = 0;
+  for (; d + kStep <= count; d += kStep) step(to + d);
+  if (d == count) return;
+  float last[kStep];
+  step(last);
+  std::copy(last, last + (count - d), to + d);
+}
+
 // Row r of the packed layout of groups: scale times steps, times the row's own factor.
 void grouped_row(const KernelTable& t, const EmbeddingTable& table, const WeightFormat& f, std::size_t r, float* to) {
   const GroupBlock of(f, table.dim);
   const std::uint8_t* block = table.data + r / kBlockN * of.bytes;
   const std::size_t c = r % kBlockN;
+  const auto make = f.bits == 4 ? (f.minimum ? group_row<2, true> : group_row<2, false>) : (f.minimum ? group_row<1, true> : group_row<1, false>);
+  const auto fetch = [&](std::size_t j) {
+    for (std::size_t at = 0; j < of.groups && at < of.group_bytes; at += kAlign) __builtin_prefetch(of.group(block, j) + at);
+  };
+  constexpr std::size_t kAhead = 8;  // groups: a row has 4 bytes of each line, and one line after the other
+  for (std::size_t j = 0; j < kAhead; ++j) fetch(j);
   for (std::size_t j = 0; j < of.groups; ++j) {
-    const std::uint16_t bits = of.scale(block, c, j);
-    const int zero = of.zero(block, c, j);
-    float scale, minimum = 0.0f;
-    t.widen(DType::kFloat16, &bits, &scale, 1);
-    if (f.minimum) {
-      const std::uint16_t least = of.minimum(block, c, j);
-      t.widen(DType::kFloat16, &least, &minimum, 1);
-    }
-    for (std::size_t d = j * f.group; d < table.dim && d < (j + 1) * f.group; ++d)
-      to[d] = (f.minimum ? scale * static_cast<float>(of.integer(block, c, d)) + minimum : scale * static_cast<float>(of.integer(block, c, d) - zero)) * table.scale[r];
+    fetch(j + kAhead);
+    const std::uint16_t bits[] = {of.scale(block, c, j), f.minimum ? of.minimum(block, c, j) : std::uint16_t{0}};
+    float halves[2];
+    t.widen(DType::kFloat16, bits, halves, 2);
+    const std::size_t begin = j * f.group, end = std::min(table.dim, begin + f.group);
+    make(of.group(block, j) + of.place(c, 0), end - begin, {halves[0], halves[1], table.scale[r], of.zero(block, c, j)}, to + begin);
   }
 }
 

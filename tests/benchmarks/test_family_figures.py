@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import families, families_decoding, families_onnx, families_torch
+from benchmarks import families, families_decoding, families_onnx, families_torch, pieces
 from benchmarks.families_aims import Aim, Aims
 from benchmarks.latency import Setting
 from benchmarks.runner import Job
@@ -73,7 +73,10 @@ def test_the_command_of_a_result_has_no_folder() -> None:
         "--only",
         "BERT",
     ]
-    assert families._command(given) == "python -m benchmarks.families --fewer-exports --only BERT"
+    assert (
+        pieces.command("families", given)
+        == "python -m benchmarks.families --fewer-exports --only BERT"
+    )
 
 
 def test_the_least_of_an_aim_is_what_counts() -> None:

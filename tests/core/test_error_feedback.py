@@ -11,7 +11,7 @@ from octavo.core.group_rounding import round_groups
 from octavo.core.kernels import GroupedWeight, WeightFormat
 
 Float32 = npt.NDArray[np.float32]
-FORMATS = [f for f in WeightFormat if f.group and f.bits == 4]
+FORMATS = [f for f in WeightFormat if f.group and f.bits == 4 and not f.minimum]
 
 
 def _samples(k: int, seed: int = 0, count: int = 600) -> Float32:

@@ -16,7 +16,7 @@ from tests.golden.torch_support import Make, case, filled, seeded
 ALL = Recipe(name="all", default=Scheme())
 RECIPES: dict[str, dict[str, Any]] = {
     name: {"recipe": name}
-    for name in ("int8", "int8-per-tensor", "int8-accurate", "int8-block", "float16")
+    for name in ("int8", "int8-per-tensor", "int8-accurate", "int8-block", "int4", "float16")
 }
 
 

@@ -207,7 +207,9 @@ def test_a_recurrence_of_which_the_last_state_is_read_is_in_the_notes(tmp_path: 
 def _blocks() -> dict[str, Any]:
     from octavo.recipe import preset
 
-    return preset("int8-block").default.to_dict()
+    found: Any = preset("int8-block").default.to_dict()
+    found["weight"]["block"] = 16  # which kernels have no groups for
+    return dict(found)
 
 
 def test_metadata_says_the_target_and_what_opens_it(tmp_path: Path) -> None:
@@ -236,7 +238,8 @@ def test_errors_leave_nothing_behind(tmp_path: Path) -> None:
     floats = save(mlp(), tmp_path / "float.onnx")
     native = quantized(target_models.linear(), "int8", "native", tmp_path / "n.onnx")
     portable = quantized(target_models.linear(), "int8", "portable", tmp_path / "p.onnx")
-    blocks = quantized(target_models.linear(), "int8-block", "portable", tmp_path / "b.onnx")
+    recipe = Recipe("blocks", Scheme.from_dict(_blocks()))
+    blocks = quantized(target_models.linear(), recipe, "portable", tmp_path / "b.onnx")
     out = tmp_path / "out.onnx"
     with refused(tmp_path, ModelError, "of target native already"):
         convert_target(native, out, to="native")

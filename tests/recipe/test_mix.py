@@ -33,7 +33,7 @@ def _bits(decisions: list[Decision]) -> float:
     for decision in decisions:
         w, size = decision.scheme.weight, math.prod(decision.layer.weights[0][1])
         assert w is not None and w.block is not None
-        held += size * ((4 if w.qtype is QType.INT4 else 8) + 16 / w.block)
+        held += size * ((4 if w.qtype is QType.INT4 else 8) + (16 if w.symmetric else 20) / w.block)
         weights += size
     return held / weights
 
@@ -71,7 +71,8 @@ def test_sensitive_layers_get_the_bits() -> None:
 
 def test_small_layers_come_before_large_ones_of_the_same_sensitivity() -> None:
     layers = [_linear("large", 4096, 512), _linear("small", 128, 512)]
-    large, small = plan(layers, _recipe(bits=4.8))
+    said = {"large": 1.0, "small": 1.0}
+    large, small = plan(layers, _recipe(bits=4.8, sensitivities=said))
     assert _bits([small]) > 8 > _bits([large])
 
 
@@ -102,7 +103,7 @@ def test_too_few_bits_are_refused_with_what_is_needed() -> None:
         ({"bits": 5, "size": 10}, "one of `bits`"),
         ({"bits": -1}, "above 0"),
         ({"bits": 5, "sensitivities": {"a": -1}}, "0 or more"),
-        ({"bits": 5, "sensitivities": {"a": [1, 2]}}, "or 4 of them"),
+        ({"bits": 5, "sensitivities": {"a": [1, 2]}}, "or 6 of them"),
         ({"bits": 5, "sensitivity": {}}, "sensitivity"),
     ],
     ids=["both", "negative", "negative-sensitivity", "two-losses", "unknown-key"],
@@ -119,7 +120,9 @@ def test_the_preset_never_refuses() -> None:
 
 
 def test_a_mixed_recipe_comes_back_from_its_data() -> None:
-    recipe = _recipe(bits=4.75, sensitivities={"layers.0.q": 2.5, "layers.0.k": [4, 3, 2, 0.1]})
+    recipe = _recipe(
+        bits=4.75, sensitivities={"layers.0.q": 2.5, "layers.0.k": [6, 5, 4, 3, 2, 0.1]}
+    )
     assert Recipe.from_dict(recipe.to_dict()) == recipe
     assert isinstance(preset("int4-mixed").mix, Mix)
     assert "mix" not in preset("int4").to_dict()

@@ -36,6 +36,15 @@ def test_the_front_end_offers_it() -> None:
     import octavo.torch
 
     assert sorted(octavo.torch.__all__) == [
+        "Int8DynamicActivationInt4WeightConfig",
+        "Int8DynamicActivationInt8WeightConfig",
+        "Int8DynamicActivationIntxWeightConfig",
+        "IntxWeightOnlyConfig",
+        "MappingType",
+        "PerAxis",
+        "PerGroup",
+        "PerRow",
+        "PerTensor",
         "TorchTarget",
         "compare",
         "default_mapping",
@@ -43,6 +52,7 @@ def test_the_front_end_offers_it() -> None:
         "inspect",
         "load",
         "qconfig",
+        "quantize_",
         "quantize_dynamic",
         "report",
         "save",

@@ -69,8 +69,8 @@ RecipeOption = Annotated[
     typer.Option(
         "--recipe",
         metavar="PRESET|FILE",
-        help="A preset (int8, int8-per-tensor, int8-accurate, int8-block, int4, int4-128, int4-mixed, "
-        "float16) or a YAML file.",
+        help="A preset (int8, int8-per-tensor, int8-accurate, int8-block, int4, int4-128, "
+        "int4-mixed, float16) or a YAML file.",
     ),
 ]
 OpsOption = Annotated[

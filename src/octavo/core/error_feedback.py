@@ -16,6 +16,7 @@ from octavo.core.kernels.buffers import array_of
 from octavo.core.kernels.grouped import GroupedWeight
 from octavo.core.kernels.packing import Float32, WeightFormat
 
+# docs/notes/rounding.md: "Feedback is damped"
 _DAMPING = 0.3  # of H's mean diagonal, added to it: samples are few and not those to come
 _BLOCK = 128  # inputs whose errors wait until they reach the weights beyond the block
 

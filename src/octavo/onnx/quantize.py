@@ -77,8 +77,8 @@ def quantize_dynamic(
         use_external_data_format: weights in a data file beside the model. Results above 256 MiB
             of models that have one, and all above 1.9 GB, get one in any case.
         extra_options: WeightSymmetric, ActivationSymmetric, EnableSubgraph, MatMulConstBOnly, ...
-        recipe: a preset's name ("int8", "int8-per-tensor", "int8-accurate", "int8-block",
-            "float16"), the path of a YAML file, or a Recipe.
+        recipe: a preset's name ("int8", "int8-per-tensor", "int8-accurate", "int8-block", "int4",
+            "int4-128", "float16"), the path of a YAML file, or a Recipe.
         target: "portable": nothing but stock ONNX Runtime operators. "native": Octavo's own
             operators, which `octavo.onnx.session` registers: faster, more accurate, and there are
             some for GRU, RNN and Conv too.

@@ -22,16 +22,25 @@ _BITS = 5.0  # a weight, where nobody says otherwise
 
 
 class Held(NamedTuple):
-    """Weights of so many bits, in groups of so many inputs."""
+    """Weights of so many bits, in groups of so many inputs, with zero points where affine."""
 
     bits: int
     group: int
+    affine: bool = False
 
 
-WAYS = (Held(4, 128), Held(4, 64), Held(4, 32), Held(8, 32))
+WAYS = (
+    Held(4, 128),
+    Held(4, 64),
+    Held(4, 64, affine=True),
+    Held(4, 32),
+    Held(4, 32, affine=True),
+    Held(8, 32),
+)
 """How layers of a mix may be held, from few bytes to many."""
 # Of each, the squared error over the square of what it holds: Gaussian weights rounded by search.
-_NOISE = (9.3e-3, 8.0e-3, 6.5e-3, 2.3e-5)
+_NOISE = (9.3e-3, 8.0e-3, 7.4e-3, 6.5e-3, 5.8e-3, 2.3e-5)
+_USUAL = WAYS.index(Held(4, 32))
 # By what power of a layer's size its loss grows, where nobody measured it: SmolLM2's do about so.
 _GROWTH = 0.75
 _KINDS = (Kind.LINEAR, Kind.EMBEDDING)
@@ -163,8 +172,8 @@ def _elements(unit: Sequence[Layer]) -> int:
 def _usual(mix: Mix, units: Sequence[Sequence[Layer]]) -> float:
     """What layers lose for their size, on average of those of which it is known."""
     known = [unit for unit in units if any(layer.name in mix.sensitivities for layer in unit)]
-    lost = sum(_lost(mix, unit, 0.0)[-2] for unit in known)
-    return lost / sum(map(_weight, known)) / _NOISE[-2] if lost else 1.0
+    lost = sum(_lost(mix, unit, 0.0)[_USUAL] for unit in known)
+    return lost / sum(map(_weight, known)) / _NOISE[_USUAL] if lost else 1.0
 
 
 def _weight(unit: Sequence[Layer]) -> float:
@@ -189,7 +198,7 @@ def _ways(mix: Mix, unit: Sequence[Layer], usual: float) -> list[_Way]:
 
 
 def _scheme(held: Held) -> Scheme:
-    return in_groups(QType.INT4 if held.bits == 4 else QType.INT8, held.group)
+    return in_groups(QType.INT4 if held.bits == 4 else QType.INT8, held.group, held.affine)
 
 
 def _bytes(shape: tuple[int, ...], held: Held) -> int:
@@ -200,7 +209,8 @@ def _bytes(shape: tuple[int, ...], held: Held) -> int:
 
     def held_by(n: int, k: int) -> int:
         groups = n * max(1, -(-k // held.group))
-        return groups * held.group * held.bits // 8 + 2 * groups + 8 * n
+        zeros = n * (-(-groups // n // 8) * 4) if held.affine else 0
+        return groups * held.group * held.bits // 8 + 2 * groups + zeros + 8 * n
 
     n, k = (-(-size // 16) * 16 for size in shape)
     return max(held_by(n, k), held_by(k, n))
@@ -210,7 +220,7 @@ def _hull(ways: Sequence[_Way]) -> list[_Way]:
     """Those ways of which each gains less for a byte than the one before it."""
     kept: list[_Way] = []
     for way in ways:
-        if kept and way.bytes <= kept[-1].bytes:  # fewer inputs than a long group has
+        while kept and way.bytes <= kept[-1].bytes:  # fewer inputs than a long group has
             kept.pop()
         if kept and way.error > kept[-1].error:  # measured, with noise
             continue

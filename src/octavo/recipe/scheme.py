@@ -216,10 +216,16 @@ FLOAT = Scheme(weight=None, activation=None)
 """The scheme that leaves a layer alone."""
 
 
-def in_groups(qtype: QType, length: int) -> Scheme:
-    """Weights in groups of `length` inputs, activations likewise."""
+# docs/notes/rounding.md: "Groups are symmetric"
+def in_groups(qtype: QType, length: int, affine: bool = False) -> Scheme:
+    """Weights in groups of `length` inputs, with zero points where `affine`; activations likewise.
+
+    The latter have no zero points.
+    """
     return Scheme(
-        WeightScheme(qtype, Granularity.BLOCK, observer="search", block=length),
+        WeightScheme(
+            qtype, Granularity.BLOCK, symmetric=not affine, observer="search", block=length
+        ),
         ActivationScheme(granularity=Granularity.GROUP, group=length),
     )
 

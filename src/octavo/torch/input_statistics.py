@@ -20,6 +20,7 @@ from octavo.errors import InputDataError, brief
 from octavo.recipe.target import Feed
 from octavo.torch.convert import twin
 from octavo.torch.tuning.calls import Caller
+from octavo.torch.tuning.made_up import made_up
 
 Float32 = npt.NDArray[np.float32]
 
@@ -32,19 +33,21 @@ class InputStatistics:
     `modules` has the dotted names of the layers' modules by the layers' names, in the order in
     which they are asked for. An input is what forward takes: a mapping by the names of its
     parameters, a tuple of positional ones, or the only one, tensors or NumPy arrays. Where it has
-    an attention_mask [batch, tokens], padding does not count. With `products` the statistics are
-    mean products, else mean squares. Raises InputDataError where there are no inputs, and when the
-    model fails on one.
+    an attention_mask [batch, tokens], padding does not count. None makes inputs up. With `products`
+    the statistics are mean products, else mean squares. Raises InputDataError where there are no
+    inputs, and when the model fails on one.
     """
 
     def __init__(
-        self, model: nn.Module, modules: Mapping[str, str], inputs: Iterable[Any], products: bool
+        self,
+        model: nn.Module,
+        modules: Mapping[str, str],
+        inputs: Iterable[Any] | None,
+        products: bool,
     ) -> None:
         self._caller = Caller(model)
-        self._feeds = [as_feed(item) for item in inputs]
-        if not self._feeds:
-            raise InputDataError("inputs: there are none; give at least one")
         self._model = twin(model)
+        self._feeds = feeds_of(self._model, self._caller, inputs)
         found = dict(self._model.named_modules())
         self._layers = {name: found[module] for name, module in modules.items()}
         self._products = products
@@ -155,7 +158,22 @@ def _mask(feed: Feed) -> Tensor | None:
     return found.bool() if found.dim() == 2 and not found.is_floating_point() else None
 
 
-def as_feed(item: Any) -> Feed:
+def feeds_of(
+    model: nn.Module, caller: Caller, inputs: Iterable[Any] | None, seed: int = 0
+) -> list[Feed]:
+    """What `model` is called with for each of `inputs`; None makes some up.
+
+    Raises InputDataError where there are none, and where none could be made up.
+    """
+    if inputs is None:
+        return made_up(model, lambda feed: caller.run(model, feed), caller, {}, {}, seed)
+    feeds = [_as_feed(item) for item in inputs]
+    if not feeds:
+        raise InputDataError("inputs: there are none; give at least one")
+    return feeds
+
+
+def _as_feed(item: Any) -> Feed:
     """Forward's arguments: a mapping by name, a tuple of positional ones, or the only one."""
     if isinstance(item, Mapping):
         return dict(item)

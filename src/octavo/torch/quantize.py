@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,19 +14,17 @@ from torch.nn.parameter import is_lazy
 from octavo.core.attention_type import AttentionType
 from octavo.errors import (
     AlreadyQuantizedError,
-    InputDataError,
     ModelError,
     NothingQuantizedError,
     OptionError,
     listed,
 )
-from octavo.recipe import Inspection, Kind, Recipe, Report
+from octavo.recipe import Inspection, Recipe, Report
 from octavo.recipe.yaml_files import recipe_of
 from octavo.results.names import counted_reasons
 from octavo.torch.blocks.find import fused
 from octavo.torch.convert import Converter, Progress, copied, quiet
 from octavo.torch.files.other_savers import refuse_other_savers
-from octavo.torch.input_statistics import InputStatistics
 from octavo.torch.inventory import ModuleLayer, inventory, own_bytes
 from octavo.torch.layers.base import REPORT, QuantizedModule, held_report
 from octavo.torch.mapping import checked_mapping
@@ -40,7 +37,7 @@ from octavo.torch.reports import (
     model_bytes,
     vectors_note,
 )
-from octavo.torch.sensitivities import sensitivities
+from octavo.torch.samples import measured_mix, use_samples
 
 QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""
@@ -82,9 +79,9 @@ def quantize_dynamic(
     `inputs`, of which a hundred are enough, help to round weights in groups (`int4`): errors count
     by what comes to a layer. An input is what forward takes: a mapping by the names of parameters,
     a tuple of positional ones, or the only one. With `error_feedback` the weights of later inputs
-    take on what earlier ones lost (GPTQ), which takes longer and loses less; its integers depend on
-    the machine's matrix products. With `inputs` a second set of float weights is in memory until
-    all layers are done, where `inplace`.
+    take on what earlier ones lost (GPTQ), which takes longer and loses less, on inputs that are
+    made up where none are given; its integers depend on the machine's matrix products. Either keeps
+    the float weights in memory until all layers are done, with `inplace` too.
 
     Raises OptionError (an unknown name, dtype, qconfig or combination; a type or name that asks for
     a layer without a quantized form), RecipeError, AlreadyQuantizedError (whatever is asked for is
@@ -116,58 +113,11 @@ def quantize_dynamic(
         answers, chosen = recipe_answers(parts, decisions, found), {}
         said, must = found.to_dict(), True
     converter = Converter(model, parts, answers, mapping, chosen)
-    notes = [*notes, *use_inputs(model, parts, converter, inputs, error_feedback)]
+    notes = [*notes, *use_samples(model, parts, converter, inputs, error_feedback)]
     refuse_again(model, parts, converter, qconfig_spec)
     if must and not allow_nothing and not converter.planned:
         raise NothingQuantizedError(nothing_quantized(model, parts, converter))
     return run_converter(model, parts, converter, said, notes, inplace, start, progress)
-
-
-def measured_mix(
-    model: nn.Module,
-    parts: Sequence[ModuleLayer],
-    recipe: Recipe,
-    inputs: Iterable[Any] | None,
-) -> tuple[Recipe, list[str]]:
-    """`recipe`, whose mix knows what each layer loses, and a note; of another recipe itself."""
-    mix = recipe.mix
-    if mix is None or mix.sensitivities:
-        return recipe, []
-    try:
-        found = sensitivities(model, parts, inputs)
-    except InputDataError as error:
-        return recipe, [f"bits were given to layers by their sizes: {error}"]
-    given = "made-up inputs" if inputs is None else "the inputs"
-    note = f"bits were given to layers by what outputs for {given} lose"
-    return replace(recipe, mix=replace(mix, sensitivities=found)), [note]
-
-
-def use_inputs(
-    model: nn.Module,
-    parts: Collection[ModuleLayer],
-    converter: Converter,
-    inputs: Iterable[Any] | None,
-    error_feedback: bool,
-) -> list[str]:
-    """Has `converter` round weights by what samples tell of their layers' inputs; returns notes."""
-    if inputs is None:
-        if error_feedback:
-            raise OptionError("error_feedback needs inputs: samples of what forward takes")
-        return []
-    searched = {
-        part.layer.name: part.module
-        for part in parts
-        if (choice := converter.planned.get(part.layer.name)) is not None
-        and part.layer.kind is Kind.LINEAR
-        and choice.format.group
-        and choice.search
-    }
-    if not searched:
-        return ["inputs changed nothing: no linear layer's weights are rounded by a search"]
-    statistics = InputStatistics(model, searched, inputs, products=error_feedback)
-    converter.quantizer.statistics = statistics.of
-    how = "with error feedback" if error_feedback else "by the mean squares of their inputs"
-    return [f"weights of {len(searched)} layers were rounded {how}, of {statistics.count} samples"]
 
 
 def run_converter(

@@ -20,13 +20,11 @@ from octavo.core.group_rounding import round_groups
 from octavo.core.kernels import WeightFormat
 from octavo.errors import InputDataError, OctavoError, brief
 from octavo.recipe.mix import WAYS, mixes
-from octavo.recipe.target import Feed
 from octavo.torch.convert import twin
-from octavo.torch.input_statistics import as_feed
+from octavo.torch.input_statistics import feeds_of
 from octavo.torch.inventory import ModuleLayer, is_transposed
 from octavo.torch.memory import float32
 from octavo.torch.tuning.calls import Caller, named_tensors
-from octavo.torch.tuning.made_up import made_up
 
 _PASSES = 2  # over all inputs, each in other directions
 _FEWEST = min(held.group for held in WAYS)
@@ -47,10 +45,7 @@ def sensitivities(
     twin_model = twin(model)
     with torch.inference_mode(False):
         weights = _Weights(twin_model, [part for part in parts if mixes(part.layer)])
-        if inputs is not None:
-            feeds: Sequence[Feed] = [as_feed(item) for item in inputs]
-        else:
-            feeds = made_up(model, lambda feed: caller.run(twin_model, feed), caller, {}, {}, seed)
+        feeds = feeds_of(twin_model, caller, inputs, seed)
         try:
             with torch.enable_grad(), torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
@@ -65,6 +60,7 @@ def sensitivities(
     return weights.losses(_PASSES * len(feeds))
 
 
+# docs/notes/rounding.md: "Losses come from one backward pass"
 def _score(outputs: Any) -> Tensor:
     """A number whose squared gradient is on average the loss of a change."""
     logits = getattr(outputs, "logits", None)

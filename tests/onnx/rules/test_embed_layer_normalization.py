@@ -10,6 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from octavo.errors import NothingQuantizedError
+from octavo.onnx import session
 from octavo.onnx.operators.gather import reference
 from tests.onnx.rules.support import (
     EXACT,
@@ -193,3 +194,14 @@ def test_the_word_table_may_be_tied_to_the_output_layer(tmp_path: Path) -> None:
         "word_quantized",
     ]
     assert_close(run(done.path, feeds)[0], run(model, feeds)[0], INT8)
+
+
+@pytest.mark.parametrize("options", [{}, {"target": "native"}, {"quant_format": "qdq"}], ids=str)
+def test_tables_of_four_bits(tmp_path: Path, options: dict[str, Any]) -> None:
+    model, feeds = embed()
+    done = convert(model, tmp_path, recipe="int4", **options)
+    lookups = "GatherBlockQuantized", "Embedding"
+    qdq = "quant_format" in options
+    assert qdq or len([op for op in done.ops if op in lookups]) == 3
+    (y,) = session(done.path).run(["y"], feeds)
+    assert_close(y, run(model, feeds, ["y"])[0], INT8 if qdq else 0.2)

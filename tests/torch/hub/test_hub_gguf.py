@@ -204,3 +204,17 @@ def test_experts_are_refused_by_name(tmp_path: Path) -> None:
     write_gguf(path, {"blk.0.ffn_up_exps.weight": (w, "Q4_0")}, "qwen3moe", metadata)
     with pytest.raises(ModelError, match=r"blk\.0\.ffn_up_exps\.weight holds experts"):
         load_gguf(path)
+
+
+def test_a_configuration_is_read_without_the_vocabulary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(tmp_path / "m.gguf", MODELS["llama"](), "llama", "Q4_0", words=VOCABULARY)
+    plain = transformers.AutoConfig.from_pretrained(tmp_path, gguf_file="m.gguf")
+    monkeypatch.setattr(gguf, "GGUFReader", None)
+    assert transformers.AutoConfig.from_pretrained(tmp_path, gguf_file="m.gguf") == plain
+    assert plain.vocab_size == VOCABULARY
+    monkeypatch.undo()
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    with pytest.raises(Exception, match=r"."):  # in transformers' own words
+        transformers.AutoConfig.from_pretrained(tmp_path, gguf_file="m.gguf")

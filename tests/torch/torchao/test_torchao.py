@@ -136,6 +136,8 @@ def test_a_model_is_as_it_was_where_nothing_can_be_done() -> None:
         quantize_(model, config, lambda module, name: name != "up")
     with pytest.raises(OptionError, match="model: is a Linear that is a layer itself"):
         quantize_(nn.Linear(64, 64), config)
+    with pytest.raises(OptionError, match="device: 'cuda'; quantized layers run on the CPU"):
+        quantize_(model, config, device="cuda")
     with torch.no_grad():
         model.down.weight[0, 0] = float("inf")
     with pytest.raises(ValueError, match="down"):

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from octavo.errors import OctavoError, VerificationError
-from octavo.graph.analysis.walk import opset_of
+from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.onnx.check.conversion import ADVICE, MAX_ERROR, open_checked
 from octavo.onnx.check.layer_effects import LayerEffects
 from octavo.onnx.check.model_pair import MOST_OPENED_BYTES, ModelPair
@@ -34,8 +34,9 @@ from octavo.recipe import LayerOutcome, Verification
 
 BY_LAYERS = "layer by layer, as the file itself is far from the float numbers of its weights"
 ADVISED = f" {ADVICE}"
-GROWTH = 4
-"""Of weights from bytes to float32."""
+GROWTH, GROWTH_OF_BLOCKS = 4, 8
+"""Of weights from bytes to float32, and from blocks, whose integers may have 4 bits."""
+IN_BLOCKS = frozenset(("MatMulNBits", "GatherBlockQuantized"))
 MOST_OF_A_LAYER = 0.1
 """Error of one layer of the file, fed the reference's values. A range 100 times the root mean
 square, in 255 steps, gives 0.01; a scale that is off by a factor of two more than this."""
@@ -72,7 +73,10 @@ class _Folder:
 
 def is_affordable(source: Source) -> bool:
     """Whether the reference may be written and opened beside the file."""
-    return GROWTH * source.bytes <= MOST_OPENED_BYTES
+    # Of the file as it was: the model of `source` was converted.
+    nodes = (node for graph in graphs_of(load(source.origin).model) for node in graph)
+    blocks = any(n.op_type in IN_BLOCKS or "block_size" in n.attributes for n in nodes)
+    return (GROWTH_OF_BLOCKS if blocks else GROWTH) * source.bytes <= MOST_OPENED_BYTES
 
 
 def check_restored(

@@ -25,6 +25,7 @@ _register(
     {
         "transformers.quantizers.auto": "octavo.torch.hub.quantizer",
         "transformers.modeling_utils": "octavo.torch.hub.gguf_quantizer",
+        "transformers.modeling_gguf_pytorch_utils": "octavo.torch.hub.gguf_metadata",
         "peft.tuners.lora.model": "octavo.torch.hub.adapters",
     }
 )

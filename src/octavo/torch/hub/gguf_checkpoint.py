@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from octavo.checkpoints.gguf_file import GgufFile, open_gguf
-from octavo.checkpoints.gguf_reader import light_reader
 from octavo.errors import ModelError, brief, did_you_mean, pip_install
 from octavo.recipe import Recipe
 from octavo.torch.hub.checkpoint import Checkpoint, need_transformers
@@ -48,8 +47,7 @@ class GgufCheckpoint(Checkpoint):
 
     def _load(self, folder: Path, **given: Any) -> Any:
         given |= {"gguf_file": self.file.path.name, "dtype": torch.float32}
-        with light_reader():
-            return self.model_class.from_pretrained(folder, config=self.config, **given)
+        return self.model_class.from_pretrained(folder, config=self.config, **given)
 
     def refuse_quantized(self, *, readable: bool = False) -> None:
         """Raises ModelError where only floats will do."""
@@ -66,8 +64,7 @@ class GgufCheckpoint(Checkpoint):
         from transformers import AutoTokenizer
 
         try:
-            with light_reader():
-                found = AutoTokenizer.from_pretrained(self.folder, gguf_file=self.file.path.name)
+            found = AutoTokenizer.from_pretrained(self.folder, gguf_file=self.file.path.name)
         except Exception as error:  # whatever transformers raises of a file
             raise ModelError(
                 f"{self.name}: transformers cannot read its tokenizer: {brief(error)}; load the "
@@ -93,7 +90,7 @@ def find_gguf(path: str | os.PathLike[str]) -> GgufCheckpoint:
         raise ModelError(f"transformers needs accelerate for GGUF files: {needed}")
     folder = file.path.parent
     try:
-        with quiet_libraries(), light_reader():
+        with quiet_libraries():
             config = AutoConfig.from_pretrained(folder, gguf_file=file.path.name)
     except Exception as error:  # whatever transformers raises of a file
         raise ModelError(f"{path}: transformers cannot use its metadata: {brief(error)}") from error

@@ -28,6 +28,7 @@ from octavo.torch.quantizer import Quantizer
 from octavo.torch.weight_choice import WeightChoice
 
 
+# docs/notes/torch.md: "A tied weight is stored once"
 @quantized(kind=Kind.EMBEDDING, onnx=("packed_embedding",))
 class QuantizedPackedEmbedding(QuantizedModule):
     """The rows [..., embedding_dim] of indices [...] int32 or int64, in the float table's dtype.

@@ -7,6 +7,7 @@ from dataclasses import fields
 from time import perf_counter
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
@@ -24,7 +25,9 @@ Filter = Callable[[nn.Module, str], bool]
 _LEFT = "filter_fn does not choose it"
 
 
-def quantize_(model: nn.Module, config: Any, filter_fn: Filter | None = None) -> None:
+def quantize_(
+    model: nn.Module, config: Any, filter_fn: Filter | None = None, device: Any = None
+) -> None:
     """Replaces layers of `model`, in place, by quantized ones, as torchao's `quantize_` does.
 
     - `config`: how: an `Int8DynamicActivationInt4WeightConfig`, an
@@ -33,6 +36,7 @@ def quantize_(model: nn.Module, config: Any, filter_fn: Filter | None = None) ->
     - `filter_fn(module, name)`: which modules, by their dotted names; None: each nn.Linear but the
       `out_proj` of nn.MultiheadAttention. It is asked of parents first, and not of what is in a
       module that it chose.
+    - `device`: None or the CPU, where quantized layers run.
 
     The model is in eval mode then; `octavo.torch.report(model)` says what became of each layer, and
     what is otherwise than the config says. A second call is about layers that are float still.
@@ -43,6 +47,8 @@ def quantize_(model: nn.Module, config: Any, filter_fn: Filter | None = None) ->
     was.
     """
     start = perf_counter()
+    if device is not None and torch.device(device).type != "cpu":
+        raise OptionError(f"device: {device!r}; quantized layers run on the CPU: leave it out")
     check_module(model)
     found = asked(config)
     parts = inventory(model)
