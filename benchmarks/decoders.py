@@ -85,25 +85,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, nargs="+", default=[], choices=THREADS, help=words)
     pieces.add_options(parser)
     options = parser.parse_args(arguments)
-    command = pieces.command("decoders", arguments)
     with tempfile.TemporaryDirectory(prefix="octavo-decoders-") as work:
         folder = Path(options.into or work)
-        _measure(options, folder, command)
+        asked, kept = sections(options, folder / "files"), pieces.Folder(folder)
+        if pieces.finished(asked, kept, options):
+            command = pieces.command("decoders", arguments)
+            found = pieces.joined("decoders", TITLE, list(asked), kept, command)
+            part = options.quick or options.only or options.threads
+            results.publish(found, not options.join and bool(part))
     return 0
-
-
-def _measure(options: argparse.Namespace, folder: Path, command: str) -> None:
-    asked = sections(options, folder / "files")
-    kept = pieces.Folder(folder)
-    if not options.join:
-        pieces.measure(asked, kept, options.seconds, options.again)
-    missing = [title for title in asked if kept.kept(title) is None]
-    if missing and not options.join:
-        print(f"{len(missing)} of {len(asked)} sections are to be measured; next: {missing[0]}")
-        return
-    found = pieces.joined("decoders", TITLE, list(asked), kept, command)
-    part = options.quick or options.only or options.threads
-    results.publish(found, not options.join and bool(part))
 
 
 if __name__ == "__main__":
