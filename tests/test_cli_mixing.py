@@ -121,3 +121,25 @@ def test_what_contradicts_is_refused(
     assert run("quantize", "m.onnx", *options.split()) != 0
     assert said in capsys.readouterr().err
     assert not front_end.recipes
+
+
+def test_an_error_wants_the_check(front_end: FrontEnd, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--recipe", "int4-mixed", "--max-error", "0.01", "--no-verify")
+    assert run("quantize", "m.onnx", *options) != 0
+    assert "leave --no-verify out" in capsys.readouterr().err
+    assert not front_end.recipes
+
+
+def test_layers_too_small_for_few_bits_get_more(
+    front_end: FrontEnd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from octavo.cli import mixing
+    from octavo.recipe.mix import TooFewBitsError
+
+    def make(recipe: Any) -> Any:
+        if recipe.mix.bits < 5:
+            raise TooFewBitsError("bits 4.5: these layers take 4.7 a weight or more")
+        return recipe
+
+    found: Any = mixing.fewest_bits(PRESETS["int4-mixed"], 0.1, make)
+    assert found.mix.bits == 5.0

@@ -89,6 +89,23 @@ def test_an_unknown_type_names_the_tensor(path: Path) -> None:
         open_gguf(path)
 
 
+def test_an_alignment_that_is_none_is_damage(tmp_path: Path) -> None:
+    w = np.ones((8, 32), np.float32)
+    for alignment in (0, "x"):
+        said = {"general.alignment": alignment}
+        path = write_gguf(tmp_path / "m.gguf", {"a": (w, "Q4_0")}, metadata=said)
+        with pytest.raises(ModelError, match=r"is damaged: general.alignment is"):
+            open_gguf(path)
+
+
+@pytest.mark.parametrize("shape", [(64,), (2, 4, 32)])
+def test_blocks_that_are_no_matrix_are_named(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    w = np.ones(shape, np.float32)
+    file = open_gguf(write_gguf(tmp_path / "m.gguf", {"a": (w, "Q4_0")}))
+    with pytest.raises(ModelError, match=r"a \(Q4_0\) has the shape .*a matrix"):
+        read_groups(file, file.tensors[0])
+
+
 @pytest.mark.parametrize("kind", ["Q5_1", "TQ2_0"])
 def test_blocks_that_no_groups_hold_are_rounded_anew(tmp_path: Path, kind: str) -> None:
     w = np.random.default_rng(0).normal(size=(8, 256)).astype(np.float32)

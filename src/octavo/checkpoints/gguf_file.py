@@ -126,6 +126,11 @@ class _Header:
             metadata[key] = self._value(self._number("I"), key)
         found = [self._tensor() for _ in range(tensors)]
         alignment = metadata.get("general.alignment", _ALIGNMENT)
+        if type(alignment) is not int or alignment < 1:
+            raise ModelError(
+                f"{self._path} is damaged: general.alignment is {alignment!r}, not a number of "
+                "bytes; fetch the file again"
+            )
         start = -(-self._at // alignment) * alignment
         placed = tuple(self._placed(start, *tensor) for tensor in found)
         return GgufFile(self._path, metadata, placed)

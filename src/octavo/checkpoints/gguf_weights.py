@@ -55,6 +55,11 @@ def read_groups(file: GgufFile, tensor: GgufTensor, rows: Rows | None = None) ->
 
     Raises ModelError for a type that cannot be read, and for scales that are NaN or infinite.
     """
+    if len(tensor.shape) != 2 or 0 in tensor.shape:
+        raise ModelError(
+            f"{file.path}: {tensor.name} ({tensor.kind.name}) has the shape {tensor.shape}; blocks "
+            "of integers are a matrix with rows and columns"
+        )
     data = _bytes(file, tensor, rows)
     try:
         first = next(data)
@@ -70,10 +75,16 @@ def read_groups(file: GgufFile, tensor: GgufTensor, rows: Rows | None = None) ->
         raise ModelError(f"{file.path}: {tensor.name} ({tensor.kind.name}): {error}") from None
 
 
-def round_floats(values: Any, tensor: GgufTensor) -> StoredGroups:
-    """Floats [n, k] that were made of `tensor`'s, in the groups that it would be rounded to."""
+def round_floats(file: GgufFile, values: Any, tensor: GgufTensor) -> StoredGroups:
+    """Floats [n, k] that were made of `tensor`'s, in the groups that it would be rounded to.
+
+    Raises ModelError where one is NaN or infinite.
+    """
     step = _rows_at_once(values.shape[1])
-    return _rounded((values[i : i + step] for i in range(0, len(values), step)), tensor)
+    try:
+        return _rounded((values[i : i + step] for i in range(0, len(values), step)), tensor)
+    except ValueError as error:
+        raise ModelError(f"{file.path}: {tensor.name} ({tensor.kind.name}): {error}") from None
 
 
 def read_floats(file: GgufFile, tensor: GgufTensor) -> npt.NDArray[Any]:

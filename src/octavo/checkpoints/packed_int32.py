@@ -134,7 +134,7 @@ def _weight(q: UInt8, scale: Floats, zero: UInt8 | None, bits: int, group: int) 
 
 
 def _as_halves(scale: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float16], Any]:
-    """Scales as float16, and a power of two for each channel that keeps them in its range.
+    """Scales as float16, and a factor above 0 for each channel that keeps them in its range.
 
     A scale of float32 or bfloat16 that has more digits is rounded; where a channel has one scale,
     that is exact.
@@ -146,7 +146,8 @@ def _as_halves(scale: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float16],
     if _exact(scale):
         return scale.astype(np.float16), ones
     if scale.shape[1] == 1:
-        return np.ones(scale.shape, np.float16), np.ascontiguousarray(scale[:, 0])
+        size = np.abs(scale[:, 0])  # the channel's own is above 0; the sign stays with the group's
+        return np.sign(scale).astype(np.float16), np.where(size, size, ones)
     _, exponent = np.frexp(np.abs(scale).max(axis=1))
     channel = np.ldexp(ones, exponent)
     return (scale / channel[:, None]).astype(np.float16), channel

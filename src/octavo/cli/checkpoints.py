@@ -49,11 +49,22 @@ def refuse_to(context: typer.Context, model: str) -> None:
         raise OptionError(f"--to is for checkpoints, and {model} is none: give --target")
 
 
-def default_folder(model: str, to: To) -> Path:
+def kind_of(recipe: Recipe) -> str:
+    """What an output's name says of its weights: fp16, int4 or int8."""
+    from octavo.core.qparams import QType
+
+    weight = recipe.default.weight
+    if recipe.mix is not None or (weight is not None and weight.qtype is QType.INT4):
+        return "int4"
+    return "fp16" if weight is not None and weight.qtype is QType.FLOAT16 else "int8"
+
+
+def default_folder(model: str, to: To, recipe: Recipe) -> Path:
     """A name after the checkpoint's, in the current folder."""
     if is_gguf(model):
         return Path(f"{Path(model).stem}-octavo")
-    end = "int8" if to is To.TORCH else f"int8-{to.value}"
+    kind = kind_of(recipe)
+    end = kind if to is To.TORCH else f"{kind}-{to.value}"
     return Path(f"{Path(model).resolve().name}-{end}")
 
 

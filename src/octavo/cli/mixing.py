@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from octavo.errors import OptionError, VerificationError
+from octavo.recipe.mix import TooFewBitsError
 
 if TYPE_CHECKING:
     from octavo.recipe import Inspection, Recipe, Report
@@ -94,7 +95,7 @@ def fewest_bits(
     for bits in _LADDER[:-1]:
         try:
             return make(replace(recipe, mix=replace(mix, bits=bits)))
-        except VerificationError:
+        except (VerificationError, TooFewBitsError):
             continue  # with more of them
     return make(replace(recipe, mix=replace(mix, bits=_LADDER[-1])))
 

@@ -158,11 +158,16 @@ def quantize(
     with exit_codes(), operators(custom_ops, model):
         if names_checkpoint(model) or is_gguf(model):
             checkpoints.refuse_options(context, model, to)
-            out = output or checkpoints.default_folder(model, to)
             check_places(None, page, [])
+            if is_gguf(model) and (bits is not None or size):
+                raise OptionError(
+                    f"--bits and --size are for float models, and {model} keeps the integers that "
+                    "it has: leave them out"
+                )
             chosen = limited(
                 chosen_recipe(recipe), bits, size, None, partial(checkpoints.inspect, model)
             )
+            out = output or checkpoints.default_folder(model, to, chosen)
             wanted = checkpoints.Wanted(to, chosen, only, exclude, cpu, not no_verify, force)
             made = checkpoints.quantize(model, out, wanted)
             show(made, json=json, verbose=verbose)
@@ -183,6 +188,8 @@ def quantize(
             show(made, json=json, verbose=verbose)
             _write_page(made, page, model, How())
             return
+        if no_verify and max_error is not None:
+            raise OptionError("--max-error is what the check compares: leave --no-verify out")
         how = _how_to_time(inputs, shape, threads, page)
         from octavo.onnx import inspect as inspect_model
         from octavo.onnx import quantize_dynamic
@@ -200,7 +207,7 @@ def quantize(
         with progress_bar() as progress:
             report = fewest_bits(
                 chosen,
-                None if no_verify else max_error,
+                max_error,
                 lambda some: quantize_dynamic(
                     Path(model),
                     out,
@@ -289,8 +296,4 @@ def _write_page(
 
 
 def _default_output(stem: str, suffix: str, recipe: Recipe, force: bool) -> Path:
-    from octavo.core.qparams import QType
-
-    weight = recipe.default.weight
-    kind = "fp16" if weight is not None and weight.qtype is QType.FLOAT16 else "int8"
-    return free_output(Path(f"{stem}.{kind}.{suffix}"), force=force)
+    return free_output(Path(f"{stem}.{checkpoints.kind_of(recipe)}.{suffix}"), force=force)

@@ -31,6 +31,8 @@ class Grouped:
 
 def group_length(block: int, k: int) -> int | None:
     """The longest groups of kernels that blocks of `block` of `k` inputs are made of, if any."""
+    if block < 1:
+        return None
     if block >= k:  # a scale for each row
         return next((g for g in GROUPS if g >= k), GROUPS[-1])
     return next((g for g in GROUPS[::-1] if block % g == 0), None)

@@ -46,6 +46,10 @@ _GROWTH = 0.75
 _KINDS = (Kind.LINEAR, Kind.EMBEDDING)
 
 
+class TooFewBitsError(RecipeError):
+    """Even the smallest way to hold each layer takes more than a mix allows."""
+
+
 @dataclass(frozen=True)
 class Mix:
     """How large the weights of a recipe's linear layers and tables may become together.
@@ -123,8 +127,8 @@ def mixes(layer: Layer) -> bool:
 def mixed(mix: Mix, layers: Sequence[Layer], other_bytes: int) -> dict[str, Scheme]:
     """A scheme for each of `layers`, by name; `other_bytes` are of the model's other weights.
 
-    Layers that share weights are held alike. Raises RecipeError where even the smallest way to hold
-    them takes more than `mix` allows.
+    Layers that share weights are held alike. Raises TooFewBitsError where even the smallest way to
+    hold them takes more than `mix` allows.
     """
     units = _together(layers)
     usual = _usual(mix, units)
@@ -136,7 +140,7 @@ def mixed(mix: Mix, layers: Sequence[Layer], other_bytes: int) -> dict[str, Sche
         allowed = mix.size - other_bytes
     left = allowed - sum(some[0].bytes for some in ways)
     if left < 0 and (mix.bits or mix.size):
-        raise RecipeError(_too_small(mix, -left, weights, other_bytes, allowed))
+        raise TooFewBitsError(_too_small(mix, -left, weights, other_bytes, allowed))
     steps = [(i, j) for i, some in enumerate(ways) for j in range(1, len(some))]
 
     def gain(step: tuple[int, int]) -> float:

@@ -81,7 +81,9 @@ class InputStatistics:
         means = {name: _Mean(self._products) for name in names}
         last: dict[str, Any] = {}
         hooks = [
-            self._layers.pop(name).register_forward_pre_hook(_counting(means[name], last))
+            self._layers.pop(name).register_forward_pre_hook(
+                _counting(means[name], last), with_kwargs=True
+            )
             for name in names
         ]
         try:
@@ -92,7 +94,7 @@ class InputStatistics:
         finally:
             for hook in hooks:
                 hook.remove()
-        self._means = {name: mean.value(name) for name, mean in means.items() if mean.count}
+        self._means |= {name: mean.value(name) for name, mean in means.items() if mean.count}
 
     def _run(self, number: int, feed: Feed) -> None:
         try:
@@ -130,8 +132,8 @@ class _Mean:
 def _counting(mean: _Mean, last: dict[str, Any]) -> Any:
     """The hook that adds a layer's input; layers over one tensor share the product."""
 
-    def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-        x = args[0] if args else None
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = args[0] if args else kwargs.get("input")
         if not isinstance(x, Tensor) or not x.is_floating_point() or not x.numel():
             return
         if last.get("x") is not x:

@@ -282,7 +282,8 @@ def test_scales_that_are_not_finite_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("block", "k", "group"),
     [(32, 96, 32), (64, 96, 64), (128, 96, 128), (256, 512, 128), (96, 192, 32), (320, 640, 64),
-     (16, 96, None), (16, 16, 32), (40, 40, 64), (500, 500, 128)],
+     (16, 96, None), (16, 16, 32), (40, 40, 64), (500, 500, 128),
+     (0, 64, None), (-1, 64, None)],
 )  # fmt: skip
 def test_groups_that_blocks_are_made_of(block: int, k: int, group: int | None) -> None:
     assert group_length(block, k) == group

@@ -32,7 +32,7 @@ class GroupedWeight:
     `q` uint8 [n, k], 0 .. 2**bits - 1. `scale` float16 [n, groups], groups = ceil(k / group).
     `zero` uint8 [n, groups], of the range of `q`, where the format is affine; else None, and zero
     is 2**(bits - 1). `minimum` float16 [n, groups] of formats that have it. `channel_scale` float32
-    [n] keeps float16 scales away from subnormal numbers and infinity: powers of two, 1 for nearly
+    [n] keeps float16 scales away from subnormal numbers and infinity: above 0, 1 for nearly
     all weights. Raises TypeError or ValueError, which names the field, for anything else.
     """
 

@@ -163,6 +163,9 @@ def _product_in_blocks(part: Linear, node: ir.Node, c: Context, name: str, out: 
     if not part.group_size:
         note = f"activations per group of {part.weight.format.group}: MatMulNBits has no rows"
         c.note(node.meta.get(LAYER, name), note)
+    if part.weight.format.minimum:
+        note = "weights rounded anew to 8 bits: stock operators have no groups with a minimum"
+        c.note(node.meta.get(LAYER, name), note)
     return linear_block(c.emitter, part.x, blocks(part.weight, c), name=name, out=out)
 
 

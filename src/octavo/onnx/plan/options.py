@@ -236,6 +236,8 @@ def _with_schemes(recipe: Recipe, change: Callable[[Scheme], Scheme]) -> Recipe:
 
 def has_tensor_activations(recipe: Recipe) -> bool:
     """Whether some layers get one activation scale per tensor."""
+    if recipe.mix is not None:
+        return True
     schemes = [recipe.default, *(rule.scheme for rule in recipe.rules)]
     return any(
         s.activation is not None and s.activation.granularity is Granularity.TENSOR for s in schemes

@@ -119,8 +119,14 @@ class ForeignLayers:
             min_onnxruntime="",
             verification=Verification("skipped", detail="no inputs to compare with"),
             seconds=0.0,
-            notes=(f"weights are those of a folder of {self._method}",),
+            notes=(f"weights are those of a folder of {self._method}", *self._of_inputs(model)),
         )
+
+    def _of_inputs(self, model: nn.Module) -> list[str]:
+        new: list[Any] = [model.get_submodule(module) for module in self._old]
+        if not any(getattr(layer, "group", 0) for layer in new):
+            return []
+        return ["inputs of layers are quantized to 8 bits in groups while the model runs"]
 
     def _outcome(self, model: nn.Module, part: ModuleLayer) -> LayerOutcome:
         size = part.layer.bytes

@@ -274,4 +274,4 @@ def _groups(file: GgufFile, tensor: GgufTensor, place: Place) -> StoredGroups:
         unchanged = np.array_equal(rows, np.arange(len(rows)))
         return read_groups(file, tensor, None if unchanged else rows)
     values = np.asarray(place.undo(read_floats(file, tensor)), np.float32)
-    return round_floats(values, tensor)
+    return round_floats(file, values, tensor)

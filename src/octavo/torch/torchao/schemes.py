@@ -26,7 +26,7 @@ _HOW: dict[str, tuple[Any, ...]] = {
         *("opaque_torchao_auto", "opaque_torchao_lowbit"),
         *("opaque_torchao_kleidiai", "opaque_aten_kleidiai"),
     ),
-    "intx_choose_qparams_algorithm": ("affine", "hqq_scale_only"),
+    "intx_choose_qparams_algorithm": ("affine",),
 }
 """Fields that say how torchao goes about it, and their values. Octavo packs weights in its own way,
 and searches for the scales of groups: none of these changes what a layer means."""
