@@ -85,7 +85,7 @@ FILES: dict[str, tuple[str, Callable[[Path], object], str, str]] = {
         "octavo.torch.save wrote",
         "octavo.torch.load",
     ),
-    "GGUF": ("m.gguf", _written(b"GGUF\x03\0\0\0" * 9), "a GGUF file", "the float model"),
+    "GGUF": ("m.gguf", _written(b"GGUF\x03\0\0\0" * 9), "a GGUF file", "octavo quantize"),
     "TensorFlow Lite": (
         "m.tflite",
         _written(b"\x1c\0\0\0TFL3" + bytes(99)),

@@ -37,6 +37,7 @@ def weight(fmt: WeightFormat, n: int, k: int, seed: int = 0) -> GroupedWeight:
         r.integers(0, most, size, dtype=np.uint8) if fmt.affine else None,
         (2.0 ** r.integers(-3, 4, n)).astype(np.float32),
         fmt,
+        r.uniform(-0.1, 0.1, size).astype(np.float16) if fmt.minimum else None,
     )
 
 

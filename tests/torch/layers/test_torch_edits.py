@@ -368,7 +368,7 @@ def test_some_integers_that_are_written_count(kind: str, where: str) -> None:
         if where == "shared":
             flat.numpy()[size // 5 : size // 5 + 40] = 7  # one process stands for another
         elif where == "page":
-            flat.data[size // 5 : size // 5 + 2 * max(size // 64, 4096)] = 7
+            flat.data[size // 5 : size // 5 + 2 * max(size // 8, 4096)] = 7
         else:
             flat[size // 5 : size // 5 + 40] = 7
         assert_bits(outputs(layer, x), outputs(copy.deepcopy(layer), x))

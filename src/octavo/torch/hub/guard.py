@@ -18,7 +18,7 @@ from torch import Tensor
 from octavo.torch.layers.half_linear import QuantizedHalfLinear
 from octavo.torch.layers.linear import QuantizedLinear
 
-ADVICE = "TO LOAD THIS FOLDER: pip install octavo, and import octavo.torch before from_pretrained"
+ADVICE = "TO LOAD THIS FOLDER: install Octavo, and import octavo.torch before from_pretrained"
 """The second one's name."""
 
 GUARD_KEY = "octavo.guard"

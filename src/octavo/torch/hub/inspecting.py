@@ -44,7 +44,7 @@ def inspect(checkpoint: Checkpoint, recipe: str | Path | Recipe = "int8") -> Ins
 def _gained(parts: Sequence[ModuleLayer], decisions: Sequence[Decision]) -> int:
     """Bytes more than in float, mostly below 0.
 
-    A weight is held once for each kind of layer that quantizes it, and in float where one does not.
+    A weight is held once by the layers that quantize it, and in float where one does not.
     """
     float_still = {
         key
@@ -55,12 +55,11 @@ def _gained(parts: Sequence[ModuleLayer], decisions: Sequence[Decision]) -> int:
     counted = set[Hashable]()
     gained = 0
     for part, decision in zip(parts, decisions, strict=True):
-        kind = decision.layer.kind
-        if decision.scheme.is_float or not own_bytes(part, counted, kind):
+        if decision.scheme.is_float or not own_bytes(part, counted):
             continue
         gained += _bytes_after(decision)
         gone = {key: size for key, size in part.held if key not in float_still}
-        gained -= sum(size for key, size in gone.items())
+        gained -= sum(gone.values())
         float_still.update(gone)
     return gained
 
