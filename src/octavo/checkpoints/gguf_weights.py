@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -14,7 +13,8 @@ import numpy.typing as npt
 from octavo.checkpoints.gguf_blocks import groups_of
 from octavo.checkpoints.gguf_file import GgufFile, GgufTensor
 from octavo.core.group_rounding import RoundedGroups, round_groups
-from octavo.core.kernels import GroupedWeight, WeightFormat, aligned, packed_bytes
+from octavo.core.kernels import GroupedWeight, WeightFormat, packed_bytes
+from octavo.core.kernels.weight_memory import weight_memory
 from octavo.errors import ModelError
 
 FLOATS: Mapping[str, str] = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -158,15 +158,6 @@ def _rounded(parts: Iterable[npt.NDArray[np.float32]], tensor: GgufTensor) -> St
     return StoredGroups(packed, scales, (n, k), nearest, False, *sums)
 
 
-def _apart(nbytes: int) -> UInt8:
-    """New memory, aligned, away from what is soon free again: holes between weights would stay the
-    process's for good."""
-    if nbytes < mmap.PAGESIZE:
-        return aligned(nbytes)
-    pages = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return np.frombuffer(pages, np.uint8)
-
-
 def _packed(
     parts: Iterable[GroupedWeight], shape: tuple[int, ...]
 ) -> tuple[UInt8, npt.NDArray[np.float32]]:
@@ -175,10 +166,9 @@ def _packed(
     packed, scales, first = np.empty(0, np.uint8), np.empty(n, np.float32), 0
     for part in parts:
         if not first:
-            packed = _apart(packed_bytes(n, k, part.format))
+            packed = weight_memory(packed_bytes(n, k, part.format))
         at = packed_bytes(first, k, part.format)
-        own = part.pack()
-        packed[at : at + own.size] = own
+        part.pack(packed[at : at + packed_bytes(part.n, k, part.format)])
         scales[first : first + part.n] = part.channel_scale
         first += part.n
     return packed, scales

@@ -79,9 +79,11 @@ class GroupedWeight:
         """Inputs."""
         return int(self.q.shape[1])
 
-    def pack(self) -> Bytes:
-        """What kernels read, in new aligned memory; `channel_scale` is not in it."""
-        packed = weight_memory(packed_bytes(self.n, self.k, self.format))
+    def pack(self, into: Bytes | None = None) -> Bytes:
+        """What kernels read, in `into` or new aligned memory; `channel_scale` is not in it."""
+        size = packed_bytes(self.n, self.k, self.format)
+        packed = weight_memory(size) if into is None else into
+        expect_array(packed, "into", np.uint8, (size,))
         scale = self.scale.view(np.uint16)
         zero = self.zero if self.minimum is None else self.minimum.view(np.uint8)
         _native.pack_groups(self.q, scale, zero, packed, self.format.value)
