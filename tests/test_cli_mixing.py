@@ -134,7 +134,7 @@ def test_layers_too_small_for_few_bits_get_more(
     front_end: FrontEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from octavo.cli import mixing
-    from octavo.recipe.mix import TooFewBitsError
+    from octavo.errors import TooFewBitsError
 
     def make(recipe: Any) -> Any:
         if recipe.mix.bits < 5:

@@ -46,6 +46,10 @@ class RecipeError(OctavoError, ValueError):
     exit_code = 2
 
 
+class TooFewBitsError(RecipeError):
+    """Even the smallest way to hold each layer takes more than a mix allows."""
+
+
 class ConfigError(OctavoError, ValueError):
     """A tuning configuration has unknown keys or values, or asks for what Octavo does not do."""
 

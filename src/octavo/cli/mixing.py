@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.errors import OptionError, VerificationError
-from octavo.recipe.mix import TooFewBitsError
+from octavo.errors import OptionError, TooFewBitsError, VerificationError
 
 if TYPE_CHECKING:
     from octavo.recipe import Inspection, Recipe, Report

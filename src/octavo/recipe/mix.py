@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from octavo.core.layer import Kind, Layer
 from octavo.core.qparams import QType
-from octavo.errors import RecipeError
+from octavo.errors import TooFewBitsError
 from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
 from octavo.recipe.scheme import Scheme, in_groups
 
@@ -44,10 +44,6 @@ _USUAL = WAYS.index(Held(4, 32))
 # By what power of a layer's size its loss grows, where nobody measured it: SmolLM2's do about so.
 _GROWTH = 0.75
 _KINDS = (Kind.LINEAR, Kind.EMBEDDING)
-
-
-class TooFewBitsError(RecipeError):
-    """Even the smallest way to hold each layer takes more than a mix allows."""
 
 
 @dataclass(frozen=True)
