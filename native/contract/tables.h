@@ -18,6 +18,8 @@ KernelTable reference_table();
 #if defined(OCTAVO_X86)
 KernelTable avx2_table();
 PeakLoop avx2_peak();
+KernelTable avx512_table();
+PeakLoop avx512_peak();
 KernelTable avxvnni_table();
 PeakLoop avxvnni_peak();
 KernelTable avx512vnni256_table();
