@@ -24,6 +24,9 @@ const std::vector<Entry>& entries() {  // the fastest first
       {"avx512vnni", avx512vnni_table, {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "fma"}, nullptr, avx512vnni_peak},
       {"avx2", avx2_table, {"avx2", "fma", "f16c"}, nullptr, avx2_peak},
 #endif
+#if defined(OCTAVO_ARM64)
+      {"neon", neon_table, {"neon", "dotprod"}, nullptr, neon_peak},
+#endif
       {"reference", reference_table, {}, nullptr, nullptr},
   };
   return all;
