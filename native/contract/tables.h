@@ -22,7 +22,6 @@ KernelTable avx512vnni_table();
 PeakLoop avx512vnni_peak();
 KernelTable amx_table();
 PeakLoop amx_peak();
-bool amx_permitted();  // asks the operating system for the tiles
 #endif
 
 // Of a table that this processor can run; run is null for one without such a loop ("reference").
