@@ -18,6 +18,10 @@ KernelTable reference_table();
 #if defined(OCTAVO_X86)
 KernelTable avx2_table();
 PeakLoop avx2_peak();
+KernelTable avxvnni_table();
+PeakLoop avxvnni_peak();
+KernelTable avx512vnni256_table();
+PeakLoop avx512vnni256_peak();
 KernelTable avx512vnni_table();
 PeakLoop avx512vnni_peak();
 KernelTable amx_table();
