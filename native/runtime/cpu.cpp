@@ -1,8 +1,8 @@
 #include "runtime/cpu.h"
 
-#include <unistd.h>
-
 #include <cstdint>
+
+#include "runtime/system.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -91,19 +91,13 @@ std::vector<std::string> cpu_features() { return {}; }
 #endif
 
 std::size_t l2_cache_bytes() {
-#if defined(_SC_LEVEL2_CACHE_SIZE)
-  const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  if (bytes > 0) return static_cast<std::size_t>(bytes);
-#endif
-  return 1 << 20;
+  const std::size_t bytes = caches().second;
+  return bytes ? bytes : 1 << 20;
 }
 
 std::size_t last_cache_bytes() {
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  if (bytes > 0) return static_cast<std::size_t>(bytes);
-#endif
-  return 32 << 20;
+  const std::size_t bytes = caches().last;
+  return bytes ? bytes : 32 << 20;
 }
 
 }  // namespace octavo

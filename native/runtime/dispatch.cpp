@@ -5,6 +5,7 @@
 
 #include "contract/tables.h"
 #include "runtime/cpu.h"
+#include "runtime/system.h"
 
 namespace octavo {
 namespace {
