@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import octavo.torch
 from octavo.core.metrics import relative_error
-from octavo.errors import InputDataError
+from octavo.errors import InputDataError, TooFewBitsError
 from octavo.recipe import Recipe
 from octavo.recipe.mix import WAYS
 from octavo.torch.input_statistics import InputStatistics
@@ -156,6 +156,57 @@ def test_a_mix_is_measured_and_keeps_to_its_bits() -> None:
         weights = sum(math.prod(s) for o in report.quantized for _, s in o.layer.weights)
         assert 8 * sum(o.bytes_after for o in report.quantized) <= bits * weights
         assert any("by what outputs for made-up inputs lose" in note for note in report.notes)
+
+
+class Several(nn.Module):
+    """Layers that a mix is for, and others: a tied head, a convolution, a stack, a small table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.small = nn.Embedding(320, 128), nn.Embedding(4, 128)
+        self.conv = nn.Conv1d(128, 128, 3, padding=1)
+        self.rnn = nn.GRU(128, 64, bidirectional=True)
+        self.fc, self.out = nn.Linear(128, 256), nn.Linear(256, 128)
+        self.bilinear = nn.Bilinear(8, 8, 128)
+        self.head = nn.Linear(128, 320, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.table(ids) + self.small(ids % 4)
+        x = self.rnn(self.conv(x.mT).mT)[0]
+        x = self.out(torch.relu(self.fc(x)))
+        return self.head(x + self.bilinear(x[..., :8], x[..., 8:16]))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [],
+        [{"name": "fc", "scheme": "float"}, {"name": "rnn", "scheme": "float"}],
+        [{"name": "out", "scheme": "int8"}, {"name": "conv", "scheme": "int8"}],
+        [{"name": "table", "scheme": "int8"}],
+    ],
+    ids=["none", "float", "int8", "tied"],
+)
+def test_the_report_adds_up_to_what_a_mix_allows(rules: list[dict[str, Any]]) -> None:
+    model = Several().eval()
+
+    def made(**mix: float) -> Any:
+        said = {**mix, "sensitivities": {"fc": 1.0, "head": 1.0}}
+        recipe = Recipe.from_dict({"base": "int4-mixed", "mix": said, "rules": rules})
+        return octavo.torch.report(octavo.torch.quantize_dynamic(model, recipe=recipe))
+
+    with pytest.raises(TooFewBitsError) as refused:
+        made(bits=1.0)
+    needed = float(str(refused.value).split(" a weight")[0].split()[-1])
+    for bits in (needed, needed + 0.5):
+        assert 0.85 * bits < made(bits=bits).bits_per_weight <= bits
+    with pytest.raises(TooFewBitsError) as refused:
+        made(size=1000)
+    least = int(str(refused.value).split("take ")[1].split(" bytes")[0])
+    for size in (least, least + 20_000):
+        assert 0.8 * size < sum(o.bytes_after for o in made(size=size).layers) <= size
 
 
 def test_what_cannot_be_measured_is_mixed_by_size() -> None:
