@@ -132,7 +132,8 @@ def test_feedback_needs_inputs_that_can_be_made_up() -> None:
 def test_losses_are_what_layers_cost_outputs() -> None:
     """The order of what each layer alone does to outputs, which is much more in some."""
     model, ids = Net().eval(), next(_samples(1, seed=9))
-    found = sensitivities(model, inventory(model), [ids])
+    found, unreached = sensitivities(model, inventory(model), [ids])
+    assert not unreached
     assert set(found) == {"table", "left", "right", "head"}
     with torch.no_grad():
         exact = model(ids).numpy()
@@ -147,6 +148,47 @@ def test_losses_are_what_layers_cost_outputs() -> None:
         alone = np.square(off).sum() / np.square(exact).sum()
         assert 0.3 < losses[3] / alone < 3
         assert losses[0] > losses[3] > 20 * losses[5]
+
+
+class Branches(nn.Module):
+    """One branch of two is never taken, and a head is tied to a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(320, 128)
+        self.taken, self.idle = nn.Linear(128, 128), nn.Linear(128, 128)
+        self.head = nn.Linear(128, 320, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.table(ids)
+        return self.head(self.idle(x) if ids.shape[0] == 0 else self.taken(x))
+
+
+@pytest.mark.parametrize("feedback", [False, True])
+def test_the_report_names_layers_that_samples_did_not_help(feedback: bool) -> None:
+    made = octavo.torch.quantize_dynamic(
+        Branches(), recipe="int4", inputs=_samples(3), error_feedback=feedback
+    )
+    notes = "\n".join(octavo.torch.report(made).notes)
+    assert "weights of 1 layer were rounded" in notes
+    assert (
+        "1 layer got no input from 3 samples, so that weights were rounded without: idle" in notes
+    )
+    assert (
+        "1 layer with a weight that was rounded for another layer, without samples: head" in notes
+    )
+
+
+def test_the_report_says_where_bits_were_given_by_size() -> None:
+    model = Branches().eval()
+    made = octavo.torch.quantize_dynamic(model, recipe="int4-mixed", inputs=_samples(3))
+    notes = "\n".join(octavo.torch.report(made).notes)
+    assert "bits were given to 1 layer by size: the inputs do not come to idle" in notes
+    found, unreached = sensitivities(model, inventory(model), _samples(3))
+    assert unreached == ["idle"]
+    assert set(found) == {"table", "taken", "head"}
 
 
 def test_a_mix_is_measured_and_keeps_to_its_bits() -> None:
