@@ -80,6 +80,11 @@ class Mix:
                     ("sensitivities",),
                 )
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether somebody says how large weights may become."""
+        return self.bits is not None or self.size is not None
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for YAML and JSON."""
         limits = {"bits": self.bits, "size": self.size}
