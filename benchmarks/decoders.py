@@ -32,19 +32,19 @@ from benchmarks import (
 from benchmarks.latency import Setting
 from benchmarks.pieces import Section
 
-THREADS = (1, 2)
+THREADS, ROUNDS = (1, 2), 5
 TITLE = "Decoders with weights of 4 bits"
 
 
 def sections(options: argparse.Namespace, folder: Path) -> dict[str, Section]:
     """What is measured by title; ONNX files are kept in `folder`."""
     found: dict[str, Section] = {}
+    rounds = 2 if options.quick else options.rounds
+    shapes = few_bits.SHAPES[-1:] if options.quick else few_bits.SHAPES
     for threads in options.threads or (THREADS[:1] if options.quick else THREADS):
         words = f"{threads} thread{'s' * (threads > 1)}"
-        setting = Setting(words, threads, processes=1, rounds=2 if options.quick else 5)
-        found |= few_bits.sections(
-            setting, few_bits.SHAPES[-1:] if options.quick else few_bits.SHAPES
-        )
+        setting = Setting(words, threads, processes=1, rounds=rounds)
+        found |= few_bits.sections(setting, shapes)
         found |= _speed_sections(setting, folder)
     for title, section in {
         "SmolLM2-135M: resident memory": decoders_memory.resident_rows,
@@ -92,6 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = runner.parser("decoders", __doc__)
     words = "only with so many threads"
     parser.add_argument("--threads", type=int, nargs="+", default=[], choices=THREADS, help=words)
+    words = "of models beside each other; a prompt may take llama.cpp half a minute"
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=words)
     pieces.add_options(parser)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="octavo-decoders-") as work:

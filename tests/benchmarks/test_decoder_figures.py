@@ -20,7 +20,7 @@ from octavo.recipe.recipe import preset
 
 def asked(*words: str, quick: bool = False, threads: tuple[int, ...] = ()) -> list[str]:
     """Titles of the sections that a command measures."""
-    options = argparse.Namespace(only=words, quick=quick, threads=threads)
+    options = argparse.Namespace(only=words, quick=quick, threads=threads, rounds=5)
     return list(decoders.sections(options, Path("nowhere")))
 
 
