@@ -131,12 +131,11 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
 def refuse_limits(model: str) -> None:
     """Raises OptionError for --bits and --size where the integers are there and stay."""
     need_torch()
-    from octavo.torch.hub.checkpoint import find_checkpoint
-    from octavo.torch.hub.gguf_checkpoint import find_gguf
+    from octavo.torch.hub.gguf_checkpoint import find_either
     from octavo.torch.hub.libraries import quiet_libraries
 
     with _stdout_is_ours(), quiet_libraries():
-        found = find_gguf(model) if is_gguf(model) else find_checkpoint(model)
+        found = find_either(model)
     if found.kept_by:
         from octavo.torch.hub.config import limits_refused
 
@@ -146,9 +145,16 @@ def refuse_limits(model: str) -> None:
 def inspect(model: str, recipe: Recipe) -> Inspection:
     """The layers, by config.json and the headers of the weights alone."""
     need_torch()
+    from octavo.torch.hub.libraries import quiet_libraries
+
+    if is_gguf(model):
+        from octavo.torch.hub.gguf_checkpoint import find_gguf
+        from octavo.torch.hub.gguf_inspecting import inspect_gguf
+
+        with _stdout_is_ours(), quiet_libraries():
+            return inspect_gguf(find_gguf(model), recipe)
     from octavo.torch.hub.checkpoint import find_checkpoint
     from octavo.torch.hub.inspecting import inspect as inspect_checkpoint
-    from octavo.torch.hub.libraries import quiet_libraries
 
     with _stdout_is_ours(), quiet_libraries():
         return inspect_checkpoint(find_checkpoint(model, cached_only=True), recipe)

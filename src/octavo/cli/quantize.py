@@ -232,7 +232,7 @@ def inspect(
         typer.Argument(
             metavar="IN",
             help="The ONNX model, module:factory of a PyTorch model, or a checkpoint of "
-            "transformers, whose weights are not read.",
+            "transformers or a GGUF file, whose weights are not read.",
         ),
     ],
     recipe: RecipeOption = "int8",
@@ -247,7 +247,7 @@ def inspect(
 ) -> None:
     """Show the layers of IN and what a recipe would do with each, on stdout. Writes no file."""
     with exit_codes():
-        if names_checkpoint(model):
+        if names_checkpoint(model) or is_gguf(model):
             checkpoints.refuse_options(context, model, To.TORCH)
             found = checkpoints.inspect(model, chosen_recipe(recipe))
         elif torch_models.names_factory(model):

@@ -8,12 +8,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from octavo.files.checkpoints import is_gguf
 from octavo.files.staged_folder import MARK, StagedFolder
 from octavo.recipe import Recipe, Report
 from octavo.recipe.yaml_files import recipe_of
-from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint
-from octavo.torch.hub.gguf_checkpoint import find_gguf
+from octavo.torch.hub.checkpoint import Checkpoint
+from octavo.torch.hub.gguf_checkpoint import find_either
 from octavo.torch.hub.libraries import quiet_libraries
 from octavo.torch.plan import selected
 from octavo.torch.quantize import report
@@ -47,7 +46,7 @@ def quantize_folder(
     staging = StagedFolder(Path(out), replace=overwrite)
     with quiet_libraries():
         progress("loading and quantizing", 0, 0)
-        found = find_gguf(name_or_path) if is_gguf(name_or_path) else find_checkpoint(name_or_path)
+        found = find_either(name_or_path)
         found.refuse_quantized(readable=True)
         chosen = recipe_of(recipe)
         if only or exclude:
