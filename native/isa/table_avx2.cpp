@@ -15,8 +15,8 @@ KernelTable avx2_table() {
   t.name = "avx2";
   t.bytes_per_input = kCellBytes / kCellK;
   t.rows_per_weight_read = 16;
-  t.quantize_rows = quantize_rows;
-  t.panel_rows = panel_rows;
+  t.quantize_rows = Avx2Rows<CellWriter>::quantize;
+  t.panel_rows = Avx2Rows<CellWriter>::panel;
   t.quantize_groups = GroupRows<Avx2>::quantize;
   t.product(WeightKind::kInt8) = Product<Avx2Dot>::gemm;
   t.product(WeightKind::kGroups4) = gemm_of_groups<Avx2Groups, 4>;

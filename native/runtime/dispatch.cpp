@@ -5,6 +5,7 @@
 
 #include "contract/tables.h"
 #include "runtime/cpu.h"
+#include "runtime/system.h"
 
 namespace octavo {
 namespace {
@@ -22,7 +23,13 @@ const std::vector<Entry>& entries() {  // the fastest first
 #if defined(OCTAVO_X86)
       {"amx", amx_table, {"amxint8", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"}, amx_permitted, amx_peak},
       {"avx512vnni", avx512vnni_table, {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "fma"}, nullptr, avx512vnni_peak},
+      {"avxvnni", avxvnni_table, {"avx2", "fma", "f16c", "avxvnni"}, nullptr, avxvnni_peak},
+      // The same by other processors' encoding: never the fastest, it is there to be asked for.
+      {"avx512vnni256", avx512vnni256_table, {"avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512vnni"}, nullptr, avx512vnni256_peak},
       {"avx2", avx2_table, {"avx2", "fma", "f16c"}, nullptr, avx2_peak},
+#endif
+#if defined(OCTAVO_ARM64)
+      {"neon", neon_table, {"neon", "dotprod"}, nullptr, neon_peak},
 #endif
       {"reference", reference_table, {}, nullptr, nullptr},
   };

@@ -10,8 +10,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from octavo.core.cpu import VNNI, release, saturates
+from octavo.core.layer import Kind
 from octavo.errors import pip_install
-from octavo.results.diagnosis import Diagnosis, Finding, Kernels, Package
+from octavo.measure.kernel_tables import kernel_tables, slower_by_choice, work_of_layers
+from octavo.results.diagnosis import Diagnosis, Finding, Kernels, KernelTable, Package
+from octavo.results.stored import outcomes_from_json
 
 _TOLD = ("recipe", "target")
 LONGEST = 200  # characters of an entry of a file's metadata; longer ones are for programs
@@ -33,7 +36,7 @@ def diagnose(
 
     packages = check_packages(_requirements(), installed_version)
     findings = [*package_findings(packages), *_import_findings(packages)]
-    features, broken = _cpu_features()
+    features, tables, broken = _processor()
     findings += broken
     said = {key: text for key, text in (metadata or {}).items() if len(text) <= LONGEST}
     about: list[str] = []
@@ -41,6 +44,8 @@ def diagnose(
         runtime = next((p.installed for p in packages if p.name == "onnxruntime"), None)
         findings += file_findings(model, said, features, runtime)
         about = [by_others] if by_others else about_file(said, features, runtime)
+        if tables and said.get("octavo.target") == "native":
+            about += work_of_layers(_macs(metadata or {}), tables, _peak())
     return Diagnosis(
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
@@ -52,6 +57,7 @@ def diagnose(
         model=model,
         about=tuple(about),
         metadata=said,
+        tables=tables,
     )
 
 
@@ -202,10 +208,37 @@ def _import_findings(packages: Sequence[Package]) -> list[Finding]:
     return findings
 
 
-def _cpu_features() -> tuple[tuple[str, ...], list[Finding]]:
+def _processor() -> tuple[tuple[str, ...], tuple[KernelTable, ...], list[Finding]]:
+    """Instruction sets, Octavo's kernels for them, and what is wrong with either."""
     try:
-        from octavo.core.kernels import cpu_features
+        from octavo.core.kernels import cpu_features, isa, isas
     except ImportError as error:
         fix = "install Octavo again, from its wheel or a clone of its repository"
-        return (), [Finding("problem", f"Octavo's native module does not load: {error}", fix)]
-    return tuple(cpu_features()), []
+        return (), (), [Finding("problem", f"Octavo's native module does not load: {error}", fix)]
+    runnable = isas()
+    try:
+        in_use = isa()
+    except ValueError as error:
+        problem = Finding("problem", str(error), "unset OCTAVO_ISA")
+        return tuple(cpu_features()), (), [problem]
+    tables = kernel_tables(runnable, in_use)
+    return tuple(cpu_features()), tables, list(slower_by_choice(runnable, in_use))
+
+
+def _peak() -> float:
+    from octavo.core.kernels import isa, peak_gops
+
+    return peak_gops(isa(), seconds=0.05)
+
+
+def _macs(metadata: Mapping[str, str]) -> int:
+    """Multiply-accumulates a row of the layers that a file of Octavo holds as integers."""
+    try:
+        outcomes = outcomes_from_json(metadata["octavo.layers"])
+    except (KeyError, ValueError):  # another's file, or an older one
+        return 0
+    return sum(
+        o.layer.macs_per_row or 0
+        for o in outcomes
+        if o.quantized and o.layer.kind is not Kind.EMBEDDING
+    )

@@ -36,6 +36,21 @@ class Kernels:
 
 
 @dataclass(frozen=True)
+class KernelTable:
+    """Octavo's own kernels for one instruction set: whether they run here, and who has them.
+
+    `one_row` and `many_rows` tell how fast linear layers are with them, over those in use here, for
+    one row and for 128 rows and more; None where nobody timed both on one machine.
+    """
+
+    name: str
+    state: str
+    processors: str
+    one_row: float | None = None
+    many_rows: float | None = None
+
+
+@dataclass(frozen=True)
 class Finding:
     """Something to do: a `problem` stops work, a `warning` does not; `fix` is what mends it."""
 
@@ -62,6 +77,7 @@ class Diagnosis(Result):
     model: str | None = None
     about: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
+    tables: tuple[KernelTable, ...] = ()
     version: int = VERSION
 
     @property
@@ -100,10 +116,28 @@ def _machine(d: Diagnosis) -> Iterator[Part]:
     yield facts(
         [
             ("instruction sets", " ".join(d.cpu_features) or "unknown"),
-            ("int8 kernels", f"{d.kernels.name}: {d.kernels.advice}"),
+            ("ONNX Runtime's int8", f"{d.kernels.name}: {d.kernels.advice}"),
+            *((f"Octavo's {t.name}", _table(t)) for t in d.tables),
         ]
     )
     yield line("")
+
+
+def _table(table: KernelTable) -> str:
+    said = f"{table.state} ({table.processors})"
+    if table.state == "in use" or not table.many_rows or not table.one_row:
+        return said
+    many, one = times(table.many_rows), times(table.one_row)
+    return f"{said}: linear layers {many} for many rows, {one} for one"
+
+
+def times(ratio: float) -> str:
+    """`1.7 times as fast`, or that there is no difference worth a figure."""
+    same = abs(ratio - 1) < _SAME
+    return "about as fast" if same else f"{ratio:.2g} times as fast"
+
+
+_SAME = 0.15
 
 
 def _installed(p: Package) -> str:

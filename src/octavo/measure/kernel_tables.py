@@ -1,0 +1,95 @@
+"""The kernel tables that Octavo has for processors, and how fast one is beside another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from octavo.results.diagnosis import Finding, KernelTable, times
+
+RUNS, IN_USE, NOT_HERE = "runs here", "in use", "not on this processor"
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A kernel table, the machine architecture it is for, and who has what it needs.
+
+    `speed` is that of linear layers over the slowest of the architecture's tables with vectors, for
+    one row and for 128 rows and more: the geometric means of `benchmarks.kernels`, where the two
+    were timed on one machine. None: they never were.
+    """
+
+    name: str
+    machine: str
+    processors: str
+    speed: tuple[float, float] | None = None
+
+
+_X86, _ARM = "x86-64", "arm64"
+TABLES = (
+    _Table("amx", _X86, "Intel Xeon since 2023", (1.1, 4.2)),
+    _Table("avx512vnni", _X86, "Intel Xeon since 2019, AMD since Zen 4", (1.3, 2.4)),
+    _Table("avx2", _X86, "Intel since 2013, AMD since 2017", (1.0, 1.0)),
+)
+"""The fastest of an architecture first. "reference", plain C++ that runs anywhere, is not one."""
+
+
+def kernel_tables(runnable: Sequence[str], in_use: str) -> tuple[KernelTable, ...]:
+    """Every table of this processor's architecture, where it runs and what it would gain.
+
+    `runnable` are `octavo.core.kernels.isas()`, `in_use` is `octavo.core.kernels.isa()`.
+    """
+    machine = next((t.machine for t in TABLES if t.name in runnable), "")
+    own = next((t.speed for t in TABLES if t.name == in_use), None)
+    found = []
+    for table in TABLES:
+        if table.machine != machine:
+            continue
+        state = IN_USE if table.name == in_use else RUNS if table.name in runnable else NOT_HERE
+        one = many = None
+        if own and table.speed:
+            one, many = (there / here for there, here in zip(table.speed, own, strict=True))
+        found.append(KernelTable(table.name, state, table.processors, one, many))
+    if in_use == "reference" or not found:
+        state = IN_USE if in_use == "reference" else RUNS
+        found.append(KernelTable("reference", state, "every processor, without vectors"))
+    return tuple(found)
+
+
+def slower_by_choice(runnable: Sequence[str], in_use: str) -> Iterable[Finding]:
+    """A warning where OCTAVO_ISA takes another table than the fastest."""
+    if runnable and in_use != runnable[0]:
+        yield Finding(
+            "warning",
+            f"OCTAVO_ISA={os.environ.get('OCTAVO_ISA', in_use)} keeps Octavo's kernels from "
+            f"{runnable[0]}, which this processor runs and which is faster than {in_use}",
+            "unset OCTAVO_ISA",
+        )
+
+
+def work_of_layers(macs: int, tables: Sequence[KernelTable], gops: float) -> list[str]:
+    """What `macs` multiply-accumulates a row take here at least, and on other processors.
+
+    `gops` is the measured peak of the table in use, 1e9 operations a second of one core.
+    """
+    if not macs or not gops:
+        return []
+    here = next(t for t in tables if t.state == IN_USE)
+    milliseconds = 2 * macs * _ROWS / gops / 1e6
+    weights = f"{macs / 1e6:,.1f} million" if macs >= 10**6 else f"{macs:,}"
+    said = [
+        f"its quantized layers multiply {weights} weights a row: {_ROWS} rows take "
+        f"at least {milliseconds:,.1f} ms of one core here ({here.name})"
+    ]
+    said += [
+        f"with {t.name} ({t.processors}) they run {times(t.many_rows)} for {_ROWS} rows, "
+        f"{times(t.one_row)} for one"
+        for t in tables
+        if t.many_rows and t.one_row and t.state == NOT_HERE and t.many_rows > _WORTH_SAYING
+    ]
+    return said
+
+
+_ROWS = 128
+_WORTH_SAYING = 1.1
