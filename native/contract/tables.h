@@ -26,7 +26,10 @@ KernelTable avx512vnni_table();
 PeakLoop avx512vnni_peak();
 KernelTable amx_table();
 PeakLoop amx_peak();
-bool amx_permitted();  // asks the operating system for the tiles
+#endif
+#if defined(OCTAVO_ARM64)
+KernelTable neon_table();
+PeakLoop neon_peak();
 #endif
 
 // Of a table that this processor can run; run is null for one without such a loop ("reference").

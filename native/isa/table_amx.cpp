@@ -1,8 +1,5 @@
 // AMX (product_amx.h). A few rows run on VNNI, and sums that are too long for int32; whatever is no product is
 // AVX-512's.
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include "contract/tables.h"
 #include "isa/product_amx.h"
 #include "isa/product_amx_groups.h"
@@ -74,10 +71,5 @@ KernelTable amx_table() {
 }
 
 PeakLoop amx_peak() { return {peak, 4 * 16 * 16 * 64 * 2}; }
-
-bool amx_permitted() {
-  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
-}
 
 }  // namespace octavo

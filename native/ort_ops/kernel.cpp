@@ -1,7 +1,5 @@
 #include "ort_ops/kernel.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -11,6 +9,7 @@
 #include "layers/pack.h"
 #include "runtime/checksum.h"
 #include "runtime/parallel.h"
+#include "runtime/system.h"
 
 namespace octavo::ort {
 namespace {
@@ -21,7 +20,7 @@ constexpr unsigned kMostDoublings = 30;          // 12 days
 // As many threads as can meet at most: the machine's processors, not those that the calling thread may
 // use. It may be kept to one, and the session's threads to the others.
 int processors() {
-  static const int count = std::max(1, static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)));
+  static const int count = std::max(1, all_processors());
   return count;
 }
 

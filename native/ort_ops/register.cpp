@@ -16,7 +16,11 @@
 #include "ort_ops/rnn_op.h"
 #include "ort_ops/rotary_op.h"
 
+#if defined(_WIN32)
+#define OCTAVO_EXPORT extern "C" __declspec(dllexport)
+#else
 #define OCTAVO_EXPORT extern "C" __attribute__((visibility("default")))
+#endif
 
 namespace octavo::ort {
 namespace {

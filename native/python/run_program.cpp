@@ -5,7 +5,7 @@
 
 #include "python/bound_program.h"
 #include "python/torch_tensor.h"
-#include "runtime/large_pages.h"
+#include "runtime/system.h"
 #include "runtime/parallel.h"
 
 namespace octavo {

@@ -4,13 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <new>
 #include <utility>
 
 #include "contract/kernels.h"
 #include "runtime/host.h"
-#include "runtime/large_pages.h"
+#include "runtime/system.h"
 
 namespace octavo {
 
@@ -26,15 +25,15 @@ class Buffer {
     std::swap(size_, other.size_);
     return *this;
   }
-  ~Buffer() { std::free(data_); }
+  ~Buffer() { free_aligned(data_); }
 
   // At least `bytes`, never null; what was there is lost when it grows.
   std::uint8_t* need(std::size_t bytes) {
     if (bytes == 0) bytes = 1;  // memset and memcpy take no null pointer, even for nothing
     if (bytes <= size_) return data_;
-    std::free(data_);
+    free_aligned(data_);
     size_ = 0;
-    data_ = static_cast<std::uint8_t*>(std::aligned_alloc(kAlign, round_up(bytes, kAlign)));
+    data_ = static_cast<std::uint8_t*>(aligned_memory(kAlign, round_up(bytes, kAlign)));
     if (!data_) throw std::bad_alloc();
     size_ = round_up(bytes, kAlign);
     if (size_ >= kLargeMemory) in_large_pages(data_, size_);

@@ -5,6 +5,7 @@
 
 #include "contract/tables.h"
 #include "runtime/cpu.h"
+#include "runtime/system.h"
 
 namespace octavo {
 namespace {
@@ -26,6 +27,9 @@ const std::vector<Entry>& entries() {  // the fastest first
       // The same by other processors' encoding: never the fastest, it is there to be asked for.
       {"avx512vnni256", avx512vnni256_table, {"avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512vnni"}, nullptr, avx512vnni256_peak},
       {"avx2", avx2_table, {"avx2", "fma", "f16c"}, nullptr, avx2_peak},
+#endif
+#if defined(OCTAVO_ARM64)
+      {"neon", neon_table, {"neon", "dotprod"}, nullptr, neon_peak},
 #endif
       {"reference", reference_table, {}, nullptr, nullptr},
   };

@@ -1,7 +1,5 @@
 #include "runtime/parallel.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -14,6 +12,7 @@
 #include "runtime/host.h"
 #include "runtime/openmp.h"
 #include "runtime/processors.h"
+#include "runtime/system.h"
 
 namespace octavo {
 namespace {
@@ -37,7 +36,7 @@ constexpr double kMostTeamDelay = 100.0;
 void forget_threads();  // in the child
 void watch_forks() {
   static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, forget_threads); });
+  std::call_once(once, [] { after_fork(forget_threads); });
 }
 
 // Finding out costs some microseconds, so it happens when the number of threads is set, and now and then

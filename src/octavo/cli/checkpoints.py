@@ -128,6 +128,21 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
         )
 
 
+def refuse_limits(model: str) -> None:
+    """Raises OptionError for --bits and --size where the integers are there and stay."""
+    need_torch()
+    from octavo.torch.hub.checkpoint import find_checkpoint
+    from octavo.torch.hub.gguf_checkpoint import find_gguf
+    from octavo.torch.hub.libraries import quiet_libraries
+
+    with _stdout_is_ours(), quiet_libraries():
+        found = find_gguf(model) if is_gguf(model) else find_checkpoint(model)
+    if found.kept_by:
+        from octavo.torch.hub.config import limits_refused
+
+        raise limits_refused(found.name, found.kept_by)
+
+
 def inspect(model: str, recipe: Recipe) -> Inspection:
     """The layers, by config.json and the headers of the weights alone."""
     need_torch()

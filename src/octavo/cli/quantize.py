@@ -159,11 +159,8 @@ def quantize(
         if names_checkpoint(model) or is_gguf(model):
             checkpoints.refuse_options(context, model, to)
             check_places(None, page, [])
-            if is_gguf(model) and (bits is not None or size):
-                raise OptionError(
-                    f"--bits and --size are for float models, and {model} keeps the integers that "
-                    "it has: leave them out"
-                )
+            if bits is not None or size:
+                checkpoints.refuse_limits(model)
             chosen = limited(
                 chosen_recipe(recipe), bits, size, None, partial(checkpoints.inspect, model)
             )

@@ -49,6 +49,11 @@ class GgufCheckpoint(Checkpoint):
         given |= {"gguf_file": self.file.path.name, "dtype": torch.float32}
         return self.model_class.from_pretrained(folder, config=self.config, **given)
 
+    @property
+    def kept_by(self) -> str:
+        """Whoever wrote the file."""
+        return "llama.cpp"
+
     def refuse_quantized(self, *, readable: bool = False) -> None:
         """Raises ModelError where only floats will do."""
         if not readable:
@@ -111,6 +116,7 @@ def load_gguf(
     """
     found = find_gguf(path)
     config = OctavoConfig(recipe=recipe, skip=skip)
+    config.refuse_limits(found.name, found.kept_by)
     with quiet_libraries():
         return found.loader(found.folder, quantization_config=config)
 

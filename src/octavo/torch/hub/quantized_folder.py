@@ -75,4 +75,7 @@ def _loaded(found: Checkpoint, recipe: Recipe) -> Any:
     from octavo.torch.hub.config import OctavoConfig
 
     found.tensors  # noqa: B018 - damage is said in our words
-    return found.loader(found.folder, quantization_config=OctavoConfig(recipe=recipe))
+    config = OctavoConfig(recipe=recipe)
+    if found.kept_by:
+        config.refuse_limits(found.name, found.kept_by)
+    return found.loader(found.folder, quantization_config=config)
