@@ -1,10 +1,10 @@
 """Makes what a compiler of a newer Linux links with: the symbols of glibc 2.28, and no newer ones.
 
-A library asks, when it is loaded, for the versions that its symbols had where it was linked. So wheels
-for older systems are linked with libraries that hold no code, only the names that glibc 2.28 has, each
-at its version of then and in its library of then: glibc 2.34 has moved threads and dlopen. What is
-newer is an error of the linker, but for the few functions of `nonshared.c` that headers and the
-static C++ library of a newer system take for granted.
+A library asks, when it is loaded, for the versions that its symbols had where it was linked. So
+wheels for older systems are linked with libraries that hold no code, only the names that glibc
+2.28 has, each at its version of then and in its library of then: glibc 2.34 has moved threads and
+dlopen. What is newer is an error of the linker, but for the few functions of `nonshared.c` that
+headers and the static C++ library of a newer system take for granted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Makes the wheels of one source folder: for each system here, for each Python that wants its own.
 
-The kernels are the same for every Python. So all wheels of a system are built in one folder, in which
-only what binds the kernels to Python is compiled again. Headers of the Python that builds serve the
-other processor too: they say the same of each 64-bit Linux, but for what Python's own sources ask.
+The kernels are the same for every Python. So all wheels of a system are built in one folder, in
+which only what binds the kernels to Python is compiled again. Headers of the Python that builds
+serve the other processor too: they say the same of each 64-bit Linux, but for what Python's own
+sources ask.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.aarch64.run import COMPILER, have_tools
 from tests.native.building import run
 from tests.release import old_glibc, pythons
 
@@ -32,16 +34,26 @@ class System:
 
     machine: str
     compiler: str
-    package: str
-    """Debian's, that has the compiler."""
 
     @property
     def foreign(self) -> bool:
         return os.uname().machine != self.machine
 
 
-X86 = System("x86_64", "g++", "g++")
-ARM = System("aarch64", "aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu")
+X86 = System("x86_64", "g++")
+ARM = System("aarch64", COMPILER)
+
+
+def systems() -> tuple[list[System], list[str]]:
+    """Those that wheels can be made for here, and what is left out."""
+    missing = [
+        f"Python {version} is not here: no wheel was made for it" for version in builders()[1]
+    ]
+    if X86.foreign:
+        sys.exit(f"`make wheel` needs Linux on {X86.machine}, not on {os.uname().machine}")
+    if have_tools():
+        return [X86, ARM], missing
+    return [X86], [*missing, f"{ARM.compiler} or qemu is not here: no wheels for {ARM.machine}"]
 
 
 def builders() -> tuple[dict[str, Path], list[str]]:
