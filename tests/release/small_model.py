@@ -1,9 +1,9 @@
 """What a fresh installation has to do: quantize a small model for each target, and run both files.
 
-    python small_model.py FOLDER
+    python small_model.py [FOLDER] [--no-compiler]
 
-Writes into FOLDER `model.portable.onnx`, `model.native.onnx` and what the second one gives,
-`native.npz`. Runs with the installed package alone, and where no compiler is found.
+Writes into FOLDER, by default a temporary one, `model.portable.onnx`, `model.native.onnx` and what
+the second one gives, `native.npz`. With --no-compiler it fails where a compiler is on the path.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import pathlib
 import shutil
 import sys
+import tempfile
 
 import numpy as np
 import onnx
@@ -38,8 +39,6 @@ def model(weight: np.ndarray) -> onnx.ModelProto:
 
 
 def main(folder: pathlib.Path) -> None:
-    found = [name for name in COMPILERS if shutil.which(name)]
-    assert not found, f"compilers are on the path: {found}"
     home = pathlib.Path(octavo.__file__)
     assert any(home.is_relative_to(path) for path in map(pathlib.Path, sys.path)), home
     random = np.random.default_rng(0)
@@ -58,4 +57,10 @@ def main(folder: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    arguments = sys.argv[1:]
+    if "--no-compiler" in arguments:
+        arguments.remove("--no-compiler")
+        found = [name for name in COMPILERS if shutil.which(name)]
+        assert not found, f"compilers are on the path: {found}"
+    with tempfile.TemporaryDirectory() as temporary:
+        main(pathlib.Path(*arguments or [temporary]))

@@ -48,7 +48,7 @@ def use(python: Sequence[str | Path], folder: Path, environment: Mapping[str, st
     """Quantizes and runs a small model, whose files stay in `folder`, with this Python."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    run(*python, HERE / "small_model.py", folder, cwd=folder, env=environment)
+    run(*python, HERE / "small_model.py", folder, "--no-compiler", cwd=folder, env=environment)
 
 
 def first_call(python: Path, folder: Path) -> float:
