@@ -30,8 +30,12 @@ KernelTable amx_table();
 PeakLoop amx_peak();
 #endif
 #if defined(OCTAVO_ARM64)
+KernelTable neon_mull_table();
+PeakLoop neon_mull_peak();
 KernelTable neon_table();
 PeakLoop neon_peak();
+KernelTable neon_i8mm_table();
+PeakLoop neon_i8mm_peak();
 #endif
 
 // Of a table that this processor can run; run is null for one without such a loop ("reference").

@@ -30,7 +30,9 @@ const std::vector<Entry>& entries() {  // the fastest first
       {"avx2", avx2_table, {"avx2", "fma", "f16c"}, nullptr, avx2_peak},
 #endif
 #if defined(OCTAVO_ARM64)
+      {"neon_i8mm", neon_i8mm_table, {"neon", "dotprod", "i8mm"}, nullptr, neon_i8mm_peak},
       {"neon", neon_table, {"neon", "dotprod"}, nullptr, neon_peak},
+      {"neon_mull", neon_mull_table, {"neon"}, nullptr, neon_mull_peak},
 #endif
       {"reference", reference_table, {}, nullptr, nullptr},
   };
