@@ -24,8 +24,10 @@ KernelTable avx512vnni256_table();
 PeakLoop avx512vnni256_peak();
 KernelTable avx512vnni_table();
 PeakLoop avx512vnni_peak();
+#if defined(OCTAVO_AMX)
 KernelTable amx_table();
 PeakLoop amx_peak();
+#endif
 #endif
 
 // Of a table that this processor can run; run is null for one without such a loop ("reference").
