@@ -619,6 +619,7 @@ struct TransposeWords {
 struct KernelTable {
   const char* name;
   std::size_t bytes_per_input;               // of a panel: 1, or more where rows are kept in another form
+  bool shifted_panels;                       // whether a panel holds q - 128 for q
   std::size_t rows_per_weight_read;          // for fewer, reading a weight from the L3 cache takes longer than multiplying
   void (*quantize_rows)(const QuantizeRows&);
   void (*panel_rows)(const PanelRows&);
@@ -668,6 +669,7 @@ struct KernelTable {
   void (*stream_lines)(std::int8_t* to, const std::int8_t* from, std::size_t lines);
   void (*end_of_streams)();                  // what was streamed is seen by other threads from here on
 
+  bool plain_panels() const { return bytes_per_input == 1 && !shifted_panels; }
   auto& product(WeightKind kind) { return products[static_cast<std::size_t>(kind)]; }
   void gemm(const Gemm& g) const { products[static_cast<std::size_t>(kind_of(g.weight.format))](g); }
 };

@@ -18,6 +18,8 @@ KernelTable reference_table();
 #if defined(OCTAVO_X86)
 KernelTable avx2_table();
 PeakLoop avx2_peak();
+KernelTable avx512_table();
+PeakLoop avx512_peak();
 KernelTable avxvnni_table();
 PeakLoop avxvnni_peak();
 KernelTable avx512vnni256_table();
@@ -28,6 +30,14 @@ PeakLoop avx512vnni_peak();
 KernelTable amx_table();
 PeakLoop amx_peak();
 #endif
+#endif
+#if defined(OCTAVO_ARM64)
+KernelTable neon_mull_table();
+PeakLoop neon_mull_peak();
+KernelTable neon_table();
+PeakLoop neon_peak();
+KernelTable neon_i8mm_table();
+PeakLoop neon_i8mm_peak();
 #endif
 
 // Of a table that this processor can run; run is null for one without such a loop ("reference").

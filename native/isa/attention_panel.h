@@ -10,6 +10,7 @@
 #include "contract/kernels.h"
 #include "isa/activations.h"
 #include "isa/attention_weights.h"
+#include "isa/vector_scalar.h"
 
 namespace octavo {
 namespace {
@@ -78,9 +79,39 @@ struct AttentionPanels {
     tile<kPairs, kAcross, R, C>(p, row, column);
   }
 
+  template <std::size_t C>
+  static void copy_tile(const float* from, std::size_t stride, std::size_t rows, float* to, std::size_t to_stride) {
+    for (std::size_t r = 0; r < rows; ++r)
+#pragma GCC unroll 4
+      for (std::size_t c = 0; c < C * kWidth; c += kWidth) V::store(to + r * to_stride + c, V::load(from + r * stride + c));
+  }
+  // A row of pairs by the definition.
+  template <bool kAcross>
+  static __attribute__((noinline)) void exact_row(const Product& p, std::size_t row, std::size_t column, std::size_t end) {
+    const float* a = p.a + (kAcross ? row : row * p.step);
+    for (float* out = p.out + row * kPanelQueries; column < end; ++column) {
+      float sum = p.factor ? out[column] : 0.0f;
+      for (std::size_t k = 0; k < p.k; ++k) sum = Scalar::dot_pairs(sum, a[kAcross ? k * p.step : k], p.panel[k * kPanelQueries + column]);
+      out[column] = sum;
+    }
+  }
+
+  // Where a processor does not flush as the reference does, what it has flushed is made again.
   template <bool kPairs, bool kAcross, std::size_t C>
   static void tile_in_mode(const Product& p, std::size_t row, std::size_t rows, std::size_t column) {
-    if constexpr (kPairs) {
+    if constexpr (kPairs && !V::Flushing::kExact) {
+      float before[kRows<kPairs, C> * C * kWidth];
+      if (p.factor) copy_tile<C>(p.out + row * kPanelQueries + column, kPanelQueries, rows, before, C * kWidth);
+      bool flushed;
+      {
+        const typename V::Flushing mode;
+        tile_of<kPairs, kAcross, kRows<kPairs, C>, C>(p, row, rows, column);
+        flushed = mode.flushed();
+      }
+      if (!flushed) return;
+      if (p.factor) copy_tile<C>(before, C * kWidth, rows, p.out + row * kPanelQueries + column, kPanelQueries);
+      for (std::size_t r = row; r < row + rows; ++r) exact_row<kAcross>(p, r, column, column + C * kWidth);
+    } else if constexpr (kPairs) {
       const typename V::Flushing mode;
       tile_of<kPairs, kAcross, kRows<kPairs, C>, C>(p, row, rows, column);
     } else {

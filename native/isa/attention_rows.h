@@ -171,7 +171,7 @@ struct RowAttention {
   // All values of C queries. Results are padded to whole lanes.
   template <std::size_t C>
   static std::size_t mixed_of(const AttentionRows& a, std::size_t column) {
-    constexpr std::size_t kMost = kWidth == 16 || C < 4 ? 4 : 2;
+    constexpr std::size_t kMost = kWidth != 8 || C < 4 ? 4 : 2;
     for (; column + C <= a.columns; column += C) {
       std::size_t d = 0;
       for (; d + kMost * kWidth <= a.value_depth; d += kMost * kWidth) mix<C, kMost>(a, column, d, kWidth);

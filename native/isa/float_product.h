@@ -16,7 +16,7 @@ struct FloatProduct {
   static constexpr std::size_t kParts = kBlockN / kWidth;  // vectors of a block of 16 columns
   // Blocks of a tile of four rows, and of one row: 16 sums (8 with AVX2, which has fewer registers), and
   // 8 for a row; enough chains to hide an addition's latency.
-  static constexpr std::size_t kWide = kWidth == 16 ? 4 : 1, kLong = kWidth == 16 ? 8 : kWidth == 8 ? 4 : 1;
+  static constexpr std::size_t kWide = kWidth == 16 ? 4 : 1, kLong = kWidth == 16 ? 8 : kWidth == 8 ? 4 : kWidth == 4 ? 2 : 1;
 
   // R rows by C blocks. GCC keeps the sums in registers only if it unrolls every loop over them.
   template <std::size_t R, std::size_t C>

@@ -7,6 +7,7 @@ namespace {
 // Until the end of scope. The compiler does not move what goes through memory across either end.
 class FlushSubnormals {
  public:
+  static constexpr bool kExact = true;  // as the reference does it
   FlushSubnormals() {
     __asm__ volatile("stmxcsr %0" : "=m"(before_) : : "memory");
     set(before_ | kFlush);

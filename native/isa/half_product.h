@@ -18,10 +18,11 @@ struct HalfProduct {
   static constexpr int kParts = static_cast<int>(kBlockN) / V::kWidth;  // vectors of a block
   // As many sums as registers hold beside the weights and one input; a weight is converted once a tile,
   // so tall tiles come first, and wide ones only where the rows are too few to hide the latency.
-  static constexpr int kTallest = V::kWidth == 16 ? 12 : V::kWidth == 8 ? 6 : 1;
+  static constexpr int kTallest = V::kWidth == 16 ? 12 : V::kWidth == 1 ? 1 : 6;
   static constexpr int tallest(int blocks) {
     if (V::kWidth == 16) return blocks <= 2 ? 12 : blocks == 4 ? 6 : 2;
     if (V::kWidth == 8) return blocks == 1 ? 6 : blocks == 2 ? 2 : blocks == 4 ? 1 : 0;
+    if (V::kWidth == 4) return blocks == 1 ? 6 : blocks == 2 ? 2 : 0;
     return blocks == 1 ? 1 : 0;
   }
 

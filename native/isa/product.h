@@ -12,6 +12,11 @@
 //     in_turn(sum)               no sum is converted before this one
 //     pair_product(colsum, pair) what `correct` adds
 //     kWidest, tallest()         blocks and rows of a tile: its sums, a row of weights and one input fill the registers
+//
+// and, where kFourSteps<D> says that a register of inputs serves four steps,
+//
+//     four_steps(p)              the inputs of four steps
+//     dot_step<i>(sum, x, w)     a dot product with those of step i
 #pragma once
 
 #include <cstddef>
@@ -30,6 +35,9 @@ enum class ProductKind { kRows, kGroups, kRaw };  // one scale a row, one a grou
 
 template <class D>
 constexpr int kParts = static_cast<int>(kBlockN) / D::kWidth;  // vectors of a block
+
+template <class D>
+inline constexpr bool kFourSteps = false;
 
 // Sums of R rows by C blocks of 16 columns. Every index is a constant for the compiler's front end
 // (fold expressions, not loops): only then do all sums stay in registers.
@@ -50,7 +58,11 @@ struct ProductSums {
   OCTAVO_INLINE void start(const RowQuant* q, const std::int32_t* colsum) { start(q, colsum, Rows{}, Vectors{}); }
 
   OCTAVO_INLINE void add(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, std::size_t steps) {
-    if constexpr (R == 1 && D::kAhead) {
+    if constexpr (kFourSteps<D>) {
+      const std::size_t fours = steps / 4 * 4;
+      for (std::size_t s = 0; s < fours; s += 4) four_steps(a + s * kCell, stride, b + s * 64, block, Rows{}, Vectors{});
+      for (std::size_t s = fours; s < steps; ++s) step(a + s * kCell, stride, b + s * 64, block, Rows{}, Vectors{});
+    } else if constexpr (R == 1 && D::kAhead) {
 #pragma GCC unroll 4
       for (std::size_t s = 0; s < steps; ++s) {
         __builtin_prefetch(b + s * 64 + D::kAhead);
@@ -88,7 +100,13 @@ struct ProductSums {
   template <int P>
   OCTAVO_INLINE void add_prefetching(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, std::size_t steps,
                                      const std::int8_t* next) {
-    for (std::size_t s = 0; s < steps; ++s) {
+    std::size_t s = 0;
+    if constexpr (kFourSteps<D>)
+      for (; s + 4 <= steps; s += 4) {
+        for (std::size_t i = s; i < s + 4; ++i) prefetch(next + i * 64, block, Sequence<P>{});
+        four_steps(a + s * kCell, stride, b + s * 64, block, Rows{}, Vectors{});
+      }
+    for (; s < steps; ++s) {
       prefetch(next + s * 64, block, Sequence<P>{});
       step(a + s * kCell, stride, b + s * 64, block, Rows{}, Vectors{});
     }
@@ -127,6 +145,20 @@ struct ProductSums {
   OCTAVO_INLINE void step(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, Indices<r...>, Indices<c...> vectors) {
     const I w[N] = {D::load_weights(weights(b, block, c))...};
     (row<r>(D::inputs(a + static_cast<std::size_t>(r) * stride), w, vectors), ...);
+  }
+  template <int... r, int... c>
+  OCTAVO_INLINE void four_steps(const std::uint8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, Indices<r...> rows,
+                                Indices<c...>) {
+    const I x[R] = {D::four_steps(a + static_cast<std::size_t>(r) * stride)...};
+    (column<0, c>(x, weights(b, block, c), rows), ...);
+    (column<1, c>(x, weights(b + 64, block, c), rows), ...);
+    (column<2, c>(x, weights(b + 128, block, c), rows), ...);
+    (column<3, c>(x, weights(b + 192, block, c), rows), ...);
+  }
+  template <int step, int c, int... r>
+  OCTAVO_INLINE void column(const I (&x)[R], const std::int8_t* b, Indices<r...>) {
+    const I w = D::load_weights(b);
+    (D::template dot_step<step>(v[r * N + c], x[r], w), ...);
   }
   template <int r, int... c>
   OCTAVO_INLINE void row(decltype(D::inputs(nullptr)) x, const I (&w)[N], Indices<c...>) {
@@ -282,11 +314,21 @@ struct Product {
     I acc[sums][kBlockVectors];
     for (std::size_t i = 0; i < sums; ++i) ((acc[i][c] = D::start(i ? 0 : t.g.quant->extra)), ...);
     std::size_t s = 0;
-    for (; s + 4 <= steps; s += 4)
-      for (std::size_t i = 0; i < 4; ++i) one_step(acc[i % sums], a + (s + i) * cell, b + (s + i) * 64, Indices<c...>{});
+    for (; s + 4 <= steps; s += 4) {
+      if constexpr (kFourSteps<D>) four_steps(acc, D::four_steps(a + s * cell), b + s * 64, Indices<c...>{});
+      else
+        for (std::size_t i = 0; i < 4; ++i) one_step(acc[i % sums], a + (s + i) * cell, b + (s + i) * 64, Indices<c...>{});
+    }
     for (; s < steps; ++s) one_step(acc[0], a + s * cell, b + s * 64, Indices<c...>{});
     if constexpr (sums == 4) ((acc[0][c] = D::add_i(D::add_i(acc[0][c], acc[1][c]), D::add_i(acc[2][c], acc[3][c]))), ...);
     (finish_one_row(t, c, acc[0][c]), ...);
+  }
+  template <std::size_t sums, int... c>
+  static OCTAVO_INLINE void four_steps(I (&acc)[sums][kBlockVectors], I x, const std::int8_t* b, Indices<c...>) {
+    (D::template dot_step<0>(acc[0][c], x, D::load_weights(b + c * sizeof(I))), ...);
+    (D::template dot_step<1>(acc[1 % sums][c], x, D::load_weights(b + 64 + c * sizeof(I))), ...);
+    (D::template dot_step<2>(acc[2 % sums][c], x, D::load_weights(b + 128 + c * sizeof(I))), ...);
+    (D::template dot_step<3>(acc[3 % sums][c], x, D::load_weights(b + 192 + c * sizeof(I))), ...);
   }
   template <int... c>
   static OCTAVO_INLINE void one_step(I (&acc)[kBlockVectors], const std::uint8_t* a, const std::int8_t* b, Indices<c...>) {

@@ -24,7 +24,7 @@ template <Encoding encoding>
 struct AvxVnni : Avx2 {
   static constexpr int kWidest = 1, kWidestOfGroups = 1, kWidestOfFewGroups = 1;
   static constexpr std::size_t kInputBytes = 1, kAhead = 4096, kRowSums = 4;
-  static constexpr int tallest(bool groups, int) { return groups ? 5 : 6; }
+  static constexpr int tallest(bool, int) { return 6; }
 
   static OCTAVO_INLINE void dot(I& sum, I x, I w) {
     if constexpr (encoding == Encoding::kVex) __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(w));

@@ -3,7 +3,7 @@
 //     Products<bits, R, N>::add(acc, a, stride, b, block, inputs)
 //                                adds to R rows by N vectors the products of a group: int8 inputs at a, `stride` apart, by
 //                                the integers of blocks at b, `block` apart, each 0 .. 2^bits - 1; exact
-//     zeros<bits>(p, part)       zero points of a vector of a block
+//     zeros<bits>(p, part)       zero points of a vector of a block, less kLess<D, bits>
 //     kWidestOfWeightGroups, tallest_of_groups(blocks)
 //                                blocks and rows of a tile
 //
@@ -34,6 +34,10 @@ struct GroupedBlocks {
       : of(g.weight.format, g.weight.k), format(g.weight.format), data(g.weight.data), stride(group_panel_stride(g.weight.format.group, g.weight.k)) {}
   const std::int8_t* block(std::size_t i) const { return data + i * of.bytes; }
 };
+
+// What Products subtracts of integers before it multiplies them.
+template <class D, int bits>
+inline constexpr std::int32_t kLess = 0;
 
 template <class D, int bits, bool each>
 struct GroupProduct {
@@ -78,7 +82,7 @@ struct GroupProduct {
     }
     template <int... i>
     static OCTAVO_INLINE void start(I (&acc)[R * N], const GroupedBlocks& w, const RowQuant* q, Indices<i...>) {
-      ((acc[i] = D::set_i(q[static_cast<std::size_t>(i / N) * w.of.groups].sum * w.format.zero())), ...);
+      ((acc[i] = D::set_i(q[static_cast<std::size_t>(i / N) * w.of.groups].sum * (w.format.zero() - kLess<D, bits>))), ...);
     }
     template <int... r, int... c>
     static OCTAVO_INLINE void start_affine(I (&acc)[R * N], const GroupedBlocks& w, const std::int8_t* p, const RowQuant* q, Indices<r...>, Indices<c...> vectors) {

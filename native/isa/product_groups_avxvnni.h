@@ -1,4 +1,4 @@
-// Weights in groups by VNNI on 256 bits, as by 512 (product_groups_avx512.h), without what spreads inputs from memory.
+// Weights in groups by VNNI on 256 bits, as by 512 (product_groups_vnni_avx512.h), without what spreads inputs from memory.
 #pragma once
 
 #include <immintrin.h>
@@ -34,22 +34,33 @@ struct AvxVnniGroups : AvxVnni<encoding> {
   struct Products {
     using Rows = Sequence<R>;
     static OCTAVO_INLINE void add(I (&acc)[R * N], const std::int8_t* a, std::size_t stride, const std::int8_t* b, std::size_t, std::size_t inputs) {
-      constexpr std::size_t step = bits == 4 ? 8 : 4;
-      for (std::size_t i = 0; i < inputs; i += step) {
-        const I w[N] = {weights(b + i * bits * 2), weights(b + i * bits * 2 + sizeof(I))};
-        if constexpr (bits == 4) {
-          const I mask = _mm256_set1_epi8(15);
-          const I low[N] = {_mm256_and_si256(w[0], mask), _mm256_and_si256(w[1], mask)};
-          rows(acc, low, a + i, stride, Rows{});
-          const I high[N] = {_mm256_and_si256(_mm256_srli_epi16(w[0], 4), mask), _mm256_and_si256(_mm256_srli_epi16(w[1], 4), mask)};
-          rows(acc, high, a + i + 4, stride, Rows{});
-        } else {
-          rows(acc, w, a + i, stride, Rows{});
-        }
+      if constexpr (R == 1) {
+        I others[N] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+        add(acc, others, a, stride, b, inputs);
+        for (int c = 0; c < N; ++c) acc[c] = _mm256_add_epi32(acc[c], others[c]);
+      } else {
+        add(acc, acc, a, stride, b, inputs);
       }
     }
 
    private:
+    // To sums of every other four inputs: those of one row, which are as many as its outputs, would wait for each other.
+    static OCTAVO_INLINE void add(I (&even)[R * N], I (&odd)[R * N], const std::int8_t* a, std::size_t stride, const std::int8_t* b, std::size_t inputs) {
+      for (std::size_t i = 0; i < inputs; i += 8, b += bits * 16) {
+        const I w[N] = {weights(b), weights(b + sizeof(I))};
+        if constexpr (bits == 4) {
+          const I mask = _mm256_set1_epi8(15);
+          const I low[N] = {_mm256_and_si256(w[0], mask), _mm256_and_si256(w[1], mask)};
+          rows(even, low, a + i, stride, Rows{});
+          const I high[N] = {_mm256_and_si256(_mm256_srli_epi16(w[0], 4), mask), _mm256_and_si256(_mm256_srli_epi16(w[1], 4), mask)};
+          rows(odd, high, a + i + 4, stride, Rows{});
+        } else {
+          rows(even, w, a + i, stride, Rows{});
+          const I next[N] = {weights(b + 2 * sizeof(I)), weights(b + 3 * sizeof(I))};
+          rows(odd, next, a + i + 4, stride, Rows{});
+        }
+      }
+    }
     template <int... r>
     static OCTAVO_INLINE void rows(I (&acc)[R * N], const I (&w)[N], const std::int8_t* x, std::size_t stride, Indices<r...>) {
       (row(acc[r * N], acc[r * N + 1], w, x + r * stride), ...);

@@ -144,6 +144,7 @@ struct Scalar {
     return flushed_fma(from_bits(a << 16), from_bits(b << 16), sum);
   }
   struct Flushing {  // what dot_pairs needs around it
+    static constexpr bool kExact = true;
     Flushing() {}
   };
 

@@ -55,7 +55,7 @@ struct ByWindows : ConvCall {
   void lay_out(int threads) {
     Layout one;  // what one thread needs
     windows = one.add<std::uint8_t>(in_place ? 0 : block_rows * panel_k + 128);
-    panels = one.add<std::uint8_t>(t.bytes_per_input == 1 ? 0 : block_rows * panel_k * t.bytes_per_input);
+    panels = one.add<std::uint8_t>(t.plain_panels() ? 0 : block_rows * panel_k * t.bytes_per_input);
     quants = one.add<RowQuant>(block_rows);
     tiles = one.add<float>(block_rows * kTileN);
     sums = one.add<std::int64_t>(has_long_sums() ? block_rows * kTileN : 0);
@@ -196,7 +196,7 @@ struct ByWindows : ConvCall {
       integers = to;
     }
     auto* quant = mine<RowQuant>(quants, thread);
-    if (t.bytes_per_input == 1) {
+    if (t.plain_panels()) {
       std::fill(quant, quant + rows, RowQuant{r.scale, zero_pair(r.zero_point), 0, 0});
       return integers;
     }

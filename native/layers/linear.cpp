@@ -349,7 +349,7 @@ void quantize_rows(const Rows& in, std::size_t k, std::size_t group, std::uint8_
                    float* scale, std::int32_t* zero_point) {
   // In the scalar table's panels the integers are plain, so they can be copied out.
   static const KernelTable plain = reference_table();
-  const KernelTable& t = table().bytes_per_input == 1 ? table() : plain;
+  const KernelTable& t = table().plain_panels() ? table() : plain;
   const std::size_t groups = groups_of(k, group), stride = round_up(k, kPanelK);
   Layout layout;
   const std::size_t panel = layout.add<std::uint8_t>(kPanelM * stride), quant = layout.add<RowQuant>(groups), wide = layout.add<float>(k);

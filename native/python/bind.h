@@ -10,6 +10,7 @@
 
 #include "contract/kernels.h"
 #include "layers/pack.h"
+#include "python/limited.h"
 
 namespace octavo {
 

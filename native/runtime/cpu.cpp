@@ -6,6 +6,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 namespace octavo {
@@ -51,7 +55,37 @@ std::vector<std::string> cpu_features() {
 }
 
 #elif defined(__aarch64__)
-std::vector<std::string> cpu_features() { return {"neon"}; }
+namespace {
+
+#if defined(__linux__)
+// The bits of Linux's <asm/hwcap.h>, some of which are younger than the headers of old systems.
+bool has_dotprod() { return getauxval(AT_HWCAP) & (1ul << 20); }
+bool has_i8mm() { return getauxval(AT_HWCAP2) & (1ul << 13); }
+bool has_bf16() { return getauxval(AT_HWCAP2) & (1ul << 14); }
+#elif defined(__APPLE__)
+bool has(const char* feature) {
+  int value = 0;
+  std::size_t bytes = sizeof value;
+  return sysctlbyname(feature, &value, &bytes, nullptr, 0) == 0 && value != 0;
+}
+bool has_dotprod() { return has("hw.optional.arm.FEAT_DotProd"); }
+bool has_i8mm() { return has("hw.optional.arm.FEAT_I8MM"); }
+bool has_bf16() { return has("hw.optional.arm.FEAT_BF16"); }
+#else
+bool has_dotprod() { return false; }
+bool has_i8mm() { return false; }
+bool has_bf16() { return false; }
+#endif
+
+}  // namespace
+
+std::vector<std::string> cpu_features() {
+  std::vector<std::string> names{"neon"};
+  if (has_dotprod()) names.push_back("dotprod");
+  if (has_i8mm()) names.push_back("i8mm");
+  if (has_bf16()) names.push_back("bf16");
+  return names;
+}
 #else
 std::vector<std::string> cpu_features() { return {}; }
 #endif

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from octavo.errors import ModelError, OptionError, pip_install
-from octavo.files.checkpoints import names_checkpoint
+from octavo.files.checkpoints import is_gguf, names_checkpoint
 
 if TYPE_CHECKING:
     from octavo.recipe.target import Target
@@ -27,6 +27,15 @@ def names_torch(text: str) -> bool:
     return names_factory(text) or names_checkpoint(text)
 
 
+def refuse_gguf(text: str) -> None:
+    """Raises ModelError where `text` is a GGUF file, which nobody can tune."""
+    if is_gguf(text):
+        raise ModelError(
+            f"{text} is a GGUF file, whose weights are integers already: there is nothing to "
+            "tune. octavo quantize keeps them; give the float checkpoint to search for a recipe"
+        )
+
+
 def target_of(model: Any, **options: Any) -> Target:
     """What tuning needs of `model`, whichever front end it belongs to.
 
@@ -39,6 +48,8 @@ def target_of(model: Any, **options: Any) -> Target:
     if all(hasattr(model, name) for name in _TARGET_METHODS):
         _options("a target, which has its own", options, ())
         return model  # type: ignore[no-any-return]
+    if isinstance(model, (str, Path)):
+        refuse_gguf(str(model))
     if _is_module(model) or (isinstance(model, str) and names_torch(model)):
         need_torch()
         given = _options("a PyTorch model", options, ("example_inputs",))

@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.native import debian
 from tests.native.building import BUILD, ROOT, environment_with_tools, kept, run
 
 HERE = Path(__file__).parent
@@ -56,7 +57,7 @@ def have_tools() -> bool:
         run("apt-get", "update", "-q")
         run("apt-get", "install", "-qy", "--no-install-recommends", *missing, env=environment)
         missing = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
-    if not missing and shutil.which("apt-get") and shutil.which("dpkg-deb"):
+    if not missing and debian.available():
         return True
     line = "*" * 78
     needs = f"apt-get install {' '.join(missing)}" if missing else "Debian's apt-get and dpkg-deb"
@@ -67,36 +68,9 @@ def have_tools() -> bool:
 # --- what is kept from run to run ---
 
 
-def apt_options(state: Path) -> list[str]:
-    """apt-get for the other processor, beside the system's own and from its sources."""
-    for part in ("state/lists/partial", "cache/archives/partial"):
-        (state / part).mkdir(parents=True, exist_ok=True)
-    (state / "installed").touch()  # nothing is, so that every dependency is fetched
-    options = {
-        "APT::Architecture": "arm64",
-        "APT::Architectures::": "arm64",
-        "APT::Sandbox::User": "",
-        "Dir::State": f"{state}/state",
-        "Dir::State::status": f"{state}/installed",
-        "Dir::Cache": f"{state}/cache",
-    }
-    sources = Path("/etc/apt/sources.list.d/debian.sources")
-    if sources.exists():  # without the repositories of others, which may lack the architecture
-        options |= {"Dir::Etc::SourceList": str(sources), "Dir::Etc::SourceParts": "-"}
-    return [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
-
-
 def make_sysroot(folder: Path) -> None:
-    state = HOME / "apt"
-    shutil.rmtree(state, ignore_errors=True)
-    apt = ["apt-get", "-qy", *apt_options(state)]
-    run(*apt, "update")
-    run(*apt, "install", "--download-only", "--no-install-recommends", *PACKAGES)
-    archives = state / "cache" / "archives"
-    run(*apt, "download", HEADERS, cwd=archives)  # alone: the compiler has C's headers
-    for package in sorted(archives.glob("*.deb")):
-        run("dpkg-deb", "-x", package, folder)
-    shutil.rmtree(state)
+    # The headers alone: the compiler has C's.
+    debian.unpack(folder, PACKAGES, architecture="arm64", alone=[HEADERS])
 
 
 def make_site(folder: Path) -> None:

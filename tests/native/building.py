@@ -17,8 +17,13 @@ BUILD = ROOT / "build"
 TOOLS = BUILD / "tools"
 
 
-def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
+def run(*command: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> None:
     """Ends the program with what the command said, if it fails."""
+    output(*command, cwd=cwd, env=env)
+
+
+def output(*command: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
+    """What the command said, errors and all; ends the program with it, if it fails."""
     done = subprocess.run(
         [str(c) for c in command],
         stdout=subprocess.PIPE,
@@ -31,6 +36,7 @@ def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = Non
     if done.returncode != 0:
         shown = " ".join(str(c) for c in command[:8])
         sys.exit(f"`{shown} ...` failed ({done.returncode}):\n{done.stdout}")
+    return done.stdout
 
 
 def have_tools(who: str, lost: str, tools: Mapping[str, str]) -> bool:

@@ -92,6 +92,42 @@ def test_a_size_counts_layers_left_float() -> None:
     assert _bits(mixed) * 12 * 512 * 512 / 8 + 4 * 4 * 512 * 512 <= 6 * 10**6
 
 
+def test_bits_count_layers_of_rules_as_they_are_held() -> None:
+    rules = (Rule(preset("int8").default, name="layers.0.*"), Rule(FLOAT, name="layers.1.*"))
+    decisions = plan(LAYERS, _recipe(bits=6.0).with_rules_first(*rules))
+    held = {d.layer.name: d for d in decisions}
+    assert all(held[name].scheme.is_float for name in NAMES[4:8])
+    mixed = _bits([held[name] for name in NAMES[8:]])
+    assert 4.5 < (4 * 8 + 8 * mixed) / 12 <= 6.0
+    with pytest.raises(RecipeError, match=r"bits 5\.0: these layers take, \d+ bytes by rules"):
+        plan(LAYERS, _recipe(bits=5.0).with_rules_first(*rules))
+
+
+def test_layers_of_rules_that_share_weights_count_once() -> None:
+    tied = [_linear("a", 512, 512, ("b",)), _linear("b", 512, 512, ("a",)), *LAYERS]
+    rules = (Rule(FLOAT, name="a"), Rule(FLOAT, name="b"))
+    with pytest.raises(RecipeError, match=r"1048576 of them in layers"):
+        plan(tied, _recipe(size=10).with_rules_first(*rules))
+
+
+def test_activations_and_other_kinds_are_the_defaults() -> None:
+    conv = Layer("conv", Kind.CONV, "Conv", (("w", (8, 8, 3, 3)),), 4 * 8 * 72, None)
+    data = {"base": "int4-mixed", "default": {"activation": {"granularity": "row"}}}
+    other = Recipe.from_dict(data | {"rules": [{"kind": "conv", "scheme": "int8-accurate"}]})
+    *layers, last = plan([*LAYERS, conv], other)
+    assert {d.scheme.activation for d in layers} == {preset("int8").default.activation}
+    assert _bits(layers) <= 5
+    assert last.scheme == preset("int8-accurate").default
+    weights_only = Recipe.from_dict({"base": "int4-mixed", "default": "int8-block"})
+    assert {d.scheme.activation for d in plan(LAYERS, weights_only)} == {None}
+
+
+@pytest.mark.parametrize("default", ["float", "float16"])
+def test_a_default_without_integers_has_no_mix(default: str) -> None:
+    with pytest.raises(RecipeError, match=r"a mix chooses bits where `default` has integers"):
+        Recipe.from_dict({"base": "int4-mixed", "default": default})
+
+
 def test_too_few_bits_are_refused_with_what_is_needed() -> None:
     with pytest.raises(RecipeError, match=r"bits 3\.0: these layers take 4\.\d a weight or more"):
         plan(LAYERS, _recipe(bits=3.0))

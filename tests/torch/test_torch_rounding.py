@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import octavo.torch
 from octavo.core.metrics import relative_error
-from octavo.errors import InputDataError
+from octavo.errors import InputDataError, TooFewBitsError
 from octavo.recipe import Recipe
 from octavo.recipe.mix import WAYS
 from octavo.torch.input_statistics import InputStatistics
@@ -132,7 +132,8 @@ def test_feedback_needs_inputs_that_can_be_made_up() -> None:
 def test_losses_are_what_layers_cost_outputs() -> None:
     """The order of what each layer alone does to outputs, which is much more in some."""
     model, ids = Net().eval(), next(_samples(1, seed=9))
-    found = sensitivities(model, inventory(model), [ids])
+    found, unreached = sensitivities(model, inventory(model), [ids])
+    assert not unreached
     assert set(found) == {"table", "left", "right", "head"}
     with torch.no_grad():
         exact = model(ids).numpy()
@@ -149,6 +150,47 @@ def test_losses_are_what_layers_cost_outputs() -> None:
         assert losses[0] > losses[3] > 20 * losses[5]
 
 
+class Branches(nn.Module):
+    """One branch of two is never taken, and a head is tied to a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(320, 128)
+        self.taken, self.idle = nn.Linear(128, 128), nn.Linear(128, 128)
+        self.head = nn.Linear(128, 320, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.table(ids)
+        return self.head(self.idle(x) if ids.shape[0] == 0 else self.taken(x))
+
+
+@pytest.mark.parametrize("feedback", [False, True])
+def test_the_report_names_layers_that_samples_did_not_help(feedback: bool) -> None:
+    made = octavo.torch.quantize_dynamic(
+        Branches(), recipe="int4", inputs=_samples(3), error_feedback=feedback
+    )
+    notes = "\n".join(octavo.torch.report(made).notes)
+    assert "weights of 1 layer were rounded" in notes
+    assert (
+        "1 layer got no input from 3 samples, so that weights were rounded without: idle" in notes
+    )
+    assert (
+        "1 layer with a weight that was rounded for another layer, without samples: head" in notes
+    )
+
+
+def test_the_report_says_where_bits_were_given_by_size() -> None:
+    model = Branches().eval()
+    made = octavo.torch.quantize_dynamic(model, recipe="int4-mixed", inputs=_samples(3))
+    notes = "\n".join(octavo.torch.report(made).notes)
+    assert "bits were given to 1 layer by size: the inputs do not come to idle" in notes
+    found, unreached = sensitivities(model, inventory(model), _samples(3))
+    assert unreached == ["idle"]
+    assert set(found) == {"table", "taken", "head"}
+
+
 def test_a_mix_is_measured_and_keeps_to_its_bits() -> None:
     for bits in (5.2, 6.0, 7.5):
         recipe = Recipe.from_dict({"base": "int4-mixed", "mix": {"bits": bits}})
@@ -156,6 +198,57 @@ def test_a_mix_is_measured_and_keeps_to_its_bits() -> None:
         weights = sum(math.prod(s) for o in report.quantized for _, s in o.layer.weights)
         assert 8 * sum(o.bytes_after for o in report.quantized) <= bits * weights
         assert any("by what outputs for made-up inputs lose" in note for note in report.notes)
+
+
+class Several(nn.Module):
+    """Layers that a mix is for, and others: a tied head, a convolution, a stack, a small table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.small = nn.Embedding(320, 128), nn.Embedding(4, 128)
+        self.conv = nn.Conv1d(128, 128, 3, padding=1)
+        self.rnn = nn.GRU(128, 64, bidirectional=True)
+        self.fc, self.out = nn.Linear(128, 256), nn.Linear(256, 128)
+        self.bilinear = nn.Bilinear(8, 8, 128)
+        self.head = nn.Linear(128, 320, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.table(ids) + self.small(ids % 4)
+        x = self.rnn(self.conv(x.mT).mT)[0]
+        x = self.out(torch.relu(self.fc(x)))
+        return self.head(x + self.bilinear(x[..., :8], x[..., 8:16]))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [],
+        [{"name": "fc", "scheme": "float"}, {"name": "rnn", "scheme": "float"}],
+        [{"name": "out", "scheme": "int8"}, {"name": "conv", "scheme": "int8"}],
+        [{"name": "table", "scheme": "int8"}],
+    ],
+    ids=["none", "float", "int8", "tied"],
+)
+def test_the_report_adds_up_to_what_a_mix_allows(rules: list[dict[str, Any]]) -> None:
+    model = Several().eval()
+
+    def made(**mix: float) -> Any:
+        said = {**mix, "sensitivities": {"fc": 1.0, "head": 1.0}}
+        recipe = Recipe.from_dict({"base": "int4-mixed", "mix": said, "rules": rules})
+        return octavo.torch.report(octavo.torch.quantize_dynamic(model, recipe=recipe))
+
+    with pytest.raises(TooFewBitsError) as refused:
+        made(bits=1.0)
+    needed = float(str(refused.value).split(" a weight")[0].split()[-1])
+    for bits in (needed, needed + 0.5):
+        assert 0.85 * bits < made(bits=bits).bits_per_weight <= bits
+    with pytest.raises(TooFewBitsError) as refused:
+        made(size=1000)
+    least = int(str(refused.value).split("take ")[1].split(" bytes")[0])
+    for size in (least, least + 20_000):
+        assert 0.8 * size < sum(o.bytes_after for o in made(size=size).layers) <= size
 
 
 def test_what_cannot_be_measured_is_mixed_by_size() -> None:

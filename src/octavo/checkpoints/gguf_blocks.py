@@ -26,6 +26,16 @@ _BLOCKS = 8  # of a super-block
 _HALF = 2  # bytes of a float16
 
 
+HELD: Mapping[str, WeightFormat] = {
+    "Q4_0": WeightFormat.INT4_32,
+    "Q4_1": WeightFormat.INT4_32_MINIMUM,
+    "Q4_K": WeightFormat.INT4_32_MINIMUM,
+    "Q5_0": WeightFormat.INT8_32,
+    "Q8_0": WeightFormat.INT8_32,
+}
+"""The types of blocks whose integers stay, and the groups that hold them."""
+
+
 def groups_of(kind: str, rows: UInt8) -> GroupedWeight | None:
     """The weight in blocks of the type that llama.cpp calls `kind`; None where no groups hold it.
 

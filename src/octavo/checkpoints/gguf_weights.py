@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.checkpoints.gguf_blocks import groups_of
+from octavo.checkpoints.gguf_blocks import HELD, groups_of
 from octavo.checkpoints.gguf_file import GgufFile, GgufTensor
 from octavo.core.group_rounding import RoundedGroups, round_groups
 from octavo.core.kernels import GroupedWeight, WeightFormat, packed_bytes
@@ -48,6 +48,12 @@ class StoredGroups:
 def is_float(tensor: GgufTensor) -> bool:
     """Whether it holds floats, and no blocks of integers."""
     return tensor.kind.name in FLOATS
+
+
+def will_hold(tensor: GgufTensor) -> tuple[WeightFormat, bool]:
+    """The groups that a tensor in blocks becomes, and whether its integers stay."""
+    kept = HELD.get(tensor.kind.name)
+    return (_nearest(tensor), False) if kept is None else (kept, True)
 
 
 def read_groups(file: GgufFile, tensor: GgufTensor, rows: Rows | None = None) -> StoredGroups:
@@ -141,10 +147,15 @@ def _dequantized(
             ) from None
 
 
+def _nearest(tensor: GgufTensor) -> WeightFormat:
+    """Of those that hold as many bits, where none holds the integers."""
+    bits = 8 * tensor.bytes / max(1, prod(tensor.shape))
+    return WeightFormat.INT8_32 if bits > _MANY_BITS else WeightFormat.INT4_32_AFFINE
+
+
 def _rounded(parts: Iterable[npt.NDArray[np.float32]], tensor: GgufTensor) -> StoredGroups:
     """In groups that come near to blocks of which ours hold none."""
-    bits = 8 * tensor.bytes / max(1, prod(tensor.shape))
-    nearest = WeightFormat.INT8_32 if bits > _MANY_BITS else WeightFormat.INT4_32_AFFINE
+    nearest = _nearest(tensor)
     sums = [0.0, 0.0]
 
     def counted(found: RoundedGroups) -> GroupedWeight:

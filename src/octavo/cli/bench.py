@@ -139,7 +139,7 @@ def bench(
         typer.Argument(
             metavar="FILE",
             help="ONNX files A, B, ..: float or int8, of either target; folders of one, or "
-            "checkpoints of transformers, which run in PyTorch.",
+            "checkpoints of transformers and GGUF files, which run in PyTorch.",
         ),
     ],
     shape: Annotated[

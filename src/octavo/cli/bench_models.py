@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from octavo.core.feeds import shape_text
 from octavo.errors import InputDataError, ModelError, OptionError, listed
-from octavo.files.checkpoints import names_checkpoint
+from octavo.files.checkpoints import is_gguf, names_checkpoint
 from octavo.front_ends import names_factory, need_torch
 
 Feed = Mapping[str, Any]
@@ -56,7 +56,7 @@ def bench_models(models: Sequence[str]) -> list[BenchModel]:
 
 
 def _opened(model: str, name: str) -> BenchModel:
-    if names_checkpoint(model):
+    if names_checkpoint(model) or is_gguf(model):
         need_torch()
         from octavo.torch.bench import BenchFolder
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from octavo.recipe import Inspection, Recipe, Report
 
 _TAKEN = frozenset("model output to recipe bits size only exclude page force verbose json".split())
+_OF_SAMPLES = frozenset({"inputs", "error_feedback"})
+"""Options for folders that PyTorch opens alone."""
 _OF_ONNX = frozenset({"cpu", "no_verify"})
 """Options for folders of ONNX files alone."""
 
@@ -36,6 +38,8 @@ def refuse_options(context: typer.Context, model: str, to: To) -> None:
         option = parameter.opts[0]
         if name == "target":
             raise OptionError(f"{option} is for ONNX models; {model} is a checkpoint: give --to")
+        if name in _OF_SAMPLES and to is To.TORCH:
+            continue
         if name not in _OF_ONNX:
             raise OptionError(f"{option} is for ONNX models; {model} is a checkpoint: leave it out")
         if to is To.TORCH:
@@ -79,6 +83,8 @@ class Wanted:
     cpu: Cpu
     verify: bool
     overwrite: bool
+    inputs: Path | None = None
+    error_feedback: bool = False
 
 
 def quantize(model: str, out: Path, wanted: Wanted) -> Report:
@@ -91,6 +97,8 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
             "octavo.torch.hub.load_gguf returns"
         )
     if out.suffix == ".safetensors":
+        if wanted.inputs is not None or wanted.error_feedback:
+            raise OptionError(f"-o {out}: --inputs and --error-feedback want a folder; name one")
         if wanted.to is not To.TORCH:
             raise OptionError(f"-o {out}: --to {wanted.to.value} writes a folder; name one")
         return torch_models.quantize(
@@ -109,6 +117,8 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
                 recipe=wanted.recipe,
                 only=wanted.only,
                 exclude=wanted.exclude,
+                inputs=wanted.inputs,
+                error_feedback=wanted.error_feedback,
                 overwrite=wanted.overwrite,
                 progress=progress,
             )
@@ -128,12 +138,33 @@ def quantize(model: str, out: Path, wanted: Wanted) -> Report:
         )
 
 
+def refuse_limits(model: str) -> None:
+    """Raises OptionError for --bits and --size where the integers are there and stay."""
+    need_torch()
+    from octavo.torch.hub.gguf_checkpoint import find_either
+    from octavo.torch.hub.libraries import quiet_libraries
+
+    with _stdout_is_ours(), quiet_libraries():
+        found = find_either(model)
+    if found.kept_by:
+        from octavo.torch.hub.config import limits_refused
+
+        raise limits_refused(found.name, found.kept_by)
+
+
 def inspect(model: str, recipe: Recipe) -> Inspection:
     """The layers, by config.json and the headers of the weights alone."""
     need_torch()
+    from octavo.torch.hub.libraries import quiet_libraries
+
+    if is_gguf(model):
+        from octavo.torch.hub.gguf_checkpoint import find_gguf
+        from octavo.torch.hub.gguf_inspecting import inspect_gguf
+
+        with _stdout_is_ours(), quiet_libraries():
+            return inspect_gguf(find_gguf(model), recipe)
     from octavo.torch.hub.checkpoint import find_checkpoint
     from octavo.torch.hub.inspecting import inspect as inspect_checkpoint
-    from octavo.torch.hub.libraries import quiet_libraries
 
     with _stdout_is_ours(), quiet_libraries():
         return inspect_checkpoint(find_checkpoint(model, cached_only=True), recipe)

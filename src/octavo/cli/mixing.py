@@ -89,7 +89,7 @@ def fewest_bits(
 ) -> Report:
     """What `make` makes of `recipe`; where nobody says how many bits, of the fewest that pass."""
     mix = recipe.mix
-    if max_error is None or mix is None or mix.bits is not None or mix.size is not None:
+    if max_error is None or mix is None or mix.is_limited:
         return make(recipe)
     for bits in _LADDER[:-1]:
         try:

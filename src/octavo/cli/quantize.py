@@ -90,10 +90,20 @@ def quantize(
         typer.Option(
             metavar="DATA",
             help="Inputs for the check against the float model, .npz or .jsonl, one entry for "
-            "each model input. Default: made up from the model's graph.",
+            "each model input. Default: made up from the model's graph. For checkpoints with --to "
+            "torch: samples to round weights of 4 bits by, such as 128 texts, one a line of a "
+            ".jsonl. Default: rounding looks at weights alone.",
             show_default=False,
         ),
     ] = None,
+    error_feedback: Annotated[
+        bool,
+        typer.Option(
+            "--error-feedback",
+            help="For checkpoints with --to torch: later weights of 4 bits make up for what "
+            "earlier ones lost (GPTQ), on --inputs, or on inputs that are made up.",
+        ),
+    ] = False,
     cpu: CpuOption = Cpu.VNNI,
     target: TargetOption = Target.PORTABLE,
     format: FormatOption = QuantFormat.QOPERATOR,
@@ -153,27 +163,32 @@ def quantize(
     no partial OUT is left. The report goes to stdout. PyTorch models are written for
     octavo.torch.load and not checked; of the options, --ops, --inputs, --cpu, --target, --format,
     --external-data, --no-verify, --allow-quantized, --custom-ops, --shape and --threads are for
-    ONNX alone, but --cpu and --no-verify for checkpoints that become ONNX files, too.
+    ONNX alone, but --cpu and --no-verify for checkpoints that become ONNX files, and --inputs for
+    those that stay PyTorch's, too.
     """
     with exit_codes(), operators(custom_ops, model):
         if names_checkpoint(model) or is_gguf(model):
             checkpoints.refuse_options(context, model, to)
             check_places(None, page, [])
-            if is_gguf(model) and (bits is not None or size):
-                raise OptionError(
-                    f"--bits and --size are for float models, and {model} keeps the integers that "
-                    "it has: leave them out"
-                )
+            if bits is not None or size:
+                checkpoints.refuse_limits(model)
             chosen = limited(
                 chosen_recipe(recipe), bits, size, None, partial(checkpoints.inspect, model)
             )
             out = output or checkpoints.default_folder(model, to, chosen)
-            wanted = checkpoints.Wanted(to, chosen, only, exclude, cpu, not no_verify, force)
+            wanted = checkpoints.Wanted(
+                *(to, chosen, only, exclude, cpu, not no_verify, force, inputs, error_feedback)
+            )
             made = checkpoints.quantize(model, out, wanted)
             show(made, json=json, verbose=verbose)
             _write_page(made, page, model, How(), measure=False)
             return
         checkpoints.refuse_to(context, model)
+        if error_feedback:
+            raise OptionError(
+                f"--error-feedback is for checkpoints, and {model} is none: leave it out; in "
+                "Python, octavo.torch.quantize_dynamic(.., error_feedback=True)"
+            )
         if torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
             chosen = limited(
@@ -235,7 +250,7 @@ def inspect(
         typer.Argument(
             metavar="IN",
             help="The ONNX model, module:factory of a PyTorch model, or a checkpoint of "
-            "transformers, whose weights are not read.",
+            "transformers or a GGUF file, whose weights are not read.",
         ),
     ],
     recipe: RecipeOption = "int8",
@@ -250,7 +265,7 @@ def inspect(
 ) -> None:
     """Show the layers of IN and what a recipe would do with each, on stdout. Writes no file."""
     with exit_codes():
-        if names_checkpoint(model):
+        if names_checkpoint(model) or is_gguf(model):
             checkpoints.refuse_options(context, model, To.TORCH)
             found = checkpoints.inspect(model, chosen_recipe(recipe))
         elif torch_models.names_factory(model):

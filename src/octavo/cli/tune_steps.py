@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.cli import options
 from octavo.errors import OptionError, pip_install
-from octavo.front_ends import names_factory, names_torch, target_of
+from octavo.front_ends import names_factory, names_torch, refuse_gguf, target_of
 
 if TYPE_CHECKING:
     from octavo.recipe.target import Target
@@ -69,6 +69,7 @@ def tuned_model(
     custom_ops: Sequence[str],
 ) -> Target:
     """The model as the file's framework has it."""
+    refuse_gguf(str(model))
     torch = names_torch(str(model))
     said = config.framework
     if torch != (config.front_end == "torch"):

@@ -55,6 +55,8 @@ class Inspection(Result):
     bytes_after: int | None = None
     attention: AttentionType = AttentionType.FLOAT32
     """The recipe's."""
+    keeps: bool = False
+    """Whether what is quantized already stays so, and the layers are listed with it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -102,7 +104,7 @@ class Inspection(Result):
         work = _Work(sum(known), all_known, any(known))
         yield line(clean(self.model), style="bold")
         onnx = f"opset {self.opset}, IR version {self.ir_version}, "
-        layers = count(len(rows), "float layer" if self.quantized else "layer")
+        layers = count(len(rows), "float layer" if self.quantized and not self.keeps else "layer")
         sizes = size(self.model_bytes) + _becomes(self.bytes_after)
         yield line(
             f"{sizes}, {'' if self.opset is None else onnx}"
@@ -110,6 +112,12 @@ class Inspection(Result):
         )
         if self.quantized:
             yield line(("Quantized already", "bold yellow"), f": {clean(self.quantized)}.")
+        if self.keeps:
+            yield line(
+                "octavo quantize keeps these integers; floats become what the recipe "
+                f"{clean(self.recipe_name)} says:"
+            )
+        elif self.quantized:
             yield line(
                 f"What the recipe {clean(self.recipe_name)} would do with the rest "
                 "(octavo quantize --allow-quantized):"

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from octavo.core.layer import Kind, Layer
 from octavo.core.qparams import QType
 from octavo.errors import TooFewBitsError
+from octavo.recipe.held_bytes import Storage, held_bytes
 from octavo.recipe.reading import LocatedRecipeError, expect, refuse_unknown, within
-from octavo.recipe.scheme import Scheme, in_groups
+from octavo.recipe.scheme import Granularity, Scheme, in_groups
 
 _BITS = 5.0  # a weight, where nobody says otherwise
 
@@ -50,11 +51,11 @@ _KINDS = (Kind.LINEAR, Kind.EMBEDDING)
 class Mix:
     """How large the weights of a recipe's linear layers and tables may become together.
 
-    `bits` a weight, scales and all that belongs to them included, or `size`, bytes of all weights
-    of the model, those of layers left float too; without either about 5 bits, and more where the
-    smallest way to hold small layers takes more. `sensitivities` tell by a layer's name how much
-    outputs lose where it is held in each of `WAYS`; a number alone stands for what they lose by
-    the same relative error of its weights. Other layers count by their size.
+    `bits` a weight of all quantized layers, scales and all that belongs to them included, or
+    `size`, bytes of all weights of the model, those of layers left float too; without either about
+    5 bits, and more where the smallest way to hold layers takes more. `sensitivities` tell by a
+    layer's name how much outputs lose where it is held in each of `WAYS`; a number alone stands
+    for what they lose by the same relative error of its weights. Other layers count by their size.
     """
 
     bits: float | None = None
@@ -78,6 +79,11 @@ class Mix:
                     f"{len(WAYS)} of them",
                     ("sensitivities",),
                 )
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether somebody says how large weights may become."""
+        return self.bits is not None or self.size is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for YAML and JSON."""
@@ -120,23 +126,33 @@ def mixes(layer: Layer) -> bool:
     return layer.kind in _KINDS and all(len(shape) == 2 for _, shape in layer.weights)
 
 
-def mixed(mix: Mix, layers: Sequence[Layer], other_bytes: int) -> dict[str, Scheme]:
-    """A scheme for each of `layers`, by name; `other_bytes` are of the model's other weights.
+class Rest(NamedTuple):
+    """Of the weights that a mix leaves alone: bytes of all, bytes and numbers of quantized ones."""
+
+    bytes: int
+    quantized: int
+    weights: int
+
+
+def mixed(
+    mix: Mix, layers: Sequence[Layer], rest: Rest, storage: Storage = Storage.PACKED
+) -> dict[str, Scheme]:
+    """A scheme for each of `layers`, by name; `rest` is what the model holds beside them.
 
     Layers that share weights are held alike. Raises TooFewBitsError where even the smallest way to
     hold them takes more than `mix` allows.
     """
     units = _together(layers)
     usual = _usual(mix, units)
-    ways = [_hull(_ways(mix, unit, usual)) for unit in units]
+    ways = [_hull(_ways(mix, unit, usual, storage)) for unit in units]
     chosen = [0] * len(units)
     weights = sum(_elements(unit) for unit in units)
-    allowed = (mix.bits or _BITS) * weights / 8
+    allowed = (mix.bits or _BITS) * (weights + rest.weights) / 8 - rest.quantized
     if mix.size is not None:
-        allowed = mix.size - other_bytes
+        allowed = mix.size - rest.bytes
     left = allowed - sum(some[0].bytes for some in ways)
     if left < 0 and (mix.bits or mix.size):
-        raise TooFewBitsError(_too_small(mix, -left, weights, other_bytes, allowed))
+        raise TooFewBitsError(_too_small(mix, allowed - left, weights, rest))
     steps = [(i, j) for i, some in enumerate(ways) for j in range(1, len(some))]
 
     def gain(step: tuple[int, int]) -> float:
@@ -189,11 +205,11 @@ def _lost(mix: Mix, unit: Sequence[Layer], usual: float) -> list[float]:
     return [sum(losses) for losses in zip(*each, strict=True)]
 
 
-def _ways(mix: Mix, unit: Sequence[Layer], usual: float) -> list[_Way]:
-    shapes = [shape for _, shape in unit[0].weights]
+def _ways(mix: Mix, unit: Sequence[Layer], usual: float, storage: Storage) -> list[_Way]:
+    schemes = [_scheme(held) for held in WAYS]
     return [
-        _Way(_scheme(held), sum(_bytes(shape, held) for shape in shapes), lost)
-        for held, lost in zip(WAYS, _lost(mix, unit, usual), strict=True)
+        _Way(scheme, held_bytes(unit[0], scheme.weight, storage), lost)
+        for scheme, lost in zip(schemes, _lost(mix, unit, usual), strict=True)
     ]
 
 
@@ -201,19 +217,21 @@ def _scheme(held: Held) -> Scheme:
     return in_groups(QType.INT4 if held.bits == 4 else QType.INT8, held.group, held.affine)
 
 
-def _bytes(shape: tuple[int, ...], held: Held) -> int:
-    """What weights take in groups, filled up, with scales, offsets and factors; or a little more.
+USUAL = _scheme(WAYS[_USUAL])
+"""How layers are held before bits are given to them."""
 
-    Which axis is that of the inputs, front ends know: the larger of both numbers counts.
-    """
 
-    def held_by(n: int, k: int) -> int:
-        groups = n * max(1, -(-k // held.group))
-        zeros = n * (-(-groups // n // 8) * 4) if held.affine else 0
-        return groups * held.group * held.bits // 8 + 2 * groups + zeros + 8 * n
+def is_grouped(scheme: Scheme) -> bool:
+    """Whether weights are in groups, so that a mix may choose others for them."""
+    return scheme.weight is not None and scheme.weight.block is not None
 
-    n, k = (-(-size // 16) * 16 for size in shape)
-    return max(held_by(n, k), held_by(k, n))
+
+def like(default: Scheme, chosen: Scheme) -> Scheme:
+    """`chosen`, whose activations are quantized as those of `default`, or not at all."""
+    activation = default.activation
+    if activation is not None and activation.granularity is Granularity.GROUP:
+        return chosen  # in groups of its own length
+    return replace(chosen, activation=activation)
 
 
 def _hull(ways: Sequence[_Way]) -> list[_Way]:
@@ -234,12 +252,12 @@ def _slope(a: _Way, b: _Way) -> float:
     return (a.error - b.error) / (b.bytes - a.bytes)
 
 
-def _too_small(mix: Mix, over: float, weights: int, other: int, allowed: float) -> str:
-    least = allowed + over
+def _too_small(mix: Mix, least: float, weights: int, rest: Rest) -> str:
     if mix.size is not None:
         return (
-            f"size {mix.size}: the model's weights take {math.ceil(least + other)} bytes or more, "
-            f"{other} of them in layers that the mix leaves alone; allow that many"
+            f"size {mix.size}: the model's weights take {math.ceil(least + rest.bytes)} bytes or "
+            f"more, {rest.bytes} of them in layers that the mix leaves alone; allow that many"
         )
-    needed = math.ceil(80 * least / max(1, weights)) / 10
-    return f"bits {mix.bits}: these layers take {needed} a weight or more; allow that many"
+    needed = math.ceil(80 * (least + rest.quantized) / max(1, weights + rest.weights)) / 10
+    of = f", {rest.quantized} bytes by rules or in layers without groups," if rest.quantized else ""
+    return f"bits {mix.bits}: these layers take{of} {needed} a weight or more; allow that many"

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 
 from octavo.core.layer import Kind, Layer
 from octavo.errors import RecipeError, did_you_mean
-from octavo.recipe.mix import Mix, mixed, mixes
+from octavo.recipe.held_bytes import Storage, held_bytes
+from octavo.recipe.mix import USUAL, Mix, Rest, is_grouped, like, mixed, mixes
 from octavo.recipe.recipe import Origin, Recipe, Rule
-from octavo.recipe.scheme import Scheme
+from octavo.recipe.scheme import Scheme, WeightScheme
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,15 @@ def plan(layers: Sequence[Layer], recipe: Recipe) -> list[Decision]:
 
     A rule by name or regex that matches no layer is an error: a misspelt name must not pass.
     """
+    decisions = asked(layers, recipe)
+    return decisions if recipe.mix is None else spent(decisions, decisions, recipe.mix)
+
+
+def asked(layers: Sequence[Layer], recipe: Recipe) -> list[Decision]:
+    """As `plan`, but layers that a mix is for are held in its usual way, by `Origin.MIX`.
+
+    Front ends change of these what they cannot hold, and then have `spent` choose.
+    """
     index = _Index(recipe.rules)
     decisions = []
     used: set[int] = set()
@@ -44,33 +54,49 @@ def plan(layers: Sequence[Layer], recipe: Recipe) -> list[Decision]:
     for i, rule in enumerate(recipe.rules):
         if (rule.name is not None or rule.regex is not None) and i not in used:
             raise RecipeError(_unmatched(rule, layers))
-    return decisions if recipe.mix is None else _mixed(decisions, recipe.mix)
+    return decisions
 
 
-def _mixed(decisions: Sequence[Decision], mix: Mix) -> list[Decision]:
-    """`decisions`, in which `mix` tells how the layers are held that no rule speaks of."""
-    chosen = [d for d in decisions if d.origin is Origin.DEFAULT and mixes(d.layer)]
-    names = {decision.layer.name for decision in chosen}
-    others = sum(_bytes_held(d) for d in decisions if d.layer.name not in names)
-    schemes = mixed(mix, [decision.layer for decision in chosen], others)
-    return [_held(d, schemes.get(d.layer.name)) for d in decisions]
+def spent(
+    decisions: Sequence[Decision],
+    held: Sequence[Decision],
+    mix: Mix,
+    storage: Storage = Storage.PACKED,
+) -> list[Decision]:
+    """`decisions`, in which `mix` tells how those by `Origin.MIX` are held.
+
+    `held` is what becomes of each: what the mix is not for, or cannot be held in groups, counts
+    as it is held there. Raises TooFewBitsError where the mix allows too little.
+    """
+    free = [
+        asked.origin is Origin.MIX and is_grouped(found.scheme)
+        for asked, found in zip(decisions, held, strict=True)
+    ]
+    chosen = [d for d, mixes in zip(decisions, free, strict=True) if mixes]
+    rest = _rest([d for d, mixes in zip(held, free, strict=True) if not mixes], storage)
+    by_name = {d.layer.name: d.scheme for d in chosen}
+    schemes = mixed(mix, [d.layer for d in chosen], rest, storage)
+    return [
+        replace(d, scheme=like(by_name[d.layer.name], schemes[d.layer.name])) if mixes else d
+        for d, mixes in zip(decisions, free, strict=True)
+    ]
 
 
-def _held(decision: Decision, scheme: Scheme | None) -> Decision:
-    if scheme is None:
-        return decision
-    if decision.layer.kind is Kind.EMBEDDING:
-        scheme = replace(scheme, activation=None)
-    return replace(decision, scheme=scheme)
-
-
-def _bytes_held(decision: Decision) -> int:
-    """About what a layer's weights take that the mix leaves alone."""
-    weight = decision.scheme.weight
-    if weight is None:
-        return decision.layer.bytes
-    elements = sum(math.prod(shape) for _, shape in decision.layer.weights)
-    return elements * (1 if weight.qtype.is_integer else 2)
+def _rest(held: Sequence[Decision], storage: Storage) -> Rest:
+    """What the weights take that the mix leaves alone, those that layers share once."""
+    total, quantized, weights = 0, 0, 0
+    counted: set[tuple[str, WeightScheme | None]] = set()
+    for decision in held:
+        layer, w = decision.layer, decision.scheme.weight
+        if any((name, w) in counted for name in layer.shares_with):
+            continue
+        counted.add((layer.name, w))
+        nbytes = held_bytes(layer, w, storage)
+        total += nbytes
+        if w is not None:
+            quantized += nbytes
+            weights += sum(math.prod(shape) for _, shape in layer.weights)
+    return Rest(total, quantized, weights)
 
 
 class _Index:
@@ -93,7 +119,9 @@ class _Index:
 
 
 def _decide(layer: Layer, recipe: Recipe, rule: Rule | None) -> Decision:
-    if rule is None:
+    if rule is None and recipe.mix is not None and mixes(layer):
+        scheme, origin, reason = like(recipe.default, USUAL), Origin.MIX, ""
+    elif rule is None:
         scheme, origin, reason = recipe.default, Origin.DEFAULT, "the recipe's default is float"
     else:
         scheme, origin = rule.scheme, rule.origin

@@ -25,6 +25,7 @@ class Origin(Enum):
     """Who says how a layer is held."""
 
     DEFAULT = "default"  # the recipe, of all layers that no rule names
+    MIX = "mix"  # its mix, of those that no rule names and that it is for
     PRESET = "preset"  # a rule of a preset
     USER = "user"  # a rule that somebody wrote
     SELECTION = "selection"  # the layers that a call is for
@@ -145,6 +146,13 @@ class Recipe:
         if not 0 < self.max_error < math.inf:
             raise LocatedRecipeError(
                 f"max_error {self.max_error} must be above 0 and finite", ("max_error",)
+            )
+        w = self.default.weight
+        if self.mix is not None and (w is None or not w.qtype.is_integer):
+            raise LocatedRecipeError(
+                f"a mix chooses bits where `default` has integers, and this one has "
+                f"{self.default.describe()}: leave `mix` out, or say the layers' scheme by rules",
+                ("default",),
             )
 
     def rule_for(self, layer: Layer) -> Rule | None:

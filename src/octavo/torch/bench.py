@@ -12,7 +12,8 @@ from octavo.core.feeds import read_runs
 from octavo.core.fresh_process import ChildError, added_at_peak, call, require_memory_figures
 from octavo.errors import InputDataError, ModelError, brief
 from octavo.recipe.target import Feed
-from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint
+from octavo.torch.hub.checkpoint import Checkpoint
+from octavo.torch.hub.gguf_checkpoint import find_either
 from octavo.torch.tuning.calls import Caller
 from octavo.torch.tuning.target import TorchTarget
 
@@ -20,23 +21,22 @@ Shapes = Mapping[str, Sequence[int]]
 
 
 class BenchFolder:
-    """A checkpoint, float or quantized by Octavo, that is called in PyTorch.
+    """A checkpoint, float or with integers, or a GGUF file, that is called in PyTorch.
 
     `bytes` are those of its tensors. Raises ModelError for what is no checkpoint.
     """
 
     def __init__(self, folder: str, name: str) -> None:
-        self._found = find_checkpoint(folder)
+        self._folder = folder
+        self._found = find_either(folder)
         self.name, self.bytes = name, self._found.bytes
         self._model = loaded(self._found)
         self._caller = Caller(self._model)
 
     def feed(self, shapes: Shapes) -> Feed:
         """Made-up inputs of the `shapes` that are given. Raises InputDataError."""
-        if hasattr(self._found.config, "quantization_config"):
-            model = self._found.build()  # inputs are made up after a float model
-        else:
-            model = self._model
+        is_float = not self._found.method and not self._found.kept_by
+        model = self._model if is_float else self._found.build()  # inputs are of a float model
         return TorchTarget(model.eval()).made_up(shapes, 0, "shapes: --shape name=1x128,..")[0]
 
     def read(self, path: Path) -> Feed:
@@ -73,7 +73,7 @@ class BenchFolder:
         """Bytes that loading and one run add to a fresh process. Raises ModelError."""
         require_memory_figures("a process's peak memory is known on Linux only")
         try:
-            return int(call(measure, folder=str(self._found.root), feed=feed, threads=threads))
+            return int(call(measure, folder=self._folder, feed=feed, threads=threads))
         except ChildError as error:
             raise ModelError(f"{self.name}: {error.last_line}") from error
 
@@ -86,7 +86,7 @@ def loaded(found: Checkpoint) -> nn.Module:
 
 def measure(folder: str, feed: Feed, threads: int | None) -> int:
     """Runs in a fresh process."""
-    found = find_checkpoint(folder)
+    found = find_either(folder)
     found.skeleton()  # imports the model's code, whose memory is not the model's
     if threads is not None:
         torch.set_num_threads(threads)

@@ -52,6 +52,8 @@ class InputStatistics:
         self._layers = {name: found[module] for name, module in modules.items()}
         self._products = products
         self._means: dict[str, Float32] = {}
+        self.unreached: list[str] = []
+        """Layers that were asked for and to which no input came."""
 
     @property
     def count(self) -> int:
@@ -95,6 +97,7 @@ class InputStatistics:
             for hook in hooks:
                 hook.remove()
         self._means |= {name: mean.value(name) for name, mean in means.items() if mean.count}
+        self.unreached += [name for name, mean in means.items() if not mean.count]
 
     def _run(self, number: int, feed: Feed) -> None:
         try:

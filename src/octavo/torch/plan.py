@@ -21,8 +21,8 @@ from octavo.recipe import (
     Recipe,
     Rule,
     Scheme,
-    plan,
 )
+from octavo.recipe.plan import asked, spent
 from octavo.torch.carry_over import refuse_subclass
 from octavo.torch.conv_defaults import conv_reasons
 from octavo.torch.custom_layers import check_target
@@ -202,11 +202,36 @@ def recipe_decisions(
 
     `modules` are the model's, by name.
     """
-    said = plan([part.layer for part in parts], expand_stacks(recipe, parts))
+    said = asked([part.layer for part in parts], expand_stacks(recipe, parts))
     reasons = conv_reasons(parts, modules) if any(map(_is_open_conv, said)) else {}
-    return [
+    found = [
         _conv_in_torch(d, recipe, reasons.get(d.layer.name)) if _is_open_conv(d) else _in_torch(d)
         for d in said
+    ]
+    if recipe.mix is None:
+        return found
+    return spent(found, _held(parts, found, recipe, modules), recipe.mix)
+
+
+def _held(
+    parts: Sequence[ModuleLayer],
+    decisions: Sequence[Decision],
+    recipe: Recipe,
+    modules: Mapping[str, nn.Module],
+) -> list[Decision]:
+    """`decisions` as the layers can be held."""
+    mapping = default_mapping()
+
+    def become(part: ModuleLayer, answer: Answer) -> Replacement:
+        assert answer.choice is not None
+        module = modules[part.module]
+        return replacement(module, part.layer, answer.choice, mapping, named=answer.named)
+
+    answers = recipe_answers(parts, decisions, recipe)
+    settled = settle_layers(parts, attention_around(modules, parts), answers, become)
+    return [
+        decision if decision.scheme.is_float else _settled(part, settled[part.layer.name])
+        for part, decision in zip(parts, decisions, strict=True)
     ]
 
 

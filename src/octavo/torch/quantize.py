@@ -37,7 +37,7 @@ from octavo.torch.reports import (
     model_bytes,
     vectors_note,
 )
-from octavo.torch.samples import measured_mix, use_samples
+from octavo.torch.samples import Told, measured_mix, use_samples
 
 QINT8 = getattr(torch, "qint8", "int8")
 """torch.qint8, as long as PyTorch has it."""
@@ -113,11 +113,11 @@ def quantize_dynamic(
         answers, chosen = recipe_answers(parts, decisions, found), {}
         said, must = found.to_dict(), True
     converter = Converter(model, parts, answers, mapping, chosen)
-    notes = [*notes, *use_samples(model, parts, converter, inputs, error_feedback)]
+    told = use_samples(model, parts, converter, inputs, error_feedback)
     refuse_again(model, parts, converter, qconfig_spec)
     if must and not allow_nothing and not converter.planned:
         raise NothingQuantizedError(nothing_quantized(model, parts, converter))
-    return run_converter(model, parts, converter, said, notes, inplace, start, progress)
+    return run_converter(model, parts, converter, said, notes, inplace, start, progress, told)
 
 
 def run_converter(
@@ -129,10 +129,12 @@ def run_converter(
     inplace: bool,
     start: float,
     progress: Progress = quiet,
+    told: Told = list,
 ) -> nn.Module:
     """`model`, or with not `inplace` a copy, as `converter` has it, with its report.
 
-    `said` is what the report calls the recipe, `start` when the call began.
+    `said` is what the report calls the recipe, `start` when the call began; `told` gives notes when
+    all is converted.
     """
     # Of tensors made in inference mode nobody can tell cheaply whether they were written to.
     with torch.inference_mode(False):
@@ -144,7 +146,7 @@ def run_converter(
         model = converter.convert(model, progress)
     model.eval()
     attention = AttentionType.stated(said)
-    notes = [*notes, *converter.notes, *fused(model, attention), *vectors_note(model)]
+    notes = [*notes, *told(), *converter.notes, *fused(model, attention), *vectors_note(model)]
     refuse_other_savers(model, QuantizedModule)
     report = make_report(model, parts, converter, said, notes, before, start)
     for prefix, one in earlier.items():

@@ -35,6 +35,8 @@ class Quantizer:
     """By the ids of those, what linear layers hold them as: their choices' `held`."""
     statistics: Callable[[str], Float32 | None] = _no_statistics
     """By a layer's name: what samples tell of its inputs, as `rounded` takes it."""
+    by_statistics: set[str] = field(default_factory=set)
+    """The layers whose weights were rounded by them."""
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _power: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
     _kept: dict[Any, tuple[Tensor, Buffers, tuple[float, float]]] = field(default_factory=dict)
@@ -56,6 +58,10 @@ class Quantizer:
     def groups(self, choice: WeightChoice, weight: Tensor, name: str) -> GroupedWeight:
         """`weight` [n, k] in groups as `choice` says, for the layer `name`."""
         statistics = self.statistics(name) if choice.search else None
+        if statistics is not None and statistics.shape[-1] != weight.shape[1]:
+            statistics = None  # the layer's weight is not what multiplies its input
+        if statistics is not None:
+            self.by_statistics.add(name)
         found = rounded(choice, float32(weight), name, statistics)
         self.count(name, found.signal, found.noise)
         return found.weight

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from octavo.errors import InputDataError
+from octavo.errors import InputDataError, listed
 from octavo.recipe import Kind, Recipe
+from octavo.results.words import count
 from octavo.torch.convert import Converter
 from octavo.torch.input_statistics import InputStatistics
 from octavo.torch.inventory import ModuleLayer
@@ -27,12 +28,21 @@ def measured_mix(
     if mix is None or mix.sensitivities:
         return recipe, []
     try:
-        found = sensitivities(model, parts, inputs)
+        found, unreached = sensitivities(model, parts, inputs)
     except InputDataError as error:
         return recipe, [f"bits were given to layers by their sizes: {error}"]
     given = "made-up inputs" if inputs is None else "the inputs"
-    note = f"bits were given to layers by what outputs for {given} lose"
-    return replace(recipe, mix=replace(mix, sensitivities=found)), [note]
+    notes = [f"bits were given to layers by what outputs for {given} lose"]
+    if unreached:
+        layers = count(len(unreached), "layer")
+        notes.append(
+            f"bits were given to {layers} by size: {given} do not come to {listed(unreached, 5)}"
+        )
+    return replace(recipe, mix=replace(mix, sensitivities=found)), notes
+
+
+Told = Callable[[], list[str]]
+"""What is to be said of samples once weights are rounded."""
 
 
 def use_samples(
@@ -41,13 +51,13 @@ def use_samples(
     converter: Converter,
     inputs: Iterable[Any] | None,
     error_feedback: bool,
-) -> list[str]:
-    """Has `converter` round weights by what samples tell of their layers' inputs; returns notes.
+) -> Told:
+    """Has `converter` round weights by what samples tell of their layers' inputs.
 
     Raises InputDataError where `inputs` cannot be used, or none could be made up.
     """
     if inputs is None and not error_feedback:
-        return []
+        return list
     searched = {
         part.layer.name: part.module
         for part in parts
@@ -57,9 +67,36 @@ def use_samples(
         and choice.search
     }
     if not searched:
-        return ["inputs and error_feedback change nothing: no linear layer's scales are searched"]
+        return lambda: [
+            "inputs and error_feedback change nothing: no linear layer's scales are searched"
+        ]
     statistics = InputStatistics(model, searched, inputs, products=error_feedback)
-    converter.quantizer.statistics = statistics.of
+    quantizer = converter.quantizer
+    quantizer.statistics = statistics.of
     how = "with error feedback" if error_feedback else "by the mean squares of their inputs"
-    which = "made-up inputs" if inputs is None else "samples"
-    return [f"weights of {len(searched)} layers were rounded {how}, of {statistics.count} {which}"]
+    which = f"{statistics.count} {'made-up inputs' if inputs is None else 'samples'}"
+    return lambda: [
+        *_rounded(sum(name in quantizer.by_statistics for name in searched), how, which),
+        *_without(searched, quantizer.by_statistics, statistics.unreached, which),
+    ]
+
+
+def _rounded(layers: int, how: str, which: str) -> list[str]:
+    return [f"weights of {count(layers, 'layer')} were rounded {how}, of {which}"] if layers else []
+
+
+def _without(
+    searched: Iterable[str], done: Collection[str], unreached: Collection[str], which: str
+) -> list[str]:
+    """Notes on layers whose weights samples did not help to round."""
+    without = [name for name in searched if name not in done]
+    missed = [name for name in without if name in unreached]
+    others = [name for name in without if name not in unreached]
+    return [
+        f"{count(len(names), 'layer')} {why}: {listed(names, 5)}"
+        for names, why in (
+            (missed, f"got no input from {which}, so that weights were rounded without"),
+            (others, "with a weight that was rounded for another layer, without samples"),
+        )
+        if names
+    ]

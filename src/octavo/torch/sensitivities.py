@@ -35,8 +35,10 @@ def sensitivities(
     parts: Sequence[ModuleLayer],
     inputs: Iterable[Any] | None = None,
     seed: int = 0,
-) -> dict[str, tuple[float, ...]]:
+) -> tuple[dict[str, tuple[float, ...]], list[str]]:
     """By the names of those `parts` that a mix is for: their losses in each of its ways.
+
+    The other list has the names of those on which no output depends for these inputs.
 
     `inputs` are as `InputStatistics` takes them; None makes them up. Weights are read, never
     written. Raises InputDataError where nothing could be measured, and says why.
@@ -57,7 +59,7 @@ def sensitivities(
             raise
         except Exception as error:
             raise InputDataError(f"sensitivities: no gradients: {brief(error)}") from error
-    return weights.losses(_PASSES * len(feeds))
+    return weights.losses(_PASSES * len(feeds)), weights.unreached()
 
 
 # docs/notes/rounding.md: "Losses come from one backward pass"
@@ -87,6 +89,7 @@ class _Weights:
         self._changes: dict[int, list[Tensor]] = {}
         self._losses: dict[int, Tensor] = {}
         self._of: dict[str, int] = {}
+        self._reached: set[int] = set()
         made: dict[int, nn.Parameter] = {}
         for part in parts:
             module = model.get_submodule(part.module)
@@ -110,6 +113,7 @@ class _Weights:
             assert gradient is not None
             power = _in_groups((gradient.t() if turned else gradient).float().square())
             found = [float((power * change).sum()) for change in self._changes[key]]
+            self._reached.add(key)
             self._losses[key] += torch.tensor(found, dtype=torch.float64)
             parameter.grad = None
 
@@ -121,12 +125,18 @@ class _Weights:
         found: dict[str, tuple[float, ...]] = {}
         seen: set[int] = set()
         for name, key in self._of.items():
+            if key not in self._reached:
+                continue
             once = self._losses[key] / count if key not in seen else self._losses[key] * 0
             found[name] = tuple(float(f"{loss:.4g}") for loss in once.tolist())
             seen.add(key)
         if not any(map(any, found.values())):
             raise InputDataError("sensitivities: outputs depend on no weight")
         return found
+
+    def unreached(self) -> list[str]:
+        """The layers for whose weights there was no gradient."""
+        return [name for name, key in self._of.items() if key not in self._reached]
 
 
 def _changes(weight: Tensor) -> Iterator[Tensor]:

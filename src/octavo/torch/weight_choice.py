@@ -289,8 +289,6 @@ def rounded(
     `statistics` are of the layer's input: mean squares [k], or mean products [k, k], for error
     feedback. Raises ValueError for NaN and infinity, which names the layer.
     """
-    if statistics is not None and statistics.shape[-1] != weight.shape[1]:
-        statistics = None  # the layer's weight is not what multiplies its input
     try:
         if statistics is not None and statistics.ndim == 2:
             return round_with_feedback(weight, choice.format, statistics)

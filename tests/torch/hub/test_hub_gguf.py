@@ -16,6 +16,7 @@ import transformers
 from octavo.errors import ModelError, OptionError
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig, load_gguf
+from octavo.torch.hub.gguf_checkpoint import find_gguf
 from octavo.torch.layers.linear import QuantizedLinear
 from octavo.torch.layers.packed_embedding import QuantizedPackedEmbedding
 from tests.cli_support import run
@@ -164,6 +165,62 @@ def test_the_command_writes_a_folder_with_the_tokenizer(
     capsys.readouterr()
     assert run("quantize", "m.gguf", "--to", "onnx") == 2
     assert "octavo.torch.hub.export" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "rules"),
+    [
+        ("llama", "Q4_1", []),
+        ("llama", "Q5_1", []),
+        ("qwen3", "Q8_0", [{"name": "*.0.mlp.up_proj", "scheme": "float"}]),
+        ("gemma3", "Q4_0", []),
+    ],
+)
+def test_inspect_says_by_the_header_what_loading_does(
+    name: str, kind: str, rules: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.gguf"
+    write_model(path, MODELS[name](), name, kind, others={"blk.1.ffn_up.weight": "F16"})
+    (tmp_path / "r.yaml").write_text(json.dumps({"version": 1, "base": "int8", "rules": rules}))
+    before = path.read_bytes()
+    assert run("inspect", str(path), "--recipe", str(tmp_path / "r.yaml"), "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    made = report(load_gguf(path, recipe=tmp_path / "r.yaml"))
+    assert [one["name"] for one in said["layers"]] == [o.layer.name for o in made.layers]
+    assert [one["scheme"] for one in said["layers"]] == [o.scheme for o in made.layers]
+    assert [one["own_bytes"] for one in said["layers"]] == [o.bytes_before for o in made.layers]
+    assert said["model_bytes"] == made.model_bytes_before
+    assert abs(said["bytes_after"] - made.model_bytes_after) < 0.05 * made.model_bytes_after
+    assert f"a GGUF file of {name} with" in said["quantized"]
+    assert path.read_bytes() == before
+    assert run("inspect", str(path)) == 0
+    out = capsys.readouterr().out
+    assert "octavo quantize keeps these integers" in out
+    assert f"{kind} with the file's integers" in out or f"{kind} rounded anew" in out
+
+
+def test_files_are_not_tuned_nor_made_smaller(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "m.gguf", MODELS["llama"](), "llama", "Q4_0")
+    (tmp_path / "conf.yaml").write_text("model: {name: m, framework: onnxrt_integerops}\n")
+    assert run("tune", "conf.yaml", "--model", "m.gguf", "--approach", "dynamic") != 0
+    assert "give the float checkpoint" in capsys.readouterr().err
+    assert run("quantize", "m.gguf", "--bits", "4.5") == 2
+    assert "m.gguf keeps the integers of llama.cpp: leave them out" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_files_are_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "m.gguf", MODELS["llama"](), "llama", "Q4_0", words=VOCABULARY)
+    shape = ("--shape", "input_ids=1x8", "--seconds", "1")
+    assert run("bench", "m.gguf", "m.gguf", *shape, "--json") == 0
+    timed = json.loads(capsys.readouterr().out)["models"]
+    assert [one["bytes"] for one in timed] == [find_gguf("m.gguf").bytes] * 2
 
 
 def _damaged(path: Path, change: Any) -> str:

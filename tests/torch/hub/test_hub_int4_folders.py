@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, OptionError
+from octavo.recipe import Recipe
 from octavo.torch import report
 from octavo.torch.hub import OctavoConfig
 from octavo.torch.layers.linear import QuantizedLinear
@@ -102,3 +103,27 @@ def test_groups_of_another_length_are_refused_by_name(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(data))
     with pytest.raises(ModelError, match=r"group_size is 48; Octavo reads multiples of 32"):
         load(LLAMA, folder, quantization_config=OctavoConfig())
+
+
+@pytest.mark.parametrize("case", ["gptq", "awq", "compressed-w4a8"])
+@pytest.mark.parametrize("options", ["--bits 4.5", "--recipe int4-mixed --size 90MB"])
+def test_sizes_are_no_matter_of_integers_that_stay(
+    case: str, options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, _ = written(tmp_path / "theirs", case)
+    out = tmp_path / "out"
+    assert run("quantize", str(folder), "-o", str(out), *options.split()) == 2
+    said = capsys.readouterr().err
+    by = case.partition("-w")[0]
+    assert f"keeps the integers of {by if by != 'compressed' else 'compressed-tensors'}" in said
+    assert str(folder) in said
+    assert not out.exists()
+
+
+def test_a_mix_says_nothing_of_integers_that_stay(tmp_path: Path) -> None:
+    folder, exact = written(tmp_path / "theirs", "gptq")
+    limited = Recipe.from_dict({"base": "int4-mixed", "mix": {"bits": 5}})
+    with pytest.raises(OptionError, match=r"keeps the integers of gptq: leave them out"):
+        load(LLAMA, folder, quantization_config=OctavoConfig(recipe=limited))
+    model = load(LLAMA, folder, quantization_config=OctavoConfig(recipe="int4-mixed"))
+    assert {o.layer.name for o in report(model).quantized} >= exact.keys()

@@ -39,7 +39,9 @@ def _are_integers(
     """Whether each layer would be in integers; False for kinds that targets hold alike."""
     form = replace(request.form, target=target)
     context = make_context(model, TensorStore(None), prepared.constants, form.at(prepared.opset))
-    decisions = decisions_on(prepared.survey, replace(request, form=form))
+    # What takes few bits in one target may take too many in the other.
+    recipe = replace(request.recipe, mix=None)
+    decisions = decisions_on(prepared.survey, replace(request, form=form, recipe=recipe))
     return [
         site.layer.kind in CANDIDATES
         and not resolve(site, decision, context).decision.scheme.is_float

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NoReturn
 
 import onnx_ir as ir
 
+from octavo.core.form import Form
 from octavo.graph.analysis.walk import graphs_of, opset_of
 from octavo.graph.lower.blocks import FIRST_WITH_BLOCKS
 from octavo.onnx.constants import Constants
+from octavo.onnx.operators.reader import ReadContext
 from octavo.onnx.plan.conv_defaults import conv_reasons, native_defaults
 from octavo.onnx.plan.inventory import Site, inventory
 from octavo.onnx.plan.options import Request, has_four_bits, has_tensor_activations
+from octavo.onnx.plan.resolve import resolve_all
 from octavo.onnx.plan.selection import decide
 from octavo.onnx.read import normalize
 from octavo.onnx.read.load import Source
 from octavo.recipe import Decision
+from octavo.recipe.held_bytes import Storage
+from octavo.recipe.mix import Mix
+from octavo.recipe.plan import spent
 
 
 @dataclass(frozen=True)
@@ -24,7 +32,7 @@ class Survey:
     """A normalized model with its layers; `node_names` are those of all its nodes."""
 
     opset: int
-    graph: ir.Graph
+    model: ir.Model
     constants: Constants
     sites: list[Site]
     node_names: list[str]
@@ -36,7 +44,7 @@ class Survey:
 
         Of the graph as it was when first asked for: tuning asks for hundreds of recipes.
         """
-        return conv_reasons(self.graph, self.sites)
+        return conv_reasons(self.model.graph, self.sites)
 
 
 @dataclass(frozen=True)
@@ -95,12 +103,24 @@ def survey_normalized(model: ir.Model, notes: list[str]) -> Survey:
     constants = Constants(opset)
     sites = inventory(model, constants)
     node_names = [n.name for g in graphs_of(model) for n in g if n.name]
-    return Survey(opset, model.graph, constants, sites, node_names, notes)
+    return Survey(opset, model, constants, sites, node_names, notes)
 
 
 def decisions_on(found: Survey, request: Request) -> list[Decision]:
     """One decision a layer, before it is asked what the target can hold (`resolve`)."""
     decisions = decide(found.sites, found.node_names, request)
-    if not request.form.native:
-        return decisions
-    return native_defaults(found.sites, decisions, request.recipe, found)
+    if request.form.native:
+        decisions = native_defaults(found.sites, decisions, request.recipe, found)
+    mix = request.recipe.mix
+    return decisions if mix is None else _spent(found, decisions, mix, request.form)
+
+
+def _spent(found: Survey, decisions: Sequence[Decision], mix: Mix, form: Form) -> list[Decision]:
+    """`decisions` with the bits that `mix` gives to layers which the target holds in groups."""
+    context = ReadContext(found.model, found.constants, form.at(found.opset), _store_nothing)
+    held = [one.decision for one in resolve_all(found.sites, decisions, context)]
+    return spent(decisions, held, mix, Storage.PACKED if form.native else Storage.STOCK)
+
+
+def _store_nothing(array: object, name: str) -> NoReturn:
+    raise AssertionError(f"{name}: nothing is stored while layers are planned")

@@ -20,7 +20,8 @@ from octavo.onnx.operators import supported_ops
 from octavo.onnx.operators.linear import LinearReader
 from octavo.onnx.plan.inventory import Site
 from octavo.onnx.plan.options import Request
-from octavo.recipe import FLOAT, Decision, Granularity, Kind, Layer, Recipe, plan
+from octavo.recipe import FLOAT, Decision, Granularity, Kind, Layer, Recipe
+from octavo.recipe.plan import asked
 from octavo.recipe.recipe import Origin
 
 # docs/notes/onnxruntime.md: "Small linear layers stay float"
@@ -45,7 +46,7 @@ def decide(sites: Sequence[Site], nodes: Sequence[str], request: Request) -> lis
                     f"{argument}: {pattern!r} matches no node.{did_you_mean(pattern, known)}"
                 )
     _refuse_unknown_ops(request.recipe, layers)
-    decisions = [_within(decision, request) for decision in plan(layers, request.recipe)]
+    decisions = [_within(decision, request) for decision in asked(layers, request.recipe)]
     return [
         Decision(site.layer, FLOAT, reason)
         if (reason := _too_few_outputs(site, decision, request))

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from octavo.errors import AlreadyQuantizedError, ModelError, brief, listed, pip_install, suggest
+from octavo.errors import (
+    AlreadyQuantizedError,
+    ModelError,
+    brief,
+    listed,
+    pip_install,
+    suggest,
+)
 from octavo.torch.files.factories import skeleton
 from octavo.torch.hub.headers import INDEX, WEIGHTS, StoredTensor, stored_tensors
 from octavo.torch.hub.libraries import quiet_libraries
@@ -122,18 +129,27 @@ class Checkpoint:
 
         `readable`: by others than those whose integers Octavo keeps.
         """
-        said = getattr(self.config, "quantization_config", None)
-        if said is None:
-            return
-        known = said if isinstance(said, dict) else getattr(said, "__dict__", {})
-        method = known.get("quant_method", type(said).__name__)
-        method = getattr(method, "value", method)
-        if readable and method in KEPT:
+        if not self.method or (readable and self.kept_by):
             return
         raise AlreadyQuantizedError(
-            f"{self.name} was quantized by {method} (quantization_config in its config.json); "
+            f"{self.name} was quantized by {self.method} (quantization_config in its config.json); "
             "give the float checkpoint"
         )
+
+    @property
+    def method(self) -> str:
+        """Who quantized the weights, as the config says; "" where nobody did."""
+        said = getattr(self.config, "quantization_config", None)
+        if said is None:
+            return ""
+        known = said if isinstance(said, dict) else getattr(said, "__dict__", {})
+        method = known.get("quant_method", type(said).__name__)
+        return str(getattr(method, "value", method))
+
+    @property
+    def kept_by(self) -> str:
+        """The method, where its integers are kept; "" for floats, and for other methods."""
+        return self.method if self.method in KEPT else ""
 
     @property
     def loader(self) -> Any:

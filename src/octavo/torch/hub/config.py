@@ -94,8 +94,17 @@ class OctavoConfig(QuantizationConfigMixin):
         self.foreign: CompressedConfig | GptqConfig | None = None
         self._written: Mapping[str, Any] | None = None
 
+    def refuse_limits(self, name: str, by: str) -> None:
+        """Raises OptionError where a mix says how large integers become that stay as they are.
+
+        `name` is the checkpoint that has them, `by` who made them.
+        """
+        if self.recipe.mix is not None and self.recipe.mix.is_limited:
+            raise limits_refused(name, by)
+
     def for_foreign(self, found: CompressedConfig | GptqConfig) -> OctavoConfig:
         """A copy for a folder that others quantized, which says itself how layers are held."""
+        self.refuse_limits("the checkpoint", found.method)
         made = copy(self)
         made.foreign = found
         return made
@@ -124,6 +133,14 @@ class OctavoConfig(QuantizationConfigMixin):
         if self.shared:
             found["shared"] = dict(self.shared)
         return found
+
+
+def limits_refused(name: str, by: str) -> OptionError:
+    """The error about --bits and --size where weights keep the integers that `by` gave them."""
+    return OptionError(
+        f"--bits and --size (`mix` in a recipe) are for float models, and {name} keeps the "
+        f"integers of {by}: leave them out, or quantize the float model that it was made of"
+    )
 
 
 def _refuse_newer(stored: Mapping[str, Any]) -> None:

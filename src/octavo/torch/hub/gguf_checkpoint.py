@@ -13,8 +13,9 @@ import torch
 
 from octavo.checkpoints.gguf_file import GgufFile, open_gguf
 from octavo.errors import ModelError, brief, did_you_mean, pip_install
+from octavo.files.checkpoints import is_gguf
 from octavo.recipe import Recipe
-from octavo.torch.hub.checkpoint import Checkpoint, need_transformers
+from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint, need_transformers
 from octavo.torch.hub.config import OctavoConfig
 from octavo.torch.hub.headers import StoredTensor
 from octavo.torch.hub.libraries import quiet_libraries
@@ -49,12 +50,26 @@ class GgufCheckpoint(Checkpoint):
         given |= {"gguf_file": self.file.path.name, "dtype": torch.float32}
         return self.model_class.from_pretrained(folder, config=self.config, **given)
 
+    @property
+    def kept_by(self) -> str:
+        """Whoever wrote the file."""
+        return "llama.cpp"
+
+    def load(self, dtype: torch.dtype = torch.float32, *, quantized: bool = False) -> Any:
+        """The module in eval mode with the file's integers. Raises ModelError, always where it is
+        to be of floats."""
+        if not quantized:
+            self.refuse_quantized()
+        with quiet_libraries():
+            return self._load(self.folder, quantization_config=OctavoConfig()).eval()
+
     def refuse_quantized(self, *, readable: bool = False) -> None:
         """Raises ModelError where only floats will do."""
         if not readable:
             raise ModelError(
                 f"{self.name} is a GGUF file, whose weights are integers already: octavo quantize "
-                "makes a folder of it that keeps them, and from_pretrained opens"
+                "makes a folder of it that keeps them, and from_pretrained opens; give the float "
+                "checkpoint where floats are needed"
             )
 
     def write_others(self, place: Path) -> None:
@@ -97,6 +112,13 @@ def find_gguf(path: str | os.PathLike[str]) -> GgufCheckpoint:
     return GgufCheckpoint(os.fspath(path), folder, folder, config, file)
 
 
+def find_either(name_or_path: str | os.PathLike[str], *, cached_only: bool = False) -> Checkpoint:
+    """A GGUF file as `find_gguf` finds it, everything else as `find_checkpoint` does."""
+    if is_gguf(os.fspath(name_or_path)):
+        return find_gguf(name_or_path)
+    return find_checkpoint(name_or_path, cached_only=cached_only)
+
+
 def load_gguf(
     path: str | os.PathLike[str],
     recipe: str | Path | Recipe = "int8",
@@ -111,6 +133,7 @@ def load_gguf(
     """
     found = find_gguf(path)
     config = OctavoConfig(recipe=recipe, skip=skip)
+    config.refuse_limits(found.name, found.kept_by)
     with quiet_libraries():
         return found.loader(found.folder, quantization_config=config)
 

@@ -76,7 +76,7 @@ class GgufLayers:
         modules = dict(self.model.named_modules())
         self._decisions = recipe_decisions(self._parts, self.recipe, modules)
         said = zip(self._parts, self._decisions, strict=True)
-        self._float = {part.module for part, decision in said if _left_by_user(decision)}
+        self._float = {part.module for part, decision in said if left_by_user(decision)}
         self._taken: dict[str, _Taken] = {}
         self._sizes: dict[str, int] = {}
         self._scales: dict[str, Tensor | None] = {}  # before a table's factor
@@ -262,7 +262,7 @@ class GgufLayers:
         return notes
 
 
-def _left_by_user(decision: Decision) -> bool:
+def left_by_user(decision: Decision) -> bool:
     """Whether a rule by name leaves the layer float."""
     return decision.scheme == FLOAT and not decision.left_by_preset
 

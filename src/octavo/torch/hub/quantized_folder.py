@@ -8,15 +8,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from octavo.files.checkpoints import is_gguf
+from octavo.errors import ModelError, OctavoError, OptionError
 from octavo.files.staged_folder import MARK, StagedFolder
 from octavo.recipe import Recipe, Report
 from octavo.recipe.yaml_files import recipe_of
-from octavo.torch.hub.checkpoint import Checkpoint, find_checkpoint
-from octavo.torch.hub.gguf_checkpoint import find_gguf
+from octavo.torch.hub.checkpoint import Checkpoint
+from octavo.torch.hub.gguf_checkpoint import find_either
 from octavo.torch.hub.libraries import quiet_libraries
+from octavo.torch.hub.samples import read_samples
 from octavo.torch.plan import selected
-from octavo.torch.quantize import report
+from octavo.torch.quantize import quantize_dynamic, report
 
 Progress = Callable[[str, int, int], None]
 
@@ -32,6 +33,8 @@ def quantize_folder(
     recipe: str | Path | Recipe = "int8",
     only: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    inputs: Path | None = None,
+    error_feedback: bool = False,
     overwrite: bool = False,
     progress: Progress = _quiet,
 ) -> Report:
@@ -41,18 +44,24 @@ def quantize_folder(
     Configuration, tokenizer and the other parts of a sentence-transformers model go along. The
     folder appears whole or not at all. `only` and `exclude` are globs over layer names.
 
+    With `inputs` (a file of samples, see `read_samples`) or `error_feedback` the float model is
+    loaded whole, and quantized as `octavo.torch.quantize_dynamic` does with them.
+
     Raises ModelError, RecipeError, NothingQuantizedError and OutputError.
     """
     start = perf_counter()
     staging = StagedFolder(Path(out), replace=overwrite)
     with quiet_libraries():
         progress("loading and quantizing", 0, 0)
-        found = find_gguf(name_or_path) if is_gguf(name_or_path) else find_checkpoint(name_or_path)
+        found = find_either(name_or_path)
         found.refuse_quantized(readable=True)
         chosen = recipe_of(recipe)
         if only or exclude:
             chosen = selected(chosen, found.skeleton(), only, exclude)
-        model = _loaded(found, chosen)
+        if inputs is None and not error_feedback:
+            model = _loaded(found, chosen)
+        else:
+            model = _rounded_with(found, chosen, inputs, error_feedback, progress)
         with staging:
             progress("saving", 0, 0)
             found.write_others(staging.path)
@@ -70,9 +79,50 @@ def quantize_folder(
     return made
 
 
+def _rounded_with(
+    found: Checkpoint,
+    recipe: Recipe,
+    inputs: Path | None,
+    error_feedback: bool,
+    progress: Progress,
+) -> Any:
+    """The float model, quantized with samples."""
+    from octavo.torch.hub.config import OctavoConfig
+    from octavo.torch.hub.quantizer import OctavoQuantizer, forget_tied
+
+    if found.kept_by:
+        raise OptionError(
+            f"--inputs and --error-feedback are for float models, and {found.name} keeps the "
+            f"integers of {found.kept_by}: leave them out"
+        )
+    samples = None if inputs is None else read_samples(inputs, found)
+    model = found.load()
+    config = OctavoConfig(recipe=recipe)
+    model.hf_quantizer = OctavoQuantizer(config)  # which save_pretrained asks
+    try:
+        model = quantize_dynamic(
+            model,
+            inplace=True,
+            recipe=recipe,
+            inputs=samples,
+            error_feedback=error_feedback,
+            progress=progress,
+        )
+    except ValueError as error:
+        if isinstance(error, OctavoError):
+            raise
+        raise ModelError(f"{found.name}: {error}") from error
+    model.config.quantization_config = config
+    forget_tied(model)
+    return model
+
+
 def _loaded(found: Checkpoint, recipe: Recipe) -> Any:
     """The model, quantized while transformers loads it."""
     from octavo.torch.hub.config import OctavoConfig
 
     found.tensors  # noqa: B018 - damage is said in our words
-    return found.loader(found.folder, quantization_config=OctavoConfig(recipe=recipe))
+    config = OctavoConfig(recipe=recipe)
+    if found.kept_by:
+        config.refuse_limits(found.name, found.kept_by)
+    return found.loader(found.folder, quantization_config=config)

@@ -1,0 +1,115 @@
+"""`octavo quantize CHECKPOINT --inputs texts.jsonl`: weights of 4 bits are rounded by samples."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from octavo.torch.hub.checkpoint import find_checkpoint
+from octavo.torch.hub.samples import MOST, read_samples
+from tests.cli_support import run
+from tests.torch.hub.families import FAMILIES, VOCABULARY, checkpoint, load, outputs
+
+LLAMA = next(family for family in FAMILIES if family.name == "llama")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint with a tokenizer of one word a token."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    path = checkpoint(LLAMA, tmp_path / "float")
+    words = {f"w{i}": i for i in range(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="w0").save_pretrained(path)
+    return path
+
+
+def _texts(path: Path, count: int = 6) -> Path:
+    lines = [" ".join(f"w{(7 * i + j * j) % 500}" for j in range(12)) for i in range(count)]
+    said = [json.dumps(line if i % 2 else {"text": line}) for i, line in enumerate(lines)]
+    path.write_text("\n".join(said))
+    return path
+
+
+def _error(made: Any, exact: torch.Tensor) -> float:
+    return float((outputs(made, _held_out()) - exact).norm() / exact.norm())
+
+
+def _held_out() -> dict[str, Any]:
+    return {"input_ids": torch.arange(3, 35)[None]}
+
+
+def test_samples_change_integers_and_the_folder_loads(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = _texts(tmp_path / "texts.jsonl")
+    exact = outputs(load(LLAMA, folder), _held_out())
+    errors = {}
+    for name, options in {
+        "plain": (),
+        "samples": ("--inputs", str(texts)),
+        "feedback": ("--inputs", str(texts), "--error-feedback"),
+    }.items():
+        out = tmp_path / name
+        assert run("quantize", str(folder), "-o", str(out), "--recipe", "int4", *options) == 0
+        said = capsys.readouterr().out
+        assert ("of 6 samples" in said) == (name != "plain")
+        made = load(LLAMA, out)
+        errors[name] = _error(made, exact)
+        assert (out / "tokenizer.json").is_file()
+    assert len(set(errors.values())) == 3
+    assert errors["samples"] < 1.1 * errors["plain"]
+
+
+def test_arrays_by_name_are_samples_too(folder: Path, tmp_path: Path) -> None:
+    ids = np.arange(2, 26).reshape(2, 12)
+    np.savez(tmp_path / "runs.npz", input_ids=ids)
+    (found,) = read_samples(tmp_path / "runs.npz", find_checkpoint(folder))
+    np.testing.assert_array_equal(found["input_ids"], ids)
+    texts = read_samples(_texts(tmp_path / "t.jsonl", 200), find_checkpoint(folder))
+    assert len(texts) == MOST
+    assert texts[1]["input_ids"].tolist()[0][:2] == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("[1, 2]", "line 1: a line is a text"),
+        ('{"input_ids": [[1], [2, 3]]}', "line 1: input_ids"),
+        ('{"input_ids": [["a"]]}', "needs numbers"),
+        ('""', "the text is empty"),
+        ("", "there are none"),
+        ('{"ids": [[1, 2]]}', "ids"),
+    ],
+)
+def test_what_is_no_sample_is_refused(
+    lines: str, said: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s.jsonl").write_text(lines)
+    out = tmp_path / "out"
+    given = ("--recipe", "int4", "--inputs", str(tmp_path / "s.jsonl"))
+    assert run("quantize", str(folder), "-o", str(out), *given) != 0
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("options", ["--to onnx --inputs s.npz", "--to native --error-feedback"])
+def test_samples_are_for_pytorch_folders(
+    options: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("quantize", str(folder), "-o", str(tmp_path / "out"), *options.split()) == 2
+    assert "leave it out" in capsys.readouterr().err
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    texts = _texts(tmp_path / "texts.jsonl")
+    given = ("--recipe", "int4", "--inputs", str(texts))
+    assert run("quantize", str(folder), "-o", str(tmp_path / "out"), *given) != 0
+    assert "has no tokenizer that reads texts" in capsys.readouterr().err
