@@ -24,11 +24,16 @@ settings.load_profile(os.environ.get("OCTAVO_EXAMPLES", "same"))
 # Jobs of more threads than this machine may have processors, as if it had enough of them.
 os.environ.setdefault("OCTAVO_PROCESSORS", "64")
 
-AVX512 = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "fma"}
+AVX2 = {"avx2", "fma", "f16c"}
+AVX512 = {*AVX2, "avx512f", "avx512bw", "avx512vl", "avx512dq"}
+VNNI = {*AVX512, "avx512_vnni"}
 KNOWN = {
-    "amx": {*AVX512, "amx_tile", "amx_int8"},
-    "avx512vnni": AVX512,
-    "avx2": {"avx2", "fma", "f16c"},
+    "amx": {*VNNI, "amx_tile", "amx_int8"},
+    "avx512vnni": VNNI,
+    "avxvnni": {*AVX2, "avx_vnni"},
+    "avx512vnni256": VNNI,
+    "avx512": AVX512,
+    "avx2": AVX2,
     "reference": set[str](),
 }
 if platform.machine() in ("aarch64", "arm64"):
