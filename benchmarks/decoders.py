@@ -3,7 +3,7 @@
 `python -m benchmarks.decoders [--threads 1 2] [--only WORD ...] [--quick]`: SmolLM2-135M of real
 weights and a Llama of 1.1 billion random ones, in PyTorch beside llama.cpp (built from its source,
 `peers_llama`) and bfloat16, prompts as ONNX files beside ONNX Runtime and OpenVINO, perplexity,
-words that Whisper hears, memory. One row and many rows of a single layer are in `kernels`.
+words that Whisper hears, what rounding costs, memory, and single layers beside int8.
 
 A machine need not be idle for all of it: with `--into FOLDER` each section is kept there when it is
 done, and the same command goes on with the rest; `--for SECONDS` says when to stop.
@@ -22,7 +22,9 @@ from benchmarks import (
     decoders_accuracy,
     decoders_memory,
     decoders_onnx,
+    decoders_rounding,
     decoders_speed,
+    few_bits,
     pieces,
     results,
     runner,
@@ -30,26 +32,33 @@ from benchmarks import (
 from benchmarks.latency import Setting
 from benchmarks.pieces import Section
 
-THREADS = (1, 2)
+THREADS, ROUNDS = (1, 2), 5
 TITLE = "Decoders with weights of 4 bits"
 
 
 def sections(options: argparse.Namespace, folder: Path) -> dict[str, Section]:
     """What is measured by title; ONNX files are kept in `folder`."""
     found: dict[str, Section] = {}
+    rounds = 2 if options.quick else options.rounds
+    shapes = few_bits.SHAPES[-1:] if options.quick else few_bits.SHAPES
     for threads in options.threads or (THREADS[:1] if options.quick else THREADS):
         words = f"{threads} thread{'s' * (threads > 1)}"
-        setting = Setting(words, threads, processes=1, rounds=2 if options.quick else 5)
+        setting = Setting(words, threads, processes=1, rounds=rounds)
+        found |= few_bits.sections(setting, shapes)
         found |= _speed_sections(setting, folder)
     for title, section in {
         "SmolLM2-135M: resident memory": decoders_memory.resident_rows,
         "Quantizing 1.1 billion parameters": decoders_memory.quantizing_rows,
     }.items():
         found[title] = partial(section, title)
-    title = "SmolLM2-135M: perplexity"
-    found[title] = partial(decoders_accuracy.perplexity_rows, title, options.quick)
-    title = "Whisper tiny.en: words"
-    found[title] = partial(decoders_accuracy.whisper_rows, title, options.quick)
+    accuracies = {
+        "SmolLM2-135M: perplexity": decoders_accuracy.perplexity_rows,
+        "SmolLM2-135M: bits where they count": decoders_rounding.divergence_rows,
+        "all-MiniLM-L6: rounding to groups": decoders_rounding.hidden_rows,
+        "Whisper tiny.en: words": decoders_accuracy.whisper_rows,
+    }
+    for title, accuracy in accuracies.items():
+        found[title] = partial(accuracy, title, options.quick)
     asked = [word.lower() for word in options.only]
     return {
         title: section
@@ -59,10 +68,13 @@ def sections(options: argparse.Namespace, folder: Path) -> dict[str, Section]:
 
 
 def _speed_sections(setting: Setting, folder: Path) -> dict[str, Section]:
+    """Every figure with one thread; with more, those of which something is asked."""
     found: dict[str, Section] = {}
     for decoder in decoders_speed.DECODERS.values():
         for kind in decoder.files:
             for figure in decoder.figures:
+                if setting.threads > 1 and (kind, figure) not in decoder.asked:
+                    continue
                 what = decoders_speed.words_of(figure)
                 title = f"{decoder.name}, {kind}: {what}, {setting.words}"
                 peers: tuple[str, ...] = (decoders_speed.INT4, decoders_speed.LLAMA_CPP)
@@ -83,6 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = runner.parser("decoders", __doc__)
     words = "only with so many threads"
     parser.add_argument("--threads", type=int, nargs="+", default=[], choices=THREADS, help=words)
+    words = "of models beside each other; a prompt may take llama.cpp half a minute"
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=words)
     pieces.add_options(parser)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="octavo-decoders-") as work:

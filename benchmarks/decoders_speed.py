@@ -93,10 +93,12 @@ def rows(
         yield Row(name, statistics.median(rates), "tokens a second", section=section)
     ours = found.pop(INT4)
     for name, theirs in found.items():
-        pairs = zip(ours, theirs, strict=True)
-        speed = statistics.median(mine / other for mine, other in pairs)
+        each = sorted(mine / other for mine, other in zip(ours, theirs, strict=True))
+        speed = statistics.median(each)
+        note = f"{len(each)} rounds, {each[0]:.3f} to {each[-1]:.3f}"
         least = decoder.asked.get((kind, figure)) if name == LLAMA_CPP else None
-        yield Row(f"{INT4}: speed over {name}", speed, "x", at_least=least, section=section)
+        what = f"{INT4}: speed over {name}"
+        yield Row(what, speed, "x", at_least=least, section=section, note=note)
 
 
 def rates(job: Job) -> dict[str, list[float]]:

@@ -9,56 +9,60 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks import ours, parts, rows
+from benchmarks import ours, parts, rows, runner
+from benchmarks.families_aims import Aims
+from benchmarks.latency import Setting
 from benchmarks.peers import Bound
-from benchmarks.results import Row
-from benchmarks.runner import Effort, Job
+from benchmarks.pieces import Section
+from benchmarks.results import Row, say
+from benchmarks.runner import Job
 from octavo.measure.timing import Comparison, Timing, idle, interleave
 
+Shape = tuple[int, int]
 INT8, INT4 = "int8", "int4"
 LEAST_ONE_ROW, LEAST_OF_READ, LEAST_OF_INT8 = 1.7, 0.85, 0.85
-SHAPES = ((2048, 2048), (2048, 5632), (5632, 2048), (4096, 4096))  # K, N
+SHAPES: tuple[Shape, ...] = ((2048, 2048), (2048, 5632), (5632, 2048), (4096, 4096))  # K, N
 MANY = (128, 512)
-ONE_ROW = "Linear, 4-bit weights beyond the last cache, one row"
-MANY_ROWS = "Linear, 4-bit weights, share of the speed of int8"
+ONE_ROW = "One row, 4-bit weights beyond the last cache"
+MANY_ROWS = f"{' and '.join(map(str, MANY))} rows, 4-bit weights"
 
 
-def sections(effort: Effort) -> Iterator[Row]:
-    """All of it, on one thread and on two."""
-    for threads in (1, 2):
-        yield from _one_row_rows(effort, threads)
-        yield from _many_row_rows(effort, threads)
+def sections(setting: Setting, shapes: Sequence[Shape]) -> dict[str, Section]:
+    """By title, each of `shapes` (K, N) with one row and with many."""
+    found: dict[str, Section] = {}
+    for title, rows_of in ((ONE_ROW, _one_row_rows), (MANY_ROWS, _many_row_rows)):
+        for k, n in shapes:
+            words = f"{title}, {k} x {n}, {setting.words}"
+            found[words] = partial(rows_of, words, (k, n), setting)
+    return found
 
 
-def _one_row_rows(effort: Effort, threads: int) -> Iterator[Row]:
-    cells = tuple((1, k, n) for k, n in (SHAPES[-1:] if effort.quick else SHAPES))
-    job = Job("few_bits:one_row", cells, threads)
-    for section, answer in effort.settings(ONE_ROW, job):
-        yield from rows.machine_rows(answer, section)
-        for cell, found in answer.found.items():
-            speed, share = found.speed(INT4, INT8), found.time(parts.READ, over=INT4)
-            figures = [("speed over int8", speed, "x", LEAST_ONE_ROW)]
-            if threads == 1:  # the plain read has one
-                figures.append(("share of a plain read's bandwidth", share, "", LEAST_OF_READ))
-            for what, ratio, unit, least in figures:
-                note = f"quartiles {ratio.low:.3f} to {ratio.high:.3f}; {rows.times(found)}"
-                yield Row(
-                    f"{cell}: {what}",
-                    ratio.median,
-                    unit,
-                    at_least=least,
-                    section=section,
-                    note=note,
-                )
+def _one_row_rows(section: str, shape: Shape, setting: Setting, aims: Aims) -> Iterator[Row]:
+    say(section)
+    job = Job("few_bits:one_row", ((1, *shape),), setting.threads, rounds=setting.rounds)
+    answer = runner.run(job)
+    yield from rows.machine_rows(answer, section)
+    (found,) = answer.found.values()
+    speed, share = found.speed(INT4, INT8), found.time(parts.READ, over=INT4)
+    figures = [("speed over int8", speed, "x", LEAST_ONE_ROW)]
+    if setting.threads == 1:  # the plain read has one
+        figures.append(("share of a plain read's bandwidth", share, "", LEAST_OF_READ))
+    for what, ratio, unit, least in figures:
+        note = f"quartiles {ratio.low:.3f} to {ratio.high:.3f}; {rows.times(found)}"
+        yield Row(what, ratio.median, unit, at_least=least, section=section, note=note)
 
 
-def _many_row_rows(effort: Effort, threads: int) -> Iterator[Row]:
-    shapes = SHAPES[:1] if effort.quick else SHAPES
-    job = Job("few_bits:many_rows", tuple((m, k, n) for m in MANY for k, n in shapes), threads)
-    for section, answer in effort.settings(MANY_ROWS, job):
-        yield from rows.machine_rows(answer, section)
-        shares = {cell: found.speed(INT4, INT8) for cell, found in answer.found.items()}
-        yield from rows.share_rows(shares, LEAST_OF_INT8, answer.found, section)
+def _many_row_rows(section: str, shape: Shape, setting: Setting, aims: Aims) -> Iterator[Row]:
+    say(section)
+    cells = tuple((m, *shape) for m in MANY)
+    job = Job("few_bits:many_rows", cells, setting.threads, rounds=setting.rounds)
+    answer = runner.run(job)
+    yield from rows.machine_rows(answer, section)
+    for cell, found in answer.found.items():
+        share = found.speed(INT4, INT8)
+        note = f"quartiles {share.low:.3f} to {share.high:.3f}; {rows.times(found)}"
+        what = f"{cell}: share of the speed of int8"
+        yield Row(what, share.median, at_least=LEAST_OF_INT8, section=section, note=note)
 
 
 def one_row(job: Job) -> dict[str, Comparison]:

@@ -84,6 +84,8 @@ def tokens_per_second(
     lengths = ",".join(map(str, prompts)) or "0"
     command = [str(tool()), "-m", str(model), "-t", str(threads), "-p", lengths]
     command += ["-n", str(tokens), "-r", str(rounds), "-ngl", "0", "-o", "json"]
+    if prompts:  # it would read each once for nothing; the file's first pages are quickly there
+        command.append("--no-warmup")
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return {
         0 if test["n_gen"] else int(test["n_prompt"]): [float(each) for each in test["samples_ts"]]

@@ -17,6 +17,7 @@ from tests.release.contents import (
     binary_faults,
     metadata_faults,
     sdist_faults,
+    tag_faults,
     tracked,
     wheel_faults,
 )
@@ -90,7 +91,11 @@ def test_the_program_says_its_version() -> None:
 
 def compiled(folder: Path, *flags: str) -> bytes:
     source, library = folder / "library.c", folder / "library.so"
-    source.write_text("const char *file(void) { return __FILE__; }\n")
+    source.write_text(
+        "const char *file(void) { return __FILE__; }\n"
+        "#ifdef ASKS\nint statx_of_tomorrow(void);\n"
+        "int asks(void) { return statx_of_tomorrow(); }\n#endif\n"
+    )
     command = ["gcc", "-shared", "-fPIC", "-nostdlib", *flags, source, "-o", library]
     subprocess.run(command, check=True, capture_output=True)
     return library.read_bytes()
@@ -108,8 +113,12 @@ def compiled(folder: Path, *flags: str) -> bytes:
             ["names folders to look for libraries in"],
         ),
         (
+            ["-s", "-ffile-prefix-map={}=.", "-DASKS"],
+            ["asks for statx_of_tomorrow, which no library gives"],
+        ),
+        (
             ["-s", "-ffile-prefix-map={}=.", "-fsanitize=thread"],
-            ["has __tsan_ in it"],
+            ["asks for __tsan_init, which no library gives", "has __tsan_ in it"],
         ),
     ],
 )
@@ -119,6 +128,19 @@ def test_a_library_that_is_not_clean_is_found(
     binary = compiled(tmp_path, *(flag.format(tmp_path) for flag in flags))
     found = list(binary_faults(binary, [tmp_path, Path("/nowhere")]))
     assert found == [fault.format(tmp_path) for fault in faults]
+
+
+@pytest.mark.parametrize(
+    ("platform", "faults"),
+    [
+        ("manylinux_2_17_x86_64.manylinux2014_x86_64", []),
+        ("manylinux_2_28_aarch64", []),
+        ("manylinux_2_34_x86_64", ["it needs a newer glibc than 2.28"]),
+        ("linux_x86_64", ["it has no manylinux tag"]),
+    ],
+)
+def test_a_wheel_for_newer_systems_alone_is_found(platform: str, faults: list[str]) -> None:
+    assert list(tag_faults(Path(f"octavo-0.1.0-cp312-abi3-{platform}.whl"))) == faults
 
 
 @one_worker
@@ -139,6 +161,7 @@ def test_a_wheel_is_compared_with_the_package(tmp_path: Path, sdist: Path) -> No
         archive.writestr("tests/test_release.py", "")
         archive.writestr(f"{notes}/METADATA", information)
     assert list(wheel_faults(wheel, VERSION, [ROOT])) == [
+        "it has no manylinux tag",
         "octavo/py.typed is not in it",
         "octavo/report/html/templates/page.css is not in it",
         "tests/test_release.py does not belong in it",

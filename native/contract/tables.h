@@ -18,18 +18,26 @@ KernelTable reference_table();
 #if defined(OCTAVO_X86)
 KernelTable avx2_table();
 PeakLoop avx2_peak();
+KernelTable avx512_table();
+PeakLoop avx512_peak();
 KernelTable avxvnni_table();
 PeakLoop avxvnni_peak();
 KernelTable avx512vnni256_table();
 PeakLoop avx512vnni256_peak();
 KernelTable avx512vnni_table();
 PeakLoop avx512vnni_peak();
+#if defined(OCTAVO_AMX)
 KernelTable amx_table();
 PeakLoop amx_peak();
 #endif
+#endif
 #if defined(OCTAVO_ARM64)
+KernelTable neon_mull_table();
+PeakLoop neon_mull_peak();
 KernelTable neon_table();
 PeakLoop neon_peak();
+KernelTable neon_i8mm_table();
+PeakLoop neon_i8mm_peak();
 #endif
 
 // Of a table that this processor can run; run is null for one without such a loop ("reference").

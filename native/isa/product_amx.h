@@ -13,7 +13,7 @@
 #include "isa/constant_indices.h"
 #include "isa/epilogue.h"
 #include "isa/product_parts.h"
-#include "isa/vector_avx512.h"
+#include "isa/product_vnni_avx512.h"
 
 namespace octavo {
 namespace {
@@ -118,7 +118,7 @@ struct Pending {
     const std::size_t n = rows - first < kSlice ? rows - first : kSlice;
     const auto* from = reinterpret_cast<const __m512i*>(sums[turn ^ 1][tile][slice]);
     if (plain && n == kSlice && (block + column + 1) * kBlockN <= g.weight.n) plain_rows((block + column) * kBlockN, row + first, from);
-    else finish_rows<Avx512>(g, (block + column) * kBlockN, row + first, n, from, 1);
+    else finish_rows<Avx512Vnni>(g, (block + column) * kBlockN, row + first, n, from, 1);
   }
 
   // kSlice rows of 16 columns with nothing but scales and a bias (one for all, or one for each row).
@@ -132,7 +132,7 @@ struct Pending {
     float* out = g.out + first * g.out_stride + column;
 #pragma GCC unroll 8
     for (std::size_t r = 0; r < kSlice; ++r) {
-      const __m512 f = _mm512_cvtepi32_ps(Avx512::correct(from[r], colsum, _mm512_set1_epi32(q[r].pair)));
+      const __m512 f = _mm512_cvtepi32_ps(Avx512Vnni::correct(from[r], colsum, _mm512_set1_epi32(q[r].pair)));
       _mm512_storeu_ps(out + r * g.out_stride, _mm512_fmadd_ps(_mm512_mul_ps(f, _mm512_set1_ps(q[r].scale)), scale, _mm512_loadu_ps(bias + r * bias_step)));
     }
   }

@@ -69,8 +69,8 @@ struct PendingGroups {
       for (std::size_t r = 0; r < kRows; ++r) {
         const __m512i pair = _mm512_set1_epi32(q[r * groups].pair);
         const __m512 scale = _mm512_set1_ps(q[r * groups].scale);
-        const __m512i t0 = Avx512::correct(_mm512_load_si512(left[slice + r]), zeros[0], pair);
-        const __m512i t1 = Avx512::correct(_mm512_load_si512(right[slice + r]), zeros[1], pair);
+        const __m512i t0 = Avx512Vnni::correct(_mm512_load_si512(left[slice + r]), zeros[0], pair);
+        const __m512i t1 = Avx512Vnni::correct(_mm512_load_si512(right[slice + r]), zeros[1], pair);
         f[r][0] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t0), scale, f[r][0]);
         f[r][1] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t1), scale, f[r][1]);
       }
@@ -83,7 +83,7 @@ struct PendingGroups {
     if (last < groups || from >= rows) return;
     const std::size_t n = rows - from < kRows ? rows - from : kRows;
     for (std::size_t c = 0; c < columns; ++c)
-      finish_rows<Avx512>(g, (block + c) * kBlockN, row + from, n, reinterpret_cast<const __m512*>(total[i][0][c]), 2);
+      finish_rows<Avx512Vnni>(g, (block + c) * kBlockN, row + from, n, reinterpret_cast<const __m512*>(total[i][0][c]), 2);
   }
 
   // Rows of whole blocks with nothing but scales and a bias (one for all, or one for each row).

@@ -64,13 +64,7 @@ struct Avx2Dot : Avx2 {
     return w;
   }
   static OCTAVO_INLINE I start(std::int32_t extra) { return set_i(extra); }
-  // RowQuant::extra is of the whole row.
-  static std::int32_t extra(const std::uint8_t* cells, std::size_t steps) {
-    std::int32_t sum = 0;
-    for (std::size_t i = 0; i < steps; ++i)
-      for (std::size_t j = 0; j < 4; ++j) sum += cells[i * kCellBytes + j] & cells[i * kCellBytes + 4 + j];
-    return sum;
-  }
+  static std::int32_t extra(const std::uint8_t* cells, std::size_t steps) { return sum_of_negatives(cells, steps); }
   static OCTAVO_INLINE I pair_product(I colsum, I pair) { return _mm256_madd_epi16(colsum, pair); }
   template <class Sum>
   static OCTAVO_INLINE void in_turn(Sum& sum) {

@@ -1,5 +1,4 @@
-// Weights in groups by AVX2: vpmaddubsw multiplies 4 bits without sign by inputs with one, and eight of its pairs stay within
-// int16 (8 * 2 * 15 * 128 = 30,720). 8 bits are two halves of 4, each by itself exact, and the sum of one is 16 times the other's.
+// Weights in groups by AVX2, as product_groups_pairs.h has it.
 #pragma once
 
 #include <immintrin.h>
@@ -7,9 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "isa/constant_indices.h"
-#include "isa/product_groups.h"
 #include "isa/product_avx2.h"
+#include "isa/product_groups_pairs.h"
 
 namespace octavo {
 namespace {
@@ -27,46 +25,22 @@ struct Avx2Groups : Avx2Dot {
     return _mm256_cvtepu8_epi32(_mm_and_si128(part ? _mm_srli_epi16(eight, 4) : eight, _mm_set1_epi8(15)));
   }
 
-  // N is 2: a block's outputs 0..7 and 8..15.
+  // What PairProducts takes.
+  static OCTAVO_INLINE I load_bytes(const std::int8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const I*>(p)); }
+  static OCTAVO_INLINE I low(I w) { return _mm256_and_si256(w, _mm256_set1_epi8(15)); }
+  static OCTAVO_INLINE I high(I w) { return low(_mm256_srli_epi16(w, 4)); }
+  // Inline assembly, for GCC 12 spills the sums of the intrinsics.
+  static OCTAVO_INLINE void add_pairs(I& sum, I w, I x) {
+    I t;
+    __asm__(
+        "vpmaddubsw %[x], %[w], %[t]\n\t"
+        "vpaddw %[t], %[sum], %[sum]"
+        : [sum] "+x"(sum), [t] "=&x"(t)
+        : [w] "x"(w), [x] "x"(x));
+  }
+  static OCTAVO_INLINE I sums_of_pairs(I x, std::int16_t factor) { return _mm256_madd_epi16(x, _mm256_set1_epi16(factor)); }
   template <int bits, int R, int N>
-  struct Products {
-    static OCTAVO_INLINE void add(I (&acc)[R * N], const std::int8_t* a, std::size_t stride, const std::int8_t* b, std::size_t, std::size_t inputs) {
-      for (std::size_t i = 0; i < inputs; i += kInputs) {
-        some<0>(acc, a + i, stride, b + i * bits * 2, Sequence<R>{});
-        some<1>(acc, a + i, stride, b + i * bits * 2, Sequence<R>{});
-      }
-    }
-
-   private:
-    static constexpr std::size_t kInputs = 32;  // whose products stay within int16
-
-    // 32 inputs by one half of the outputs.
-    template <int part, int... r>
-    static OCTAVO_INLINE void some(I (&acc)[R * N], const std::int8_t* a, std::size_t stride, const std::int8_t* b, Indices<r...>) {
-      const I mask = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
-      I first[R] = {(static_cast<void>(r), _mm256_setzero_si256())...}, second[R] = {(static_cast<void>(r), _mm256_setzero_si256())...};
-#pragma GCC unroll 1
-      for (std::size_t i = 0; i < kInputs; i += bits == 4 ? 8 : 4) {
-        const I w = _mm256_loadu_si256(reinterpret_cast<const I*>(b + i * bits * 2 + 32 * part));
-        const I low = _mm256_and_si256(w, mask), high = _mm256_and_si256(_mm256_srli_epi16(w, 4), mask);
-        if constexpr (bits == 4) {
-          ((first[r] = plus(first[r], low, a + r * stride + i)), ...);
-          ((first[r] = plus(first[r], high, a + r * stride + i + 4)), ...);
-        } else {
-          ((first[r] = plus(first[r], low, a + r * stride + i)), ...);
-          ((second[r] = plus(second[r], high, a + r * stride + i)), ...);
-        }
-      }
-      ((acc[r * N + part] = _mm256_add_epi32(acc[r * N + part], _mm256_madd_epi16(first[r], ones))), ...);
-      if constexpr (bits == 8)
-        ((acc[r * N + part] = _mm256_add_epi32(acc[r * N + part], _mm256_madd_epi16(second[r], _mm256_set1_epi16(16)))), ...);
-    }
-    static OCTAVO_INLINE I plus(I sum, I w, const std::int8_t* x) {
-      std::int32_t four;
-      __builtin_memcpy(&four, x, 4);
-      return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, set_i(four)));
-    }
-  };
+  using Products = PairProducts<Avx2Groups, bits, R, N>;
 };
 
 }  // namespace

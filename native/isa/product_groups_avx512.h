@@ -1,5 +1,4 @@
-// Weights in groups by VNNI on 512 bits: vpdpbusd takes them as they are, without sign, by inputs with one, and spreads
-// four of these from memory.
+// Weights in groups by AVX-512 without VNNI, as product_groups_pairs.h has it.
 #pragma once
 
 #include <immintrin.h>
@@ -7,81 +6,40 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "isa/constant_indices.h"
-#include "isa/product_groups.h"
-#include "isa/product_vnni_avx512.h"
+#include "isa/group_zeros_avx512.h"
+#include "isa/product_avx512.h"
+#include "isa/product_groups_pairs.h"
 
 namespace octavo {
 namespace {
 
-struct Avx512Groups : Avx512Vnni {
-  static constexpr int kWidestOfWeightGroups = 2;
-  static constexpr int tallest_of_groups(int blocks) { return blocks == 1 ? 4 : 6; }
-
-  static OCTAVO_INLINE void dot(I& sum, I w, I x) { __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x)); }
-  static OCTAVO_INLINE void dot(I& sum, I w, const std::int8_t* x) {
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const Four*>(x)));
-  }
+struct Avx512PairGroups : Avx512Dot {
+  static constexpr int kWidestOfWeightGroups = 1;
+  static constexpr int tallest_of_groups(int) { return 8; }
 
   // Keeps what makes this from mixing with what makes the next.
   static OCTAVO_INLINE void apart(F& x) { __asm__ volatile("" : "+v"(x)); }
   template <int bits>
   static OCTAVO_INLINE I zeros(const std::int8_t* p, int) {
-    if constexpr (bits == 8) return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)), low = _mm_set1_epi8(15);
-    return _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(_mm_and_si128(eight, low), _mm_and_si128(_mm_srli_epi16(eight, 4), low)));
+    return group_zeros<bits>(p);
   }
 
+  // What PairProducts takes.
+  static OCTAVO_INLINE I load_bytes(const std::int8_t* p) { return _mm512_loadu_si512(p); }
+  static OCTAVO_INLINE I low(I w) { return _mm512_and_si512(w, _mm512_set1_epi8(15)); }
+  static OCTAVO_INLINE I high(I w) { return low(_mm512_srli_epi16(w, 4)); }
+  // Inline assembly, for GCC 12 spills the sums of the intrinsics.
+  static OCTAVO_INLINE void add_pairs(I& sum, I w, I x) {
+    I t;
+    __asm__(
+        "vpmaddubsw %[x], %[w], %[t]\n\t"
+        "vpaddw %[t], %[sum], %[sum]"
+        : [sum] "+v"(sum), [t] "=&v"(t)
+        : [w] "v"(w), [x] "v"(x));
+  }
+  static OCTAVO_INLINE I sums_of_pairs(I x, std::int16_t factor) { return _mm512_madd_epi16(x, _mm512_set1_epi16(factor)); }
   template <int bits, int R, int N>
-  struct Products {
-    using Rows = Sequence<R>;
-    using Vectors = Sequence<N>;
-    static OCTAVO_INLINE void add(I (&acc)[R * N], const std::int8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, std::size_t inputs) {
-      constexpr std::size_t step = bits == 4 ? 8 : 4;
-      for (std::size_t i = 0; i < inputs; i += step) {
-        if constexpr (bits == 4) add_nibbles(acc, a + i, stride, b + i * 8, block, Rows{}, Vectors{});
-        else add_bytes(acc, a + i, stride, b + i * 16, block, Rows{}, Vectors{});
-      }
-    }
-
-   private:
-    template <int... r, int... c>
-    static OCTAVO_INLINE void add_nibbles(I (&acc)[R * N], const std::int8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, Indices<r...>,
-                                          Indices<c...> vectors) {
-      const I mask = _mm512_set1_epi8(15);
-      const I w[N] = {weights(b + c * block)...};
-      const I low[N] = {_mm512_and_si512(w[c], mask)...}, high[N] = {_mm512_and_si512(_mm512_srli_epi16(w[c], 4), mask)...};
-      (row<r>(acc, low, a + r * stride, vectors), ...);
-      (row<r>(acc, high, a + r * stride + 4, vectors), ...);
-    }
-    template <int... r, int... c>
-    static OCTAVO_INLINE void add_bytes(I (&acc)[R * N], const std::int8_t* a, std::size_t stride, const std::int8_t* b, std::size_t block, Indices<r...>,
-                                        Indices<c...> vectors) {
-      const I w[N] = {weights(b + c * block)...};
-      (row<r>(acc, w, a + r * stride, vectors), ...);
-    }
-    template <int r, int... c>
-    static OCTAVO_INLINE void row(I (&acc)[R * N], const I (&w)[N], const std::int8_t* x, Indices<c...>) {
-      if constexpr (N == 1) {
-        dot(acc[r], w[0], x);
-      } else {
-        std::int32_t four;
-        __builtin_memcpy(&four, x, 4);
-        const I spread = set_i(four);
-        (dot(acc[r * N + c], w[c], spread), ...);
-      }
-    }
-  };
-
- private:
-  struct __attribute__((packed, may_alias)) Four {
-    std::int32_t value;
-  };
-  static OCTAVO_INLINE I weights(const std::int8_t* p) {
-    I w = _mm512_loadu_si512(p);
-    __asm__("" : "+v"(w));
-    return w;
-  }
+  using Products = PairProducts<Avx512PairGroups, bits, R, N>;
 };
 
 }  // namespace

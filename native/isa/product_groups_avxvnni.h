@@ -1,4 +1,4 @@
-// Weights in groups by VNNI on 256 bits, as by 512 (product_groups_avx512.h), without what spreads inputs from memory.
+// Weights in groups by VNNI on 256 bits, as by 512 (product_groups_vnni_avx512.h), without what spreads inputs from memory.
 #pragma once
 
 #include <immintrin.h>

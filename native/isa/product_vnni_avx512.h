@@ -26,6 +26,7 @@ struct Avx512Vnni : Avx512 {
   static OCTAVO_INLINE void dot_memory(I& sum, I x, const std::int8_t* w) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "m"(*reinterpret_cast<const I*>(w)));
   }
+  static OCTAVO_INLINE I correct(I sum, I colsum, I pair) { return _mm512_dpwssd_epi32(sum, colsum, pair); }
   static OCTAVO_INLINE I inputs(const std::uint8_t* p) {
     std::int32_t four;
     __builtin_memcpy(&four, p, 4);

@@ -52,6 +52,14 @@ struct CellWriter {
   }
 };
 
+// RowQuant::extra of a part of a row's cells.
+inline std::int32_t sum_of_negatives(const std::uint8_t* cells, std::size_t count) {
+  std::int32_t sum = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t j = 0; j < kCellK; ++j) sum += cells[i * kCellBytes + j] & cells[i * kCellBytes + kCellK + j];
+  return sum;
+}
+
 // For VNNI: plain uint8. Padding is 128, and meets weights that are 0.
 struct ByteWriter {
   std::uint8_t* to;

@@ -50,52 +50,55 @@ inline int8x16_t to_shifted(const float* x, int n, float32x4_t inverse, int16x8_
   return vandq_s8(a, vreinterpretq_s8_u8(vcltq_s8(each, vdupq_n_s8(static_cast<std::int8_t>(n)))));
 }
 
-// n inputs of one scale.
-inline RowQuant shifted_section(const float* x, std::size_t n, std::size_t group, std::uint8_t* to) {
-  const RowScale r = RowRange<Neon>::scale(x, n);
-  if (!r.finite()) {
-    __builtin_memset(to, 0, round_up(n, kPanelK));
-    return {r.scale, 0, 0, 0};
+struct ShiftedRows {
+  static void quantize(const QuantizeRows& q) {
+    const std::size_t groups = groups_of(q.k, q.group), stride = round_up(q.k, kPanelK);
+    for (std::size_t m = 0; m < q.rows; ++m)
+      for_each_group(q.k, q.group, [&](std::size_t g, std::size_t first, std::size_t n) {
+        q.quant[m * groups + g] = section(q.x + m * q.stride + first, n, q.group, q.panel + m * stride + first);
+      });
   }
-  const float32x4_t inverse = vdupq_n_f32(r.inverse);
-  const int16x8_t zero = vdupq_n_s16(static_cast<std::int16_t>(r.zero_point - 128));
-  ShiftedWriter writer{to};
-  std::size_t i = 0;
-  for (; i + 16 <= n; i += 16) writer.put(to_shifted(x + i, 16, inverse, zero));
-  if (i < n) writer.put(to_shifted(x + i, static_cast<int>(n - i), inverse, zero));
-  writer.pad();
-  return writer.quant(r.scale, n, r.zero_point, group);
-}
 
-inline void quantize_shifted_rows(const QuantizeRows& q) {
-  const std::size_t groups = groups_of(q.k, q.group), stride = round_up(q.k, kPanelK);
-  for (std::size_t m = 0; m < q.rows; ++m)
-    for_each_group(q.k, q.group, [&](std::size_t g, std::size_t first, std::size_t n) {
-      q.quant[m * groups + g] = shifted_section(q.x + m * q.stride + first, n, q.group, q.panel + m * stride + first);
-    });
-}
-
-inline RowQuant shifted_panel_section(const std::uint8_t* q, std::size_t n, std::size_t group, std::uint8_t* to, float scale, std::int32_t z) {
-  ShiftedWriter writer{to};
-  const uint8x16_t middle = vdupq_n_u8(128);
-  for (std::size_t i = 0; i < n; i += 16) {
-    uint8x16_t part = middle;
-    if (n - i >= 16) part = vld1q_u8(q + i);
-    else __builtin_memcpy(&part, q + i, n - i);
-    writer.put(vreinterpretq_s8_u8(veorq_u8(part, middle)));
+  static void panel(const PanelRows& p) {
+    const std::size_t groups = groups_of(p.k, p.group), stride = round_up(p.k, kPanelK);
+    for (std::size_t m = 0; m < p.rows; ++m)
+      for_each_group(p.k, p.group, [&](std::size_t g, std::size_t first, std::size_t n) {
+        const std::size_t at = m * groups + g;
+        p.quant[at] = shifted(p.q + m * p.stride + first, n, p.panel + m * stride + first).quant(p.scale[at], n, p.zero_point[at], p.group);
+      });
   }
-  writer.pad();
-  return writer.quant(scale, n, z, group);
-}
 
-inline void shifted_panel_rows(const PanelRows& p) {
-  const std::size_t groups = groups_of(p.k, p.group), stride = round_up(p.k, kPanelK);
-  for (std::size_t m = 0; m < p.rows; ++m)
-    for_each_group(p.k, p.group, [&](std::size_t g, std::size_t first, std::size_t n) {
-      const std::size_t at = m * groups + g;
-      p.quant[at] = shifted_panel_section(p.q + m * p.stride + first, n, p.group, p.panel + m * stride + first, p.scale[at], p.zero_point[at]);
-    });
-}
+ private:
+  // n inputs of one scale.
+  static RowQuant section(const float* x, std::size_t n, std::size_t group, std::uint8_t* to) {
+    const RowScale r = RowRange<Neon>::scale(x, n);
+    if (!r.finite()) {
+      __builtin_memset(to, 0, round_up(n, kPanelK));
+      return {r.scale, 0, 0, 0};
+    }
+    const float32x4_t inverse = vdupq_n_f32(r.inverse);
+    const int16x8_t zero = vdupq_n_s16(static_cast<std::int16_t>(r.zero_point - 128));
+    ShiftedWriter writer{to};
+    std::size_t i = 0;
+    for (; i + 16 <= n; i += 16) writer.put(to_shifted(x + i, 16, inverse, zero));
+    if (i < n) writer.put(to_shifted(x + i, static_cast<int>(n - i), inverse, zero));
+    writer.pad();
+    return writer.quant(r.scale, n, r.zero_point, group);
+  }
+
+  static ShiftedWriter shifted(const std::uint8_t* q, std::size_t n, std::uint8_t* to) {
+    ShiftedWriter writer{to};
+    const uint8x16_t middle = vdupq_n_u8(128);
+    for (std::size_t i = 0; i < n; i += 16) {
+      uint8x16_t part = middle;
+      if (n - i >= 16) part = vld1q_u8(q + i);
+      else __builtin_memcpy(&part, q + i, n - i);
+      writer.put(vreinterpretq_s8_u8(veorq_u8(part, middle)));
+    }
+    writer.pad();
+    return writer;
+  }
+};
 
 }  // namespace
 }  // namespace octavo

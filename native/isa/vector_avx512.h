@@ -1,4 +1,4 @@
-// Sixteen elements at a time, for AVX-512 (F, BW, VL, DQ, VNNI).
+// Sixteen elements at a time, for AVX-512 (F, BW, VL, DQ).
 #pragma once
 
 #include <immintrin.h>
@@ -79,7 +79,7 @@ struct Avx512 {
   }
   static F nearest(F x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
   static F scaled(F x, F n) { return _mm512_scalef_ps(x, n); }
-  static I correct(I acc, I colsum, I pair) { return _mm512_dpwssd_epi32(acc, colsum, pair); }
+  static I correct(I acc, I colsum, I pair) { return _mm512_add_epi32(acc, _mm512_madd_epi16(colsum, pair)); }
   // 16 sums of 16 lanes each, by halves: lane l and l + 8, then 4, 2, 1.
   static constexpr int kSums = 16;
   static void sums(const F (&x)[kSums][1], float* to) {

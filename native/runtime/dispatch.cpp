@@ -21,15 +21,20 @@ struct Entry {
 const std::vector<Entry>& entries() {  // the fastest first
   static const std::vector<Entry> all{
 #if defined(OCTAVO_X86)
+#if defined(OCTAVO_AMX)
       {"amx", amx_table, {"amxint8", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"}, amx_permitted, amx_peak},
+#endif
       {"avx512vnni", avx512vnni_table, {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "fma"}, nullptr, avx512vnni_peak},
       {"avxvnni", avxvnni_table, {"avx2", "fma", "f16c", "avxvnni"}, nullptr, avxvnni_peak},
       // The same by other processors' encoding: never the fastest, it is there to be asked for.
       {"avx512vnni256", avx512vnni256_table, {"avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512vnni"}, nullptr, avx512vnni256_peak},
+      {"avx512", avx512_table, {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq"}, nullptr, avx512_peak},
       {"avx2", avx2_table, {"avx2", "fma", "f16c"}, nullptr, avx2_peak},
 #endif
 #if defined(OCTAVO_ARM64)
+      {"neon_i8mm", neon_i8mm_table, {"neon", "dotprod", "i8mm"}, nullptr, neon_i8mm_peak},
       {"neon", neon_table, {"neon", "dotprod"}, nullptr, neon_peak},
+      {"neon_mull", neon_mull_table, {"neon"}, nullptr, neon_mull_peak},
 #endif
       {"reference", reference_table, {}, nullptr, nullptr},
   };

@@ -9,16 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import decoders, decoders_memory, decoders_speed, few_bits
+from benchmarks import decoders, decoders_memory, decoders_rounding, decoders_speed, few_bits
 from benchmarks.families_aims import Aims
 from benchmarks.latency import Setting
+from benchmarks.runner import Answer, Job
 from benchmarks.zoo import big_llama, whisper_tiny
-from octavo.measure.timing import Comparison
+from octavo.measure.timing import Comparison, Timing
+from octavo.recipe.recipe import preset
 
 
 def asked(*words: str, quick: bool = False, threads: tuple[int, ...] = ()) -> list[str]:
     """Titles of the sections that a command measures."""
-    options = argparse.Namespace(only=words, quick=quick, threads=threads)
+    options = argparse.Namespace(only=words, quick=quick, threads=threads, rounds=5)
     return list(decoders.sections(options, Path("nowhere")))
 
 
@@ -101,3 +103,46 @@ def test_one_row_goes_through_more_than_the_cache_holds(monkeypatch: pytest.Monk
     (found,) = few_bits.one_row(job).values()
     assert isinstance(found, Comparison)
     assert sorted(found.timings) == [few_bits.INT4, few_bits.INT8, few_bits.parts.READ]
+
+
+def test_a_layer_is_measured_with_one_row_and_with_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {few_bits.INT8: 2.0, few_bits.INT4: 1.0, few_bits.parts.READ: 0.9}
+    compared = Comparison({name: Timing((t, t), (1.0, 1.0)) for name, t in times.items()})
+    jobs = []
+
+    def run(job: Job) -> Answer:
+        jobs.append(job)
+        return Answer("avx2", 0.0, dict.fromkeys(map(few_bits.parts.label, job.cells), compared))
+
+    monkeypatch.setattr(few_bits.runner, "run", run)
+    found = few_bits.sections(Setting("1 thread", 1, rounds=2), ((64, 32),))
+    rows = [row for section in found.values() for row in section(Aims()) if row.at_least]
+    assert [job.cells for job in jobs] == [((1, 64, 32),), ((128, 64, 32), (512, 64, 32))]
+    assert [(row.what, row.measured, row.at_least) for row in rows] == [
+        ("speed over int8", 2.0, 1.7),
+        ("share of a plain read's bandwidth", pytest.approx(0.9), 0.85),
+        ("128 x 64 x 32: share of the speed of int8", 2.0, 0.85),
+        ("512 x 64 x 32: share of the speed of int8", 2.0, 0.85),
+    ]
+
+
+def test_roundings_differ_in_what_their_names_say() -> None:
+    ways = decoders_rounding.roundings()
+    weights = {name: way.recipe.default.weight for name, way in ways.items()}
+    assert weights[decoders_rounding.RANGE].observer == "minmax"
+    assert ways[decoders_rounding.INT4].recipe == preset("int4")
+    assert {name for name, weight in weights.items() if not weight.symmetric} == {
+        name for name in ways if "zero points" in name
+    }
+    assert {name for name, way in ways.items() if way.feedback} == {
+        name for name in ways if "feedback" in name
+    }
+    assert {name for name, way in ways.items() if way.texts} == {n for n in ways if "texts" in n}
+
+
+def test_a_divergence_is_that_of_what_is_predicted() -> None:
+    torch = pytest.importorskip("torch")
+    half, most = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.75, 0.25]]).log()
+    assert decoders_rounding._divergence(half, half).tolist() == [0.0]
+    (found,) = decoders_rounding._divergence(most, half).tolist()
+    assert found == pytest.approx(0.75 * np.log(1.5) + 0.25 * np.log(0.5))

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -17,8 +17,13 @@ BUILD = ROOT / "build"
 TOOLS = BUILD / "tools"
 
 
-def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> None:
+def run(*command: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> None:
     """Ends the program with what the command said, if it fails."""
+    output(*command, cwd=cwd, env=env)
+
+
+def output(*command: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
+    """What the command said, errors and all; ends the program with it, if it fails."""
     done = subprocess.run(
         [str(c) for c in command],
         stdout=subprocess.PIPE,
@@ -31,6 +36,25 @@ def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = Non
     if done.returncode != 0:
         shown = " ".join(str(c) for c in command[:8])
         sys.exit(f"`{shown} ...` failed ({done.returncode}):\n{done.stdout}")
+    return done.stdout
+
+
+def have_tools(who: str, lost: str, tools: Mapping[str, str]) -> bool:
+    """Whether programs are there, whose Debian packages are `tools`: installed by us if need be.
+
+    Where they are not, it says loudly what is `lost`.
+    """
+    missing = [package for tool, package in tools.items() if not shutil.which(tool)]
+    if missing and shutil.which("apt-get") and os.geteuid() == 0:
+        print(f"{who}: installing {' '.join(missing)}", flush=True)
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        run("apt-get", "update", "-q")
+        run("apt-get", "install", "-qy", "--no-install-recommends", *missing, env=environment)
+        missing = [package for tool, package in tools.items() if not shutil.which(tool)]
+    if missing:
+        line = "*" * 78
+        print(f"{line}\nSKIPPED: {lost}. Needed: apt-get install {' '.join(missing)}\n{line}")
+    return not missing
 
 
 def kept(folder: Path, of: bytes, make: Callable[[Path], None]) -> None:

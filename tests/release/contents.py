@@ -5,6 +5,7 @@ from __future__ import annotations
 import email.message
 import email.parser
 import email.policy
+import re
 import subprocess
 import tarfile
 import tempfile
@@ -19,6 +20,8 @@ BINARIES = ("octavo/_native", "octavo/liboctavo_ort")
 TYPED = ("octavo/py.typed", "octavo/_native.pyi")
 BESIDE = ("CHANGELOG.md", "CMakeLists.txt", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml")
 """In an sdist, beside `src/octavo` and `native`."""
+LARGEST = 10_000_000  # bytes of a wheel
+NEWEST_GLIBC = (2, 28)
 SANITIZERS = (b"__asan_", b"__tsan_", b"__ubsan_")
 
 
@@ -46,6 +49,9 @@ def wheel_faults(wheel: Path, version: str, places: Iterable[Path]) -> Iterator[
 
     `places` are folders of this machine that no binary may name.
     """
+    yield from tag_faults(wheel)
+    if wheel.stat().st_size > LARGEST:
+        yield f"it has {wheel.stat().st_size} bytes, more than {LARGEST}"
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
         notes = {name for name in names if name.startswith(f"octavo-{version}.dist-info/")}
@@ -63,6 +69,15 @@ def wheel_faults(wheel: Path, version: str, places: Iterable[Path]) -> Iterator[
             yield "it has no LICENSE"
         information = archive.read(f"octavo-{version}.dist-info/METADATA")
         yield from metadata_faults(information, version)
+
+
+def tag_faults(wheel: Path) -> Iterator[str]:
+    """Whether the wheel's name promises a glibc that is old enough."""
+    promised = re.findall(r"manylinux_(\d+)_(\d+)_", wheel.name)
+    if not promised:
+        yield "it has no manylinux tag"
+    elif min(tuple(map(int, version)) for version in promised) > NEWEST_GLIBC:
+        yield f"it needs a newer glibc than {'.'.join(map(str, NEWEST_GLIBC))}"
 
 
 def _differences(names: set[str], expected: set[str]) -> Iterator[str]:
@@ -93,11 +108,14 @@ def metadata_faults(information: bytes, version: str) -> Iterator[str]:
 
 
 def binary_faults(binary: bytes, places: Iterable[Path]) -> Iterator[str]:
-    """Whether a shared library has symbols, debug data, a sanitizer, or paths of this machine."""
+    """Whether a shared library has symbols, debug data, a sanitizer, or paths of this machine.
+
+    And whether it asks for functions that no library of the system gives: a linker lets those pass.
+    """
     with tempfile.NamedTemporaryFile(suffix=".so") as file:
         file.write(binary)
         file.flush()
-        command = ["readelf", "--wide", "--section-headers", "--dynamic", file.name]
+        command = ["readelf", "--wide", "--section-headers", "--dynamic", "--dyn-syms", file.name]
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     if ".symtab" in said:
         yield "is not stripped"
@@ -105,6 +123,9 @@ def binary_faults(binary: bytes, places: Iterable[Path]) -> Iterator[str]:
         yield "has debug sections"
     if "RPATH" in said or "RUNPATH" in said:
         yield "names folders to look for libraries in"
+    for name in re.findall(r" GLOBAL +DEFAULT +UND (\w+)$", said, re.MULTILINE):
+        if not name.startswith(("Py", "_Py")):
+            yield f"asks for {name}, which no library gives"
     yield from (f"has {s.decode()} in it" for s in SANITIZERS if s in binary)
     for place in places:
         if f"{place}/".encode() in binary:

@@ -1,4 +1,4 @@
-// Row quantization for instruction sets with 512-bit vectors, whose panels hold plain uint8.
+// Row quantization for VNNI on 512 bits, whose panels hold plain uint8.
 #pragma once
 
 #include <immintrin.h>
