@@ -26,8 +26,10 @@ KernelTable avx512vnni256_table();
 PeakLoop avx512vnni256_peak();
 KernelTable avx512vnni_table();
 PeakLoop avx512vnni_peak();
+#if defined(OCTAVO_AMX)
 KernelTable amx_table();
 PeakLoop amx_peak();
+#endif
 #endif
 #if defined(OCTAVO_ARM64)
 KernelTable neon_mull_table();

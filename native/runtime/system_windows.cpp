@@ -48,14 +48,8 @@ int paid_processors() { return 0; }
 
 void after_fork(void (*)()) {}
 
-// Since Windows 11, which gives the tiles to programs that ask, as Linux does.
-bool amx_permitted() {
-  constexpr DWORD64 kTileData = 1 << 18;  // XSTATE_MASK_AMX_TILE_DATA
-  using Enable = BOOL(WINAPI*)(DWORD64);
-  const auto enable = reinterpret_cast<Enable>(
-      reinterpret_cast<void*>(GetProcAddress(GetModuleHandleA("kernel32.dll"), "EnableProcessOptionalXStateFeatures")));
-  return enable && enable(kTileData);
-}
+// No kernel for Windows uses them.
+bool amx_permitted() { return false; }
 
 std::string loaded_library(bool (*)(const char*)) { return {}; }
 

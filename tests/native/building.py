@@ -39,6 +39,24 @@ def output(*command: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None
     return done.stdout
 
 
+def have_tools(who: str, lost: str, tools: Mapping[str, str]) -> bool:
+    """Whether programs are there, whose Debian packages are `tools`: installed by us if need be.
+
+    Where they are not, it says loudly what is `lost`.
+    """
+    missing = [package for tool, package in tools.items() if not shutil.which(tool)]
+    if missing and shutil.which("apt-get") and os.geteuid() == 0:
+        print(f"{who}: installing {' '.join(missing)}", flush=True)
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        run("apt-get", "update", "-q")
+        run("apt-get", "install", "-qy", "--no-install-recommends", *missing, env=environment)
+        missing = [package for tool, package in tools.items() if not shutil.which(tool)]
+    if missing:
+        line = "*" * 78
+        print(f"{line}\nSKIPPED: {lost}. Needed: apt-get install {' '.join(missing)}\n{line}")
+    return not missing
+
+
 def kept(folder: Path, of: bytes, make: Callable[[Path], None]) -> None:
     """`folder` as `make` filled it from `of`; a run that was stopped leaves nothing half made."""
     stamp = folder.with_name(f"{folder.name}.stamp")
