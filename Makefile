@@ -4,7 +4,7 @@
 # make sanitize  the tests of kernels and operators under AddressSanitizer, UBSan and ThreadSanitizer
 # make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
 # make docs    the documentation, in build/site/index.html
-# make wheel   a wheel and an sdist in dist/, each tried in an environment of its own (eight minutes)
+# make wheel   wheels for x86-64 and aarch64 and an sdist in dist/, each tried in an environment of its own
 # make bench   all figures, written to benchmarks/results (two hours; the machine must be idle)
 # Needs python3 (3.10 or newer), gcc, g++ and make; the rest comes through pip, chromium through apt-get.
 

@@ -68,10 +68,13 @@ def sections(options: argparse.Namespace, folder: Path) -> dict[str, Section]:
 
 
 def _speed_sections(setting: Setting, folder: Path) -> dict[str, Section]:
+    """Every figure with one thread; with more, those of which something is asked."""
     found: dict[str, Section] = {}
     for decoder in decoders_speed.DECODERS.values():
         for kind in decoder.files:
             for figure in decoder.figures:
+                if setting.threads > 1 and (kind, figure) not in decoder.asked:
+                    continue
                 what = decoders_speed.words_of(figure)
                 title = f"{decoder.name}, {kind}: {what}, {setting.words}"
                 peers: tuple[str, ...] = (decoders_speed.INT4, decoders_speed.LLAMA_CPP)

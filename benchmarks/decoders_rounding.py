@@ -21,7 +21,7 @@ from octavo.recipe.mix import Mix
 from octavo.recipe.recipe import preset
 
 TEXTS = 128
-TEXT, WINDOW = 2048, 512  # tokens
+TEXT, WINDOW = 1024, 512  # tokens
 ERROR, DIVERGENCE = "1 - cosine of hidden states", "divergence of the next token"
 INT4, MIXED, MIXED_MORE = "int4", "int4-mixed, as many bytes", "int4-mixed, about 5 bits"
 RANGE = "by the range"
@@ -35,11 +35,6 @@ class Rounding:
     recipe: Recipe
     texts: int = 0
     feedback: bool = False
-
-    @property
-    def affine(self) -> Rounding:
-        """The same with zero points."""
-        return replace(self, recipe=_weights(self.recipe, symmetric=False))
 
     def quantized(self, exact: Any) -> Any:
         """A copy of the float module, quantized."""
@@ -63,14 +58,17 @@ def _weights(recipe: Recipe, **changes: Any) -> Recipe:
 
 
 def roundings() -> dict[str, Rounding]:
-    """What is compared, in groups of 32 and without zero points; the preset is `INT4`."""
+    """What is compared, in groups of 32; the preset is `INT4`."""
     int4 = preset("int4")
+    by_range = _weights(int4, observer="minmax")
     return {
-        RANGE: Rounding(_weights(int4, observer="minmax")),
+        RANGE: Rounding(by_range),
         INT4: Rounding(int4),
-        f"mean squares of {TEXTS} texts": Rounding(int4, TEXTS),
-        "error feedback, made-up inputs": Rounding(int4, feedback=True),
-        f"error feedback, {TEXTS} texts": Rounding(int4, TEXTS, feedback=True),
+        f"{INT4}, mean squares of {TEXTS} texts": Rounding(int4, TEXTS),
+        f"{INT4}, error feedback, made-up inputs": Rounding(int4, feedback=True),
+        f"{INT4}, error feedback, {TEXTS} texts": Rounding(int4, TEXTS, feedback=True),
+        f"{RANGE}, with zero points": Rounding(_weights(by_range, symmetric=False)),
+        f"{INT4}, with zero points": Rounding(_weights(int4, symmetric=False)),
     }
 
 
@@ -90,7 +88,7 @@ def hidden_rows(section: str, quick: bool, aims: Aims) -> Iterator[Row]:
 
 
 def hidden_errors(job: Job) -> dict[str, float]:
-    """What a child finds: the job's peers, with zero points too, and a mix of as many bytes."""
+    """What a child finds: the job's peers, and a mix of as many bytes as the preset."""
     import torch
 
     from octavo.torch import report
@@ -98,10 +96,8 @@ def hidden_errors(job: Job) -> dict[str, float]:
     known, found = roundings(), {}
     exact = minilm.torch_model()
     with torch.inference_mode(False):
-        ways = {name: known[name] for name in job.peers}
-        ways |= {f"{name}, affine": known[name].affine for name in job.peers}
-        for name, way in ways.items():
-            made = way.quantized(exact)
+        for name in job.peers:
+            made = known[name].quantized(exact)
             found[name] = minilm.hidden_state_error(exact, made)
             if name == INT4:
                 found[MIXED] = minilm.hidden_state_error(

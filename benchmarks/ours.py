@@ -16,7 +16,17 @@ from benchmarks.peers import Bound, Float32, Layer, torch_bound, torch_linear_mo
 from benchmarks.peers_rnn import Rnn
 from octavo.core import kernels
 from octavo.core.attention import NO_STRIDES, run_attention
-from octavo.core.kernels import Part, isa, pack, part_seconds, peak_gops, read_gbps, unpack
+from octavo.core.kernels import (
+    Part,
+    isa,
+    isas,
+    pack,
+    part_seconds,
+    peak_gops,
+    read_gbps,
+    unpack,
+    use_isa,
+)
 from octavo.recipe import ActivationScheme, Granularity, Recipe, Scheme
 
 __all__ = [
@@ -25,6 +35,7 @@ __all__ = [
     "attention",
     "conv",
     "isa",
+    "isas",
     "kernel",
     "linear",
     "linear_module",
@@ -35,6 +46,7 @@ __all__ = [
     "recurrent",
     "set_num_threads",
     "unpack",
+    "use_isa",
 ]
 
 OCTAVO = "octavo"

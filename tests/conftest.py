@@ -24,33 +24,45 @@ settings.load_profile(os.environ.get("OCTAVO_EXAMPLES", "same"))
 # Jobs of more threads than this machine may have processors, as if it had enough of them.
 os.environ.setdefault("OCTAVO_PROCESSORS", "64")
 
-AVX512 = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "fma"}
+AVX2 = {"avx2", "fma", "f16c"}
+AVX512 = {*AVX2, "avx512f", "avx512bw", "avx512vl", "avx512dq"}
+VNNI = {*AVX512, "avx512_vnni"}
 KNOWN = {
-    "amx": {*AVX512, "amx_tile", "amx_int8"},
-    "avx512vnni": AVX512,
-    "avx2": {"avx2", "fma", "f16c"},
+    "amx": {*VNNI, "amx_tile", "amx_int8"},
+    "avx512vnni": VNNI,
+    "avxvnni": {*AVX2, "avx_vnni"},
+    "avx512vnni256": VNNI,
+    "avx512": AVX512,
+    "avx2": AVX2,
     "reference": set[str](),
 }
-"""Every set that some processor has, by the flags that Linux gives it; what this one lacks is
-skipped."""
+if platform.machine() in ("aarch64", "arm64"):
+    KNOWN = {
+        "neon_i8mm": {"asimd", "asimddp", "i8mm"},
+        "neon": {"asimd", "asimddp"},
+        "neon_mull": {"asimd"},
+        "reference": set[str](),
+    }
+"""Every set that some processor of this architecture has, by the flags that Linux gives it; what
+this one lacks is skipped."""
 
 RAN = pytest.StashKey[set[str]]()
 COLLECTED = pytest.StashKey[bool]()
 
 
 def available() -> tuple[str, ...]:
-    """What this processor runs."""
+    """What this processor runs; of that, what OCTAVO_TEST_ISAS names, if it is set."""
     from octavo.core import kernels
 
-    return kernels.isas()
+    only = os.environ.get("OCTAVO_TEST_ISAS", "").split()
+    return tuple(name for name in kernels.isas() if not only or name in only)
 
 
 def has() -> list[str]:
     """What this processor has by the system's word: Octavo may fail to find it."""
     cpuinfo = Path("/proc/cpuinfo")
-    # An emulator shows the flags of the processor that it runs on.
-    known = platform.machine() == "x86_64" and cpuinfo.exists()
-    flags = set(cpuinfo.read_text().split()) if known else set()
+    # An emulator shows the flags of the processor that it runs on, among which are none of these.
+    flags = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
     return [name for name, needs in KNOWN.items() if needs <= flags]
 
 
@@ -93,7 +105,7 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     from octavo.core import kernels
 
     name = str(request.param)
-    if name not in kernels.isas():
+    if name not in available():
         pytest.skip(f"NOT TESTED on {name}: this processor runs {', '.join(kernels.isas())}")
     before, threads = kernels.isa(), kernels.num_threads()
     kernels.use_isa(name)

@@ -1,5 +1,6 @@
 // The exact int8 product on AVX-512 without VNNI: that of product_avx2.h with twice the width, over the same panels.
 //
+// docs/notes/processors.md: "Twice the width pays without VNNI"
 // Six rows by 64 columns fill the 32 registers: 24 sums, 4 of weights, 2 of inputs, a temporary one and the constant.
 #pragma once
 

@@ -1,3 +1,4 @@
+// docs/notes/processors.md: "VNNI on 256 bits is one program in two encodings"
 // VNNI on 256 bits: vpdpbusd multiplies 32 uint8 by 32 int8 and adds exactly in int32. It has two encodings: that of AVX-VNNI
 // (VEX) and that of AVX512VL (EVEX). Both are made from this source, with the sixteen registers of the first, so that
 // what an AVX-VNNI processor runs is tested wherever there is AVX512-VNNI, but for a prefix.

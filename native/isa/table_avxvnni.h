@@ -1,7 +1,7 @@
 // What both encodings of VNNI on 256 bits fill a table with.
 #pragma once
 
-#include "contract/kernels.h"
+#include "contract/tables.h"
 #include "isa/fill_table.h"
 #include "isa/product_avxvnni.h"
 #include "isa/product_groups_avxvnni.h"

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "runtime/system.h"
+#include "runtime/x86_features.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -17,42 +18,31 @@ namespace octavo {
 #if defined(__x86_64__)
 namespace {
 
-// XCR0: which register states the operating system saves. Bits 17 and 18 are AMX's tiles.
 std::uint64_t xcr0() {
-  std::uint32_t eax, ebx, ecx, edx;
-  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & (1u << 27))) return 0;
   std::uint32_t low, high;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (static_cast<std::uint64_t>(high) << 32) | low;
 }
 
+X86Answers answers() {
+  constexpr std::uint32_t kAsksForXcr0 = 1u << 27;
+  X86Answers x;
+  std::uint32_t eax, ebx, ecx, edx;
+  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return x;
+  x.leaf1_ecx = ecx;
+  if (ecx & kAsksForXcr0) x.xcr0 = xcr0();
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return x;
+  x.leaf7_ebx = ebx;
+  x.leaf7_ecx = ecx;
+  x.leaf7_edx = edx;
+  const std::uint32_t subleaves = eax;
+  if (subleaves >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) x.leaf7_1_eax = eax;
+  return x;
+}
+
 }  // namespace
 
-std::vector<std::string> cpu_features() {
-  std::vector<std::string> names{"sse2"};
-  std::uint32_t eax, ebx, ecx, edx;
-  const std::uint64_t saved = xcr0();
-  const bool ymm = (saved & 0x6) == 0x6, zmm = (saved & 0xe6) == 0xe6;
-  const bool tiles = (saved & 0x60000) == 0x60000;
-  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) && ymm) {
-    if (ecx & (1u << 12)) names.push_back("fma");
-    if (ecx & (1u << 29)) names.push_back("f16c");
-  }
-  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return names;
-  const std::uint32_t subleaves = eax;
-  if (ymm && (ebx & (1u << 5))) names.push_back("avx2");
-  if (zmm && (ebx & (1u << 16))) names.push_back("avx512f");
-  if (zmm && (ebx & (1u << 17))) names.push_back("avx512dq");
-  if (zmm && (ebx & (1u << 30))) names.push_back("avx512bw");
-  if (zmm && (ebx & (1u << 31))) names.push_back("avx512vl");
-  if (zmm && (ecx & (1u << 11))) names.push_back("avx512vnni");
-  if (tiles && (edx & (1u << 25))) names.push_back("amxint8");
-  if (subleaves >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) {
-    if (ymm && (eax & (1u << 4))) names.push_back("avxvnni");
-    if (zmm && (eax & (1u << 5))) names.push_back("avx512bf16");
-  }
-  return names;
-}
+std::vector<std::string> cpu_features() { return x86_features(answers()); }
 
 #elif defined(__aarch64__)
 namespace {

@@ -7,8 +7,7 @@
 
 namespace octavo {
 
-// Names among: sse2 fma f16c avx2 avx512f avx512dq avx512bw avx512vl avx512vnni avxvnni avx512bf16 amxint8
-// (x86-64), neon dotprod i8mm bf16 (aarch64); empty elsewhere.
+// Names of x86_features.h (x86-64), or among neon dotprod i8mm bf16 (aarch64); empty elsewhere.
 std::vector<std::string> cpu_features();
 
 // Bytes of a core's L2 cache; 1 MiB where the operating system does not say.

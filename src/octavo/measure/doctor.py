@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from octavo.core.cpu import VNNI, release, saturates
+from octavo.core.cpu import release, saturates, uses_vnni
 from octavo.core.layer import Kind
 from octavo.errors import pip_install
 from octavo.measure.kernel_tables import kernel_tables, slower_by_choice, work_of_layers
@@ -93,7 +93,7 @@ def kernels(features: Sequence[str]) -> Kernels:
     has = set(features)
     if "neon" in has:
         return Kernels("NEON", True, "exact for every file; dot-product instructions where present")
-    if has & VNNI:
+    if uses_vnni(has):
         name = "AMX and VNNI" if "amxint8" in has else "VNNI"
         return Kernels(name, True, "exact and fast with int8 weights (--cpu vnni, the default)")
     if saturates(has):

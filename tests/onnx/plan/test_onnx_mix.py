@@ -110,3 +110,30 @@ def test_activations_stay_as_the_default_has_them(tmp_path: Path) -> None:
     schemes = {o.layer.name: o.scheme for o in report.quantized}
     assert all("block" in schemes[name] for name in ("first", "second", "head"))
     assert all("per row" in schemes[name] for name in ("first", "second", "head"))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_layers_that_rounding_hurts_most_get_more_bits(tmp_path: Path, transposed: bool) -> None:
+    """Two matrices of one size; in one, groups of inputs hold outliers."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=(512, 512)).astype(np.float32) for name in ("plain", "odd")}
+    weights["odd"] *= np.where(rng.random((512, 512)) < 0.01, 30, 1).astype(np.float32)
+    made = [
+        helper.make_node("Gemm", [x, w], [y], name=w, transB=int(transposed))
+        for x, w, y in (("x", "plain", "h"), ("h", "odd", "y"))
+    ]
+    graph = helper.make_graph(
+        made,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 512])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 512])],
+        [numpy_helper.from_array(w, name) for name, w in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    recipe = Recipe.from_dict({"base": "int4-mixed", "mix": {"bits": 6.9}})
+    report = octavo.onnx.quantize_dynamic(
+        model, tmp_path / "m.onnx", recipe=recipe, target="native", verify=False
+    )
+    schemes = {o.layer.name: o.scheme for o in report.quantized}
+    assert schemes["odd"].startswith("int8")
+    assert schemes["plain"].startswith("int4")

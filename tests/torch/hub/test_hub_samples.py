@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from octavo.recipe import Recipe
+from octavo.torch import report
+from octavo.torch.hub import OctavoConfig
 from octavo.torch.hub.checkpoint import find_checkpoint
 from octavo.torch.hub.samples import MOST, read_samples
 from tests.cli_support import run
@@ -113,3 +116,17 @@ def test_samples_are_for_pytorch_folders(
     given = ("--recipe", "int4", "--inputs", str(texts))
     assert run("quantize", str(folder), "-o", str(tmp_path / "out"), *given) != 0
     assert "has no tokenizer that reads texts" in capsys.readouterr().err
+
+
+def test_a_mix_of_a_checkpoint_looks_at_its_weights(folder: Path, tmp_path: Path) -> None:
+    model = load(LLAMA, folder)
+    odd = "model.layers.1.mlp.up_proj"
+    weight = model.get_submodule(odd).weight
+    with torch.no_grad():
+        weight *= torch.where(torch.rand_like(weight) < 0.02, 40.0, 1.0)
+    model.save_pretrained(folder)
+    recipe = Recipe.from_dict({"base": "int4-mixed", "mix": {"bits": 6.2}})
+    made = load(LLAMA, folder, quantization_config=OctavoConfig(recipe=recipe))
+    schemes = {o.layer.name: o.scheme for o in report(made).quantized}
+    assert schemes[odd].startswith("int8")
+    assert any(scheme.startswith("int4") for scheme in schemes.values())

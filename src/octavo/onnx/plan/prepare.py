@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NoReturn
 
@@ -16,6 +16,7 @@ from octavo.onnx.constants import Constants
 from octavo.onnx.operators.reader import ReadContext
 from octavo.onnx.plan.conv_defaults import conv_reasons, native_defaults
 from octavo.onnx.plan.inventory import Site, inventory
+from octavo.onnx.plan.losses import losses_of
 from octavo.onnx.plan.options import Request, has_four_bits, has_tensor_activations
 from octavo.onnx.plan.resolve import resolve_all
 from octavo.onnx.plan.selection import decide
@@ -25,6 +26,7 @@ from octavo.recipe import Decision
 from octavo.recipe.held_bytes import Storage
 from octavo.recipe.mix import Mix
 from octavo.recipe.plan import spent
+from octavo.recipe.recipe import Origin
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,17 @@ class Survey:
     sites: list[Site]
     node_names: list[str]
     notes: list[str]
+    _losses: dict[str, tuple[float, ...] | None] = field(default_factory=dict)
+
+    def losses(self, site: Site) -> tuple[float, ...] | None:
+        """By way of a mix, what the layer loses; None where its weights do not tell.
+
+        Found once: tuning asks for many recipes.
+        """
+        name = site.layer.name
+        if name not in self._losses:
+            self._losses[name] = losses_of(site, self.constants)
+        return self._losses[name]
 
     @cached_property
     def conv_reasons(self) -> dict[ir.Node, str | None]:
@@ -119,7 +132,18 @@ def _spent(found: Survey, decisions: Sequence[Decision], mix: Mix, form: Form) -
     """`decisions` with the bits that `mix` gives to layers which the target holds in groups."""
     context = ReadContext(found.model, found.constants, form.at(found.opset), _store_nothing)
     held = [one.decision for one in resolve_all(found.sites, decisions, context)]
+    if not mix.sensitivities:
+        mix = replace(mix, sensitivities=_losses(found, decisions))
     return spent(decisions, held, mix, Storage.PACKED if form.native else Storage.STOCK)
+
+
+def _losses(found: Survey, decisions: Sequence[Decision]) -> dict[str, tuple[float, ...]]:
+    """What the layers lose that a mix is for, where their weights tell it."""
+    return {
+        decision.layer.name: losses
+        for site, decision in zip(found.sites, decisions, strict=True)
+        if decision.origin is Origin.MIX and (losses := found.losses(site)) is not None
+    }
 
 
 def _store_nothing(array: object, name: str) -> NoReturn:

@@ -17,7 +17,7 @@ import torch
 
 from octavo.checkpoints.gguf_file import GgufFile, GgufTensor
 from octavo.checkpoints.gguf_reader import names_made_once
-from octavo.errors import ModelError
+from octavo.errors import ModelError, brief
 
 Floats = npt.NDArray[Any]
 
@@ -34,13 +34,19 @@ class Place:
     def rows(self, count: int) -> npt.NDArray[np.intp] | None:
         """The order of the parameter's rows where that is all that differs; None where it is not.
 
-        It is tried on numbers of rows.
+        It is tried on numbers of rows, one column of them. Raises ModelError where the conversion
+        fails for another reason than that it looks at more columns.
         """
         probe = np.arange(count, dtype=np.float64)[:, None]
         try:
             found = np.asarray(self.undo(probe))
-        except (ValueError, IndexError, KeyError):  # it looks at the other axis
+        except (ValueError, IndexError):  # NumPy's and PyTorch's, of axes that are too short
             return None
+        except Exception as error:  # whatever transformers' conversions raise
+            raise ModelError(
+                f"{self.name}: transformers cannot convert it from a GGUF file: "
+                f"{type(error).__name__}: {brief(error)}; give the float checkpoint"
+            ) from error
         if found.shape != probe.shape or not np.array_equal(np.sort(found[:, 0]), probe[:, 0]):
             return None
         return found[:, 0].astype(np.intp)

@@ -14,13 +14,17 @@ from torch import Tensor, nn
 
 from octavo.errors import NothingQuantizedError, OptionError, did_you_mean
 from octavo.recipe import FLOAT, Recipe, Report, Rule
+from octavo.recipe.mix import mixes
+from octavo.recipe.weight_losses import weight_losses
 from octavo.results.names import counted_reasons
 from octavo.torch.convert import Converter
 from octavo.torch.files.tensors import places_of
 from octavo.torch.hub.config import WeightLayout
 from octavo.torch.hub.mapped_files import MappedFiles
+from octavo.torch.hub.stored_rows import stored_rows
 from octavo.torch.inventory import ModuleLayer, inventory
 from octavo.torch.mapping import default_mapping
+from octavo.torch.memory import float32
 from octavo.torch.plan import recipe_answers, recipe_decisions
 from octavo.torch.reports import make_report, model_bytes
 
@@ -55,6 +59,8 @@ class StreamedQuantization:
             self._recipe = skipping(recipe, self._parts, skip)
             if layout is WeightLayout.COMPRESSED_TENSORS:
                 self._recipe = _linear_alone(self._recipe, self._parts, model)
+            if recipe.mix is not None and not recipe.mix.sensitivities:
+                self._recipe = _mixed_by_files(self._recipe, self._parts, files)
             decisions = recipe_decisions(self._parts, self._recipe, modules)
             answers = recipe_answers(self._parts, decisions, self._recipe)
             self._converter = Converter(model, self._parts, answers, default_mapping())
@@ -141,6 +147,23 @@ class StreamedQuantization:
             self._before,
             self._start,
         )
+
+
+def _mixed_by_files(
+    recipe: Recipe, parts: Collection[ModuleLayer], files: Collection[str]
+) -> Recipe:
+    """`recipe`, whose mix knows what weights tell of losses, of those that the files have by name.
+
+    They are [outputs, inputs] there; some rows of each are read.
+    """
+    assert recipe.mix is not None
+    names = {f"{part.module}.weight": part.layer.name for part in parts if mixes(part.layer)}
+    found = {}
+    for name, rows, elements in stored_rows(files, names):
+        losses = weight_losses(float32(rows), elements)
+        if losses is not None:
+            found[names[name]] = losses
+    return replace(recipe, mix=replace(recipe.mix, sensitivities=found))
 
 
 def _mark_initialized(*held: Any) -> None:

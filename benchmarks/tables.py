@@ -1,0 +1,78 @@
+"""The kernel tables of one processor beside its AVX2 table: one process, tables in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from benchmarks import ours, parts, rows
+from benchmarks.results import Row
+from benchmarks.runner import Effort, Job
+from octavo.measure.timing import Comparison, idle, interleave
+
+AVX2 = "avx2"
+MANY = 32
+LEAST = {"avxvnni": 1.7, "avx512vnni256": 1.7, "avx512": 1.0}
+"""Over AVX2, at MANY rows and more; a table that is not faster has no use."""
+RECIPES = {"int8": (1, 128), "int4": (1, 128), "int4-128": (1, 128)}
+TITLE = "Linear, kernel tables over AVX2, one thread"
+
+
+def sections(effort: Effort) -> Iterator[Row]:
+    """The grid in int8, and a layer of each recipe."""
+    cells = tuple(cell for cell in effort.cells if cell[0] == 1 or cell[0] >= MANY)
+    section, answer = effort.ask(TITLE, Job("tables:in_turn", cells))
+    yield from rows.machine_rows(answer, section)
+    names = list(dict.fromkeys(n for found in answer.found.values() for n in found.timings))
+    for name in names:
+        if name == AVX2:
+            continue
+        each = rows.speeds(answer.found, name, [AVX2])
+        many = [speed for speed in each if parts.cell_of(speed.cell)[0] >= MANY]
+        one = [speed for speed in each if parts.cell_of(speed.cell)[0] == 1]
+        yield rows.mean_row(f"{name}, M >= {MANY}", many, LEAST.get(name), section)
+        yield rows.mean_row(f"{name}, M = 1", one, None, section)
+        yield from rows.cell_rows(answer.found, name, [AVX2], section)
+    section, answer = effort.ask(f"{TITLE}, by recipe", Job("tables:recipes_in_turn"))
+    yield from rows.machine_rows(answer, section)
+    for name in names:
+        if name != AVX2:
+            for row in rows.cell_rows(answer.found, name, [AVX2], section):
+                yield Row(f"{name}, {row.what}", row.measured, "x", section=section, note=row.note)
+
+
+def in_turn(job: Job) -> dict[str, Comparison]:
+    """The same layer by every table with vectors, the fastest first."""
+    measures = {}
+    for (k, n), ms in parts.by_weight(job.cells):
+        layer = ours.kernel(*parts.weights(n, k))
+        for m in ms:
+            run = layer(parts.activations(m, k))
+            measures[parts.label((m, k, n))] = partial(_by_tables, run, parts.UNIT)
+    return parts.in_passes(measures, -(-job.rounds // parts.UNIT))
+
+
+def recipes_in_turn(job: Job) -> dict[str, Comparison]:
+    """Layers of 2048 x 2048 as recipes hold them."""
+    found = {}
+    w, bias = parts.weights(2048, 2048)
+    for recipe, ms in RECIPES.items():
+        layer = ours.linear_of(recipe, w, bias)
+        for m in ms:
+            bound = layer(parts.activations(m, 2048))
+            found[f"{recipe}, {m} rows"] = _by_tables(bound.run, job.rounds)
+    return found
+
+
+def _by_tables(run: Callable[[], object], rounds: int) -> Comparison:
+    names = [name for name in ours.isas() if name != "reference"]
+    before = ours.isa()
+
+    def settle(name: str) -> None:
+        ours.use_isa(name)
+        idle()
+
+    try:
+        return interleave(dict.fromkeys(names, run), rounds=rounds, settle=settle)
+    finally:
+        ours.use_isa(before)

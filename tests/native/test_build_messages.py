@@ -1,0 +1,47 @@
+"""Who compiles Octavo without what that needs is told what to install."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.native.building import ROOT, TOOLS
+
+
+def configured(folder: Path, *settings: str, **variables: str) -> str:
+    """What CMake says of the sources, as one line; it has to fail."""
+    cmake = TOOLS / "bin" / "cmake"
+    command = [sys.executable, str(cmake)] if cmake.exists() else [shutil.which("cmake") or ""]
+    environment = os.environ | variables | {"PYTHONPATH": str(TOOLS)}
+    ninja = shutil.which("ninja", path=f"{TOOLS / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    if not command[-1] or not ninja:
+        pytest.skip("NOT TESTED: there is no CMake or ninja; `make aarch64` fetches them")
+    done = subprocess.run(
+        [*command, "-GNinja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-S", ROOT, "-B", folder, *settings],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode != 0
+    return " ".join(done.stderr.split())
+
+
+def test_without_a_compiler(tmp_path: Path) -> None:
+    said = configured(tmp_path / "build", PATH=str(tmp_path))
+    assert "there is no C++ compiler. Install one (Debian, Ubuntu: apt install g++;" in said
+    assert "Or install a wheel of Octavo for this system: that needs no compiler." in said
+
+
+def test_with_a_compiler_that_is_too_old(tmp_path: Path) -> None:
+    compiler = tmp_path / "old-g++"
+    compiler.write_text('#!/bin/sh\nexec g++ -U__GNUC__ -D__GNUC__=9 "$@"\n')
+    compiler.chmod(0o755)
+    said = configured(tmp_path / "build", CXX=str(compiler))
+    assert f"{compiler} is GCC 9." in said
+    assert "Octavo needs 11 or newer" in said
