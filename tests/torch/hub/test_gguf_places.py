@@ -36,7 +36,5 @@ def test_what_looks_at_more_than_rows_is_no_order(undo: Any) -> None:
 
 
 def test_other_failures_are_said_of_the_parameter() -> None:
-    with pytest.raises(
-        ModelError, match=r"layers\.0\.w: transformers cannot convert.*num_heads"
-    ):
+    with pytest.raises(ModelError, match=r"layers\.0\.w: transformers cannot convert.*num_heads"):
         Place("layers.0.w", _fails).rows(4)
