@@ -31,6 +31,9 @@ TABLES = (
     _Table("amx", _X86, "Intel Xeon since 2023", (1.1, 4.2)),
     _Table("avx512vnni", _X86, "Intel Xeon since 2019, AMD since Zen 4", (1.3, 2.4)),
     _Table("avx2", _X86, "Intel since 2013, AMD since 2017", (1.0, 1.0)),
+    _Table("neon_i8mm", _ARM, "ARM's servers since 2021, Apple since 2022"),
+    _Table("neon", _ARM, "most 64-bit ARM since 2018"),
+    _Table("neon_mull", _ARM, "every 64-bit ARM"),
 )
 """The fastest of an architecture first. "reference", plain C++ that runs anywhere, is not one."""
 
