@@ -110,18 +110,19 @@ def test_a_line_that_is_shown_can_be_typed(line: str) -> None:
         COMMANDS[name].make_context(name, arguments)
 
 
-def test_readme_shows_every_command() -> None:
-    block = (ROOT / "README.md").read_text().partition("## The command line")[2]
+def test_the_page_of_commands_shows_every_command() -> None:
+    block = (ROOT / "docs" / "command_line.md").read_text()
     assert {line.split()[2] for line in block.splitlines() if line.startswith("$ octavo")} == {
         *COMMANDS
     }
 
 
-def test_options_in_readme_exist() -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/choose.md", "docs/troubleshooting.md"])
+def test_options_in_pages_exist(page: str) -> None:
     known = {
         option for command in COMMANDS.values() for parameter in command.params
         for option in (*parameter.opts, *parameter.secondary_opts)
     }  # fmt: skip
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / page).read_text()
     named = set(re.findall(r"`(--[a-z-]+)", text))
-    assert named and named - {"--torch"} <= known | {"--version", "--help"}
+    assert named - {"--torch"} <= known | {"--version", "--help"}

@@ -2,6 +2,7 @@
 //
 // Panels hold q - 128 (quantize_rows_neon.h). A register of inputs serves four steps: sdot takes four of its bytes for all
 // lanes. Six rows by 16 outputs are 24 sums; six registers of inputs and two of weights are the rest of 32.
+// docs/notes/processors.md: "Products on ARM"
 #pragma once
 
 #include <arm_neon.h>

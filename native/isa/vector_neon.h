@@ -52,7 +52,7 @@ struct Neon {
   static F select(Mask m, F yes, F no) { return vbslq_f32(m, yes, no); }
   // By the lowest bits, one a lane.
   static F pick(std::uint32_t bits, F yes, F no) {
-    constexpr Mask each = {1, 2, 4, 8};
+    const Mask each = {1, 2, 4, 8};
     return vbslq_f32(vtstq_u32(vdupq_n_u32(bits), each), yes, no);
   }
 
@@ -136,27 +136,54 @@ struct Neon {
     const float64x2_t x = vreinterpretq_f64_f32(a), y = vreinterpretq_f64_f32(b);
     return add(vreinterpretq_f32_f64(vtrn1q_f64(x, y)), vreinterpretq_f32_f64(vtrn2q_f64(x, y)));
   }
-  // Words 0 .. n - 1, zeros behind them (n < 4).
+  // Words 0 .. n - 1, zeros behind them (n < 4). No copy of a length that varies: its call would have all vectors stored.
   static uint32x4_t words(const void* p, int n) {
-    uint32x4_t x = vdupq_n_u32(0);
-    if (n > 0) __builtin_memcpy(&x, p, static_cast<std::size_t>(n) * 4);
-    return x;
+    const auto* from = static_cast<const char*>(p);
+    return vcombine_u32(vcreate_u32(few(from, n < 2 ? 4 * n : 8)), vcreate_u32(few(from + 8, 4 * n - 8)));
   }
   static void store_words(void* p, uint32x4_t x, int n) {
-    if (n > 0) __builtin_memcpy(p, &x, static_cast<std::size_t>(n) * 4);
+    auto* to = static_cast<char*>(p);
+    store_few(to, vgetq_lane_u64(vreinterpretq_u64_u32(x), 0), n < 2 ? 4 * n : 8);
+    store_few(to + 8, vgetq_lane_u64(vreinterpretq_u64_u32(x), 1), 4 * n - 8);
   }
-  static uint16x4_t some(const Half* p, int n) {
-    uint16x4_t x = vdup_n_u16(0);
-    if (n > 0) __builtin_memcpy(&x, p, static_cast<std::size_t>(n < kWidth ? n : kWidth) * 2);
-    return x;
-  }
+  static uint16x4_t some(const Half* p, int n) { return vcreate_u16(few(p, n < kWidth ? 2 * n : 8)); }
   static void store_some(Half* p, uint16x4_t x, int n) {
-    if (n > 0) __builtin_memcpy(p, &x, static_cast<std::size_t>(n < kWidth ? n : kWidth) * 2);
+    store_few(p, vget_lane_u64(vreinterpret_u64_u16(x), 0), n < kWidth ? 2 * n : 8);
   }
-  static uint8x8_t up_to_four(const void* p, int n) {
-    uint8x8_t x = vdup_n_u8(0);
-    if (n > 0) __builtin_memcpy(&x, p, static_cast<std::size_t>(n < kWidth ? n : kWidth));
-    return x;
+  static uint8x8_t up_to_four(const void* p, int n) { return vcreate_u8(few(p, n < kWidth ? n : kWidth)); }
+
+  // The first n bytes, 8 at most, zeros behind them.
+  static std::uint64_t few(const void* p, int n) {
+    const auto* from = static_cast<const char*>(p);
+    std::uint64_t all = 0;
+    if (n <= 0) return all;
+    if (n >= 8) {
+      __builtin_memcpy(&all, from, 8);
+      return all;
+    }
+    int at = 0;
+    const auto part = [&](auto x) {
+      __builtin_memcpy(&x, from + at, sizeof x);
+      all |= static_cast<std::uint64_t>(x) << 8 * at;
+      at += static_cast<int>(sizeof x);
+    };
+    if (n & 4) part(std::uint32_t{});
+    if (n & 2) part(std::uint16_t{});
+    if (n & 1) part(std::uint8_t{});
+    return all;
+  }
+  static void store_few(void* p, std::uint64_t all, int n) {
+    auto* to = static_cast<char*>(p);
+    if (n >= 8) __builtin_memcpy(to, &all, 8);
+    if (n <= 0 || n >= 8) return;
+    const auto part = [&](auto x) {
+      __builtin_memcpy(to, &x, sizeof x);
+      to += sizeof x;
+      all >>= 8 * sizeof x;
+    };
+    if (n & 4) part(static_cast<std::uint32_t>(all));
+    if (n & 2) part(static_cast<std::uint16_t>(all));
+    if (n & 1) part(static_cast<std::uint8_t>(all));
   }
 
   static F widen_f16(uint16x4_t h) { return vcvt_f32_f16(vreinterpret_f16_u16(h)); }

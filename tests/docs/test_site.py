@@ -12,6 +12,7 @@ import pytest
 from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 
+from benchmarks import readme
 from benchmarks.results import FOLDER, read, table, write
 from octavo.cli import app
 
@@ -82,7 +83,8 @@ def test_pictures_are_as_they_are_drawn() -> None:
     draw = script("pictures/draw.py")
     for name, picture in draw.PICTURES.items():
         assert (DOCS / "pictures" / f"{name}.svg").read_text() == picture()
-    assert {path.stem for path in DOCS.glob("pictures/*.svg")} == set(draw.PICTURES)
+    of_results = {name.removesuffix(".svg") for name in readme.COLOURS}  # test_readme.py
+    assert {path.stem for path in DOCS.glob("pictures/*.svg")} == {*draw.PICTURES, *of_results}
 
 
 def test_figures_are_those_of_the_results() -> None:

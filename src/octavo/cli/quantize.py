@@ -89,10 +89,10 @@ def quantize(
         Path | None,
         typer.Option(
             metavar="DATA",
-            help="Inputs for the check against the float model, .npz or .jsonl, one entry for "
-            "each model input. Default: made up from the model's graph. For checkpoints with --to "
-            "torch: samples to round weights of 4 bits by, such as 128 texts, one a line of a "
-            ".jsonl. Default: rounding looks at weights alone.",
+            help="Inputs of the model, .npz or .jsonl, for the check against the float model, and "
+            "to round weights of 4 bits by: a hundred are enough. One entry for each model input; "
+            "for checkpoints with --to torch a text a line of a .jsonl, too. Default: for the "
+            "check made up from the model's graph; rounding looks at weights alone.",
             show_default=False,
         ),
     ] = None,
@@ -100,8 +100,8 @@ def quantize(
         bool,
         typer.Option(
             "--error-feedback",
-            help="For checkpoints with --to torch: later weights of 4 bits make up for what "
-            "earlier ones lost (GPTQ), on --inputs, or on inputs that are made up.",
+            help="Later weights of 4 bits make up for what earlier ones lost (GPTQ), on --inputs; "
+            "for checkpoints with --to torch, without --inputs, on inputs that are made up.",
         ),
     ] = False,
     cpu: CpuOption = Cpu.VNNI,
@@ -161,10 +161,10 @@ def quantize(
 
     Layer names may be globs (quote them: '/encoder/*'). Whatever goes wrong, IN is as it was and
     no partial OUT is left. The report goes to stdout. PyTorch models are written for
-    octavo.torch.load and not checked; of the options, --ops, --inputs, --cpu, --target, --format,
-    --external-data, --no-verify, --allow-quantized, --custom-ops, --shape and --threads are for
-    ONNX alone, but --cpu and --no-verify for checkpoints that become ONNX files, and --inputs for
-    those that stay PyTorch's, too.
+    octavo.torch.load and not checked; of the options, --ops, --inputs, --error-feedback, --cpu,
+    --target, --format, --external-data, --no-verify, --allow-quantized, --custom-ops, --shape and
+    --threads are for ONNX alone, but --cpu and --no-verify for checkpoints that become ONNX files,
+    and --inputs and --error-feedback for those that stay PyTorch's, too.
     """
     with exit_codes(), operators(custom_ops, model):
         if names_checkpoint(model) or is_gguf(model):
@@ -184,11 +184,6 @@ def quantize(
             _write_page(made, page, model, How(), measure=False)
             return
         checkpoints.refuse_to(context, model)
-        if error_feedback:
-            raise OptionError(
-                f"--error-feedback is for checkpoints, and {model} is none: leave it out; in "
-                "Python, octavo.torch.quantize_dynamic(.., error_feedback=True)"
-            )
         if torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
             chosen = limited(
@@ -232,6 +227,7 @@ def quantize(
                     recipe=some,
                     **form,
                     check_inputs=inputs,
+                    error_feedback=error_feedback,
                     verify=not no_verify,
                     progress=progress,
                     allow_quantized=allow_quantized,

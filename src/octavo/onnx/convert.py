@@ -25,6 +25,7 @@ from octavo.graph.rewrite.masks import Mask, masks_of, read_plainly
 from octavo.graph.rewrite.passes import rewrite, rewrite_lowered
 from octavo.ir.weight import Account
 from octavo.onnx.constants import Constants
+from octavo.onnx.inputs.statistics import InputStatistics
 from octavo.onnx.operators.reader import Drawn, ReadContext
 from octavo.onnx.operators.stock_linear import per_row
 from octavo.onnx.plan.inventory import Site
@@ -57,10 +58,16 @@ def convert(
     form: Form,
     progress: Progress,
     attention: AttentionType = AttentionType.FLOAT32,
+    statistics: InputStatistics | None = None,
 ) -> Converted:
-    """Rewrites `model` in place; every site gets an outcome."""
+    """Rewrites `model` in place; every site gets an outcome.
+
+    `statistics` are of the layers' inputs, for weights whose scales are searched.
+    """
     c = make_context(model, tensors, constants, form)
     c.attention = attention
+    if statistics is not None:
+        c.weights.groups.statistics = statistics.of
     planned = resolve_all(sites, decisions, c)
     # A scale for a whole activation is what ONNX Runtime's quantize_dynamic has: then all of it.
     c.weights.as_onnxruntime = any(_for_tensors(layer.decision.scheme) for layer in planned)
@@ -80,7 +87,8 @@ def convert(
     changed = _finish(c, tensors, attentions, masks, shapes)
     progress("quantizing", len(planned), len(planned))
     outcomes = [_outcome(*each, counted) for each in zip(planned, drawn, before, strict=True)]
-    return Converted(tuple(outcomes), (*c.notes(), *changed))
+    told = [] if statistics is None else statistics.notes(c.weights.groups.by_statistics)
+    return Converted(tuple(outcomes), (*c.notes(), *changed, *told))
 
 
 def _finish(

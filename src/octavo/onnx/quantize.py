@@ -21,6 +21,7 @@ from octavo.onnx.check.verify import verify as verify_model
 from octavo.onnx.convert import Progress, make_context
 from octavo.onnx.custom_ops import CustomOps, Libraries
 from octavo.onnx.inputs import read_inputs
+from octavo.onnx.inputs.statistics import input_statistics
 from octavo.onnx.plan.convertible import quantized_by_others
 from octavo.onnx.plan.inventory import own_bytes
 from octavo.onnx.plan.macs import count_macs, uncounted_products
@@ -54,6 +55,7 @@ def quantize_dynamic(
     check_inputs: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     verify: bool = True,
     progress: Progress | None = None,
+    error_feedback: bool = False,
     allow_quantized: bool = False,
     allow_nothing: bool = False,
     sess_options: ort.SessionOptions | None = None,
@@ -86,9 +88,13 @@ def quantize_dynamic(
             weights around 128: exact everywhere, slower where there is VNNI).
         quant_format: "qoperator", or "qdq" for DynamicQuantizeLinear/DequantizeLinear pairs.
         check_inputs: inputs for the comparison with the float model: a path to .npz or .jsonl, a
-            mapping of name to array, or several of these. Without, they are made up.
+            mapping of name to array, or several of these. Without, they are made up. Scales of
+            weights in groups that are searched ("int4") are those of the least error for what comes
+            to each layer with these inputs; a hundred are enough.
         verify: compare the result with the float model before it is put in place.
         progress: called with (stage, done, total).
+        error_feedback: with check_inputs: later weights of an output make up for what earlier ones
+            lost (GPTQ). It loses less and takes longer.
         allow_quantized: quantize the rest of a model that is quantized in part.
         allow_nothing: write the model even if no layer would be quantized.
         sess_options: `onnxruntime.SessionOptions` for the sessions of the comparison, with which
@@ -117,6 +123,11 @@ def quantize_dynamic(
             "check_inputs (--inputs) are given and verify=False (--no-verify); leave one of them "
             "out"
         )
+    if error_feedback and check_inputs is None:
+        raise OptionError(
+            "error_feedback (--error-feedback) looks at what comes to layers: give check_inputs "
+            "(--inputs), too"
+        )
     operators = CustomOps.of(custom_ops, sess_options)
     report_progress("reading", 0, 1)
     if not isinstance(model_output, (str, os.PathLike)):
@@ -125,8 +136,9 @@ def quantize_dynamic(
     staging = Staging(model_output, source.files)
     feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)
     prepared = prepare(source, request, allow_quantized=allow_quantized)
+    statistics = input_statistics(source, prepared, feeds, error_feedback)
     with staging:
-        with os_errors_explained(source, staging):
+        with os_errors_explained(source, staging), operators.in_force():
             converted = produce(
                 source,
                 prepared,
@@ -135,6 +147,7 @@ def quantize_dynamic(
                 external=use_external_data_format,
                 allow_nothing=allow_nothing,
                 progress=report_progress,
+                statistics=statistics,
             )
         outcome = Verification("skipped")
         if verify:

@@ -16,19 +16,17 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from octavo.core.group_rounding import RoundedGroups, round_groups
 from octavo.core.kernels import QuantizedWeight, quantize_weight
 from octavo.core.kernels.weight import quantize_affine_as_onnxruntime
 from octavo.core.observers import HistogramObserver
-from octavo.core.qparams import Grid, QType
+from octavo.core.qparams import Grid
 from octavo.core.stored_integers import one_if_equal
-from octavo.errors import ModelError
 from octavo.graph.context import Store
 from octavo.graph.emit.emitter import Emitter
-from octavo.graph.lower.blocks import BlockForm, BlockIntegers, BlockWeightValues
+from octavo.graph.lower.blocks import BlockForm, BlockWeightValues
 from octavo.ir.weight import Account, QuantizedWeightValues
-from octavo.onnx.blocks import format_of, is_plain
 from octavo.onnx.constants import Constants, Root
+from octavo.onnx.group_rounding import GroupRounding, unfit
 from octavo.onnx.plan.shared_weights import MatrixUses
 from octavo.recipe import Granularity, WeightScheme
 
@@ -58,6 +56,7 @@ class WeightStore:
         self._uses: dict[Any, MatrixUses] = {}
         self._in_blocks: dict[tuple[Any, int], WeightScheme] = {}
         self._held: dict[Any, Any] = {}
+        self.groups = GroupRounding(self.quantize)
         self.as_onnxruntime = False
         """Whether affine weights get the scales and integers of its quantize_dynamic."""
 
@@ -186,7 +185,7 @@ class WeightStore:
         if first:
             stored = self.float32(root.leaf)
             name = root.leaf.name or "weight"
-            integers, account = self._in_integers(
+            integers, account = self.groups.in_blocks(
                 stored if transposed else stored.T, scheme, name, stored.shape
             )
             self.constants.release(root.leaf)
@@ -198,18 +197,6 @@ class WeightStore:
             self._held[key] = values, account
         held, stats = self._held[key]
         return held, stats if first else None
-
-    def grouped(
-        self, matrix: npt.NDArray[np.float32], scheme: WeightScheme, name: str
-    ) -> RoundedGroups:
-        """A matrix [N, K] under a scheme that is a format of kernels; `name` is for errors."""
-        weight_format = format_of(scheme)
-        assert weight_format is not None
-        try:
-            wide = np.ascontiguousarray(matrix)
-            return round_groups(wide, weight_format, search=scheme.observer == "search")
-        except ValueError as error:
-            raise _unfit(name, matrix.shape, error) from error
 
     def float16(self, value: ir.Value) -> tuple[ir.Value, Account | None]:
         """`value` stored in float16 behind a Cast to its own type, and a Transpose where asked."""
@@ -268,7 +255,7 @@ class WeightStore:
                 )
             return quantize_weight(array, grid, axis, ranges)
         except ValueError as error:
-            raise _unfit(name, array.shape, error) from error
+            raise unfit(name, array.shape, error) from error
 
     def _register(
         self,
@@ -293,34 +280,6 @@ class WeightStore:
     ) -> ir.Value:
         name = self._prelude.names.values.new(wish)
         return self._prelude.initializer(self._store(array, name), name, graph)
-
-    def _in_integers(
-        self,
-        matrix: npt.NDArray[np.float32],
-        scheme: WeightScheme,
-        name: str,
-        shape: tuple[int, ...],
-    ) -> tuple[BlockIntegers, Account]:
-        """A matrix [N, K] of a weight of `shape` in blocks, with the sums behind its SQNR."""
-        outputs, inputs = matrix.shape
-        odd = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
-        if odd.size:  # said of the weight as it is, not of its blocks
-            raise _unfit(name, shape, f"output {odd[0]} of its {outputs} holds NaN or infinity")
-        if not is_plain(scheme):
-            found = self.grouped(matrix, scheme, name)
-            return BlockIntegers.of(found.weight), Account(0, found.signal, found.noise)
-        block = scheme.block
-        assert block is not None
-        count = -(-inputs // block)
-        padded = np.zeros((outputs, count * block), np.float32)
-        padded[:, :inputs] = matrix
-        eight = WeightScheme(qtype=QType.UINT8, symmetric=scheme.symmetric)
-        quantized = self.quantize(padded.reshape(outputs * count, block), 0, eight, name)
-        q = quantized.q.reshape(outputs, count * block)[:, :inputs]
-        scale = quantized.qparams.scale.reshape(outputs, count)
-        zero = quantized.qparams.zero_point.astype(np.uint8).reshape(outputs, count)
-        account = Account(0, quantized.signal, quantized.noise)
-        return BlockIntegers(q, scale, None if scheme.symmetric else zero, 8, block), account
 
     def _hold_float16(self, value: ir.Value) -> tuple[ir.Value, Account]:
         array = self.float32(value)
@@ -348,10 +307,3 @@ class WeightStore:
             held.views[name] = build()
             self._prelude.flush_first()
         return held.views[name]
-
-
-def _unfit(name: str, shape: tuple[int, ...], why: object) -> ModelError:
-    return ModelError(
-        f"weight {name!r} {shape} cannot be quantized: {why}; "
-        "exclude the layers that use it, or mend the model"
-    )

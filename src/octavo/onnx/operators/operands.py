@@ -213,7 +213,7 @@ def _grouped_rows(
             account.changed_rows, account.rounded_scales = 0, found.rounded
             made = found.weight
         else:
-            rounded = c.weights.grouped(rows(c.weights.float32(leaf)), scheme, name)
+            rounded = c.weights.groups.grouped(rows(c.weights.float32(leaf)), scheme, name)
             c.constants.release(leaf)
             account.signal, account.noise = rounded.signal, rounded.noise
             made = rounded.weight

@@ -14,6 +14,7 @@ from octavo.graph.analysis.requirements import least_onnxruntime
 from octavo.graph.analysis.walk import opset_of
 from octavo.ir import DOMAIN, OPERATORS
 from octavo.onnx.convert import Converted, Progress, convert
+from octavo.onnx.inputs.statistics import InputStatistics
 from octavo.onnx.plan.native_only import advice_of, native_only_layers, note_of
 from octavo.onnx.plan.options import Request
 from octavo.onnx.plan.prepare import Prepared
@@ -35,6 +36,7 @@ def produce(
     external: bool,
     allow_nothing: bool,
     progress: Progress,
+    statistics: InputStatistics | None = None,
 ) -> Converted:
     """Converts and writes to `place`. Raises OSError where it cannot be written."""
     beyond = native_only_layers(source.model, prepared, request)
@@ -50,6 +52,7 @@ def produce(
             request.form.at(prepared.opset),
             progress,
             request.recipe.attention,
+            statistics,
         )
         if not any(o.quantized for o in converted.outcomes) and not allow_nothing:
             raise NothingQuantizedError(_nothing(source, converted, advice_of(beyond, request)))

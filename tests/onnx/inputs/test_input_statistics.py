@@ -1,0 +1,125 @@
+"""Mean squares and products of what comes to layers, and weights of ONNX files rounded by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import octavo.onnx
+from octavo.core.metrics import relative_error
+from octavo.errors import OptionError
+from octavo.onnx.inputs.statistics import InputStatistics
+
+SIZE = 128
+
+
+def _model(dtype: Any = np.float32) -> onnx.ModelProto:
+    """Two layers over one input, one behind them, and one in a branch; inputs of unlike sizes."""
+    rng = np.random.default_rng(0)
+    shapes = {"left": (SIZE, SIZE), "right": (SIZE, SIZE), "last": (192, SIZE), "inner": (192, 192)}
+    weights = {name: rng.normal(size=shape).astype(dtype) for name, shape in shapes.items()}
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    inner = helper.make_graph(
+        [helper.make_node("MatMul", ["y", "inner"], ["deep"], name="inner")],
+        "then",
+        [],
+        [helper.make_tensor_value_info("deep", kind, None)],
+    )
+    plain = helper.make_graph(
+        [helper.make_node("Identity", ["y"], ["flat"])],
+        "else",
+        [],
+        [helper.make_tensor_value_info("flat", kind, None)],
+    )
+    nodes = [
+        helper.make_node("MatMul", ["x", "left"], ["a"], name="left"),
+        helper.make_node("MatMul", ["x", "right"], ["b"], name="right"),
+        helper.make_node("Mul", ["a", "b"], ["h"]),
+        helper.make_node("Reshape", ["h", "flat_shape"], ["f"]),
+        helper.make_node("Gemm", ["f", "last"], ["y"], name="last", transB=1),
+        helper.make_node("If", ["on"], ["z"], then_branch=inner, else_branch=plain),
+    ]
+    initializers = [numpy_helper.from_array(w, name) for name, w in weights.items()]
+    initializers.append(numpy_helper.from_array(np.array([-1, SIZE]), "flat_shape"))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", kind, ["batch", "rows", SIZE]),
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("z", kind, None)],
+        initializers,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def _feeds(count: int, seed: int = 1, dtype: Any = np.float32) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    mixing = np.random.default_rng(7).normal(size=(12, SIZE)) * np.logspace(-1, 1, SIZE)
+    return [
+        {"x": (rng.normal(size=(2, 3 + i, 12)) @ mixing).astype(dtype), "on": np.array(False)}
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("products", [False, True])
+def test_statistics_are_means_over_all_rows(products: bool) -> None:
+    model, feeds = _model(), _feeds(3)
+    names = ["left", "right", "last", "inner"]
+    found = InputStatistics(model, names, feeds, products=products)
+    rows = np.concatenate([feed["x"].reshape(-1, SIZE) for feed in feeds]).astype(np.float64)
+    expected = rows.T @ rows / len(rows) if products else np.square(rows).mean(0)
+    left, right, last = (found.of(name) for name in ("left", "right", "last"))
+    assert left is not None
+    assert right is not None
+    assert last is not None
+    np.testing.assert_allclose(left, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    np.testing.assert_array_equal(left, right)
+    assert last.shape == expected.shape
+    assert found.of("inner") is None
+    assert found.of("unknown") is None
+    assert found.notes({"left", "right", "last"})[1].endswith("comes to 1 layer: inner")
+
+
+def _error(tmp_path: Path, target: str, **how: Any) -> tuple[float, list[str]]:
+    model, recipe = _model(), "int4"
+    report = octavo.onnx.quantize_dynamic(
+        model, tmp_path / "m.onnx", recipe=recipe, target=target, **how
+    )
+    (feed,) = _feeds(1, seed=9)
+    exact = onnx.reference.ReferenceEvaluator(model).run(None, feed)[0]
+    found = octavo.onnx.session(tmp_path / "m.onnx").run(None, feed)[0]
+    return relative_error(np.asarray(exact), np.asarray(found)), list(report.notes)
+
+
+@pytest.mark.parametrize("target", ["native", "portable"])
+def test_samples_lower_the_error_and_feedback_lowers_it_further(
+    tmp_path: Path, target: str
+) -> None:
+    plain, _ = _error(tmp_path, target)
+    squares, notes = _error(tmp_path, target, check_inputs=_feeds(8))
+    assert any("3 layers were rounded by the mean squares" in note for note in notes)
+    assert any("what comes to 1 layer: inner" in note for note in notes)
+    fed_back, notes = _error(tmp_path, target, check_inputs=_feeds(8), error_feedback=True)
+    assert any("3 layers were rounded with error feedback, of 8 given" in n for n in notes)
+    assert squares < 0.95 * plain
+    assert fed_back < 0.9 * squares
+
+
+def test_feedback_wants_inputs(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"give check_inputs"):
+        octavo.onnx.quantize_dynamic(_model(), tmp_path / "m.onnx", error_feedback=True)
+
+
+def test_half_precision_has_statistics_too() -> None:
+    found = InputStatistics(
+        _model(np.float16), ["left"], _feeds(2, dtype=np.float16), products=False
+    ).of("left")
+    assert found is not None
+    assert found.dtype == np.float32
