@@ -1,0 +1,228 @@
+"""README's table and picture, from the committed results: nothing in them is typed.
+
+`python -m benchmarks.readme` writes the table between README's two comments, and draws
+`docs/pictures/speed_and_error_light.svg` and `_dark.svg`. Run it after a result changes;
+`tests/docs/test_readme.py` fails until then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cache
+
+from benchmarks.readme_plot import Point, draw
+from benchmarks.results import FOLDER, REPOSITORY, read
+
+README = REPOSITORY / "README.md"
+PICTURES = REPOSITORY / "docs" / "pictures"
+BEGIN, END = "<!-- python -m benchmarks.readme -->", "<!-- end -->"
+SHAPES = ("1x8", "1x32", "1x128", "8x128")  # batch x length: those that both targets were timed at
+THEMES = ("light", "dark")
+
+_MINILM = "all-MiniLM-L6"
+_ORT, _OPENVINO = "quantize_dynamic per channel", "OpenVINO"
+
+
+@cache
+def _rows(name: str) -> dict[tuple[str, str], float]:
+    return {(row.section, row.what): row.measured for row in read(FOLDER / f"{name}.json").rows}
+
+
+def value(name: str, section: str, what: str) -> float:
+    """A figure of a committed result. Raises LookupError where it is not there."""
+    found = _rows(name).get((section, what), math.nan)
+    if math.isnan(found):
+        raise LookupError(f"result {name!r} has no {what!r} in section {section!r}")
+    return found
+
+
+def small(number: float) -> str:
+    """Two digits that count: 0.0012, 0.053."""
+    return f"{number:.{1 - math.floor(math.log10(number))}f}"
+
+
+def lines() -> Iterator[str]:
+    """The table, in Markdown."""
+    yield "| what | model | Octavo | fastest peer | what it costs |"
+    yield "|---|---|--:|--:|---|"
+    yield from (*_texts(), *_pictures(), *_sound(), *_decoders())
+
+
+def _line(kind: str, model: str, ours: float, over: dict[str, float], loss: str) -> str:
+    """`over` has Octavo's speed over that of each peer."""
+    best = min(over, key=lambda name: over[name], default=None)
+    peer = "" if best is None else f"{ours / over[best]:.1f}, {best}"
+    return f"| {kind} | {model} | **{ours:.1f}** | {peer} | {loss} |"
+
+
+def _texts() -> Iterator[str]:
+    native, _, _, openvino, per_channel, per_tensor = points()
+    peers = {
+        "OpenVINO": native.speed / openvino.speed,
+        "ONNX Runtime": native.speed / max(per_channel.speed, per_tensor.speed),
+    }
+    loss = f"error {small(native.error)}"
+    yield _line("Embeddings, ONNX", _MINILM, native.speed, peers, loss)
+
+    name, section = "models_torch_vnni", f"{_MINILM}: speed, 1 thread"
+    what = "octavo int8: speed over {}, geometric mean"
+    error = value(name, f"{_MINILM}: accuracy", "octavo int8: 1 - cosine of hidden states")
+    peers = {"torch.ao": value(name, section, what.format("torch.ao per channel"))}
+    ours = value(name, section, what.format("float"))
+    yield _line("Embeddings, PyTorch", _MINILM, ours, peers, f"error {small(error)}")
+
+
+def _family(section: str, kind: str, model: str) -> str:
+    """A family of transformers as a PyTorch module."""
+    what = "octavo int8: speed over {}"
+    peers = {"torch.ao": value("families_vnni", section, what.format("torch.ao per channel"))}
+    ours = value("families_vnni", section, what.format("float"))
+    error = value("families_vnni", section, "octavo int8: 1 - cosine with float")
+    return _line(kind, model, ours, peers, f"error {small(error)}")
+
+
+def _pictures() -> Iterator[str]:
+    yield _family("ViT: PyTorch, 1 thread", "Pictures, PyTorch", "ViT")
+    section = "nano-ocr, target native"
+    read_words = [
+        value("models_vnni", section, f"{who}: accuracy, words read")
+        for who in ("octavo native int8", "float")
+    ]
+    ours = value(
+        "models_vnni",
+        f"{section}: speed, 1 thread",
+        "octavo native int8: speed over float, geometric mean",
+    )
+    loss = f"reads {read_words[0]:.3f} of the words, float {read_words[1]:.3f}"
+    yield _line("OCR, ONNX", "nano-ocr", ours, {}, loss)
+
+
+def _sound() -> Iterator[str]:
+    yield _family(
+        "Whisper decoder: one token after a cache, 1 thread",
+        "Speech, PyTorch",
+        "Whisper's decoder, one token",
+    )
+    for kind, peer in (("LSTM", "quantize_dynamic"), ("GRU", None)):
+        section = f"{kind}, 2 layers, bidirectional, H 256, 50 steps, target native"
+        what = "octavo native int8: speed over {}, geometric mean"
+        speeds = f"{section}: speed, 1 thread"
+        error = value(
+            "models_vnni", f"{section}: error", "octavo native int8, batch 1: relative to float"
+        )
+        over = {"ONNX Runtime": value("models_vnni", speeds, what.format(peer))} if peer else {}
+        ours = value("models_vnni", speeds, what.format("float"))
+        yield _line(f"{kind}, ONNX", "two layers", ours, over, f"error {small(error)}")
+
+
+def _decoders() -> Iterator[str]:
+    name, section = "families_vnni", "SmolLM2-135M: decoding, 1 thread"
+    what = (
+        "SmolLM2-135M: perplexity",
+        "{}: perplexity over that of float32 arithmetic on the same integers",
+    )
+    llama = value(name, section, "octavo int8: speed over llama.cpp, 4 bits")
+    ours = value(name, section, "octavo int8: speed over float")
+    loss = value("decoders_vnni", what[0], what[1].format("octavo int8"))
+    yield _line(
+        "Language model, 8 bits",
+        "SmolLM2-135M",
+        ours,
+        {"llama.cpp, 4 bits": llama},
+        f"perplexity times {loss:.3f}",
+    )
+
+    name, section = "decoders_vnni", "SmolLM2-135M, Q4_1: decoding, 1 thread"
+    llama = value(name, section, "octavo int4: speed over llama.cpp")
+    ours = value(name, f"{section}, in PyTorch", "octavo int4: speed over torch bfloat16")
+    loss = value(name, what[0], what[1].format("octavo int4"))
+    yield _line(
+        "Language model, 4 bits; bfloat16 = 1",
+        "SmolLM2-135M",
+        ours,
+        {"llama.cpp": llama},
+        f"perplexity times {loss:.3f}",
+    )
+
+
+def points() -> list[Point]:
+    """all-MiniLM-L6 in ONNX Runtime and OpenVINO: speed over float, and error.
+
+    A speed is the geometric mean over SHAPES of float's time over that one's, each within the
+    section in which both were timed in turns.
+    """
+    native, portable = (f"{_MINILM}{target}: speed, 1 thread" for target in (", target native", ""))
+    error = f"{_MINILM}, target native: error, 1 - cosine of hidden states"
+    accuracy, cosine = f"{_MINILM}: accuracy", "1 - cosine of hidden states"
+
+    def mean(section: str, speed: str) -> float:
+        return math.prod(value("models_vnni", section, speed.format(s)) for s in SHAPES) ** (
+            1 / len(SHAPES)
+        )
+
+    def found(section: str, what: str) -> float:
+        return value("models_vnni", section, what)
+
+    fast = mean(native, "octavo native int8: speed over float, {}")
+    plain = mean(portable, "{}: speed over float")
+    accurate = fast * mean(native, "octavo native int8-accurate: speed over octavo native int8, {}")
+    return [
+        Point(
+            "Octavo, native",
+            fast,
+            found(error, "octavo native int8"),
+            ours=True,
+            place="below",
+        ),
+        Point(
+            "Octavo, native, int8-accurate",
+            accurate,
+            found(error, "octavo native int8-accurate"),
+            ours=True,
+            place="above",
+        ),
+        Point(
+            "Octavo, portable",
+            plain,
+            found(accuracy, f"octavo int8: {cosine}"),
+            ours=True,
+            place="left",
+        ),
+        Point(
+            "OpenVINO, groups of 128",
+            fast / mean(native, f"octavo native int8: speed over {_OPENVINO}, {{}}"),
+            found(error, "OpenVINO, groups of 128"),
+            place="left",
+        ),
+        Point(
+            "ONNX Runtime, per channel",
+            plain / mean(portable, f"{{}}: speed over {_ORT}"),
+            found(error, _ORT),
+        ),
+        Point(
+            "ONNX Runtime, per tensor",
+            plain / mean(portable, "{}: speed over quantize_dynamic"),
+            found(accuracy, f"quantize_dynamic: {cosine}"),
+        ),
+    ]
+
+
+def written(text: str) -> str:
+    """README's text with its table as the results have it."""
+    before, _, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"README has no {BEGIN} .. {END}")
+    return "\n".join([f"{before}{BEGIN}", *lines(), f"{END}{after}"])
+
+
+def main() -> None:
+    """Writes table and pictures."""
+    README.write_text(written(README.read_text("utf-8")), "utf-8")
+    for theme in THEMES:
+        (PICTURES / f"speed_and_error_{theme}.svg").write_text(draw(points(), theme), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
