@@ -71,19 +71,18 @@ def _speed_sections(setting: Setting, folder: Path) -> dict[str, Section]:
     """Every figure with one thread; with more, those of which something is asked."""
     found: dict[str, Section] = {}
     for decoder in decoders_speed.DECODERS.values():
-        for kind in decoder.files:
-            for figure in decoder.figures:
-                if setting.threads > 1 and (kind, figure) not in decoder.asked:
-                    continue
-                what = decoders_speed.words_of(figure)
-                title = f"{decoder.name}, {kind}: {what}, {setting.words}"
-                peers: tuple[str, ...] = (decoders_speed.INT4, decoders_speed.LLAMA_CPP)
-                asked = (decoder, kind, figure, setting)
+        for (kind, figure), least in decoder.figures.items():
+            if setting.threads > 1 and least is None:
+                continue
+            what = decoders_speed.words_of(figure)
+            title = f"{decoder.name}, {kind}: {what}, {setting.words}"
+            peers: tuple[str, ...] = (decoders_speed.INT4, decoders_speed.LLAMA_CPP)
+            asked = (decoder, kind, figure, setting)
+            found[title] = partial(decoders_speed.rows, title, *asked, peers)
+            if decoder is decoders_speed.SMOLLM:
+                title += ", in PyTorch"
+                peers = decoders_speed.MODULES
                 found[title] = partial(decoders_speed.rows, title, *asked, peers)
-                if decoder is decoders_speed.SMOLLM:
-                    title += ", in PyTorch"
-                    peers = decoders_speed.MODULES
-                    found[title] = partial(decoders_speed.rows, title, *asked, peers)
     title = f"{decoders_onnx.TITLE}, {setting.words}"
     found[title] = partial(decoders_onnx.rows, title, folder, setting)
     return found

@@ -1,7 +1,7 @@
 """README's table and picture, from the committed results: nothing in them is typed.
 
 `python -m benchmarks.readme` writes the table between README's two comments, and draws
-`docs/pictures/speed_and_error_light.svg` and `_dark.svg`. Run it after a result changes;
+`docs/pictures/speed-light.svg` and `speed-dark.svg`. Run it after a result changes;
 `tests/docs/test_readme.py` fails until then.
 """
 
@@ -221,7 +221,7 @@ def main() -> None:
     """Writes table and pictures."""
     README.write_text(written(README.read_text("utf-8")), "utf-8")
     for theme in THEMES:
-        (PICTURES / f"speed_and_error_{theme}.svg").write_text(draw(points(), theme), "utf-8")
+        (PICTURES / f"speed-{theme}.svg").write_text(draw(points(), theme), "utf-8")
 
 
 if __name__ == "__main__":

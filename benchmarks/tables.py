@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from benchmarks import ours, parts, rows
@@ -32,13 +33,17 @@ def sections(effort: Effort) -> Iterator[Row]:
         one = [speed for speed in each if parts.cell_of(speed.cell)[0] == 1]
         yield rows.mean_row(f"{name}, M >= {MANY}", many, LEAST.get(name), section)
         yield rows.mean_row(f"{name}, M = 1", one, None, section)
-        yield from rows.cell_rows(answer.found, name, [AVX2], section)
+        yield from _cell_rows(answer.found, name, section)
     section, answer = effort.ask(f"{TITLE}, by recipe", Job("tables:recipes_in_turn"))
     yield from rows.machine_rows(answer, section)
     for name in names:
         if name != AVX2:
-            for row in rows.cell_rows(answer.found, name, [AVX2], section):
-                yield Row(f"{name}, {row.what}", row.measured, "x", section=section, note=row.note)
+            yield from _cell_rows(answer.found, name, section)
+
+
+def _cell_rows(found: rows.Found, name: str, section: str) -> Iterator[Row]:
+    for row in rows.cell_rows(found, name, [AVX2], section):
+        yield replace(row, what=f"{name}, {row.what}")
 
 
 def in_turn(job: Job) -> dict[str, Comparison]:

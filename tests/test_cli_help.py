@@ -124,6 +124,15 @@ def test_options_that_are_named_exist(path: Path) -> None:
         option for command in COMMANDS.values() for parameter in command.params
         for option in (*parameter.opts, *parameter.secondary_opts)
     }  # fmt: skip
-    others = {"--torch", "--onnx", "--quick", "--only", "--into", "--for", "--config", "--isa"}  # of benchmarks
+    others = {
+        "--torch",
+        "--onnx",
+        "--quick",
+        "--only",
+        "--into",
+        "--for",
+        "--config",
+        "--isa",
+    }  # of benchmarks
     named = set(re.findall(r"`(--[a-z0-9-]+)", path.read_text()))
     assert named - others <= known | {"--version", "--help"}

@@ -7,6 +7,7 @@
 #include "contract/kernels.h"
 #include "isa/activations.h"
 #include "isa/quantize_rows.h"
+#include "isa/shuffled.h"
 #include "isa/store_channels.h"
 #include "isa/transpose_words.h"
 
@@ -46,9 +47,8 @@ inline void transpose_bytes(Bytes16 (&a)[16]) {
   Bytes16 b[16];
   for (int turn = 0; turn < 4; ++turn) {
     for (int i = 0; i < 8; ++i) {
-      b[2 * i] = __builtin_shuffle(a[i], a[i + 8], Bytes16{0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
-      b[2 * i + 1] =
-          __builtin_shuffle(a[i], a[i + 8], Bytes16{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
+      b[2 * i] = shuffled<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(a[i], a[i + 8]);
+      b[2 * i + 1] = shuffled<8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31>(a[i], a[i + 8]);
     }
     __builtin_memcpy(a, b, sizeof a);
   }

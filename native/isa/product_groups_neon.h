@@ -30,7 +30,7 @@ struct NeonGroups : GroupsOfNeon<NeonDot> {
    private:
     template <int... r, int... c>
     static OCTAVO_INLINE void some(I (&acc)[R * N], const std::int8_t* a, std::size_t stride, const std::int8_t* b, Indices<r...> rows, Indices<c...>) {
-      const I x[R] = {vreinterpretq_s32_s8(vld1q_s8(a + r * stride))...};
+      const I x[R] = {four_steps(reinterpret_cast<const std::uint8_t*>(a + r * stride))...};
       if constexpr (bits == 4) {
         (nibbles<0, c>(acc, x, load_bytes(b + 16 * c), rows), ...);
         (nibbles<2, c>(acc, x, load_bytes(b + 64 + 16 * c), rows), ...);

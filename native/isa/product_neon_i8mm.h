@@ -112,7 +112,7 @@ struct MatrixSums {
   }
   template <int... p>
   static OCTAVO_INLINE void turned_inputs(I (&x)[kPairs], const std::uint8_t* a, Indices<p...>) {
-    ((x[p] = vreinterpretq_s32_u8(vld1q_u8(a + 16 * p))), ...);
+    ((x[p] = NeonDot::four_steps(a + 16 * p)), ...);
   }
   static OCTAVO_INLINE I two_rows(const std::uint8_t* first, const std::uint8_t* second) {
     return vreinterpretq_s32_u8(vcombine_u8(vld1_u8(first), vld1_u8(second)));

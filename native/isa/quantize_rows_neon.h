@@ -46,7 +46,7 @@ inline int8x16_t to_shifted(const float* x, int n, float32x4_t inverse, int16x8_
   const int16x8_t high = vqmovn_high_s32(vqmovn_s32(steps_of_four(x + 8, n - 8, inverse)), steps_of_four(x + 12, n - 12, inverse));
   const int8x16_t a = vqmovn_high_s16(vqmovn_s16(vqaddq_s16(low, zero)), vqaddq_s16(high, zero));
   if (n >= 16) return a;
-  constexpr int8x16_t each = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const int8x16_t each = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return vandq_s8(a, vreinterpretq_s8_u8(vcltq_s8(each, vdupq_n_s8(static_cast<std::int8_t>(n)))));
 }
 

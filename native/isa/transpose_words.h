@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "contract/kernels.h"
+#include "isa/shuffled.h"
 
 namespace octavo {
 namespace {
@@ -15,11 +16,10 @@ inline void transpose_four_rows(const void* from, std::size_t stride, void* to, 
   typedef std::int32_t Words __attribute__((vector_size(16)));
   Words v[4];
   for (std::size_t i = 0; i < 4; ++i) __builtin_memcpy(&v[i], static_cast<const char*>(from) + i * stride, 16);
-  const Words low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, first = {0, 1, 4, 5}, last = {2, 3, 6, 7};
-  const Words low01 = __builtin_shuffle(v[0], v[1], low), high01 = __builtin_shuffle(v[0], v[1], high);
-  const Words low23 = __builtin_shuffle(v[2], v[3], low), high23 = __builtin_shuffle(v[2], v[3], high);
-  const Words turned[4] = {__builtin_shuffle(low01, low23, first), __builtin_shuffle(low01, low23, last),
-                           __builtin_shuffle(high01, high23, first), __builtin_shuffle(high01, high23, last)};
+  const Words low01 = shuffled<0, 4, 1, 5>(v[0], v[1]), high01 = shuffled<2, 6, 3, 7>(v[0], v[1]);
+  const Words low23 = shuffled<0, 4, 1, 5>(v[2], v[3]), high23 = shuffled<2, 6, 3, 7>(v[2], v[3]);
+  const Words turned[4] = {shuffled<0, 1, 4, 5>(low01, low23), shuffled<2, 3, 6, 7>(low01, low23),
+                           shuffled<0, 1, 4, 5>(high01, high23), shuffled<2, 3, 6, 7>(high01, high23)};
   for (std::size_t i = 0; i < 4; ++i) __builtin_memcpy(static_cast<char*>(to) + i * to_stride, &turned[i], 16);
 }
 

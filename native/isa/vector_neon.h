@@ -52,7 +52,7 @@ struct Neon {
   static F select(Mask m, F yes, F no) { return vbslq_f32(m, yes, no); }
   // By the lowest bits, one a lane.
   static F pick(std::uint32_t bits, F yes, F no) {
-    constexpr Mask each = {1, 2, 4, 8};
+    const Mask each = {1, 2, 4, 8};
     return vbslq_f32(vtstq_u32(vdupq_n_u32(bits), each), yes, no);
   }
 

@@ -25,7 +25,7 @@ def test_a_figure_that_is_not_there_is_an_error() -> None:
 
 @pytest.mark.parametrize("theme", readme.THEMES)
 def test_the_picture_is_of_the_committed_results(theme: str) -> None:
-    svg = (readme.PICTURES / f"speed_and_error_{theme}.svg").read_text(encoding="utf-8")
+    svg = (readme.PICTURES / f"speed-{theme}.svg").read_text(encoding="utf-8")
     for point in readme.points():
         for line in label(point).split("\n"):
             assert f">{line}<" in svg, "run `python -m benchmarks.readme`"

@@ -83,7 +83,7 @@ def test_pictures_are_as_they_are_drawn() -> None:
     draw = script("pictures/draw.py")
     for name, picture in draw.PICTURES.items():
         assert (DOCS / "pictures" / f"{name}.svg").read_text() == picture()
-    plots = {f"speed_and_error_{theme}" for theme in readme.THEMES}  # of test_readme.py
+    plots = {f"speed-{theme}" for theme in readme.THEMES}  # of test_readme.py
     assert {path.stem for path in DOCS.glob("pictures/*.svg")} == {*draw.PICTURES, *plots}
 
 

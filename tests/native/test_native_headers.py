@@ -20,16 +20,25 @@ HEADERS = sorted(str(header.relative_to(NATIVE)) for header in NATIVE.rglob("*.h
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
 AVX512 = (*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "vl", "dq")))
 VNNI = (*AVX512, "-mavx512vnni")
-ISA_FLAGS = {
+DOT = "-march=armv8.2-a+dotprod"
+ARM64_FLAGS: dict[str, tuple[str, ...]] = {
+    "neon_i8mm": (f"{DOT}+i8mm",),
+    "neon_mull": (),
+    "neon": (DOT,),
+}
+X86_FLAGS = {
     "avx2": AVX2,
     "avxvnni": AVX2,
     "vnni_avx512": VNNI,
     "avx512": AVX512,
     "amx": (*VNNI, "-mamx-tile", "-mamx-int8"),
 }
+ISA_FLAGS = X86_FLAGS | ARM64_FLAGS
 """As CMakeLists.txt has them, by the instruction set that a file's name tells."""
 X86 = platform.machine() in ("x86_64", "AMD64")
+ARM64 = platform.machine() in ("aarch64", "arm64")
 COMPILER = os.environ.get("CXX", "g++")
+CROSS_COMPILER = "aarch64-linux-gnu-g++"
 
 
 def isa_of(header: str) -> str | None:
@@ -48,19 +57,20 @@ def bindings_flags() -> list[str]:
 
 @pytest.mark.parametrize("header", HEADERS)
 def test_a_header_compiles_alone(header: str) -> None:
-    if not shutil.which(COMPILER):
-        pytest.skip(f"NOT TESTED: there is no compiler {COMPILER}")
     isa = isa_of(header)
-    if isa and not X86:
+    compiler = CROSS_COMPILER if isa in ARM64_FLAGS and not ARM64 else COMPILER
+    if not shutil.which(compiler):
+        pytest.skip(f"NOT TESTED: there is no compiler {compiler}")
+    if isa in X86_FLAGS and not X86:
         pytest.skip(f"NOT TESTED: {isa} is not of {platform.machine()}")
     flags = list(ISA_FLAGS[isa]) if isa else []
     if header.startswith("python/"):
         flags += bindings_flags()
-    if X86:
+    if X86 and compiler == COMPILER:
         flags.append("-DOCTAVO_X86")
     warnings = ("-Wall", "-Wextra", "-Werror", "-fvisibility=hidden")
     done = subprocess.run(
-        [COMPILER, "-std=c++17", "-fsyntax-only", *warnings, *flags, f"-I{NATIVE}", "-xc++", "-"],
+        [compiler, "-std=c++17", "-fsyntax-only", *warnings, *flags, f"-I{NATIVE}", "-xc++", "-"],
         input=2 * f'#include "{header}"\n',
         capture_output=True,
         text=True,

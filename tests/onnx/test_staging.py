@@ -18,6 +18,7 @@ import pytest
 from onnx import helper
 
 from octavo.errors import OutputError
+from octavo.files import locks
 from octavo.files import staging as module
 from octavo.files.staging import PREFIX, Staging, output_error, remove_abandoned
 from tests.onnx.helpers import mlp, snapshot
@@ -189,6 +190,20 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         staging.model.write_bytes(NEW)
         staging.commit()
     assert names(tmp_path) == ["a.onnx", "b.onnx", "b.onnx.data"]
+
+
+def test_a_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_folder(*args: Any) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(locks, "open_folder", open_folder)
+    monkeypatch.setattr(locks, "fcntl", None)
+    left = abandoned(tmp_path, "0123")  # by whom nobody can tell: it stays
+    with Staging(tmp_path / "a.onnx") as staging:
+        write(tmp_path / "b.onnx", b"data")
+        staging.model.write_bytes(NEW)
+        staging.commit()
+    assert names(tmp_path) == sorted([left.name, "a.onnx", "b.onnx", "b.onnx.data"])
 
 
 # Abandoned folders -----------------------------------------------------------------------------

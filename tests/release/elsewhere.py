@@ -19,6 +19,17 @@ EMULATED = {"3.11": "bookworm", "3.13": "trixie"}
 """Versions of Python for aarch64, and the release of Debian that has each."""
 OLD, OLD_PYTHON, OLD_GLIBC = "bullseye", "3.9", "2.31"
 """The oldest release that Debian's servers still have. Its Python is too old for our module."""
+CPUINFO = """processor\t: 0
+Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm asimddp
+CPU implementer\t: 0x41
+CPU architecture: 8
+CPU variant\t: 0x3
+CPU part\t: 0xd0c
+CPU revision\t: 1
+
+"""
+"""Of a Neoverse N1. Where the file tells of x86, as it does under this emulator, the import of ONNX
+Runtime for aarch64 ends the process."""
 OLD_RUNTIME = ("onnxruntime==1.19.2", "numpy==2.0.2")
 
 
@@ -29,8 +40,11 @@ def make_system(suite: str, version: str, architecture: str) -> Path:
 
     def fill(folder: Path) -> None:
         debian.unpack(folder, packages, architecture=architecture, suite=suite)
+        if architecture == "arm64":
+            (folder / "proc").mkdir()
+            (folder / "proc" / "cpuinfo").write_text(CPUINFO)
 
-    kept(folder, repr((suite, architecture, packages, str(folder))).encode(), fill)
+    kept(folder, repr((suite, architecture, packages, CPUINFO, str(folder))).encode(), fill)
     return folder
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from octavo.errors import ModelError
 
-LIBRARY = "liboctavo_ort.so"
+LIBRARY = {"darwin": "liboctavo_ort.dylib", "win32": "octavo_ort.dll"}.get(
+    sys.platform, "liboctavo_ort.so"
+)
 
 
 def custom_ops_library() -> str:
@@ -21,9 +23,8 @@ def custom_ops_library() -> str:
     folder = Path(found.origin).parent if found is not None and found.origin else Path()
     library = folder / LIBRARY
     if not library.is_file():
-        if not sys.platform.startswith("linux"):
-            raise ModelError(
-                f"target native is for Linux, and this is {sys.platform}: use target portable"
-            )
-        raise ModelError(f"{library} is missing: octavo is not installed whole; install it again")
+        raise ModelError(
+            f"{library} is missing: octavo is not installed whole; install it again, "
+            "or use target portable"
+        )
     return str(library)

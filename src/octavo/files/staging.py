@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import secrets
@@ -22,6 +21,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from octavo.errors import ModelError, OutputError
+from octavo.files import locks
 from octavo.files.metadata import metadata
 
 PREFIX = ".octavo-staging-"
@@ -125,9 +125,9 @@ class Staging(StagedOutput):
             (self.folder / _JOURNAL).write_text(json.dumps(plan), encoding="utf-8")
             if data is not None:
                 _rename_to_free(self.data, self.out.parent / data)
-                _sync(self.out.parent)
+                locks.sync_folder(self.out.parent)
             self.model.replace(self.out)
-            _sync(self.out.parent)
+            locks.sync_folder(self.out.parent)
         except OutputError:
             raise
         except OSError as error:
@@ -136,11 +136,13 @@ class Staging(StagedOutput):
 
 def remove_abandoned(parent: Path) -> None:
     """Removes staging folders in `parent` whose process is gone."""
+    if not locks.available():
+        return
     for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            lock = locks.open_folder(folder, follow=False)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                locks.lock(lock, wait=False)
                 discard(folder, [])
             finally:
                 os.close(lock)
@@ -196,10 +198,12 @@ def make_locked(folder: Path, lock: list[int]) -> None:
     """Makes `folder` and locks it; again if another run took it for an abandoned one between."""
     while True:
         folder.mkdir(mode=0o700)
+        if not locks.available():
+            return
         with contextlib.suppress(FileNotFoundError):
-            lock.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+            lock.append(locks.open_folder(folder))
             with contextlib.suppress(OSError):  # a file system without locks: nobody removes it
-                fcntl.flock(lock[0], fcntl.LOCK_EX)
+                locks.lock(lock[0], wait=True)
             if os.path.samestat(folder.stat(), os.fstat(lock[0])):
                 return
         while lock:
@@ -266,7 +270,7 @@ def _settle(folder: Path, plan: Mapping[str, Any]) -> None:
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDWR)  # Windows syncs nothing else
     try:
         os.fsync(handle)
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -48,7 +49,7 @@ def in_large_pages(address: int, size: int) -> None:
 def give_back() -> None:
     """Gives free memory back to the operating system, which the C library keeps for later calls:
     after a model was read that can be a tenth of it. Elsewhere than in glibc nothing is done."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 

@@ -8,7 +8,6 @@ a kill left of a line that was being written is cut off.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from octavo.errors import HistoryError, OutputError
+from octavo.files import locks
 
 VERSION = 1
 FILE = "history.jsonl"
@@ -72,7 +72,7 @@ class History:
             lines = []
         if not lines:
             self._append({"kind": "start", "version": VERSION, "subject": dict(subject)})
-            _sync(folder)
+            locks.sync_folder(folder)
             return
         _refuse_other(self._path, lines[0], subject)
         for line in lines[1:]:
@@ -86,7 +86,7 @@ class History:
             # Unbuffered: what a full disk refused must not be tried again when the file is closed.
             self._file = self._path.open("a+b", buffering=0)
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                locks.lock(self._file.fileno(), wait=False)
                 if os.path.samestat(os.fstat(self._file.fileno()), self._path.stat()):
                     return
             except BlockingIOError:
@@ -141,15 +141,6 @@ class History:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _sync(folder: Path) -> None:
-    """The name of a new file is on disk, too."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
