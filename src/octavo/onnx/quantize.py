@@ -53,9 +53,9 @@ def quantize_dynamic(
     cpu: str = "vnni",
     quant_format: str = "qoperator",
     check_inputs: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
-    error_feedback: bool = False,
     verify: bool = True,
     progress: Progress | None = None,
+    error_feedback: bool = False,
     allow_quantized: bool = False,
     allow_nothing: bool = False,
     sess_options: ort.SessionOptions | None = None,
@@ -91,10 +91,10 @@ def quantize_dynamic(
             mapping of name to array, or several of these. Without, they are made up. Scales of
             weights in groups that are searched ("int4") are those of the least error for what comes
             to each layer with these inputs; a hundred are enough.
-        error_feedback: with check_inputs: later weights of an output make up for what earlier ones
-            lost (GPTQ). It loses less and takes longer.
         verify: compare the result with the float model before it is put in place.
         progress: called with (stage, done, total).
+        error_feedback: with check_inputs: later weights of an output make up for what earlier ones
+            lost (GPTQ). It loses less and takes longer.
         allow_quantized: quantize the rest of a model that is quantized in part.
         allow_nothing: write the model even if no layer would be quantized.
         sess_options: `onnxruntime.SessionOptions` for the sessions of the comparison, with which
