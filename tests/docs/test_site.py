@@ -100,6 +100,15 @@ def test_figures_are_those_of_the_results() -> None:
             hook.filled(wrong)
 
 
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page != "performance.md"], ids=lambda page: Path(page).stem
+)
+def test_pages_ask_for_figures_that_there_are(page: str) -> None:
+    text = (DOCS / page).read_text()
+    filled = script("hooks/results.py").filled(text)
+    assert "<!--" not in filled.replace(script("hooks/command_line.py").MARK, "")
+
+
 def test_the_performance_page_asks_for_what_there_is_and_shows_every_miss() -> None:
     page = script("hooks/results.py").filled((DOCS / "performance.md").read_text())
     assert "<!--" not in page
