@@ -1,7 +1,11 @@
 # make quick   while you work: lint, types, the first case of each test that takes no time (a minute)
 # make test    everything that must pass: lint, types, all tests that are not slow
-# make test-all  the slow tests too, and the kernels on aarch64 under an emulator
+# make test-all  the slow tests too, and other compilers, processors and systems: clang, aarch64, windows, macos
 # make sanitize  the tests of kernels and operators under AddressSanitizer, UBSan and ThreadSanitizer
+# make clang   the tests of kernels on what clang compiles
+# make aarch64  the same on an emulated 64-bit ARM
+# make windows  the operators cross-compiled for Windows, and their tests in ONNX Runtime's library for it under wine
+# make macos   all of it compiled and linked for macOS, where nothing is run
 # make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
 # make docs    the documentation, in build/site/index.html
 # make wheel   wheels for x86-64 and aarch64 and an sdist in dist/, each tried in an environment of its own
@@ -17,7 +21,7 @@ OPTIMUM := .venv-optimum
 PY := $(VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
 
-.PHONY: setup browser demo quick test test-all sanitize aarch64 wheel bench docs check clean
+.PHONY: setup browser demo quick test test-all sanitize clang aarch64 windows macos wheel bench docs check clean
 
 setup: $(VENV)/.stamp $(OLDEST)/.stamp $(OF_OPSET_23)/.stamp
 
@@ -126,13 +130,25 @@ quick: $(VENV)/.stamp
 test: setup browser check
 	@$(PY) -m pytest -n 2 --dist loadgroup -m 'not slow'
 
-# The kernels on another processor come first, for the same reason.
-test-all: setup $(TENSORFLOW)/.stamp $(OPTIMUM)/.stamp browser check docs aarch64
+# Other compilers, processors and systems come first, for the same reason.
+test-all: setup $(TENSORFLOW)/.stamp $(OPTIMUM)/.stamp browser check docs clang aarch64 windows macos
 	@OCTAVO_EXAMPLES=new $(PY) -m pytest -n 2 --dist loadgroup
 
 # The tests of kernels and operators under the address, undefined behaviour and thread sanitizers.
 sanitize: setup
 	@$(PY) -m tests.native.sanitize
+
+# The kernel tests on a core that clang has compiled, in build/clang.
+clang: $(VENV)/.stamp
+	@$(PY) -m tests.clang.run
+
+# The operators in ONNX Runtime's library for Windows; makes what it needs in build/windows.
+windows: $(VENV)/.stamp
+	@$(PY) -m tests.windows.run
+
+# Compiled and linked by zig's clang, in build/macos.
+macos: $(VENV)/.stamp
+	@$(PY) -m tests.macos.run
 
 # The kernel tests on aarch64, emulated; makes what it needs in build/aarch64.
 aarch64: $(VENV)/.stamp

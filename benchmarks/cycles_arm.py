@@ -171,11 +171,14 @@ def _assembly(name: str, operands: str) -> str:
 def loop(program: Program, addresses: Sequence[int], multiply: str) -> list[int]:
     """The loop that makes most of the multiplications."""
     turns = Counter((b, a) for a, b in pairwise(addresses) if b < a)
+    executed = set(addresses)
 
     def made(ends: tuple[int, int]) -> int:
         body = range(ends[0], ends[1] + 4, 4)
-        inner = any(ends != o and ends[0] <= o[0] and o[1] <= ends[1] for o in turns)
-        return 0 if inner else turns[ends] * sum(program.of(a) == multiply for a in body)
+        outer = any(ends != o and ends[0] <= o[0] and o[1] <= ends[1] for o in turns)
+        if outer or not executed.issuperset(body):  # as between a call and what returns from it
+            return 0
+        return turns[ends] * sum(program.of(a) == multiply for a in body)
 
     first, last = max(turns, key=made)
     return list(range(first, last + 4, 4))

@@ -37,6 +37,15 @@ struct Avx2Dot : Avx2 {
     I size, mask;
   };
   static OCTAVO_INLINE Inputs inputs(const std::uint8_t* p) { return {four(p), four(p + 4)}; }
+#if defined(__clang__)
+  static OCTAVO_INLINE void dot(I& sum, const Inputs& x, I w) {
+    const I pairs = _mm256_maddubs_epi16(x.size, _mm256_xor_si256(w, x.mask));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+  static OCTAVO_INLINE void dot_memory(I& sum, const Inputs& x, const std::int8_t* p) {
+    dot(sum, x, _mm256_load_si256(reinterpret_cast<const I*>(p)));
+  }
+#else
   // Inline assembly, for GCC 12 spills the sums of the intrinsics.
   static OCTAVO_INLINE void dot(I& sum, const Inputs& x, I w) {
     I t;
@@ -58,6 +67,7 @@ struct Avx2Dot : Avx2 {
         : [sum] "+x"(sum), [t] "=&x"(t)
         : [size] "x"(x.size), [mask] "x"(x.mask), [w] "m"(*reinterpret_cast<const I*>(p)), [one] "x"(_mm256_set1_epi16(1)));
   }
+#endif
   static OCTAVO_INLINE I load_weights(const std::int8_t* p) {
     I w = _mm256_load_si256(reinterpret_cast<const I*>(p));
     __asm__("" : "+x"(w));

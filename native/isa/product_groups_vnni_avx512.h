@@ -19,7 +19,7 @@ struct Avx512Groups : Avx512Vnni {
   static constexpr int kWidestOfWeightGroups = 2;
   static constexpr int tallest_of_groups(int blocks) { return blocks == 1 ? 4 : 6; }
 
-  static OCTAVO_INLINE void dot(I& sum, I w, I x) { __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x)); }
+  using Avx512Vnni::dot;  // of weights, which have no sign, by inputs
   static OCTAVO_INLINE void dot(I& sum, I w, const std::int8_t* x) {
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const Four*>(x)));
   }

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.native import debian
-from tests.native.building import BUILD, ROOT, environment_with_tools, kept, run
+from tests.native.building import BUILD, ROOT, environment_with_tools, have_tools, kept, run
 
 HERE = Path(__file__).parent
 HOME = BUILD / "aarch64"
@@ -36,6 +36,7 @@ PYTHON = SYSROOT / "usr" / "bin" / "emulated-python"
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 TOOLS = {COMPILER: "g++-aarch64-linux-gnu", EMULATOR: "qemu-user"}
+TOOLS |= {"apt-get": "apt", "dpkg-deb": "dpkg"}
 PACKAGES = ("python3.11-minimal", "libpython3.11-stdlib", "libstdc++6")
 HEADERS = "libpython3.11-dev"
 KERNELS = "tests/test_kernels.py"
@@ -57,23 +58,6 @@ LEFT_OUT = {
 
 def say(message: str) -> None:
     print(f"aarch64: {message}", flush=True)
-
-
-def have_tools() -> bool:
-    """Whether compiler and emulator are there, installed by us if need be."""
-    missing = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
-    if missing and shutil.which("apt-get") and os.geteuid() == 0:
-        say(f"installing {' '.join(missing)}")
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        run("apt-get", "update", "-q")
-        run("apt-get", "install", "-qy", "--no-install-recommends", *missing, env=environment)
-        missing = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
-    if not missing and debian.available():
-        return True
-    line = "*" * 78
-    needs = f"apt-get install {' '.join(missing)}" if missing else "Debian's apt-get and dpkg-deb"
-    print(f"{line}\nSKIPPED: the kernels are NOT TESTED on aarch64. Needed: {needs}\n{line}")
-    return False
 
 
 # --- what is kept from run to run ---
@@ -182,7 +166,7 @@ def has_tables(environment: dict[str, str], wanted: set[str]) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    if not have_tools():
+    if not have_tools("aarch64", "the kernels are NOT TESTED on aarch64", TOOLS):
         return 0
     start = time.monotonic()
     environment = make()

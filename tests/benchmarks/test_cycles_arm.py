@@ -32,6 +32,13 @@ def test_the_loop_is_the_innermost_one_that_multiplies_most() -> None:
     assert cycles_arm.loop(LISTED, passed, "sdot") == turn
 
 
+def test_what_was_jumped_over_is_in_no_loop() -> None:
+    """A return may go backwards, over as many multiplications as there are in a program."""
+    more = Listed(*LISTED.instructions.values(), *[("sdot", "v1.4s, v0.16b, v2.4b[1]")] * 9)
+    turn = [4, 8, 12]
+    assert cycles_arm.loop(more, [*turn, *turn, 16, 20, 24, 60, 24], "sdot") == turn
+
+
 @pytest.mark.parametrize(
     ("instruction", "shown"),
     [

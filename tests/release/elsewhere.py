@@ -6,11 +6,13 @@ Debian's Pythons are unpacked into build/systems and kept there.
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 from tests.native import debian
 from tests.native.building import BUILD, kept, run
+from tests.release import pythons
 from tests.release.trying import HERE, PIP, clean_environment, use
 
 HOME = BUILD / "systems"
@@ -60,11 +62,19 @@ def install(folder: Path, machine: str, version: str, *what: str | Path) -> None
     )
 
 
+def compile_for(version: str, *folders: Path) -> None:
+    """Writes bytecode, for which an emulated Python takes minutes, where that Python is here."""
+    if python := pythons.find(version):
+        command = [python, "-m", "compileall", "-q", *folders]
+        subprocess.run(command, capture_output=True, check=False)  # some files are templates
+
+
 def try_emulated(wheel: Path, version: str, made_here: Path) -> None:
     """Installs it for aarch64, uses it there, and compares bits with those of `made_here`."""
     system = make_system(EMULATED[version], version, "arm64")
     site = HOME / f"site-{version}"
     install(site, "aarch64", version, wheel)
+    compile_for(version, site, system / "usr" / "lib" / f"python{version}")
     python = (shutil.which(EMULATOR) or EMULATOR, "-cpu", "max", "-L", system)
     program = system / "usr" / "bin" / f"python{version}"
     environment = clean_environment([system / "usr" / "bin"])
