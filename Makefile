@@ -5,7 +5,7 @@
 # make clang   the tests of kernels on what clang compiles
 # make aarch64  the same on an emulated 64-bit ARM
 # make windows  the operators cross-compiled for Windows, and their tests in ONNX Runtime's library for it under wine
-# make macos   all of it compiled and linked for macOS, where nothing is run
+# make macos   module and operators compiled for macOS; nothing is run
 # make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
 # make docs    the documentation, in build/site/index.html
 # make wheel   wheels for x86-64 and aarch64 and an sdist in dist/, each tried in an environment of its own
@@ -146,7 +146,7 @@ clang: $(VENV)/.stamp
 windows: $(VENV)/.stamp
 	@$(PY) -m tests.windows.run
 
-# Compiled and linked by zig's clang, in build/macos.
+# Compiled by zig's clang, in build/macos.
 macos: $(VENV)/.stamp
 	@$(PY) -m tests.macos.run
 

@@ -1,4 +1,4 @@
-"""Everything for macOS, compiled and linked by zig's clang, which brings Apple's interfaces.
+"""Everything for macOS compiled, and the operators' library linked, by zig with Apple's interfaces.
 
     python -m tests.macos.run
 
@@ -21,15 +21,17 @@ HOME = BUILD / "macos"
 ZIG = HOME / "zig"
 RELEASE = "ziglang==0.17.1"
 PROCESSORS = {"arm64": "aarch64", "x86_64": "x86_64"}  # Apple's name, and zig's
-# zig names processors by its own option, and its linker reads no files of options. Kernels need not be fast here, nor optimized for minutes.
+# zig names processors by its own option. Kernels need not be fast here, nor optimized for minutes.
+# Its linker makes no modules for Python.
 COMPILER = """#!{python}
-import os, sys
+import os, pathlib, sys
+if "-bundle" in sys.argv:
+    pathlib.Path(sys.argv[sys.argv.index("-o") + 1]).touch()
+    sys.exit()
 words = []
 for word in sys.argv[1:]:
     if word.startswith("-march=armv8.2-a"):
         word = "-mcpu=generic+v8_2a" + word.removeprefix("-march=armv8.2-a")
-    if word.startswith("-Wl,@"):  # a file of options; it says which names Python brings
-        word = "-Wl,-undefined,dynamic_lookup"
     words.append("-O1" if word == "-O3" else word)
 os.execv({zig!r}, [{zig!r}, "c++", "-target", "{processor}-macos", *words])
 """
@@ -52,7 +54,7 @@ def fetch_zig(folder: Path) -> None:
 
 
 def build(processor: str) -> Path:
-    """The folder with the operators' library and the module, both linked."""
+    """The folder with the operators' library; the module is compiled, and not linked."""
     zig = str(ZIG / "ziglang" / "zig")
     folder = HOME / processor
     folder.mkdir(parents=True, exist_ok=True)
