@@ -24,7 +24,7 @@ from benchmarks import runner
 from benchmarks.results import REPOSITORY, Row
 
 SECTION = "Try it"
-FLOAT, INT8, PAGE = "model.onnx", "model.int8.onnx", "report.html"
+FLOAT, INT8, PAGE = "model.onnx", "model.native.onnx", "report.html"
 AT_MOST = 300.0
 # How this machine reaches the package registry.
 _NETWORK = re.compile(r"pip_.*|ssl_cert_.*|requests_ca_bundle|curl_ca_bundle|.*_proxy", re.I)

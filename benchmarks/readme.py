@@ -1,201 +1,233 @@
-"""The table and the picture of README.md, from committed results: `python -m benchmarks.readme`.
+"""README's table and picture, from the committed results: nothing in them is typed.
 
-The table stands between two comments of README.md, the picture in docs/pictures, once for a light
-page and once for a dark one. Nothing is measured: run it after a script has written its results.
+`python -m benchmarks.readme` writes the table between README's two comments, and draws
+`docs/pictures/speed-light.svg` and `speed-dark.svg`. Run it after a result changes;
+`tests/docs/test_readme.py` fails until then.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
-from statistics import geometric_mean
-from typing import Any
 
-from benchmarks.results import FOLDER, REPOSITORY, Result, read
+from benchmarks.readme_plot import Point, draw
+from benchmarks.results import FOLDER, REPOSITORY, read
 
 README = REPOSITORY / "README.md"
 PICTURES = REPOSITORY / "docs" / "pictures"
-BEGIN, END = "<!-- figures: python -m benchmarks.readme -->", "<!-- end of figures -->"
-MINILM = "all-MiniLM-L6, target native"
-PER_CHANNEL, OPENVINO = "quantize_dynamic per channel", "OpenVINO"
+BEGIN, END = "<!-- python -m benchmarks.readme -->", "<!-- end -->"
+SHAPES = ("1x8", "1x32", "1x128", "8x128")  # batch x length: those that both targets were timed at
+THEMES = ("light", "dark")
+
+_MINILM = "all-MiniLM-L6"
+_ORT, _OPENVINO = "quantize_dynamic per channel", "OpenVINO"
 
 
 @cache
-def result(name: str) -> Result:
-    """A committed one."""
-    return read(FOLDER / f"{name}.json")
+def _rows(name: str) -> dict[tuple[str, str], float]:
+    return {(row.section, row.what): row.measured for row in read(FOLDER / f"{name}.json").rows}
 
 
-def figure(name: str, section: str, what: str) -> float:
-    """One figure of a result. Raises ValueError where it has none of that section and name."""
-    for row in result(name).rows:
-        if (row.section, row.what) == (section, what):
-            return row.measured
-    raise ValueError(f"benchmarks/results/{name}.json has no row {what!r} in {section!r}")
+def value(name: str, section: str, what: str) -> float:
+    """A figure of a committed result. Raises LookupError where it is not there."""
+    found = _rows(name).get((section, what), math.nan)
+    if math.isnan(found):
+        raise LookupError(f"result {name!r} has no {what!r} in section {section!r}")
+    return found
 
 
-# --- the table ---
+def small(number: float) -> str:
+    """Two digits that count: 0.0012, 0.053."""
+    return f"{number:.{1 - math.floor(math.log10(number))}f}"
 
 
-@dataclass(frozen=True)
-class Line:
-    """A kind of model: what it is, Octavo's speed with float's as 1, and the fastest peer's."""
-
-    model: str
-    speed: float
-    peer: str
-    peer_speed: float | None
-    result: str
+def lines() -> Iterator[str]:
+    """The table, in Markdown."""
+    yield "| what | model | Octavo | fastest peer | what it costs |"
+    yield "|---|---|--:|--:|---|"
+    yield from (*_texts(), *_pictures(), *_sound(), *_decoders())
 
 
-def lines() -> Iterator[Line]:
-    """Of the README's table; each is of one thread."""
-    torch = "models_torch_vnni"
-    over_float = figure(torch, "all-MiniLM-L6: speed, 1 thread", f"{_OCTAVO} over float{_MEAN}")
-    over_torch = figure(
-        torch, "all-MiniLM-L6: speed, 1 thread", f"{_OCTAVO} over torch.ao per channel{_MEAN}"
-    )
-    yield Line(
-        "Sentence embeddings (all-MiniLM-L6), PyTorch",
-        *(over_float, "torch.ao per channel", over_float / over_torch, torch),
-    )
-    yield _onnx("Sentence embeddings (all-MiniLM-L6), ONNX", MINILM, OPENVINO)
-    rnn = "2 layers, bidirectional, H 256, 50 steps, target native"
-    yield _onnx("LSTM of two layers, ONNX", f"LSTM, {rnn}", "quantize_dynamic")
-    gru = _onnx("GRU of two layers, ONNX", f"GRU, {rnn}")
-    yield replace(gru, peer="ONNX Runtime has none")
-    yield _onnx("OCR (nano-ocr: Conv and LSTM), ONNX", "nano-ocr, target native")
-    yield _onnx("File types (magika: dense layers), ONNX", "magika, target native")
+def _line(kind: str, model: str, ours: float, over: dict[str, float], loss: str) -> str:
+    """`over` has Octavo's speed over that of each peer."""
+    best = min(over, key=lambda name: over[name], default=None)
+    peer = "" if best is None else f"{ours / over[best]:.1f}, {best}"
+    return f"| {kind} | {model} | **{ours:.1f}** | {peer} | {loss} |"
 
 
-_OCTAVO, _MEAN = "octavo int8: speed", ", geometric mean"
-
-
-def _onnx(model: str, part: str, peer: str = "") -> Line:
-    name, section = "models_vnni", f"{part}: speed, 1 thread"
-    over_float = figure(name, section, f"octavo native int8: speed over float{_MEAN}")
-    if not peer:
-        return Line(model, over_float, "not timed", None, name)
-    over_peer = figure(name, section, f"octavo native int8: speed over {peer}{_MEAN}")
-    title = peer if peer == OPENVINO else f"ONNX Runtime's {peer}"
-    return Line(model, over_float, title, over_float / over_peer, name)
-
-
-def table() -> str:
-    """In Markdown, with the link of each line's result."""
-    text = [
-        "| model | float | Octavo, int8 | fastest int8 beside it | results |",
-        "|---|--:|--:|---|---|",
-    ]
-    for line in lines():
-        peer = line.peer if line.peer_speed is None else f"{line.peer_speed:.1f} ({line.peer})"
-        link = f"[{line.result}](benchmarks/results/{line.result}.json)"
-        text.append(f"| {line.model} | 1 | **{line.speed:.1f}** | {peer} | {link} |")
-    return "\n".join(text)
-
-
-def with_table(readme: str) -> str:
-    """`readme` with the table of now. Raises ValueError where the two comments are missing."""
-    before, found, rest = readme.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not found or not ended:
-        raise ValueError(f"README.md: the table stands between {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
-
-
-# --- the picture ---
-
-
-def points() -> dict[str, tuple[float, float]]:
-    """Of all-MiniLM-L6 by name: error (1 - cosine of hidden states) and speed, float's being 1."""
-    speeds, errors = f"{MINILM}: speed, 1 thread", f"{MINILM}: error, 1 - cosine of hidden states"
-
-    def native(over: str, own: str = "int8") -> float:
-        return figure("models_vnni", speeds, f"octavo native {own}: speed over {over}{_MEAN}")
-
-    def error(of: str) -> float:
-        return figure("models_vnni", errors, of)
-
-    ours = native("float")
-    accurate = native("octavo native int8", "int8-accurate")
-    return {
-        "Octavo int8": (error("octavo native int8"), ours),
-        "Octavo int8-accurate": (error("octavo native int8-accurate"), ours * accurate),
-        "OpenVINO, groups of 128": (error("OpenVINO, groups of 128"), ours / native(OPENVINO)),
-        "ONNX Runtime, per channel": (error(PER_CHANNEL), ours / native(PER_CHANNEL)),
-        "ONNX Runtime's default": _runtimes_default(),
+def _texts() -> Iterator[str]:
+    native, _, _, openvino, per_channel, per_tensor = points()
+    peers = {
+        "OpenVINO": native.speed / openvino.speed,
+        "ONNX Runtime": native.speed / max(per_channel.speed, per_tensor.speed),
     }
+    loss = f"error {small(native.error)}"
+    yield _line("Embeddings, ONNX", _MINILM, native.speed, peers, loss)
+
+    name, section = "models_torch_vnni", f"{_MINILM}: speed, 1 thread"
+    what = "octavo int8: speed over {}, geometric mean"
+    error = value(name, f"{_MINILM}: accuracy", "octavo int8: 1 - cosine of hidden states")
+    peers = {"torch.ao": value(name, section, what.format("torch.ao per channel"))}
+    ours = value(name, section, what.format("float"))
+    yield _line("Embeddings, PyTorch", _MINILM, ours, peers, f"error {small(error)}")
 
 
-def _runtimes_default() -> tuple[float, float]:
-    """It was timed beside target portable, in four of the five sizes."""
-    speeds = "all-MiniLM-L6: speed, 1 thread"
-    each = []
-    for size in ("1x8", "1x32", "1x128", "8x128"):
-        over_float = figure("models_vnni", speeds, f"{size}: speed over float")
-        each.append(
-            over_float / figure("models_vnni", speeds, f"{size}: speed over quantize_dynamic")
+def _family(section: str, kind: str, model: str) -> str:
+    """A family of transformers as a PyTorch module."""
+    what = "octavo int8: speed over {}"
+    peers = {"torch.ao": value("families_vnni", section, what.format("torch.ao per channel"))}
+    ours = value("families_vnni", section, what.format("float"))
+    error = value("families_vnni", section, "octavo int8: 1 - cosine with float")
+    return _line(kind, model, ours, peers, f"error {small(error)}")
+
+
+def _pictures() -> Iterator[str]:
+    yield _family("ViT: PyTorch, 1 thread", "Pictures, PyTorch", "ViT")
+    section = "nano-ocr, target native"
+    read_words = [
+        value("models_vnni", section, f"{who}: accuracy, words read")
+        for who in ("octavo native int8", "float")
+    ]
+    ours = value(
+        "models_vnni",
+        f"{section}: speed, 1 thread",
+        "octavo native int8: speed over float, geometric mean",
+    )
+    loss = f"reads {read_words[0]:.3f} of the words, float {read_words[1]:.3f}"
+    yield _line("OCR, ONNX", "nano-ocr", ours, {}, loss)
+
+
+def _sound() -> Iterator[str]:
+    yield _family(
+        "Whisper decoder: one token after a cache, 1 thread",
+        "Speech, PyTorch",
+        "Whisper's decoder, one token",
+    )
+    for kind, peer in (("LSTM", "quantize_dynamic"), ("GRU", None)):
+        section = f"{kind}, 2 layers, bidirectional, H 256, 50 steps, target native"
+        what = "octavo native int8: speed over {}, geometric mean"
+        speeds = f"{section}: speed, 1 thread"
+        error = value(
+            "models_vnni", f"{section}: error", "octavo native int8, batch 1: relative to float"
         )
-    error = "quantize_dynamic: 1 - cosine of hidden states"
-    return figure("models_vnni", "all-MiniLM-L6: accuracy", error), geometric_mean(each)
+        over = {"ONNX Runtime": value("models_vnni", speeds, what.format(peer))} if peer else {}
+        ours = value("models_vnni", speeds, what.format("float"))
+        yield _line(f"{kind}, ONNX", "two layers", ours, over, f"error {small(error)}")
 
 
-def draw(path: Path, ink: str, ours: str) -> None:
-    """The picture as SVG, its figures in the description, `ink` for what is not ours."""
-    import matplotlib as mpl
-    from matplotlib import pyplot as plt
-
-    found = points()
-    style: dict[Any, Any] = {"svg.hashsalt": "octavo", "svg.fonttype": "none", "font.size": 11}
-    coloured = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color", "axes.edgecolor")
-    style |= dict.fromkeys(coloured, ink)
-    with mpl.rc_context(style):
-        drawn, axes = plt.subplots(figsize=(7.2, 3.4), layout="constrained")
-        for name, (error, speed) in found.items():
-            colour = ours if name.startswith("Octavo") else ink
-            axes.plot(error, speed, "o", color=colour, markersize=9)
-            offset = (9, 0) if name != "ONNX Runtime, per channel" else (-20, -17)
-            weight = "bold" if name.startswith("Octavo") else "normal"
-            axes.annotate(
-                *(name, (error, speed), offset),
-                textcoords="offset points", va="center", color=colour, weight=weight,
-            )  # fmt: skip
-        axes.axhline(1, color=ink, linewidth=0.8, linestyle=":")
-        axes.annotate("float", (4e-4, 1), xytext=(0, 4), textcoords="offset points")
-        axes.set(xscale="log", xlim=(4e-4, 0.4), ylim=(0, 4.4))
-        axes.set(xlabel="error: 1 - cosine of hidden states (less is better)")
-        axes.set(ylabel="speed, float = 1")
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.spines[["top", "right"]].set_visible(False)
-        said = {"Date": None, "Title": "Speed against error", "Description": json.dumps(found)}
-        drawn.savefig(path, format="svg", transparent=True, metadata=said)
-        plt.close(drawn)
+def _perplexity(over: float) -> str:
+    return f"perplexity {over:.3f} times that of float32 arithmetic on the same integers"
 
 
-def drawn_points(path: Path) -> Mapping[str, list[float]]:
-    """What a picture says that it shows."""
-    found = re.search(r"<dc:description>(.*?)</dc:description>", path.read_text(), re.S)
-    if found is None:
-        raise ValueError(f"{path}: no description; draw it again")
-    said: dict[str, list[float]] = json.loads(found[1].replace("&quot;", '"'))
-    return said
+def _decoders() -> Iterator[str]:
+    name, section = "families_vnni", "SmolLM2-135M: decoding, 1 thread"
+    what = (
+        "SmolLM2-135M: perplexity",
+        "{}: perplexity over that of float32 arithmetic on the same integers",
+    )
+    llama = value(name, section, "octavo int8: speed over llama.cpp, 4 bits")
+    ours = value(name, section, "octavo int8: speed over float")
+    loss = value("decoders_vnni", what[0], what[1].format("octavo int8"))
+    yield _line(
+        "Language model, 8 bits",
+        "SmolLM2-135M",
+        ours,
+        {"llama.cpp, 4 bits": llama},
+        _perplexity(loss),
+    )
+
+    name, section = "decoders_vnni", "SmolLM2-135M, Q4_1: decoding, 1 thread"
+    tokens = value(name, section, "octavo int4")
+    llama = tokens / value(name, section, "llama.cpp")
+    ours = tokens / value(name, f"{section}, in PyTorch", "torch bfloat16")
+    loss = value(name, what[0], what[1].format("octavo int4"))
+    yield _line(
+        "Language model, 4 bits; bfloat16 = 1",
+        "SmolLM2-135M",
+        ours,
+        {"llama.cpp": llama},
+        _perplexity(loss),
+    )
 
 
-COLOURS = {"speed-light.svg": ("#57606a", "#4051b5"), "speed-dark.svg": ("#8b949e", "#9fa8ff")}
-"""By picture: of what is not ours, and of what is."""
+def points() -> list[Point]:
+    """all-MiniLM-L6 in ONNX Runtime and OpenVINO: speed over float, and error.
+
+    A speed is the geometric mean over SHAPES of float's time over that one's, each within the
+    section in which both were timed in turns.
+    """
+    native, portable = (f"{_MINILM}{target}: speed, 1 thread" for target in (", target native", ""))
+    error = f"{_MINILM}, target native: error, 1 - cosine of hidden states"
+    accuracy, cosine = f"{_MINILM}: accuracy", "1 - cosine of hidden states"
+
+    def mean(section: str, speed: str) -> float:
+        return math.prod(value("models_vnni", section, speed.format(s)) for s in SHAPES) ** (
+            1 / len(SHAPES)
+        )
+
+    def found(section: str, what: str) -> float:
+        return value("models_vnni", section, what)
+
+    fast = mean(native, "octavo native int8: speed over float, {}")
+    plain = mean(portable, "{}: speed over float")
+    accurate = fast * mean(native, "octavo native int8-accurate: speed over octavo native int8, {}")
+    return [
+        Point(
+            "Octavo, native",
+            fast,
+            found(error, "octavo native int8"),
+            ours=True,
+            place="below",
+        ),
+        Point(
+            "Octavo, native, int8-accurate",
+            accurate,
+            found(error, "octavo native int8-accurate"),
+            ours=True,
+            place="above",
+        ),
+        Point(
+            "Octavo, portable",
+            plain,
+            found(accuracy, f"octavo int8: {cosine}"),
+            ours=True,
+            place="left",
+        ),
+        Point(
+            "OpenVINO, groups of 128",
+            fast / mean(native, f"octavo native int8: speed over {_OPENVINO}, {{}}"),
+            found(error, "OpenVINO, groups of 128"),
+            place="left",
+        ),
+        Point(
+            "ONNX Runtime, per channel",
+            plain / mean(portable, f"{{}}: speed over {_ORT}"),
+            found(error, _ORT),
+        ),
+        Point(
+            "ONNX Runtime, per tensor",
+            plain / mean(portable, "{}: speed over quantize_dynamic"),
+            found(accuracy, f"quantize_dynamic: {cosine}"),
+        ),
+    ]
 
 
-def main() -> int:
-    """Writes README.md's table and both pictures."""
-    README.write_text(with_table(README.read_text("utf-8")), "utf-8")
-    for name, colours in COLOURS.items():
-        draw(PICTURES / name, *colours)
-    return 0
+def written(text: str) -> str:
+    """README's text with its table as the results have it."""
+    before, _, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"README has no {BEGIN} .. {END}")
+    return "\n".join([f"{before}{BEGIN}", *lines(), f"{END}{after}"])
+
+
+def main() -> None:
+    """Writes table and pictures."""
+    README.write_text(written(README.read_text("utf-8")), "utf-8")
+    for theme in THEMES:
+        (PICTURES / f"speed-{theme}.svg").write_text(draw(points(), theme), "utf-8")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -73,6 +73,7 @@ def test_defaults(front_end: FakeFrontEnd) -> None:
         "progress": None,
         "allow_quantized": False,
         "allow_nothing": False,
+        "error_feedback": False,
     }
 
 
@@ -80,7 +81,7 @@ def test_every_option_reaches_the_front_end(front_end: FakeFrontEnd) -> None:
     line = (
         "quantize m.onnx -o out.onnx --recipe int8-accurate --exclude /a/* --exclude /b "
         "--only /c* --inputs data.npz --cpu any --target portable --format qdq --external-data "
-        "--no-verify --allow-quantized --allow-nothing --force --verbose"
+        "--no-verify --allow-quantized --allow-nothing --error-feedback --force --verbose"
     )
     assert run(*line.split()) == 0
     assert front_end.output == Path("out.onnx")
@@ -97,6 +98,7 @@ def test_every_option_reaches_the_front_end(front_end: FakeFrontEnd) -> None:
         "progress": None,
         "allow_quantized": True,
         "allow_nothing": True,
+        "error_feedback": True,
     }
 
 

@@ -1,5 +1,6 @@
 // What the call of a block of PyTorch asks before it runs: the form of its arguments, and whether the block is what it
 // was. Both are scores of looks into dictionaries, which take as long as a small layer where Python makes them.
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -180,6 +181,51 @@ bool hooks_hold(PyObject* flat) {  // dict, key, set of the only values that the
   return true;
 }
 
+// What follows only fetches. A block's dictionaries and samples of its weights have left the cache when the block is
+// called again, because the weights of all the others passed through: one miss after the other would take longer than
+// all else that is asked.
+constexpr std::size_t kLine = 64;
+constexpr Py_ssize_t kMostLines = 10;
+
+void fetch(const void* at, Py_ssize_t lines) {
+  for (Py_ssize_t i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(at) + static_cast<std::size_t>(i) * kLine);
+}
+
+void fetch_entries(PyObject* dict) {  // where Python's own header shows them
+#ifndef Py_LIMITED_API
+  if (!PyDict_Check(dict)) return;
+  const auto* found = reinterpret_cast<const PyDictObject*>(dict);
+  const Py_ssize_t used = found->ma_used;
+  fetch(found->ma_keys, std::min(kMostLines, 2 + used * 26 / 64));  // an entry and its place in the index: 26 bytes
+  if (found->ma_values) fetch(found->ma_values, std::min(kMostLines, 1 + used * 8 / 64));
+#else
+  static_cast<void>(dict);
+#endif
+}
+
+constexpr Py_ssize_t kStrides[] = {3, 2, 2, 3, 2, 3, 3};
+constexpr bool kOfDicts[] = {true, true, false, false, false, true, true};
+constexpr Py_ssize_t kOfSources = 4;
+
+void fetch_all(PyObject* groups) {
+  const auto each = [groups](Py_ssize_t group, auto&& fetched) {
+    PyObject *flat = item(groups, group), *last = nullptr;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(flat); i += kStrides[group]) {
+      PyObject* found = item(flat, i);
+      if (found != last) fetched(found);
+      last = found;
+    }
+  };
+  PyObject* sources = item(groups, kOfSources);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(sources); ++i) fetch(item(sources, i), 1);
+  for (Py_ssize_t group = 0; group < PyTuple_GET_SIZE(groups); ++group)
+    if (group != kOfSources) each(group, [](PyObject* found) { fetch(found, 1); });
+  each(kOfSources, [](PyObject* found) { nb::inst_ptr<Sources>(found)->fetch(); });
+  for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(sources); i += 2) fetch_entries(item(sources, i));
+  for (Py_ssize_t group = 0; group < PyTuple_GET_SIZE(groups); ++group)
+    if (kOfDicts[group]) each(group, fetch_entries);
+}
+
 constexpr bool (*kChecks[])(PyObject*) = {entries_hold, absences_hold, types_hold, attributes_hold, sources_hold, entries_hold, hooks_hold};
 constexpr Py_ssize_t kGroups = sizeof(kChecks) / sizeof(kChecks[0]);
 
@@ -189,6 +235,7 @@ PyObject* first_broken(PyObject*, PyObject* groups) {
     PyErr_SetString(PyExc_TypeError, "first_broken: takes a tuple of seven tuples");
     return nullptr;
   }
+  fetch_all(groups);
   Py_ssize_t broken = -1;
   for (Py_ssize_t i = 0; i < kGroups && broken < 0; ++i)
     if (!kChecks[i](item(groups, i))) broken = i;

@@ -65,6 +65,8 @@ Sources::Sources(const nb::tuple& tensors, const std::vector<std::uintptr_t>& ad
       nb::dlpack::dltensor t;
       s.typed = to_dltensor && view(tensors[i].ptr(), t);
       if (s.typed) s.type = t.dtype;
+      s.object = tensors[i].ptr();
+      s.shape = s.typed ? t.shape : nullptr;
     }
     const auto* data = reinterpret_cast<const std::uint8_t*>(s.at);
     const auto read = static_cast<Read>(reads[i]);
@@ -150,6 +152,20 @@ bool Sources::current_of(PyObject* tensors) const {
   for (std::size_t i = 0; i < sources_.size(); ++i)
     if (!sources_[i].same(PyTuple_GET_ITEM(tensors, static_cast<Py_ssize_t>(i)), turn)) return false;
   return true;
+}
+
+void Sources::fetch() const {
+  const std::size_t turn = turn_.load(std::memory_order_relaxed);
+  for (const Source& source : sources_) {
+    __builtin_prefetch(source.object);
+    if (source.shape)  // it lies amid what PyTorch keeps of the tensor
+      for (int line = -1; line < 3; ++line)
+        __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::intptr_t>(source.shape) + line * 64));
+    if (source.words.empty()) continue;
+    __builtin_prefetch(&source.words[turn % source.words.size()]);
+    for (std::size_t i = 0; i < kAtOnce; ++i)
+      __builtin_prefetch(reinterpret_cast<const void*>(source.place(turn % source.words.size(), i)));
+  }
 }
 
 void bind_sources(nb::module_& m) {

@@ -29,6 +29,8 @@ class Sources {
   bool current(PyObject* buffers) const;
   // The same of a tuple of tensors or None.
   bool current_of(PyObject* tensors) const;
+  // Has the processor fetch what the next of these will look at; it asks nothing.
+  void fetch() const;
 
  private:
   static constexpr std::size_t kAtOnce = 8, kMost = 64;  // words looked at in a long weight in one call, and in all
@@ -37,6 +39,7 @@ class Sources {
 
   struct Source {
     bool none = false;
+    const void *object = nullptr, *shape = nullptr;  // where the tensor and its sizes were: only ever fetched, not read
     std::uintptr_t at = 0;
     std::size_t bytes = 0;
     bool gaps = false, sampled = false, hashed = false;

@@ -130,7 +130,7 @@ def _decoders(folder: Path) -> None:
 
 
 def _data(folder: Path, model: Path) -> None:
-    """Inputs of the model, in `data.npz` and `real_inputs.npz`; with labels in `labelled.npz`."""
+    """Inputs of the model, as `.npz` and `inputs.jsonl`; with labels in `labelled.npz`; texts."""
     rng = np.random.default_rng(0)
     ids = rng.integers(0, WORDS, (TEXTS, LENGTH))
     lengths = rng.integers(LENGTH // 2, LENGTH + 1, TEXTS)
@@ -142,6 +142,10 @@ def _data(folder: Path, model: Path) -> None:
     clear = np.argsort(ordered[:, -2] - ordered[:, -1])[: TEXTS * 2 // 3]  # not the doubtful ones
     for name in ("data.npz", "real_inputs.npz"):
         np.savez(folder / name, **{key: value[:8] for key, value in inputs.items()})
+    runs = [{key: value[i : i + 1].tolist() for key, value in inputs.items()} for i in range(4)]
+    (folder / "inputs.jsonl").write_text("\n".join(map(json.dumps, runs)))
+    texts = [{"text": text} for text in ("a cat sits", "rain falls on the roof", "two of them")]
+    (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, texts)))
     kept = {key: value[clear] for key, value in inputs.items()}
     np.savez(folder / "labelled.npz", **kept, label=np.argmax(logits[clear], axis=1))
 

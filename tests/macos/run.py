@@ -56,6 +56,8 @@ def build(processor: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     named = {"python": sys.executable, "zig": zig, "processor": PROCESSORS[processor]}
     programs = {"CMAKE_CXX_COMPILER": script(folder / "c++", COMPILER.format(**named))}
+    # CMake asks for it, and would call it only to install.
+    programs["CMAKE_INSTALL_NAME_TOOL"] = script(folder / "install_name_tool", "#!/bin/sh\n")
     for tool in ("ar", "ranlib"):
         path = script(folder / tool, BINUTIL.format(zig=zig, tool=tool))
         programs[f"CMAKE_{tool.upper()}"] = path

@@ -63,7 +63,7 @@ def install(folder: Path, machine: str, version: str, *what: str | Path) -> None
 
 
 def compile_for(version: str, *folders: Path) -> None:
-    """Writes the bytecode that an emulated Python would take minutes for, where that one is here."""
+    """Writes bytecode, for which an emulated Python takes minutes, where that Python is here."""
     if python := pythons.find(version):
         command = [python, "-m", "compileall", "-q", *folders]
         subprocess.run(command, capture_output=True, check=False)  # some files are templates

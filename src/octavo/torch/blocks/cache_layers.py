@@ -63,8 +63,8 @@ def _kept(layer: Any) -> int:
     """How many keys a layer that grows holds."""
     if not layer.is_initialized or layer.keys is None:
         return 0
-    keys = layer.keys
-    return keys.shape[2] if keys.dim() == 4 else 0
+    shape = layer.keys.shape
+    return int(shape[2]) if len(shape) == 4 else 0
 
 
 class _Growing(LayerKind):

@@ -32,6 +32,7 @@ class Room:
     def __init__(self, layer: Any = None, keys: Any = None, values: Any = None) -> None:
         self._owner: Any = None if layer is None else weakref.ref(layer)
         self.keys, self.values = keys, values
+        self._sides = None if keys is None else (_sides(keys.shape), _sides(values.shape))
         self.begin = 0
         self._last: tuple[Any, Any] = (None, None)
 
@@ -50,6 +51,10 @@ class Room:
             and layer.values is self._last[1]
             and self.begin + total <= self.keys.shape[2]
         )
+
+    def fits(self, keys: Shape, values: Shape) -> bool:
+        """Whether new ones of these shapes can stand in it, as far as their count allows."""
+        return self._sides == (_sides(keys), _sides(values))
 
     def keep(self, begin: int, end: int) -> None:
         """Has the layer hold these of them."""
@@ -70,7 +75,7 @@ def room_of(layer: Any, kept: int, keys: Shape, values: Shape, lasting: bool) ->
     room: Room | None = layer.__dict__.get(ROOM)
     total = kept + keys[2]
     if kept and room is not None and room.has_space(layer, total):
-        return room if fits(room.keys, keys) and fits(room.values, values) else None
+        return room if room.fits(keys, values) else None
     capacity = total if lasting else total + max(_LEAST, total // 4)
     made = [torch.empty(b, h, capacity, d) for b, h, _, d in (keys, values)]
     if kept:
@@ -84,4 +89,8 @@ def room_of(layer: Any, kept: int, keys: Shape, values: Shape, lasting: bool) ->
 
 def fits(held: Tensor, new: Shape) -> bool:
     """Whether both are of one batch, and as many heads as deep."""
-    return (*held.shape[:2], held.shape[3]) == (*new[:2], new[3])
+    return _sides(held.shape) == _sides(new)
+
+
+def _sides(shape: Shape) -> Shape:
+    return (*shape[:2], *shape[3:])
