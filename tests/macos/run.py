@@ -21,13 +21,15 @@ HOME = BUILD / "macos"
 ZIG = HOME / "zig"
 RELEASE = "ziglang==0.17.1"
 PROCESSORS = {"arm64": "aarch64", "x86_64": "x86_64"}  # Apple's name, and zig's
-# zig names processors by its own option; kernels need not be fast here, nor optimized for minutes.
+# zig names processors by its own option, and its linker reads no files of options. Kernels need not be fast here, nor optimized for minutes.
 COMPILER = """#!{python}
 import os, sys
 words = []
 for word in sys.argv[1:]:
     if word.startswith("-march=armv8.2-a"):
         word = "-mcpu=generic+v8_2a" + word.removeprefix("-march=armv8.2-a")
+    if word.startswith("-Wl,@"):  # a file of options; it says which names Python brings
+        word = "-Wl,-undefined,dynamic_lookup"
     words.append("-O1" if word == "-O3" else word)
 os.execv({zig!r}, [{zig!r}, "c++", "-target", "{processor}-macos", *words])
 """

@@ -103,7 +103,8 @@ def faults(library: Path) -> list[str]:
     headers = shown("-p")
     if strangers := set(re.findall(r"DLL Name: (\S+)", headers)) - SYSTEM:
         found.append(f"it needs {', '.join(sorted(strangers))}")
-    exports = re.findall(r"\[\s*\d+\] (\w+)", headers.partition("[Ordinal/Name Pointer]")[2])
+    names = headers.partition("[Ordinal/Name Pointer]")[2].partition("\n\n")[0]
+    exports = re.findall(r"\[\s*\d+\] (\w+)", names)
     if exports != ["RegisterCustomOps"]:
         found.append(f"it exports {', '.join(exports)}")
     # docs/notes/processors.md: "Windows aligns a stack to 16 bytes"
