@@ -169,3 +169,19 @@ def test_a_weight_that_is_asked_for_again_has_the_same_statistics(
     again = found.of("left")
     assert again is not None
     np.testing.assert_array_equal(again, before)
+
+
+def test_feedback_where_nothing_is_searched_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="changes nothing"):
+        octavo.onnx.quantize_dynamic(
+            _model(), tmp_path / "m.onnx", check_inputs=_feeds(1), error_feedback=True
+        )
+
+
+def test_inputs_without_a_check_are_for_rounding_alone(tmp_path: Path) -> None:
+    _, notes = _error(tmp_path, "portable", check_inputs=_feeds(1), verify=False)
+    assert any("rounded by the mean squares" in note for note in notes)
+    with pytest.raises(OptionError, match="leave one of them out"):
+        octavo.onnx.quantize_dynamic(
+            _model(), tmp_path / "n.onnx", check_inputs=_feeds(1), verify=False
+        )
