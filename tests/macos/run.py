@@ -21,7 +21,8 @@ HOME = BUILD / "macos"
 ZIG = HOME / "zig"
 RELEASE = "ziglang==0.17.1"
 PROCESSORS = {"arm64": "aarch64", "x86_64": "x86_64"}  # Apple's name, and zig's
-# zig names processors by its own option, and its linker reads no files of options. Kernels need not be fast here, nor optimized for minutes.
+# zig names processors by its own option, and its linker reads no files of options. Kernels need not
+# be fast here, nor optimized for minutes.
 COMPILER = """#!{python}
 import os, sys
 words = []
