@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,9 +63,19 @@ def available() -> tuple[str, ...]:
 def has() -> list[str]:
     """What this processor has by the system's word: Octavo may fail to find it."""
     cpuinfo = Path("/proc/cpuinfo")
+    if sys.platform == "darwin":
+        return [name for name, needs in KNOWN.items() if needs <= _of_macos()]
     # An emulator shows the flags of the processor that it runs on, among which are none of these.
     flags = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
     return [name for name, needs in KNOWN.items() if needs <= flags]
+
+
+def _of_macos() -> set[str]:
+    """The flags of a Mac of ARM by Linux's names; of another nothing is known."""
+    named = {"asimd": "AdvSIMD", "asimddp": "arm.FEAT_DotProd", "i8mm": "arm.FEAT_I8MM"}
+    ask = ["sysctl", "-n", *(f"hw.optional.{name}" for name in named.values())]
+    told = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.split()
+    return {flag for flag, has in zip(named, told, strict=False) if has == "1"}
 
 
 HEAVY = Path(__file__).with_name("heavy.txt")

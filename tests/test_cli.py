@@ -73,6 +73,7 @@ def test_defaults(front_end: FakeFrontEnd) -> None:
         "progress": None,
         "allow_quantized": False,
         "allow_nothing": False,
+        "error_feedback": False,
     }
 
 

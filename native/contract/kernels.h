@@ -131,7 +131,8 @@ struct Weight : PackedData {
   const std::int32_t* zero = nullptr;        // [n], affine weights; null where all are 0. Not for groups
   std::size_t blocks() const { return (n + kBlockN - 1) / kBlockN; }
   std::size_t padded_n() const { return blocks() * kBlockN; }
-  std::size_t block_bytes() const { return format.group ? GroupBlock(format, k).bytes : steps_of(k) * kBlockK * kBlockN; }
+  // Inlined always: a file built for one instruction set may not leave a copy of it to all others.
+  __attribute__((always_inline)) std::size_t block_bytes() const { return format.group ? GroupBlock(format, k).bytes : steps_of(k) * kBlockK * kBlockN; }
 };
 
 // Quantizes `rows` rows of float32 into a panel.

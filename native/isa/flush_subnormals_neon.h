@@ -12,12 +12,17 @@ class FlushSubnormals {
  public:
   static constexpr bool kExact = false;
   FlushSubnormals() {
-    std::uint64_t status;
     __asm__ volatile("mrs %0, fpcr" : "=r"(before_));
     set(before_ | kFlush);
-    __asm__ volatile("mrs %0, fpsr\n\tbic %0, %0, #8\n\tmsr fpsr, %0" : "=&r"(status) : : "memory");
+    __asm__ volatile("mrs %0, fpsr" : "=r"(status_));
+    __asm__ volatile("msr fpsr, %0" : : "r"(status_ & ~kUnderflow) : "memory");
   }
-  ~FlushSubnormals() { set(before_); }
+  ~FlushSubnormals() {
+    set(before_);
+    std::uint64_t status;
+    __asm__ volatile("mrs %0, fpsr" : "=r"(status) : : "memory");
+    __asm__ volatile("msr fpsr, %0" : : "r"(status | (status_ & kUnderflow)) : "memory");
+  }
   FlushSubnormals(const FlushSubnormals&) = delete;
   FlushSubnormals& operator=(const FlushSubnormals&) = delete;
 
@@ -25,13 +30,13 @@ class FlushSubnormals {
   bool flushed() const {
     std::uint64_t status;
     __asm__ volatile("mrs %0, fpsr" : "=r"(status) : : "memory");
-    return status & 8;
+    return status & kUnderflow;
   }
 
  private:
-  static constexpr std::uint64_t kFlush = 1 << 24;
+  static constexpr std::uint64_t kFlush = 1 << 24, kUnderflow = 8;
   static void set(std::uint64_t mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode) : "memory"); }
-  std::uint64_t before_;
+  std::uint64_t before_, status_;
 };
 
 }  // namespace

@@ -22,9 +22,9 @@ const std::vector<Entry>& entries() {  // the fastest first
   static const std::vector<Entry> all{
 #if defined(OCTAVO_X86)
 #if defined(OCTAVO_AMX)
-      {"amx", amx_table, {"amxint8", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"}, amx_permitted, amx_peak},
+      {"amx", amx_table, {"avx2", "fma", "f16c", "amxint8", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"}, amx_permitted, amx_peak},
 #endif
-      {"avx512vnni", avx512vnni_table, {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "fma"}, nullptr, avx512vnni_peak},
+      {"avx512vnni", avx512vnni_table, {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni"}, nullptr, avx512vnni_peak},
       {"avxvnni", avxvnni_table, {"avx2", "fma", "f16c", "avxvnni"}, nullptr, avxvnni_peak},
       // The same by other processors' encoding: never the fastest, it is there to be asked for.
       {"avx512vnni256", avx512vnni256_table, {"avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512vnni"}, nullptr, avx512vnni256_peak},

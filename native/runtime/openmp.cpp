@@ -32,7 +32,10 @@ bool is_torch(const char* path) { return std::strstr(path, "libtorch_cpu") != nu
 bool is_openmp(const char* path) {
   const char* slash = std::strrchr(path, '/');
   const char* file = slash ? slash + 1 : path;
-  return std::strncmp(file, "libgomp", 7) == 0 || std::strncmp(file, "libomp", 6) == 0;
+#if defined(__APPLE__)
+  if (std::strncmp(file, "libomp", 6) == 0) return true;
+#endif
+  return std::strncmp(file, "libgomp", 7) == 0;
 }
 
 bool is_torch_openmp(const char* path) { return is_openmp(path) && std::strstr(path, "torch") != nullptr; }

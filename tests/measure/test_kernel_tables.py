@@ -10,6 +10,7 @@ from octavo.measure import doctor
 from octavo.measure.kernel_tables import (
     IN_USE,
     NOT_HERE,
+    REFUSED,
     RUNS,
     TABLES,
     kernel_tables,
@@ -50,6 +51,18 @@ def test_a_slower_choice_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.level, found.fix) == ("warning", "unset OCTAVO_ISA")
     assert "OCTAVO_ISA=avx2 keeps Octavo's kernels from avx512vnni" in found.message
     assert list(slower_by_choice(("avx2", "reference"), "avx2")) == []
+    monkeypatch.delenv("OCTAVO_ISA")
+    (found,) = slower_by_choice(("avx512vnni", "avx2", "reference"), "avx2")
+    assert (found.level, found.fix) == ("warning", "use_isa('avx512vnni')")
+
+
+def test_what_a_build_or_a_system_lacks_is_not_the_processors() -> None:
+    features = ("avx2", "avx512vnni", "amxint8")
+    runnable = ("avx512vnni", "avx2", "reference")
+    found = {t.name: t.state for t in kernel_tables(runnable, "avx512vnni", features)}
+    assert found["amx"] == REFUSED
+    said = work_of_layers(10_000_000, kernel_tables(runnable, "avx512vnni", features), 100.0)
+    assert not any("amx" in sentence for sentence in said)
 
 
 def test_what_a_model_takes_here_and_gains_elsewhere() -> None:

@@ -221,7 +221,7 @@ def _processor() -> tuple[tuple[str, ...], tuple[KernelTable, ...], list[Finding
     except ValueError as error:
         problem = Finding("problem", str(error), "unset OCTAVO_ISA")
         return tuple(cpu_features()), (), [problem]
-    tables = kernel_tables(runnable, in_use)
+    tables = kernel_tables(runnable, in_use, cpu_features())
     return tuple(cpu_features()), tables, list(slower_by_choice(runnable, in_use))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from octavo.results.diagnosis import Finding, KernelTable, times
 
 RUNS, IN_USE, NOT_HERE = "runs here", "in use", "not on this processor"
+REFUSED = "this processor has it, but not this build or system"
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,13 @@ class _Table:
     machine: str
     processors: str
     speed: tuple[float, float] | None = None
+    feature: str = ""
+    """What a processor has that was made for this table, where a build or system may lack it."""
 
 
 _X86, _ARM = "x86-64", "arm64"
 TABLES = (
-    _Table("amx", _X86, "Intel Xeon since 2023", (1.1, 4.2)),
+    _Table("amx", _X86, "Intel Xeon since 2023", (1.1, 4.2), feature="amxint8"),
     _Table("avx512vnni", _X86, "Intel Xeon since 2019, AMD since Zen 4", (1.3, 2.4)),
     _Table("avxvnni", _X86, "Intel Core since 2021", (1.1, 2.2)),
     _Table("avx512vnni256", _X86, "those of avx512vnni, by OCTAVO_ISA, in 256-bit vectors"),
@@ -42,10 +45,13 @@ TABLES = (
 """The fastest of an architecture first. "reference", plain C++ that runs anywhere, is not one."""
 
 
-def kernel_tables(runnable: Sequence[str], in_use: str) -> tuple[KernelTable, ...]:
+def kernel_tables(
+    runnable: Sequence[str], in_use: str, features: Sequence[str] = ()
+) -> tuple[KernelTable, ...]:
     """Every table of this processor's architecture, where it runs and what it would gain.
 
-    `runnable` are `octavo.core.kernels.isas()`, `in_use` is `octavo.core.kernels.isa()`.
+    `runnable`, `in_use` and `features` are `isas()`, `isa()` and `cpu_features()` of
+    `octavo.core.kernels`.
     """
     machine = next((t.machine for t in TABLES if t.name in runnable), "")
     own = next((t.speed for t in TABLES if t.name == in_use), None)
@@ -54,6 +60,8 @@ def kernel_tables(runnable: Sequence[str], in_use: str) -> tuple[KernelTable, ..
         if table.machine != machine:
             continue
         state = IN_USE if table.name == in_use else RUNS if table.name in runnable else NOT_HERE
+        if state == NOT_HERE and table.feature in features:
+            state = REFUSED
         one = many = None
         if own and table.speed:
             one, many = (there / here for there, here in zip(table.speed, own, strict=True))
@@ -65,14 +73,16 @@ def kernel_tables(runnable: Sequence[str], in_use: str) -> tuple[KernelTable, ..
 
 
 def slower_by_choice(runnable: Sequence[str], in_use: str) -> Iterable[Finding]:
-    """A warning where OCTAVO_ISA takes another table than the fastest."""
-    if runnable and in_use != runnable[0]:
-        yield Finding(
-            "warning",
-            f"OCTAVO_ISA={os.environ.get('OCTAVO_ISA', in_use)} keeps Octavo's kernels from "
-            f"{runnable[0]}, which this processor runs and which is faster than {in_use}",
-            "unset OCTAVO_ISA",
-        )
+    """A warning where OCTAVO_ISA, or a call of `use_isa`, takes another table than the fastest."""
+    if not runnable or in_use == runnable[0]:
+        return
+    wanted = os.environ.get("OCTAVO_ISA") == in_use
+    by = f"OCTAVO_ISA={in_use} keeps" if wanted else f"use_isa({in_use!r}) in this process keeps"
+    yield Finding(
+        "warning",
+        f"{by} Octavo's kernels from {runnable[0]}, which this processor runs and which is faster",
+        "unset OCTAVO_ISA" if wanted else f"use_isa({runnable[0]!r})",
+    )
 
 
 def work_of_layers(macs: int, tables: Sequence[KernelTable], gops: float) -> list[str]:

@@ -118,11 +118,6 @@ def quantize_dynamic(
         extra_options=extra_options,
         form=Form.of(target, cpu, quant_format),
     )
-    if check_inputs is not None and not verify:
-        raise OptionError(
-            "check_inputs (--inputs) are given and verify=False (--no-verify); leave one of them "
-            "out"
-        )
     if error_feedback and check_inputs is None:
         raise OptionError(
             "error_feedback (--error-feedback) looks at what comes to layers: give check_inputs "
@@ -137,6 +132,8 @@ def quantize_dynamic(
     feeds = None if check_inputs is None else read_inputs(check_inputs, source.model.graph)
     prepared = prepare(source, request, allow_quantized=allow_quantized)
     statistics = input_statistics(source, prepared, feeds, error_feedback)
+    if statistics is None:
+        _refuse_unused(feeds is not None and not verify, error_feedback)
     with staging:
         with os_errors_explained(source, staging), operators.in_force():
             converted = produce(
@@ -174,6 +171,20 @@ def quantize_dynamic(
         verification=outcome,
         seconds=time.perf_counter() - started,
     )
+
+
+def _refuse_unused(inputs: bool, error_feedback: bool) -> None:
+    """Raises OptionError for what only weights whose scales are searched could use."""
+    if error_feedback:
+        raise OptionError(
+            "error_feedback (--error-feedback) changes nothing: the recipe searches no linear "
+            "layer's scales; leave it out, or take recipe int4"
+        )
+    if inputs:
+        raise OptionError(
+            "check_inputs (--inputs) are given and verify=False (--no-verify); leave one of them "
+            "out"
+        )
 
 
 def inspect(

@@ -33,7 +33,9 @@ def held_bytes(layer: Layer, weight: WeightScheme | None, storage: Storage) -> i
     if weight is None:
         return layer.bytes
     sizes = [_sides(shape, layer.kind) for _, shape in layer.weights]
-    return sum(max(_matrix_bytes(n, k, weight, storage) for n, k in sides) for sides in sizes)
+    return sum(
+        max(_matrix_bytes(n, k, weight, storage, layer.kind) for n, k in sides) for sides in sizes
+    )
 
 
 def _sides(shape: tuple[int, ...], kind: Kind) -> list[tuple[int, int]]:
@@ -44,7 +46,7 @@ def _sides(shape: tuple[int, ...], kind: Kind) -> list[tuple[int, int]]:
     return [(elements // max(1, k), k) for k in shape[-2:]] if len(shape) > 1 else [(1, elements)]
 
 
-def _matrix_bytes(n: int, k: int, w: WeightScheme, storage: Storage) -> int:
+def _matrix_bytes(n: int, k: int, w: WeightScheme, storage: Storage, kind: Kind) -> int:
     if w.qtype is QType.FLOAT16:
         return 2 * n * k
     if w.granularity is Granularity.BLOCK and w.block is not None:
@@ -52,4 +54,7 @@ def _matrix_bytes(n: int, k: int, w: WeightScheme, storage: Storage) -> int:
         return storage.groups(n, k, bits, w.block, not w.symmetric)
     if storage is Storage.STOCK:
         return n * (k + 5)  # scale and zero point
-    return -(-n // 16) * 16 * (-(-k // 4) * 4 + 8)
+    if kind is Kind.EMBEDDING:  # rows as they are, each with scale and zero point
+        return n * (k + 8)
+    scales = 5 * n if w.symmetric else 8 * n  # and zero points: a file has them in any case
+    return -(-n // 16) * 16 * -(-k // 4) * 4 + scales

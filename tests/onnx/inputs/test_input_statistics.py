@@ -123,3 +123,65 @@ def test_half_precision_has_statistics_too() -> None:
     ).of("left")
     assert found is not None
     assert found.dtype == np.float32
+
+
+def _twice() -> onnx.ModelProto:
+    """One weight in two layers, one behind the other."""
+    weight = np.random.default_rng(3).normal(size=(SIZE, SIZE)).astype(np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
+            helper.make_node("Relu", ["a"], ["r"]),
+            helper.make_node("MatMul", ["r", "w"], ["y"], name="second"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "rows", SIZE])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize("products", [False, True])
+def test_a_weight_of_two_layers_has_statistics_of_both_inputs(products: bool) -> None:
+    model = _twice()
+    feeds = [{"x": feed["x"]} for feed in _feeds(2)]
+    found = InputStatistics(model, ["first", "second"], feeds, products=products)
+    w = numpy_helper.to_array(model.graph.initializer[0])
+    x = np.concatenate([feed["x"].reshape(-1, SIZE) for feed in feeds])
+    rows = np.concatenate([x, np.maximum(x @ w, 0)]).astype(np.float64)
+    expected = rows.T @ rows / len(rows) if products else np.square(rows).mean(0)
+    mean = found.of("w")
+    assert mean is not None
+    np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    (note,) = found.notes({"w"})
+    assert note.startswith("weights of 2 layers")
+
+
+def test_a_weight_that_is_asked_for_again_has_the_same_statistics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("octavo.onnx.inputs.statistics._ROOM", 1)  # one weight at a time
+    found = InputStatistics(_model(), ["left", "last"], _feeds(1), products=True)
+    before = found.of("left")
+    assert before is not None
+    assert found.of("last") is not None
+    again = found.of("left")
+    assert again is not None
+    np.testing.assert_array_equal(again, before)
+
+
+def test_feedback_where_nothing_is_searched_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="changes nothing"):
+        octavo.onnx.quantize_dynamic(
+            _model(), tmp_path / "m.onnx", check_inputs=_feeds(1), error_feedback=True
+        )
+
+
+def test_inputs_without_a_check_are_for_rounding_alone(tmp_path: Path) -> None:
+    _, notes = _error(tmp_path, "portable", check_inputs=_feeds(1), verify=False)
+    assert any("rounded by the mean squares" in note for note in notes)
+    with pytest.raises(OptionError, match="leave one of them out"):
+        octavo.onnx.quantize_dynamic(
+            _model(), tmp_path / "n.onnx", check_inputs=_feeds(1), verify=False
+        )

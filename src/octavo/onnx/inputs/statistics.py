@@ -59,10 +59,9 @@ class InputStatistics:
         self, origin: Origin, layers: Sequence[str], feeds: Sequence[Feed], *, products: bool
     ) -> None:
         self._origin, self._feeds, self._products = origin, feeds, products
-        self._waiting = _reads(_model(origin), layers)
+        self._reads, self._by_layer = _reads(_model(origin), layers)
         self._layers = layers
-        self._by_layer = {layer: weight for weight, (layer, _) in self._waiting.items()}
-        self._means: dict[str, Float32] = {}
+        self._means: dict[str, Float32 | None] = {}
 
     def of(self, weight: str) -> Float32 | None:
         """What is known of the inputs that multiply it; None where none came to it.
@@ -70,9 +69,10 @@ class InputStatistics:
         Raises ModelError where the float model does not open or run, and InputDataError where what
         comes to a layer is not finite.
         """
-        if weight in self._waiting:
-            self._collect(self._batch(weight))
-        return self._means.pop(weight, None)
+        if weight in self._reads and weight not in self._means:
+            self._means = {}  # makes room
+            self._means = self._collected(self._batch(weight))
+        return self._means.get(weight)
 
     def notes(self, used: Collection[str]) -> list[str]:
         """What the report says, where weights of these names were rounded so."""
@@ -88,36 +88,41 @@ class InputStatistics:
 
     def _batch(self, weight: str) -> list[str]:
         """The weight and those after it, as many as there is room for."""
-        names = list(self._waiting)
+        names = list(self._reads)
         some: list[str] = []
         room = _ROOM
         for name in names[names.index(weight) :]:
-            k = self._waiting[name][1].k
+            k = self._reads[name][0].k
             room -= 4 * k * k if self._products else 0
             if some and room < 0:
                 break
             some.append(name)
         return some
 
-    def _collect(self, weights: Sequence[str]) -> None:
-        reads = {weight: self._waiting.pop(weight)[1] for weight in weights}
+    def _collected(self, weights: Sequence[str]) -> dict[str, Float32 | None]:
+        reads = {weight: self._reads[weight] for weight in weights}
         model = _model(self._origin)
-        names = _watch(model, set(reads.values()), products=self._products)
+        names = _watch(model, {r for each in reads.values() for r in each}, products=self._products)
         probe = ValueProbe(model, [n for pair in names.values() for n in pair], _LABEL)
-        sums: dict[_Read, Any] = dict.fromkeys(names, 0.0)
-        counts = dict.fromkeys(names, 0)
+        means: dict[tuple[_Read, ...], Float32] = {}  # sums at first; weights may share one
+        counts = dict.fromkeys(reads.values(), 0)
         for feed in self._feeds:
             found = probe.run(feed)
-            for read, (total, shape) in names.items():
-                sums[read] = sums[read] + found[total]
-                counts[read] += int(found[shape][0])
-        for weight, read in reads.items():
-            if counts[read]:
-                self._means[weight] = mean = np.asarray(sums[read] / counts[read], np.float32)
-                if not np.isfinite(mean).all():
-                    raise InputDataError(
-                        f"inputs: what comes to the weight {weight} holds NaN or infinity"
-                    )
+            for each in counts:
+                for total, shape in (names[read] for read in each):
+                    if each in means:
+                        means[each] += found[total]
+                    else:
+                        means[each] = np.array(found[total], np.float32)
+                    counts[each] += int(found[shape][0])
+        for each in means:
+            means[each] /= max(counts[each], 1)
+        for weight, each in reads.items():
+            if counts[each] and not np.isfinite(means[each]).all():
+                raise InputDataError(
+                    f"inputs: what comes to the weight {weight} holds NaN or infinity"
+                )
+        return {weight: means[each] if counts[each] else None for weight, each in reads.items()}
 
 
 def input_statistics(
@@ -142,11 +147,14 @@ def _model(origin: Origin) -> ir.Model:
     return source.model
 
 
-def _reads(model: ir.Model, layers: Sequence[str]) -> dict[str, tuple[str, _Read]]:
-    """By a weight's name, the first of `layers` that holds it, and its input."""
+def _reads(
+    model: ir.Model, layers: Sequence[str]
+) -> tuple[dict[str, tuple[_Read, ...]], dict[str, str]]:
+    """By a weight's name, the inputs of those of `layers` that hold it; by these, the weight."""
     constants = Constants(opset_of(model))
     sites = {site.layer.name: site for site in inventory(model, constants)}
-    found: dict[str, tuple[str, _Read]] = {}
+    found: dict[str, tuple[_Read, ...]] = {}
+    by_layer: dict[str, str] = {}
     for name in layers:
         site = sites.get(name)
         if site is None or site.layer.scope or not isinstance(site.reader, LinearReader):
@@ -157,8 +165,12 @@ def _reads(model: ir.Model, layers: Sequence[str]) -> dict[str, tuple[str, _Read
         k = inputs_of(operands.shape(constants), operands.transpose_w)
         weight = constants.root(operands.w).leaf.name
         if weight and operands.x.name:
-            found.setdefault(weight, (name, _Read(operands.x.name, k)))
-    return found
+            read, others = _Read(operands.x.name, k), found.get(weight, ())
+            if others and others[0].k != k:
+                continue  # the weight the other way round
+            by_layer[name] = weight
+            found[weight] = others if read in others else (*others, read)
+    return found, by_layer
 
 
 def _watch(
