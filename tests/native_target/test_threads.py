@@ -275,10 +275,17 @@ def once(i):
 
 for i in range(times // 4):
     once(i)
-before = resident()
-for i in range(times):
-    once(i)
-print(resident() - before)
+# A leak grows in each round; what the allocators do on a busy machine does not.
+least = None
+for _ in range(4):
+    before = resident()
+    for i in range(times):
+        once(i)
+    grown = resident() - before
+    least = grown if least is None else min(least, grown)
+    if least < int(sys.argv[4]):
+        break
+print(least)
 """
 
 
@@ -297,9 +304,10 @@ print(resident() - before)
 def test_memory_does_not_grow(tmp_path: Path, kind: str, times: int, bytes_each: int) -> None:
     model = linear_model(LAYER, ["b", "s", "k"])
     path = save(model, tmp_path / "m.onnx", external="w")
-    (grown,) = run_child(RESIDENT, str(path), kind, str(times))
     # A page here and there is the allocators'; a session's arena or weight would be megabytes.
-    assert int(grown) < times * bytes_each + (2 << 20)
+    most = times * bytes_each + (1 << 20)
+    (grown,) = run_child(RESIDENT, str(path), kind, str(times), str(most))
+    assert int(grown) < most
 
 
 def test_a_weight_is_mapped_not_copied(tmp_path: Path) -> None:

@@ -239,7 +239,11 @@ def test_what_is_stored(
             RecipeError,
             ["nodes_to_quantize (--only): 'enc*'", "layer1"],
         ),
-        ({"check_inputs": {}, "verify": False}, OptionError, ["check_inputs", "verify=False"]),
+        (
+            {"check_inputs": {"x": np.zeros((1, 32), np.float32)}, "verify": False},
+            OptionError,
+            ["check_inputs", "verify=False"],
+        ),
     ],
     ids=str,
 )
