@@ -125,6 +125,25 @@ def test_half_precision_has_statistics_too() -> None:
     assert found.dtype == np.float32
 
 
+@pytest.mark.parametrize("products", [False, True])
+@pytest.mark.parametrize("kind", [np.int64, np.bool_, np.float32])
+def test_padding_does_not_count_where_rows_are_tokens(kind: Any, products: bool) -> None:
+    model = _model()
+    given = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    mask = helper.make_tensor_value_info("attention_mask", given, ["batch", "tokens"])
+    model.graph.input.append(mask)
+    seen = np.array([[1, 1, 0], [1, 0, 0]])
+    (feed,) = _feeds(1)
+    assert feed["x"].shape[:2] == seen.shape
+    pooled = {**_feeds(2)[1], "attention_mask": seen.astype(kind)}  # rows are no tokens: all count
+    feeds = [{**feed, "attention_mask": seen.astype(kind)}, pooled]
+    rows = np.concatenate([feed["x"][seen == 1], pooled["x"].reshape(-1, SIZE)]).astype(np.float64)
+    expected = rows.T @ rows / len(rows) if products else np.square(rows).mean(0)
+    found = InputStatistics(model, ["left"], feeds, products=products).of("left")
+    assert found is not None
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
 def _twice() -> onnx.ModelProto:
     """One weight in two layers, one behind the other."""
     weight = np.random.default_rng(3).normal(size=(SIZE, SIZE)).astype(np.float32)

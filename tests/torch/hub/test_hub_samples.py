@@ -80,6 +80,8 @@ def test_arrays_by_name_are_samples_too(folder: Path, tmp_path: Path) -> None:
     texts = read_samples(_texts(tmp_path / "t.jsonl", 200), find_checkpoint(folder))
     assert len(texts) == MOST
     assert texts[1]["input_ids"].tolist()[0][:2] == [7, 8]
+    last = MOST - 1  # of samples from all over the file
+    assert texts[last]["input_ids"].tolist()[0][0] == 7 * (last * 200 // MOST) % 500
 
 
 @pytest.mark.parametrize(

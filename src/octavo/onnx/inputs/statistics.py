@@ -36,6 +36,7 @@ Float32 = npt.NDArray[np.float32]
 
 _ROOM = 512 << 20  # bytes of products that are held at a time
 _OPSET = 13  # from which on axes of a sum are an input
+_MASK = "attention_mask"
 _LABEL = "the float model, with sums of its layers' inputs,"
 
 
@@ -51,8 +52,9 @@ class InputStatistics:
     """Statistics of what comes to the layers that hold a weight, by the weight's name.
 
     `layers` are names of linear layers, in the order in which they are quantized; those in
-    subgraphs, and whose inputs are arranged anew, are not seen. With `products` the statistics are
-    mean products, else mean squares.
+    subgraphs, and whose inputs are arranged anew, are not seen. Where the model has an input
+    attention_mask [batch, tokens], padding does not count. With `products` the statistics are mean
+    products, else mean squares.
     """
 
     def __init__(
@@ -192,10 +194,23 @@ def _watch(
         graph.register_initializer(value)
         return value
 
-    first = constant([0])
+    first, one, all_of = constant([0]), constant([1]), constant([-1])
+    mask = next((v for v in graph.inputs if v.name == _MASK and len(v.shape or ()) == 2), None)
+    if mask is not None:
+        tokens = put("Reshape", [put("Cast", [mask], to=int(ir.DataType.BOOL)), all_of])
+
+    def unpadded(rows: ir.Value) -> ir.Value:
+        """The rows whose tokens are seen; all where there is not a row for each token."""
+        count = put("Slice", [put("Shape", [rows]), first, one])
+        other = put("Not", [put("Equal", [count, put("Shape", [tokens])])])
+        every = put("ConstantOfShape", [count], value=ir.tensor([True]))
+        seen = put("Concat", [put("Or", [tokens, other]), every], axis=0)
+        return put("Compress", [rows, put("Slice", [seen, first, count])], axis=0)
+
     for read in sorted(reads, key=lambda r: (r.x, r.k)):
         wide = put("Cast", [made[read.x]], to=int(ir.DataType.FLOAT))
         rows = put("Reshape", [wide, constant([-1, read.k])])
+        rows = rows if mask is None else unpadded(rows)
         if products:
             total = put("MatMul", [put("Transpose", [rows], perm=[1, 0]), rows])
         else:

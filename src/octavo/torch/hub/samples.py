@@ -21,18 +21,20 @@ TEXT = "text"
 """The key of a text in a line that is an object."""
 _LONGEST = 512  # tokens of a text
 MOST = 128
-"""How many samples are used: more change next to nothing."""
+"""How many samples are used, from all over a file: more change next to nothing."""
 
 
 def read_samples(path: Path, found: Checkpoint) -> list[Mapping[str, Any]]:
-    """The first `MOST` samples in a file, as the checkpoint's model takes them.
+    """The samples in a file, of more than `MOST` so many, as the checkpoint's model takes them.
 
     Raises InputDataError for a file that cannot be read, texts where there is no tokenizer, and
     lines that are neither texts nor inputs by name.
     """
     samples = []
     tokenizer = None
-    for where, run in read_runs(path)[:MOST]:
+    runs = read_runs(path)
+    used = min(len(runs), MOST)
+    for where, run in (runs[i * len(runs) // used] for i in range(used)):
         text = run.get(TEXT) if isinstance(run, Mapping) and {*run} == {TEXT} else run
         if isinstance(text, str):
             tokenizer = tokenizer or _tokenizer(found)
