@@ -111,7 +111,7 @@ browser:
 	        echo "chromium could not be installed: the tests of pages are skipped"; \
 	fi
 
-demo: setup
+demo: $(VENV)/.stamp
 	@$(PY) -m benchmarks.demo
 
 # Many tests start Octavo afresh: without bytecode each of them would compile it again.

@@ -23,6 +23,7 @@
 #include <cstdint>
 
 #include "contract/kernels.h"
+#include "contract/tables.h"
 #include "isa/constant_indices.h"
 #include "isa/epilogue.h"
 #include "isa/product_parts.h"
@@ -38,6 +39,13 @@ constexpr int kParts = static_cast<int>(kBlockN) / D::kWidth;  // vectors of a b
 
 template <class D>
 inline constexpr bool kFourSteps = false;
+
+// Four bytes of inputs, as the number that every lane is given.
+OCTAVO_INLINE std::int32_t four_bytes(const void* p) {
+  std::int32_t four;
+  __builtin_memcpy(&four, p, 4);
+  return four;
+}
 
 // Sums of R rows by C blocks of 16 columns. Every index is a constant for the compiler's front end
 // (fold expressions, not loops): only then do all sums stay in registers.
@@ -415,6 +423,19 @@ struct Product {
     panels<ProductKind::kRows, D::kWidest>(g);
   }
 };
+
+// What bounds the above: the products of R rows by C blocks on registers alone, more of them than latency times pipes.
+template <class D, int R, int C>
+PeakLoop peak_of() {
+  constexpr auto run = [](std::size_t turns) {
+    ProductSums<D, R, C> acc;
+    const RowQuant none{};
+    acc.clear(&none, 0);
+    for (std::size_t i = 0; i < turns; ++i) acc.spin();
+    acc.keep();
+  };
+  return {run, 2.0 * R * C * kBlockN * kBlockK};
+}
 
 }  // namespace
 }  // namespace octavo

@@ -36,7 +36,7 @@ struct Avx2Dot : Avx2 {
   struct Inputs {
     I size, mask;
   };
-  static OCTAVO_INLINE Inputs inputs(const std::uint8_t* p) { return {four(p), four(p + 4)}; }
+  static OCTAVO_INLINE Inputs inputs(const std::uint8_t* p) { return {set_i(four_bytes(p)), set_i(four_bytes(p + 4))}; }
 #if defined(__clang__)
   static OCTAVO_INLINE void dot(I& sum, const Inputs& x, I w) {
     const I pairs = _mm256_maddubs_epi16(x.size, _mm256_xor_si256(w, x.mask));
@@ -79,13 +79,6 @@ struct Avx2Dot : Avx2 {
   template <class Sum>
   static OCTAVO_INLINE void in_turn(Sum& sum) {
     __asm__ volatile("" : "+x"(sum) : : "memory");
-  }
-
- private:
-  static OCTAVO_INLINE I four(const std::uint8_t* p) {
-    std::int32_t x;
-    __builtin_memcpy(&x, p, 4);
-    return set_i(x);
   }
 };
 

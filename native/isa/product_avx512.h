@@ -26,7 +26,7 @@ struct Avx512Dot : Avx512 {
   struct Inputs {
     I size, mask;
   };
-  static OCTAVO_INLINE Inputs inputs(const std::uint8_t* p) { return {four(p), four(p + 4)}; }
+  static OCTAVO_INLINE Inputs inputs(const std::uint8_t* p) { return {set_i(four_bytes(p)), set_i(four_bytes(p + 4))}; }
   static OCTAVO_INLINE void dot(I& sum, const Inputs& x, I w) {
     I t;
     __asm__(
@@ -49,13 +49,6 @@ struct Avx512Dot : Avx512 {
   template <class Sum>
   static OCTAVO_INLINE void in_turn(Sum& sum) {
     __asm__ volatile("" : "+v"(sum) : : "memory");
-  }
-
- private:
-  static OCTAVO_INLINE I four(const std::uint8_t* p) {
-    std::int32_t x;
-    __builtin_memcpy(&x, p, 4);
-    return set_i(x);
   }
 };
 

@@ -41,11 +41,7 @@ struct AvxVnni : Avx2 {
     else __asm__("%{evex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(colsum), "x"(pair));
     return sum;
   }
-  static OCTAVO_INLINE I inputs(const std::uint8_t* p) {
-    std::int32_t four;
-    __builtin_memcpy(&four, p, 4);
-    return set_i(four);
-  }
+  static OCTAVO_INLINE I inputs(const std::uint8_t* p) { return set_i(four_bytes(p)); }
   // As Avx512Vnni's.
   static OCTAVO_INLINE I load_weights(const std::int8_t* p) {
     I w = _mm256_load_si256(reinterpret_cast<const I*>(p));
@@ -58,15 +54,6 @@ struct AvxVnni : Avx2 {
   template <class Sum>
   static OCTAVO_INLINE void in_turn(Sum& sum) {
     __asm__ volatile("" : "+x"(sum) : : "memory");
-  }
-
-  // Fourteen independent sums: more than latency times ports.
-  static void peak(std::size_t turns) {
-    ProductSums<AvxVnni, 7, 1> acc;
-    const RowQuant none{};
-    acc.clear(&none, 0);
-    for (std::size_t i = 0; i < turns; ++i) acc.spin();
-    acc.keep();
   }
 };
 

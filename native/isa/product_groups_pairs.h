@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "isa/constant_indices.h"
+#include "isa/product.h"
 #include "isa/product_groups.h"
 
 namespace octavo {
@@ -51,11 +52,7 @@ struct PairProducts {
     ((acc[r * N + part] = D::add_i(acc[r * N + part], D::sums_of_pairs(first[r], 1))), ...);
     if constexpr (bits == 8) ((acc[r * N + part] = D::add_i(acc[r * N + part], D::sums_of_pairs(second[r], 16))), ...);
   }
-  static OCTAVO_INLINE I four(const std::int8_t* x) {
-    std::int32_t word;
-    __builtin_memcpy(&word, x, 4);
-    return D::set_i(word);
-  }
+  static OCTAVO_INLINE I four(const std::int8_t* x) { return D::set_i(four_bytes(x)); }
 };
 
 }  // namespace

@@ -64,9 +64,7 @@ struct Avx512Groups : Avx512Vnni {
       if constexpr (N == 1) {
         dot(acc[r], w[0], x);
       } else {
-        std::int32_t four;
-        __builtin_memcpy(&four, x, 4);
-        const I spread = set_i(four);
+        const I spread = set_i(four_bytes(x));
         (dot(acc[r * N + c], w[c], spread), ...);
       }
     }

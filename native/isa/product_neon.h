@@ -30,11 +30,7 @@ struct NeonDot : Neon {
   static OCTAVO_INLINE void dot_step(I& sum, I x, I w) {
     sum = vdotq_laneq_s32(sum, vreinterpretq_s8_s32(w), vreinterpretq_s8_s32(x), step);
   }
-  static OCTAVO_INLINE I inputs(const std::uint8_t* p) {
-    std::int32_t four;
-    __builtin_memcpy(&four, p, 4);
-    return set_i(four);
-  }
+  static OCTAVO_INLINE I inputs(const std::uint8_t* p) { return set_i(four_bytes(p)); }
   static OCTAVO_INLINE I four_steps(const std::uint8_t* p) { return vreinterpretq_s32_u8(vld1q_u8(p)); }
   static OCTAVO_INLINE I load_weights(const std::int8_t* p) { return vreinterpretq_s32_s8(vld1q_s8(p)); }
   static OCTAVO_INLINE I start(std::int32_t) { return set_i(0); }
@@ -48,15 +44,6 @@ struct NeonDot : Neon {
 
 template <>
 inline constexpr bool kFourSteps<NeonDot> = true;
-
-// Twenty-four independent sums: more than latency times pipes.
-inline void dot_peak(std::size_t turns) {
-  ProductSums<NeonDot, 6, 1> acc;
-  const RowQuant none{};
-  acc.clear(&none, 0);
-  for (std::size_t i = 0; i < turns; ++i) acc.spin();
-  acc.keep();
-}
 
 }  // namespace
 }  // namespace octavo

@@ -28,11 +28,7 @@ struct NeonMull : Neon {
     sum = vaddq_s32(sum, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
   }
   static OCTAVO_INLINE void dot_memory(I& sum, I x, const std::int8_t* w) { dot(sum, x, load_weights(w)); }
-  static OCTAVO_INLINE I inputs(const std::uint8_t* p) {
-    std::int32_t four;
-    __builtin_memcpy(&four, p, 4);
-    return set_i(four);
-  }
+  static OCTAVO_INLINE I inputs(const std::uint8_t* p) { return set_i(four_bytes(p)); }
   static OCTAVO_INLINE I load_weights(const std::int8_t* p) { return vreinterpretq_s32_s8(vld1q_s8(p)); }
   static OCTAVO_INLINE I start(std::int32_t) { return set_i(0); }
   static std::int32_t extra(const std::uint8_t*, std::size_t) { return 0; }
@@ -42,15 +38,6 @@ struct NeonMull : Neon {
     __asm__ volatile("" : "+w"(sum) : : "memory");
   }
 };
-
-// Twelve independent sums.
-inline void mull_peak(std::size_t turns) {
-  ProductSums<NeonMull, 3, 1> acc;
-  const RowQuant none{};
-  acc.clear(&none, 0);
-  for (std::size_t i = 0; i < turns; ++i) acc.spin();
-  acc.keep();
-}
 
 }  // namespace
 }  // namespace octavo

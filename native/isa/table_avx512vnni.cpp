@@ -52,6 +52,6 @@ KernelTable avx512vnni_table() {
   return t;
 }
 
-PeakLoop avx512vnni_peak() { return {vnni_peak, 28 * 64 * 2}; }
+PeakLoop avx512vnni_peak() { return peak_of<Avx512Vnni, 7, 4>(); }
 
 }  // namespace octavo

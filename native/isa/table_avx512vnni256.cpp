@@ -7,6 +7,6 @@ namespace octavo {
 
 KernelTable avx512vnni256_table() { return vnni256_table<Encoding::kEvex>("avx512vnni256"); }
 
-PeakLoop avx512vnni256_peak() { return vnni256_peak<Encoding::kEvex>(); }
+PeakLoop avx512vnni256_peak() { return peak_of<AvxVnni<Encoding::kEvex>, 7, 1>(); }
 
 }  // namespace octavo

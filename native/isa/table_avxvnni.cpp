@@ -6,6 +6,6 @@ namespace octavo {
 
 KernelTable avxvnni_table() { return vnni256_table<Encoding::kVex>("avxvnni"); }
 
-PeakLoop avxvnni_peak() { return vnni256_peak<Encoding::kVex>(); }
+PeakLoop avxvnni_peak() { return peak_of<AvxVnni<Encoding::kVex>, 7, 1>(); }
 
 }  // namespace octavo

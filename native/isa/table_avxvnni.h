@@ -29,10 +29,5 @@ KernelTable vnni256_table(const char* name) {
   return t;
 }
 
-template <Encoding encoding>
-PeakLoop vnni256_peak() {
-  return {AvxVnni<encoding>::peak, 14 * 32 * 2};
-}
-
 }  // namespace
 }  // namespace octavo

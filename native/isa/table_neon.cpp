@@ -14,6 +14,6 @@ KernelTable neon_table() {
   return t;
 }
 
-PeakLoop neon_peak() { return {dot_peak, 24 * 16 * 2}; }
+PeakLoop neon_peak() { return peak_of<NeonDot, 6, 1>(); }
 
 }  // namespace octavo

@@ -26,6 +26,6 @@ KernelTable neon_mull_table() {
   return t;
 }
 
-PeakLoop neon_mull_peak() { return {mull_peak, 12 * 16 * 2}; }
+PeakLoop neon_mull_peak() { return peak_of<NeonMull, 3, 1>(); }
 
 }  // namespace octavo
