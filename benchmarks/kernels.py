@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from benchmarks import attention, parts, peers, rows, runner, tables
+from benchmarks import attention, parts, peers, rows, runner
 from benchmarks.machine import amx_granted
 from benchmarks.ours import OCTAVO
 from benchmarks.results import Row
@@ -230,7 +230,6 @@ PARTS: dict[str, Callable[[Effort], Iterator[Row]]] = {
     "conv": conv_rows,
     "attention": attention_rows,
     "bfloat16": bfloat16_rows,
-    "tables": tables.sections,
     "peak": peak_rows,
     "groups": partial(share_rows, "groups"),
     "bandwidth": partial(share_rows, "bandwidth"),

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks import kernels, limits, ours, parts, peers, peers_rnn, rnn, runner, tables
+from benchmarks import kernel_tables, kernels, limits, ours, parts, peers, peers_rnn, rnn, runner
 from benchmarks import rows as figures
 from benchmarks.ours import OCTAVO
 from benchmarks.runner import Answer, Effort, Job
@@ -26,7 +26,9 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         jobs.append(job)
         with torch.inference_mode():
             module, _, name = job.part.partition(":")
-            found = getattr({"parts": parts, "rnn": rnn, "tables": tables}[module], name)(job)
+            found = getattr(
+                {"parts": parts, "rnn": rnn, "kernel_tables": kernel_tables}[module], name
+            )(job)
         return Answer(ours.isa(), 0.0, found)
 
     monkeypatch.setattr(runner, "run", run)
@@ -44,7 +46,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr(limits, "read_gbps", lambda size, threads: 10.0)
     monkeypatch.setattr(limits, "part_seconds", lambda part, rows, columns: rows * columns * 1e-9)
     monkeypatch.setattr(ours, "isa", lambda: "avx512vnni")
-    monkeypatch.setattr(ours, "isas", lambda: (*tables.LEAST, "avx2", "reference"))
+    monkeypatch.setattr(ours, "isas", lambda: (*kernel_tables.LEAST, "avx2", "reference"))
     monkeypatch.setattr(ours, "use_isa", lambda name: None)
     monkeypatch.setattr(ours, "set_num_threads", lambda threads: None)
     monkeypatch.setattr(parts, "WIDTH", 64)
@@ -57,8 +59,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     monkeypatch.setattr("benchmarks.kernels.CONVOLUTIONS", ((3, 8, 6, 1), (1, 8, 6, 1)))
     monkeypatch.setattr("benchmarks.kernels.DEPTHWISE", ((3, 8, 6, 8),))
     monkeypatch.setattr(parts, "idle", lambda: None)
-    monkeypatch.setattr(tables, "idle", lambda: None)
-    monkeypatch.setattr(tables, "interleave", partial(interleave, least=0.0, warmup=0))
+    monkeypatch.setattr(kernel_tables, "idle", lambda: None)
+    monkeypatch.setattr(kernel_tables, "interleave", partial(interleave, least=0.0, warmup=0))
     monkeypatch.setattr(parts, "ROUND", 0.0)
     monkeypatch.setattr(parts, "interleave", partial(interleave, least=0.0, warmup=0))
     return jobs
@@ -79,7 +81,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     ],
 )
 def test_rows_of_a_part(part: str, asked: list[str]) -> None:
-    rows = list(kernels.PARTS[part](Effort(quick=True, cells=CELLS, has_amx=False)))
+    of = {**kernels.PARTS, "tables": kernel_tables.sections}[part]
+    rows = list(of(Effort(quick=True, cells=CELLS, has_amx=False)))
     assert all(row.measured > 0 or "other programs" in row.what for row in rows)
     assert {row.asked for row in rows} - {"", "at most 0.1"} == set(asked)
     assert rows[0].what == "cores that other programs used meanwhile"
