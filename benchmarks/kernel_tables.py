@@ -73,7 +73,7 @@ def recipes_in_turn(job: Job) -> dict[str, Comparison]:
         layer = ours.linear_of(recipe, w, bias)
         for m in ms:
             bound = layer(parts.activations(m, 2048))
-            found[f"{recipe}, {m} rows"] = _by_tables(bound.run, job.rounds)
+            found[f"{recipe}, {m} row{'s' * (m > 1)}"] = _by_tables(bound.run, job.rounds)
     return found
 
 

@@ -16,10 +16,10 @@ REFUSED = "this processor has it, but not this build or system"
 class _Table:
     """A kernel table, the machine architecture it is for, and who has what it needs.
 
-    `speed` is that of linear layers over the slowest of the architecture's tables with vectors, for
-    one row and for 128 rows and more: the geometric means of `benchmarks.kernels`, where the two
-    were timed on one machine (avxvnni by avx512vnni256, the same program). None: they never
-    were, or nobody gains by it.
+    `speed` is that of linear layers over the table of AVX2, for one row and for 32 rows and more:
+    the means of `benchmarks.kernel_tables` on AMD's Zen 4. amx was timed beside avx512vnni on an
+    Intel Xeon; avxvnni was timed as avx512vnni256, the same program. None: it was not timed, or is
+    there for another reason than speed.
     """
 
     name: str
@@ -32,11 +32,11 @@ class _Table:
 
 _X86, _ARM = "x86-64", "arm64"
 TABLES = (
-    _Table("amx", _X86, "Intel Xeon since 2023", (1.1, 4.2), feature="amxint8"),
-    _Table("avx512vnni", _X86, "Intel Xeon since 2019, AMD since Zen 4", (1.3, 2.4)),
-    _Table("avxvnni", _X86, "Intel Core since 2021", (1.1, 2.2)),
+    _Table("amx", _X86, "Intel Xeon since 2023", (1.17, 4.31), feature="amxint8"),
+    _Table("avx512vnni", _X86, "Intel Xeon since 2019, AMD since Zen 4", (1.33, 2.52)),
+    _Table("avxvnni", _X86, "Intel Core since 2021", (1.15, 2.35)),
     _Table("avx512vnni256", _X86, "those of avx512vnni, by OCTAVO_ISA, in 256-bit vectors"),
-    _Table("avx512", _X86, "Intel Xeon since 2017", (1.0, 1.1)),
+    _Table("avx512", _X86, "Intel Xeon since 2017", (1.18, 1.15)),
     _Table("avx2", _X86, "Intel since 2013, AMD since 2017", (1.0, 1.0)),
     _Table("neon_i8mm", _ARM, "ARM's servers since 2021, Apple since 2022"),
     _Table("neon", _ARM, "most 64-bit ARM since 2018"),

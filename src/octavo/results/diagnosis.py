@@ -40,7 +40,7 @@ class KernelTable:
     """Octavo's own kernels for one instruction set: whether they run here, and who has them.
 
     `one_row` and `many_rows` tell how fast linear layers are with them, over those in use here, for
-    one row and for 128 rows and more; None where nobody timed both on one machine.
+    one row and for 32 rows and more; None where nobody timed it.
     """
 
     name: str
