@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = runner.parser("thread_counts", __doc__).parse_args(arguments)
     processors = len(os.sched_getaffinity(0))
     counts = [n for n in COUNTS if n <= processors]
-    layers, rounds = (1, 3) if options.quick else (LAYERS, 11)
+    layers, rounds = (1, 3) if options.quick else (LAYERS, 7)
     by_variant = {name: models(layers, name) for name in (OCTAVO, *PEERS)}
     sections = {
         model: partial(
