@@ -20,6 +20,7 @@ from benchmarks.parts_torch import decoder
 from benchmarks.results import Row, say
 from benchmarks.torch_variants import AO_CHANNEL, FLOAT, OCTAVO, quantized
 from benchmarks.zoo import minilm
+from octavo.core.kernels import isa
 from octavo.measure.timing import Comparison, idle, interleave
 
 COUNTS = (1, 2, 4, 8, 16)
@@ -114,10 +115,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     layers, rounds = (1, 3) if options.quick else (LAYERS, 7)
     by_variant = {name: models(layers, name) for name in (OCTAVO, *PEERS)}
     sections = {
-        model: partial(
-            rows, model, {name: calls[model] for name, calls in by_variant.items()}, counts, rounds
+        title: partial(
+            rows, title, {name: calls[model] for name, calls in by_variant.items()}, counts, rounds
         )
         for model in by_variant[OCTAVO]
+        for title in [f"{model} (octavo: {isa()})"]
     }
     title = "Eager PyTorch models by threads"
     runner.publish("thread_counts", title, sections, options, arguments, speeds=True)
