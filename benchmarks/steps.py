@@ -23,10 +23,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 _POLL = 0.1  # seconds between two looks at the commands
 _GRACE = 5.0  # seconds that an interrupted command has to end by itself
 _INTERRUPTED = 130  # the exit status of shells for Ctrl-C
+# Ctrl-C in a terminal reaches this program alone, which then ends the whole group.
+_OWN_GROUP: dict[str, Any] = (
+    {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
+)
 
 
 class StepError(Exception):
@@ -67,7 +72,7 @@ class Step:
     _began: float = 0.0
 
     def start(self) -> None:
-        """The command in a session of its own, whose words are kept."""
+        """The command in a group of its own, whose words are kept."""
         self._began = time.monotonic()
         self._process = subprocess.Popen(
             [str(part) for part in self.command],
@@ -77,7 +82,7 @@ class Step:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,
+            **_OWN_GROUP,
         )
         threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
 
