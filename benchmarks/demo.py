@@ -25,6 +25,7 @@ from benchmarks.latency import Setting
 from benchmarks.runner import Job
 from benchmarks.variants import FLOAT, NATIVE, OCTAVO, OPENVINO, QD, QD_CHANNEL
 from benchmarks.zoo import minilm, minilm_graph
+from benchmarks.zoo.sessions import Session, open_session
 from octavo.measure.timing import Comparison
 
 SHAPES = ((1, 32), (8, 128))
@@ -90,9 +91,17 @@ def measure_onnx() -> Measured:
     files = {**made.files, OCTAVO: FOLDER / PORTABLE, NATIVE: FOLDER / NATIVE_FILE}
     speeds = latency.compare(files, latency.tokens(SHAPES), Setting(processes=2, rounds=9))
     threads = len(os.sched_getaffinity(0))  # of no matter to the figures
-    models = {name: minilm.open_session(path, threads) for name, path in files.items()}
+    models = {name: _opened(path, threads) for name, path in files.items()}
     sizes = {name: _bytes(path) for name, path in files.items()}
     return Measured(speeds, demo_tables.evaluate(models, sizes), made.refused)
+
+
+def _opened(path: Path, threads: int) -> Session:
+    if path.suffix == ".xml":
+        from benchmarks.peers_openvino import OpenVinoSession
+
+        return OpenVinoSession(path)
+    return open_session(path, threads)
 
 
 def _bytes(path: Path) -> int:
