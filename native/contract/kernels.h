@@ -126,7 +126,7 @@ struct PackedData {
 // A packed weight [n, k]. Arrays over columns are padded to a multiple of 16.
 struct Weight : PackedData {
   std::size_t n = 0, k = 0;
-  const float* scale = nullptr;              // [n]
+  const float* scale = nullptr;              // [n]; may begin at any float
   // Minus the column sums c, as int16 pairs: [sections][n]. A section is a chunk of kChunkK, whose pairs
   // are (c % 128, c / 128, floored), or a group of 128 inputs, where c fits int16: then (c, zero).
   const std::int32_t* colsum = nullptr;
