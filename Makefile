@@ -21,6 +21,10 @@ OPTIMUM := .venv-optimum
 PY := $(VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
 
+# What no other test calls is checked at least for its types.
+TYPED := -p octavo -p benchmarks $(foreach script,release clang windows macos aarch64,-m tests.$(script).run) \
+    -m tests.native.sanitize
+
 .PHONY: setup browser demo quick test test-all sanitize clang aarch64 windows macos wheel bench docs check clean
 
 setup: $(VENV)/.stamp $(OLDEST)/.stamp $(OF_OPSET_23)/.stamp
@@ -123,7 +127,7 @@ quick test test-all: export PYTHONDONTWRITEBYTECODE :=
 quick: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet
 	@$(PY) -m ruff format --check --quiet
-	@$(PY) -m mypy -p octavo -p benchmarks --no-error-summary & types=$$!; \
+	@$(PY) -m mypy $(TYPED) --no-error-summary & types=$$!; \
 	    $(PY) -m pytest --quick --quiet -n 2 --dist loadgroup; tests=$$?; \
 	    wait $$types && exit $$tests
 
@@ -171,7 +175,7 @@ docs: $(VENV)/.docs
 check: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet
 	@$(PY) -m ruff format --check --quiet
-	@$(PY) -m mypy -p octavo -p benchmarks --no-error-summary
+	@$(PY) -m mypy $(TYPED) --no-error-summary
 
 # Leaves the environments; to be rid of them, remove .venv, .venv-ort117, .venv-tf, .venv-optimum and .venv-demo.
 clean:
