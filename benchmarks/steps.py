@@ -69,6 +69,7 @@ class Step:
     said: list[str] = field(default_factory=list)
     failed: bool = False
     _process: subprocess.Popen[str] | None = None
+    _ear: threading.Thread | None = None
     _began: float = 0.0
 
     def start(self) -> None:
@@ -84,11 +85,13 @@ class Step:
             errors="replace",
             **_OWN_GROUP,
         )
-        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+        self._ear = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
+        self._ear.start()
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        self.said.extend(process.stdout)
+        with process.stdout:
+            self.said.extend(process.stdout)
 
     @property
     def running(self) -> bool:
@@ -103,11 +106,12 @@ class Step:
     def end(self) -> str:
         """What became of it, in a line. StepError where it failed and had not to."""
         assert self._process is not None
+        assert self._ear is not None
+        self._ear.join(_GRACE)  # its last words arrive; a child that lives on may keep the pipe
         took = f"{self.label}: {duration(time.monotonic() - self._began)}"
         self.failed = self._process.returncode != 0
         if not self.failed:
             return took
-        time.sleep(_POLL)  # its last words arrive
         if self.optional:
             last = next((line.strip() for line in reversed(self.said) if line.strip()), "no word")
             return f"{took}, and failed, which does not matter here: {last}"
