@@ -114,8 +114,8 @@ def conclusion(outcomes: Mapping[str, Outcome], found: Mapping[str, Comparison])
         f"{exact.bytes / native.bytes:.1f} times smaller than the float model and "
         f"{speed(found, NATIVE):.1f} times as fast. Its error is {native.error:.4f}, and its "
         f"similarities of documents correlate with people's as the float model's do, to "
-        f"{moved:.3f}. The portable file, for any ONNX Runtime, is {speed(found, OCTAVO):.1f} times "
-        f"as fast, with an error of {portable.error:.4f}. The fastest of the others, "
+        f"{moved:.3f}. The portable file, for any ONNX Runtime, is {speed(found, OCTAVO):.1f} "
+        f"times as fast, with an error of {portable.error:.4f}. The fastest of the others, "
         f"{LABELS[fastest]}, is {speed(found, fastest):.1f} times as fast as float. The closest to "
         f"float, {LABELS[closest]}, has an error of {outcomes[closest].error:.4f}."
     )
