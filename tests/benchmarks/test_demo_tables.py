@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from rich.console import Console
@@ -35,7 +36,7 @@ def test_the_conclusion_names_the_fastest_and_the_closest_of_the_others() -> Non
 
 
 def test_the_table_has_a_line_for_each_model() -> None:
-    console = Console(width=100, record=True, quiet=True)
+    console = Console(width=100, record=True, file=io.StringIO())
     console.print(demo_tables.table("ONNX files", OUTCOMES, FOUND))
     lines = console.export_text().splitlines()
     (native,) = [line.split() for line in lines if line.startswith("Octavo native")]

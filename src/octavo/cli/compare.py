@@ -77,6 +77,9 @@ def compare(
     before it add. Nothing is quantized here: the numbers are those of INT8 as it is. They go to
     stdout; no file is written.
     """
+    from octavo.report.terminal import working
+
     with exit_codes(), operators(custom_ops, floating):
-        found = compared(floating, quantized, inputs)
+        with working("comparing layer by layer"):
+            found = compared(floating, quantized, inputs)
         show(found, verbose=verbose, json=json)
