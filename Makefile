@@ -23,6 +23,10 @@ PIP := -m pip install --disable-pip-version-check --progress-bar off
 # Says what a command is doing while it runs, and how long it took; all of its words where it fails.
 STEP := $(PYTHON) -m benchmarks.steps
 
+# What no other test calls is checked at least for its types.
+TYPED := -p octavo -p benchmarks $(foreach script,release clang windows macos aarch64,-m tests.$(script).run) \
+    -m tests.native.sanitize
+
 .PHONY: setup browser demo quick test test-all sanitize clang aarch64 windows macos wheel bench docs check clean
 
 setup: $(VENV)/.stamp $(OLDEST)/.stamp $(OF_OPSET_23)/.stamp
@@ -122,7 +126,7 @@ quick test test-all: export PYTHONDONTWRITEBYTECODE :=
 quick: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet
 	@$(PY) -m ruff format --check --quiet
-	@$(PY) -m mypy -p octavo -p benchmarks --no-error-summary & types=$$!; \
+	@$(PY) -m mypy $(TYPED) --no-error-summary & types=$$!; \
 	    $(PY) -m pytest --quick --quiet -n 2 --dist loadgroup; tests=$$?; \
 	    wait $$types && exit $$tests
 
@@ -170,7 +174,11 @@ docs: $(VENV)/.docs
 check: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet
 	@$(PY) -m ruff format --check --quiet
+<<<<<<< HEAD
 	@$(STEP) "checking types (a minute the first time)" $(PY) -m mypy -p octavo -p benchmarks --no-error-summary
+=======
+	@$(PY) -m mypy $(TYPED) --no-error-summary
+>>>>>>> integ
 
 # Leaves the environments; to be rid of them, remove .venv, .venv-ort117, .venv-tf, .venv-optimum and .venv-demo.
 clean:
