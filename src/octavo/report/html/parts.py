@@ -169,7 +169,9 @@ class Traces(Section):
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page. `good` colours the heading; `data` is embedded as JSON, for checking.
+    """A whole page; `data` is embedded as JSON, for checking.
+
+    The heading's colour says whether the verdict is `good`, else `bad` or in between.
 
     `summary` is the verdict in one sentence, for whoever reads nothing else; `sentence` says more.
     """
@@ -183,6 +185,7 @@ class Page:
     sections: tuple[Section, ...]
     data: Mapping[str, Any]
     summary: str = ""
+    bad: bool = False
 
 
 _SHORTEST = 0.04  # a bar that is there can be seen
