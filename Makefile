@@ -6,7 +6,7 @@
 # make aarch64  the same on an emulated 64-bit ARM
 # make windows  the operators cross-compiled for Windows, and their tests in ONNX Runtime's library for it under wine
 # make macos   module and operators compiled for macOS; nothing is run
-# make demo    quantize all-MiniLM-L6 and compare it with ONNX Runtime's quantizer
+# make demo    Octavo on a real model, beside other quantizers, in four minutes (two with a wheel in dist/)
 # make docs    the documentation, in build/site/index.html
 # make wheel   wheels for x86-64 and aarch64 and an sdist in dist/, each tried in an environment of its own
 # make bench   all figures, written to benchmarks/results (two hours; the machine must be idle)
@@ -20,6 +20,10 @@ TENSORFLOW := .venv-tf
 OPTIMUM := .venv-optimum
 PY := $(VENV)/bin/python
 PIP := -m pip install -qq --disable-pip-version-check
+
+# What no other test calls is checked at least for its types.
+TYPED := -p octavo -p benchmarks $(foreach script,release clang windows macos aarch64,-m tests.$(script).run) \
+    -m tests.native.sanitize
 
 .PHONY: setup browser demo quick test test-all sanitize clang aarch64 windows macos wheel bench docs check clean
 
@@ -111,8 +115,9 @@ browser:
 	        echo "chromium could not be installed: the tests of pages are skipped"; \
 	fi
 
-demo: $(VENV)/.stamp
-	@$(PY) -m benchmarks.demo
+# In an environment of its own, .venv-demo.
+demo:
+	@$(PYTHON) -m benchmarks.demo_setup
 
 # Many tests start Octavo afresh: without bytecode each of them would compile it again.
 quick test test-all: export PYTHONDONTWRITEBYTECODE :=
@@ -122,7 +127,7 @@ quick test test-all: export PYTHONDONTWRITEBYTECODE :=
 quick: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet
 	@$(PY) -m ruff format --check --quiet
-	@$(PY) -m mypy -p octavo -p benchmarks --no-error-summary & types=$$!; \
+	@$(PY) -m mypy $(TYPED) --no-error-summary & types=$$!; \
 	    $(PY) -m pytest --quick --quiet -n 2 --dist loadgroup; tests=$$?; \
 	    wait $$types && exit $$tests
 
@@ -170,9 +175,9 @@ docs: $(VENV)/.docs
 check: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet
 	@$(PY) -m ruff format --check --quiet
-	@$(PY) -m mypy -p octavo -p benchmarks --no-error-summary
+	@$(PY) -m mypy $(TYPED) --no-error-summary
 
-# Leaves the environments; to be rid of them, remove .venv, .venv-ort117, .venv-tf and .venv-optimum.
+# Leaves the environments; to be rid of them, remove .venv, .venv-ort117, .venv-tf, .venv-optimum and .venv-demo.
 clean:
 	@rm -rf build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache
 	@find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +

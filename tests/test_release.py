@@ -140,7 +140,7 @@ def test_a_library_that_is_not_clean_is_found(
     ],
 )
 def test_a_wheel_for_newer_systems_alone_is_found(platform: str, faults: list[str]) -> None:
-    assert list(tag_faults(Path(f"octavo-0.1.0-cp312-abi3-{platform}.whl"))) == faults
+    assert list(tag_faults(Path(f"octavo-1.2.3-cp312-abi3-{platform}.whl"))) == faults
 
 
 @one_worker

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.aarch64.run import COMPILER, have_tools
-from tests.native.building import run
+from tests.aarch64.run import COMPILER, TOOLS
+from tests.native.building import have_tools, run
 from tests.release import old_glibc, pythons
 
 BUILD_WHEEL = """
@@ -51,7 +51,7 @@ def systems() -> tuple[list[System], list[str]]:
     ]
     if X86.foreign:
         sys.exit(f"`make wheel` needs Linux on {X86.machine}, not on {os.uname().machine}")
-    if have_tools():
+    if have_tools("wheel", f"no wheels for {ARM.machine}", TOOLS):
         return [X86, ARM], missing
     return [X86], [*missing, f"{ARM.compiler} or qemu is not here: no wheels for {ARM.machine}"]
 
