@@ -128,7 +128,7 @@ def test_a_report_with_evidence() -> None:
         + " 11 of 12 layers are quantized, the comparison with the float model passed. "
         "Look first at fc5, alone 1.0 dB."
     )
-    assert ids(page) == ["next", "sizes", "beside", "float", "layers", "ranges", "run"]
+    assert ids(page) == ["next", "sizes", "beside", "float", "errors", "layers", "ranges", "run"]
     tiles = {
         tile.all("dt")[0].words(): [dd.words() for dd in tile.all("dd") if dd.words()]
         for tile in page.all("div", **{"class": "tile"})
@@ -346,7 +346,8 @@ def test_bars_are_proportional_and_those_of_noise_longer_where_worse() -> None:
 def test_a_tuning_run_with_evidence() -> None:
     page = parsed(tuning_html(result(), evidence()))
     assert ids(page) == [
-        *("picture", "trials", "beside", "ranking", "layers", "ranges", "failed", "notes", "run")
+        *("picture", "trials", "beside", "ranking", "errors"),
+        *("layers", "ranges", "failed", "notes", "run"),
     ]
     (sentence,) = page.all("p", **{"class": "verdict"})
     assert sentence.text.endswith("accuracy lost. " + SENTENCES["all"][1])

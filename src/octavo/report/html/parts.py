@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from octavo.report.html.plot import Plot
 from octavo.results import words
 
 
@@ -94,12 +93,13 @@ class Facts(Section):
 
 @dataclass(frozen=True)
 class Picture(Section):
-    """A plot, once for wide and once for narrow screens."""
+    """A plot as SVG, once for wide and once for narrow screens; or what is `missing` to draw it."""
 
     template: ClassVar[str] = "picture.html"
 
-    wide: Plot
-    narrow: Plot
+    wide: str = ""
+    narrow: str = ""
+    missing: str = ""
 
 
 @dataclass(frozen=True)
