@@ -94,6 +94,8 @@ def check(archives: Sequence[Path], sdist: Path) -> str:
     if faults:
         sys.exit("\n".join(faults))
     run(sys.executable, "-m", "twine", "check", "--strict", *archives, sdist)
+    stable = [wheel for wheel in archives if "-abi3-" in wheel.name]
+    run(sys.executable, "-m", "abi3audit", "--strict", *stable)
     return version
 
 
