@@ -67,7 +67,7 @@ ALLOWED: dict[str, tuple[set[str], set[str]]] = {
             *("torchmetrics", "torch"),
         },
     ),
-    "report": ({"results", "recipe", "core", "errors"}, {"rich", "jinja2"}),
+    "report": ({"results", "recipe", "core", "errors"}, {"rich", "jinja2", "matplotlib"}),
     "cli": (
         {
             *("onnx", "torch", "tune", "measure", "report", "results", "recipe"),

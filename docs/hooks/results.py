@@ -5,12 +5,17 @@ In a page, each on a line of its own:
     <!-- measured: NAME -->             the command, the machine, the versions, the commit
     <!-- results: NAME: SECTION -->     the table of one section
     <!-- headlines: NAME: SECTION -->   of it, what was asked for, and means
+    <!-- figures: NAME: SECTION -->     what was measured in it, without what was asked for
+    <!-- gains: NAME: SECTION -->       of those, the headlines
     <!-- asked: NAME -->            all that was asked for, of every section
     <!-- families: NAME: TABLE -->      a table of `benchmarks.families_table`, a family a line
     <!-- missed -->                     every figure of all results that was missed
     <!-- every -->                      all results, with the command and commit of each
 
 `results/NAME.md` is a page with all of them; the menu's entry `results/` stands for those pages.
+
+Readers of the Markdown see them too: `python docs/hooks/results.py` writes them below the comment,
+up to `<!-- end -->`, in every page but performance.md; `tests/docs/test_site.py` fails until then.
 """
 
 from __future__ import annotations
@@ -35,8 +40,9 @@ from benchmarks.families_table import TABLES  # noqa: E402
 from benchmarks.results import FOLDER, Result, Row, read, table  # noqa: E402
 
 _MARK = re.compile(
-    r"^<!-- (measured|results|headlines|asked|families|missed|every)"
-    r"(?:: ([^:]+?))?(?:: (.+?))? -->$",
+    r"^<!-- (measured|results|headlines|figures|gains|asked|families|missed|every)"
+    r"(?:: ([^:]+?))?(?:: (.+?))? -->$"
+    r"(?:\n(?:(?!<!--).*\n)*<!-- end -->$)?",
     re.M,
 )
 
@@ -81,6 +87,17 @@ def filled(markdown: str) -> str:
     return _MARK.sub(lambda match: _filling(match[1], match[2] or "", match[3] or ""), markdown)
 
 
+def written(markdown: str) -> str:
+    """The page with its figures below each comment, as the repository keeps it."""
+
+    def fill(match: re.Match[str]) -> str:
+        comment = match[0].partition("\n")[0]
+        figures = _filling(match[1], match[2] or "", match[3] or "")
+        return f"{comment}\n{figures}\n<!-- end -->"
+
+    return _MARK.sub(fill, markdown)
+
+
 def names() -> list[str]:
     """Of the results that there are."""
     return sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -109,9 +126,16 @@ def _filling(what: str, name: str, section: str) -> str:
     if not rows:
         known = "\n".join(dict.fromkeys(row.section for row in result.rows))
         raise LookupError(f"result {name!r} has no section {section!r}; it has\n{known}")
-    if what == "headlines":
+    if what in ("headlines", "gains"):
         rows = [row for row in rows if row.reached is not None or "geometric mean" in row.what]
-    return "\n".join(table(rows))
+    return "\n".join(table(rows)) if what in ("results", "headlines") else _figures(rows)
+
+
+def _figures(rows: list[Row]) -> str:
+    """What and how much, for pages that are no account of what was asked for."""
+    lines = ["| what | measured |", "|---|--:|"]
+    lines += [f"| {_cell(row.what)} | {_cell(row.shown)} |" for row in rows]
+    return "\n".join(lines)
 
 
 def _asked(result: Result) -> str:
@@ -149,4 +173,14 @@ def _every() -> str:
 
 def _cells(row: Row) -> str:
     cells = (row.section, row.what, row.asked, row.shown)
-    return " | ".join(cell.replace("|", "\\|") for cell in cells)
+    return " | ".join(map(_cell, cells))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    for page in (REPOSITORY / "docs").glob("*.md"):
+        if page.name != "performance.md":  # whose tables are the longer part of it
+            page.write_text(written(page.read_text("utf-8")), "utf-8")

@@ -21,6 +21,7 @@ from octavo.cli.options import (
     shape_of,
     show,
 )
+from octavo.cli.places import check_places, plot_option, write_plot
 from octavo.errors import ModelError, OctavoError, OptionError
 
 if TYPE_CHECKING:
@@ -174,6 +175,9 @@ def bench(
             "ends earlier once all is clear. Models that take seconds to open or run take longer.",
         ),
     ] = 30.0,
+    plot: Annotated[
+        Path | None, plot_option("the speed of each model beside the first, by shape,")
+    ] = None,
     custom_ops: CustomOpsOption = [],  # noqa: B006
     json: JsonOption = False,
 ) -> None:
@@ -182,23 +186,30 @@ def bench(
     Of each pair: the time of the later one over that of the earlier one, with a 99% interval, and
     whether there is a difference, none, or it was too noisy to tell. Of each model: latency,
     throughput, the time a session takes to open, peak memory and file size. They go to stdout; no
-    file is written.
+    file is written but PICTURE.
     """
     with exit_codes(), operators(custom_ops, *models):
         from octavo.cli.bench_models import bench_models
+        from octavo.report.plots.speeds import speeds_plot
         from octavo.report.terminal import progress_bar
         from octavo.results.benchmark import Benchmark
 
         if not 0 < seconds < math.inf:
             raise OptionError(f"--seconds {seconds:g}: give a number above 0")
         counts = threads_of(threads)
+        check_places([Path(model) for model in models], plot=plot)
         asked = {text.replace(" ", ""): shape_of(text) for text in shape} or {"": {}}
         start = time.perf_counter()
         with contextlib.ExitStack() as stack:
-            timing = Bench(bench_models(models), seconds, stack.enter_context(progress_bar()))
+            progress = stack.enter_context(progress_bar())
+            if progress is not None:
+                progress("reading the models", 0, 0)
+            timing = Bench(bench_models(models), seconds, progress)
             if against is Against.ORT:
                 timing.add_ort(stack)
             for text, sizes in asked.items():
                 timing.time(text, sizes, counts)
         took, notes = time.perf_counter() - start, tuple(dict.fromkeys(timing.notes))
-        show(Benchmark(tuple(timing.rows), tuple(timing.timed), took, notes), json=json)
+        found = Benchmark(tuple(timing.rows), tuple(timing.timed), took, notes)
+        show(found, json=json)
+        write_plot(plot, lambda: speeds_plot(found))

@@ -45,6 +45,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "octavo tune conf.yaml --model model.onnx --evaluate mymodule:evaluate",
         "octavo tune conf.yaml --model model.onnx --data labelled.npz -o best.onnx",
         "octavo tune conf.yaml --model model.onnx --resume --report page.html",
+        "octavo tune conf.yaml --model model.onnx --plot trials.svg",
     ),
     "convert-target": (
         "octavo convert-target model.int8.onnx --to native",
@@ -53,12 +54,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "compare": (
         "octavo compare model.onnx model.int8.onnx",
         "octavo compare model.onnx model.int8.onnx --inputs data.npz --verbose",
+        "octavo compare model.onnx model.int8.onnx --plot errors.svg",
         "octavo compare mypackage.models:build model.safetensors",
         "octavo compare path/to/checkpoint checkpoint-int8",
     ),
     "bench": (
         "octavo bench model.onnx model.int8.onnx",
         "octavo bench model.onnx model.int8.onnx --threads 1,2 --shape ids=1x128",
+        "octavo bench model.onnx model.int8.onnx --plot speed.svg",
         "octavo bench model.onnx --against ort --json",
         "octavo bench path/to/checkpoint checkpoint-int8",
     ),

@@ -18,6 +18,7 @@ from octavo.cli.options import (
     operators,
     show,
 )
+from octavo.cli.places import check_places, plot_option, write_plot
 from octavo.errors import OptionError
 from octavo.files.checkpoints import names_checkpoint
 from octavo.front_ends import names_torch, need_torch
@@ -68,6 +69,9 @@ def compare(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Name every layer in the report.")
     ] = False,
+    plot: Annotated[
+        Path | None, plot_option("the error of each output and of the worst layers")
+    ] = None,
     custom_ops: CustomOpsOption = [],  # noqa: B006
     json: JsonOption = False,
 ) -> None:
@@ -75,8 +79,16 @@ def compare(
 
     A layer's error alone is that on the float model's inputs to it; accumulated is what the layers
     before it add. Nothing is quantized here: the numbers are those of INT8 as it is. They go to
-    stdout; no file is written.
+    stdout; no file is written but PICTURE.
     """
+    from octavo.report.terminal import working
+
     with exit_codes(), operators(custom_ops, floating):
-        found = compared(floating, quantized, inputs)
+        from octavo.report.plots.errors import errors_plot
+
+        taken = [Path(floating), quantized, *([inputs] if inputs else [])]
+        check_places(taken, plot=plot)
+        with working("comparing layer by layer"):
+            found = compared(floating, quantized, inputs)
         show(found, verbose=verbose, json=json)
+        write_plot(plot, lambda: errors_plot(found))

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +21,6 @@ from octavo.errors import (
     OutputError,
     RecipeError,
     did_you_mean,
-    pip_install,
 )
 from octavo.front_ends import names_factory
 
@@ -192,32 +190,6 @@ def shape_of(text: str) -> dict[str, tuple[int, ...]]:
             )
         found[name] = tuple(int(d) for d in sizes)
     return found
-
-
-def check_places(
-    recipe_out: Path | None, page: Path | None, taken: Sequence[Path], option: str = "--report"
-) -> None:
-    """What cannot or must not be written is known now, not after the search.
-
-    `option` is the one that named the `page`.
-    """
-    from octavo.files.staging import Staging
-
-    if page is not None and find_spec("jinja2") is None:
-        raise OptionError(f"{option} needs jinja2, which is not installed: {pip_install('jinja2')}")
-    others = list(taken)
-    for named, path, suffixes in (
-        ("--recipe-out", recipe_out, (".yaml", ".yml")),
-        (option, page, (".html", ".htm")),
-    ):
-        if path is None:
-            continue
-        if path.suffix.lower() not in suffixes:
-            raise OptionError(f"{named} {path}: end the name with {' or '.join(suffixes)}")
-        if any(path.absolute() == other.absolute() for other in others):
-            raise OptionError(f"{named}: {path} is named twice: give each file a name of its own")
-        Staging(path, [other for other in others if other.is_file()])
-        others.append(path)
 
 
 @contextlib.contextmanager

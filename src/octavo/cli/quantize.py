@@ -23,7 +23,6 @@ from octavo.cli.options import (
     TimedThreadsOption,
     To,
     ToOption,
-    check_places,
     chosen_recipe,
     end_if_unchecked,
     exit_codes,
@@ -32,6 +31,7 @@ from octavo.cli.options import (
     shape_of,
     show,
 )
+from octavo.cli.places import check_places
 from octavo.core.form import Cpu, QuantFormat, Target
 from octavo.errors import OptionError
 from octavo.files.checkpoints import is_gguf, names_checkpoint
@@ -169,7 +169,7 @@ def quantize(
     with exit_codes(), operators(custom_ops, model):
         if names_checkpoint(model) or is_gguf(model):
             checkpoints.refuse_options(context, model, to)
-            check_places(None, page, [])
+            check_places([], page=page)
             if bits is not None or size:
                 checkpoints.refuse_limits(model)
             chosen = limited(
@@ -191,7 +191,7 @@ def quantize(
             )
             name = model.rpartition(".")[2].rpartition(":")[2]
             out = output or _default_output(name, "safetensors", chosen, force)
-            check_places(None, page, [out])
+            check_places([out], page=page)
             made = torch_models.quantize(
                 model, out, chosen, only, exclude, allow_nothing=allow_nothing
             )
@@ -212,7 +212,7 @@ def quantize(
         )
         suffix = "native.onnx" if target is Target.NATIVE else "onnx"
         out = output or _default_output(Path(model).stem, suffix, chosen, force)
-        check_places(None, page, [Path(model), out, *([inputs] if inputs else [])])
+        check_places([Path(model), out, *([inputs] if inputs else [])], page=page)
 
         with progress_bar() as progress:
             report = fewest_bits(
@@ -260,24 +260,23 @@ def inspect(
     json: JsonOption = False,
 ) -> None:
     """Show the layers of IN and what a recipe would do with each, on stdout. Writes no file."""
+    from octavo.report.terminal import working
+
     with exit_codes():
         if names_checkpoint(model) or is_gguf(model):
             checkpoints.refuse_options(context, model, To.TORCH)
-            found = checkpoints.inspect(model, chosen_recipe(recipe))
+            with working("reading the checkpoint's headers"):
+                found = checkpoints.inspect(model, chosen_recipe(recipe))
         elif torch_models.names_factory(model):
             torch_models.refuse_onnx_options(context, model)
-            found = torch_models.inspect(model, chosen_recipe(recipe))
+            with working("building the model"):
+                found = torch_models.inspect(model, chosen_recipe(recipe))
         else:
-            from octavo.onnx import inspect as inspect_model
+            form: dict[str, Any] = {"target": target, "cpu": cpu, "quant_format": format}
+            with working("reading the model"):
+                from octavo.onnx import inspect as inspect_model
 
-            chosen = chosen_recipe(recipe, ops)
-            found = inspect_model(
-                Path(model),
-                chosen,
-                target=target,
-                cpu=cpu,
-                quant_format=format,
-            )
+                found = inspect_model(Path(model), chosen_recipe(recipe, ops), **form)
         show(found, json=json, verbose=verbose)
 
 

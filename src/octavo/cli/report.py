@@ -19,10 +19,10 @@ from octavo.cli.options import (
     ComparedInputsOption,
     CustomOpsOption,
     TimedThreadsOption,
-    check_places,
     exit_codes,
     operators,
 )
+from octavo.cli.places import check_places
 from octavo.errors import InputDataError, OptionError
 from octavo.front_ends import names_torch
 
@@ -35,7 +35,7 @@ def run(floating: str, quantized: Path, page: Path, how: How) -> None:
     from octavo.report.html import report_html, write_html
 
     files = [Path(floating), quantized, *([how.inputs] if how.inputs else [])]
-    check_places(None, page, files, "--html")
+    check_places(files, page=page, page_option="--html")
     _check(floating, how)
     start = perf_counter()
     found = evidence(floating, quantized, how, strict=True)
@@ -65,7 +65,7 @@ def from_json(path: Path, page: Path, how: How) -> None:
 
     for given in (field.name for field in fields(how) if getattr(how, field.name)):
         raise OptionError(f"--{given} says how to measure, and {path} was measured: leave it out")
-    check_places(None, page, [path], "--html")
+    check_places([path], page=page, page_option="--html")
     try:
         data = json_module.loads(path.read_text("utf-8"))
         if "trials" in data:

@@ -18,12 +18,12 @@ from octavo.cli.options import (
     OpsOption,
     RecipeOption,
     at_least_1,
-    check_places,
     chosen_recipe,
     exit_codes,
     operators,
     shape_of,
 )
+from octavo.cli.places import check_places, plot_option, write_plot
 from octavo.core.form import Cpu, Target
 from octavo.errors import INTERRUPTED, OptionError, OutputError
 
@@ -177,6 +177,9 @@ def tune(
             show_default=False,
         ),
     ] = None,
+    plot: Annotated[
+        Path | None, plot_option("each trial's accuracy against its time, or its size,")
+    ] = None,
     custom_ops: CustomOpsOption = [],  # noqa: B006
     force: ForceOption = False,
     json: JsonOption = False,
@@ -207,7 +210,7 @@ def tune(
             tuning.measure_by(given, config, evaluate, data)
             out = output or tuning.default_output(model, tuned, force=force)
             taken = [conf, Path(model), *([data] if data else []), out]
-            check_places(recipe_out, report, taken)
+            check_places(taken, recipe=recipe_out, page=report, plot=plot)
             executor = None if dask is None else stack.enter_context(tuning.on_dask(dask))
             view = stack.enter_context(TuningView())
             for note in (*config.notes, *map(str, config.inert), *config.unmatched(layers)):
@@ -232,6 +235,7 @@ def tune(
             )
         result = tuning.with_recipe(result, recipe_out, config.quant_format, target)
         tuning.show(result, json=json)
+        write_plot(plot, lambda: tuning.plotted(result))
         if report is not None:
             tuning.write_page(result, report, shape, threads)
         if result.status is Status.INTERRUPTED:

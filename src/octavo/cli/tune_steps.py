@@ -17,6 +17,7 @@ from octavo.front_ends import names_factory, names_torch, refuse_gguf, target_of
 
 if TYPE_CHECKING:
     from octavo.recipe.target import Target
+    from octavo.report.plots.style import Plot
     from octavo.results.tuning import TuneResult
     from octavo.tune import Config
 
@@ -32,6 +33,13 @@ def write_page(result: TuneResult, page: Path, shapes: Sequence[str], threads: i
         shape = shapes[0] if shapes else ""
         found = evidence(result.model, Path(result.output), How(shape=shape, threads=threads))
         write_html(tuning_html(result, found), page)
+
+
+def plotted(result: TuneResult) -> Plot | None:
+    """The search as a plot."""
+    from octavo.report.plots.trials import trials_plot
+
+    return trials_plot(result)
 
 
 def measure_by(

@@ -277,11 +277,16 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes `text` as UTF-8 in place of what is at `path`. Raises OutputError."""
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes `data` in place of what is at `path`. Raises OutputError."""
     with Staging(path) as staging:
         try:
-            staging.model.write_text(text, encoding="utf-8")
+            staging.model.write_bytes(data)
         except OSError as error:
             raise output_error(error, path) from error
         staging.commit()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes `text` as UTF-8 in place of what is at `path`. Raises OutputError."""
+    write_bytes(path, text.encode())

@@ -1,0 +1,84 @@
+"""Files that a command writes beside its output: recipes, pages and plots."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from octavo.errors import OptionError, pip_install
+
+if TYPE_CHECKING:
+    from octavo.report.plots.style import Plot
+
+PLOT_SUFFIXES = (".svg", ".png")
+
+
+def plot_option(what: str) -> Any:
+    """`--plot`; `what` is to be seen."""
+    return typer.Option(
+        "--plot",
+        metavar="PICTURE",
+        help=f"Draw {what} into this .svg or .png file. Default: none is drawn.",
+        show_default=False,
+    )
+
+
+def check_places(
+    taken: Sequence[Path],
+    *,
+    recipe: Path | None = None,
+    page: Path | None = None,
+    plot: Path | None = None,
+    page_option: str = "--report",
+) -> None:
+    """What cannot or must not be written is known now, not after the work.
+
+    `taken` are the command's other files. `page_option` is the one that named the `page`.
+    """
+    from octavo.files.staging import Staging
+
+    if page is not None and find_spec("jinja2") is None:
+        how = pip_install("jinja2")
+        raise OptionError(f"{page_option} needs jinja2, which is not installed: {how}")
+    others = list(taken)
+    for named, path, suffixes in (
+        ("--recipe-out", recipe, (".yaml", ".yml")),
+        (page_option, page, (".html", ".htm")),
+        ("--plot", plot, PLOT_SUFFIXES),
+    ):
+        if path is None:
+            continue
+        if path.suffix.lower() not in suffixes:
+            raise OptionError(f"{named} {path}: end the name with {' or '.join(suffixes)}")
+        if any(path.absolute() == other.absolute() for other in others):
+            raise OptionError(f"{named}: {path} is named twice: give each file a name of its own")
+        Staging(path, [other for other in others if other.is_file()])
+        others.append(path)
+    if plot is not None:
+        _need_matplotlib()
+
+
+def _need_matplotlib() -> None:
+    from octavo.report.plots.style import missing
+
+    if why := missing():
+        raise OptionError(f"--plot needs {why}")
+
+
+def write_plot(path: Path | None, draw: Callable[[], Plot | None]) -> None:
+    """Draws into `path`, if there is one, and says so on stderr: stdout is the result's."""
+    from octavo.files.staging import write_bytes
+
+    if path is None:
+        return
+    plot = draw()
+    if plot is None:
+        print(f"{path} is not written: nothing was measured that it could show", file=sys.stderr)  # noqa: T201
+        return
+    write_bytes(path, plot.png() if path.suffix.lower() == ".png" else plot.svg().encode())
+    print(f"{path} is written", file=sys.stderr)  # noqa: T201
