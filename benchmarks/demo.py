@@ -89,7 +89,7 @@ def measure_onnx() -> Measured:
     """Files of Octavo and its peers, in ONNX Runtime and OpenVINO."""
     made = variants.every((FLOAT, QD, QD_CHANNEL, OPENVINO), FOLDER / MODEL, FOLDER)
     files = {**made.files, OCTAVO: FOLDER / PORTABLE, NATIVE: FOLDER / NATIVE_FILE}
-    speeds = latency.compare(files, latency.tokens(SHAPES), Setting(processes=2, rounds=9))
+    speeds = latency.compare(files, latency.tokens(SHAPES), Setting(processes=1, rounds=11))
     threads = len(os.sched_getaffinity(0))  # of no matter to the figures
     models = {name: _opened(path, threads) for name, path in files.items()}
     sizes = {name: _bytes(path) for name, path in files.items()}
@@ -137,9 +137,9 @@ def main(arguments: Sequence[str]) -> int:
             console,
             slice(-6, None),
         )
-    with shown.step("ONNX files timed with one thread, and their error: about 40 s"):
+    with shown.step("ONNX files timed with one thread, and their error: about 30 s"):
         files = measure_onnx()
-    with shown.step("the same as PyTorch modules: about 30 s"):
+    with shown.step("the same as PyTorch modules: about 25 s"):
         modules = measure_torch()
     with shown.step("the picture"):
         pictures = demo_tables.draw(files.speeds, files.outcomes, FOLDER)

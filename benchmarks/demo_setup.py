@@ -117,8 +117,9 @@ Octavo on a real model: all-MiniLM-L6, which turns sentences into vectors, on th
   4. time them and measure their error, beside what other quantizers make of the model
   5. a picture, and a page about the native file
 
-{wheel}: about {long} on two idle cores. It downloads 0.5 GB, writes {home} (1.4 GB)
-and {folder}, and keeps the model in ~/.cache/octavo.
+{wheel}: about {long} on two idle cores.
+It downloads 0.5 GB, writes {home} (1.4 GB) and {folder}, and keeps the model in
+~/.cache/octavo.
 """
 
 

@@ -69,12 +69,12 @@ def fitted(points: Sequence[Point]) -> tuple[list[Point], Frame]:
 
     def crowded(point: Point) -> bool:
         return any(
-            0 < other.speed - point.speed < 0.4 * span
-            and abs(math.log(other.error / point.error)) < 0.5
+            0 < other.speed - point.speed < 0.3 * span
+            and abs(math.log(other.error / point.error)) < 0.6
             for other in points
         )
 
-    placed = [replace(point, place="below" if crowded(point) else "right") for point in points]
+    placed = [replace(point, place="above" if crowded(point) else "right") for point in points]
     edges = (min(speeds) - 0.1 * span, max(speeds) + 0.4 * span)
     return placed, Frame(edges, (3 * max(errors), min(errors) / 3))
 

@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any
 
 _POLL = 0.1  # seconds between two looks at the commands
+_BRIEF = 2.0  # seconds that nobody minds to wait without a word
 _GRACE = 5.0  # seconds that an interrupted command has to end by itself
 _INTERRUPTED = 130  # the exit status of shells for Ctrl-C
 # Ctrl-C in a terminal reaches this program alone, which then ends the whole group.
@@ -60,15 +61,23 @@ def doing(line: str) -> str:
 
 @dataclass
 class Step:
-    """A command; `label` says what it does. With `optional` its failure does not count."""
+    """A command; `label` says what it does.
+
+    `environment` is all of the command's, this program's where it is None. With `optional` its
+    failure does not count; one that is `brief` is not spoken of unless it takes two seconds.
+    """
 
     label: str
     command: Sequence[str | Path]
     environment: Mapping[str, str] | None = None
+    folder: Path | None = None
     optional: bool = False
+    brief: bool = False
     said: list[str] = field(default_factory=list)
     failed: bool = False
+    _told: bool = False
     _process: subprocess.Popen[str] | None = None
+    _ear: threading.Thread | None = None
     _began: float = 0.0
 
     def start(self) -> None:
@@ -76,7 +85,8 @@ class Step:
         self._began = time.monotonic()
         self._process = subprocess.Popen(
             [str(part) for part in self.command],
-            env={**os.environ, **self.environment} if self.environment else None,
+            env=self.environment,
+            cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -84,16 +94,29 @@ class Step:
             errors="replace",
             **_OWN_GROUP,
         )
-        threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+        self._ear = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
+        self._ear.start()
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        self.said.extend(process.stdout)
+        with process.stdout:
+            self.said.extend(process.stdout)
 
     @property
     def running(self) -> bool:
         """Whether it has not ended."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self._began
+
+    def tell(self) -> None:
+        """A line that it began, once, where no line moves."""
+        if not self._told and not (self.brief and self.seconds < _BRIEF):
+            self._told = True
+            print(f"{self.label} ...", flush=True)
 
     def now(self) -> str:
         """`compiling: 34 of 120 files`."""
@@ -101,16 +124,17 @@ class Step:
         return f"{self.label}: {at}" if at else self.label
 
     def end(self) -> str:
-        """What became of it, in a line. StepError where it failed and had not to."""
+        """What became of it, in a line, which may be empty. StepError where it failed."""
         assert self._process is not None
-        took = f"{self.label}: {duration(time.monotonic() - self._began)}"
+        assert self._ear is not None
+        self._ear.join(_GRACE)  # its last words arrive; a child that lives on may keep the pipe
+        took = f"{self.label}: {duration(self.seconds)}\n"
         self.failed = self._process.returncode != 0
         if not self.failed:
-            return took
-        time.sleep(_POLL)  # its last words arrive
+            return "" if self.brief and self.seconds < _BRIEF else took
         if self.optional:
             last = next((line.strip() for line in reversed(self.said) if line.strip()), "no word")
-            return f"{took}, and failed, which does not matter here: {last}"
+            return f"{took.rstrip()}, and failed, which does not matter here: {last}\n"
         raise StepError(
             f"{''.join(self.said)}\nFAILED ({self._process.returncode}): {self.label}\n"
             f"the command was: {' '.join(map(str, self.command))}"
@@ -137,13 +161,13 @@ def run(*steps: Step) -> None:
     try:
         for step in steps:
             step.start()
-            if not moving:
-                print(f"{step.label} ...", flush=True)
         while left:
+            for step in left if not moving else ():
+                step.tell()
             time.sleep(_POLL)
             for step in [step for step in left if not step.running]:
                 left.remove(step)
-                _show(f"{step.end()}\n")
+                _show(step.end())
             if moving and left:
                 now = "; ".join(step.now() for step in left)
                 _show(f"{duration(time.monotonic() - began)}  {now}")
@@ -156,9 +180,8 @@ def run(*steps: Step) -> None:
 def _show(text: str) -> None:
     """In place of the line that moves, where there is one."""
     if sys.stdout.isatty():
-        whole = text.endswith("\n")
         width = shutil.get_terminal_size().columns - 1
-        text = "\r\x1b[K" + (text if whole else text[:width])
+        text = "\r\x1b[K" + (text if text.endswith("\n") else text[:width])
     sys.stdout.write(text)
     sys.stdout.flush()
 

@@ -76,7 +76,8 @@ def build(
     for version, python in builders()[0].items():
         raw = home / f"raw-{version}"
         shutil.rmtree(raw, ignore_errors=True)
-        settings = settings_for(system, home / "build", links)
+        # As deep below the sources as `make setup` builds: ccache takes the objects from there.
+        settings = settings_for(system, source / "build" / system.machine, links)
         environment = tools | (names_for(version, system.machine) if system.foreign else {})
         run(python, "-c", BUILD_WHEEL, raw, settings, cwd=source, env=environment)
         (plain,) = raw.glob("*.whl")

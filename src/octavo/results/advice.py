@@ -11,7 +11,7 @@ from pathlib import PurePath
 from octavo.results.benchmark import Verdict
 from octavo.results.comparison import Comparison
 from octavo.results.evidence import FLOAT, QUANTIZED, Evidence
-from octavo.results.judgement import Finding, Judgement
+from octavo.results.judgement import Finding, Judgement, Ship
 from octavo.results.report import Report
 from octavo.results.words import clean, size
 
@@ -94,13 +94,15 @@ def _every(
         yield Advice(
             "Take a recipe with less error, at some speed.", f"{quantize} --recipe int8-accurate"
         )
-    yield from _about_speed(names, evidence, f"octavo bench {floating} {quantized} --threads 1")
+    if judged.ship is not Ship.NOT:
+        yield from _about_speed(names, evidence, f"octavo bench {floating} {quantized} --threads 1")
     left = 0 if report is None else sum(o.bytes_before for o in report.left_float)
     if report is not None and left > _MUCH * report.model_bytes_after:
         yield Advice(
             f"See why {size(left)} of weights stay float.", f"octavo inspect {floating} --verbose"
         )
-    yield _serving(names)
+    if judged.ship is not Ship.NOT:
+        yield _serving(names)
 
 
 def _about_speed(names: _Names, evidence: Evidence, bench: str) -> Iterator[Advice]:

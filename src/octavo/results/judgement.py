@@ -129,7 +129,7 @@ def _findings(
             "it gives numbers that are not finite",
         )
     elif error is not None and error > bound:
-        said = f"its error of {number(error)} is above {number(bound)}, the largest allowed"
+        said = f"its error of {number(error)} is more than the {number(bound)} allowed"
         yield Finding.ABOVE_BOUND, said
     yield from _unsure(report, found, error)
     if error is not None and CLOSE < error <= bound:

@@ -17,6 +17,7 @@ from octavo.report.html.parts import (
     filled,
     latency,
 )
+from octavo.report.html.pictures import errors_picture
 from octavo.report.html.ranges import ranges_table
 from octavo.report.html.verdict import ORT_NAME, least_agreement
 from octavo.results.benchmark import CONFIDENCE, Pair, Timed, Verdict, conditions, rate, times
@@ -71,14 +72,17 @@ def measured_sections(
     before_layers: Sequence[Section] = (),
     title: str = "Layers",
 ) -> Iterator[Section]:
-    """The models beside each other, `before_layers`, the layers, their ranges; what there is."""
+    """Models beside each other, `before_layers`, errors, layers, their ranges; what there is."""
     if evidence is not None:
         yield _beside_table(evidence, sizes)
     yield from before_layers
+    found = None if evidence is None else evidence.comparison
+    drawn = None if found is None else errors_picture(found)
+    if drawn is not None:
+        yield drawn
     layers = layer_table(report, evidence, title)
     if layers is not None:
         yield layers
-    found = None if evidence is None else evidence.comparison
     ranges = None if found is None else ranges_table(found, report)
     if ranges is not None:
         yield ranges

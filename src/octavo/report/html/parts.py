@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from octavo.report.html.plot import Plot
 from octavo.results import words
 
 
@@ -94,12 +93,13 @@ class Facts(Section):
 
 @dataclass(frozen=True)
 class Picture(Section):
-    """A plot, once for wide and once for narrow screens."""
+    """A plot as SVG, once for wide and once for narrow screens; or what is `missing` to draw it."""
 
     template: ClassVar[str] = "picture.html"
 
-    wide: Plot
-    narrow: Plot
+    wide: str = ""
+    narrow: str = ""
+    missing: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,9 @@ class Traces(Section):
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page. `good` colours the heading; `data` is embedded as JSON, for checking.
+    """A whole page; `data` is embedded as JSON, for checking.
+
+    The heading's colour says whether the verdict is `good`, else `bad` or in between.
 
     `summary` is the verdict in one sentence, for whoever reads nothing else; `sentence` says more.
     """
@@ -183,6 +185,7 @@ class Page:
     sections: tuple[Section, ...]
     data: Mapping[str, Any]
     summary: str = ""
+    bad: bool = False
 
 
 _SHORTEST = 0.04  # a bar that is there can be seen

@@ -52,6 +52,7 @@ def _page(report: Report | None, given: Evidence | None) -> Page:
         summary="" if judged is None else judged.sentence,
         sentence=" ".join(filter(None, (*_sentences(report, given), *_alarms(report, evidence)))),
         good=judged is not None and judged.ship is Ship.READY,
+        bad=judged is not None and judged.ship is Ship.NOT,
         tiles=tuple(_tiles(report, evidence)),
         sections=(*_next(report, evidence, judged), *_sections(report, given)),
         data=page_data(report=report, evidence=given),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.errors import OptionError, OutputError, pip_install
 from octavo.report.html.parts import Page
+from octavo.report.plots.style import DARK_RULES
 from octavo.results import trial_words as say
 from octavo.results.evidence import Evidence
 from octavo.results.report import Report
@@ -33,8 +34,8 @@ def render(page: Page) -> str:
     style, script = ((_TEMPLATES / name).read_text("utf-8") for name in ("page.css", "page.js"))
     return environment.get_template("page.html").render(
         page=page,
-        # Written as they are: two files of ours, and data without a "<" to end its element.
-        style=style,
+        # Written as they are: files of ours, and data without a "<" to end its element.
+        style=style + DARK_RULES,
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         data=embedded(page.data),

@@ -91,4 +91,4 @@ def _intro(parts: Sequence[_Part]) -> str:
     largest = max(parts, key=lambda part: part.after, default=None)
     if largest is None:
         return ""
-    return f"Most of what is left are {largest.name}: {size(largest.after)}."
+    return f"The largest part of the quantized model: {largest.name}, {size(largest.after)}."

@@ -16,7 +16,6 @@ from octavo.report.html.parts import (
     Facts,
     Notes,
     Page,
-    Picture,
     Section,
     Table,
     Tile,
@@ -25,7 +24,7 @@ from octavo.report.html.parts import (
     share,
     sortable,
 )
-from octavo.report.html.plot import Axes, Point, plot
+from octavo.report.html.pictures import trials_picture
 from octavo.report.html.render import page_data, render
 from octavo.report.html.verdict import (
     error_tiles,
@@ -36,7 +35,7 @@ from octavo.report.html.verdict import (
 from octavo.results import trial_words as say
 from octavo.results import words
 from octavo.results.evidence import Evidence
-from octavo.results.tuning import Status, Trial, TuneResult
+from octavo.results.tuning import Status, TuneResult
 from octavo.results.tuning_page import bound_of, lost, verdict
 from octavo.results.words import clean, count, duration, size
 
@@ -160,35 +159,6 @@ _TRACES = 20  # different tracebacks that are shown
 _TRACE_LINES = 100  # of one traceback, its end
 
 
-def trials_picture(result: TuneResult) -> Picture | None:
-    """Accuracy against time; against size where no quantized model was timed."""
-    base = result.baseline
-    timed = any(trial.time_ratio is not None for trial in result.trials)
-    axes = Axes(
-        x_label=f"{'time a run' if timed else 'size'}, of the float model's (1 is the same)",
-        y_label="accuracy" + ("" if result.higher_is_better else " (less is better)"),
-        y_falls=not result.higher_is_better,
-        limit=_limit(result),
-        reference=base.accuracy,
-    )
-    points = []
-    for trial in (base, *result.trials):
-        x = trial.time_ratio if timed else _size_ratio(trial, base)
-        if trial.index == 0:
-            x = 1.0
-        if x is not None and trial.accuracy is not None:
-            mark = say.outcome(trial, trial.index == result.best.index) or "float"
-            points.append(Point(x, trial.accuracy, mark, _tooltip(result, trial)))
-    wide, narrow = plot(points, axes, 860, 400), plot(points, axes, 360, 320)
-    if wide is None or narrow is None:
-        return None
-    what = "time" if timed else "size"
-    intro = f"Each trial's accuracy against its {what}: up and to the left is better."
-    if wide.beyond:
-        intro += f" {count(wide.beyond, 'trial')} far below the criterion: at the lower edge."
-    return Picture("picture", f"Accuracy against {what}", wide, narrow, intro=intro)
-
-
 def trials_table(result: TuneResult) -> Table:
     """A row a trial, the float model first."""
     trials = (result.baseline, *result.trials)
@@ -231,27 +201,3 @@ def failed_trials(result: TuneResult) -> Traces | None:
     more = len(failed) - len(items)
     intro = f"{count(more, 'further traceback')} not shown." if more else ""
     return Traces("failed", "Failed trials", tuple(items), intro=intro) if items else None
-
-
-def _limit(result: TuneResult) -> float | None:
-    """The accuracy that just meets the criterion."""
-    reference = result.baseline.accuracy
-    if reference is None or result.bound is None:
-        return None
-    allowance = result.bound * (abs(reference) if result.relative else 1.0)
-    return reference - allowance if result.higher_is_better else reference + allowance
-
-
-def _size_ratio(trial: Trial, base: Trial) -> float | None:
-    return trial.bytes / base.bytes if trial.bytes is not None and base.bytes else None
-
-
-def _tooltip(result: TuneResult, trial: Trial) -> str:
-    figures = say.figures((trial,), bound_of(result))
-    said = ", ".join(f"{c.heading} {c.text(trial)}" for c in figures)
-    name = f"trial {trial.index}: {_short(say.recipe(trial))}" if trial.index else "the float model"
-    return f"{name}\n{said}"
-
-
-def _short(text: str, limit: int = 160) -> str:
-    return text if len(text) <= limit else text[:limit] + " ..."

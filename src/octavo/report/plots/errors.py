@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.report.plots.style import (
     INK,
     LINE,
+    NARROW,
     OTHER,
     OURS,
     SERIES,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _LAYERS = 24  # that are shown, the worst
 _OUTPUTS = 6
-_ROW = 0.24  # inches
+_ROW, _HIGH_ROW = 0.24, 0.36  # inches; a high one has its name above its dots
 _OUTPUT, _ALONE, _ACCUMULATED = ("D", SERIES[2]), ("o", OURS), ("s", OTHER)
 
 
@@ -43,14 +44,19 @@ class _Row:
     blamed: bool = False
 
 
-def errors_plot(found: Comparison) -> Plot | None:
-    """Dots over a logarithmic axis: outputs, then layers, the worst first; None without any."""
+def errors_plot(found: Comparison, width: float = 8.0) -> Plot | None:
+    """Dots over a logarithmic axis: outputs, then layers, the worst first; None without any.
+
+    `width` is in inches; narrow plots have names above the dots, and half as many layers.
+    """
     outputs = [(o.name, o.difference) for o in found.outputs if o.difference is not None]
     outputs.sort(key=lambda output: -output[1].error)
     layers = [layer for layer in found.layers if layer.alone or layer.accumulated]
+    wide = width > NARROW
+    most = _LAYERS if wide else _LAYERS // 2
     rows = [
         *(_Row(words.name(name), ((d, _OUTPUT, "error"),)) for name, d in outputs[:_OUTPUTS]),
-        *(_layer(layer, layer is found.suspect) for layer in layers[:_LAYERS]),
+        *(_layer(layer, layer is found.suspect) for layer in layers[:most]),
     ]
     if not rows:
         return None
@@ -59,8 +65,8 @@ def errors_plot(found: Comparison) -> Plot | None:
     title += _some(len(rows) - shown, len(layers), "quantized layer")
     return Plot(
         title,
-        8.0,
-        1.5 + _ROW * (len(rows) + 1),
+        width,
+        1.5 + (_ROW if wide else _HIGH_ROW) * (len(rows) + 1),
         lambda figure: _paint(figure, title, rows, shown, found.median_sqnr_db),
     )
 
@@ -80,9 +86,13 @@ def _paint(
     figure: Figure, title: str, rows: Sequence[_Row], outputs: int, median_db: float | None
 ) -> None:
     axes = figure.add_subplot()
+    wide = figure.get_figwidth() > NARROW
     low, high = _bounds(d.error for row in rows for d, _, _ in row.marks)
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    axes.set_xlim(low / 1.4, high * 1.4)
+    axes.set_xticks(*decades(low, high, most=8 if wide else 4))
     places = [i + (0.8 if outputs and i >= outputs else 0) for i in range(len(rows))]
-    names = shortened([row.name for row in rows], 44)
     for y, row in zip(places, rows, strict=True):
         for difference, (marker, colour), what in row.marks:
             at = min(max(difference.error, low), high)
@@ -90,16 +100,8 @@ def _paint(
             tip(mark, f"{row.name}, {what}: {_error(difference)}")
             if not low <= difference.error <= high:
                 _beside(axes, at, y, difference)
-    axes.set_xscale("log")
-    axes.set_xlim(low / 1.4, high * 1.4)
-    axes.set_ylim(places[-1] + 0.6, -0.6)
-    axes.set_yticks(places, names)
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    for label, row in zip(axes.get_yticklabels(), rows, strict=True):
-        if row.blamed:
-            label.set(color=WARN, weight="bold")
-    axes.set_xticks(*decades(low, high))
-    axes.minorticks_off()
+    axes.set_ylim(places[-1] + 0.6, -0.6 if wide else -0.9)
+    _names(axes, places, rows, wide)
     axes.grid(axis="both")
     axes.spines[["top", "right"]].set_visible(False)
     if outputs and outputs < len(rows):
@@ -108,8 +110,23 @@ def _paint(
         error = 0.5 * 10 ** (-median_db / 10)
         axes.axvline(error, color=SOFT, linestyle="--", linewidth=1)
     head(figure, title)
-    axes.set_xlabel("error (for small ones 1 - cosine): further left is better")
+    gap = " " if wide else "\n"
+    axes.set_xlabel(f"error (1 - cosine where small):{gap}further left is better")
     _legend(figure, rows, outputs, median_db)
+
+
+def _names(axes: Any, places: Sequence[float], rows: Sequence[_Row], wide: bool) -> None:
+    """Beside the rows, or in narrow plots within, above the dots."""
+    names = shortened([row.name for row in rows], 44)
+    axes.set_yticks(places, names if wide else [""] * len(rows))
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    for tick, y, name, row in zip(axes.get_yticklabels(), places, names, rows, strict=True):
+        style = {"color": WARN, "weight": "bold"} if row.blamed else {}
+        if wide:
+            tick.set(**style)
+        else:
+            across = axes.get_yaxis_transform()
+            axes.text(0.01, y - 0.28, name, transform=across, fontsize=8, **style)
 
 
 def _legend(figure: Figure, rows: Sequence[_Row], outputs: int, median_db: float | None) -> None:
@@ -125,7 +142,8 @@ def _legend(figure: Figure, rows: Sequence[_Row], outputs: int, median_db: float
     if median_db is not None and len(rows) - outputs > 1:
         label = "median of layers alone"
         handles.append(Line2D([], [], color=SOFT, linestyle="--", linewidth=1, label=label))
-    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    columns = 2 if figure.get_figwidth() > NARROW else 1
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
 def _bounds(errors: Iterable[float]) -> tuple[float, float]:

@@ -35,6 +35,9 @@ GOOD, WARN = "#16703f", "#8a5200"
 SERIES = (OURS, OTHER, "#0f766e", "#a21caf", "#a16207", "#0369a1")
 """Colours of models beside each other; with more of them they come again."""
 
+NARROW = 6.0
+"""Inches up to which a plot is for a phone."""
+
 _DARK = {
     INK: "#e6edf3",
     SOFT: "#9198a1",
@@ -50,7 +53,6 @@ _DARK = {
     SERIES[5]: "#7dd3fc",
 }
 _SETTINGS = {
-    "svg.hashsalt": "octavo",  # names of clips and markers are the same in each run
     "svg.fonttype": "none",  # text stays text
     "text.parse_math": False,  # a "$" in a layer's name is one
     "text.color": INK,
@@ -77,6 +79,7 @@ def missing() -> str:
     )
 
 
+# docs/notes/reports.md: "Plots have one style and two themes"
 @dataclass(frozen=True)
 class Plot:
     """A picture that `paint` draws into an empty figure of `width` by `height` inches.
@@ -111,13 +114,25 @@ class Plot:
         text = _with_title("\n".join(lines) + "\n", self.title)
         if theme is Theme.DARK:
             return re.sub("|".join(_DARK), lambda match: _DARK[match[0]], text)
-        return text if clear else text.replace("<title>", f"{_DARK_STYLE}<title>", 1)
+        return (
+            text if clear else text.replace("<title>", f"<style>{DARK_RULES}</style>\n <title>", 1)
+        )
 
-    def element(self, kind: str = "") -> str:
-        """The SVG as an element of an HTML page; `kind` is a class more."""
-        _, _, rest = self.svg().partition("<svg ")
-        body = re.sub(r" <metadata>.*?</metadata>\n", "", f"<svg {rest}", count=1, flags=re.DOTALL)
-        return body.replace('class="plot"', f'class="{f"plot {kind}".strip()}"', 1)
+    def element(self, kind: str) -> str:
+        """The SVG as an element of an HTML page whose style has `DARK_RULES`.
+
+        `kind` is a class more. It names nothing outside of the page.
+        """
+        _, _, rest = self.svg(Theme.LIGHT).partition("<svg ")
+        body = f"<svg {rest}".replace('class="plot"', f'class="plot {kind}"', 1)
+        for left_out in (
+            r" <metadata>.*?</metadata>\n",
+            r' xmlns(:xlink)?="[^"]*"',
+            r" <defs>\n  <clipPath.*?</defs>\n",  # nothing is drawn outside of the axes
+            r' clip-path="[^"]*"',
+        ):
+            body = re.sub(left_out, "", body, flags=re.DOTALL)
+        return body
 
 
 def tip(artist: Any, text: str) -> None:
@@ -132,10 +147,10 @@ def head(figure: Figure, title: str, more: str = "") -> None:
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=12 if not more else 11)
 
 
-def decades(low: float, high: float) -> tuple[list[float], list[str]]:
-    """The powers of ten between two, as places and texts of a logarithmic axis' ticks."""
+def decades(low: float, high: float, most: int = 8) -> tuple[list[float], list[str]]:
+    """Powers of ten between two, at most so many: places and texts of a logarithmic axis' ticks."""
     powers = range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)
-    few = powers[:: max(1, -(-len(powers) // 8))]
+    few = powers[:: max(1, -(-len(powers) // most))]
     return [10.0**n for n in few], [f"{10.0**n:g}" for n in few]
 
 
@@ -155,6 +170,8 @@ def _drawn(plot: Plot) -> Iterator[Figure]:
         warnings.simplefilter("ignore")  # of letters that Matplotlib's font has not
         matplotlib.rcdefaults()  # a reader's own settings would change it
         matplotlib.rcParams.update(_SETTINGS)
+        # Names of clips and markers: the same in each run, others in each plot of a page.
+        matplotlib.rcParams["svg.hashsalt"] = f"{plot.title} {plot.width:g}"
         figure = Figure(figsize=(plot.width, plot.height), layout="constrained", facecolor=PAPER)
         plot.paint(figure)
         yield figure
@@ -162,7 +179,7 @@ def _drawn(plot: Plot) -> Iterator[Figure]:
 
 def _with_title(svg: str, title: str) -> str:
     """Names and tips in place of Matplotlib's numbers, which two plots of a page would share."""
-    svg = re.sub(r' id="\w+_\d+"', "", svg)
+    svg = re.sub(r' id="[\w.]+_\d+"', "", svg)
     svg = re.sub(f'<g id="{_TIP}([^"]*)">', r"<g><title>\1</title>", svg)
     said = html.escape(title)
     head = f'<svg class="plot" role="img" aria-label="{said}" '
@@ -172,9 +189,11 @@ def _with_title(svg: str, title: str) -> str:
 
 
 def _rules() -> Iterator[str]:
+    """Of any element: markers stand in trees of their own, outside of the drawing."""
     for light, dark in _DARK.items():
         for what in ("fill", "stroke"):
-            yield f'.plot [style*="{what}: {light}"]{{{what}:{dark}!important}}'
+            yield f'[style*="{what}: {light}"]{{{what}:{dark}!important}}'
 
 
-_DARK_STYLE = f"<style>@media(prefers-color-scheme:dark){{{''.join(_rules())}}}</style>\n "
+DARK_RULES = f"@media(prefers-color-scheme:dark){{{''.join(_rules())}}}"
+"""CSS that gives plots the colours of a dark page where readers prefer one."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from octavo.report.plots.style import GOOD, INK, OURS, SOFT, WARN, Plot, head, tip
+from octavo.report.plots.style import GOOD, INK, NARROW, OURS, SOFT, WARN, Plot, head, tip
 from octavo.results import trial_words as say
 from octavo.results.tuning import Trial, TuneResult
 from octavo.results.tuning_page import bound_of
@@ -51,7 +51,7 @@ def trials_plot(result: TuneResult, width: float = 8.0, height: float = 4.6) -> 
     return Plot(title, width, height, lambda figure: _paint(figure, title, points, result, timed))
 
 
-def floor_of(result: TuneResult) -> float | None:
+def _floor_of(result: TuneResult) -> float | None:
     """The accuracy that just meets the criterion."""
     reference = result.baseline.accuracy
     if reference is None or result.bound is None:
@@ -86,7 +86,7 @@ def _across(trial: Trial, base: Trial, timed: bool) -> float | None:
 
 def _edge(result: TuneResult) -> float | None:
     """What is worse is drawn there: it would flatten the others."""
-    floor, reference = floor_of(result), result.baseline.accuracy
+    floor, reference = _floor_of(result), result.baseline.accuracy
     if floor is None or reference is None or floor == reference:
         return None
     return floor - _PINNED * (reference - floor)
@@ -101,7 +101,7 @@ def _paint(
         marker = "v" if point.beyond else marker
         (mark,) = axes.plot(point.x, point.y, marker, color=colour, markersize=size)
         tip(mark, point.tip)
-    floor = floor_of(result)
+    floor = _floor_of(result)
     if floor is not None:
         axes.axhline(floor, color=WARN, linestyle="--", linewidth=1)
     axes.margins(0.1)
@@ -163,7 +163,7 @@ def _legend(figure: Figure, points: Sequence[_Point], floor: float | None) -> No
         marks.append(_line(colour, "", label, marker, min(size, 10)))
     if any(point.beyond for point in points):
         marks.append(_line(WARN, "", "lies further down than drawn", "v"))
-    columns = 3 if figure.get_figwidth() > 6 else 1
+    columns = 3 if figure.get_figwidth() > NARROW else 1
     figure.legend(handles=lines + marks, loc="outside lower center", ncols=columns)
 
 
