@@ -174,11 +174,7 @@ docs: $(VENV)/.docs
 check: $(VENV)/.stamp
 	@$(PY) -m ruff check --quiet
 	@$(PY) -m ruff format --check --quiet
-<<<<<<< HEAD
-	@$(STEP) "checking types (a minute the first time)" $(PY) -m mypy -p octavo -p benchmarks --no-error-summary
-=======
-	@$(PY) -m mypy $(TYPED) --no-error-summary
->>>>>>> integ
+	@$(STEP) "checking types (a minute the first time)" $(PY) -m mypy $(TYPED) --no-error-summary
 
 # Leaves the environments; to be rid of them, remove .venv, .venv-ort117, .venv-tf, .venv-optimum and .venv-demo.
 clean:
